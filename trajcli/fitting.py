@@ -276,13 +276,13 @@ def _least_squares(rows: Array, place: Floats, degree: int, free: Any) -> Array:
             raise InputError(_too_few(segments[k], len(place), count, np.inf))
         solved.append((upper[:done], right[:, :done]))
         upper, right = np.roll(upper, -done, 1)[done:], right[:, done:]
-    found, spread = rows[:, :0], np.zeros((0, 0))
+    solution, spread = rows[:, :0], np.zeros((0, 0))
     for segment, (upper, right) in zip(segments[::-1], reversed(solved), strict=True):
         done, after = len(upper), width - len(upper)
-        known = matched(upper[:, done:], rows) @ found[:, :after]
+        known = matched(upper[:, done:], rows) @ solution[:, :after]
         # back substitution, block by block
         inverse = np.linalg.inv(upper[:, :done])
-        found = concatenate([matched(inverse, rows) @ (right - known), found], 1)
+        solution = concatenate([matched(inverse, rows) @ (right - known), solution], 1)
         # covariance (UᵀU)⁻¹ of these unknowns and the next, for rows of variance 1
         shared = -inverse @ upper[:, done:] @ spread[:after, :after]
         own = inverse @ (inverse.T - upper[:, done:] @ shared.T)
@@ -290,7 +290,7 @@ def _least_squares(rows: Array, place: Floats, degree: int, free: Any) -> Array:
         most = np.sqrt(np.diag(own).max(initial=0.0))
         if not most <= _MOST_SPREAD:
             raise InputError(_too_few(segment, len(place), count, most))
-    return concatenate([found, 0.0 * found[:, :1]], 1)[:, number]
+    return concatenate([solution, 0.0 * solution[:, :1]], 1)[:, number]
 
 
 def _too_few(segment: int, rows: int, unknowns: int, spread: float) -> Fault:

@@ -38,10 +38,10 @@ def curve_through(method: str, rows: Sequence[Array], knots: Array, hold: float 
         return lambda at: _held(rows[0], knots, at)
     if method in ("linear", "ramp-and-hold"):
         return lambda at: _ramped(rows[0], knots, at, hold)
-    given = list(rows[: _GIVEN[method]])
-    if len(given) == 1:
-        given.append(spline_slopes(rows[0], knots))
-    return lambda at: _hermite(given, knots, at)[:count]
+    arrays = list(rows[: _GIVEN[method]])
+    if len(arrays) == 1:
+        arrays.append(spline_slopes(rows[0], knots))
+    return lambda at: _hermite(arrays, knots, at)[:count]
 
 
 def finite_orders(method: str, given: int) -> int:

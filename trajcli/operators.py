@@ -103,12 +103,12 @@ def operator(
     recorded = start == "first" or ends == "recording"
     require_counts(horizon=horizon)
     _require_memory(made, horizon, recorded)
-    one = np.zeros((1, 1))
+    zero = np.zeros((1, 1))
     inputs = Inputs(
         mode=made,
         actions=np.broadcast_to(0.0, (1, horizon, 1)),
-        start={} if recorded else {"position": one},
-        goal={"position": one} if ends == "goal" else {},
+        start={} if recorded else {"position": zero},
+        goal={"position": zero} if ends == "goal" else {},
         dt=None if dt is None else to_numpy(as_array(dt, "dt")).astype(np.float64),
         times=None if times is None else to_numpy(as_array(times, "times")),
         recorded=recorded,

@@ -153,12 +153,12 @@ def curve_of_rows(method: str, parts: Parts, knots: Array, hold: float = 0.0) ->
 
     Raises UsageError where derivatives that the method needs are absent.
     """
-    given = _consecutive(parts)
-    evaluate = curve_through(method, [float64(parts[name]) for name in given], knots, hold)
-    names, dtype = finite_parts(method, parts), output_dtype(parts[given[0]].dtype)
+    names = _consecutive(parts)
+    evaluate = curve_through(method, [float64(parts[name]) for name in names], knots, hold)
+    outputs, dtype = finite_parts(method, parts), output_dtype(parts[names[0]].dtype)
 
     def curve(at: Array) -> Parts:
-        values = zip(names, evaluate(at), strict=False)  # derivatives above jerk have no name
+        values = zip(outputs, evaluate(at), strict=False)  # derivatives above jerk have no name
         return {name: cast(x, dtype) for name, x in values}
 
     return curve
@@ -166,10 +166,10 @@ def curve_of_rows(method: str, parts: Parts, knots: Array, hold: float = 0.0) ->
 
 def finite_parts(method: str, parts: Iterable[str]) -> tuple[str, ...]:
     """Returns the outputs of the curve through the lowest of ``parts`` that are finite."""
-    given = _consecutive(parts)
+    names = _consecutive(parts)
     # derivatives are counted from the quantity that the curve goes through
-    lowest = PARTS.index(given[0])
-    return PARTS[lowest : lowest + finite_orders(method, len(given))]
+    lowest = PARTS.index(names[0])
+    return PARTS[lowest : lowest + finite_orders(method, len(names))]
 
 
 def _consecutive(parts: Iterable[str]) -> list[str]:
@@ -232,8 +232,8 @@ def _knots(
             )
         even = np.arange(float(shape[1]))[None] * dt
         return matched(even, rows), 0.0, even[:, -1:]
-    given = as_array(times, "times")
-    stamps = matched(given, rows)
+    times = as_array(times, "times")
+    stamps = matched(times, rows)
     stamps = stamps[None] if stamps.ndim == 1 else stamps
     counts = (shape[1], shape[1] + 1) if method == "hold" else (shape[1],)
     if stamps.ndim != 2 or stamps.shape[0] not in (1, shape[0]) or stamps.shape[1] not in counts:
@@ -241,11 +241,11 @@ def _knots(
             "wrong number of time stamps",
             where="times",
             expected=f"[{shape[1]}] or {describe(shape[:2])}",
-            found=describe(given.shape),
+            found=describe(times.shape),
         )
     rounding, durations = 0.0, None
-    if readable(given):
-        values = to_numpy(given).reshape(stamps.shape)
+    if readable(times):
+        values = to_numpy(times).reshape(stamps.shape)
         raise_if_any(time_stamp_faults(values, "times"))
         rounding, durations = rounding_of(values), _from_first(values)[:, -1:]
     return _from_first(stamps), rounding, durations

@@ -139,10 +139,12 @@ def with_derivatives(
     derived = {name: np.full(position.shape, np.nan) for name in missing}
     if position.shape[1] >= WINDOW and good.any():
         time: dict[str, Any] = {"times": times[good]} if step is None else {"dt": step}
-        found = differentiate(position[good], method="central", write=missing, dtype="float64",
-                              allow_nonfinite=True, **time).outputs()  # fmt: skip
+        exact: dict[str, Any] = {"dtype": "float64", "allow_nonfinite": True}
+        differences = differentiate(
+            position[good], method="central", write=missing, **time, **exact
+        ).outputs()
         for name in missing:
-            derived[name][good] = found[name]
+            derived[name][good] = differences[name]
     return {**parts, **derived}
 
 

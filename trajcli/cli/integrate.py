@@ -128,11 +128,11 @@ def plan_lines(plan: dict[str, Any]) -> list[str]:
     lines = [fitted("", plan["source"], f"{more}{layout}: {size}"), *units_lines(plan["units"])]
     chosen = " ".join(f"{name}={value}" for name, value in plan["options"].items())
     mode = f"{plan['mode']} ({chosen})" if chosen else plan["mode"]
-    stated = fitted("as ", plan["mode_source"], " states") if plan["mode_source"] else ""
-    if stated and len(mode) + 2 + len(stated) > WIDTH:
-        lines += [f"{mode},", stated]
+    source = fitted("as ", plan["mode_source"], " states") if plan["mode_source"] else ""
+    if source and len(mode) + 2 + len(source) > WIDTH:
+        lines += [f"{mode},", source]
     else:
-        lines.append(", ".join(filter(None, [mode, stated])))
+        lines.append(", ".join(filter(None, [mode, source])))
     lines += [f"--{name.replace('_', '-')} {value}" for name, value in plan["commands"].items()]
     dt = plan["dt"] if isinstance(plan["dt"], str) else f"{plan['dt']:g} s"
     lines.append(fitted(f"dt {dt}, from ", plan["dt_source"]))

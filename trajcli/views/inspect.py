@@ -65,16 +65,9 @@ def inspect_source(
 ) -> tuple[dict[str, Any], list[Chart], list[str]]:
     """Inspects a file, a folder of them, or the datasets that a source names.
 
-    Parameters:
-        episodes: the trajectories whose ranges and peaks are shown.
-        full: reads all values of a large file, not a sample.
-
-    Returns:
-        A report of plain values, which lists unreadable datasets with the reason, and the charts
-        and the names of the dofs of one trajectory.
-
-    Raises:
-        InputError: the file cannot be opened, or the named dataset is not there.
+    Returns a report of plain values, which lists unreadable datasets with the reason, and the
+    charts and the names of the dofs of one trajectory. Large files are sampled, unless ``full``.
+    Raises InputError where the file cannot be opened, or the named dataset is not there.
     """
     source = parse_source(text)
     opened = [files.open(member.path) for member in expand_files(source)]

@@ -208,9 +208,9 @@ def whole_batch(candidates: Sequence[Trajectories]) -> tuple[Trajectories | None
     if main is None:
         return None, []
     arrays = list(main.first.arrays)
-    alike = [batch for batch in candidates if list(batch.first.arrays) == arrays]
-    others = [batch for batch in candidates if batch not in alike]
-    groups = [group for batch in alike for group in batch.groups]
+    same = [batch for batch in candidates if list(batch.first.arrays) == arrays]
+    others = [batch for batch in candidates if batch not in same]
+    groups = [group for batch in same for group in batch.groups]
     raise_if_any(dof_faults([main.first, *groups]))
     places = {(group.file.path, group.group) for group in groups}
     patterns = {numberless(group.group) for group in groups}
@@ -224,4 +224,4 @@ def whole_batch(candidates: Sequence[Trajectories]) -> tuple[Trajectories | None
                 hint="FILE:DATASET names an array that all have",
             )
     labels = [label(batch, next(iter(batch.first.arrays))) for batch in others]
-    return (main if len(alike) == 1 else Trajectories(groups)), labels
+    return (main if len(same) == 1 else Trajectories(groups)), labels

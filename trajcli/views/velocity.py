@@ -131,33 +131,33 @@ class VelocityFit:
         with np.errstate(invalid="ignore", divide="ignore"):
             errors = np.where(off > 0, off / np.sqrt(d2), 0.0)
             # the correlation of v with d at each lag, and the factor that fits there
-            alike = sums[2] / np.sqrt(sums[0] * sums[1])
-            alike = np.abs(np.nan_to_num(alike, posinf=0.0, neginf=0.0))
+            correlation = sums[2] / np.sqrt(sums[0] * sums[1])
+            correlation = np.abs(np.nan_to_num(correlation, posinf=0.0, neginf=0.0))
             gains = np.nan_to_num(sums[2] / sums[1], nan=1.0, posinf=1.0, neginf=1.0)
         # the parabola needs neighbours on both sides
-        best, (v2, d2) = alike.argmax(0), sums[:2, self._lags]
+        best, (v2, d2) = correlation.argmax(0), sums[:2, self._lags]
         centre, moves = np.clip(best, 1, 2 * self._lags - 1), (v2 > 0) & (d2 > 0)
         near = centre + np.array([[-1], [0], [1]]), np.arange(len(best))
-        low, middle, high = alike[near]
+        low, middle, high = correlation[near]
         bend = np.minimum(low - 2 * middle + high, -1e-300)
         place = np.where(best == centre, np.clip(0.5 * (low - high) / bend, -0.5, 0.5), 0.0)
         place += best - centre  # at the outermost lag, that lag
         factors = np.where(moves, _parabola(gains[near], place), 1.0)
-        left = np.sqrt(np.maximum(1.0 - _parabola(alike[near], place) ** 2, 0.0))
+        left = np.sqrt(np.maximum(1.0 - _parabola(correlation[near], place) ** 2, 0.0))
         residuals = np.where(moves, left, (v2 > 0).astype(np.float64))
-        stated = self._steps / self._seconds if self._seconds > 0 else None
+        rate = self._steps / self._seconds if self._seconds > 0 else None
         fitted, factor = None, float(np.median(factors[moves])) if moves.any() else 1.0
         # one factor for all dofs that is no ratio of units is another rate
         agree = np.abs(factors[moves] - factor) <= _TOLERANCE * factor
-        if stated and agree.all() and (residuals <= _TOLERANCE).all() and not _meaning(factor):
-            fitted = factor * stated
-        delays = np.where(moves, centre + place - self._lags, 0.0) / (fitted or stated or np.inf)
+        if rate and agree.all() and (residuals <= _TOLERANCE).all() and not _meaning(factor):
+            fitted = factor * rate
+        delays = np.where(moves, centre + place - self._lags, 0.0) / (fitted or rate or np.inf)
         return {
             "per_dof": errors.tolist(),
             "factors": factors.tolist(),
             "delays": delays.tolist(),
             "residuals": residuals.tolist(),
-            "rate": {"stated": stated, "fitted": fitted},
+            "rate": {"stated": rate, "fitted": fitted},
         }
 
 
