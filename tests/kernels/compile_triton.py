@@ -3,13 +3,13 @@
     python tests/kernels/compile_triton.py 8.9 9.0
 
 Launches are stopped once their kernel is compiled. Of each kernel: the seconds that took, its
-registers, the bytes it spills, and of the loop over tiles what a thread does for one element in
-machine instructions: all of them, and those of the float64 pipe (arithmetic and conversions, of
-which cheaper cards have one for 32 or 64 of float32's). For test_triton_compiled.py, in a process
-of its own: it stands in for Triton's driver. Of another Triton, such as the oldest one supported:
+registers, the bytes it spills, and of a cascade's loop what a thread does for one action in machine
+instructions: all of them, and those of the float64 pipe (arithmetic and conversions, of which
+cheaper cards have one for 32 or 64 of float32's). For test_triton_compiled.py, in a process of its
+own: it stands in for Triton's driver. Of another Triton, such as the least version:
 
-    pip install --no-deps --target elsewhere triton==3.4.0
-    PYTHONPATH=elsewhere:tests:. python tests/kernels/compile_triton.py 8.9
+    pip install --no-deps --target build/triton35 'triton==3.5.*'
+    PYTHONPATH=build/triton35:tests:. python tests/kernels/compile_triton.py 8.9
 """
 
 from __future__ import annotations
@@ -37,10 +37,12 @@ from triton.runtime.jit import JITFunction
 MEASURED: list[tuple[Job, str, int, str]] = [
     (job("acceleration"), "[1,1]", 7, "float32"),
     (job("jerk", scheme="zoh"), "[1,1]", 7, "float32"),
+]
+"""Mode, dt, dofs, type: whose instructions are counted."""
+BANDS: list[tuple[Job, str, int, str]] = [
     (job("central"), "[1,1]", 7, "float32"),
     (job("bspline", degree=5), "[1,1]", 7, "float32"),
 ]
-"""Mode, dt, dofs, type."""
 GOALS: list[tuple[Job, str, int, str]] = [
     (job("central", ends="goal"), "[B,H]", 7, "float32"),
     (job("bspline", degree=3, steps=5, ends="goal"), "[1,1]", 7, "float64"),
@@ -52,6 +54,7 @@ OTHERS: list[tuple[Job, str, int, str]] = [
     (job("savgol", recorded=True, window=31), "[B,H]", 7, "float32"),
 ]
 """With the rest, all that compiles to something of another kind."""
+CASCADES = [*MEASURED, *OTHERS[:2]]
 TOOLS = Path(triton.backends.nvidia.__file__).parent / "bin"
 
 
@@ -145,23 +148,19 @@ FLOAT64 = re.compile(r"D(ADD|MUL|FMA|SETP)|F2F|MUFU\.\w*64|[IF]2[IF]\.\w*F64")
 
 
 def stores(names: list[str]) -> int:
-    """How many of them are to shared memory."""
-    return sum(name.startswith("STS") for name in names)
+    """How many of them store."""
+    return sum(name.startswith("STG") for name in names)
 
 
-def per_element(kernel: Any, dofs: int) -> dict[str, float]:
-    """Instructions of the loop over tiles, which exchanges most through shared memory, where
-    nothing out of the ordinary happens: no point is made of a state."""
+def per_action(kernel: Any) -> dict[str, float]:
+    """Instructions of the loop that stores most, for each action: forward stores four values."""
     blocks, after = basic_blocks(tool("nvdisasm", ["-c"], kernel.asm["cubin"]))
     rounds = (shortest_round(blocks, after, i) for i, block in enumerate(blocks) if stores(block))
-    loop = max(rounds, key=lambda names: (stores(names), -len(names)), default=[])
-    if not loop:  # windows that are read again for every row: no tiles
-        return {"instructions": float("nan"), "float64": float("nan")}
-    lanes = 128 // dofs * dofs / 128
-    elements = (4 if dofs > 1 else 8) * lanes
+    loop = max(rounds, key=lambda names: (stores(names), -len(names)))
+    actions = stores(loop) / (4 if kernel.metadata.name == "forward" else 1)
     return {
-        "instructions": len(loop) / elements,
-        "float64": sum(bool(FLOAT64.match(name)) for name in loop) / elements,
+        "instructions": len(loop) / actions,
+        "float64": sum(bool(FLOAT64.match(name)) for name in loop) / actions,
     }
 
 
@@ -174,24 +173,19 @@ def report(kernel: Any, seconds: float) -> dict[str, Any]:
     }
 
 
-def compile_jobs(
-    capability: int, samples: list[tuple[Job, str, int, str]], count_all: bool
-) -> list[dict[str, Any]]:
-    """Reports on all kernels of these jobs. Instructions are counted in all, or in those that tests
-    limit."""
+def compile_jobs(capability: int, samples: list[tuple[Job, str, int, str]]) -> list[dict[str, Any]]:
+    """Reports on all kernels of these jobs."""
     NoDevice.capability = capability
     reports = []
-    for sample in samples:
-        work, form, dofs, dtype = sample
+    for work, form, dofs, dtype in samples:
         compiled.clear()
         launch(work, form, dofs, dtype)
-        for direction, (kernel, seconds) in zip(("forward", "adjoint"), compiled, strict=True):
+        for kernel, seconds in compiled:
             about = {"job": str(work), "dt": form, "dofs": dofs, "dtype": dtype}
-            row = {"capability": capability, **about, "direction": direction}
+            row = {"capability": capability, **about, "kernel": kernel.metadata.name}
             row |= report(kernel, seconds)
-            limited = sample in MEASURED and direction == "forward" and capability in (89, 90)
-            if count_all or limited:
-                row |= per_element(kernel, dofs)
+            if (work, form, dofs, dtype) in CASCADES:
+                row |= per_action(kernel)
             reports.append(row)
     return reports
 
@@ -211,7 +205,7 @@ def main() -> None:
     parser.add_argument(
         "--json",
         action="store_true",
-        help="what the tests look at: every job of the last capability, of others bands",
+        help="what the tests look at: every job of the last capability, of others those of BANDS",
     )
     parser.add_argument(
         "--variants", action="store_true", help="how many more kernels blocks of other sizes need"
@@ -222,8 +216,8 @@ def main() -> None:
     torch.set_num_threads(1)
     for name in arguments.capabilities:
         some = arguments.json and name != arguments.capabilities[-1]
-        samples = MEASURED[2:] if some else [*MEASURED, *GOALS, *OTHERS]
-        reports = compile_jobs(int(name.replace(".", "")), samples, not arguments.json)
+        samples = BANDS if some else [*MEASURED, *BANDS, *GOALS, *OTHERS]
+        reports = compile_jobs(int(name.replace(".", "")), samples)
         print(json.dumps(reports)) if arguments.json else say(reports)
     if arguments.variants:
         print(variants())
@@ -231,12 +225,15 @@ def main() -> None:
 
 def say(reports: list[dict[str, Any]]) -> None:
     for row in reports:
-        print(
-            f"{row['capability']:>4} {row['job']:<26}{row['direction']:<8} dt {row['dt']:<6}"
+        line = (
+            f"{row['capability']:>4} {row['job']:<26}{row['kernel']:<8} dt {row['dt']:<6}"
             f"{row['dofs']:>3} dofs {row['dtype']}: {row['seconds']:4.1f} s, "
-            f"{row['registers']:>3} registers, {row['spilled']:>3} B spilled, an element "
-            f"{row['instructions']:5.1f} instructions, {row['float64']:4.1f} of float64"
+            f"{row['registers']:>3} registers, {row['spilled']:>3} B spilled"
         )
+        if "instructions" in row:
+            line += f", an action {row['instructions']:.1f} instructions"
+            line += f", {row['float64']:.1f} of float64"
+        print(line)
 
 
 if __name__ == "__main__":

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 import torch
+from kernels.ptx import driver
 
 from trajcli.kernels import cuda
 
 LEVELS = {"1": "baseline", "3": "x86-64-v3", "4": "x86-64-v4"}
 BACKENDS = ["torch", *(f"native {level}" for level in LEVELS)]
-if cuda.interpreted() or cuda.driver():
+if "TRAJCLI_PTX" in os.environ:  # Triton's kernels without a device: see test_triton_emulated.py
+    driver.emulate(int(os.environ["TRAJCLI_PTX"].replace(".", "")))
+    driver.stand_in()
+if driver.emulated or cuda.driver():
     BACKENDS.append("triton")
 
 
 @pytest.fixture(params=BACKENDS)
 def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """torch; the compiled kernels held to an instruction set: any machine's, AVX2, AVX-512; and
-    Triton's where there is a CUDA device, or the interpreter is switched on for the process."""
+    Triton's where there is a CUDA device, or the process emulates one."""
     name, _, level = request.param.partition(" ")
     if name == "native":
         from trajcli.kernels import native
@@ -28,7 +33,7 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setenv("TRAJCLI_INSTRUCTIONS", level)
         if native.instruction_set() != LEVELS[level]:
             pytest.skip(f"this machine has no {LEVELS[level]}")
-    elif name == "triton" and not cuda.interpreted() and cuda.absence():
+    elif name == "triton" and not driver.emulated and cuda.absence():
         pytest.skip(cuda.absence())
     return str(request.param)
 

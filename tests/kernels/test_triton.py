@@ -1,8 +1,7 @@
 """The Triton kernels give what the reference gives.
 
-On a CUDA device they run as they are. Without one they run in Triton's interpreter, which has to
-be switched on before triton is imported: test_triton_interpreted.py does that, in a process of its
-own. The interpreter does not see all that a compiler does: test_triton_compiled.py compiles.
+On a CUDA device they run as they are. Without one test_triton_emulated.py runs these tests in a
+process of its own, compiled, and the device's instructions carried out on the CPU (ptx/).
 """
 
 from __future__ import annotations
@@ -37,18 +36,19 @@ from kernels.comparison import (
     rows,
     tensor,
 )
+from kernels.ptx import driver
 from kernels.test_memory import assert_same_from_views
 
+from trajcli import InputError, State, prepared
 from trajcli.kernels import cuda, triton_ops
 from trajcli.kernels.choose import triton_absence
-from trajcli.kernels.cuda import interpreted
 from trajcli.kernels.program import Gradients, Operands
 
 pytestmark = [
     pytest.mark.skipif(bool(triton_absence()), reason=triton_absence()),
     pytest.mark.skipif(
-        not cuda.count() and not interpreted(),
-        reason="no CUDA device; test_triton_interpreted.py runs these in Triton's interpreter",
+        not cuda.count() and not driver.emulated,
+        reason="no CUDA device; test_triton_emulated.py runs these without",
     ),
 ]
 
@@ -101,10 +101,14 @@ def test_windows_of_any_rows_are_fitted(seed):
 
 
 @pytest.mark.parametrize("work", WORKS[::2], ids=str)
-def test_bits_depend_on_nothing_beside(work):
+def test_bits_depend_on_no_neighbour(work):
     sample = case(work, (7, 3, 7), "[B,H]", "float32")
     assert_same_alone("triton", sample)
     assert_same_gradients_alone("triton", sample)
+
+
+@pytest.mark.parametrize("work", WORKS[::2], ids=str)
+def test_every_result_is_the_same_without_others(work):
     sample = case(work, (1, 4, 3), "[1,1]", "float32")
     assert_same_without_others("triton", sample)
     assert_same_gradients_without_others("triton", sample)
@@ -170,3 +174,41 @@ def test_views_of_any_kind_change_no_bit(work):
 
 def test_a_probe_that_works_says_nothing():
     triton_ops.probe("cuda" if cuda.count() else "cpu")
+
+
+@pytest.mark.parametrize(
+    "work",
+    [job("acceleration", frames="curobo"), job("central"), job("bspline", steps=2)],
+    ids=str,
+)
+def test_later_calls_have_the_bits_of_the_first(work):
+    """Which are prepared, wherever in memory their tensors begin."""
+    device = "cuda" if cuda.count() else "cpu"
+    prepared._cache.__dict__.clear()
+
+    def drawn(*shape: int) -> torch.Tensor:
+        flat = torch.randn(torch.Size(shape).numel() + 1, device=device)
+        return flat[draw.randrange(2) :][: flat.numel() - 1].view(shape)
+
+    for k in range(4):
+        draw = random.Random(k)
+        actions, dt = drawn(3, 5, 2).requires_grad_(), 0.1 + k // 2
+        parts = [drawn(3, 2).requires_grad_() for _ in range(4)]
+        results = []
+        for fresh in (False, True):
+            if fresh:
+                calls = dict(prepared._cache.calls)
+                prepared._cache.calls.clear()
+            result = work.trajectory(actions, State(*parts), dt, backend="triton")
+            torch.manual_seed(k)
+            grads = [torch.randn_like(x) for x in result]
+            pulled = torch.autograd.grad(list(result), [actions, *parts], grads)
+            results.append([*result, result.time, *pulled])
+        prepared._cache.calls = calls
+        for a, b in zip(*results, strict=True):
+            assert torch.equal(a, b)
+    assert len(calls) == 1
+    assert isinstance(next(iter(calls.values())), prepared.DeviceCall)
+    actions.data[1, 2] = float("nan")
+    with pytest.raises(InputError, match="NaN or Inf"):
+        work.trajectory(actions, State(*parts), dt, backend="triton")

@@ -30,9 +30,10 @@ pytestmark = pytest.mark.skipif(bool(toolchain_absence()), reason=toolchain_abse
 CAPABILITIES = ["7.5", "9.0"]
 
 
-MOST = {"acceleration": 9, "jerk zoh": 16, "central": 20, "bspline 5": 30}
-"""Instructions of the float64 pipe per element: at 1/64 of the rate of float32, more than about 10
-keep a card's memory waiting."""
+MOST = {"acceleration": (24, 9), "jerk zoh": (24, 16)}
+"""Instructions per action, and those of the float64 pipe: at 1/64 of the rate of float32, more than
+about 10 keep a card's memory waiting."""
+MOST_REGISTERS = 100
 
 
 def reports(cache: Path) -> dict[str, Any]:
@@ -44,7 +45,6 @@ def reports(cache: Path) -> dict[str, Any]:
         "TRITON_CACHE_DIR": str(cache),
         "PYTHONPATH": os.pathsep.join([str(script.parents[1]), *sys.path]),
     }
-    environment.pop("TRITON_INTERPRET", None)
     process = subprocess.run(
         [sys.executable, str(script), "--json", "--variants", *CAPABILITIES],
         env=environment,
@@ -64,10 +64,13 @@ def test_jobs_compile_and_spill_nothing_with_few_float64_instructions(tmp_path: 
         rows = report[capability]
         assert {row["capability"] for row in rows} == {int(capability.replace(".", ""))}
         jobs = 10 if capability == CAPABILITIES[-1] else 2
-        assert len(rows) == 2 * jobs  # forward and adjoint, goal ends included
+        assert len(rows) >= 2 * jobs  # forward and adjoint, goal ends included
         assert not [row for row in rows if row["spilled"] > 64]
-    counted = {row["job"]: row["float64"] for row in report["9.0"] if "float64" in row}
-    assert counted.keys() == MOST.keys()
-    for job, most in MOST.items():
-        assert 0 < counted[job] < most + 0.05, job
+    forward = [row for row in report["9.0"] if row["job"] in MOST and row["kernel"] == "forward"]
+    assert {row["job"] for row in forward} == MOST.keys()
+    for row in forward:
+        instructions, float64 = MOST[row["job"]]
+        assert 0 < row["instructions"] < instructions, row
+        assert 0 < row["float64"] < float64 + 0.05, row
+        assert row["registers"] <= MOST_REGISTERS, row
     assert report["variants"] == 0, "blocks of other sizes compile anew"

@@ -1,122 +1,176 @@
-"""The cascade and its adjoint in Triton; see :class:`trajcli.kernels.program.Cascade`."""
+"""The cascade and its adjoint in Triton; see :class:`trajcli.kernels.program.Cascade`.
+
+A lane computes one column, a dof of a trajectory, row after row, and has what it loads of K rows
+ahead of those that it computes. A program is one warp; lanes exchange nothing. Where D is no
+multiple of 8, a warp's access to a row takes up to 2.2 times the sectors that its bytes fill, which
+caches serve. Tiles of rows that lanes exchange through shared memory avoid that, but take twice the
+instructions, and barriers: by counted cycles they are three times slower with data in L2.
+"""
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
 
-from trajcli.kernels.triton_ops.tiles import (
-    add,
-    append,
-    lanes,
-    load_row,
-    load_state,
-    load_step,
-    load_tile,
-    load_tiles,
-    slots,
-    store_state,
-    store_tile,
-    store_tiles,
-    zeros_like,
-)
+from trajcli.kernels.triton_ops.states import load_row, load_state, store_part, store_row
 
-SIZES = ["start_count", "batch", "used", "actions_stride", "rows_stride"]
-SIZES += ["entries", "dt_stride", "dt_step"]
+SIZES = [
+    "start_count",
+    "batch",
+    "horizon",
+    "used",
+    "actions_stride",
+    "rows_stride",
+    "dt_stride",
+    "dt_step",
+]
 """Not specialised, so that a last, smaller block needs no other kernel."""
-SLICES = ["actions", "start_index", "dt"]
-"""Not specialised by alignment: a block may begin anywhere."""
+POINTERS = ["actions", "start", "start_index", "dt", "rows"]
+"""Not specialised by alignment: arrays may begin anywhere."""
 
 
-@triton.jit(do_not_specialize=SIZES, do_not_specialize_on_alignment=SLICES)
-def run(
+@triton.jit(do_not_specialize=SIZES, do_not_specialize_on_alignment=POINTERS)
+def forward(
     actions, start, start_index, start_count, dt, rows,
-    batch, used, actions_stride, rows_stride, entries, dt_stride, dt_step,
-    ADJOINT: tl.constexpr, START_ROW: tl.constexpr, FORM: tl.constexpr, LANES: tl.constexpr,
+    batch, used, actions_stride, rows_stride, dt_stride, dt_step,
+    START_ROW: tl.constexpr, D: tl.constexpr, ORDER: tl.constexpr, SCHEME: tl.constexpr,
+    RECORDED: tl.constexpr, EVEN: tl.constexpr, K: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
-    """Rows [B, T, D] from actions [B, ≥ used, D] and states [S, D]. ADJOINT: the arrays are
-    gradients, and those of actions and of states [B, D] are written from those of rows."""
-    D: tl.constexpr = FORM.D
-    lane = lanes(batch, D, FORM.DOFS, LANES)
-    trajectory, dof, there = lane
-    steps = (dt + trajectory * dt_stride, dt_step, entries)
-    tile = slots(batch, D, FORM.DOFS, LANES, FORM.K)
-    action_places = tile[0] * actions_stride + tile[2]
-    row_places = tile[0] * rows_stride + tile[2] + START_ROW * D
-    first_action = trajectory * actions_stride + dof
-    first_row = trajectory * rows_stride + dof
-    arrays = (actions, action_places, rows, row_places, used)
-    if ADJOINT:
-        later = gradients(arrays, first_row, steps, there, tile, FORM)
-        if START_ROW:
-            later = add(later, load_row(rows, first_row, there))
-        store_state(start, later, trajectory * D + dof, there)
-    else:
-        x = load_state(start, start_index, start_count, lane, D)
-        if START_ROW:
-            store_state(rows, x, first_row, there)
-        trajectories(arrays, first_action, steps, there, tile, x, FORM)
-
-
-@triton.jit
-def trajectories(arrays, first_action, steps, there, tile, x, FORM: tl.constexpr):
-    """Rows from actions, the first row first; x: the state before them."""
-    actions, action_places, rows, row_places, used = arrays
-    K: tl.constexpr = FORM.K
-    _, row, _, inside, to_lanes, to_memory = tile
-    factors = factors_of(load_step(steps, 0, there))
-    if FORM.RECORDED:
-        firsts = first_differences(actions + first_action, used, steps, there, FORM.D)
+    """Rows [B, T, D] from actions [B, ≥ used, D] and states [S, D]."""
+    trajectory, dof, there = columns(batch, D, LANES)
+    action = trajectory * actions_stride + dof
+    row = trajectory * rows_stride + dof
+    step = dt + trajectory * dt_stride
+    factors = factors_of(tl.load(step, mask=there, other=1.0))
+    x = load_state(start, start_index, start_count, trajectory, dof, there, D)
+    if START_ROW:
+        store_row(rows, x, row, there)
+        row += D
+    if RECORDED:
+        step -= dt_step
+    array = (actions,)
+    fetched = fetch(array, 1, action, step, dt_step, 0, used, there, D, EVEN, RECORDED, K)
     for begin in range(0, used, K):
-        mask = inside & (begin + row < used)
-        place = (begin + row).to(tl.int64) * FORM.D
-        tile_actions = load_tile(actions + action_places + place, mask, to_lanes, K)
-        columns = ((), (), (), ())
+        action += K * D
+        step += K * dt_step.to(tl.int64)
+        ahead = fetch(array, 1, action, step, dt_step, begin + K, used, there, D, EVEN, RECORDED, K)
         for k in tl.static_range(K):
-            if not FORM.EVEN:
-                factors = factors_of(load_step(steps, begin + k - FORM.RECORDED, there))
-            x = next_row(x, tile_actions[k], factors, FORM.ORDER, FORM.SCHEME)
+            if not EVEN:
+                factors = factors_of(fetched[K + k])
+            x = next_row(x, fetched[k].to(tl.float64), factors, ORDER, SCHEME)
+            mask = there & (begin + k < used)
             y = x
-            if FORM.RECORDED:
+            if RECORDED and k < 3:
                 y = (x[0],)
                 for m in tl.static_range(1, 4):
-                    y = y + (tl.where(begin + k < m, firsts[m], x[m]),)
-            columns = append(columns, y)
-        store_tiles(rows, row_places + place, columns, mask, to_memory, K)
+                    y = y + (tl.where(begin + k < m, 0.0, x[m]),)
+            store_row(rows, y, row + k * D, mask)
+            if RECORDED and 0 < k and k < 4:  # rows before row k take its value of order k
+                for i in tl.static_range(k):
+                    store_part(rows, x, k, row + i * D, mask & (begin == 0))
+        row += K * D
+        fetched = ahead
+
+
+@triton.jit(do_not_specialize=SIZES, do_not_specialize_on_alignment=POINTERS)
+def adjoint(
+    actions, start, dt, rows,
+    batch, horizon, used, actions_stride, rows_stride, dt_stride, dt_step,
+    START_ROW: tl.constexpr, D: tl.constexpr, ORDER: tl.constexpr, SCHEME: tl.constexpr,
+    RECORDED: tl.constexpr, EVEN: tl.constexpr, K: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
+    """Gradients of actions and of states [B, D] from those of rows, the last row first."""
+    trajectory, dof, there = columns(batch, D, LANES)
+    first_row = trajectory * rows_stride + dof
+    step = dt + trajectory * dt_stride
+    factors = factors_of(tl.load(step, mask=there, other=1.0))
+    later = zeros(dof, 4)
+    if RECORDED:
+        step -= dt_step
+    # whole tiles of K rows; those of the last that do not exist come first, and add nothing
+    begin = (tl.cdiv(used, K) - 1) * K
+    row = first_row + (START_ROW + begin.to(tl.int64)) * D
+    action = trajectory * actions_stride + dof + begin.to(tl.int64) * D
+    step += begin.to(tl.int64) * dt_step
+    fetched = fetch(rows, 4, row, step, dt_step, begin, used, there, D, EVEN, RECORDED, K)
+    for _ in range(0, used, K):
+        row -= K * D
+        step -= K * dt_step.to(tl.int64)
+        ahead = fetch(rows, 4, row, step, dt_step, begin - K, used, there, D, EVEN, RECORDED, K)
+        for k in tl.static_range(K - 1, -1, -1):
+            if not EVEN:
+                factors = factors_of(fetched[4 * K + k])
+            upstream = ()
+            for m in tl.static_range(4):
+                value = fetched[m * K + k].to(tl.float64)
+                if RECORDED and m > 0 and k <= m:  # row m gives its value to those before it
+                    shared = tl.zeros(value.shape, tl.float64)
+                    if k == m:
+                        for i in tl.static_range(m + 1):
+                            shared += fetched[m * K + i].to(tl.float64)
+                        shared = tl.where(m < used, shared, 0.0)
+                    value = tl.where(begin == 0, shared, value)
+                upstream = upstream + (value,)
+            gradient, later = row_before(later, upstream, factors, ORDER, SCHEME)
+            if actions is not None:
+                mask = there & (begin + k < used)
+                value = gradient.to(actions.dtype.element_ty)
+                tl.store(actions + action + k * D, value, mask=mask)
+        begin -= K
+        action -= K * D
+        fetched = ahead
+    if actions is not None:
+        for i in range(used, horizon):
+            place = actions + trajectory * actions_stride + dof + i * D
+            tl.store(place, tl.zeros([LANES], tl.float64).to(actions.dtype.element_ty), mask=there)
+    if START_ROW:
+        upstream = load_row(rows, first_row, there)
+        later = (
+            later[0] + upstream[0],
+            later[1] + upstream[1],
+            later[2] + upstream[2],
+            later[3] + upstream[3],
+        )
+    store_row(start, later, trajectory * D + dof, there)
 
 
 @triton.jit
-def gradients(arrays, first_row, steps, there, tile, FORM: tl.constexpr):
-    """Gradients of actions from those of rows, the last row first; those of the state before."""
-    actions, action_places, rows, row_places, used = arrays
-    K: tl.constexpr = FORM.K
-    _, row, _, inside, to_lanes, to_memory = tile
-    factors = factors_of(load_step(steps, 0, there))
-    later = zeros_like(first_row, 4)
-    if FORM.RECORDED:
-        shared = shared_upstream(rows, first_row, used, there, FORM.D)
-    tiles = tl.cdiv(used, K)
-    for j in range(tiles):
-        begin = (tiles - 1 - j) * K
-        mask = inside & (begin + row < used)
-        place = (begin + row).to(tl.int64) * FORM.D
-        columns = load_tiles(rows, row_places + place, mask, to_lanes, K)
-        gradient = ()
-        for k in tl.static_range(K - 1, -1, -1):
-            if not FORM.EVEN:
-                factors = factors_of(load_step(steps, begin + k - FORM.RECORDED, there))
-            upstream = (columns[0][k], columns[1][k], columns[2][k], columns[3][k])
-            if FORM.RECORDED:
-                total = (upstream[0],)
-                for m in tl.static_range(1, 4):
-                    value = tl.where(begin + k == m, upstream[m] + shared[m], upstream[m])
-                    total = total + (tl.where(begin + k < m, 0.0, value),)
-                upstream = total
-            action, later = row_before(later, upstream, factors, FORM.ORDER, FORM.SCHEME)
-            gradient = (action,) + gradient
-        if actions is not None:
-            store_tile(actions + action_places + place, gradient, mask, to_memory, K)
-    return later
+def columns(batch, D: tl.constexpr, LANES: tl.constexpr):
+    """The trajectory and the dof of each lane, and whether there is such a trajectory."""
+    column = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)
+    trajectory = column // D
+    return trajectory, (column % D).to(tl.int32), trajectory < batch
+
+
+@triton.jit
+def fetch(
+    arrays, COUNT: tl.constexpr, place, step, dt_step, begin, used, there,
+    D: tl.constexpr, EVEN: tl.constexpr, RECORDED: tl.constexpr, K: tl.constexpr,
+):  # fmt: skip
+    """Of each array K rows from the begin-th on and, unless all steps are equal, the steps into
+    them."""
+    values = ()
+    for m in tl.static_range(COUNT):
+        for k in tl.static_range(K):
+            if arrays[m] is None:
+                values = values + (tl.zeros(place.shape, tl.float32),)
+            else:
+                mask = there & (begin >= 0) & (begin + k < used)
+                values = values + (tl.load(arrays[m] + place + k * D, mask=mask, other=0),)
+    if not EVEN:
+        for k in tl.static_range(K):
+            mask = there & (begin + k >= RECORDED) & (begin + k < used)
+            values = values + (tl.load(step + k * dt_step, mask=mask, other=1.0),)
+    return values
+
+
+@triton.jit
+def zeros(like, COUNT: tl.constexpr):
+    """COUNT times zero in float64, for all lanes."""
+    values = ()
+    for _ in tl.static_range(COUNT):
+        values = values + (tl.zeros(like.shape, tl.float64),)
+    return values
 
 
 @triton.jit
@@ -161,7 +215,7 @@ def row_before(later, upstream, factors, ORDER: tl.constexpr, SCHEME: tl.constex
     later: the gradient of this row's four values by the rows after it. Returns the gradient of this
     row's action, and that of the row before by this row and those after it.
     """
-    above = zeros_like(later[3], 1)  # for the row before: orders from the action's to jerk
+    above = zeros(later[3], 1)  # for the row before: orders from the action's to jerk
     received = above[0]
     for m in tl.static_range(3, ORDER, -1):
         received = (upstream[m] + later[m] + received) * factors[3]
@@ -191,36 +245,3 @@ def row_before(later, upstream, factors, ORDER: tl.constexpr, SCHEME: tl.constex
     for m in tl.static_range(ORDER + 1, 4):
         before = before + (above[m - ORDER],)
     return action, before
-
-
-@triton.jit
-def first_differences(pointers, used, steps, there, D: tl.constexpr):
-    """Of a recording, the values of order m in the rows before row m: those of row m, or zero if
-    there is no row m."""
-    column = ()
-    for i in tl.static_range(4):
-        value = tl.load(pointers + tl.minimum(i, used - 1) * D, mask=there, other=0.0)
-        column = column + (value.to(tl.float64),)
-    firsts = (column[0],)
-    for m in tl.static_range(1, 4):
-        higher = ()
-        for i in tl.static_range(4 - m):
-            step = load_step(steps, m + i - 1, there)
-            higher = higher + ((column[i + 1] - column[i]) * (1.0 / step),)
-        column = higher
-        firsts = firsts + (tl.where(used > m, column[0], 0.0),)
-    return firsts
-
-
-@triton.jit
-def shared_upstream(rows, first_row, used, there, D: tl.constexpr):
-    """The transpose: for every order m the gradient that the rows before row m add to row m's."""
-    total = zeros_like(first_row, 4)
-    for i in tl.static_range(3):
-        early = load_row(rows, first_row + tl.minimum(i, used - 1) * D, there)
-        sums = ()
-        for m in tl.static_range(4):
-            more = tl.where(used > m, early[m], 0.0)
-            sums = sums + (total[m] + more if i < m else total[m],)
-        total = sums
-    return total

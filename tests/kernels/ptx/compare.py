@@ -1,0 +1,156 @@
+"""Compiled Triton kernels beside torch_ops, on random cases, without a device.
+
+    PYTHONPATH=tests:. python -m kernels.ptx.compare 7.5 9.0 --cases 200 --seed 1
+
+Every case runs forward and backward; in some of them a value is NaN, and what is not finite has to
+be the same. ``--driver`` goes through Triton's own launcher. Prints what is wrong, then a line of
+JSON for each capability. Another Triton, such as the least version:
+
+    pip install --no-deps --target build/triton35 'triton==3.5.*'
+    PYTHONPATH=build/triton35:tests:. python -m kernels.ptx.compare 9.0
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+import triton
+from kernels import cases as drawing
+from kernels import comparison
+from kernels.cases import BANDS, CASCADES, DTYPES, STATES, Case
+from kernels.ptx import driver
+
+KINDS = ("mode", "mode", "mode", "mode", "fit", "band")
+"""Modes' programs, fits with any window, and any band that kernels/program.py allows."""
+TOGETHER = 5
+"""Cases of a mode that need no new kernel: of other sizes and values."""
+
+
+def draw_cases(draw: random.Random, kind: str) -> Iterator[Case]:
+    if kind == "fit":
+        cases = [drawing.random_fit.__wrapped__(draw.randrange(2**31))]
+    elif kind == "band":
+        cases = [drawing.random_band.__wrapped__(draw.randrange(2**31))]
+    else:
+        cases = draw_mode(draw)
+    for case in cases:
+        if draw.random() < 0.3 and case.operands.actions.size:
+            actions = case.operands.actions.copy()
+            actions.flat[draw.randrange(actions.size)] = np.nan
+            case = replace(case, operands=case.operands._replace(actions=actions))
+        yield case
+
+
+def draw_mode(draw: random.Random) -> list[Case]:
+    """Cases of one mode, options, dofs and types."""
+    work, dofs = draw.choice((*CASCADES, *BANDS)), draw.choice((1, 2, 3, 6, 7, 8, 14, 33))
+    more = {}
+    curobo = ("convention", "curobo") in work.options
+    if not (work.recorded or curobo or work.mode == "bspline"):
+        more["frames"] = draw.choice(("full", "actions", "curobo"))
+    form, states = draw.choice(work.forms), draw.choice(STATES)
+    dtype, output = draw.choice(DTYPES), draw.choice(DTYPES)
+    absent = [draw.random() < 0.2 for _ in range(4)]
+    cases = []
+    for _ in range(TOGETHER):
+        shape = (
+            draw.randint(1, 11),
+            max(draw.choice((1, 5, 9, 30)) + draw.randint(0, 9), work.least),
+            dofs,
+        )
+        case = drawing.case.__wrapped__(
+            work, shape, form, dtype, draw.randrange(2**31), states, **more
+        )
+        upstream = [None if no else g for no, g in zip(absent, case.upstream, strict=True)]
+        rows = {"own": shape[0], "shared": 1, "indexed": 3}[states]
+        parts = [
+            np.ones((rows, dofs), dtype) if x is None else x
+            for x in (*case.operands.start, *case.operands.goal)
+        ]
+        if work.mode in ("jerk", "central"):  # now and then a part that nobody gave
+            parts[2] = None
+        operands = case.operands._replace(start=parts[:4], goal=parts[4:])
+        cases.append(replace(case, operands=operands, upstream=upstream, dtype=output))
+    return cases
+
+
+def assert_same(case: Case) -> None:
+    """The kernels' rows and gradients are those of torch_ops, and are finite where those are."""
+    pairs: list[tuple[str, Any, Any]] = []
+    want, found = (
+        comparison.rows("torch", replace(case, dtype="float64")),
+        comparison.rows("triton", case),
+    )
+    for name, a, b in zip(comparison.NAMES, found, want, strict=True):
+        largest = np.nanmax(np.abs(b), axis=1, keepdims=True, initial=0.0)
+        pairs.append((name, a, b, largest))  # type: ignore[arg-type]
+    want = comparison.gradients("torch", replace(case, dtype="float64"))
+    found = comparison.gradients("triton", case)
+    sizes = [np.abs(want[0]).max(axis=1, keepdims=True, initial=0.0)]
+    plain = np.nan_to_num(case.operands.actions)
+    bounded = replace(case, operands=case.operands._replace(actions=plain))
+    sizes += comparison.magnitudes_of_state_gradients.__wrapped__(bounded)
+    for name, a, b, size in zip(comparison.INPUTS, found, want, sizes, strict=True):
+        pairs.append((f"gradient of {name}", a, b, size))  # type: ignore[arg-type]
+    # weights of a curve that meets all points, or has no such derivative, are zero or nearly
+    degree = getattr(case.program, "degree", None)
+    without_weights = () if degree is None else ("position", *comparison.NAMES[degree + 1 :])
+    for name, a, b, size in pairs:  # type: ignore[misc]
+        finite = np.isfinite(b)
+        if name in without_weights:
+            finite &= np.isfinite(a)
+        elif (np.isfinite(a) != finite).any():
+            at = tuple(map(int, np.argwhere(np.isfinite(a) != finite)[0]))
+            raise AssertionError(f"{name} at {at}: {a[at]} for {b[at]}")
+        a, b = np.where(finite, a, 0), np.where(finite, b, 0)
+        comparison.assert_within(a, b, size, 2 * comparison.promised(case), name)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("capability")
+    parser.add_argument("--cases", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**31))
+    parser.add_argument("--driver", action="store_true")
+    parser.add_argument("--kinds", default=",".join(KINDS))
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    capability = int(arguments.capability.replace(".", ""))
+    (driver.emulate_driver if arguments.driver else driver.emulate)(capability)
+    began, wrong = time.perf_counter(), 0
+    count, seed, kinds = 0, arguments.seed, arguments.kinds.split(",")
+    while count < arguments.cases:
+        draw = random.Random(seed)
+        for case in draw_cases(draw, draw.choice(kinds)):
+            count += 1
+            try:
+                assert_same(case)
+            except Exception as error:
+                wrong += 1
+                text = f"{type(error).__name__}: {error}"
+                print(f"--seed {seed}: {case}: {text}"[:2000], flush=True)
+        seed += 1
+    about = {
+        "triton": triton.__version__,
+        "capability": arguments.capability,
+        "seed": arguments.seed,
+        "cases": count,
+        "wrong": wrong,
+        "launches": sum(driver.launches.values()),
+        "seconds": round(time.perf_counter() - began, 1),
+    }
+    print(json.dumps(about))
+    sys.exit(wrong > 0)
+
+
+if __name__ == "__main__":
+    main()

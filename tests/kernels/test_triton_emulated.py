@@ -1,0 +1,79 @@
+"""The Triton kernels without a CUDA device: compiled, and their PTX run on the CPU.
+
+In processes of their own, which have another driver. Random cases run on the newest Triton and on
+the least, where that lies in build/triton35:
+
+    pip install --no-deps --target build/triton35 'triton==3.5.*'
+
+More of them: see ptx/compare.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from trajcli.kernels import cuda
+from trajcli.kernels.choose import triton_absence
+
+ROOT = Path(__file__).parents[2]
+FILE = Path(__file__).with_name("test_triton.py")
+LEAST = ROOT / "build" / "triton35"
+BESIDE = "test_every or test_any_number or test_bands or test_windows"
+"""What random cases are beside: these run on devices."""
+
+pytestmark = [
+    pytest.mark.skipif(bool(triton_absence()), reason=triton_absence()),
+    pytest.mark.skipif(cuda.count() > 0, reason="test_triton.py runs on the CUDA device"),
+]
+
+
+def python(*arguments: str, first: Path | None = None, **variables: str) -> str:
+    """What a process prints, with modules of ``first`` before those of others."""
+    places = [*([str(first)] if first else []), str(ROOT / "tests"), *sys.path]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
+    environment |= {"PYTHONPATH": os.pathsep.join(places), "OMP_NUM_THREADS": "1", **variables}
+    command = [sys.executable, *arguments]
+    process = subprocess.run(
+        command, env=environment, capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    output = process.stdout + process.stderr
+    assert process.returncode == 0, f"exit {process.returncode}: {output[-6000:]}"
+    return process.stdout
+
+
+@pytest.mark.parametrize("version", ["newest", "least", "newest through its launcher"])
+def test_random_cases_are_those_of_torch(version: str, tmp_path: Path) -> None:
+    if version == "least" and not LEAST.exists():
+        pytest.skip("no build/triton35")
+    launcher = "launcher" in version
+    capability, count = {"newest": ("9.0", "25"), "least": ("7.5", "25")}.get(
+        version, ("12.0", "8")
+    )
+    options = [capability, "--cases", count, *["--driver"] * launcher]
+    cache = {"TRITON_CACHE_DIR": str(tmp_path)}
+    first = LEAST if version == "least" else None
+    said = python("-m", "kernels.ptx.compare", *options, first=first, **cache)
+    report = json.loads(said.splitlines()[-1])
+    assert report["cases"] >= int(count)
+    assert report["launches"] >= int(count)
+    if version == "least":
+        assert report["triton"].startswith("3.5")
+
+
+def test_the_tests_of_devices_pass(tmp_path: Path) -> None:
+    report = tmp_path / "report.xml"
+    options = ["-p", "no:cacheprovider", f"--basetemp={tmp_path / 'inner'}", f"--junitxml={report}"]
+    python(
+        "-m", "pytest", *options, "-k", f"not ({BESIDE})", str(FILE),
+        TRAJCLI_PTX="9.0", TRITON_CACHE_DIR=str(tmp_path / "cache"),
+    )  # fmt: skip
+    (suite,) = ElementTree.parse(report).getroot()
+    assert int(suite.attrib["tests"]) >= 7
+    assert suite.attrib["skipped"] == "0"
