@@ -185,14 +185,17 @@ _SMALL_BYTES = 1 << 12
 _CACHE_SIZE = 256
 # Small arrays on devices, by their bytes.
 _cache: dict[tuple[Any, ...], Any] = {}
+"""Small arrays on devices, by their bytes."""
+_captured: list[Any] = []
+"""Those that graphs have captured, which may be replayed at any time."""
 
 
 def to_torch(values: Array, device: str) -> Any:
     """Returns a torch tensor on the device, of the same dtype (float64 for types that torch lacks).
 
-    Sending makes the host wait and cannot be captured in a CUDA graph. So a small array, such as
-    one dt, is sent once and cached: do not write into it. Raises UsageError for an array that
-    would have to be sent during a capture.
+    Sending makes the host wait and cannot be captured in a CUDA graph. So one number is filled in,
+    and a small array is sent once and cached; do not write into it. Raises UsageError for an array
+    that would have to be sent during a capture.
     """
     import torch
 
@@ -208,11 +211,17 @@ def to_torch(values: Array, device: str) -> Any:
         array = array.copy()
     if not device.startswith("cuda"):
         return torch.from_numpy(array)
+    if array.size == 1:
+        kind = torch.from_numpy(array).dtype
+        return torch.full(array.shape, array.item(), dtype=kind, device=device)
     key = (array.tobytes(), array.dtype.str, array.shape, device)
     small = array.nbytes <= _SMALL_BYTES
+    capturing = torch.cuda.is_current_stream_capturing()
     if small and key in _cache:
+        if capturing:
+            _captured.append(_cache[key])
         return _cache[key]
-    if torch.cuda.is_current_stream_capturing():
+    if capturing:
         raise UsageError(
             "an array of the host cannot be sent to a device while a graph is captured",
             where=f"an array of shape {list(array.shape)}, {array.nbytes} bytes",
@@ -221,8 +230,11 @@ def to_torch(values: Array, device: str) -> Any:
         )
     with torch.inference_mode(False):  # else autograd could not use it
         sent = torch.from_numpy(array).to(device)
-    if small and len(_cache) < _CACHE_SIZE:
-        _cache[key] = sent  # never removed, as other streams may be reading it
+    if small:
+        if len(_cache) >= _CACHE_SIZE:
+            torch.cuda.synchronize(device)  # other streams may be reading them
+            _cache.clear()
+        _cache[key] = sent
     return sent
 
 

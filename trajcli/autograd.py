@@ -93,7 +93,8 @@ class Integrate(Function):
         shape, dtype = ctx.inputs[0]
         # the gradient of dt needs gradients that are not rounded
         actions = shape, torch.float64 if of_dt else dtype
-        pulled = PullBack.apply(job, actions, wanted, dt, *upstream)
+        pull = PullBack.apply if torch.is_grad_enabled() else _pulled_back
+        pulled = pull(job, actions, wanted, dt, *upstream)
         indices = (None, *(job.indices[:1] * 4), *(job.indices[1:] * 4))
         grads = [
             _summed(grad, about[0][0], index) if need and about is not None else None
@@ -119,26 +120,12 @@ class PullBack(Function):
     def forward(
         ctx: Any, job: Job, actions: Any, wanted: tuple[bool, ...], dt: Tensor, *upstream: Any
     ) -> tuple[Tensor | None, ...]:
-        (batch, _, dofs), dtype = shape, _ = actions
-        plain = _in_memory(upstream)
-        if plain is not None:
-            # kernels write no half precision
-            kind = dtype if dtype in (torch.float32, torch.float64) else torch.float64
-            grads = [empty(shape, str(kind)[6:], str(dt.device)) if wanted[0] else None]
-            grads += [dt.new_empty((batch, dofs)) if want else None for want in wanted[1:]]
-            zeros = dt.new_zeros(()).expand(shape)  # only the shape of the actions matters
-            gradients = Gradients(grads[0], grads[1:5], grads[5:9])
-            job.kernels.adjoint(job.program, Operands(zeros, dt), plain, gradients)
-            if grads[0] is not None and kind != dtype:
-                grads[0] = grads[0].to(dtype)
-        else:
-            pulled = torch_ops.pulled_back(job.program, shape, dt, upstream)
-            grads = [x if want else None for x, want in zip(pulled, wanted, strict=True)]
-        ctx.job, ctx.shape = job, shape
+        grads = _pulled_back(job, actions, wanted, dt, *upstream)
+        ctx.job, ctx.shape = job, actions[0]
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(dt, *((*upstream, *grads) if ctx.needs_input_grad[3] else ()))
         ctx.wanted = tuple(x is not None for x in upstream)
-        return tuple(grads)
+        return grads
 
     @staticmethod
     def backward(ctx: Any, *seconds: Any) -> tuple[Any, ...]:
@@ -161,6 +148,28 @@ class PullBack(Function):
             steps = gradient_of_dt(job.program, dt, seconds, saved[4:], rows, saved[:4])
         grads = [x if want else None for x, want in zip(rows, ctx.wanted, strict=True)]
         return None, None, None, steps, *grads
+
+
+def _pulled_back(
+    job: Job, actions: Any, wanted: tuple[bool, ...], dt: Tensor, *upstream: Any
+) -> tuple[Tensor | None, ...]:
+    """What PullBack computes, without its place in the graph."""
+    (batch, _, dofs), dtype = shape, _ = actions
+    plain = _in_memory(upstream)
+    if plain is not None:
+        # kernels write no half precision
+        kind = dtype if dtype in (torch.float32, torch.float64) else torch.float64
+        grads = [empty(shape, str(kind)[6:], str(dt.device)) if wanted[0] else None]
+        grads += [dt.new_empty((batch, dofs)) if want else None for want in wanted[1:]]
+        blank = dt.new_empty(()).expand(shape)  # only the shape of the actions matters
+        gradients = Gradients(grads[0], grads[1:5], grads[5:9])
+        job.kernels.adjoint(job.program, Operands(blank, dt), plain, gradients)
+        if grads[0] is not None and kind != dtype:
+            grads[0] = grads[0].to(dtype)
+    else:
+        pulled = torch_ops.pulled_back(job.program, shape, dt, upstream)
+        grads = [x if want else None for x, want in zip(pulled, wanted, strict=True)]
+    return tuple(grads)
 
 
 def _summed(grad: Tensor | None, count: int, index: Tensor | None) -> Tensor | None:

@@ -15,20 +15,23 @@ import numpy as np
 
 from trajcli.arrays import empty, is_torch
 from trajcli.inputs import Inputs
+from trajcli.kernels.choose import Choice
 from trajcli.kernels.program import Array, Gradients, Operands, Parts, Program
 from trajcli.modes import PARTS
 
 _CACHE_SIZE = 64
 _cache = threading.local()
 """The calls of a thread: a structure serves one call at a time."""
+_captured: list[Any] = []
+"""What graphs have captured of calls."""
 _FLOATS = {np.dtype(np.float32), np.dtype(np.float64)}
 
 
 def key_of(actions: Any, start: Any, dt: Any, about: tuple[Any, ...]) -> Any:
     """What decides how a call is computed: libraries, types, shapes, and ``about``, its options.
 
-    None for a call that is not cached: arrays that are not float32 or float64 in the memory of
-    the CPU, C contiguous, a dt that is not a number, or tensors within torch.func.
+    None for a call that is not cached: arrays that are not float32 or float64, C contiguous, in the
+    memory of the CPU or of one CUDA device, a dt that is not a number, tensors within torch.func.
     """
     if not isinstance(dt, float):
         return None
@@ -59,22 +62,22 @@ def _kind(array: Any) -> tuple[Any, ...]:
         flags = array.flags
         plain = array.dtype in _FLOATS and flags.c_contiguous and flags.aligned
         return ("numpy", array.dtype, array.shape) if plain else ()
-    if is_torch(array) and array.device.type == "cpu" and array.is_contiguous():
+    if is_torch(array) and array.device.type in ("cpu", "cuda") and array.is_contiguous():
         plain = array.dtype.is_floating_point and array.dtype.itemsize >= 4 and not array.is_neg()
-        return ("torch", array.dtype, array.shape) if plain else ()
+        return (array.device, array.dtype, array.shape) if plain else ()
     return ()
 
 
-def lookup(key: Any) -> Call | None:
+def lookup(key: Any) -> Call | DeviceCall | None:
     """The cached call of this key, if there is one."""
     try:
-        call: Call | None = _cache.calls.get(key)
+        call: Call | DeviceCall | None = _cache.calls.get(key)
     except (AttributeError, TypeError):  # none yet in this thread; an option that has no hash
         return None
     return call
 
 
-def store(key: Any, call: Call) -> None:
+def store(key: Any, call: Call | DeviceCall) -> None:
     """Cache a call."""
     calls = _cache.__dict__.setdefault("calls", {})
     if len(calls) >= _CACHE_SIZE:
@@ -201,6 +204,79 @@ class Call:
         call.at(at[:4], at[4], at[5:])
         call.step_at(operands.dt.data_ptr())
         call.run()
+
+
+class DeviceCall:
+    """The same for tensors on a CUDA device and Triton's kernels.
+
+    What a graph captures of it stays as long as the process: the graph may be replayed then.
+    """
+
+    def __init__(
+        self, inputs: Inputs, choice: Choice, dtype: str, wanted: Sequence[str], zero: bool
+    ) -> None:
+        import torch
+
+        from trajcli import autograd
+        from trajcli.kernels.triton_ops import launch
+
+        self._torch, self._launch, self._apply = torch, launch, autograd.Integrate.apply
+        operands, self._program = inputs.operands(choice.device), inputs.program()
+        self._mode, self._horizon, self._recorded = inputs.mode, inputs.horizon, inputs.recorded
+        self._options = inputs.mode.options(inputs.recorded)
+        self._trusted, self._device = inputs.trusted, operands.actions.device
+        self._start = operands.start if zero else (None,) * 4
+        names = tuple([name in wanted for name in PARTS])
+        self._job = autograd.Job(self._program, self, choice.kernels, getattr(torch, dtype), names)
+        self._forward: Any = None
+        self._adjoints: dict[Any, Any] = {}
+        self._take_step(float(operands.dt[0, 0]) if inputs.dt is None else float(inputs.dt))
+
+    def _take_step(self, dt: float) -> None:
+        torch = self._torch
+        with torch.inference_mode(False):  # a backward pass may need it
+            self._step = torch.full((1, 1), dt, dtype=torch.float64, device=self._device)
+            self._time = self._mode.row_times(self._step, self._horizon, self._recorded)[0]
+        self._dt = dt
+
+    def run(self, actions: Array, start: Sequence[Array | None], dt: Any) -> Any:
+        """As :meth:`Call.run`."""
+        if dt != self._dt:
+            if not 0.0 < dt < np.inf:
+                return None
+            self._take_step(float(dt))
+        if self._launch.capturing(self._device):
+            _captured.append((self, self._step, self._time))
+        elif not self._trusted:
+            inputs = [x for x in (actions, *start) if x is not None]
+            if not self._torch.stack([x.isfinite().all() for x in inputs]).all().item():
+                return None
+        actions = actions[None] if actions.dim() == 2 else actions
+        start = [
+            default if x is None else x[None] if x.dim() == 1 else x
+            for x, default in zip(start, self._start, strict=True)
+        ]
+        rows = self._apply(self._job, self._step, actions, *start, *(None,) * 4)
+        return *rows, self._time.clone(), self._mode.name, dict(self._options)
+
+    def forward(self, program: Program, operands: Operands, out: Parts) -> None:
+        """As :func:`trajcli.kernels.triton_ops.forward`."""
+        if self._forward is None:
+            self._forward = self._launch.repeat_forward(program, operands, out)
+        self._forward(operands.actions, operands.start, operands.dt, out)
+
+    def adjoint(
+        self, program: Program, operands: Operands, upstream: Parts, gradients: Gradients
+    ) -> None:
+        """As :func:`trajcli.kernels.triton_ops.adjoint`."""
+        upstream = [x if x is None else x.contiguous() for x in upstream]
+        arrays = (*upstream, gradients.actions, *gradients.start)
+        key = tuple([None if x is None else x.dtype for x in arrays])
+        call = self._adjoints.get(key)
+        if call is None:
+            call = self._launch.repeat_adjoint(program, operands, upstream, gradients)
+            self._adjoints[key] = call
+        call(gradients.actions, gradients.start, operands.dt, upstream)
 
 
 def _without_memory(array: Any, shape: tuple[int, ...] | None = None) -> Any:

@@ -16,7 +16,7 @@ from trajcli.arrays import as_array, is_torch, output_dtype, to_numpy, to_torch
 from trajcli.checks import describe, nonfinite_faults, shape_faults
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.inputs import Inputs
-from trajcli.kernels.choose import Choice, choose
+from trajcli.kernels.choose import Choice, choose, choose_for
 from trajcli.modes import MODES, PARTS, make_method, make_mode
 from trajcli.modes.savgol import SavitzkyGolay
 
@@ -327,9 +327,11 @@ def _checked(
         )
     dtype = dtype or output_dtype(inputs.actions.dtype)
     tensors = [value for value in inputs.arrays() if is_torch(value)]
-    choice = choose(str(tensors[0].device) if tensors else "cpu", backend)
+    choice = choose_for(tensors[0].device, backend) if tensors else choose("cpu", backend)
     if key is not None and choice.backend == "native":
         prepared.store(key, prepared.Call(inputs, dtype, wanted, not inputs.trusted, zero))
+    elif key is not None and choice.backend == "triton":
+        prepared.store(key, prepared.DeviceCall(inputs, choice, dtype, wanted, zero))
     return _compute(inputs, choice, dtype, wanted, tensors=bool(tensors))
 
 

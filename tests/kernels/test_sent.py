@@ -24,7 +24,9 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
 
     monkeypatch.setattr(torch.Tensor, "to", send)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
     monkeypatch.setattr(arrays, "_cache", {})
+    monkeypatch.setattr(arrays, "_captured", [])
     return calls
 
 
@@ -34,10 +36,25 @@ def test_small_arrays_are_sent_once(sent):
     assert len(sent) == 1
 
 
-def test_numbers_that_change_at_every_call_do_not_pile_up(sent):
+def test_one_number_is_not_sent(sent, monkeypatch):
+    full = torch.full
+    monkeypatch.setattr(torch, "full", lambda *size, device, **more: full(*size, **more))
+    for number in (np.array([[0.1]]), np.array([7]), np.array([3], np.int32)):
+        filled = arrays.to_torch(number, "cuda")
+        assert filled.dtype == torch.from_numpy(number).dtype
+        assert torch.equal(filled, torch.from_numpy(number))
+    assert not sent
+
+
+def test_arrays_that_change_at_every_call_do_not_pile_up(sent, monkeypatch):
+    capturing = []
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: bool(capturing))
     for k in range(300):
-        arrays.to_torch(np.array([float(k)]), "cuda")
-    assert len(arrays._cache) == 256
+        arrays.to_torch(np.array([float(k), 1.0]), "cuda")
+    assert len(arrays._cache) == 300 - 256
+    capturing.append(1)  # the latest were sent before, whatever the number of those before them
+    assert arrays.to_torch(np.array([299.0, 1.0]), "cuda").tolist() == [299, 1]
+    assert [x.tolist() for x in arrays._captured] == [[299, 1]]
 
 
 def test_large_ones_are_sent_each_time(sent):
@@ -47,10 +64,10 @@ def test_large_ones_are_sent_each_time(sent):
 
 
 def test_a_graph_captures_only_what_was_there_before(sent, monkeypatch):
-    arrays.to_torch(np.array([1.0]), "cuda")
+    arrays.to_torch(np.array([1.0, 2.0]), "cuda")
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     for _ in range(2):
-        assert arrays.to_torch(np.array([1.0]), "cuda").tolist() == [1]
-    for lacking in (np.array([2.0]), np.zeros(100_000)):
+        assert arrays.to_torch(np.array([1.0, 2.0]), "cuda").tolist() == [1, 2]
+    for lacking in (np.array([2.0, 3.0]), np.zeros(100_000)):
         with pytest.raises(UsageError, match="while a graph is captured"):
             arrays.to_torch(lacking, "cuda")

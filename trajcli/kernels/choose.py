@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 from functools import cache
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from trajcli.errors import UsageError
 from trajcli.kernels import cuda
 
 BACKENDS = ("native", "triton", "torch")
 
-OLDEST_TRITON = (3, 4)
+OLDEST_TRITON = (3, 5)
 LEAST_CAPABILITY = (7, 5)
-"""What Triton's kernels are compiled for and tested with."""
+"""What Triton's kernels are tested with. Triton 3.4 compiles some of them to wrong code."""
 
 
 class Choice(NamedTuple):
@@ -66,7 +66,7 @@ def choose(device: str = "auto", backend: str = "auto", ready: bool = False) -> 
         raise UsageError(
             "backend native runs on the CPU", where=_BACKEND, expected="torch", found=name
         )
-    if backend == "triton" and name == "cpu" and not cuda.interpreted():
+    if backend == "triton" and name == "cpu":
         raise UsageError(
             "backend triton runs on CUDA devices",
             where=_BACKEND,
@@ -92,7 +92,7 @@ def backend_absence(backend: str) -> str:
 
         return "" if find_spec("torch") else "torch is not installed"
 
-    return ("" if cuda.interpreted() else cuda.absence()) or triton_absence()
+    return cuda.absence() or triton_absence()
 
 
 @cache
@@ -114,36 +114,86 @@ def _cpu_backend() -> tuple[str, str]:
     return ("torch", f"kernels {why}; torch takes ten times as long") if why else ("native", "")
 
 
-def device_backend(name: str) -> tuple[str, str]:
-    """The backend that ``auto`` takes on a CUDA device, and why."""
+def choose_for(device: Any, backend: str) -> Choice:
+    """Pick the backend for tensors on a torch device. It is there, as they are: nothing looks for
+    drivers. Raises UsageError for a backend that cannot run on it."""
+    name = str(device)
+    if device.type == "cpu":
+        return choose("cpu", backend)
+    found, why = ("torch", "") if backend == "torch" else device_backend(name)
+    if backend not in ("auto", found):
+        raise UsageError(
+            f"backend {backend} cannot run on the device",
+            where=_BACKEND,
+            expected=f"auto, torch{', triton' * (found == 'triton')}",
+            found=f"{name}; {why}",
+        )
+    return Choice(found, name, why)
 
+
+_device_backends: dict[str, tuple[str, str]] = {}
+
+
+def device_backend(name: str) -> tuple[str, str]:
+    """The backend that ``auto`` takes on a device, and why.
+
+    Found once, but for what may pass, such as memory that is full. Raises UsageError where a CUDA
+    graph is captured before: finding out runs a kernel, and waits for it.
+    """
+    found = _device_backends.get(name)
+    if found is None:
+        why = _device_fault(name)
+        found = ("torch", why) if why else ("triton", "")
+        if not why:
+            try:
+                _probe(name)
+            except UsageError:
+                raise
+            except (cuda.DeviceOutOfMemory, cuda.DeviceLost) as error:
+                return "torch", f"backend triton runs no kernel now: {error}"
+            except Exception as error:
+                line = str(error).strip().split("\n")[0]
+                why = f"backend triton compiles no kernel here: {type(error).__name__}: {line}"
+                found = "torch", why
+            else:
+                capability = ".".join(map(str, cuda.capability(name)))
+                found = "triton", f"compiled for compute capability {capability}"
+        _device_backends[name] = found
+    return found
+
+
+def _device_fault(name: str) -> str:
+    """Why Triton's kernels are not for a device; empty where they are."""
+    import torch
+
+    if not name.startswith("cuda") or torch.version.hip is not None:
+        return "backend triton is for CUDA devices"
     why = triton_absence()
     if why:
-        return "torch", f"backend triton is absent: {why}"
+        return f"backend triton is absent: {why}"
     capability = cuda.capability(name)
     number, least = (".".join(map(str, x)) for x in (capability, LEAST_CAPABILITY))
     if capability < LEAST_CAPABILITY:
-        return "torch", f"backend triton needs compute capability {least}, this has {number}"
-    why = _probe(name)
-    if why:
-        return "torch", f"backend triton compiles no kernel here: {why}"
-    return "triton", f"compiled for compute capability {number}"
+        return f"backend triton needs compute capability {least}, this has {number}"
+    return ""
 
 
-@cache
-def _probe(name: str) -> str:
-    """Why Triton cannot compile and run a small kernel on a device; empty where it can.
+def _probe(name: str) -> None:
+    """Compile and run one small kernel: Triton builds C at run time, and may not support the
+    card."""
+    import torch
 
-    Triton builds C at run time, and may not support the card.
-    """
     from trajcli.kernels import triton_ops
 
-    try:
+    if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+        raise UsageError(
+            "the first call on a device cannot be captured in a graph",
+            where=name,
+            expected="a call before the capture",
+            hint="one call with the same arguments just before the capture",
+        )
+    with cuda.device_errors():
         triton_ops.probe(name)
-    except Exception as error:
-        lines = str(error).strip().split("\n")
-        return f"{type(error).__name__}: {lines[0]}"
-    return ""
 
 
 def _cuda_device(device: str, ready: bool) -> str:

@@ -20,11 +20,6 @@ class DeviceLost(Exception):
     """Raised when the device failed during its work and cannot be used any more."""
 
 
-def interpreted() -> bool:
-    """Whether Triton's kernels run in its interpreter, on the CPU: for tests."""
-    return os.environ.get("TRITON_INTERPRET", "").lower() in ("1", "true", "on", "yes", "y")
-
-
 def driver() -> bool:
     """Whether a driver is loaded. Its devices may still be unusable."""
     return any(os.path.exists(path) for path in _DRIVERS)
@@ -92,7 +87,7 @@ def free_bytes(name: str) -> int:
 _LOST = (
     *("unspecified launch failure", "launch timed out", "uncorrectable", "hardware stack error"),
     *("unknown error", "GPU is lost", "fallen off the bus", "NVLink", "context is destroyed"),
-    "devices are busy or unavailable",
+    "busy or unavailable",
 )
 """Messages of CUDA for a device that failed; any other is a fault of the request."""
 

@@ -1,7 +1,7 @@
 """Weights of windows whose steps differ, in Triton: a table for :mod:`band` with a column a row.
 
-They are those of the polynomial that fits a window's points best; of degree 4 through five points,
-of the one that meets them. See :func:`trajcli.kernels.fit.fit_weights` for the method.
+They are those of the polynomial that meets a window's points, or of the one of a degree that fits
+them best: see :func:`trajcli.kernels.fit.fit_weights` for the method.
 """
 
 from __future__ import annotations
@@ -39,7 +39,96 @@ def run(
         begin -= tl.where((i >= low) & (i < base), gap_after(gaps, i), 0.0)
     window = (begin, gaps, base, low, high, width)
 
-    one = begin * 0.0 + 1.0
+    if COPIES:
+        times = times_from(base, gaps)
+    else:
+        fit = orthogonal_polynomials(window, DEGREE)
+    place = table + trajectory * (4 * (width - 1 + POINTS) * count.to(tl.int64)) + t
+    time = begin
+    zero = begin * 0.0
+    sums = (zero, zero, zero, zero)
+    for i in range(width):
+        if COPIES:
+            found = weights_of_interpolation(times, base, i)
+        else:
+            found = weights_of_fit(fit, time, (i >= low) & (i <= high), DEGREE)
+        new = ()
+        for m in tl.static_range(4):
+            weight = found[m]
+            # of the difference after this point: that of the points beyond it, seen from the base
+            total = sums[m] + weight
+            new = new + (total,)
+            if not POINTS:
+                weight = -total
+                if m == 0:
+                    weight = tl.where(i >= base, 1.0 - total, weight)
+                weight = tl.where((i >= low) & (i < high), weight, 0.0)
+            entry = (m * (width - 1 + POINTS) + i) * count.to(tl.int64)
+            tl.store(place + entry, weight, mask=there & (i < width - 1 + POINTS))
+        sums = new
+        time = next_time(window, time, i)
+
+
+@triton.jit
+def times_from(base, gaps):
+    """The times of five points from that at the base, each a sum of the gaps between."""
+    steps = ()
+    for j in tl.static_range(4):
+        steps = steps + (gap_after(gaps, j),)
+    times = ()
+    for i in tl.static_range(5):
+        time = steps[0] * 0.0
+        for j in tl.static_range(4):
+            if j < i:
+                time += tl.where(j >= base, steps[j], 0.0)
+            else:
+                time -= tl.where(j < base, steps[j], 0.0)
+        times = times + (time,)
+    return times
+
+
+@triton.jit
+def weights_of_interpolation(times, base, i):
+    """The i-th point's weights in the derivatives at the base of the polynomial that meets five
+    points: its Lagrange polynomial is the product of (x − tⱼ) / (tᵢ − tⱼ) over the others."""
+    zero = times[0] * 0.0
+    time = zero
+    for j in tl.static_range(5):
+        time = tl.where(j == i, times[j], time)
+    powers = (zero + 1.0, zero, zero, zero)  # coefficients of x⁰ … x³
+    scale = zero + 1.0
+    for j in tl.static_range(5):
+        new = ()
+        for m in tl.static_range(4):
+            value = -times[j] * powers[m]
+            if m > 0:
+                value = value + powers[m - 1]
+            new = new + (tl.where(j == i, powers[m], value),)
+        powers = new
+        scale = tl.where(j == i, scale, scale * (time - times[j]))
+    position = tl.where(i == base, 1.0, zero)
+    return position, powers[1] / scale, 2.0 * powers[2] / scale, 6.0 * powers[3] / scale
+
+
+@triton.jit
+def weights_of_fit(fit, time, inside, DEGREE: tl.constexpr):
+    """A point's weights in the derivatives of the polynomial that fits all points best."""
+    factors, norms, at_row = fit
+    values = polynomials(time, factors, DEGREE)
+    weights = ()
+    for m in tl.static_range(4):
+        weight = time * 0.0
+        for k in tl.static_range(DEGREE + 1):
+            weight = tl.fma(at_row[k][m] / norms[k], values[k], weight)
+        weights = weights + (tl.where(inside, weight, 0.0),)
+    return weights
+
+
+@triton.jit
+def orthogonal_polynomials(window, DEGREE: tl.constexpr):
+    """The factors of polynomials that are orthogonal on the window, their sums of squares, and
+    their derivatives 0 … 3 at the row."""
+    one = window[0] * 0.0 + 1.0
     factors = ()
     norms = products(window, factors, 0, False)
     for k in tl.static_range(1, DEGREE + 1):
@@ -64,34 +153,7 @@ def run(
                 value = value - factors[k * (k - 1) // 2 + j] * at_row[j][m]
             new = new + (value,)
         at_row = at_row + (new,)
-
-    place = table + trajectory * (4 * (width - 1 + POINTS) * count.to(tl.int64)) + t
-    time = begin
-    sums = (one * 0.0, one * 0.0, one * 0.0, one * 0.0)
-    for i in range(width):
-        inside = (i >= low) & (i <= high)
-        values = polynomials(time, factors, DEGREE)
-        new = ()
-        for m in tl.static_range(4):
-            weight = one * 0.0
-            if m == 0 and COPIES:
-                weight = tl.where(i == base, 1.0, weight)
-            else:
-                for k in tl.static_range(DEGREE + 1):
-                    weight = tl.fma(at_row[k][m] / norms[k], values[k], weight)
-                weight = tl.where(inside, weight, 0.0)
-            # of the difference after this point: that of the points beyond it, seen from the base
-            total = sums[m] + weight
-            new = new + (total,)
-            if not POINTS:
-                weight = -total
-                if m == 0:
-                    weight = tl.where(i >= base, 1.0 - total, weight)
-                weight = tl.where((i >= low) & (i < high), weight, 0.0)
-            entry = (m * (width - 1 + POINTS) + i) * count.to(tl.int64)
-            tl.store(place + entry, weight, mask=there & (i < width - 1 + POINTS))
-        sums = new
-        time = next_time(window, time, i)
+    return factors, norms, at_row
 
 
 @triton.jit
