@@ -1,397 +1,512 @@
-"""The Triton kernels on a CUDA device: right first, then as a share of its copy bandwidth.
+"""Everything on a CUDA device: whether it is right, and what it takes. Ends with PASS or FAIL.
 
-    python benchmarks/gpu.py [--quick] [--modes acceleration,central] [--json gpu.json]
-    python benchmarks/gpu.py --dry    # no device: every step on tiny shapes, in the interpreter
+    python benchmarks/gpu.py [--report gpu.json] [--seconds 1200]
+    PYTHONPATH=tests python benchmarks/gpu.py --dry   # tiny shapes, on a stand-in for a device
 
-Needs torch with CUDA, triton and numpy; trajcli need not be installed. First what starting costs,
-with Triton's cache empty and full. Then every mode, forward and adjoint, float32: the kernels are
-compiled by a process for each mode, outputs and gradients of a few trajectories compared with
-torch_ops, and each kernel captured in a CUDA graph and its replays timed. The bytes a kernel must
-move are each input read once and each output written once; the share is that over the time, over
-what a device-to-device copy moves (bytes read and written). "torch" is the time of torch_ops per
-action, on fewer trajectories, over that of Triton. What is not measured when --seconds are over is
-said.
+Needs trajcli with its tests, and torch with CUDA. The report is written after every stage, and a
+case that fails is in it like the others:
+
+- about: the commit, versions, the driver, clocks before and after;
+- checks: outputs and gradients of every form of a call beside those of the CPU; replays of CUDA
+  graphs beside calls; a second device, where there is one;
+- host: what a repeated call costs the host beyond an autograd function that allocates the same;
+- times: calls and replays of graphs, forward, and forward and backward, for 1 to 100 000
+  trajectories, beside a copy that moves the same bytes, torch.cumsum and the call on the CPU;
+- registers: of every kernel that was compiled, and the bytes it spills;
+- tests: those of tests/kernels that need a device.
+
+What does not fit into half of the free memory is not measured, nor what comes after --seconds.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import platform
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import date
+from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-os.environ["TRITON_INTERPRET"] = "1" if "--dry" in sys.argv else "0"  # read with its import
-
 import torch
 
-from trajcli.kernels import cuda, torch_ops, triton_ops
-from trajcli.kernels.choose import triton_absence
-from trajcli.kernels.program import Gradients, Operands
-from trajcli.modes import make_mode
+import trajcli
+from trajcli import State
 
-MODES: list[tuple[str, dict[str, Any]]] = [
-    ("clique", {}),
-    ("velocity", {}),
-    ("acceleration", {}),
-    ("jerk", {}),
-    ("jerk", {"scheme": "foh"}),
-    ("central", {}),
-    ("central", {"dt": "[1,H]"}),
-    ("bspline", {"degree": 3}),
-    ("bspline", {"degree": 5}),
-    ("teleport", {}),
-]
-HORIZONS: tuple[int, ...] = (16, 32, 100, 1000)
-DOFS: tuple[int, ...] = (1, 6, 7, 14, 32)
-LANES = 1_000_000
-"""B · D, at least."""
-CHECKED = 37
-"""Trajectories that are compared."""
-FEW = 4_000_000
-"""Actions torch_ops is timed with; its passes over memory need many times the space."""
 ROOT = Path(__file__).resolve().parent.parent
 DRY = "--dry" in sys.argv
-DEVICE = "cuda"
+DEVICE = "cpu" if DRY else "cuda"
+TARGETS = {
+    "cases that are wrong or fail": (0, "at most"),
+    "tests that fail": (0, "at most"),
+    "bytes a kernel spills": (64, "at most"),
+    "host, forward, µs": (40, "at most"),
+    "host, forward and backward, µs": (90, "at most"),
+    "replay of 64 trajectories, forward, µs": (10, "at most"),
+    "share of a copy, forward": (0.5, "at least"),
+    "share of a copy, forward and backward": (0.35, "at least"),
+}
+"""What the figures must reach; shares are the least of the modes, of most trajectories."""
+SHAPES = [(B, H, 7) for B in (1, 64, 1024, 16_384, 100_000) for H in (30, 100)]
+MODES: tuple[str, ...] = ("acceleration", "central", "bspline")
 if DRY:
-    HORIZONS, DOFS, LANES, CHECKED, DEVICE = (9,), (1, 7), 14, 3, "cpu"
+    SHAPES, MODES = [(2, 5, 2)], ("acceleration",)
 
-_CHILD = """
-import json, sys, time
-began = time.perf_counter()
-import torch
-imported = time.perf_counter()
-torch.zeros(1, device="{device}")
-if "{device}" == "cuda":
-    torch.cuda.synchronize()
-ready = time.perf_counter()
-from trajcli import integrate
-actions = torch.zeros(64, {horizon}, 7, device="{device}", requires_grad=True)
-start = torch.zeros(7, device="{device}")
-run = lambda: integrate(actions, start, 0.02, backend="triton")
-position = run().position
-forward = time.perf_counter()
-position.sum().backward()
-if "{device}" == "cuda":
-    torch.cuda.synchronize()
-backward = time.perf_counter()
-print(json.dumps(dict(
-    import_torch=imported - began,
-    device_ready=ready - imported,
-    first_forward=forward - ready,
-    first_adjoint=backward - forward,
-)))
-"""
+Call = Callable[[Any], trajcli.Trajectory]
+"""A call whose arrays are made by a function from NumPy arrays: for the device or for the CPU."""
 
 
-def start_up() -> dict[str, dict[str, float]]:
-    """Seconds until a new process has results: with nothing compiled yet, and with all of it."""
-    code = _CHILD.format(device=DEVICE, horizon=9 if DRY else 100)
-    found = {}
-    with tempfile.TemporaryDirectory() as place:
-        variables = {**os.environ, "TRITON_CACHE_DIR": place, "PYTHONPATH": str(ROOT)}
-        for name in ("cold", "warm"):
-            child = subprocess.run(
-                [sys.executable, "-c", code], env=variables, capture_output=True, text=True
-            )
-            if child.returncode:
-                sys.exit(child.stderr)
-            found[name] = json.loads(child.stdout)
-    return found
+def forms(dtype: str) -> dict[str, Callable[[Any, str], trajcli.Trajectory]]:
+    """Calls by name. Each takes a function that makes a tensor of its name, shape and type, and a
+    backend."""
+    B, H, D = (2, 6, 2) if DRY else (300, 40, 7)
 
+    def plan(mode: str, dt: Any = 0.02, **options: Any) -> Any:
+        def call(tensor: Any, backend: str) -> trajcli.Trajectory:
+            more = dict(options)
+            rows = 3 if more.pop("index", False) else B
+            if rows == 3:
+                more["start_index"] = tensor("index", (B,), "int64")
+            start = State(*[tensor(f"start {m}", (rows, D), dtype) for m in range(4)])
+            if more.get("ends") == "goal":
+                more["goal"] = tensor("goal", (3, D), dtype)
+                more["goal_index"] = tensor("goal index", (B,), "int64")
+            step = tensor("dt", dt, "float64") if isinstance(dt, tuple) else dt
+            actions = tensor("actions", (B, H, D), dtype)
+            if more.pop("strided", False):
+                actions = actions.transpose(0, 1).contiguous().transpose(0, 1)
+            return trajcli.integrate(actions, start, step, mode, backend=backend, **more)
 
-@dataclass
-class Job:
-    """A mode on random actions of a shape, with buffers to compute into."""
+        return call
 
-    mode: str
-    options: dict[str, Any]
-    shape: tuple[int, int, int]
+    def recording(method: str, dt: Any = 0.02) -> Any:
+        def call(tensor: Any, backend: str) -> trajcli.Trajectory:
+            step = tensor("dt", dt, "float64") if isinstance(dt, tuple) else dt
+            positions = tensor("actions", (B, H, D), dtype)
+            more: dict[str, Any] = {"window": 5, "degree": 3} if method == "savgol" else {}
+            return trajcli.differentiate(positions, dt=step, method=method, backend=backend, **more)
 
-    def __post_init__(self) -> None:
-        B, H, D = self.shape
-        options = dict(self.options)
-        uneven = options.pop("dt", "") == "[1,H]"
-        dt = 0.02 + 0.01 * torch.rand(1, H if uneven else 1, device=DEVICE, dtype=torch.float64)
-        start = [torch.randn(1, D, device=DEVICE), None, None, None]
-        self.program = make_mode(self.mode, **options).program(H, False, uneven)
-        self.operands = Operands(torch.randn(self.shape, device=DEVICE), dt, start)
-        shape = (B, self.program.rows, D)
-        self.rows = [torch.empty(shape, device=DEVICE) for _ in range(4)]
-        self.gradients = Gradients(
-            torch.empty(self.shape, device=DEVICE),
-            [torch.empty(B, D, device=DEVICE, dtype=torch.float64) for _ in range(4)],
-        )
+        return call
 
-    @property
-    def bytes_moved(self) -> int:
-        return int(4 * self.operands.actions.numel() + sum(4 * x.numel() for x in self.rows))
-
-    def forward(self, kernels: Any) -> list[torch.Tensor]:
-        kernels.forward(self.program, self.operands, self.rows)
-        return self.rows
-
-    def adjoint(self, kernels: Any) -> list[Any]:
-        """Gradients of actions and of the start, from what is in the rows."""
-        kernels.adjoint(self.program, self.operands, self.rows, self.gradients)
-        return [self.gradients.actions, *self.gradients.start]
-
-
-def check(mode: str, options: dict[str, Any], dofs: int, horizon: int) -> dict[str, float]:
-    """Largest differences from torch_ops: outputs in ulp of float32 (beyond 1e-12 of the largest
-    value along the trajectory), gradients over their largest value."""
-    job = Job(mode, options, (CHECKED, horizon, dofs))
-    found = [x.clone() for x in job.forward(triton_ops)]
-    worst = 0.0
-    for a, b in zip(found, job.forward(torch_ops), strict=True):
-        far = (a.double() - b.double()).abs()
-        far = far - 1e-12 * b.double().abs().amax(1, keepdim=True)
-        ulp = torch.nextafter(b.abs(), torch.full_like(b, torch.inf)).double() - b.abs().double()
-        worst = max(worst, float((far / ulp).max()))
-        if not torch.isfinite(a).all():
-            worst = float("inf")
-    for g in job.rows:
-        g.normal_()
-    one = [x.clone() for x in job.adjoint(triton_ops)]
-    error = max(
-        float((a.double() - b.double()).abs().max() / b.abs().max().clamp(min=1e-30))
-        for a, b in zip(one, job.adjoint(torch_ops), strict=True)
-    )
-    return {"ulp": worst, "gradient": error}
-
-
-def timed(what: Callable[[], object], rounds: int) -> float:
-    """Median seconds of a replay of the captured launches."""
+    found = {
+        "acceleration": plan("acceleration"),
+        "central, goal with an index": plan("central", ends="goal"),
+        "acceleration, dt [B, H], start with an index": plan(
+            "acceleration", dt=(B, H), scheme="foh", index=True
+        ),
+        "savgol, dt [B, H]": recording("savgol", (B, H - 1)),
+    }
     if DRY:
-        return _median(what, 1)
-    for _ in range(3):
-        what()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        what()
-    return _median(graph.replay, rounds)
-
-
-def _median(what: Callable[[], object], rounds: int) -> float:
-    what()
-    seconds = []
-    if DRY:
-        began = time.perf_counter()
-        what()
-        return time.perf_counter() - began
-    for _ in range(rounds):
-        begin, end = (_event() for _ in range(2))
-        begin.record()
-        what()
-        end.record()
-        end.synchronize()
-        seconds.append(float(begin.elapsed_time(end)) / 1e3)
-    return statistics.median(seconds)
-
-
-def _event() -> Any:
-    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-
-
-def copy_bandwidth(rounds: int) -> float:
-    """Bytes read and written per second by a device-to-device copy."""
-    count = 1 << 20 if DRY else min(1 << 30, torch.cuda.mem_get_info()[0] // 16)
-    source = torch.randn(count, device=DEVICE)
-    target = torch.empty_like(source)
-    return 8 * count / timed(lambda: target.copy_(source), rounds)
-
-
-def measure(
-    mode: str, options: dict[str, Any], shape: tuple[int, int, int], copy: float, rounds: int
-) -> list[dict[str, Any]]:
-    """A row for forward and one for adjoint."""
-    job = Job(mode, options, shape)
-    B, H, D = shape
-    few = Job(mode, options, (max(1, FEW // (H * D)), min(H, FEW // D), D))
-    rows = []
-    for direction in ("forward", "adjoint"):
-        seconds = timed(lambda d=direction: getattr(job, d)(triton_ops), rounds)  # type: ignore[misc]
-        slow = _median(lambda d=direction: getattr(few, d)(torch_ops), 3)  # type: ignore[misc]
-        per_action = seconds / job.operands.actions.numel()
-        rows.append(
-            {
-                "mode": mode,
-                **options,
-                "direction": direction,
-                "batch": B,
-                "horizon": H,
-                "dofs": D,
-                "seconds": seconds,
-                "gb_per_s": job.bytes_moved / seconds / 1e9,
-                "of_copy": job.bytes_moved / seconds / copy,
-                "over_torch": slow / few.operands.actions.numel() / per_action,
-            }
-        )
-    return rows
-
-
-def name_of(row: dict[str, Any]) -> str:
-    return " ".join(str(row[key]) for key in ("mode", "scheme", "degree", "dt") if key in row)
-
-
-def device_facts(copy: float) -> dict[str, Any]:
-    import triton
-
-    return {
-        "device": "none: the interpreter, figures mean nothing"
-        if DRY
-        else torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "triton": triton.__version__,
-        "python": platform.python_version(),
-        "date": date.today().isoformat(),
-        "copy_gb_per_s": copy / 1e9,
+        return found
+    return found | {
+        "velocity, dt [H]": plan("velocity", dt=(H,), scheme="zoh"),
+        "jerk, strided": plan("jerk", scheme="foh", strided=True),
+        "clique, rows of actions": plan("clique", frames="actions"),
+        "acceleration, cuRobo": plan("acceleration", convention="curobo"),
+        "central, dt [B, H]": plan("central", dt=(B, H)),
+        "central, cuRobo": plan("central", convention="curobo"),
+        "bspline": plan("bspline", dt=(B, 1)),
+        "bspline 5, goal with an index": plan("bspline", degree=5, steps=3, ends="goal"),
+        "teleport": plan("teleport"),
+        "recording, backward": recording("backward", (B, H - 1)),
+        "recording, central": recording("central"),
+        "recording, central, dt [H]": recording("central", (H - 1,)),
+        "savgol": recording("savgol"),
     }
 
 
-def check_all(cases: Sequence[tuple[str, dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Every mode in four shapes; prints what is wrong."""
-    found = []
-    for mode, options in cases:
-        for dofs, horizon in ((1, 17), (7, 100), (32, 33), (7, 5000))[: 1 if DRY else 4]:
-            row = {"mode": mode, **options, "dofs": dofs, "horizon": horizon}
-            row.update(check(mode, options, dofs, horizon))
-            row["right"] = row["ulp"] <= 2.0 and row["gradient"] <= 2e-7
-            found.append(row)
-            if not row["right"]:
-                print("WRONG", row, flush=True)
-    wrong = sum(not row["right"] for row in found)
-    print(f"{len(found)} comparisons with torch_ops, {wrong} wrong", flush=True)
-    return found
+class Tensors:
+    """Makes the same random tensors on any device, and keeps those with gradients."""
+
+    def __init__(self, device: str) -> None:
+        self.device, self.leaves = device, dict[str, torch.Tensor]()
+
+    def __call__(self, name: str, shape: tuple[int, ...], dtype: str) -> torch.Tensor:
+        generator = torch.Generator().manual_seed(len(name) + sum(map(ord, name)))
+        if dtype == "int64":
+            return torch.randint(0, 3, shape, generator=generator).to(self.device)
+        values = torch.randn(shape, generator=generator, dtype=getattr(torch, dtype))
+        if name == "dt":
+            return (0.02 + 0.01 * values.tanh()).to(self.device)
+        self.leaves[name] = values.to(self.device).requires_grad_()
+        return self.leaves[name]
 
 
-def say(row: dict[str, Any]) -> None:
-    print(
-        f"{name_of(row):<16}{row['direction']:<9}{row['batch']:>9}{row['horizon']:>9}"
-        f"{row['dofs']:>4}{1e3 * row['seconds']:>9.3f}{row['gb_per_s']:>7.0f}"
-        f"{row['of_copy']:>9.0%}{row['over_torch']:>6.1f}x",
-        flush=True,
+def results(call: Any, device: str, backend: str) -> dict[str, torch.Tensor]:
+    """Outputs and gradients of a call, by name."""
+    tensors = Tensors(device)
+    trajectory = call(tensors, backend)
+    outputs = trajectory.outputs()
+    upstream = [
+        torch.randn(x.shape, generator=torch.Generator().manual_seed(3)).to(x)
+        for x in outputs.values()
+    ]
+    grads = torch.autograd.grad(
+        list(outputs.values()), list(tensors.leaves.values()), upstream, allow_unused=True
     )
+    named = {f"gradient of {k}": g for k, g in zip(tensors.leaves, grads, strict=True)}
+    return {k: x for k, x in {**outputs, **named}.items() if x is not None}
 
 
-def compile_all(cases: Sequence[tuple[str, dict[str, Any]]], shapes: Sequence[Any]) -> None:
-    """Have every kernel compiled, with few trajectories: they are the same for many."""
-    for mode, options in cases:
-        for D in sorted({D for _, _, D in shapes}):  # those of one horizon are those of all
-            job = Job(mode, options, (64, 16, D))
-            job.forward(triton_ops)
-            job.adjoint(triton_ops)
-    if not DRY:
-        torch.cuda.synchronize()
+def error_of(found: dict[str, torch.Tensor], want: dict[str, torch.Tensor]) -> float:
+    """The largest difference, over the largest value along each trajectory and dof, and over what
+    the type resolves."""
+    worst = 0.0
+    for name, x in want.items():
+        a, b = found[name].detach().cpu().double(), x.detach().double()
+        size = b.abs().amax(1, keepdim=True) if b.dim() == 3 else b.abs().max()
+        allowed = (4e-7 if x.dtype == torch.float32 else 2e-11) * size + 1e-300
+        worst = max(worst, float(((a - b).abs() / allowed).max()))
+        if not torch.isfinite(a).all():
+            return float("inf")
+    return worst
 
 
-def compile_by_processes(arguments: argparse.Namespace, names: Sequence[str]) -> float:
-    """The same by a process for each mode; seconds for all. Compiled kernels stay on disk."""
-    began = time.perf_counter()
-    quick = ["--quick"] if arguments.quick else []
-    command = [sys.executable, __file__, "--compile", *quick]
-    running = [subprocess.Popen([*command, "--modes", name]) for name in names]
-    for process in running:
-        process.wait()
-    return time.perf_counter() - began
+def checks() -> Iterator[dict[str, Any]]:
+    """Every form in both types beside the CPU; then what is the device's own."""
+    for dtype in ("float32", "float64")[: 1 if DRY else 2]:
+        for name, call in forms(dtype).items():
+            yield {"case": f"{name}, {dtype}", **check(call, DEVICE)}
+    call = forms("float32")["acceleration"]
+    yield {"case": "a replay of a graph", **attempt(replay_equals_call)}
+    if not DRY and torch.cuda.device_count() > 1:
+        yield {"case": "a second device", **check(call, "cuda:1")}
 
 
-def measure_all(
-    cases: Sequence[tuple[str, dict[str, Any]]],
-    shapes: Sequence[tuple[int, int, int]],
-    copy: float,
-    rounds: int,
-    until: float,
-) -> list[dict[str, Any]]:
-    """Every mode and shape while there is time; prints a line for each."""
-    print(f"{'mode':<25}{'B':>9}{'H':>9}{'D':>4}{'ms':>9}{'GB/s':>7}{'of copy':>9}{'torch':>7}")
-    found: list[dict[str, Any]] = []
-    for mode, options in cases:
-        for shape in shapes:
+def check(call: Any, device: str) -> dict[str, Any]:
+    def compare() -> dict[str, Any]:
+        error = error_of(results(call, device, "triton"), results(call, "cpu", "torch"))
+        return {"right": error <= 1.0, "error": error}
+
+    return attempt(compare)
+
+
+def attempt(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What it returns, or the error."""
+    try:
+        return work()
+    except Exception as error:
+        if not DRY and isinstance(error, torch.cuda.OutOfMemoryError):
+            torch.cuda.empty_cache()
+        return {"right": False, "error": f"{type(error).__name__}: {error}"[:2000]}
+
+
+class Work:
+    """A call in a loop, as an optimiser makes it, on the device or on the CPU."""
+
+    def __init__(self, mode: str, shape: tuple[int, int, int], device: str, backend: str) -> None:
+        B, _, D = shape
+        self.mode, self.backend = mode, backend
+        self.actions = torch.randn(shape, device=device)
+        self.leaf = self.actions.clone().requires_grad_()
+        self.start = State(torch.randn(B, D, device=device))
+        outputs = self.forward()
+        self.upstream = [torch.randn_like(x) for x in outputs]
+        self.bytes = 4 * (self.actions.numel() + sum(x.numel() for x in outputs))
+
+    def forward(self, leaf: bool = False) -> list[torch.Tensor]:
+        actions = self.leaf if leaf else self.actions
+        result = trajcli.integrate(
+            actions, self.start, 0.02, self.mode, backend=self.backend, allow_nonfinite=True
+        )
+        return [x for x in result if x is not None]
+
+    def both(self) -> torch.Tensor:
+        (gradient,) = torch.autograd.grad(self.forward(leaf=True), self.leaf, self.upstream)
+        return gradient
+
+
+def replay_equals_call() -> dict[str, Any]:
+    work = Work("acceleration", SHAPES[0], DEVICE, "triton")
+    replay = captured(lambda: [*work.forward(), work.both()])
+    with torch.no_grad():
+        work.actions.normal_()
+        work.leaf.copy_(work.actions)
+    found, want = [x.clone() for x in replay()], [*work.forward(), work.both()]
+    return {"right": all(torch.equal(a, b) for a, b in zip(found, want, strict=True))}
+
+
+def captured(work: Callable[[], Any]) -> Callable[[], Any]:
+    """A replay of the work, captured in a graph."""
+    if DRY:
+        return work
+    side: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            work()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        outputs = work()
+
+    def replay() -> Any:
+        graph.replay()
+        return outputs
+
+    return replay
+
+
+def seconds(work: Callable[[], object], device: str = DEVICE) -> float:
+    """The median of runs, each until the device is done."""
+    rounds = 1 if DRY else 20
+    times = []
+    for _ in range(rounds + 2):
+        began = time.perf_counter()
+        work()
+        if device != "cpu":
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - began)
+    return statistics.median(times[2:])
+
+
+def device_seconds(work: Callable[[], object]) -> float:
+    """The time on the device of one of many in a row."""
+    if DRY:
+        return seconds(work)
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    work()
+    begin.record()
+    for _ in range(20):
+        work()
+    end.record()
+    end.synchronize()
+    return float(begin.elapsed_time(end)) / 2e4
+
+
+def times(until: float) -> Iterator[dict[str, Any]]:
+    """A row for each mode and shape."""
+    for shape in SHAPES:
+        for mode in MODES:
+            row = {"mode": mode, "shape": list(shape)}
+            needed = 4 * 12 * shape[0] * shape[1] * shape[2]
             if time.perf_counter() > until:
-                print(f"{mode} {options} {shape}: not measured, out of time", flush=True)
-                continue
-            try:
-                rows = measure(mode, options, shape, copy, rounds)
-            except torch.cuda.OutOfMemoryError:
-                print(f"{mode} {options} {shape}: out of memory", flush=True)
-                continue
-            found += rows
-            for row in rows:
-                say(row)
-            if not DRY:
-                torch.cuda.empty_cache()
+                yield row | {"left out": "out of time"}
+            elif not DRY and needed > torch.cuda.mem_get_info()[0] // 2:
+                yield row | {"left out": f"needs {needed / 1e9:.0f} GB"}
+            else:
+                yield row | attempt(lambda m=mode, s=shape: timed(m, s))  # type: ignore[misc]
+
+
+def timed(mode: str, shape: tuple[int, int, int]) -> dict[str, Any]:
+    """Microseconds of a mode and shape; shares are those of a copy's time in a replay's."""
+    work = Work(mode, shape, DEVICE, "triton")
+    source = torch.empty(work.bytes // 8, dtype=torch.float32, device=DEVICE)
+    target = torch.empty_like(source)
+    found = {
+        "call": seconds(work.forward),
+        "call and backward": seconds(work.both),
+        "replay": device_seconds(captured(work.forward)),
+        "replay and backward": device_seconds(captured(work.both)),
+        "copy": device_seconds(captured(lambda: target.copy_(source))),
+        "cumsum": device_seconds(captured(lambda: work.actions.cumsum(1).cumsum(1))),
+    }
+    if work.actions.numel() < 10_000_000:
+        native = Work(mode, shape, "cpu", "auto")
+        found |= {
+            "CPU": seconds(native.forward, "cpu"),
+            "CPU and backward": seconds(native.both, "cpu"),
+        }
+    micro = {name: 1e6 * value for name, value in found.items()}
+    share, both = (found["copy"] / found[k] for k in ("replay", "replay and backward"))
+    return {"right": True, **micro, "share": share, "share and backward": 2 * both}
+
+
+class _Own(torch.autograd.Function):
+    """Allocates what a call does, and does nothing."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: int, dt: torch.Tensor, *inputs: Any) -> Any:
+        ctx.save_for_backward(dt)
+        ctx.shape = inputs[0].shape
+        B, _, D = inputs[0].shape
+        return tuple([inputs[0].new_empty((B, rows, D)) for _ in range(4)])
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Any) -> Any:
+        assert len(ctx.saved_tensors) == 1
+        return None, None, upstream[0].new_empty(ctx.shape), *[None] * 8
+
+
+def host(pause: Callable[[bool], None]) -> dict[str, Any]:
+    """Microseconds of host time of a repeated call beyond those of an autograd function."""
+    work = Work("acceleration", (64, 30, 7) if not DRY else SHAPES[0], DEVICE, "triton")
+    dt = torch.zeros(1, 1, device=DEVICE, dtype=torch.float64)
+    states = [work.start.position, *[None] * 7]
+    apply: Any = _Own.apply
+
+    def own(leaf: bool = False) -> Any:
+        return apply(work.upstream[0].shape[1], dt, work.leaf if leaf else work.actions, *states)
+
+    pairs: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
+        "forward": (work.forward, own),
+        "forward and backward": (
+            work.both,
+            lambda: torch.autograd.grad(own(leaf=True), work.leaf, work.upstream),
+        ),
+    }
+    found = {}
+    for name, pair in pairs.items():
+        for call in pair:
+            call()
+        pause(True)
+        medians = []
+        for call in pair:
+            spent = []
+            for _ in range(500):
+                began = time.perf_counter()
+                call()
+                spent.append(time.perf_counter() - began)
+                if not DRY:
+                    torch.cuda.synchronize()
+            medians.append(1e6 * statistics.median(spent))
+        pause(False)
+        found[name] = medians[0] - medians[1]
     return found
 
 
-def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The figures the targets are for: worst and median shares, by direction."""
-    found: dict[str, Any] = {}
-    for direction in ("forward", "adjoint"):
-        some = [row for row in rows if row["direction"] == direction]
-        shares = [row["of_copy"] for row in some]
-        if some:
-            found[direction] = {
-                "least_of_copy": min(shares),
-                "median_of_copy": statistics.median(shares),
-                "least_over_torch": min(row["over_torch"] for row in some),
-            }
+def registers() -> list[dict[str, Any]]:
+    """Of the kernels of this process."""
+    from trajcli.kernels.triton_ops import band, cascade, weights
+
+    kernels = [band.forward, band.adjoint, cascade.forward, cascade.adjoint, weights.run]
+    return [
+        {"kernel": f"{k.module}.{k.fn.__name__}", "registers": c.n_regs, "spilled": c.n_spills}
+        for k in kernels
+        for cache in k.device_caches.values()
+        for c in cache[0].values()
+        if getattr(c, "module", None) is not None
+    ]
+
+
+def tests() -> dict[str, Any]:
+    """Those of tests/kernels that need a device."""
+    files = [f"tests/kernels/test_triton{name}.py" for name in ("", "_device", "_compiled")]
+    options = ["--collect-only"] if DRY else []
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, *files]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    return {"failed": int(run.returncode != 0), "said": run.stdout[-3000:]}
+
+
+def about() -> dict[str, Any]:
+    import triton
+
+    def said(*command: str) -> str:
+        try:
+            run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+        except OSError as error:
+            return str(error)
+        return (run.stdout or run.stderr).strip()
+
+    query = "name,driver_version,clocks.sm,clocks.max.sm,clocks.mem,temperature.gpu,power.draw"
+    return {
+        "commit": said("git", "describe", "--always", "--dirty"),
+        "when": datetime.now().isoformat(timespec="seconds"),
+        "trajcli": trajcli.__version__,
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+        "python": platform.python_version(),
+        "device": "none: figures mean nothing" if DRY else torch.cuda.get_device_name(),
+        "capability": None if DRY else torch.cuda.get_device_capability(),
+        query: "" if DRY else said("nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"),
+    }
+
+
+def figures(report: dict[str, Any]) -> dict[str, float]:
+    """Those that targets are for, as far as there are."""
+    rows = [row for row in report["times"] if "share" in row]
+    cases = [*report["checks"], *report["times"]]
+    found: dict[str, float] = {
+        "cases that are wrong or fail": sum(
+            not row.get("right", "left out" in row) for row in cases
+        ),
+        "tests that fail": report["tests"]["failed"],
+        "bytes a kernel spills": max((row["spilled"] for row in report["registers"]), default=0),
+    }
+    if DRY:
+        return found
+    for name, value in report["host"].items():
+        if name not in ("right", "error"):
+            found[f"host, {name}, µs"] = value
+    small = [row["replay"] for row in rows if row["shape"] == [64, 30, 7]]
+    if small:
+        found["replay of 64 trajectories, forward, µs"] = max(small)
+    largest = [row for row in rows if row["shape"] == rows[-1]["shape"]] if rows else []
+    if largest:
+        found["share of a copy, forward"] = min(row["share"] for row in largest)
+        share = min(row["share and backward"] for row in largest)
+        found["share of a copy, forward and backward"] = share
     return found
 
 
-def options_of() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
-    parser.add_argument("--modes", default="", help="names, separated by commas; default all")
-    parser.add_argument("--quick", action="store_true", help="H 16 and 100, D 1, 7 and 32")
-    parser.add_argument("--dry", action="store_true", help="tiny shapes, without a device")
-    parser.add_argument("--compile", action="store_true", help="compile the kernels and stop")
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--seconds", type=float, default=420, help="for all of it, about")
-    parser.add_argument("--json", type=Path, default=Path("gpu.json"))
-    return parser.parse_args()
+def verdict(report: dict[str, Any]) -> bool:
+    """Prints every figure beside its target; whether all are there and reach it."""
+    found, passed = figures(report), True
+    for name, (target, sense) in TARGETS.items():
+        if DRY and name not in found:
+            continue
+        value = found.get(name, float("nan"))
+        reached = value <= target if sense == "at most" else value >= target
+        passed &= reached
+        print(f"{name:<45}{value:>10.2f}   {sense} {target}{'' if reached else '   MISSED'}")
+    return passed
 
 
 def main() -> None:
-    began, arguments = time.perf_counter(), options_of()
-    absent = triton_absence() or ("" if DRY else cuda.absence())
-    if absent:
-        sys.exit(f"{absent}; --dry runs without a device")
-    names = arguments.modes.split(",") if arguments.modes else list(dict(MODES))
-    cases = [case for case in MODES if case[0] in names]
-    horizons, dofs = ((16, 100), (1, 7, 32)) if arguments.quick and not DRY else (HORIZONS, DOFS)
-    shapes = [(-(-LANES // D), H, D) for H in horizons for D in dofs]
-    if arguments.compile:
-        compile_all(cases, shapes)
-        return
-    copy = copy_bandwidth(arguments.rounds)
-    report: dict[str, Any] = device_facts(copy)
-    print(f"{report['device']}, torch {report['torch']}, triton {report['triton']}")
-    print(f"device-to-device copy: {copy / 1e9:.0f} GB/s, read and written", flush=True)
-    report["start_up"] = start_up()
-    print("start:", json.dumps(report["start_up"]), flush=True)
-    if not DRY:
-        report["compile_seconds"] = compile_by_processes(arguments, names)
-        print(f"all kernels compiled in {report['compile_seconds']:.0f} s", flush=True)
-    report["checks"] = check_all(cases)
-    until = began + arguments.seconds
-    report["rows"] = measure_all(cases, shapes, copy, arguments.rounds, until)
-    report["summary"] = summary(report["rows"])
-    report["seconds"] = time.perf_counter() - began
-    arguments.json.write_text(json.dumps(report, indent=1))
-    print(json.dumps(report["summary"], indent=1))
-    print(f"{report['seconds']:.0f} s in all; {arguments.json}")
-    sys.exit(0 if all(row["right"] for row in report["checks"]) else 1)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--report", type=Path, default=Path("gpu.json"))
+    parser.add_argument("--seconds", type=float, default=1200)
+    parser.add_argument("--dry", action="store_true", help="tiny shapes, without a device")
+    arguments = parser.parse_args()
+    until = time.perf_counter() + arguments.seconds
+    pause: Callable[[bool], None] = lambda quiet: None  # noqa: E731
+    if DRY:
+        from kernels.ptx import driver  # type: ignore[import-not-found]
+
+        launched = driver.emulate_driver(90)
+        driver.stand_in()
+        pause = lambda quiet: setattr(launched, "run", not quiet)  # noqa: E731
+    elif not torch.cuda.is_available():
+        sys.exit("torch finds no CUDA device; --dry runs without one")
+    report: dict[str, Any] = {}
+    stages: dict[str, Callable[[], Any]] = {
+        "about": about,
+        "checks": lambda: rows_of(checks()),
+        "host": lambda: attempt(lambda: host(pause)),
+        "times": lambda: rows_of(times(until)),
+        "registers": lambda: rows_of(iter(registers())),
+        "tests": tests,
+        "after": about,
+    }
+    for name, stage in stages.items():
+        print(f"-- {name}", flush=True)
+        report[name] = stage()
+        if not isinstance(report[name], list):
+            print(json.dumps(report[name], indent=1), flush=True)
+        arguments.report.write_text(json.dumps(report, indent=1))
+    passed = verdict(report)
+    report["passed"] = passed
+    arguments.report.write_text(json.dumps(report, indent=1))
+    print("PASS" if passed else "FAIL")
+    sys.exit(not passed)
+
+
+def rows_of(rows: Iterator[dict[str, Any]]) -> list[dict[str, Any]]:
+    """All rows, each printed as soon as it is there."""
+    found = []
+    for row in rows:
+        print(
+            "  ".join(
+                f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items()
+            ),
+            flush=True,
+        )
+        found.append(row)
+    return found
 
 
 if __name__ == "__main__":

@@ -77,3 +77,19 @@ def test_the_tests_of_devices_pass(tmp_path: Path) -> None:
     (suite,) = ElementTree.parse(report).getroot()
     assert int(suite.attrib["tests"]) >= 7
     assert suite.attrib["skipped"] == "0"
+
+
+def test_what_a_device_is_checked_with_passes_without_one(tmp_path: Path) -> None:
+    """benchmarks/gpu.py, through Triton's launcher."""
+    report, cache = tmp_path / "gpu.json", str(tmp_path / "cache")
+    options = ["--dry", "--report", str(report)]
+    said = python("benchmarks/gpu.py", *options, TRITON_CACHE_DIR=cache)
+    assert said.splitlines()[-1] == "PASS"
+    found = json.loads(report.read_text())
+    assert len(found["checks"]) == 5
+    assert found["host"]["forward"] > 0
+    assert {row["kernel"].rpartition(".")[2] for row in found["registers"]} == {
+        "forward",
+        "adjoint",
+        "run",
+    }

@@ -60,6 +60,7 @@ def draw_mode(draw: random.Random) -> list[Case]:
     form, states = draw.choice(work.forms), draw.choice(STATES)
     dtype, output = draw.choice(DTYPES), draw.choice(DTYPES)
     absent = [draw.random() < 0.2 for _ in range(4)]
+    absent[draw.randrange(4)] = False
     cases = []
     for _ in range(TOGETHER):
         shape = (
