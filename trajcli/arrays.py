@@ -185,9 +185,8 @@ _SMALL_BYTES = 1 << 12
 _CACHE_SIZE = 256
 # Small arrays on devices, by their bytes.
 _cache: dict[tuple[Any, ...], Any] = {}
-"""Small arrays on devices, by their bytes."""
+# Those that graphs have captured, which may be replayed at any time.
 _captured: list[Any] = []
-"""Those that graphs have captured, which may be replayed at any time."""
 
 
 def to_torch(values: Array, device: str) -> Any:
