@@ -84,8 +84,8 @@ class Hdf5Output(Output):
             if groups:
                 self._make_groups(file)
             for name, texts in description.sources.items():
-                data = list(map(text_of, texts))
-                file.create_dataset(f"{SOURCES}/{name}", data=data, dtype=h5py.string_dtype())
+                data, parent = list(map(text_of, texts)), h5py.Group(_group(file.id, SOURCES))
+                parent.create_dataset(name, data=data, dtype=h5py.string_dtype())
         reserve(self._hidden.data, self._hidden.data.stat().st_size)
         if self._packed:
             values = self._hidden.path / "values"
@@ -105,11 +105,11 @@ class Hdf5Output(Output):
             shape = shape[1:]
         space = h5py.h5s.create_simple(shape) if shape else h5py.h5s.create(h5py.h5s.SCALAR)
         kind = h5py.h5t.py_create(variable.dtype, logical=True)
-        properties, links = self._properties(variable, group), h5py.h5p.create(h5py.h5p.LINK_CREATE)
-        links.set_create_intermediate_group(True)
-        name, addresses = variable.name.encode(), []
+        properties, addresses = self._properties(variable, group), []
+        path, _, name = variable.name.rpartition("/")
         for parent in parents:
-            dataset = h5py.h5d.create(parent, name, kind, space, properties, links)
+            within = _group(parent, path) if path else parent
+            dataset = h5py.h5d.create(within, name.encode(), kind, space, properties)
             addresses.append(dataset.get_offset())
             yield dataset
         if nbytes == 0:
@@ -175,8 +175,7 @@ class Hdf5Output(Output):
         h5ds.attach_scale would also list every dataset at the scale of the dofs, which takes longer
         with each of them, axes refer to their scales, but not the reverse; no reader needs that.
         """
-        links = h5py.h5p.create(h5py.h5p.LINK_CREATE)
-        links.set_create_intermediate_group(True)
+        folders = dict[str, Any]()
         sizes = self.description.sizes
         scales = {n: np.array([file[n].ref], h5py.ref_dtype) for n in sizes if n in file}
         scalar, text = h5py.h5s.create(h5py.h5s.SCALAR), h5py.string_dtype()
@@ -187,8 +186,11 @@ class Hdf5Output(Output):
         for k, group in enumerate(self.description.groups):
             parents, times = [], list[Any]()
             for name in group.names:
+                path, _, last = name.strip("/").rpartition("/")
                 try:
-                    parents.append(h5py.h5g.create(file.id, name.encode(), links))
+                    if path not in folders:
+                        folders[path] = _group(file.id, path)
+                    parents.append(_new_group(folders[path], last))
                 except ValueError as error:
                     raise OutputError(
                         "a group that cannot be made", where=name, found=str(error)
@@ -214,6 +216,21 @@ class Hdf5Output(Output):
                             dataset, b"DIMENSION_LIST", lists_type, axes_space
                         )
                         attribute.write(lists)
+
+
+def _group(parent: Any, path: str) -> Any:
+    """Opens a group, and makes it and those above it where there are none."""
+    for name in filter(None, path.split("/")):
+        made = name.encode() in parent
+        parent = h5py.h5g.open(parent, name.encode()) if made else _new_group(parent, name)
+    return parent
+
+
+def _new_group(parent: Any, name: str) -> Any:
+    """Makes a group that does not say when it was made, as the same input gives the same bytes."""
+    properties = h5py.h5p.create(h5py.h5p.GROUP_CREATE)
+    properties.set_obj_track_times(False)
+    return h5py.h5g.create(parent, name.encode(), None, properties)
 
 
 def _access(groups: bool) -> Any:
