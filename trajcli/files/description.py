@@ -175,6 +175,17 @@ def time_variable(shared: bool, values: Any = None) -> Variable:
     return Variable("time", ROWS[1:2] if shared else ROWS[:2], np.dtype("f8"), label, values)
 
 
+def stamp_variables(stamps: tuple[Any, str] | None) -> list[Variable]:
+    """Describes the stamps of the source at which times are 0 [trajectory], of this unit; returns
+    nothing without any."""
+    if stamps is None:
+        return []
+    values, unit = stamps
+    label = {"long_name": "stamp of the source at time 0", "units": unit}
+    dtype = values.dtype.newbyteorder("=")
+    return [Variable("start_stamp", ("trajectory",), dtype, label, values)]
+
+
 def plain_value(value: Any) -> Any:
     """Returns a NumPy value as JSON can hold it, and anything else as text."""
     return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else str(value)

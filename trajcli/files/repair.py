@@ -62,8 +62,10 @@ def _split(
         alike = [np.flatnonzero(lengths == rows) for rows in dict.fromkeys(lengths.tolist())]
     else:
         alike = [np.array([k]) for k in range(batch)]
+    clock = None if time.clock is None else np.atleast_2d(in_memory(time.clock))
     for members in alike:
-        line = stamps[members[0] if len(stamps) > 1 else 0, : lengths[members[0]]]
+        one = members[0] if len(stamps) > 1 else 0
+        line = stamps[one, : lengths[members[0]]]
         pieces = [
             rows for rows in _between_gaps(line, time.where, repair, counts) if len(rows) >= least
         ]
@@ -73,6 +75,7 @@ def _split(
                 time.source, time.where, stamps=line[rows][None], batch=len(members),
                 count=len(rows), shape=(1, len(rows)), stamped=True, unit=time.unit,
                 converted_from=time.converted_from,
+                clock=None if clock is None else clock[one, rows][None],
             )  # fmt: skip
             suffix = f"/segment_{number}" * (len(pieces) > 1)
             yield group.part(members, rows, suffix, kept)

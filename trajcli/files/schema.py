@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 TAKEN = ("trajectory", "time", "row", "step", "point", "each", "dof", "times", "dt", "lengths",
-         "joint_names")  # fmt: skip
+         "joint_names", "start_stamp")  # fmt: skip
 """What outputs call their dimensions and what lies beside the arrays of trajectories."""
 QUANTITIES = ("position", "velocity", "acceleration", "jerk")
 ROTATIONS = ("orientation", "angular_velocity", "angular_acceleration", "angular_jerk")

@@ -66,7 +66,7 @@ def read_time(
     dt, of_rows = (step, held) if stamps else (held if step is None else step, None)
     source = f"time stamps {source}" if stamps else source
     return Time(source, stored.where, dt, of_rows, shape=stored.shape, stamped=stamps, unit=unit,
-                converted_from=kind)  # fmt: skip
+                converted_from=kind, clock=stored if stamps else None)  # fmt: skip
 
 
 def stored_times(stored: Dataset, given: Unit | None, stamps: bool) -> tuple[Values, str, str]:

@@ -34,6 +34,7 @@ class Time:
     ``stamped``, of stamps, also where they are held as one dt. ``lengths`` [B]: how many rows are
     not padding. ``unit``: what the dataset was in, as text; "" where nothing says it.
     ``converted_from``: the type of floats in the file, where they were converted to seconds.
+    ``clock``: the stamps as the source has them, [T] or [B, T], in ``unit``.
     """
 
     source: str
@@ -48,6 +49,7 @@ class Time:
     lengths: Lengths | None = None
     unit: str = ""
     converted_from: np.dtype[Any] | None = None
+    clock: Values | None = None
 
     @classmethod
     def of(cls, source: str, dt: float, where: str = "") -> Time:
@@ -104,7 +106,9 @@ class Time:
         if shape and shape[-1] > 1:
             shape = (*shape[:-1], shape[-1] - surplus)
         cut = self.fitted(len(trajectories), count, self.actions)
-        return replace(cut, dt=part(self.dt), stamps=part(self.stamps), shape=shape)
+        each = self.clock is not None and self.clock.ndim == 2
+        clock = part(self.clock) if each else self.clock
+        return replace(cut, dt=part(self.dt), stamps=part(self.stamps), clock=clock, shape=shape)
 
     def shape_faults(self) -> list[Fault]:
         """What is wrong with the number of stamps or steps."""
@@ -185,6 +189,19 @@ class Time:
         if after and steps.shape[1] < self.count:  # the last step goes on
             elapsed = np.concatenate([elapsed, elapsed[:, -1:] + steps[:, -1:]], axis=1)
         return elapsed[:, int(after) :][:, : self.count]
+
+    def first_stamps(self, begin: int, end: int) -> npt.NDArray[Any] | None:
+        """The first stamps [b] of trajectories begin..end as the source has them; None without."""
+        stamps = self.clock
+        if stamps is None or not stamps.shape or stamps.shape[-1] == 0:
+            return None
+        rows = (begin, end) if stamps.ndim == 2 and stamps.shape[0] > 1 else (0, 1)
+        first: npt.NDArray[Any]
+        if not isinstance(stamps, Dataset):
+            first = stamps[slice(*rows)] if stamps.ndim == 1 else stamps[slice(*rows), 0]
+        else:
+            first = stamps.read_rows(*rows) if stamps.ndim == 1 else stamps.read_part(*rows, 0, 1)
+        return np.broadcast_to(np.ravel(first), end - begin)
 
     def steps(self, begin: int, end: int) -> Floats:
         """Steps of trajectories begin..end, [b or 1, h]."""

@@ -252,6 +252,17 @@ class Trajectories:
         except InputError:
             return None
 
+    def start_stamps(self, relative: bool = False) -> tuple[Array, str] | None:
+        """Return the first stamp [n] of each trajectory as its source has it, and their unit; None
+        where not all have stamps of one unit, or, unless they may be ``relative``, all are 0."""
+        parts = [group.first_stamps(begin, end) for group, begin, end in self.runs]
+        stamps = [part[0] for part in parts if part is not None]
+        kinds = {(part[0].dtype.kind, part[1]) for part in parts if part is not None}
+        if len(stamps) < len(parts) or len(kinds) != 1:
+            return None
+        joined = np.concatenate(stamps)
+        return (joined, kinds.pop()[1]) if relative or joined.any() else None
+
     def blocks(
         self,
         on_progress: Progress = lambda done, total: None,

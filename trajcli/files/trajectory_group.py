@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from trajcli.checks import describe
 from trajcli.errors import InputError, raise_if_any
@@ -355,6 +356,23 @@ class TrajectoryGroup:
             return chosen
         raise_if_any(fault for time in misfits[:1] for fault in time.shape_faults())
         return None
+
+    def first_stamps(self, begin: int, end: int) -> tuple[npt.NDArray[Any], str] | None:
+        """The first stamps [n] of trajectories begin..end as their source has them, and their unit;
+        None where nothing says them.
+
+        An output of trajcli, whose own times begin at 0, has them in ``start_stamp``.
+        """
+        stamps = None if self.time is None else self.time.first_stamps(begin, end)
+        if stamps is not None and stamps.any():
+            return stamps, (self.time.unit if self.time else "") or "s"
+        if "trajcli_version" in self.file.attributes():
+            stored = self.file.get(f"{self.groups[0]}start_stamp")
+            if stored is not None:
+                if self.whole is not self:  # segments begin at other rows
+                    return None
+                return np.ravel(stored.read())[begin:end], stated_unit(stored) or "s"
+        return None if stamps is None else (stamps, (self.time.unit if self.time else "") or "s")
 
     def companion(self, *names: str, groups: Sequence[str] = ()) -> Dataset | None:
         """The first of these datasets there is, beside the arrays, else in the groups above."""

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,13 @@ import numpy as np
 from trajcli.adjoint import NAMES as INPUTS
 from trajcli.errors import InputError
 from trajcli.files.arrays import ArrayFile
-from trajcli.files.description import Description, Variable, describe_output, time_variable
+from trajcli.files.description import (
+    Description,
+    Variable,
+    describe_output,
+    stamp_variables,
+    time_variable,
+)
 from trajcli.files.file_bytes import Progress
 from trajcli.files.hdf5_output import SOURCES
 from trajcli.files.opening import Files
@@ -166,13 +173,17 @@ def _describe(parts: Sequence[PartContents]) -> Description:
     shared = len(lengths) == 1 and all(
         line is not None and np.array_equal(line, times[0]) for line in times
     )
+    stamps = _start_stamps(parts)
     versions = [{v.name: v for v in part.variables} for part in parts]
     gradients = [f"grad/{name}" for name in (*INPUTS, "dt")]  # in the order of a run
     variables = []
     for name in dict.fromkeys((*QUANTITIES, "time", "start_index", *gradients, *versions[0])):
         if name == "time":
-            variables.append(time_variable(shared, times[0] if shared else None))
-        elif name in versions[0]:
+            variables += [
+                time_variable(shared, times[0] if shared else None),
+                *stamp_variables(stamps),
+            ]
+        elif name in versions[0] and name != "start_stamp":
             dtype = np.result_type(*(variables_of[name].dtype for variables_of in versions))
             variables.append(replace(versions[0][name], dtype=dtype))
     return describe_output(
@@ -185,12 +196,28 @@ def _describe(parts: Sequence[PartContents]) -> Description:
     )
 
 
+def _start_stamps(parts: Sequence[PartContents]) -> tuple[Any, str] | None:
+    """Returns the first stamps [n] of the sources, and their unit, where a run in one piece would
+    have them: all parts, in one unit, and not all 0."""
+    variables = [v for part in parts for v in part.variables if v.name == "start_stamp"]
+    kinds = {(v.dtype.kind, str(v.attributes["units"])) for v in variables}
+    if len(variables) < len(parts) or len(kinds) != 1:
+        return None
+    stamps = []
+    for part in parts:
+        groups = chain.from_iterable(part.names.values()) if part.grouped else ("",)
+        for group in groups:
+            stamps.append(part.file.require(f"{group}/start_stamp".strip("/")).read())
+    joined = np.concatenate(list(map(np.ravel, stamps)))
+    return (joined, kinds.pop()[1]) if joined.any() else None
+
+
 def _require_same_axes(first: PartContents, part: PartContents) -> None:
     """Raises InputError for a part that has other variables than the first, or of other sizes."""
     expected, found = first.axes(), part.axes()
     for name, axes in expected.items():
         there = found.get(name)
-        if name != "time" and there != axes:
+        if name not in ("time", "start_stamp") and there != axes:
             raise InputError(
                 "a part of another run",
                 where=f"{part.file.path}:/{name}",

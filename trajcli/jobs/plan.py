@@ -17,6 +17,7 @@ from trajcli.files.description import (
     Variable,
     describe_output,
     row_variable,
+    stamp_variables,
     time_variable,
 )
 from trajcli.files.opening import Files
@@ -206,6 +207,9 @@ def _describe(
     variables = [row_variable(n, dtype, unit and unit_of(n, unit)) for n in of_dofs]
     variables += rotation_variables(rotations, quantities, dtype, request.rotation_frame)
     variables.append(time_variable(shared=not times_differ))
+    # of a part merge says whether all stamps are 0
+    stamps = resolved.trajectories.start_stamps(relative=request.shard is not None)
+    variables += stamp_variables(stamps)
     if (index := _start_index(resolved)) is not None:
         label = {"long_name": "start state used"}
         variables.append(Variable("start_index", ("trajectory",), np.dtype("i8"), label, index))

@@ -9,6 +9,7 @@ import numpy as np
 
 from trajcli.arrays import output_dtype
 from trajcli.errors import UsageError, raise_if_any
+from trajcli.files.description import stamp_variables
 from trajcli.files.file_bytes import Progress
 from trajcli.files.opening import Files
 from trajcli.files.refusals import refuse_output
@@ -185,6 +186,7 @@ def run_resample(
             counts,
             compute,
             stated,
+            stamp_variables(trajectories.start_stamps()),
             step=step,
             own_times=new.differ,
         )

@@ -170,6 +170,10 @@ def _trajectories(main: Trajectories, chosen: Sequence[int], full: bool) -> dict
         "dofs": main.first.shape[2],
         "shown": [main.name(number) for number in chosen[:1]],
     }
+    first_and_last = main.take(sorted({0, len(main) - 1})) if len(main) else main
+    if first_stamps := first_and_last.start_stamps():
+        values, report["stamps_unit"] = first_stamps
+        report["start_stamps"] = values.tolist()
     # the times of a large file are sampled where they are no single dt
     stamps, count = int(main.lengths[np.asarray(chosen, int)].sum()), len(chosen)
     large = len(main.groups) > _MOST_TIMES
@@ -421,6 +425,9 @@ def _trajectory_lines(counts: Mapping[str, Any], dt: Mapping[str, Any] | None) -
         if counts["jitter"]:
             text += f", steps up to {1e3 * counts['jitter']:.3g} ms off the median"
     yield text
+    if stamps := counts.get("start_stamps"):
+        starts = " to ".join(dict.fromkeys(map(str, stamps)))
+        yield f"begins at {starts} {counts['stamps_unit']}, by the stamps of the source"
     if dt is None:
         yield "no time step in the file: rows are counted"
     elif dt["value"] is None:
