@@ -126,8 +126,8 @@ def test_what_binds_is_reported_with_its_joint_and_time(trajcli, folder):
             assert slack[of][b] == pytest.approx(1 - share[b].max(), abs=1e-14)
         other = next(of for of in upper if of != name)
         line = f"{name} of {'abc'[dof]} binds at {times[b, row]:.6g} s; slack: {other} "
-        assert f"{b}: time × " in lines[1 + b]
-        assert f"{line}{100 * slack[other][b]:.1f} %" in lines[1 + b]
+        assert f"{b}: time × " in lines[3 + b]
+        assert f"{line}{100 * slack[other][b]:.1f} %" in lines[3 + b]
 
 
 def test_positions_that_no_pace_brings_within_limits_are_pointed_out(trajcli, folder):

@@ -6,7 +6,7 @@ import shlex
 from typing import Any
 
 from trajcli.cli import options
-from trajcli.cli.console import Console, Progress, bytes_text, counted, units_lines
+from trajcli.cli.console import Console, Progress, bytes_text, counted, fitted, units_lines
 
 EXAMPLE = """
 Examples, on the files in sample_data (the second turns what the first fits into trajectories):
@@ -58,10 +58,11 @@ def fit(
     worst = report["error"]["most"]
     trajectories = counted(report["trajectories"], "trajectory", "trajectories")
     console.say(
-        f"{report['source']}: {trajectories}, steps from {report['dt_source']}",
+        fitted("", report["source"], f": {trajectories}"),
+        fitted("steps from ", report["dt_source"]),
         *units_lines(report["units"]),
-        f"degree {degree}, {report['intervals']} intervals between knots · no row further than "
-        f"{worst:.3g} from its curve",
+        f"degree {degree}, {report['intervals']} intervals between knots",
+        f"no row further than {worst:.3g} from its curve",
         f"{out}: {bytes_text(report['bytes_written'])}",
         f"next: trajcli integrate {shlex.quote(str(out))}",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trajcli.cli import options
-from trajcli.cli.console import Console, Progress, bytes_text, units_lines
+from trajcli.cli.console import Console, Progress, bytes_text, counted, fitted, units_lines
 
 EXAMPLE = """
 Example, on the files in sample_data:
@@ -53,9 +53,11 @@ def resample(
     console = Console(json, quiet)
     with Progress(not quiet) as progress:
         report = run_resample(request, progress)
+    trajectories = counted(report["trajectories"], "trajectory", "trajectories")
     console.say(
-        f"{report['source']}: {report['trajectories']} × {_range(report['rows_before'])} rows of "
-        f"{', '.join(report['arrays'])}, steps from {report['dt_source']}",
+        fitted("", report["source"], f": {trajectories} × {_range(report['rows_before'])} rows"),
+        ", ".join(report["arrays"]),
+        fitted("steps from ", report["dt_source"]),
         *units_lines(report["units"]),
     )
     how = f"exactly as {report['samples_of']}" if report["samples_of"] else report["method"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trajcli.cli import options
-from trajcli.cli.console import Console, Progress, bytes_text, counted, units_lines
+from trajcli.cli.console import Console, Progress, bytes_text, counted, fitted, units_lines
 
 EXAMPLE = """
 Example, on the files in sample_data:
@@ -51,8 +51,9 @@ def retime(
     trajectories = counted(report["trajectories"], "trajectory", "trajectories")
     paces = dict.fromkeys(f"{report['factor'][end]:.6g}" for end in ("least", "most"))
     console.say(
-        f"{report['source']}: {trajectories}, steps from "
-        f"{report['dt_source']} · time × {' to '.join(paces)} · limited by {reasons}",
+        fitted("", report["source"], f": {trajectories}"),
+        fitted("steps from ", report["dt_source"]),
+        f"time × {' to '.join(paces)} · limited by {reasons}",
         *units_lines(report["units"]),
         *(_lines(report) if verbose or report["trajectories"] == 1 else ()),
     )
