@@ -8,7 +8,6 @@ from trajcli import differentiate, rotations
 
 COMMANDS = {
     "integrate": "--mode position --start zero -o out.h5",
-    "resample": "--to 50 -o out.h5",
     "fit": "--knots 8 -o out.h5",
     "score": "",
 }
@@ -144,3 +143,41 @@ def test_norms_and_missing_rows_are_said_with_their_place(trajcli, pose):
         assert set(rows[:, 0]) == {1}
         assert rows[:, 1].min() >= 7
         assert rows[:, 1].max() <= 10
+
+
+@pytest.mark.parametrize("frame", ["world", "body"])
+@pytest.mark.parametrize(("method", "curve"), [("linear", "slerp"), ("cubic", "spline")])
+def test_recordings_are_resampled_as_rotations(trajcli, pose, method, curve, frame):
+    columns = np.loadtxt("pose.csv", delimiter=",", skiprows=1)
+    expected = rotations.resample(columns[:, [7, 4, 5, 6]], curve, dt=0.01, rate=250, frame=frame)
+    for source in ("pose.csv", "pose.h5:orientation_xyzw", "pose.h5:state --rotation 3:7=wxyz"):
+        result = trajcli(f"resample {source} --method {method} --rotation-frame {frame} --dt 0.01",
+                         *["--to", "250", "-o", "out.h5", "--overwrite"])  # fmt: skip
+        assert result.code == 0, result.err
+        with h5py.File("out.h5") as file:
+            for order, name in enumerate(("orientation", *rotations.RATES)):
+                values = getattr(expected, name)
+                assert (name in file) == (values is not None)
+                if values is not None:
+                    bound = 1e-14 * 100.0**order
+                    np.testing.assert_allclose(file[name][:], values, rtol=0, atol=bound)
+            assert ("data" in file or "state" in file) == ("orientation" not in source)
+    refused = trajcli("resample pose.csv --to 50 --method quintic -o out.h5 --overwrite")
+    assert (refused.code, "slerp" in refused.err) == (2, True)
+    assert trajcli("differentiate pose.csv -o both.h5").code == 0
+    some = trajcli("resample both.h5 --to 50 -o some.h5")
+    assert "both.h5:/orientation is left out" in some.err
+    again = trajcli("resample both.h5:orientation --to 50 -o again.h5 --overwrite")
+    assert again.code == 0, again.err
+
+
+def test_turns_of_42_degrees_in_a_file_make_no_excursion(trajcli, folder):
+    np.save("turns.npy", np.deg2rad([[159.0, 0.0, 0.0], [-159.0, 0.0, 0.0]]))
+    for method in ("linear", "cubic"):
+        line = f"resample turns.npy --rotation rotvec --dt 1 --to 50 --method {method} -o out.h5"
+        result = trajcli(line, "--overwrite")
+        assert result.code == 0, result.err
+        with h5py.File("out.h5") as file:
+            q = file["orientation"][0]
+        angles = np.rad2deg(rotations.angle(q[:1], q))
+        np.testing.assert_allclose(angles, np.linspace(0.0, 42.0, 51), atol=1e-10)

@@ -22,6 +22,7 @@ def resample(
     at: options.ToTimes = None,
     method: options.Method = None,
     hold: options.Hold = 0.0,
+    rotation_frame: options.RotationFrame = "world",
     overwrite: options.Overwrite = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -36,7 +37,8 @@ def resample(
 
     The curves: hold keeps each row until the next; ramp-and-hold reaches the next row early,
     by --hold of the step; cubic goes by position and velocity, or is the spline through the
-    positions alone; quintic goes by position, velocity and acceleration.
+    positions alone; quintic goes by position, velocity and acceleration. Rotations turn by slerp
+    (linear) or by a spline of their logarithm (cubic).
     """
     from trajcli.jobs.resample import ResampleRequest, run_resample
 
@@ -48,6 +50,7 @@ def resample(
         at=at,
         method=method,
         hold=hold,
+        rotation_frame=rotation_frame,
         **reading,
     )
     console = Console(json, quiet)

@@ -94,6 +94,7 @@ class _StoredOutput(Output):
         self._file, self._mode = file, plan.resolved.mode
         absolute = bool(plan.resolved.commands.absolute)  # differences of positions, in every mode
         self._order = 0 if absolute else self._mode.derivatives_of
+        self.notes: list[str] = []
         self.compared = {v.name: Comparison(v.name) for v in plan.output.streamed}
 
     def place(self, name: str, row: int, group: int = 0) -> None:

@@ -9,16 +9,17 @@ import numpy as np
 
 from trajcli.arrays import output_dtype
 from trajcli.errors import UsageError, raise_if_any
-from trajcli.files.description import stamp_variables
+from trajcli.files.description import Variable, stamp_variables
 from trajcli.files.file_bytes import Progress
 from trajcli.files.opening import Files
 from trajcli.files.refusals import refuse_output
-from trajcli.files.schema import QUANTITIES
+from trajcli.files.schema import QUANTITIES, ROTATIONS
 from trajcli.files.time import Floats
 from trajcli.files.trajectories import Trajectories
 from trajcli.files.trajectory_group import TrajectoryGroup
 from trajcli.jobs.output_times import output_times
 from trajcli.jobs.request import SourceRequest
+from trajcli.jobs.rotation_block import orientations, other_dofs, rotation_variables
 from trajcli.jobs.rows import (
     Arrays,
     Numbers,
@@ -54,6 +55,7 @@ class ResampleRequest(SourceRequest):
     at: str | None = None
     method: str | None = None
     hold: float = 0.0
+    rotation_frame: str = "world"
 
 
 class Curves:
@@ -151,7 +153,9 @@ def run_resample(
     refuse_output(request.out, request.overwrite)
     with Files(request, on_progress=on_progress) as files:
         new = output_times(files, request.to, request.at)
-        trajectories = read_trajectories(request, files, actions=True, least=2)
+        trajectories = read_trajectories(request, files, actions=True, least=2, rotations=True)
+        rotations, others = trajectories.first.rotations, other_dofs(trajectories.first)
+        turns = _turns_method(request.method) if rotations else ""
         new.require_shape(len(trajectories))
         curves, lengths = Curves(request, trajectories), trajectories.lengths
         holding = curves.mode is None and curves.method == "hold"
@@ -168,8 +172,25 @@ def run_resample(
             times = new.of(places, int(counts[places[0]]), knots)
             values = {name: finite_rows(block, name) for name in trajectories.arrays}
             at = located(np.minimum(times, knots[:, -1:]), knots, len(block), rounding)
-            with np.errstate(over="ignore", invalid="ignore"):
-                return times, curves.evaluate(values, knots, at)
+            if not rotations:
+                with np.errstate(over="ignore", invalid="ignore"):
+                    return times, curves.evaluate(values, knots, at)
+            rows, frame = values[trajectories.arrays[0]], request.rotation_frame
+
+            def locate(k: int) -> str:
+                group, number = block.locate(k)
+                return f"{group.input.where}, trajectory {number}"
+
+            q = orientations(rows, rotations, locate, files.notes)
+            from trajcli.rotations import resample
+
+            made = resample(q, turns, times=knots, at=at, frame=frame)
+            named = zip(ROTATIONS, made, strict=True)
+            arrays = {name: turned for name, turned in named if turned is not None}
+            if others:
+                values = {name: x[..., others] for name, x in values.items()}
+                arrays |= curves.evaluate(values, knots, at)
+            return times, arrays
 
         stated: dict[str, Any] = {"dt": new.step}
         if curves.mode is not None:
@@ -179,6 +200,16 @@ def run_resample(
         if curves.hold:
             stated["hold"] = curves.hold
         step = None if new.rate is None else 1.0 / new.rate
+        described_rotations: list[Variable] = []
+        if rotations:
+            kinds = {group.input.precision for group in trajectories.groups}
+            described_rotations += rotation_variables(
+                rotations,
+                QUANTITIES[: 4 if turns == "spline" else 2],
+                output_dtype(np.result_type(*kinds)),
+                request.rotation_frame,
+            )
+            stated |= {"rotation_order": "wxyz", "rotation_frame": request.rotation_frame}
         report = write_rows(
             request,
             files,
@@ -189,6 +220,7 @@ def run_resample(
             stamp_variables(trajectories.start_stamps()),
             step=step,
             own_times=new.differ,
+            rotations=described_rotations,
         )
     return {
         **report,
@@ -196,11 +228,24 @@ def run_resample(
         "at": request.at,
         "method": stated.get("method"),
         "samples_of": stated.get("samples_of"),
-        "arrays": list(curves.names),
+        "arrays": [*(curves.names if others else ()), *(v.name for v in described_rotations)],
         "notes": [*curves.notes, *report["notes"]],
         "rows_before": {"least": int(lengths.min()), "most": int(lengths.max())},
         "rows": {"least": int(counts.min()), "most": int(counts.max())},
     }
+
+
+def _turns_method(method: str | None) -> str:
+    """The curve of orientations that goes with a method; raises UsageError where there is none."""
+    turns = {None: "slerp", "linear": "slerp", "cubic": "spline"}.get(method)
+    if turns is None:
+        raise UsageError(
+            "no such curve of rotations",
+            where="--method",
+            expected="linear (slerp) or cubic (a spline of the logarithm)",
+            found=str(method),
+        )
+    return turns
 
 
 def described(mode: Mode) -> str:

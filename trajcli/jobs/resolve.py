@@ -44,6 +44,7 @@ from trajcli.files.trajectory_group import TrajectoryGroup
 from trajcli.inputs import Inputs
 from trajcli.jobs.commands import Commands
 from trajcli.jobs.request import Request
+from trajcli.jobs.rotation_block import other_dofs
 from trajcli.jobs.statements import guess_faults, resolve_mode
 from trajcli.modes import Mode, make_method, make_mode
 from trajcli.modes.central import WINDOW, Central
@@ -127,8 +128,7 @@ class Resolved:
     @cached_property
     def other_dofs(self) -> list[int]:
         """The dofs that are no part of a rotation."""
-        taken = {dof for rotation in self.rotations for dof in rotation.dofs}
-        return [dof for dof in range(self.first.shape[2]) if dof not in taken]
+        return other_dofs(self.first) if self.rotations else [*range(self.first.shape[2])]
 
     @property
     def first(self) -> TrajectoryGroup:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from trajcli.errors import InputError
 from trajcli.files.description import ROWS, Variable
 from trajcli.files.rotation_dofs import RotationDofs
 from trajcli.files.schema import QUANTITIES, ROTATIONS
+from trajcli.files.trajectory_group import TrajectoryGroup
 
 if TYPE_CHECKING:
     from trajcli.jobs.block import Block
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
 _ROUNDING = 1e-6
 """By how much norms of quaternions in float32 may be off."""
 _UNITS = ("", "rad/s", "rad/s^2", "rad/s^3")
+
+
+def other_dofs(group: TrajectoryGroup) -> list[int]:
+    """Returns the dofs that are no part of a rotation."""
+    taken = {dof for rotation in group.rotations for dof in rotation.dofs}
+    return [dof for dof in range(group.shape[2]) if dof not in taken]
 
 
 def rotation_variables(
@@ -53,14 +60,20 @@ def write_rotations(block: Block) -> int:
         others = np.ascontiguousarray(inputs.actions[..., resolved.other_dofs])
         of_dofs = replace(inputs, actions=others)
         results |= of_dofs.compute(plan.choice, plan.dtype, plan.quantities)
+
+    def locate(k: int) -> str:
+        group, number = block.part.trajectories.locate(block.begin + k)
+        return f"{group.input.where}, trajectory {number}"
+
+    allowed, notes = request.allow_nonfinite, block.output.notes
     found = differentiate(
-        _orientations(block, inputs.actions),
+        orientations(inputs.actions, resolved.rotations, locate, notes, allowed),
         dt=inputs.dt,
         times=inputs.times,
         method=request.mode or "savgol",
         **request.options,
         frame=request.rotation_frame,
-        allow_nonfinite=request.allow_nonfinite,
+        allow_nonfinite=allowed,
     )
     for name, quantity, values in zip(ROTATIONS, QUANTITIES, found, strict=True):
         if quantity in plan.quantities:
@@ -73,26 +86,30 @@ def write_rotations(block: Block) -> int:
     return bad
 
 
-def _orientations(block: Block, values: Any) -> Any:
-    """Quaternions [b, T, 4] or [b, T, R, 4] of the dofs [b, T, D] that are rotations."""
+def orientations(
+    values: Any,
+    rotations: Sequence[RotationDofs],
+    locate: Callable[[int], str],
+    notes: list[str],
+    allow_nonfinite: bool = False,
+) -> Any:
+    """Returns quaternions [b, T, 4] or [b, T, R, 4] of the dofs [b, T, D] that are rotations.
+
+    locate: where a trajectory of these lies, for errors and for notes on norms.
+    """
     from trajcli.quaternions import to_quaternions
 
-    rotations = block.plan.resolved.rotations
-    allowed = block.plan.resolved.request.allow_nonfinite
-    where = block.inputs.name("actions")
     columns = [(values[..., list(rotation.dofs)], rotation.form) for rotation in rotations]
     try:
-        found = [to_quaternions(x, form, where, allow_nonfinite=allowed) for x, form in columns]
+        found = [to_quaternions(*each, allow_nonfinite=allow_nonfinite) for each in columns]
     except InputError:  # of its trajectory and row
         for k in range(len(values)):
-            group, number = block.part.trajectories.locate(block.begin + k)
-            where = f"{group.input.where}, trajectory {number}"
             for x, form in columns:
-                to_quaternions(x[k], form, where, allow_nonfinite=allowed)
+                to_quaternions(x[k], form, locate(k), allow_nonfinite=allow_nonfinite)
         raise
     for x, form in columns:
         off = abs(np.linalg.norm(x, axis=-1) - 1.0) if form in ("xyzw", "wxyz") else np.zeros(1)
-        largest, remark = float(np.nanmax(off, initial=0.0)), f"{where}: quaternions are normalised"
-        if largest > _ROUNDING and not any(remark in note for note in block.output.notes):
-            block.output.notes.append(f"{remark}: norms are off by {largest:.1g}")
+        largest, remark = float(np.nanmax(off, initial=0.0)), "quaternions are normalised: norms"
+        if largest > _ROUNDING and not any(remark in note for note in notes):
+            notes.append(f"{locate(0)}: {remark} are off by {largest:.1g}")
     return found[0] if len(found) == 1 else np.stack(found, 2)

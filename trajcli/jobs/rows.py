@@ -24,6 +24,7 @@ from trajcli.files.reader import one_per_group, read_groups, refuse_rotations, r
 from trajcli.files.reading import select
 from trajcli.files.refusals import refuse_input
 from trajcli.files.repair import repaired
+from trajcli.files.schema import ROTATIONS
 from trajcli.files.states import stored_state
 from trajcli.files.stored_time import time_from_options
 from trajcli.files.time import Floats, Time
@@ -31,6 +32,7 @@ from trajcli.files.trajectories import Trajectories, timed
 from trajcli.files.trajectory_group import TrajectoryGroup
 from trajcli.files.writing import write
 from trajcli.jobs.request import SourceRequest
+from trajcli.jobs.rotation_block import other_dofs, rotation_sizes
 from trajcli.jobs.statements import units_report
 from trajcli.resampling import rounding_of
 
@@ -42,14 +44,19 @@ Numbers = npt.NDArray[np.int64]
 
 
 def read_trajectories(
-    request: SourceRequest, files: Files, actions: bool, least: int = 1
+    request: SourceRequest, files: Files, actions: bool, least: int = 1, rotations: bool = False
 ) -> Trajectories:
     """Returns the trajectories of a request, with their times.
 
     actions: of actions and trajectories side by side, the actions are meant. least: the rows that a
-    segment between gaps needs. Raises InputError for files without trajectories, or their times.
+    segment between gaps needs. rotations: whether the command computes with rotations. Raises
+    InputError for files without trajectories, or their times.
     """
-    groups = one_per_group(read_groups(files, request.sources), actions)
+    every = read_groups(files, request.sources)
+    groups = one_per_group(every, actions)
+    for group in every:
+        if ROTATIONS[0] in group.arrays and group not in groups:
+            files.note(f"{group.where} is left out: name it as SOURCE")
     trajectories = Trajectories(groups)
     if not trajectories.arrays:
         raise InputError(
@@ -63,7 +70,10 @@ def read_trajectories(
                 "an empty array", where=group.where, expected="B, T, D >= 1", found=str(group.shape)
             )
     require_alike(groups)
-    refuse_rotations(groups, type(request).__name__.removesuffix("Request").lower())
+    if rotations:
+        groups[0].require_rotations()
+    else:
+        refuse_rotations(groups, type(request).__name__.removesuffix("Request").lower())
     groups = timed(groups, time_from_options(files))
     for time in map(_time, groups):
         raise_if_any(time.faults(0, 1) if time.uniform is not None else time.shape_faults())
@@ -173,26 +183,31 @@ def write_rows(
     more: Sequence[Variable] = (),
     step: float | None = None,
     own_times: bool = True,
+    rotations: Sequence[Variable] = (),
 ) -> dict[str, Any]:
     """Compute every trajectory and write it; returns what both commands report.
 
     counts: the rows of each when they are computed. attributes: paths in them become relative to
     OUT. more: what has one number for each trajectory. step: the one dt of all rows, where there
     is one. own_times: without it, whether trajectories differ in the times of their rows.
+    rotations: what is written of dofs that are rotations, apart from the others.
     """
     refuse_input(request.out, files.paths())
     stated = {**attributes, "source": trajectories.source, "source_dt": trajectories.time_source}
     lengths = {n: np.flatnonzero(counts == n) for n in np.unique(counts).tolist()}
     own_times = own_times and step is None and len(counts) > 1
-    variables = [*_arrays(trajectories), time_variable(shared=not own_times), *more]
+    first = trajectories.first
+    names, others = first.joint_names, other_dofs(first) if rotations else [*range(first.shape[2])]
+    of_dofs = _arrays(trajectories) if others else ()
+    variables = [*of_dofs, *rotations, time_variable(shared=not own_times), *more]
     several = len(lengths) > 1 or len(trajectories.groups) > 1
     description = describe_output(
         lengths,
-        {"dof": trajectories.first.shape[2]},
+        {"dof": len(others), **rotation_sizes(first.rotations if rotations else ())},
         [*variables, *_beside_actions(trajectories, step)],
         request.attributes(stated, files.paths()),
         names=trajectory_names(trajectories) if several else None,
-        joint_names=trajectories.first.joint_names,
+        joint_names=names and [names[dof] for dof in others],
     )
     files.sources.add(files.paths())
 
