@@ -226,6 +226,8 @@ class DeviceCall:
         self._options = inputs.mode.options(inputs.recorded)
         self._trusted, self._device = inputs.trusted, operands.actions.device
         self._start = operands.start if zero else (None,) * 4
+        # parts for all trajectories beside parts for each: kernels read as many rows of all
+        self._mixed = len({len(x) for x in operands.start if x is not None}) > 1
         names = tuple([name in wanted for name in PARTS])
         self._job = autograd.Job(self._program, self, choice.kernels, getattr(torch, dtype), names)
         self._forward: Any = None
@@ -263,7 +265,10 @@ class DeviceCall:
         """As :func:`trajcli.kernels.triton_ops.forward`."""
         if self._forward is None:
             self._forward = self._launch.repeat_forward(program, operands, out)
-        self._forward(operands.actions, operands.start, operands.dt, out)
+        start = operands.start
+        if self._mixed:
+            start = self._launch.state("start", start, None)["start"]
+        self._forward(operands.actions, start, operands.dt, out)
 
     def adjoint(
         self, program: Program, operands: Operands, upstream: Parts, gradients: Gradients

@@ -152,15 +152,21 @@ def stores(names: list[str]) -> int:
     return sum(name.startswith("STG") for name in names)
 
 
+def float64(names: list[str]) -> int:
+    """How many of them are of the float64 pipe."""
+    return sum(bool(FLOAT64.match(name)) for name in names)
+
+
 def per_action(kernel: Any) -> dict[str, float]:
     """Instructions of the loop that stores most, for each action: forward stores four values."""
     blocks, after = basic_blocks(tool("nvdisasm", ["-c"], kernel.asm["cubin"]))
     rounds = (shortest_round(blocks, after, i) for i, block in enumerate(blocks) if stores(block))
-    loop = max(rounds, key=lambda names: (stores(names), -len(names)))
+    # not the one that stores zeros for actions that are not used
+    loop = max(rounds, key=lambda names: (bool(float64(names)), stores(names), -len(names)))
     actions = stores(loop) / (4 if kernel.metadata.name == "forward" else 1)
     return {
         "instructions": len(loop) / actions,
-        "float64": sum(bool(FLOAT64.match(name)) for name in loop) / actions,
+        "float64": float64(loop) / actions,
     }
 
 

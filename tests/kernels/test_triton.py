@@ -193,7 +193,8 @@ def test_later_calls_have_the_bits_of_the_first(work):
     for k in range(4):
         draw = random.Random(k)
         actions, dt = drawn(3, 5, 2).requires_grad_(), 0.1 + k // 2
-        parts = [drawn(3, 2).requires_grad_() for _ in range(4)]
+        # one part for all trajectories beside those for each
+        parts = [drawn(*shape).requires_grad_() for shape in ((3, 2), (2,), (3, 2), (3, 2))]
         results = []
         for fresh in (False, True):
             if fresh:

@@ -29,9 +29,9 @@ class Launch(NamedTuple):
     programs: int
     arguments: dict[str, Any]
 
-    def run(self) -> Any:
-        """Returns the compiled kernel."""
-        return self.kernel[(self.programs,)](**self.arguments, **UNFUSED)
+    def run(self) -> None:
+        if self.programs:
+            self.kernel[(self.programs,)](**self.arguments, **UNFUSED)
 
 
 class Repeat:
@@ -51,6 +51,8 @@ class Repeat:
         self._run: Any = None
 
     def __call__(self, actions: Any, start: Parts, dt: Tensor, rows: Parts) -> None:
+        if not self._programs:
+            return
         values = self._values.copy()  # threads may call at once
         for place, value in zip(
             self._places, (actions, tuple(start), dt, tuple(rows)), strict=True
