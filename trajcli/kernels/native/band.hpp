@@ -46,9 +46,7 @@ inline const Kind* kinds_of(const Job& job) { return static_cast<const Kind*>(jo
 // Adds to the gradient of a point.
 inline void add(double* point, Vec gradient) { store(point, load(point) + gradient); }
 
-// Rows by weights: of a job's table, of points one unit apart, over powers of the spacing, or made
-// for some rows, which then are the kinds. STEP: from one weight of a kind to the next.
-template <Int STEP>
+// Rows by weights of a job's table, of points one unit apart, over powers of the spacing.
 class Table {
 public:
     Table(const Job& job, const double* dt)
@@ -56,31 +54,23 @@ public:
           copies_(job.copies),
           kinds_(kinds_of(job)),
           weights_(static_cast<const double*>(job.table)) {
-        static_assert(STEP == 1);
         const Vec spacing = static_cast<double>(job.spacing) * load(dt);
         Vec power = all(1.0);
         for (Vec& scale : scale_) scale = 1.0 / power, power *= spacing;
     }
-
-    Table(const Kind* kinds, const double* weights)
-        : next_kind_(1), copies_(false), kinds_(kinds), weights_(weights) {
-        for (Vec& scale : scale_) scale = all(1.0);
-    }
-
-    Int kind(const Windows& windows, Int row) const { return STEP == 1 ? windows.kind() : row; }
 
     // Position to jerk of a row whose window begins at point ``first``.
     void derive(Int first, Int kind, Rows<const double> points, Vec* x) const {
         const auto [base, begin, end] = kinds_[kind];
         const Int next = points.pitch;
         const double* point = points.at + first * next;
-        const double* weights = weights_ + kind * next_kind_ + begin * 4 * STEP;
+        const double* weights = weights_ + kind * next_kind_ + begin * 4;
         const double* at = point + begin * next;
         Vec sum[4] = {}, here = load(at);
-        for (Int i = begin; i < end; i++, weights += 4 * STEP) {
+        for (Int i = begin; i < end; i++, weights += 4) {
             const Vec after = load(at += next), change = after - here;
             if (!copies_) sum[0] += weights[0] * change;
-            for (int m = 1; m < 4; m++) sum[m] += weights[m * STEP] * change;
+            for (int m = 1; m < 4; m++) sum[m] += weights[m] * change;
             here = after;
         }
         x[0] = load(point + base * next);
@@ -93,12 +83,12 @@ public:
         const auto [base, begin, end] = kinds_[kind];
         const Int next = points.pitch;
         double* point = points.at + first * next;
-        const double* weights = weights_ + kind * next_kind_ + begin * 4 * STEP;
+        const double* weights = weights_ + kind * next_kind_ + begin * 4;
         double* at = point + begin * next;
         Vec g[4], before = {};
         for (int m = 0; m < 4; m++) g[m] = x[m] * scale_[m];
-        for (Int i = begin; i < end; i++, weights += 4 * STEP, at += next) {
-            Vec sum = weights[STEP] * g[1] + weights[2 * STEP] * g[2] + weights[3 * STEP] * g[3];
+        for (Int i = begin; i < end; i++, weights += 4, at += next) {
+            Vec sum = weights[1] * g[1] + weights[2] * g[2] + weights[3] * g[3];
             if (!copies_) sum += weights[0] * g[0];
             add(at, before - sum);
             before = sum;
@@ -117,9 +107,9 @@ protected:
 
 // The same where something is not finite: what has weight zero in a row's order is left out of it.
 // That is a point between two differences of equal weights. Finite lanes have the same bits.
-class SparingTable : public Table<1> {
+class SparingTable : public Table {
 public:
-    using Table<1>::Table;
+    using Table::Table;
 
     void derive(Int first, Int kind, Rows<const double> points, Vec* x) const {
         const auto [base, begin, end] = kinds_[kind];
@@ -174,8 +164,6 @@ public:
     // gaps: those after each point from the first row's window on.
     Newton(const Job& job, Rows<const double> gaps, Int column)
         : kinds_(kinds_of(job)), gaps_{gaps.at + column, gaps.pitch} {}
-
-    Int kind(const Windows& windows, Int) const { return windows.kind(); }
 
     void derive(Int first, Int kind, Rows<const double> points, Vec* x) const {
         const Int base = kinds_[kind].base, next = points.pitch;
@@ -248,117 +236,279 @@ private:
     const Rows<const double> gaps_;
 };
 
-// Rows where steps differ, by the polynomials that fit the points of their windows best: a table
-// that is made anew for every few rows, which are the lanes of its vectors. As fit_weights in
-// kernels/fit.py, sums over polynomials that are orthogonal on the times.
+// Rows where steps differ, by the polynomials that fit the points of their windows best, for as many
+// rows at a time as vectors have lanes. As fit_weights in kernels/fit.py: sums over polynomials P_k
+// that are orthogonal on the times t_i, which are 0 at the row,
+//
+//     x_m = Σ_k P_k⁽ᵐ⁾(0) / |P_k|² · Σ_i P_k(t_i) · (X_i − X_base)      (x_0: and X_base)
+//
+// Where columns are few, rows are the lanes of vectors; else rows are computed one by one, by the
+// same sums in the same order.
 class Fit {
-    static constexpr Int MOST_DEGREE = 5;
+    static constexpr int MOST = 6;  // polynomials
 
 public:
     explicit Fit(const Job& job)
-        : job_(job), count_(fits(job) ? job.width : 0), buffer_((job.degree + 6) * count_ * W) {}
+        : job_(job),
+          count_(fits(job) ? job.width : 0),
+          memory_(((MOST + 2) * count_ + 4 * MOST) * W),
+          times_(memory_.at),
+          gradients_(times_ + count_ * W),
+          factors_(gradients_ + count_ * W),
+          values_(factors_ + 4 * MOST * W) {}
 
-    // Weights of the rows from ``row`` on, at most W. gaps: those after each point from the first
-    // row's window on; all lanes have the same.
-    Table<W> make(Int trajectory, Int row, Int rows, Rows<const double> gaps) {
-        place_times(row, rows, gaps);
-        for (Int i = 0; i < count_; i++) store(values_ + i * W, all(1.0));
-        if (job_.spans) leave_out(trajectory, row, rows, values_);
-        // of every polynomial, its derivatives at the row, and these over its norm
-        Vec at_row[MOST_DEGREE + 1][4] = {{all(1.0)}}, factor[MOST_DEGREE + 1][4] = {};
-        Vec norm[MOST_DEGREE + 1] = {}, mean = {};
-        for (Int k = 0; k <= job_.degree; k++) {
-            double* const now = polynomial(k);
-            if (k > 0) {
-                const Int second = std::max(k - 2, Int(0));
-                const Vec ratio = k > 1 ? norm[k - 1] / norm[second] : Vec{};
-                const double *before = polynomial(k - 1), *two_before = polynomial(second);
-                Vec rest[MOST_DEGREE] = {};  // of those before, by rounding: it is taken away
-                for (Int i = 0; i < count_ * W; i += W) {
-                    const Vec value =
-                        (load(times_ + i) - mean) * load(before + i) - ratio * load(two_before + i);
-                    store(now + i, value);
-                    for (Int j = 0; j < k; j++) rest[j] += value * load(polynomial(j) + i);
-                }
-                for (int m = 0; m < 4; m++) {
-                    const Vec slope = m > 0 ? static_cast<double>(m) * at_row[k - 1][m - 1] : Vec{};
-                    at_row[k][m] = slope - mean * at_row[k - 1][m] - ratio * at_row[second][m];
-                }
-                for (Int j = 0; j < k; j++) {
-                    rest[j] /= norm[j];
-                    for (int m = 0; m < 4; m++) at_row[k][m] -= rest[j] * at_row[j][m];
-                }
-                for (Int i = 0; i < count_ * W; i += W) {
-                    Vec value = load(now + i);
-                    for (Int j = 0; j < k; j++) value -= rest[j] * load(polynomial(j) + i);
-                    store(now + i, value);
-                }
-            }
-            Vec moment = {};
-            for (Int i = 0; i < count_ * W; i += W) {
-                const Vec value = load(now + i), square = value * value;
-                norm[k] += square;
-                moment += load(times_ + i) * square;
-            }
-            mean = moment / norm[k];
-            for (int m = 0; m < 4; m++) factor[k][m] = at_row[k][m] / norm[k];
+    // Takes the rows from ``row`` on, at most W. gaps: those after each point from the first row's
+    // window on; all lanes have the same.
+    void make(const Tile& tile, Int row, Int rows, Rows<const double> gaps) {
+        rows_ = rows, columns_ = tile.lanes * 2 <= W ? tile.lanes : 0;
+        place_times(row, gaps);
+        for (Int i = 0; i < count_; i++) store(polynomial(0) + i * W, all(1.0));
+        if (job_.spans) leave_out(tile.batch, row);
+        with_degree([&](auto degree) {
+            Basis basis = {};
+            basis.at_row[0][0] = all(1.0);
+            extend<0, decltype(degree)::value>(basis);
+        });
+    }
+
+    // Rows of points from the first row's window on.
+    template <class Out>
+    void derive(Rows<const double> points, Out* const* to, Int pitch) const {
+        for (Int t = 0; !columns_ && t < rows_; t++) {
+            Vec x[4];
+            const auto [base, begin, end] = kinds_[t];
+            const Rows<const double> window = points.from(first_[t], 0);
+            const auto point = [&](Int i) { return load(window.at + i * window.pitch); };
+            sum(begin, end, point, point(base), [&](const double* of) { return of[t]; }, x);
+            for (int m = 0; m < 4; m++) store(to[m] + t * pitch, x[m]);
         }
-        Vec weight[4] = {};  // on differences: those of all points up to it
-        for (Int i = 0; i < count_; i++) {
-            for (Int k = 0; k <= job_.degree; k++) {
-                const Vec value = load(polynomial(k) + i * W);
-                for (int m = 0; m < 4; m++) weight[m] -= factor[k][m] * value;
-            }
-            for (int m = 0; m < 4; m++) store(weights_ + (i * 4 + m) * W, weight[m]);
+        for (Int d = 0; d < columns_; d++) {
+            Vec x[4], here;
+            for (Int lane = 0; lane < W; lane++)
+                here[lane] = *points.from(first_[lane] + kinds_[lane].base, d).at;
+            const auto point = [&](Int i) { return choose(i, gather(points.from(0, d), i), here); };
+            sum(0, count_, point, here, [&](const double* of) { return load(of); }, x);
+            for (int m = 0; m < 4; m++) scatter(x[m], Rows<Out>{to[m] + d, pitch});
         }
-        for (Int lane = 0; lane < W; lane++)  // beyond the base: and those of all points, which are 1
-            for (Int i = kinds_[lane].base; i < count_; i++) weights_[i * 4 * W + lane] += 1.0;
-        return Table<W>(kinds_, weights_);
+    }
+
+    // Its transpose: adds to the gradients of the points.
+    template <class In>
+    void pull(const Rows<const In>* upstream, Rows<double> points) const {
+        for (Int t = 0; !columns_ && t < rows_; t++) {
+            Vec x[4], total = {};
+            for (int m = 0; m < 4; m++) x[m] = load(upstream[m].from(t, 0).at);
+            const auto [base, begin, end] = kinds_[t];
+            const Rows<double> window = points.from(first_[t], 0);
+            const auto use = [&](Int i, Vec gradient) {
+                add(window.at + i * window.pitch, gradient);
+                total += gradient;
+            };
+            spread(begin, end, x, [&](const double* of) { return of[t]; }, use);
+            add(window.at + base * window.pitch, x[0] - total);
+        }
+        for (Int d = 0; d < columns_; d++) {
+            Vec x[4] = {}, total = {};
+            for (int m = 0; m < 4; m++)
+                for (Int lane = 0; lane < rows_; lane++)
+                    x[m][lane] = *upstream[m].from(lane, d).at;
+            const auto use = [&](Int i, Vec gradient) {
+                gradient = choose(i, gradient, Vec{});
+                store(gradients_ + i * W, gradient);
+                total += gradient;
+            };
+            spread(0, count_, x, [&](const double* of) { return load(of); }, use);
+            for (Int lane = 0; lane < rows_; lane++) {
+                const auto [base, begin, end] = kinds_[lane];
+                const Rows<double> window = points.from(first_[lane], d);
+                for (Int i = begin; i < end; i++)
+                    window.at[i * window.pitch] += gradients_[i * W + lane];
+                window.at[base * window.pitch] += x[0][lane] - total[lane];
+            }
+        }
     }
 
 private:
+    // Of every polynomial: its derivatives at the row, its sum of squares, and one over that.
+    struct Basis {
+        Vec at_row[MOST][4], norm[MOST], inverse[MOST], mean;
+    };
+
+    template <class Work>
+    void with_degree(Work work) const {
+        switch (job_.degree) {
+            case 2: return work(std::integral_constant<int, 2>());
+            case 3: return work(std::integral_constant<int, 3>());
+            case 4: return work(std::integral_constant<int, 4>());
+            default: return work(std::integral_constant<int, 5>());
+        }
+    }
+
     double* polynomial(Int k) const { return values_ + k * count_ * W; }
+    double* factor(Int k, Int m) const { return factors_ + (k * 4 + m) * W; }
+
+    // Where polynomials are not left out, a, else b.
+    Vec choose(Int i, Vec a, Vec b) const { return load(polynomial(0) + i * W) != 0.0 ? a : b; }
+
+    // Polynomial K, by the three-term recurrence, and those after it.
+    template <int K, int LAST>
+    void extend(Basis& basis) const {
+        auto& [at_row, norm, inverse, mean] = basis;
+        constexpr int one = std::max(K - 1, 0), two = std::max(K - 2, 0);
+        const Vec center = mean, ratio = K > 1 ? norm[one] * inverse[two] : Vec{};
+        double* const now = polynomial(K);
+        Vec rest[MOST] = {}, moment = {};  // rest: what rounding left of the polynomials before
+        for (Int i = 0; i < count_ * W; i += W) {
+            const Vec time = load(times_ + i);
+            Vec value = load(now + i);
+            if constexpr (K > 0) {
+                Vec before[K];
+                for (int j = 0; j < K; j++) before[j] = load(polynomial(j) + i);
+                value = (time - center) * before[one] - ratio * before[two];
+                store(now + i, value);
+                for (int j = 0; j < K; j++) rest[j] += value * before[j];
+            }
+            norm[K] += value * value;
+            moment += time * (value * value);
+        }
+        if constexpr (K > 0) {
+            for (int m = 0; m < 4; m++) {
+                const Vec slope = m > 0 ? static_cast<double>(m) * at_row[one][m - 1] : Vec{};
+                at_row[K][m] = slope - center * at_row[one][m] - ratio * at_row[two][m];
+            }
+            bool any = false;
+            for (int j = 0; j < K; j++) {  // none where the angle between them is that of rounding
+                const auto none = rest[j] * rest[j] < 1e-28 * norm[j] * norm[K];
+                rest[j] = none ? Vec{} : rest[j] * inverse[j];
+                for (Int lane = 0; lane < W; lane++) any |= !none[lane];
+            }
+            if (any) take_away<K>(basis, rest, moment);
+        }
+        inverse[K] = 1.0 / norm[K];
+        mean = moment * inverse[K];
+        for (int m = 0; m < 4; m++) store(factor(K, m), at_row[K][m] * inverse[K]);
+        if constexpr (K < LAST) extend<K + 1, LAST>(basis);
+    }
+
+    // Makes polynomial K orthogonal again to all before it.
+    template <int K>
+    void take_away(Basis& basis, const Vec* rest, Vec& moment) const {
+        auto& [at_row, norm, inverse, mean] = basis;
+        for (int j = 0; j < K; j++)
+            for (int m = 0; m < 4; m++) at_row[K][m] -= rest[j] * at_row[j][m];
+        norm[K] = moment = Vec{};
+        for (Int i = 0; i < count_ * W; i += W) {
+            Vec value = load(polynomial(K) + i);
+            for (int j = 0; j < K; j++) value -= rest[j] * load(polynomial(j) + i);
+            store(polynomial(K) + i, value);
+            norm[K] += value * value;
+            moment += load(times_ + i) * (value * value);
+        }
+    }
+
+    template <class Point, class Pick>
+    void sum(Int begin, Int end, Point point, Vec here, Pick pick, Vec* x) const {
+        with_degree([&](auto degree) {
+            Vec sums[degree + 1] = {};
+            for (Int i = begin; i < end; i++) {
+                const Vec rise = point(i) - here;
+                for (int k = 0; k <= degree; k++) sums[k] += pick(polynomial(k) + i * W) * rise;
+            }
+            for (int m = 0; m < 4; m++) {
+                x[m] = m == 0 ? here : Vec{};
+                for (int k = std::min<int>(m, degree); k <= degree; k++)
+                    x[m] += pick(factor(k, m)) * sums[k];
+            }
+        });
+    }
+
+    template <class Pick, class Use>
+    void spread(Int begin, Int end, const Vec* x, Pick pick, Use use) const {
+        with_degree([&](auto degree) {
+            Vec share[degree + 1] = {};
+            for (int k = 0; k <= degree; k++)
+                for (int m = 0; m <= std::min(k, 3); m++) share[k] += pick(factor(k, m)) * x[m];
+            for (Int i = begin; i < end; i++) {
+                Vec gradient = {};
+                for (int k = 0; k <= degree; k++)
+                    gradient += pick(polynomial(k) + i * W) * share[k];
+                use(i, gradient);
+            }
+        });
+    }
+
+    // Point i of each row's window.
+    Vec gather(Rows<const double> points, Int i) const {
+        if (points.pitch == 1 && follows_) return load(points.at + first_[0] + i);
+        Vec result;
+        for (Int lane = 0; lane < W; lane++) result[lane] = *points.from(first_[lane] + i, 0).at;
+        return result;
+    }
+
+    template <class Out>
+    void scatter(Vec values, Rows<Out> to) const {
+        if (to.pitch == 1 && rows_ == W) return store(to.at, values);
+        for (Int lane = 0; lane < rows_; lane++)
+            *to.from(lane, 0).at = static_cast<Out>(values[lane]);
+    }
 
     // Points beyond the spans of rows: the first polynomial is 0 there, and so are all.
-    void leave_out(Int trajectory, Int row, Int rows, double* values) {
-        Windows windows(job_, row);
+    void leave_out(Int trajectory, Int row) {
+        const Int origin = first_point(job_, row);
         const Int* spans = static_cast<const Int*>(job_.spans) + trajectory * job_.span_stride;
         for (Int lane = 0; lane < W; lane++) {
-            const Int* span = spans + 2 * (row + std::min(lane, rows - 1));
+            const Int* span = spans + 2 * (row + std::min(lane, rows_ - 1));
             Kind& kind = kinds_[lane];
-            kind.begin = span[0] - windows.first(), kind.end = span[1] - windows.first();
+            kind.begin = span[0] - origin - first_[lane];
+            kind.end = span[1] + 1 - origin - first_[lane];
             for (Int i = 0; i < count_; i++)
-                if (i < kind.begin || i > kind.end) values[i * W + lane] = 0.0;
-            if (lane + 1 < rows) windows.advance();
+                if (i < kind.begin || i >= kind.end) polynomial(0)[i * W + lane] = 0.0;
         }
     }
 
     // The time from each row to each point of its window.
-    void place_times(Int row, Int rows, Rows<const double> gaps) {
+    void place_times(Int row, Rows<const double> gaps) {
         Windows windows(job_, row);
-        const Int from = windows.first();
+        const Int origin = windows.first();
+        follows_ = true;
         for (Int lane = 0; lane < W; lane++) {
-            const Int base = kinds_of(job_)[windows.kind()].base;
-            const double* gap = gaps.at + (windows.first() - from) * gaps.pitch;
-            kinds_[lane] = {base, 0, count_ - 1};
+            first_[lane] = windows.first() - origin;
+            kinds_[lane] = {kinds_of(job_)[windows.kind()].base, 0, count_};
+            follows_ &= first_[lane] == lane && kinds_[lane].base == kinds_[0].base;
+            if (lane + 1 < rows_) windows.advance();
+        }
+        if (follows_) {
+            const Int base = kinds_[0].base;
+            Vec time = {};
+            for (Int i = base; i >= 0; i--) {
+                store(times_ + i * W, time);
+                if (i > 0) time -= gather(gaps, i - 1);
+            }
+            time = Vec{};
+            for (Int i = base + 1; i < count_; i++)
+                store(times_ + i * W, time += gather(gaps, i - 1));
+        }
+        for (Int lane = 0; !follows_ && lane < W; lane++) {
+            const Int base = kinds_[lane].base;
+            const Rows<const double> after = gaps.from(first_[lane], 0);
             double time = 0.0;
             for (Int i = base; i >= 0; i--) {
                 times_[i * W + lane] = time;
-                if (i > 0) time -= gap[(i - 1) * gaps.pitch];
+                if (i > 0) time -= *after.from(i - 1, 0).at;
             }
             time = 0.0;
             for (Int i = base + 1; i < count_; i++)
-                times_[i * W + lane] = time += gap[(i - 1) * gaps.pitch];
-            if (lane + 1 < rows) windows.advance();
+                times_[i * W + lane] = time += *after.from(i - 1, 0).at;
         }
     }
 
     const Job& job_;
     const Int count_;
-    Buffer<double> buffer_;
-    double* const times_ = buffer_.at;
-    double* const weights_ = times_ + count_ * W;
-    double* const values_ = weights_ + 4 * count_ * W;
+    Buffer<double> memory_;
+    double *const times_, *const gradients_, *const factors_, *const values_;
+    Int rows_ = 0, columns_ = 0;  // columns: how many are computed with rows as lanes
+    Int first_[W];                // points of the windows, from the first row's on
+    bool follows_ = false;        // whether every window begins a point after the one before
     Kind kinds_[W];
 };
 
@@ -370,9 +520,15 @@ void band_strip(const Job& job, const Rule& rule, Int row, Int rows, Rows<const 
     const Int from = windows.first();
     for (Int t = 0; t < rows; t++, windows.advance()) {
         Vec x[4];
-        rule.derive(windows.first() - from, rule.kind(windows, t), points, x);
+        rule.derive(windows.first() - from, windows.kind(), points, x);
         for (int m = 0; m < 4; m++) store(to[m] + t * pitch, x[m]);
     }
+}
+
+template <class Out>
+void band_strip(const Job&, const Fit& fit, Int, Int, Rows<const double> points, Out* const* to,
+                Int pitch) {
+    fit.derive(points, to, pitch);
 }
 
 // Its transpose: adds to the gradients of points, whose rows are whole vectors.
@@ -384,8 +540,14 @@ void band_adjoint_strip(const Job& job, const Rule& rule, Int row, Int rows,
     for (Int t = 0; t < rows; t++, windows.advance()) {
         Vec x[4];
         for (int m = 0; m < 4; m++) x[m] = load(upstream[m].at + t * upstream[m].pitch);
-        rule.pull(windows.first() - from, rule.kind(windows, t), x, points);
+        rule.pull(windows.first() - from, windows.kind(), x, points);
     }
+}
+
+template <class In>
+void band_adjoint_strip(const Job&, const Fit& fit, Int, Int, const Rows<const In>* upstream,
+                        Rows<double> points) {
+    fit.pull(upstream, points);
 }
 
 // Whether what rows have of a tile's dofs is finite.
@@ -413,15 +575,15 @@ void for_rules(const Job& job, Fit& fit, const Tile& tile, Int row, Int rows, co
     if (!fits(job))
         return for_strips(lanes, [&](Int column) {
             !job.table ? work(Newton(job, gaps, column), 0, rows, 0, column)
-            : plain    ? work(Table<1>(job, dt + column), 0, rows, 0, column)
+            : plain    ? work(Table(job, dt + column), 0, rows, 0, column)
                        : work(SparingTable(job, dt + column), 0, rows, 0, column);
         });
     for (Int t = 0; t < rows; t += W) {
         const Int count = std::min(W, rows - t);
         const Int point = first_point(job, row + t) - first_point(job, row);
         const Rows<const double> after = {gaps.at + point * gaps.pitch, gaps.pitch};
-        const auto table = fit.make(tile.batch, row + t, count, after);
-        for_strips(lanes, [&](Int column) { work(table, t, count, point, column); });
+        fit.make(tile, row + t, count, after);
+        for_strips(lanes, [&](Int column) { work(fit, t, count, point, column); });
     }
 }
 
