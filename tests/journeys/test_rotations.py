@@ -1,5 +1,7 @@
 """Rotations in files: never differenced by component in silence."""
 
+from pathlib import Path
+
 import h5py
 import numpy as np
 import pytest
@@ -181,3 +183,18 @@ def test_turns_of_42_degrees_in_a_file_make_no_excursion(trajcli, folder):
             q = file["orientation"][0]
         angles = np.rad2deg(rotations.angle(q[:1], q))
         np.testing.assert_allclose(angles, np.linspace(0.0, 42.0, 51), atol=1e-10)
+
+
+def test_components_have_their_names_and_a_table_of_them_is_read_again(trajcli, pose):
+    assert trajcli("differentiate pose.csv -o out.h5").code == 0
+    assert trajcli("export out.h5:orientation -o q.csv").code == 0
+    heading = Path("q.csv").read_text(encoding="utf-8").splitlines()[0]
+    assert all(f"q{axis}" in heading for axis in "wxyz")
+    assert trajcli("resample q.csv --to 100 -o back.h5").code == 0
+    with h5py.File("out.h5") as file, h5py.File("back.h5") as back:
+        np.testing.assert_allclose(back["orientation"], file["orientation"], atol=1e-14)
+    shown = trajcli("inspect out.h5:angular_velocity --json --dofs z").document
+    assert shown["joint_names"] == ["z"]
+    for command in ("inspect out.h5", "check out.h5", "diff out.h5 out.h5", "score out.h5",
+                    "plot out.h5 -o fig.png"):  # fmt: skip
+        assert trajcli(command).code == 0, command

@@ -199,7 +199,9 @@ def joint_faults(groups: Sequence[TrajectoryGroup]) -> Iterator[Fault]:
     """
     firsts = {id(group.file): group for group in reversed(groups)}
     stating = (
-        group for group in groups if firsts[id(group.file)] is group or group.states_joints()
+        group
+        for group in groups
+        if not group.of_rotations and (firsts[id(group.file)] is group or group.states_joints())
     )
     named = ((group, names) for group in stating if (names := group.joint_names) is not None)
     first, expected = next(named, (None, []))

@@ -25,7 +25,7 @@ from trajcli.files.dofs import Dofs, parse_dofs, parse_joints
 from trajcli.files.guesses import likely_time
 from trajcli.files.layout import Layout, Member
 from trajcli.files.rotation_dofs import RotationDofs, named_rotations, parse_rotations, unit_columns
-from trajcli.files.schema import QUANTITIES, TAKEN, unit_of
+from trajcli.files.schema import QUANTITIES, ROTATIONS, TAKEN, unit_of
 from trajcli.files.stored_time import RATES, STAMPS, read_time, reconciled, require_nominal
 from trajcli.files.time import Lengths, Time, positive
 from trajcli.modes import ALIASES, MODES
@@ -422,11 +422,27 @@ class TrajectoryGroup:
         """The names of the dofs, where --joints or the file has one for each."""
         if self._joints is not None:
             return self._joints
-        names = self._stored_names()
+        names = self._axes() or self._stored_names()
         if names is None and self.layout is not None:
             names = self.layout.dof_names(self.array_name)
         picked: list[str] = self.pick([text_of(name) for name in names or []])
         return picked if len(picked) == self.shape[2] else None
+
+    @property
+    def of_rotations(self) -> bool:
+        """Whether the arrays are orientations or angular rates, as trajcli writes them."""
+        return self.array_name.rpartition("/")[2] in ROTATIONS
+
+    def _axes(self) -> list[str] | None:
+        """The names of the components of an orientation or angular rate, whose dofs are not those
+        of the positions beside it."""
+        if not self.of_rotations or self._stored[next(iter(self._stored))].shape[2] > 4:
+            return None
+        _, order = self.attribute("order", "rotation_order") or ("", None)
+        last = self.array_name.rpartition("/")[2]
+        if last != ROTATIONS[0]:
+            return list("xyz")
+        return [f"q{axis}" for axis in text_of(order)] if order is not None else None
 
     @property
     def dof_labels(self) -> list[str]:
