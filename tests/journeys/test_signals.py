@@ -76,7 +76,7 @@ def end(process: Any) -> tuple[int, str, str]:
 @pytest.mark.parametrize(
     ("stage", "number"),
     [
-        *(("jobs.resolve:segments_of", number) for number in STOPS),
+        *(("jobs.resolve:timed", number) for number in STOPS),
         ("files.hdf5_output:_access", signal.SIGINT),
     ],
 )
@@ -189,7 +189,7 @@ def test_ctrl_c_while_modules_load_is_no_traceback(folder):
 
 def test_what_nohup_ignores_stays_ignored(folder):
     body = "time.sleep(0.2); return original(*arguments, **options)"
-    process = start(RUN, "trajcli.jobs.resolve:segments_of", body, ignored=(signal.SIGHUP,))
+    process = start(RUN, "trajcli.jobs.resolve:timed", body, ignored=(signal.SIGHUP,))
     process.send_signal(signal.SIGHUP)
     assert end(process)[0] == 0
 

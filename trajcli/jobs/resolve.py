@@ -459,7 +459,7 @@ def _selected_time(group: TrajectoryGroup, members: Trajectories) -> Time:
     batch, rows, _ = group.shape
     if len(members) == batch and members.rows == rows:
         return _time(group)
-    inside = members.numbers - members.numbers[0] + members.runs[0][1]
+    inside = members.numbers - members.numbers[:1] + members.runs[0][1]
     return _time(group).select(inside, members.rows)
 
 
