@@ -87,7 +87,7 @@ MethodName = Literal["hold", "linear", "ramp-and-hold", "cubic", "quintic"]
 
 Sources = Annotated[list[str], _argument("SOURCE...",
     "FILE[:DATASET]; DATASET may hold *, or be columns a,b. HDF5, NumPy, CSV, bags, Zarr, "
-    "Parquet, .pt.")]
+    "Parquet, MATLAB, YAML, JSON, .pt.")]
 OneSource = Annotated[str, _argument("SOURCE", "FILE[:DATASET or :GROUP].")]
 FirstSource = Annotated[str, _argument("A", "FILE[:DATASET or :GROUP].")]
 SecondSource = Annotated[str, _argument("B", "FILE[:DATASET or :GROUP], the other one.")]
@@ -152,6 +152,8 @@ ToTimes = Annotated[str | None, _computed("--at FILE:DATASET",
 Method = Annotated[MethodName | None, _computed("--method NAME",
     "hold | linear | ramp-and-hold | cubic | quintic. (default: exact, else linear)")]
 Hold = Annotated[float, _computed("--hold SHARE", "ramp-and-hold: share of the step that is held.")]
+HoldDofs = Annotated[str | None, _computed("--hold-dofs WHICH",
+    "Dofs that keep each row until the next whatever the method, like a gripper: 7, or names.")]
 SplineDegree = Annotated[int, _computed("--degree N", "bspline: 3, 4 or 5.")]
 Intervals = Annotated[int | None, _computed("--knots N", "Intervals between knots.")]
 FitError = Annotated[float | None, _computed("--error E",

@@ -23,6 +23,7 @@ def resample(
     method: options.Method = None,
     hold: options.Hold = 0.0,
     rotation_frame: options.RotationFrame = "world",
+    hold_dofs: options.HoldDofs = None,
     overwrite: options.Overwrite = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -51,6 +52,7 @@ def resample(
         method=method,
         hold=hold,
         rotation_frame=rotation_frame,
+        hold_dofs=hold_dofs,
         **reading,
     )
     console = Console(json, quiet)

@@ -10,6 +10,7 @@ import numpy as np
 from trajcli.arrays import output_dtype
 from trajcli.errors import UsageError, raise_if_any
 from trajcli.files.description import Variable, stamp_variables
+from trajcli.files.dofs import parse_dofs
 from trajcli.files.file_bytes import Progress
 from trajcli.files.opening import Files
 from trajcli.files.refusals import refuse_output
@@ -17,6 +18,7 @@ from trajcli.files.schema import QUANTITIES, ROTATIONS
 from trajcli.files.time import Floats
 from trajcli.files.trajectories import Trajectories
 from trajcli.files.trajectory_group import TrajectoryGroup
+from trajcli.interpolation import curve_through
 from trajcli.jobs.output_times import output_times
 from trajcli.jobs.request import SourceRequest
 from trajcli.jobs.rotation_block import orientations, other_dofs, rotation_variables
@@ -56,13 +58,15 @@ class ResampleRequest(SourceRequest):
     method: str | None = None
     hold: float = 0.0
     rotation_frame: str = "world"
+    hold_dofs: str | None = None
 
 
 class Curves:
     """The curves of a request: of position to jerk together one, of any other array its own.
 
     mode: whose polynomials these are; None where ``method`` interpolates. names: the arrays that
-    the curves have. notes: what is not as one might expect.
+    the curves have. held: the numbers of dofs that keep each row until the next, as a gripper does.
+    notes: what is not as one might expect.
     """
 
     def __init__(self, request: ResampleRequest, trajectories: Trajectories) -> None:
@@ -72,6 +76,16 @@ class Curves:
         self.notes: list[str] = []
         self.mode = self._stated(request, trajectories, quantities)
         self.method, self.hold = request.method or _DEFAULT, request.hold
+        first = trajectories.first
+        self._numbers, self._labels = other_dofs(first), first.dof_labels
+        self.held: list[int] = []
+        if (which := request.hold_dofs) is not None:
+            picked = parse_dofs(which, first.shape[2], "--hold-dofs", first.joint_names or ())
+            if not set(picked.numbers) <= set(self._numbers):
+                raise UsageError("a part of a rotation", where="--hold-dofs", found=which)
+            self.held = [self._numbers.index(number) for number in picked.numbers]
+        self._two_valued = np.ones(len(self._numbers), bool)
+        self._moving = np.zeros(len(self._numbers), bool)
         known: list[str] = []
         if self.mode is not None:
             known = finite_parts_of_mode(self.mode.name, self.mode.options(), quantities)
@@ -134,13 +148,39 @@ class Curves:
         shape = (batch, at.shape[1], dofs)
         arrays = {name: np.empty(shape, values[name].dtype) for name in self.names}
         size = max(1, _VALUES // (batch * dofs))
+        self._look(values)
         for first in range(0, at.shape[1], size):
             part = slice(first, first + size)
             for curve, names in curves:
                 found = curve(at[:, part])
                 for name, to in names.items():
                     arrays[to][:, part] = found[name]
+        for name in self.names if self.held else ():
+            held = values[name][..., self.held]
+            rate = name in QUANTITIES[1:]  # of what stands still between its rows
+            (rows,) = curve_through("hold", [held], knots)(at)
+            arrays[name][..., self.held] = 0 * rows if rate else rows
         return arrays
+
+    def _look(self, values: Arrays) -> None:
+        """Notes which dofs have two values in a block, as a gripper that is open or closed."""
+        rows = next(iter(values.values()))
+        ends = rows.min((0, 1)), rows.max((0, 1))
+        self._two_valued &= ((rows == ends[0]) | (rows == ends[1])).all((0, 1))
+        self._moving |= ends[0] < ends[1]
+
+    def two_valued(self) -> list[str]:
+        """What to say of dofs with two values, which a curve takes beyond both."""
+        if self.mode is None and self.method == "hold":
+            return []
+        found = np.flatnonzero(self._two_valued & self._moving).tolist()
+        numbers = [self._numbers[dof] for dof in found if dof not in self.held]
+        if not numbers:
+            return []
+        names = ", ".join(self._labels[number] for number in numbers)
+        what = f"dofs with two values: {names}, of which values between are written"
+        listed = ",".join(map(str, numbers))
+        return [f"{what}; --hold-dofs {listed} keeps each until the next row"]
 
 
 def run_resample(
@@ -199,6 +239,8 @@ def run_resample(
             stated["method"] = curves.method
         if curves.hold:
             stated["hold"] = curves.hold
+        if curves.held:
+            stated["hold_dofs"] = request.hold_dofs
         step = None if new.rate is None else 1.0 / new.rate
         described_rotations: list[Variable] = []
         if rotations:
@@ -229,7 +271,7 @@ def run_resample(
         "method": stated.get("method"),
         "samples_of": stated.get("samples_of"),
         "arrays": [*(curves.names if others else ()), *(v.name for v in described_rotations)],
-        "notes": [*curves.notes, *report["notes"]],
+        "notes": [*curves.notes, *curves.two_valued(), *report["notes"]],
         "rows_before": {"least": int(lengths.min()), "most": int(lengths.max())},
         "rows": {"least": int(counts.min()), "most": int(counts.max())},
     }
