@@ -133,7 +133,7 @@ def test_several_trajectories_and_files_are_drawn_over_each_other(trajcli, out, 
     (figure,) = figures
     lines = [one for one in figure.axes[0].get_lines() if one.get_gid() == "position/panda_joint1"]
     assert len(lines) == 6
-    assert len({one.get_color() for one in lines}) == 1
+    assert len({one.get_color() for one in lines}) == 2  # of one dof, by file
     assert len({(one.get_linestyle(), one.get_alpha()) for one in lines}) == 6
     assert [one.get_linestyle() for one in lines] == ["-"] * 3 + ["--"] * 3
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
@@ -266,3 +266,33 @@ def test_limits_of_positions_are_drawn_whatever_they_are_called_and_missed_where
         assert not Path("none.svg").exists()
         assert trajcli(f"plot {line} -o without.svg --overwrite").code == 0
         assert Path("with.svg").read_text() != Path("without.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("size", "inches"), [("3.5x2.6in", (3.5, 2.6)), ("88.9x66.04mm", (3.5, 2.6))]
+)
+def test_a_figure_has_the_size_of_a_column(trajcli, out, figures, size, inches):
+    assert trajcli("plot out.h5 -o fig.pdf --size", size).code == 0
+    np.testing.assert_allclose(figures[0].get_size_inches(), (3.5, 2.6), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["--size 3.5", "--size 3x4pt", "--size 0x3in", "--size 1..2x3in", "--labels a", "--labels a,"],
+)
+def test_sizes_and_labels_that_do_not_fit_are_refused(trajcli, out, option):
+    Path("copy.h5").write_bytes(out.read_bytes())
+    refused = trajcli(f"plot out.h5 copy.h5 {option} -o fig.png")
+    assert refused.code == 2
+    assert option.split()[0] in refused.err
+    assert not Path("fig.png").exists()
+
+
+def test_one_dof_of_several_files_has_a_colour_for_each(trajcli, out, figures):
+    Path("copy.h5").write_bytes(out.read_bytes())
+    line = "plot out.h5 copy.h5 --dofs 2 --labels measured,planned -o fig.png"
+    assert trajcli(line).code == 0
+    drawn = [one.get_color() for one in figures[0].axes[0].get_lines()]
+    assert len(set(drawn)) == 2
+    (legend,) = figures[0].legends
+    assert {"measured", "planned"} <= {text.get_text() for text in legend.get_texts()}

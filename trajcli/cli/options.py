@@ -209,6 +209,10 @@ Compress = Annotated[int | None, _output("--compress LEVEL",
     "Shuffle and deflate OUT.h5, level 1 to 9 (4 is usual).")]
 Title = Annotated[str | None, _output("--title TEXT",
     "The title; '' for none. (default: files and trajectories)")]
+FigureSize = Annotated[str | None, _output("--size WxH",
+    "Width and height: 3.5x2.6in, 9x6.5cm, 90x65mm. (default: 7 in wide)")]
+FileLabels = Annotated[str | None, _output("--labels A,B",
+    "What the files are called in the legend and title.")]
 
 Device = Annotated[str, _run("--device DEVICE", "auto (cpu)|cpu|cuda|cuda:N.")]
 AllowNonfinite = Annotated[bool, _run("--allow-nonfinite",

@@ -27,6 +27,8 @@ def plot(
     histogram: options.Histogram = False,
     score: options.ScoreName = None,
     title: options.Title = None,
+    size: options.FigureSize = None,
+    labels: options.FileLabels = None,
     overwrite: options.Overwrite = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -50,11 +52,12 @@ def plot(
     how = Reading(**reading)
     console = Console(json, quiet)
     figures.require_format(out)
+    inches = None if size is None else figures.parse_size(size)
     refuse_place(out, overwrite)
     matplotlib = figures.require_matplotlib()
     with opened(how, quiet) as (files, progress):
         table = read_limits(limits, files.sources) if limits else None
-        chosen = plot_sources(files, source, how.episodes, table)
+        chosen = plot_sources(files, source, how.episodes, table, labels)
         refuse_input(out, [*files.paths(), *([limits] if limits else [])])
         with figures.settings(matplotlib), new_file(out, overwrite) as hidden:
             drawn: Sequence[Peaks] = []
@@ -71,10 +74,12 @@ def plot(
                 figure = figures.draw_lines(lines, chosen, title)
             if limits is not None and score is None:
                 require_bounds(drawn, limits)
+            if inches is not None:
+                figures.resize(figure, inches)
             figures.save(figure, hidden, out.suffix)
             files.sources.require_unchanged()  # before OUT appears
     console.warn(*files.notes)
     names = [score] if score is not None else list(panels(drawn))
-    size = out.stat().st_size
-    console.say(f"{out}: {', '.join(names)}, {bytes_text(size)}")
-    console.document({"out": str(out), "quantities": names, "bytes": size})
+    count = out.stat().st_size
+    console.say(f"{out}: {', '.join(names)}, {bytes_text(count)}")
+    console.document({"out": str(out), "quantities": names, "bytes": count})

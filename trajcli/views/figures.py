@@ -7,7 +7,9 @@ settings are not read.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
+import re
 import shutil
 import tempfile
 import warnings
@@ -30,7 +32,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 which is too faint on paper."""
 _DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)))
 _STEPS = {"": "default", "into": "steps-pre", "out of": "steps-post"}
-_RED, _DARK, _GREY = "#C00000", "#444444", "#999999"
+_RED, _DARK = "#C00000", "#444444"
 _BINS = 40
 # The height of the tallest bar of a histogram, as a share of a row.
 _BAR = 0.86
@@ -41,6 +43,10 @@ _LEGEND_ENTRIES = 12
 _TITLE_TRAJECTORIES, _TITLE_FILES = 6, 3
 # Inches: the text width of a page of two columns.
 _WIDTH = 7.0
+_PER_INCH = {"in": 1.0, "cm": 2.54, "mm": 25.4}
+_LEAST_SIDE, _MOST_SIDE = 1.0, 40.0
+_LOW_PANEL = 1.2
+"""Inches for each panel, below which what stands along its side would overlap."""
 _SETTINGS = {
     "font.size": 8,
     "axes.spines.top": False,
@@ -97,6 +103,26 @@ def settings(matplotlib: Any) -> Any:
     return matplotlib.rc_context({**matplotlib.rcParamsDefault, **_SETTINGS})
 
 
+def parse_size(text: str) -> tuple[float, float]:
+    """Returns the inches of 3.5x2.6in, 9x6.5cm or 90x65mm; raises UsageError for others."""
+    match = re.fullmatch(r"([0-9.]+) ?[x×] ?([0-9.]+) ?(in|cm|mm)", text.strip())
+    with contextlib.suppress(ValueError):
+        sides = [float(side) / _PER_INCH[match[3]] for side in match.group(1, 2)] if match else []
+        if sides and all(_LEAST_SIDE <= side <= _MOST_SIDE for side in sides):
+            return sides[0], sides[1]
+    expected = f"WxH in in, cm or mm, each {_LEAST_SIDE:g} to {_MOST_SIDE:g} in, like 3.5x2.6in"
+    raise UsageError("not a size", where="--size", expected=expected, found=text)
+
+
+def resize(figure: Any, inches: tuple[float, float]) -> None:
+    """Makes a figure so large; above low panels their quantity stands in a line of its own."""
+    figure.set_size_inches(inches)
+    for axis in figure.axes if inches[1] < _LOW_PANEL * len(figure.axes) else ():
+        if axis.get_ylabel() and not axis.get_title(loc="left"):
+            axis.set_title(axis.get_ylabel().replace("\n", " "), loc="left", pad=2, fontsize=7)
+            axis.set_ylabel("")
+
+
 def save(figure: Any, path: Path, suffix: str) -> None:
     """Writes a figure in the format of ``suffix``, whatever the file is called."""
     kind = suffix.lower()
@@ -108,9 +134,10 @@ def save(figure: Any, path: Path, suffix: str) -> None:
 def draw_lines(lines: Sequence[Line], sources: Sequence[PlotSource], title: str | None) -> Any:
     """Draws a panel per quantity, one above the other, over a shared time axis.
 
-    Colours are dofs, dashes are files; the later trajectories are fainter.
+    Colours are dofs, dashes are files; where one dof is compared, colours are files. The later
+    trajectories are fainter.
     """
-    stacked = panels(lines)
+    stacked, by_file = panels(lines), _by_file(lines, sources)
     names = list(dict.fromkeys(line.trajectory for line in lines))
     # later trajectories are fainter
     opacity = dict(zip(names, np.linspace(1.0, 0.3, len(names)).tolist(), strict=True))
@@ -119,7 +146,8 @@ def draw_lines(lines: Sequence[Line], sources: Sequence[PlotSource], title: str 
         width = 1.0 if len(members) < 4 else 0.7
         for line in members:
             for i, (number, name) in enumerate(line.dofs):
-                axis.plot(line.time, line.values[:, i], color=_colour(number), linewidth=width,
+                colour = _colour(line.source if by_file else number)
+                axis.plot(line.time, line.values[:, i], color=colour, linewidth=width,
                           linestyle=_dashes(line.source, number), alpha=opacity[line.trajectory],
                           drawstyle=_STEPS[line.held], gid=f"{quantity}/{name}")  # fmt: skip
         _draw_limits(axis, members)
@@ -133,6 +161,11 @@ def draw_lines(lines: Sequence[Line], sources: Sequence[PlotSource], title: str 
         title = f"{files}, {which} {listed(names, _TITLE_TRAJECTORIES)}"
     _finish(figure, title, _entries(lines, sources, opacity))
     return figure
+
+
+def _by_file(lines: Sequence[Line], sources: Sequence[PlotSource]) -> bool:
+    """Returns whether one dof of several files is compared."""
+    return len(sources) > 1 and len({number for line in lines for number, _ in line.dofs}) == 1
 
 
 def _draw_limits(axis: Any, members: Sequence[Line]) -> None:
@@ -149,12 +182,12 @@ def _draw_limits(axis: Any, members: Sequence[Line]) -> None:
     low = min([low, *(edge - 0.05 * reach for edge in near)])
     high = max([high, *(edge + 0.05 * reach for edge in near)])
     for lower, upper in sorted(set(bands.values())):
-        axis.axhspan(max(lower, low), min(upper, high), color=COLOURS[0], alpha=0.05, lw=0,
+        axis.axhspan(max(lower, low), min(upper, high), color=_DARK, alpha=0.035, lw=0,
                      zorder=0)  # fmt: skip
     for edge in sorted(set(near)):
         owners = [number for number, band in bands.items() if edge in band]
-        shade = _colour(owners[0]) if len(owners) == 1 else _GREY
-        axis.axhline(edge, color=shade, lw=0.7, ls=(0, (6, 3)), zorder=1)
+        shade = _colour(owners[0]) if 1 == len(owners) < len(bands) else _DARK
+        axis.axhline(edge, color=shade, lw=0.9, ls=(0, (6, 3)), zorder=1)
     axis.set_ylim(low, high)
 
 
@@ -163,13 +196,15 @@ def _entries(
 ) -> list[_LegendEntry]:
     """Returns the legend: dofs, sources, and trajectories (of many the first and the last)."""
     dofs = {number: name for line in lines for number, name in line.dofs}
+    by_file = _by_file(lines, sources)
     entries: list[_LegendEntry] = [
-        (name, {"color": _colour(number), "ls": _dashes(0, number)})
+        (name, {"color": _DARK if by_file else _colour(number), "ls": _dashes(0, number)})
         for number, name in sorted(dofs.items())
     ]
     if len(sources) > 1:
-        labels = enumerate(short_labels(sources))
-        entries += [(label, {"color": _DARK, "ls": _dashes(source, 0)}) for source, label in labels]
+        for source, label in enumerate(short_labels(sources)):
+            colour = _colour(source) if by_file else _DARK
+            entries.append((label, {"color": colour, "ls": _dashes(source, 0)}))
     names = list(opacity)
     shown = names if len(names) <= _LEGEND_ENTRIES else (names[0], names[-1])
     for name in shown if len(names) > 1 else ():

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from trajcli.checks import describe
-from trajcli.errors import InputError
+from trajcli.errors import InputError, UsageError
 from trajcli.files.file_bytes import Progress
 from trajcli.files.limits import Bounds, Limits
 from trajcli.files.opening import Files
@@ -80,6 +80,7 @@ class PlotSource:
     main: Trajectories
     episodes: str | None
     limits: Limits | None
+    label: str = ""
 
     def lines(self) -> list[Line]:
         """Returns the lines of the chosen trajectories, of the first where none are chosen."""
@@ -158,9 +159,16 @@ class PlotSource:
 
 
 def plot_sources(
-    files: Files, texts: Sequence[str], episodes: str | None = None, limits: Limits | None = None
+    files: Files,
+    texts: Sequence[str],
+    episodes: str | None = None,
+    limits: Limits | None = None,
+    labels: str | None = None,
 ) -> list[PlotSource]:
-    """Returns the trajectories of every file; raises InputError where one has no rows."""
+    """Returns the trajectories of every file, called a,b as ``labels`` says.
+
+    Raises InputError where one has no rows, UsageError for labels of more or fewer files.
+    """
     sources: list[PlotSource] = []
     for text in expand_globs(texts):
         batches, origin = read_batches(files, [text]), parse_source(text)
@@ -174,7 +182,18 @@ def plot_sources(
         whole_batch(batches)
         main = max(batches, key=lambda batch: len(batch.first.arrays))
         sources.append(PlotSource(len(sources), origin, batches, main, episodes, limits))
-    return sources
+    names = [] if labels is None else [name.strip() for name in labels.split(",")]
+    if names and (len(names) != len(sources) or not all(names)):
+        raise UsageError(
+            "labels that do not fit the files",
+            where="--labels",
+            expected=f"{len(sources)}, one for each file",
+            found=labels or "",
+        )
+    return [
+        replace(source, label=name)
+        for source, name in zip(sources, names or [""] * len(sources), strict=True)
+    ]
 
 
 def require_bounds(drawn: Sequence[Peaks], limits: Path) -> None:
@@ -220,7 +239,9 @@ def panels(drawn: Sequence[Any]) -> dict[str, list[Any]]:
 
 
 def short_labels(sources: Sequence[PlotSource]) -> list[str]:
-    """Returns the names of sources, without their folders where they differ without them."""
+    """Returns the labels of sources, or their names, without folders where they differ so."""
+    if all(source.label for source in sources):
+        return [source.label for source in sources]
     origins = [source.origin for source in sources]
     names = [str(origin._replace(path=Path(origin.path.name))) for origin in origins]
     return names if len(set(names)) == len(names) else [str(origin) for origin in origins]
