@@ -134,7 +134,6 @@ def test_a_histogram_of_a_score(trajcli, demos):
     assert "60 trajectories" in drawn
     assert trajcli("plot demos.h5 --score none -o no.svg").code == 2
     assert not (demos / "no.svg").exists()
-    assert trajcli("plot demos.h5 demos.h5 --score sparc -o no.svg").code == 2
 
 
 def test_degrees_are_scored_as_radians_and_limits_compared_in_one_unit(trajcli, folder):
@@ -174,3 +173,47 @@ def test_no_name_in_the_csv_is_a_formula_or_steers_a_terminal(trajcli, folder):
             file[f"{name}/dt"] = 0.1
     lines = trajcli("score in.h5 --csv -").out.splitlines()
     assert [line.split(",")[1] for line in lines[1:]] == ["'=cmd()", "a\\x1b[2J"]
+
+
+def test_outliers_are_listed_by_the_numbers_of_episodes(trajcli, demos):
+    result = trajcli("score demos.h5 --json")
+    document = result.document
+    for name, found in document["outliers"].items():
+        values = np.array([line[name] for line in document["trajectories"]], float)
+        low, high = np.quantile(values, (0.25, 0.75))
+        beyond = (values < low - 1.5 * (high - low)) | (values > high + 1.5 * (high - low))
+        assert found == np.flatnonzero(beyond).tolist(), name
+    assert 17 in document["outliers"]["p95_jerk"]
+    part = trajcli("score demos.h5 --episodes 10:40 --json").document["outliers"]
+    assert 17 in part["p95_jerk"]
+    shown = trajcli("score demos.h5").out
+    line = next(one for one in shown.splitlines() if one.startswith("outliers of p95_jerk"))
+    episodes = line.split("--episodes ")[1].split()[0]
+    assert trajcli(f"score demos.h5 --episodes {episodes}").code == 0
+
+
+def test_medians_of_several_files_stand_side_by_side(trajcli, demos):
+    with h5py.File("demos.h5") as file, h5py.File("fast.h5", "w") as fast:
+        for name, group in file.items():
+            fast[f"{name}/position"], fast[f"{name}/times"] = (
+                group["position"][:],
+                group["times"][:] / 2,
+            )
+    shown = trajcli("score demos.h5 fast.h5").out
+    assert {"demos.h5:", "fast.h5:"} <= set(shown.splitlines())
+    heading = next(line for line in shown.splitlines() if line.startswith("median of"))
+    assert heading.split() == ["median", "of", "demos.h5", "fast.h5"]
+    lines = shown[shown.index("median of") :].splitlines()
+    duration = next(line for line in lines if line.startswith("duration")).split()
+    assert float(duration[-2]) == pytest.approx(2 * float(duration[-1]), rel=1e-3)
+
+
+def test_scores_of_several_files_are_drawn_over_each_other(trajcli, demos):
+    pytest.importorskip("matplotlib")
+    Path("copy.h5").write_bytes(Path("demos.h5").read_bytes())
+    line = "plot demos.h5 copy.h5 --score p95_jerk --labels one,two -o fig.svg"
+    assert trajcli(line).code == 0
+    text = Path("fig.svg").read_text()
+    assert "one, median" in text
+    assert "two, median" in text
+    assert text.count('id="median') >= 2

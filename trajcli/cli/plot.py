@@ -62,9 +62,12 @@ def plot(
         with figures.settings(matplotlib), new_file(out, overwrite) as hidden:
             drawn: Sequence[Peaks] = []
             if score is not None:
-                figures.require_one_file(chosen)
-                scored = score_source(files, str(chosen[0].origin), table, how.episodes, progress)
-                heading = short_labels(chosen)[0] if title is None else title
+                names = short_labels(chosen)
+                scored = {
+                    label: score_source(files, str(one.origin), table, how.episodes, progress)
+                    for label, one in zip(names, chosen, strict=True)
+                }
+                heading = ("" if names[1:] else names[0]) if title is None else title
                 figure = figures.draw_score(scored, score, heading)
             elif histogram:
                 drawn = [peaks for plotted in chosen for peaks in plotted.peaks(progress)]
@@ -79,7 +82,7 @@ def plot(
             figures.save(figure, hidden, out.suffix)
             files.sources.require_unchanged()  # before OUT appears
     console.warn(*files.notes)
-    names = [score] if score is not None else list(panels(drawn))
+    shown = [score] if score is not None else list(panels(drawn))
     count = out.stat().st_size
-    console.say(f"{out}: {', '.join(names)}, {bytes_text(count)}")
-    console.document({"out": str(out), "quantities": names, "bytes": count})
+    console.say(f"{out}: {', '.join(shown)}, {bytes_text(count)}")
+    console.document({"out": str(out), "quantities": shown, "bytes": count})

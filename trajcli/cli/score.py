@@ -41,7 +41,7 @@ def score(
     from trajcli.files.limits import read_limits
     from trajcli.files.reading import Reading
     from trajcli.files.refusals import refuse_input, refuse_place
-    from trajcli.views.score import csv_text, parse_conditions, report, score_source
+    from trajcli.views.score import comparison, csv_text, parse_conditions, report, score_source
     from trajcli.views.trajectories import expand_globs
 
     conditions, to_stdout = parse_conditions(fail or [], sort), str(csv) == "-"
@@ -53,7 +53,8 @@ def score(
     how = Reading(**reading)
     console = Console(json, quiet, text_on_stderr=to_stdout)
     tables, reports = {}, []
-    for text in expand_globs(source):
+    texts = expand_globs(source)
+    for text in texts:
         with opened(how, quiet) as (files, progress):
             bounds = read_limits(limits, files.sources) if limits else None
             tables[text] = table = score_source(files, text, bounds, how.episodes, progress)
@@ -63,10 +64,15 @@ def score(
         reports.append({
             "file": text, "dataset": table.label, "passed": not any(failed.values()),
             "failed": failed, "notes": table.notes, "summary": table.summary(),
+            "outliers": table.outliers(),
             "trajectories": list(table.lines(sort)) if json else [],
         })  # fmt: skip
+        if len(texts) > 1:
+            console.say(f"{text}:")
         for part in report(table, conditions, sort, verbose) if not quiet else ():
             console.show(part)
+    if len(tables) > 1 and not quiet:
+        console.show(comparison(tables))
     if to_stdout:
         console.data(csv_text(tables, sort))
     elif csv is not None:

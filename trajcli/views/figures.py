@@ -236,21 +236,33 @@ def require_one_file(sources: Sequence[PlotSource]) -> None:
         raise UsageError(what, where="SOURCE", expected="one", found=names)
 
 
-def draw_score(table: ScoreTable, name: str, title: str) -> Any:
-    """Draws a histogram of a score of all trajectories, and its median."""
-    scores = table.values(name, "--score")
-    known = scores[np.isfinite(scores)]
+def draw_score(tables: Mapping[str, ScoreTable], name: str, title: str) -> Any:
+    """Draws histograms of a score of all trajectories of each file, and their medians.
+
+    Histograms of several files have the same bins and lie over each other.
+    """
+    scores = [table.values(name, "--score") for table in tables.values()]
+    known = [values[np.isfinite(values)] for values in scores]
+    span = value_range(np.concatenate(known))
     figure, (axis,) = _new_figure(1, 1, 2.4)
-    axis.hist(known, _BINS, range=value_range(known), color=_colour(0), zorder=3, gid=name)
     entries: list[_LegendEntry] = []
-    if len(known):
-        axis.axvline(np.median(known), **_MEDIAN, zorder=5, gid="median")
-        entries.append((f"median {np.median(known):.4g}", _MEDIAN))
-    axis.set_xlabel(f"{name} {_unit_text(table.units[name])}".strip())
+    for k, (label, values) in enumerate(zip(tables, known, strict=True)):
+        look = {"alpha": 0.55, "histtype": "stepfilled"} if len(tables) > 1 else {}
+        axis.hist(values, _BINS, range=span, color=_colour(k), zorder=3, gid=name, **look)
+        if not len(values):
+            continue
+        style = {"color": _colour(k), "lw": 1.2, "ls": _dashes(k, 0)} if look else _MEDIAN
+        axis.axvline(np.median(values), **style, zorder=5, gid="median")
+        text = f"median {np.median(values):.4g}"
+        entries.append((f"{label}, {text}" if look else text, style))
+    units = next(iter(tables.values())).units[name]
+    axis.set_xlabel(f"{name} {_unit_text(units)}".strip())
     axis.set_ylabel("trajectories")
     axis.yaxis.get_major_locator().set_params(integer=True)
-    absent = f", {len(scores) - len(known)} without" if len(known) < len(scores) else ""
-    count = f"{len(scores)} trajector{'y' if len(scores) == 1 else 'ies'}{absent}"
+    total, absent = sum(map(len, scores)), sum(map(len, scores)) - sum(map(len, known))
+    count = f"{total} trajector{'y' if total == 1 else 'ies'}" + f", {absent} without" * (
+        absent > 0
+    )
     axis.set_title(count, loc="left", color=_DARK, pad=3, fontsize=7)
     _finish(figure, title, entries)
     return figure

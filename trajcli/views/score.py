@@ -37,6 +37,7 @@ _CONDITION = re.compile(r"(\w+)\s*(>=|<=|>|<)\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE]
 _COMPARE = {">": operator.gt, "<": operator.lt, ">=": operator.ge, "<=": operator.le}
 # Trajectories that a sorted table shows.
 _LISTED = 10
+_LEAST_FOR_QUARTILES = 8
 _COLUMNS = {"least": "> least", "median": "> median", "largest": "> largest",
             "least_at": "least in", "largest_at": "largest in"}  # fmt: skip
 Condition: TypeAlias = re.Match[str]
@@ -49,6 +50,7 @@ class ScoreTable:
 
     Attributes:
         rows: numbers of rows of the shortest and the longest trajectory.
+        numbers: those that --episodes takes [n].
         notes: what was derived from other arrays, and what is not known.
     """
 
@@ -58,6 +60,7 @@ class ScoreTable:
     units: Mapping[str, str]
     rows: tuple[int, int]
     notes: Sequence[str]
+    numbers: Sequence[int]
 
     def values(self, name: str, option: str) -> Any:
         """Returns a score [n]; raises UsageError where the source has no such score."""
@@ -90,6 +93,21 @@ class ScoreTable:
         failing = ~np.isfinite(values) | _COMPARE[sign](values, float(value))
         order = self.order(name if sign[0] == ">" else f"-{name}")
         return order[failing[order]]
+
+    def outliers(self) -> dict[str, list[int]]:
+        """Returns by score the numbers of trajectories that lie further than 1.5 interquartile
+        ranges beyond the quartiles (J. Tukey, "Exploratory Data Analysis", 1977)."""
+        found: dict[str, list[int]] = {}
+        for name, values in self.scores.items():
+            known = values[np.isfinite(values)]
+            if len(known) < _LEAST_FOR_QUARTILES:
+                continue
+            low, high = np.quantile(known, (0.25, 0.75))
+            reach = 1.5 * (high - low)
+            beyond = np.flatnonzero((values < low - reach) | (values > high + reach))
+            if reach > 0 and len(beyond):
+                found[name] = [self.numbers[i] for i in beyond.tolist()]
+        return found
 
     def summary(self) -> dict[str, dict[str, Any]]:
         """Returns the unit, the least, median and largest, and the count of NaN of each score."""
@@ -191,6 +209,7 @@ def score_source(
         units={n: ", ".join(dict.fromkeys(units.get(x, x).split(","))) for n, x in UNITS.items()},
         rows=(int(lengths.min()), int(lengths.max())),
         notes=[*files.notes, *notes],
+        numbers=numbers.tolist(),
     )
 
 
@@ -206,6 +225,17 @@ def csv_text(tables: Mapping[str, ScoreTable], sort: str | None) -> str:
             row = {table.heading(n): repr(x) if np.isfinite(x) else "" for n, x in line.items()}
             writer.writerow(row | {name: spreadsheet_text(x) for name, x in names.items()})
     return text.getvalue()
+
+
+def comparison(tables: Mapping[str, ScoreTable]) -> RenderableType:
+    """Returns the medians of the scores of several files, side by side."""
+    names = dict.fromkeys(name for table in tables.values() for name in table.scores)
+    lines = []
+    for name in names:
+        medians = (table.summary().get(name, {}).get("median") for table in tables.values())
+        heading = next(t.heading(name) for t in tables.values() if name in t.scores)
+        lines.append([heading, *map(number, medians)])
+    return TextTable(["median of", *(f"> {label}" for label in tables)], lines)
 
 
 def report(
@@ -224,6 +254,10 @@ def report(
         cells = (x if isinstance(x, str) else number(x) for x in map(line.get, shown))
         lines.append([table.heading(name), *cells])
     yield TextTable(["score", *shown.values()], lines)
+    for name, found in table.outliers().items():
+        more = "" if verbose else f" and {len(found) - _LISTED} more" * (len(found) > _LISTED)
+        listed = ",".join(map(str, found if verbose else found[:_LISTED]))
+        yield Text(f"outliers of {name}: --episodes {listed}{more}")
     if (sort or verbose) and count > 1:
         order = table.order(sort).tolist()[: None if verbose else _LISTED]
         names = sorted(table.scores, key=lambda name: name != (sort or "").removeprefix("-"))
