@@ -20,7 +20,7 @@ from torch.autograd import Function, forward_ad
 from trajcli.arrays import empty
 from trajcli.errors import UsageError
 from trajcli.kernels import torch_ops
-from trajcli.kernels.program import Band, Gradients, Operands, Program
+from trajcli.kernels.program import Band, Gradients, Operands, Program, Smoother
 from trajcli.kernels.steps import gradient_of_dt
 
 
@@ -28,6 +28,8 @@ def integrate(
     program: Program, operands: Operands, kernels: Any, dtype: torch.dtype, wanted: Sequence[bool]
 ) -> list[Tensor | None]:
     """The outputs [B, T, D] of a program, differentiable in all operands; None if not wanted."""
+    if isinstance(program, Smoother):
+        _refuse_gradient_of_dt(operands.dt)
     of_steps = operands.dt.shape[1] > 1 and operands.dt.requires_grad
     transformed = needs_torch()
     if transformed or (of_steps and isinstance(program, Band)):
@@ -39,6 +41,17 @@ def integrate(
     needed = (True,) * 4 if of_steps else tuple(wanted)
     rows = Integrate.apply(Job(program, kernels, kernels, dtype, needed, indices), *tensors)
     return [x if want else None for x, want in zip(rows, wanted, strict=True)]
+
+
+def _refuse_gradient_of_dt(dt: Tensor) -> None:
+    """Raise UsageError for steps that a smoothing spline would be differentiated by."""
+    if dt.requires_grad or forward_ad.unpack_dual(dt).tangent is not None:
+        raise UsageError(
+            "method smooth has no gradient of dt and times",
+            where="dt",
+            expected="steps without one",
+            hint="dt.detach(), or method savgol, which has it",
+        )
 
 
 class Job(NamedTuple):

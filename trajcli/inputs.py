@@ -13,11 +13,12 @@ import numpy as np
 
 from trajcli.arrays import differences, empty, float64, is_torch, readable, to_numpy, to_torch
 from trajcli.errors import UsageError
-from trajcli.kernels.choose import Choice
+from trajcli.kernels.choose import Choice, choose
 from trajcli.kernels.program import Array, Operands, Program
 from trajcli.modes import PARTS, Mode
 from trajcli.modes.mode import Case
 from trajcli.modes.savgol import SavitzkyGolay
+from trajcli.modes.smooth import Smooth
 
 
 @dataclass(frozen=True)
@@ -186,20 +187,41 @@ class Inputs:
     def program(self) -> Program:
         """Returns the program for the kernels.
 
-        Raises UsageError where a window in seconds needs steps that cannot be read: in torch.func,
-        or while a CUDA graph is captured.
+        Raises UsageError where a window in seconds, or mode smooth, needs steps that cannot be
+        read: in torch.func, or while a CUDA graph is captured.
         """
-        if isinstance(self.mode, SavitzkyGolay) and isinstance(self.mode.window, str):
+        seconds = isinstance(self.mode, SavitzkyGolay) and isinstance(self.mode.window, str)
+        if seconds or isinstance(self.mode, Smooth):
             if not readable(self.steps):
                 raise UsageError(
                     "steps that cannot be read",
                     where=self.name("dt"),
                     expected="values",
                     found="none here",
-                    hint="a window in rows",
+                    hint="method savgol with a window in rows",
                 )
-            return self.mode.program_of(self.horizon, to_numpy(self.steps))
+            steps = to_numpy(self.steps)
+            if isinstance(self.mode, Smooth):
+                return self.mode.program_of(self.actions.shape, steps)
+            assert isinstance(self.mode, SavitzkyGolay)
+            return self.mode.program_of(self.horizon, steps)
         return _program(self.mode, self.horizon, self.recorded, self.uneven)
+
+    def chosen(self, choice: Choice) -> Inputs:
+        """These inputs with what mode smooth chooses by their values: bandlimits and weights.
+
+        Chosen on the CPU, row after row. Raises InputError for NaN that is not allowed.
+        """
+        if not isinstance(self.mode, Smooth) or self.mode.residual is not None:
+            return self
+        self.program()  # which raises where steps cannot be read
+        values = to_numpy(self.actions) if readable(self.actions) else None
+        if values is not None and not self.trusted and not np.isfinite(values).all():
+            return self  # an error that says where
+        kernels = choice.kernels if choice.device == "cpu" else choose("cpu").kernels
+        steps = to_numpy(self.steps)
+        shape, where = self.actions.shape, self.name("actions")
+        return replace(self, mode=self.mode.chosen(values, shape, steps, kernels, where))
 
     def operands(self, device: str | None = None) -> Operands:
         """Returns the operands for the kernels: NumPy arrays, or torch tensors on a device."""
@@ -252,6 +274,7 @@ class Inputs:
     ) -> dict[str, Any]:
         """Returns the outputs where they are computed: NumPy arrays, or tensors on the device."""
         kernels = kernels or choice.kernels
+        self = self.chosen(choice)
         shape = (self.actions.shape[0], self.rows, self.actions.shape[2])
         device = None if choice.backend == "native" else choice.device
         operands = self.operands(device)

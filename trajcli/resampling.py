@@ -15,7 +15,7 @@ from trajcli.checks import describe, time_stamp_faults
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.interpolation import METHODS, curve_through, finite_orders
 from trajcli.modes import PARTS
-from trajcli.sampling import count_at, located, polynomial_order, sample
+from trajcli.sampling import count_at, located, polynomial_order, sample, spline_degree
 from trajcli.trajectory import Trajectory
 
 Array = Any
@@ -122,7 +122,7 @@ def placed(
 
 def is_known(mode: str, options: Mapping[str, Any]) -> bool:
     """Returns whether known polynomials join the rows of a mode."""
-    return mode == "bspline" or options.get("scheme") in ("zoh", "foh")
+    return spline_degree(mode, options) > 0 or options.get("scheme") in ("zoh", "foh")
 
 
 def curve_of_mode(mode: str, options: Mapping[str, Any], parts: Parts, knots: Array) -> Curve:

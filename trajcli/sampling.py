@@ -84,9 +84,16 @@ def taylor(
     UsageError for a mode whose rows no known polynomial joins.
     """
     order = polynomial_order(mode, options, "trajectory")
-    if mode == "bspline":
-        return _spline(rows, knots, at, int(options["degree"]))
+    if degree := spline_degree(mode, options):
+        return _spline(rows, knots, at, degree)
     return _held(rows, knots, at, order, options["scheme"])
+
+
+def spline_degree(mode: str, options: Mapping[str, Any]) -> int:
+    """Returns the degree of the spline that a mode's rows lie on; 0 where they lie on none."""
+    if mode == "smooth":
+        return 2 * int(options["order"]) - 1
+    return int(options["degree"]) if mode == "bspline" else 0
 
 
 def polynomial_order(mode: str, options: Mapping[str, Any], where: str) -> int:
@@ -94,7 +101,7 @@ def polynomial_order(mode: str, options: Mapping[str, Any], where: str) -> int:
 
     Raises UsageError for a mode and options whose rows no known polynomial joins.
     """
-    if mode == "bspline":
+    if spline_degree(mode, options):
         return 3
     scheme = options.get("scheme")
     if scheme in ("zoh", "foh"):
@@ -112,8 +119,8 @@ def polynomial_order(mode: str, options: Mapping[str, Any], where: str) -> int:
 def missing_parts(mode: str, options: Mapping[str, Any], parts: Iterable[str]) -> list[str]:
     """Returns the outputs that values between rows are computed from and that ``parts`` lacks."""
     known, order = set(parts), polynomial_order(mode, options, "trajectory")
-    # degree 5 needs the accelerations too, for the crackle between two rows
-    lowest = min([*map(PARTS.index, known), 2 if options.get("degree") == 5 else order])
+    # degrees 5 and 7 need what is below jerk too, for the derivatives above it
+    lowest = min([*map(PARTS.index, known), {5: 2, 7: 0}.get(spline_degree(mode, options), order)])
     return [name for name in PARTS[lowest : order + 1] if name not in known]
 
 
@@ -204,6 +211,8 @@ def _spline(rows: list[Array], knots: Array, at: Array, degree: int) -> tuple[li
     index = search(knots, at, right=True) - 1
     tau = (at - take(knots, index))[..., None]
     known: list[Array] = [x if x is None else take(x, index) for x in rows]
+    if degree == 7:
+        return [*known, *_above_jerk(rows, known, knots, index)], tau
     if degree > 3:
         known.append(_slope(rows[3], knots, index))
     if degree == 5:
@@ -213,6 +222,18 @@ def _spline(rows: list[Array], knots: Array, at: Array, degree: int) -> tuple[li
         crackle = 6.0 * (known[4] - 2.0 * mean) / step
         known = [*known[:4], known[4] - 0.5 * step * crackle, crackle]
     return known, tau
+
+
+def _above_jerk(rows: list[Array], known: list[Array], knots: Array, index: Array) -> list[Array]:
+    """The derivatives 4 to 7 at a row, by those up to jerk there and at the next row."""
+    step = _step(knots, index)
+    after = index + 1 * (index < knots.shape[1] - 1)
+    inverse = np.linalg.inv([[1 / math.factorial(i - k) for i in range(4, 8)] for k in range(4)])
+    beyond = [(take(x, after) - derivative(known, step, k)) * step**k for k, x in enumerate(rows)]
+    return [
+        sum((float(w) * x for w, x in zip(line, beyond, strict=True)), 0.0) / step**i
+        for i, line in enumerate(inverse, 4)
+    ]
 
 
 def _step(knots: Array, index: Array) -> Array:

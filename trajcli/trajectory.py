@@ -19,6 +19,7 @@ from trajcli.inputs import Inputs
 from trajcli.kernels.choose import Choice, choose, choose_for
 from trajcli.modes import MODES, PARTS, make_method, make_mode
 from trajcli.modes.savgol import SavitzkyGolay
+from trajcli.modes.smooth import Smooth
 
 Array = Any
 """numpy.ndarray or torch.Tensor."""
@@ -224,7 +225,7 @@ def integrate(
     if ends == "recording":
         raise UsageError(_recording("ends", "plan or goal", ends))
     made = make_mode(mode, **options)
-    if isinstance(made, SavitzkyGolay):
+    if isinstance(made, (SavitzkyGolay, Smooth)):
         raise UsageError(_recording("mode", "a mode that has a start state", mode))
     wanted = wanted_outputs(write)
     actions = as_array(actions)
@@ -252,6 +253,10 @@ def differentiate(
     method: str = "savgol",
     window: int | str | None = None,
     degree: int | None = None,
+    bandlimit: Array | float | None = None,
+    noise: float | None = None,
+    robust: bool = False,
+    order: int | None = None,
     dtype: str | None = None,
     write: Iterable[str] = PARTS,
     backend: str = "auto",
@@ -259,29 +264,42 @@ def differentiate(
 ) -> Trajectory:
     """Differentiates recorded positions into position, velocity, acceleration and jerk.
 
-    Differentiable by positions, dt and times. The formulas are in the README, "Modes".
+    Differentiable by positions and, but for ``smooth``, by dt and times. The formulas are in the
+    README, "Modes". The gradient of ``smooth`` is exact for the bandlimits and weights that were
+    used. These are not differentiated, because they are chosen from all rows of a dof at once.
 
     Parameters:
         positions: [B, T, D], or [T, D] for one recording (B = 1); NumPy, or torch on any device
             that has float64.
         dt: the step in seconds, a number or an array that broadcasts to [B, T − 1].
         times: instead of dt, the time stamps of the rows, [T] or [B, T].
-        method: ``savgol`` fits local polynomials, ``central`` takes five-point differences, which
+        method: ``smooth`` is the smoothing spline, ``savgol`` fits local polynomials, ``central`` takes five-point differences, which
             do not smooth, and ``backward`` differences of neighbours.
         window: of savgol, an odd number of rows, or seconds like "0.2s", for which steps are read
             from their device; None: "0.3s".
         degree: of savgol's polynomials, 2 to 5; None: 4.
+        bandlimit: of smooth, the frequency in Hz above which motion is cut off, a number or an
+            array that broadcasts to [B, D]. None, or NaN, chooses it for each dof of each
+            trajectory by cross-validation; the options of the result have what was chosen.
+        noise: of smooth, the deviation that the residuals are to have, in the positions' unit,
+            instead of a bandlimit.
+        robust: whether smooth lowers the weights of outliers.
+        order: of the derivative that smooth penalises, 3 or 4; None: 3.
         dtype, write, backend, allow_nonfinite: as for ``integrate``.
 
     Returns:
         A ``Trajectory`` with T rows, of the library, device and dtype of the positions.
 
     Raises:
-        InputError, UsageError: as ``integrate`` does.
+        InputError, UsageError: as ``integrate`` does; also where dt or times of ``smooth``
+            require a gradient.
     """
-    write, key, made = tuple(write), None, make_method(method, window, degree)
-    # a window in seconds depends on dt, which the key leaves out
-    if times is None and isinstance(getattr(made, "window", 0), int):
+    options = {"window": window, "degree": degree, "bandlimit": bandlimit, "noise": noise}
+    made = make_method(method, **options, robust=robust, order=order)
+    write, key = tuple(write), None
+    # a window in seconds depends on dt, which the key leaves out, and mode smooth on all values
+    of_values = isinstance(made, Smooth) or isinstance(getattr(made, "window", 0), str)
+    if times is None and not of_values:
         types = (type(degree), type(window))
         about = (method, window, degree, *types, dtype, write, backend, allow_nonfinite)
         key = prepared.key_of(positions, "first", dt, about)
@@ -340,7 +358,7 @@ def _compute(
 ) -> Trajectory:
     """Returns the trajectory of inputs of right shapes; refuses NaN and Inf unless trusted."""
     kernels: Any = choice.kernels
-    checking = None
+    inputs, checking = inputs.chosen(choice), None
     if not inputs.trusted and choice.backend == "native":  # which checks values as it reads them
         kernels = checking = prepared.CheckingKernels(kernels)
     elif not inputs.trusted:

@@ -186,4 +186,34 @@ class Band:
         return not self.table[:, 0].any()
 
 
-Program = Cascade | Band
+@dataclass(frozen=True, eq=False)
+class Smoother:
+    """The smoothing spline: modes.md, "Recordings with noise".
+
+    The rows are value and derivatives, at the rows' times, of the curve x that minimises
+
+        Σ_i w_i·(x(t_i) − u_i)² + κ·unit^(2m−1)·∫(x⁽ᵐ⁾)² dt
+
+    for each dof of each trajectory; m is ``order``, u the first ``used`` actions. ``unit`` [b] is a
+    step in seconds by which states are scaled: all of dt where its steps are equal. ``stiffness``
+    [B, D] is κ. ``weights`` [B, T, D] are w, None is 1; an action of weight zero may be anything.
+    The step from row i to row i + 1 is dt[:, i]. Rows that are all equal have derivatives of
+    exactly zero; a dof with fewer than m rows of weight is NaN.
+    """
+
+    used: int
+    order: int
+    unit: Floats
+    stiffness: Floats
+    weights: Floats | None = None
+    roles = ()
+    """The states that rows depend on."""
+    start_row = False
+
+    @property
+    def rows(self) -> int:
+        """T."""
+        return self.used
+
+
+Program = Cascade | Band | Smoother

@@ -28,7 +28,7 @@ def gradient_of_dt(
     """
     if dt.shape[1] == 1:
         return _of_even_steps(program, dt, inputs, pulled, rows, upstream)
-    if isinstance(program, Band):
+    if not isinstance(program, Cascade):
         raise NotImplementedError("bands with unequal steps: torch_ops")
     return _of_uneven_steps(program, dt, inputs, rows, upstream)
 

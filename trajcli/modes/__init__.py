@@ -12,6 +12,7 @@ from trajcli.modes.cascade import SCHEMES, Acceleration, Clique, Jerk, Velocity
 from trajcli.modes.central import Central
 from trajcli.modes.mode import CONVENTIONS, FRAMES, PARTS, Mode
 from trajcli.modes.savgol import SavitzkyGolay
+from trajcli.modes.smooth import Smooth, value_faults
 from trajcli.modes.teleport import Teleport
 
 MODES: dict[str, type[Mode]] = {
@@ -21,16 +22,17 @@ MODES: dict[str, type[Mode]] = {
     "jerk": Jerk,
     "central": Central,
     "savgol": SavitzkyGolay,
+    "smooth": Smooth,
     "bspline": BSpline,
     "teleport": Teleport,
 }
 """The classes of the modes by name; `trajcli modes` lists formulas, needs and options."""
 ALIASES = {"position": "clique", "acc": "acceleration"}
-METHODS = {"savgol": "savgol", "central": "central", "backward": "clique"}
+METHODS = {"smooth": "smooth", "savgol": "savgol", "central": "central", "backward": "clique"}
 """The mode of each method of differentiation."""
 ENDS = ("plan", "recording", "goal")
 
-WHOLE = {"degree", "steps", "window"}
+WHOLE = {"degree", "steps", "window", "order"}
 """Options that are whole numbers."""
 
 _CHOICES: dict[str, tuple[Any, ...]] = {
@@ -38,6 +40,7 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "ends": ENDS,
     "frames": FRAMES,
     "convention": CONVENTIONS,
+    "order": (3, 4),
 }
 
 
@@ -62,7 +65,7 @@ def make_mode(name: str, **options: Any) -> Mode:
     return kind(**options)
 
 
-def make_method(name: str, window: int | str | None = None, degree: int | None = None) -> Mode:
+def make_method(name: str, **options: Any) -> Mode:
     """Returns the mode of a method of differentiation; None means an option's default.
 
     Raises UsageError for an unknown method and for options that it does not have.
@@ -70,11 +73,13 @@ def make_method(name: str, window: int | str | None = None, degree: int | None =
     if name not in METHODS:
         expected, found = ", ".join(METHODS), repr(name)
         raise UsageError("unknown method", where="method", expected=expected, found=found)
-    options = {"window": window, "degree": degree}
-    extra = [key for key, value in options.items() if value is not None]
-    if name != "savgol" and extra:
-        what = f"method {name} has no {' and no '.join(extra)}"
-        raise UsageError(what, where=extra[0], hint="method savgol has")
+    options = {key: x for key, x in options.items() if x is not None and x is not False}
+    for owner, names in (("savgol", ("window", "degree")), ("smooth", Smooth.option_names())):
+        extra = [key for key in options if key in names]
+        if owner != name and extra:
+            what = f"method {name} has no {' and no '.join(extra)}"
+            raise UsageError(what, where=extra[0], hint=f"method {owner} has")
+    raise_if_any(value_faults(options), UsageError)
     return make_mode(METHODS[name], **options)
 
 

@@ -146,6 +146,13 @@ def no_goal(mode: str, case: Case) -> Iterator[Fault]:
         yield Fault(what, where="goal", expected="none", found=found, hint=hint)
 
 
+def recordings_only(mode: str, case: Case) -> Iterator[Fault]:
+    """Yields the fault of a start state in a mode that differentiates recordings."""
+    if not case.recorded:
+        what, hint = f"mode {mode} differentiates recordings", "trajcli differentiate"
+        yield Fault(what, where="start", expected="none", found="a start state", hint=hint)
+
+
 def needs_start(case: Case) -> Iterator[Fault]:
     """Yields the fault of a missing start state."""
     if not case.recorded and "position" not in case.start:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from trajcli.errors import Fault, InputError
 from trajcli.kernels.fit import fit_weights
 from trajcli.kernels.program import Band, Floats, Windows
-from trajcli.modes.mode import NO_POINTS, Case, Mode, no_goal
+from trajcli.modes.mode import NO_POINTS, Case, Mode, no_goal, recordings_only
 from trajcli.modes.stencils import without_rounding
 
 MOST_ROWS = 999
@@ -43,10 +43,8 @@ class SavitzkyGolay(Mode):
 
     def faults(self, case: Case) -> Iterator[Fault]:
         yield from no_goal(self.name, case)
+        yield from recordings_only(self.name, case)
         rows = str(case.horizon)
-        if not case.recorded:
-            what, hint = "mode savgol differentiates recordings", "trajcli differentiate"
-            yield Fault(what, where="start", expected="none", found="a start state", hint=hint)
         if isinstance(self.window, str):
             if case.horizon <= self.degree:
                 what, expected = "too few rows for the degree", f"more than {self.degree} rows"

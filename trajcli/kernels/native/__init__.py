@@ -28,7 +28,7 @@ from trajcli.kernels.native.job import (
     place_outputs,
     place_program,
 )
-from trajcli.kernels.program import Gradients, Operands, Parts, Program
+from trajcli.kernels.program import Floats, Gradients, Operands, Parts, Program, Smoother
 from trajcli.system import processors
 
 __all__ = ["Adjoint", "Forward", "InFile", "absence", "address", "adjoint", "forward"]
@@ -173,6 +173,22 @@ def adjoint(program: Program, operands: Operands, upstream: Parts, gradients: Gr
     with _contiguous(wanted) as places:
         inner = Gradients(places[0], places[1:5], places[5:])
         Adjoint(program, operands, upstream, inner).run()
+
+
+def measure(
+    program: Smoother, operands: Operands, residuals: Floats | None = None
+) -> tuple[Floats, Floats]:
+    """The sums over a smoother's rows of w·r², r the residuals, and of the leverages, [B, D].
+
+    residuals: where r goes, [B, T, D].
+    """
+    shape = (operands.actions.shape[0], operands.actions.shape[2])
+    squares, leverages = np.empty(shape), np.empty(shape)
+    call = Forward(program, operands, (residuals, None, None, None))
+    call._job.adjoint = 2
+    call._job.start_gradient[:2] = address(squares), address(leverages)
+    call.run()
+    return squares, leverages
 
 
 @contextmanager

@@ -107,7 +107,8 @@ std::int64_t trajcli_bytes() { return sizeof(Job); }
 std::int64_t trajcli_run(Job& job) {
     if (job.batch == 0 || job.dofs == 0 || (!job.adjoint && job.rows == 0)) return 0;
     Run run{job};
-    const Int count = job.batch * job.rows * job.dofs < SMALL ? 1 : job.threads;
+    const Int work = job.batch * job.rows * job.dofs * (job.smoother ? 64 : 1);
+    const Int count = work < SMALL ? 1 : job.threads;
     auto part = [&](Int k) {
         try {
             engine()(run, k, count);

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from trajcli.kernels.program import Array, Band, Cascade, Operands, Program
+from trajcli.kernels.program import Array, Band, Cascade, Operands, Program, Smoother
+from trajcli.kernels.spline import control, penalty
 
 TYPES = ("f4", "f8", "f2", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8")
 SWAPPED = 16
@@ -121,6 +122,13 @@ def place_program(job: Any, program: Program) -> list[Any]:
             job.now[:] = [1 / math.factorial(n + 1) for n in (1, 2, 3)]
             job.before[:] = [n / math.factorial(n + 1) for n in (1, 2, 3)]
         return []
+    if isinstance(program, Smoother):
+        arrays = [np.ascontiguousarray(x) for x in (program.unit, program.stiffness)]
+        arrays += [penalty(program.order), control(program.order)[-1].copy()]
+        job.unit, job.stiffness, job.table, job.head = map(address, arrays)
+        job.smoother = program.order
+        place(job.weights, program.weights, (0, 1, 2))
+        return [*arrays, program.weights]
     return _place_band(job, program)
 
 

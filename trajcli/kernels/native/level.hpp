@@ -6,6 +6,7 @@
 #include "tile.hpp"
 #include "cascade.hpp"
 #include "band.hpp"
+#include "smoother.hpp"
 
 namespace LEVEL {
 
@@ -19,6 +20,7 @@ void run_typed(Run& run, Int begin, Int end) {
 
 void run_part(Run& run, Int k, Int count) {
     const Job& job = run.job;
+    if (job.smoother) return smoother_part(run, k, count);
     const Int items = Tiling(job).items(job), begin = items * k / count;
     const Int end = items * (k + 1) / count;
     bool floats = !job.recorded;  // whose first rows are summed

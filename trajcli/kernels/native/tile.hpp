@@ -274,6 +274,18 @@ struct Readers {
 
 // -- outputs ----------------------------------------------------------------------------------
 
+// Writes values to a file, from the element ``position`` of its output on, and counts those that are
+// not finite.
+template <class Out>
+void write_values(Run& run, const Output& out, const Out* from, Int position, Int count) {
+    Int faults = 0;
+    for (Int i = 0; i < count; i++) faults += from[i] - from[i] != 0;
+    if (faults) run.faults += faults;
+    const Int offset = reinterpret_cast<std::intptr_t>(out.data) + position * Int(sizeof(Out));
+    const char* bytes = reinterpret_cast<const char*>(from);
+    if (int error = write_file(out.file, offset, bytes, count * Int(sizeof(Out)))) run.status = error;
+}
+
 // The first ``count`` outputs of a job. Rows are computed where they go, unless their last vectors
 // would reach what is computed already or by others: then they are copied. What goes to files
 // waits until there is no more room, or what follows goes elsewhere.
@@ -358,7 +370,7 @@ private:
     void flush() {
         for (int m = 0; m < count_ && begin_ < end_; m++)
             if (run_.job.out[m].file >= 0)
-                put(run_.job.out[m], tile_at(m) + begin_, end_ - begin_);
+                write_values(run_, run_.job.out[m], tile_at(m) + begin_, position_, end_ - begin_);
         begin_ = end_;
     }
 
@@ -382,16 +394,6 @@ private:
                     copy(to.at + g * to.next + t * to.pitch, from + t * lanes + g * columns,
                              columns);
         });
-    }
-
-    void put(const Output& out, const Out* from, Int count) {
-        Int faults = 0;
-        for (Int i = 0; i < count; i++) faults += from[i] - from[i] != 0;
-        if (faults) run_.faults += faults;
-        const Int offset = reinterpret_cast<std::intptr_t>(out.data) + position_ * Int(sizeof(Out));
-        const char* bytes = reinterpret_cast<const char*>(from);
-        if (int error = write_file(out.file, offset, bytes, count * Int(sizeof(Out))))
-            run_.status = error;
     }
 
     Run& run_;

@@ -11,11 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from trajcli.arrays import columns
-from trajcli.kernels.program import Cascade, Gradients, Operands, Parts, Program
-from trajcli.kernels.torch_ops import band, cascade
+from trajcli.kernels.program import Cascade, Floats, Gradients, Operands, Parts, Program, Smoother
+from trajcli.kernels.torch_ops import band, cascade, smoother
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -50,6 +51,28 @@ def adjoint(program: Program, operands: Operands, upstream: Parts, gradients: Gr
                 buffer[block].copy_(values)
 
 
+def measure(
+    program: Smoother, operands: Operands, residuals: Floats | None = None
+) -> tuple[Floats, Floats]:
+    """The sums over a smoother's rows of w·r², r the residuals, and of the leverages, [B, D].
+
+    Arrays are NumPy's. residuals: where r goes, [B, T, D].
+    """
+    blocks = []
+    operands = Operands(torch.as_tensor(operands.actions), torch.as_tensor(operands.dt))
+    for block in _blocks(program, operands.actions.shape):
+        part = _block_program(program, block, operands.actions.shape[0])
+        inputs = _block_operands(operands, block)
+        with torch.no_grad():
+            assert isinstance(part, Smoother)
+            *sums, off = smoother.measure(part, inputs.actions.double(), inputs.dt.double())
+        blocks.append([x.numpy() for x in sums])
+        if residuals is not None:
+            residuals[block] = off.numpy()
+    squares, leverages = (np.concatenate(x) for x in zip(*blocks, strict=True))
+    return squares, leverages
+
+
 def _blocks(program: Program, shape: Sequence[int]) -> Iterator[slice]:
     """Trajectories that are computed together."""
     batch, _, dofs = shape
@@ -59,6 +82,14 @@ def _blocks(program: Program, shape: Sequence[int]) -> Iterator[slice]:
 
 def _block_program(program: Program, block: slice, batch: int) -> Program:
     """The program of a block of trajectories."""
+    if isinstance(program, Smoother):
+
+        def rows(values: Floats) -> Floats:
+            return values[block] if len(values) == batch else values
+
+        weights = None if program.weights is None else rows(program.weights)
+        unit, stiffness = rows(program.unit), rows(program.stiffness)
+        return replace(program, unit=unit, stiffness=stiffness, weights=weights)
     if isinstance(program, Cascade) or program.spans is None or len(program.spans) != batch:
         return program
     return replace(program, spans=program.spans[block])
@@ -114,6 +145,8 @@ def trajectories(
 ) -> list[Tensor | None]:
     """The outputs [B, T, D] in float64, None for what is not wanted."""
     actions, dt = columns(operands.actions, 0, program.used).double(), operands.dt.double()
+    if isinstance(program, Smoother):
+        return smoother.outputs(program, actions, dt, wanted)
     batch = actions.shape[0]
     start = _states(operands.start, operands.start_index, batch)
     if isinstance(program, Cascade):

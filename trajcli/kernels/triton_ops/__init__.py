@@ -9,19 +9,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trajcli.kernels.program import Smoother
+
 if TYPE_CHECKING:
     from trajcli.kernels.program import Gradients, Operands, Parts, Program
 
 
 def forward(program: Program, operands: Operands, out: Parts) -> None:
-    """Fill the outputs that are wanted."""
+    """Fill the outputs that are wanted; those of a smoother by torch."""
+    if isinstance(program, Smoother):
+        from trajcli.kernels import torch_ops
+
+        torch_ops.forward(program, operands, out)
+        return
     from trajcli.kernels.triton_ops import launch
 
     launch.forward(program, operands, out)
 
 
 def adjoint(program: Program, operands: Operands, upstream: Parts, gradients: Gradients) -> None:
-    """Fill the gradients that are wanted from those of the outputs."""
+    """Fill the gradients that are wanted of the inputs; those of a smoother by torch."""
+    if isinstance(program, Smoother):
+        from trajcli.kernels import torch_ops
+
+        torch_ops.adjoint(program, operands, upstream, gradients)
+        return
     from trajcli.kernels.triton_ops import launch
 
     launch.adjoint(program, operands, upstream, gradients)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from trajcli.arrays import to_torch
-from trajcli.kernels.program import Array, Band, Gradients, Operands, Parts, Program
+from trajcli.kernels.program import Array, Band, Cascade, Gradients, Operands, Parts, Program
 from trajcli.kernels.triton_ops import band, cascade, states, weights
 
 WARP, LANES = 32, 128
@@ -157,6 +157,7 @@ def launches(
     if isinstance(program, Band):
         yield from band_launches(program, operands, dt, arguments, adjoint=adjoint)
         return
+    assert isinstance(program, Cascade)
     wide = any(x is not None and x.dtype == torch.float64 for x in (actions, *rows))
     arguments |= {
         "dt_step": dt.stride(1) if dt.shape[1] > 1 else 0,

@@ -1,0 +1,359 @@
+"""Mode smooth: the smoothing spline, held against exact arithmetic, SciPy and known motions."""
+
+from __future__ import annotations
+
+from decimal import Decimal, localcontext
+from math import factorial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.interpolate import make_smoothing_spline
+
+import trajcli
+from trajcli.errors import InputError, UsageError
+from trajcli.kernels import native, torch_ops
+from trajcli.kernels.program import Gradients, Operands, Smoother
+
+RNG = np.random.default_rng(0)
+F64 = torch.float64
+PARTS = ("position", "velocity", "acceleration", "jerk")
+Matrix = list[list[Decimal]]
+
+
+def times(a: Matrix, b: Matrix) -> Matrix:
+    return [
+        [
+            sum((x * y for x, y in zip(row, col, strict=True)), Decimal(0))
+            for col in zip(*b, strict=True)
+        ]
+        for row in a
+    ]
+
+
+def plus(a: Matrix, b: Matrix, factor: int = 1) -> Matrix:
+    return [[x + factor * y for x, y in zip(r, s, strict=True)] for r, s in zip(a, b, strict=True)]
+
+
+def inverse(a: Matrix) -> Matrix:
+    n = len(a)
+    rows = [[*row, *(Decimal(i == j) for j in range(n))] for i, row in enumerate(a)]
+    for c in range(n):
+        pivot = max(range(c, n), key=lambda r: abs(rows[r][c]))
+        rows[c], rows[pivot] = rows[pivot], rows[c]
+        rows[c] = [x / rows[c][c] for x in rows[c]]
+        for r in range(n):
+            if r != c:
+                rows[r] = [x - rows[r][c] * y for x, y in zip(rows[r], rows[c], strict=True)]
+    return [row[n:] for row in rows]
+
+
+def spline(z: Any, steps: Any, weights: Any, cutoff: float, m: int) -> list[np.ndarray]:
+    """Derivatives 0 … 3 of the spline at the rows, by the normal equations in 70 digits."""
+    with localcontext() as context:
+        context.prec = 70
+        steps = [Decimal(float(x)) for x in steps]
+        stiffness = Decimal(float((2 * np.pi * cutoff * float(np.median(steps))) ** (-2 * m)))
+        h = sorted(steps)[len(steps) // 2]
+        if len(steps) % 2 == 0:
+            h = (h + sorted(steps)[len(steps) // 2 - 1]) / 2
+        penalty = stiffness * h ** (2 * m - 1)
+        zero = [[Decimal(0)] * m for _ in range(m)]
+        diagonal, above, side, maps = [], [], [], []
+        for t in steps:
+            taylor = [[t ** (k - j) / factorial(k - j) if k >= j else Decimal(0) for k in range(m)]
+                      for j in range(m)]  # fmt: skip
+            gramian = [[t ** (2 * m - 1 - j - k) / ((2 * m - 1 - j - k) * factorial(m - 1 - j)
+                        * factorial(m - 1 - k)) for k in range(m)] for j in range(m)]  # fmt: skip
+            inner = [[penalty * x for x in row] for row in inverse(gramian)]
+            left = times([list(row) for row in zip(*taylor, strict=True)], inner)
+            maps.append((taylor, inner, left))
+        for i, (value, weight) in enumerate(zip(z, weights, strict=True)):
+            block = [list(row) for row in zero]
+            block[0][0] = Decimal(float(weight))
+            if i < len(steps):
+                block = plus(block, times(maps[i][2], maps[i][0]))
+                above.append([[-x for x in row] for row in maps[i][2]])
+            if i > 0:
+                block = plus(block, maps[i - 1][1])
+            diagonal.append(block)
+            side.append(
+                [[Decimal(float(weight)) * Decimal(float(value))], *[[Decimal(0)]] * (m - 1)]
+            )
+        for i in range(1, len(side)):
+            gain = times(
+                [list(row) for row in zip(*above[i - 1], strict=True)], inverse(diagonal[i - 1])
+            )
+            diagonal[i] = plus(diagonal[i], times(gain, above[i - 1]), -1)
+            side[i] = plus(side[i], times(gain, side[i - 1]), -1)
+        states: list[Matrix] = [[]] * len(side)
+        for i in reversed(range(len(side))):
+            rest = side[i]
+            if i + 1 < len(side):
+                rest = plus(rest, times(above[i], states[i + 1]), -1)
+            states[i] = times(inverse(diagonal[i]), rest)
+        found = [[float(state[k][0]) for state in states] for k in range(min(m, 4))]
+        if m == 3:
+            noises = [
+                plus(states[i + 1], times(maps[i][0], states[i]), -1) for i in range(len(steps))
+            ]
+            jerks = [times(maps[i][2], e)[m - 1][0] / penalty for i, e in enumerate(noises)]
+            found.append([*map(float, jerks), 0.0])
+        return [np.array(values) for values in found]
+
+
+@pytest.mark.parametrize("order", [3, 4])
+@pytest.mark.parametrize("jitter", [0.0, 0.2], ids=["even", "uneven"])
+@pytest.mark.parametrize("cutoff", [0.01, 1.0, 300.0])
+def test_solution_is_that_of_the_normal_equations_in_seventy_digits(
+    order: int, jitter: float, cutoff: float
+) -> None:
+    steps = 1e-3 * (1 + RNG.uniform(-jitter, jitter, 399))
+    z = np.sin(np.arange(400) / 40) + RNG.normal(0, 1e-3, 400) + 3.0
+    weights = np.where(np.arange(400) % 50 < 5, 0.0, 1.0)
+    z[weights == 0] = np.nan
+    result = trajcli.differentiate(
+        z[:, None], dt=steps if jitter else 1e-3, method="smooth", order=order, bandlimit=cutoff,
+        allow_nonfinite=True,
+    )  # fmt: skip
+    steps = steps if jitter else np.full(399, 1e-3)
+    exact = spline(np.nan_to_num(z), steps, weights, cutoff, order)
+    for values, expected in zip(result, exact, strict=True):
+        assert abs(values[0, :, 0] - expected).max() < 1e-10 * abs(expected).max()
+
+
+def program(order: int, rows: int, batch: int, dofs: int, uneven: bool) -> Any:
+    """A smoother, its positions [B, T, D] and dt."""
+    dt = RNG.uniform(0.008, 0.012, (batch, rows - 1 if uneven else 1))
+    weights = RNG.uniform(0.1, 1.0, (batch, rows, dofs))
+    weights[0, 3:7, 0] = 0.0
+    stiffness = np.exp(RNG.uniform(0, 14, (batch, dofs)))
+    made = Smoother(rows, order, np.median(dt, axis=1), stiffness, weights)
+    return made, RNG.normal(size=(batch, rows, dofs)).cumsum(1), dt
+
+
+@pytest.mark.parametrize("uneven", [False, True])
+@pytest.mark.parametrize("shape", [(1, 1), (2, 3), (3, 7), (2, 9)])
+@pytest.mark.parametrize("order", [3, 4])
+@pytest.mark.skipif(bool(native.absence()), reason="no compiled kernels")
+def test_compiled_kernel_and_torch_agree(order: int, shape: tuple[int, int], uneven: bool) -> None:
+    made, positions, dt = program(order, 40, *shape, uneven)
+    tensors = Operands(torch.as_tensor(positions), torch.as_tensor(dt))
+    rows = [np.empty_like(positions) for _ in range(4)]
+    native.forward(made, Operands(positions, dt), rows)
+    for values, expected in zip(rows, torch_ops.trajectories(made, tensors), strict=True):
+        assert expected is not None
+        assert abs(values - expected.numpy()).max() < 1e-11 * abs(values).max()
+    off, of_torch = np.empty_like(positions), np.empty_like(positions)
+    measured = native.measure(made, Operands(positions, dt), off)
+    reference = torch_ops.measure(made, Operands(positions, dt), of_torch)
+    for found, expected in zip(measured, reference, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
+    used = made.weights > 0.0
+    np.testing.assert_allclose(off[used], of_torch[used], atol=1e-11)
+    upstream = [RNG.normal(size=positions.shape) for _ in range(4)]
+    grad = np.empty_like(positions)
+    native.adjoint(made, Operands(positions, dt), upstream, Gradients(grad))
+    pulled = torch_ops.pulled_back(
+        made, positions.shape, tensors.dt, [torch.as_tensor(x) for x in upstream]
+    )
+    assert abs(grad - pulled[0].numpy()).max() < 1e-11 * abs(grad).max()
+
+
+def test_solver_of_order_two_is_scipys_smoothing_spline() -> None:
+    stamps = np.sort(RNG.uniform(0.0, 3.0, 80))
+    z = np.sin(stamps) + RNG.normal(0, 0.1, 80)
+    weights, penalty = RNG.uniform(0.5, 2.0, 80), 0.02
+    expected = make_smoothing_spline(stamps, z, w=weights, lam=penalty)
+    unit = float(np.median(np.diff(stamps)))
+    made = Smoother(
+        80, 2, np.array([unit]), np.array([[penalty / unit**3]]), weights[None, :, None]
+    )
+    operands = Operands(torch.as_tensor(z[None, :, None]), torch.as_tensor(np.diff(stamps)[None]))
+    rows = torch_ops.trajectories(made, operands, (True, True, True, False))
+    for order, values in enumerate(rows[:3]):
+        assert values is not None
+        exact = expected.derivative(order)(stamps) if order else expected(stamps)
+        assert abs(values[0, :, 0].numpy() - exact).max() < 1e-8 * abs(exact).max()
+
+
+def test_a_trajectory_alone_has_the_same_bits_as_in_a_batch() -> None:
+    made, positions, dt = program(3, 60, 5, 3, uneven=True)
+    del made
+    stamps = np.concatenate([np.zeros((5, 1)), dt.cumsum(1)], 1)
+    whole = trajcli.differentiate(positions, times=stamps, method="smooth", robust=True)
+    for b in range(5):
+        one = trajcli.differentiate(
+            positions[b, :, 1:2], times=stamps[b], method="smooth", robust=True
+        )
+        assert (one.options["bandlimit"][0, 0] == whole.options["bandlimit"][b, 1]).all()
+        for part, values in one.outputs().items():
+            assert (values[0, :, 0] == whole.outputs()[part][b, :, 1]).all()
+
+
+@pytest.mark.parametrize("order", [3, 4])
+def test_gradients_are_exact_of_first_and_second_order(order: int) -> None:
+    positions = torch.randn(2, 9, 2, dtype=F64).requires_grad_()
+    stamps = np.linspace(0, 1, 9) + RNG.uniform(0, 0.02, 9)
+
+    def outputs(z: torch.Tensor) -> tuple[Any, ...]:
+        return tuple(
+            trajcli.differentiate(z, times=stamps, method="smooth", bandlimit=2.0, order=order)
+        )
+
+    assert torch.autograd.gradcheck(outputs, positions)
+    assert torch.autograd.gradgradcheck(outputs, positions)
+    tangent = torch.ones_like(positions)
+    _, by_forward = torch.func.jvp(outputs, (positions,), (tangent,))
+    for found, expected in zip(by_forward, outputs(tangent), strict=True):
+        assert abs(found - expected).max() < 1e-9 * (1 + abs(expected).max())
+    mapped = torch.func.vmap(outputs)(positions[:, None])
+    for found, expected in zip(mapped, outputs(positions), strict=True):
+        assert abs(found[:, 0] - expected).max() < 1e-9 * abs(expected).max()
+
+
+def test_chosen_bandlimits_are_held_fixed_in_gradients() -> None:
+    z = torch.randn(1, 40, 2, dtype=F64).cumsum(1).requires_grad_()
+    chosen = trajcli.differentiate(z, dt=0.1, method="smooth")
+    (grad,) = torch.autograd.grad(chosen.jerk.square().sum(), z)
+    again = trajcli.differentiate(z, dt=0.1, method="smooth", bandlimit=chosen.options["bandlimit"])
+    assert (again.jerk == chosen.jerk).all()
+    assert (torch.autograd.grad(again.jerk.square().sum(), z)[0] == grad).all()
+
+
+@pytest.mark.parametrize("steps", [{"dt": torch.tensor(0.1, dtype=F64, requires_grad=True)},
+    {"times": torch.arange(9, dtype=F64).requires_grad_()}], ids=["dt", "times"])  # fmt: skip
+def test_a_gradient_of_steps_raises(steps: dict[str, torch.Tensor]) -> None:
+    with pytest.raises(UsageError) as caught:
+        trajcli.differentiate(torch.randn(9, 2, dtype=F64), method="smooth", **steps)
+    assert caught.value.faults[0].where == "dt"
+
+
+def test_within_torch_func_a_bandlimit_is_needed() -> None:
+    def jerk(z: torch.Tensor) -> torch.Tensor:
+        return trajcli.differentiate(z, dt=0.1, method="smooth").jerk.sum()
+
+    with pytest.raises(InputError) as caught:
+        torch.func.grad(jerk)(torch.randn(9, 2, dtype=F64))
+    assert caught.value.faults[0].hint == "bandlimit=, in Hz"
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, 1e6 / 3])
+def test_rows_that_are_all_equal_have_derivatives_of_exactly_zero(value: float) -> None:
+    z = np.full((1, 50, 2), value)
+    z[0, :, 1] = np.arange(50)
+    for more in ({}, {"bandlimit": 3.0}, {"robust": True}):
+        result = trajcli.differentiate(z, dt=0.01, method="smooth", **more)
+        assert (result.position[..., 0] == value).all()
+        assert not any(np.any(x[..., 0]) for x in list(result)[1:])
+        assert np.isnan(result.options["bandlimit"]).tolist() == [[True, False]]
+
+
+def test_missing_rows_have_weight_zero_and_stay_within_their_dof() -> None:
+    z = np.sin(np.arange(100) / 10)[:, None] * [1.0, 2.0] + RNG.normal(0, 0.01, (100, 2))
+    gap = z.copy()
+    gap[[0, 1, 40, 41, 42, 99], 0] = np.nan
+    with pytest.raises(InputError):
+        trajcli.differentiate(gap, dt=0.1, method="smooth")
+    result = trajcli.differentiate(gap, dt=0.1, method="smooth", allow_nonfinite=True)
+    whole = trajcli.differentiate(z, dt=0.1, method="smooth")
+    assert (result.velocity[..., 1] == whole.velocity[..., 1]).all()
+    assert abs(result.position[..., 0] - np.sin(np.arange(100) / 10)).max() < 0.1
+    gap[4:, 0] = np.nan  # two rows are too few
+    result = trajcli.differentiate(gap, dt=0.1, method="smooth", allow_nonfinite=True)
+    assert np.isnan(result.position[..., 0]).all()
+    assert np.isfinite(result.position[..., 1]).all()
+
+
+def test_the_residuals_have_the_deviation_that_noise_names() -> None:
+    z = np.sin(np.arange(200) / 15)[:, None] + RNG.normal(0, 0.02, (200, 3))
+    result = trajcli.differentiate(z, dt=0.01, method="smooth", noise=0.019)
+    off = np.sqrt(((z - result.position[0]) ** 2).mean(0))
+    np.testing.assert_allclose(off, 0.019, rtol=1e-4)
+    np.testing.assert_allclose(result.options["residual"][0], off, rtol=1e-9)
+
+
+def test_outliers_are_reweighted_and_regular_rows_are_not() -> None:
+    clean = np.sin(np.arange(300) / 20)
+    z = clean[:, None] + RNG.normal(0, 0.01, (300, 2))
+    z[[50, 130, 131, 270], 0] += [3.0, -2.0, 2.5, -3.0]
+    plain = trajcli.differentiate(z, dt=0.01, method="smooth")
+    robust = trajcli.differentiate(z, dt=0.01, method="smooth", robust=True)
+    assert 4 <= robust.options["reweighted"][0, 0] <= 10
+    assert robust.options["reweighted"][0, 1] == 0
+    assert (robust.velocity[..., 1] == plain.velocity[..., 1]).all()
+    assert (
+        abs(robust.position[0, :, 0] - clean).max()
+        < 0.02
+        < abs(plain.position[0, :, 0] - clean).max()
+    )
+
+
+def test_more_outliers_than_a_tenth_are_left_as_they_are() -> None:
+    z = np.sin(np.arange(300) / 20)[:, None] + RNG.normal(0, 0.01, (300, 1))
+    z[::7] += 3.0 * RNG.choice([-1.0, 1.0], (43, 1))
+    plain = trajcli.differentiate(z, dt=0.01, method="smooth")
+    robust = trajcli.differentiate(z, dt=0.01, method="smooth", robust=True)
+    assert robust.options["reweighted"].tolist() == [[0]]
+    assert (robust.position == plain.position).all()
+
+
+@pytest.mark.parametrize("jitter", [0.0, 0.2], ids=["even", "uneven"])
+def test_derivatives_of_an_encoder_are_as_good_as_promised(jitter: float) -> None:
+    rates = 2 * np.pi * np.array([0.3, 0.7, 1.3, 2.1, 3.0])
+    errors = []
+    for seed in range(10):  # sums of five sines with white noise, then quantised
+        random = np.random.default_rng(seed)
+        stamps = np.concatenate([[0], (0.01 * (1 + random.uniform(-jitter, jitter, 999))).cumsum()])
+        angle = np.outer(stamps, rates) + random.uniform(0, 2 * np.pi, 5)
+        exact = [(0.1 * rates**k * np.sin(angle + k * np.pi / 2)).sum(1) for k in range(4)]
+        z = np.round((exact[0] + random.normal(0, 2e-4, 1000)) / 1e-3) * 1e-3
+        result = trajcli.differentiate(z[:, None], times=stamps, method="smooth")
+        off = [values[0, 50:-50, 0] - x[50:-50] for values, x in zip(result, exact, strict=True)]
+        errors.append([np.sqrt((e**2).mean()) for e in off[1:]])
+    assert (np.mean(errors, axis=0) < (0.0062, 0.33, 22)).all()
+
+
+@pytest.mark.parametrize("order", [3, 4])
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_between_rows_the_curve_is_the_spline_itself(order: int, library: str) -> None:
+    z = RNG.normal(size=(1, 30, 2)).cumsum(1)
+    fine = np.full((1, 59, 2), np.nan)
+    fine[:, ::2] = z
+    options: dict[str, Any] = {"method": "smooth", "order": order, "bandlimit": 1.5}
+    # rows that are missing are where the curve is known without them
+    whole = trajcli.differentiate(fine, dt=0.05, allow_nonfinite=True, **options)
+    same = (0.05 / 0.1) ** (1.0 / (2 * order))  # λ, which is by the median step
+    rows = z if library == "numpy" else torch.as_tensor(z)
+    coarse = trajcli.differentiate(rows, dt=0.1, **options | {"bandlimit": 1.5 * same})
+    sampled = trajcli.sample(coarse, np.arange(59) * 0.05)
+    for values, expected in zip(sampled, whole, strict=True):
+        assert abs(np.asarray(values) - expected).max() < 1e-8 * abs(expected).max()
+    again = trajcli.resample(coarse, rate=20.0)
+    assert abs(np.asarray(again.jerk) - whole.jerk).max() < 1e-8 * abs(whole.jerk).max()
+
+
+@pytest.mark.parametrize(
+    ("options", "where"),
+    [
+        ({"bandlimit": 6.0}, "bandlimit"),
+        ({"bandlimit": -1.0}, "bandlimit"),
+        ({"bandlimit": [1.0, 2.0, 3.0]}, "bandlimit"),
+        ({"noise": 0.0}, "noise"),
+        ({"noise": 0.1, "bandlimit": 1.0}, "noise"),
+        ({"order": 5}, "order"),
+        ({"window": 5}, "window"),
+        ({"method": "central", "robust": True}, "robust"),
+    ],
+)
+def test_options_that_cannot_be_are_faults(options: dict[str, Any], where: str) -> None:
+    with pytest.raises((InputError, UsageError)) as caught:
+        trajcli.differentiate(np.ones((20, 2)), dt=0.1, **{"method": "smooth", **options})
+    assert caught.value.faults[0].where == where
+
+
+def test_too_few_rows_name_another_method() -> None:
+    with pytest.raises(InputError) as caught:
+        trajcli.differentiate(np.ones((3, 2)), dt=0.1, method="smooth")
+    assert "backward" in caught.value.faults[0].hint
