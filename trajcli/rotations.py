@@ -121,7 +121,13 @@ def differentiate(
     """
     given = _checked(quaternions, 4, "quaternions")
     steps, stamps = (None if x is None else as_array(x) for x in (dt, times))
-    made, flat = make_method(method, window, degree), given.reshape(*given.shape[:2], -1)
+    if method == "smooth":
+        what, hint = "method smooth does not take rotations", "method savgol smooths them"
+        raise UsageError(what, where="method", hint=hint)
+    made, flat = (
+        make_method(method, window=window, degree=degree),
+        given.reshape(*given.shape[:2], -1),
+    )
     names = {"actions": "quaternions"}
     inputs = Inputs(made, flat, {}, {}, steps, stamps, recorded=True, names=names)
     raise_if_any(shape_faults(inputs))

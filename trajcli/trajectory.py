@@ -273,8 +273,9 @@ def differentiate(
             that has float64.
         dt: the step in seconds, a number or an array that broadcasts to [B, T − 1].
         times: instead of dt, the time stamps of the rows, [T] or [B, T].
-        method: ``smooth`` is the smoothing spline, ``savgol`` fits local polynomials, ``central`` takes five-point differences, which
-            do not smooth, and ``backward`` differences of neighbours.
+        method: ``smooth`` is the smoothing spline, ``savgol`` fits local polynomials, ``central``
+            takes five-point differences, which do not smooth, and ``backward`` differences of
+            neighbours.
         window: of savgol, an odd number of rows, or seconds like "0.2s", for which steps are read
             from their device; None: "0.3s".
         degree: of savgol's polynomials, 2 to 5; None: 4.

@@ -109,15 +109,15 @@ def spline(z: Any, steps: Any, weights: Any, cutoff: float, m: int) -> list[np.n
 def test_solution_is_that_of_the_normal_equations_in_seventy_digits(
     order: int, jitter: float, cutoff: float
 ) -> None:
-    steps = 1e-3 * (1 + RNG.uniform(-jitter, jitter, 399))
-    z = np.sin(np.arange(400) / 40) + RNG.normal(0, 1e-3, 400) + 3.0
-    weights = np.where(np.arange(400) % 50 < 5, 0.0, 1.0)
+    steps = 1e-3 * (1 + RNG.uniform(-jitter, jitter, 149))
+    z = np.sin(np.arange(150) / 40) + RNG.normal(0, 1e-3, 150) + 3.0
+    weights = np.where(np.arange(150) % 50 < 5, 0.0, 1.0)
     z[weights == 0] = np.nan
     result = trajcli.differentiate(
         z[:, None], dt=steps if jitter else 1e-3, method="smooth", order=order, bandlimit=cutoff,
         allow_nonfinite=True,
     )  # fmt: skip
-    steps = steps if jitter else np.full(399, 1e-3)
+    steps = steps if jitter else np.full(149, 1e-3)
     exact = spline(np.nan_to_num(z), steps, weights, cutoff, order)
     for values, expected in zip(result, exact, strict=True):
         assert abs(values[0, :, 0] - expected).max() < 1e-10 * abs(expected).max()
@@ -194,8 +194,8 @@ def test_a_trajectory_alone_has_the_same_bits_as_in_a_batch() -> None:
 
 @pytest.mark.parametrize("order", [3, 4])
 def test_gradients_are_exact_of_first_and_second_order(order: int) -> None:
-    positions = torch.randn(2, 9, 2, dtype=F64).requires_grad_()
-    stamps = np.linspace(0, 1, 9) + RNG.uniform(0, 0.02, 9)
+    positions = torch.randn(1, 7, 2, dtype=F64).requires_grad_()
+    stamps = np.linspace(0, 1, 7) + RNG.uniform(0, 0.02, 7)
 
     def outputs(z: torch.Tensor) -> tuple[Any, ...]:
         return tuple(

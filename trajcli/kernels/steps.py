@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.arrays import columns, concatenate
-from trajcli.kernels.program import Array, Band, Cascade, Program
+from trajcli.kernels.program import Array, Cascade, Program
 
 Arrays = Sequence[Array | None]
 

@@ -84,13 +84,25 @@ class Smooth(Mode):
     def program_of(self, shape: Sequence[int], steps: Floats) -> Smoother:
         """The program for positions of this shape at steps [b, 1 or T − 1]."""
         batch, rows, dofs = shape
-        cutoff = np.nan if self.bandlimit is None else self.bandlimit
-        cutoff = np.broadcast_to(np.asarray(cutoff, np.float64), (batch, dofs))
+        cutoff = self._cutoff(batch, dofs)
         unit = np.median(steps, axis=1)
         with np.errstate(over="ignore", divide="ignore"):
             stiffness = (2.0 * np.pi * cutoff * unit[:, None]) ** (-2 * self.order)
         stiffness = np.where(np.isnan(cutoff), 1.0, stiffness)
         return Smoother(rows, self.order, unit, stiffness, self.weights)
+
+    def _cutoff(self, batch: int, dofs: int) -> Floats:
+        """The bandlimit of each dof [B, D]; NaN where it is to be chosen."""
+        given = np.asarray(np.nan if self.bandlimit is None else self.bandlimit, np.float64)
+        sizes = zip(given.shape[::-1], (dofs, batch), strict=False)
+        if given.ndim > 2 or any(size not in (1, count) for size, count in sizes):
+            raise InputError(
+                "wrong shape of bandlimit",
+                where="bandlimit",
+                expected=f"a number, [{dofs}] or [{batch}, {dofs}]",
+                found=str(list(given.shape)),
+            )
+        return np.array(np.broadcast_to(given, (batch, dofs)))
 
     def chosen(self, positions: Floats | None, shape: Sequence[int], steps: Floats, kernels: Any,
                where: str) -> Smooth:  # fmt: skip
@@ -101,18 +113,7 @@ class Smooth(Mode):
         Raises InputError for a bandlimit that the rate does not carry.
         """
         batch, rows, dofs = shape
-        given = np.nan if self.bandlimit is None else self.bandlimit
-        size = np.shape(given)
-        if len(size) > 2 or any(
-            a not in (1, b) for a, b in zip(size[::-1], (dofs, batch), strict=False)
-        ):
-            raise InputError(
-                "wrong shape of bandlimit",
-                where="bandlimit",
-                expected=f"a number, [{dofs}] or [{batch}, {dofs}]",
-                found=str(list(size)),
-            )
-        cutoff = np.array(np.broadcast_to(np.asarray(given, np.float64), (batch, dofs)))
+        cutoff = self._cutoff(batch, dofs)
         most = 0.5 / np.median(steps, axis=1)[:, None]
         if (cutoff > most * (1.0 + 1e-9)).any():
             raise InputError(
@@ -255,7 +256,7 @@ class _Columns(NamedTuple):
 
     def counts(self) -> Floats:
         """How many rows have weight, [n]."""
-        return np.count_nonzero(self.all_weights(), axis=(1, 2)).astype(np.float64)
+        return np.asarray((self.all_weights() != 0.0).sum((1, 2)), np.float64)
 
     def range(self) -> tuple[Floats, Floats]:
         """The logarithms of the lowest and the highest cutoff that are tried, [n]."""
