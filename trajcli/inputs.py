@@ -220,6 +220,8 @@ class Inputs:
             return self  # an error that says where
         kernels = choice.kernels if choice.device == "cpu" else choose("cpu").kernels
         steps = to_numpy(self.steps)
+        if not ((steps > 0.0) & np.isfinite(steps)).all():
+            return self
         shape, where = self.actions.shape, self.name("actions")
         return replace(self, mode=self.mode.chosen(values, shape, steps, kernels, where))
 

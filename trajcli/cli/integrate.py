@@ -107,7 +107,7 @@ def run_request(kind: "type[Request]", typed: dict[str, Any], **own: Any) -> int
         report = run(kind(**own, **typed), say_plan, progress, dry_run)
     console.warn(*report["notes"])
     console.warn(*(f"left out: {bad['name']}: {bad['reason']}" for bad in report["left_out"]))
-    console.say(last_line(report))
+    console.say(*smoothing_lines(report), last_line(report))
     console.document(report)
     return 1 if report["left_out"] else 0
 
@@ -140,6 +140,18 @@ def plan_lines(plan: dict[str, Any]) -> list[str]:
         lines.append(fitted("start from ", plan["start"]))
     lines.append(f"on {plan['device']} by {plan['backend']}: {plan['device_reason']}")
     return lines
+
+
+def smoothing_lines(report: dict[str, Any]) -> list[str]:
+    """Returns what mode smooth chose, as a line of the result."""
+    about = report.get("smoothing")
+    if about is None or about["bandlimit"] is None:
+        return [] if about is None else ["all rows are equal: no cutoff was chosen"]
+    least, most = about["bandlimit"]
+    low, high = about["residual"]
+    line = f"cutoff {least:.3g} to {most:.3g} Hz, residuals {low:.2g} to {high:.2g}"
+    rows = about["reweighted"]
+    return [f"{line}, {rows} rows with less weight" if rows else line]
 
 
 def last_line(report: dict[str, Any]) -> str:

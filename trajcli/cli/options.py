@@ -25,7 +25,21 @@ def of_mode(**typed: Any) -> dict[str, Any]:
     # 15 is a number of rows, 0.3s a time
     if re.fullmatch("[+-]?[0-9]{1,9}", chosen.get("window", "")):
         chosen["window"] = int(chosen["window"])
+    if "bandlimit" in chosen:
+        chosen["bandlimit"] = _numbers(chosen["bandlimit"])
     return chosen
+
+
+def _numbers(text: str) -> float | list[float]:
+    """Returns the number, or the numbers between commas, of --bandlimit."""
+    from trajcli.errors import UsageError
+
+    try:
+        values = [float(part) for part in text.split(",")]
+    except ValueError:
+        expected, where = "Hz, like 2.5 or 2.5,4", "--bandlimit"
+        raise UsageError("not a number", where=where, expected=expected, found=repr(text)) from None
+    return values if len(values) > 1 else values[0]
 
 
 def _datasets(incomplete: str) -> list[str]:
@@ -132,8 +146,18 @@ Scheme = Annotated[Literal["euler", "zoh", "foh"] | None, _computed("--scheme SC
 Ends = Annotated[Literal["plan", "goal"] | None, _computed("--ends ENDS",
     "central, bspline: plan|goal. (default: plan)")]
 Degree = Annotated[int | None, _computed("--degree N", "bspline: 3, 4 or 5. (default: 3)")]
-Differences = Annotated[Literal["savgol", "central", "backward"], _computed("--method NAME",
-    "savgol (local polynomials, which smooth) | central (five points) | backward (neighbours).")]
+MethodOfDifferences = Literal["savgol", "smooth", "central", "backward"]
+Differences = Annotated[MethodOfDifferences, _computed("--method NAME",
+    "savgol (local polynomials, which smooth) | smooth (a spline that chooses its cutoff) | "
+    "central (five points) | backward (neighbours).")]
+Bandlimit = Annotated[str | None, _computed("--bandlimit HZ",
+    "smooth: its cutoff, one for all dofs or one for each: 2.5,4. (default: chosen for each dof of "
+    "each trajectory by cross-validation)")]
+Noise = Annotated[float | None, _computed("--noise SIGMA",
+    "smooth: instead, the deviation that residuals are to have, in rad or m.")]
+Robust = Annotated[bool, _computed("--robust", "smooth: lower the weights of outliers.")]
+Order = Annotated[int | None, _computed("--order N",
+    "smooth: of the derivative that is penalised, 3 or 4. (default: 3)")]
 RotationFrame = Annotated[Literal["world", "body"], _computed("--rotation-frame FRAME",
     "Frame of angular rates: world | body.")]
 Window = Annotated[str | None, _computed("--window ROWS|SECONDS",

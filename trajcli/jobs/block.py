@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from trajcli.jobs.rotation_block import write_rotations
 from trajcli.kernels.choose import Choice
 from trajcli.kernels.cuda import free_bytes
 from trajcli.modes import PARTS
+from trajcli.modes.smooth import Smooth
 
 if TYPE_CHECKING:
     from trajcli.jobs.plan import Plan
@@ -85,7 +86,9 @@ class Block:
     @cached_property
     def inputs(self) -> Inputs:
         """What they are computed from, read when it is first needed."""
-        return self.part.read(self.begin, self.end)
+        inputs = self.part.read(self.begin, self.end)
+        inputs = replace(inputs, trusted=self.plan.resolved.request.allow_nonfinite)
+        return inputs.chosen(self.plan.choice)
 
     def check(self, finite: bool = True) -> None:
         """Raise InputError for values that are wrong; finite: also for those that are not finite,
@@ -139,6 +142,10 @@ class Block:
             commands.put({name: array}, positions)
             bad += array.size - int(np.isfinite(array).sum())
             self.output.write(name, self.begin, array, self.group)
+        if isinstance(inputs.mode, Smooth):
+            for name in ("bandlimit", "residual", "reweighted"):
+                if (values := getattr(inputs.mode, name)) is not None:
+                    self.output.write(name, self.begin, values, self.group)
         times = inputs.row_times()
         self.output.write_time(self.begin, len(inputs.actions), times, self.group)
         return bad

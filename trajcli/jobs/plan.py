@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trajcli.arrays import output_dtype
-from trajcli.errors import FaultCollector, UsageError
+from trajcli.errors import Fault, FaultCollector, UsageError
 from trajcli.files.arrays import in_memory
 from trajcli.files.description import (
     Description,
@@ -36,11 +36,14 @@ from trajcli.jobs.statements import (
 )
 from trajcli.kernels.choose import Choice, choose
 from trajcli.modes import PARTS
+from trajcli.modes.smooth import Smooth
 
 if TYPE_CHECKING:
     from trajcli.jobs.gradient import Gradient
 
 _AT_ONCE = 100
+_RECORDING_OPTIONS = ("window", "degree", "order", "bandlimit", "noise", "robust")
+"""The options of methods of differentiation."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,7 @@ class Plan:
         layout, request = resolved.first.layout, resolved.request
         sources = resolved.sources
         options = resolved.mode.options(request.recorded)
-        shown = ("window", "degree") if request.recorded else ()
+        shown = _RECORDING_OPTIONS if request.recorded else ()
         rows = [part.inputs.rows for part in resolved.by_length]
         return {
             "source": sources["source"][0],
@@ -140,6 +143,9 @@ def make_plan(request: Request, files: Files) -> Plan:
         partial(refuse_output, request.out, overwrite),
         lambda: resolve(request, files, files_of_shard or request.sources),
     )
+    if resolved is not None and resolved.rotations and isinstance(resolved.mode, Smooth):
+        what, hint = "method smooth does not take rotations", "--method savgol smooths them"
+        check.faults.append(Fault(what, where="--method", hint=hint))
     gradient, _ = check.attempt(
         lambda: resolved and _gradient(request, files, resolved),
         lambda: refuse_input(request.out, files.paths()),
@@ -213,6 +219,13 @@ def _describe(
     if (index := _start_index(resolved)) is not None:
         label = {"long_name": "start state used"}
         variables.append(Variable("start_index", ("trajectory",), np.dtype("i8"), label, index))
+    if isinstance(resolved.mode, Smooth):
+        labels = {"bandlimit": {"long_name": "cutoff frequency", "units": "Hz"}}
+        labels["residual"] = {"long_name": "deviation of residuals", "units": unit or ""}
+        if resolved.mode.robust:
+            labels["reweighted"] = {"long_name": "rows with less weight"}
+        for name, about in labels.items():
+            variables.append(Variable(name, ("trajectory", "dof"), np.dtype("f8"), about))
     if gradient is not None:
         sizes |= gradient.sizes(inputs)
         variables += gradient.variables(inputs, dtype)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+import numpy as np
 
 from trajcli.arrays import largest
 from trajcli.errors import UsageError
@@ -19,6 +21,10 @@ from trajcli.jobs.plan import Plan, make_plan, sources_of_part
 from trajcli.jobs.request import Request, fingerprint
 from trajcli.kernels.cuda import DeviceLost, DeviceOutOfMemory, device_errors
 from trajcli.modes import PARTS
+from trajcli.modes.smooth import Smooth
+
+_FEW_ROWS = 30
+"""Below so many, cross-validation often chooses badly."""
 
 
 def run(
@@ -79,6 +85,7 @@ def run(
     seconds = time.perf_counter() - began
     moved = plan.bytes_read + report["bytes_written"]
     notes = [*report["notes"], *execution.notes(), *remarks]
+    report |= execution.smoothing()
     return report | {"notes": notes, "seconds": seconds, "gb_per_s": moved / seconds / 1e9}
 
 
@@ -96,6 +103,7 @@ class Execution:
     bad: int = 0
     largest: float = 0.0
     halved: int = 0
+    chosen: list[Smooth] = field(default_factory=list)
 
     def blocks(self, output: Output) -> Iterator[int]:
         """Computes and writes all blocks, smaller ones where a device has no room for whole ones;
@@ -123,6 +131,8 @@ class Execution:
         for block in plan.blocks(output, self.done):
             with nullcontext() if plan.choice.device == "cpu" else device_errors():
                 self.bad += block.run()
+            if isinstance(block.inputs.mode, Smooth):
+                self.chosen.append(replace(block.inputs.mode, weights=None))
             if plan.positions is not None:
                 self.largest = max(self.largest, largest(block.inputs.actions))
             self.done = block.done
@@ -138,9 +148,39 @@ class Execution:
             hint="--device cpu, or wait until others have left the device",
         )
 
+    def smoothing(self) -> dict[str, Any]:
+        """What mode smooth chose: the least and the largest cutoff and residual of all dofs."""
+        if not self.chosen:
+            return {}
+        cutoff, residual = (
+            np.concatenate([np.ravel(getattr(mode, name)) for mode in self.chosen])
+            for name in ("bandlimit", "residual")
+        )
+        moving = ~np.isnan(cutoff)
+        ranges = [
+            [float(x[moving].min()), float(x[moving].max())] if moving.any() else None
+            for x in (cutoff, residual)
+        ]
+        rows = sum(int(x.sum()) for mode in self.chosen if (x := mode.reweighted) is not None)
+        return {
+            "smoothing": {
+                "bandlimit": ranges[0],
+                "residual": ranges[1],
+                "reweighted": rows,
+                "constant": int((~moving).sum()),
+            }
+        }
+
     def notes(self) -> Iterator[str]:
         """What there is to say when it is done."""
         plan = self.plan
+        if self.chosen:
+            rows = min(part.inputs.rows for part in plan.resolved.by_length)
+            if rows < _FEW_ROWS:
+                yield (
+                    f"{rows} rows are few to choose a cutoff by: --bandlimit sets it, and --method "
+                    "savgol needs none"
+                )
         if self.halved:
             times = f"halved {self.halved} times" if self.halved > 1 else "halved"
             yield f"blocks were {times}: memory on {plan.choice.device} was short"

@@ -1,0 +1,98 @@
+"""differentiate --method smooth, from the shell."""
+
+from __future__ import annotations
+
+import json
+
+import h5py
+import numpy as np
+import pytest
+
+import trajcli as library
+
+RANDOM = np.random.default_rng(7)
+TIMES = np.arange(120) / 50
+POSITIONS = np.sin(TIMES[:, None] * [2.0, 3.0]) + 1e-3 * RANDOM.normal(size=(4, 120, 2))
+POSITIONS[2, :, 1] = 0.25
+PARTS = ("position", "velocity", "acceleration", "jerk")
+
+
+@pytest.fixture
+def recording(folder):
+    with h5py.File("in.h5", "w") as file:
+        file["position"] = POSITIONS
+        file["dt"] = 0.02
+
+
+def test_what_was_chosen_is_said_and_written_and_repeats_the_result(trajcli, recording):
+    result = trajcli("differentiate in.h5 --method smooth --json -o out.h5")
+    report = json.loads(result.out)["smoothing"]
+    expected = library.differentiate(POSITIONS, dt=0.02, method="smooth")
+    cutoff = expected.options["bandlimit"]
+    assert report["bandlimit"] == [np.nanmin(cutoff), np.nanmax(cutoff)]
+    assert report["constant"] == 1
+    with h5py.File("out.h5") as file:
+        np.testing.assert_array_equal(file["bandlimit"], cutoff)
+        np.testing.assert_array_equal(file["residual"], expected.options["residual"])
+        assert file["bandlimit"].attrs["units"] == "Hz"
+    words = ",".join(map(repr, cutoff[0].tolist()))
+    again = f"differentiate in.h5 --method smooth --episodes 0 --bandlimit {words} -o one.h5"
+    assert trajcli(again).code == 0
+    with h5py.File("one.h5") as file:
+        for name in PARTS:
+            np.testing.assert_array_equal(file[name][0], getattr(expected, name)[0])
+
+
+def test_shards_and_lengths_of_their_own_have_the_same_bits(trajcli, folder):
+    with h5py.File("in.h5", "w") as file:
+        for k, rows in enumerate((120, 90, 120)):
+            file[f"data/demo_{k}/position"] = POSITIONS[k, :rows]
+    line = "differentiate in.h5:data/*/position --dt 0.02 --method smooth -o"
+    assert trajcli(f"{line} out.h5").code == 0
+    for shard in range(2):
+        assert trajcli(f"{line} parts.h5 --shard {shard}/2").code == 0
+    assert trajcli("merge parts.h5").code == 0
+    assert trajcli("diff out.h5 parts.h5").code == 0
+    with h5py.File("out.h5") as file:
+        assert file["data/demo_1/bandlimit"].shape == (2,)
+        expected = library.differentiate(POSITIONS[1, :90], dt=0.02, method="smooth")
+        np.testing.assert_array_equal(file["data/demo_1/jerk"], expected.jerk[0])
+
+
+def test_outliers_and_missing_rows_are_taken_from_the_shell(trajcli, folder):
+    rows = POSITIONS[0].copy()
+    rows[50, 0], rows[70:75, 1] = 9.0, np.nan
+    np.save("in.npy", rows)
+    line = "differentiate in.npy --dt 0.02 --method smooth --robust -o out.h5"
+    assert trajcli(line).code == 2
+    result = trajcli(f"{line} --allow-nonfinite")
+    assert result.code == 0
+    assert "rows with less weight" in result.out
+    with h5py.File("out.h5") as file:
+        assert np.isfinite(file["jerk"]).all()
+        assert abs(file["position"][0] - np.sin(TIMES[:, None] * [2.0, 3.0])).max() < 0.01
+
+
+def test_resample_writes_the_spline_itself(trajcli, recording):
+    assert trajcli("differentiate in.h5 --method smooth -o out.h5").code == 0
+    assert trajcli("resample out.h5 --to 200 -o fine.h5").code == 0
+    smooth = library.differentiate(POSITIONS, dt=0.02, method="smooth")
+    expected = library.resample(smooth, rate=200.0)
+    with h5py.File("fine.h5") as file:
+        for name in PARTS:
+            np.testing.assert_allclose(file[name], getattr(expected, name), atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("words", "where"),
+    [
+        ("--bandlimit 3", "--bandlimit"),
+        ("--method smooth --bandlimit x", "--bandlimit"),
+        ("--method smooth --noise 0", "--noise"),
+        ("--method smooth --window 5", "--window"),
+    ],
+)
+def test_options_of_another_method_are_named(trajcli, recording, words, where):
+    result = trajcli(f"differentiate in.h5 {words} -o out.h5")
+    assert result.code == 2
+    assert where in result.err
