@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time as clock
 from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -113,8 +114,7 @@ def measure_problems() -> None:
     problems = {f.__name__: f() for f in (cruise, sines, triangle, logistic, oscillator, lorenz)}
     peers = ("pi_cruise_control", "sine", "triangle", "pop_dyn", "linear_autonomous", "lorenz_x")
     if find_spec("pynumdiff"):
-        from pynumdiff.utils import simulate
-
+        simulate = import_module("pynumdiff.utils.simulate")
         for peer, (name, (p, _)) in zip(peers, problems.items(), strict=True):
             theirs = getattr(simulate, peer)(noise_parameters=(0, 0.1), random_seed=1)[0]
             print(f"{name}: off pynumdiff's own by {abs(theirs - noisy(p, 1, False)).max():.1e}")
