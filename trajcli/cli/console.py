@@ -213,7 +213,7 @@ def fitted(before: str, path: str, behind: str = "") -> str:
     """Returns a line for 80 columns, in which a long path is cut in the middle."""
     from trajcli.views.terminal import shortened
 
-    return before + shortened(path, max(WIDTH - len(before) - len(behind), 20)) + behind
+    return before + shortened(path, max(WIDTH - len(before) - len(behind), 40)) + behind
 
 
 def counted(number: int, singular: str, plural: str = "") -> str:

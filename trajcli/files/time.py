@@ -193,7 +193,7 @@ class Time:
     def first_stamps(self, begin: int, end: int) -> npt.NDArray[Any] | None:
         """The first stamps [b] of trajectories begin..end as the source has them; None without."""
         stamps = self.clock
-        if stamps is None or not stamps.shape or stamps.shape[-1] == 0:
+        if stamps is None or stamps.ndim not in (1, 2) or stamps.shape[-1] == 0:
             return None
         rows = (begin, end) if stamps.ndim == 2 and stamps.shape[0] > 1 else (0, 1)
         first: npt.NDArray[Any]
