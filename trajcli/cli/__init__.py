@@ -153,7 +153,7 @@ def _usage_fault(error: Any) -> Fault:
     # jrek is offered jerk
     near = difflib.get_close_matches(value, choices, 1)
     hint = f"did you mean {near[0]}?" if near else f"{command} --help"
-    if value in ("savgol", "recording"):
+    if value in ("savgol", "smooth", "recording"):
         hint = "trajcli differentiate takes recorded positions"
     where, expected = parameter.opts[0], ", ".join(choices)
     return Fault("not a choice", where=where, expected=expected, found=value, hint=hint)
