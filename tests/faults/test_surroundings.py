@@ -211,7 +211,7 @@ def test_a_folder_that_others_may_write_to_holds_nothing_of_theirs(folder):
 
 def test_memory_that_is_short_is_exit_2(folder):
     """The limit is that on the address space."""
-    np.save("in.npy", np.ones((30_000, 4, 2), "f4"))
+    np.save("in.npy", np.ones((1, 600_000, 2), "f4"))  # one trajectory is computed as a whole
     limits = [{"AS": more * 10**6} for more in (5, 20, 100)]
     lines = [f"{RUN} -o out{k}.h5" for k in range(len(limits))]
     ends = together(*lines, limits=limits)

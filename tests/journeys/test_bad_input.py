@@ -139,7 +139,7 @@ def test_files_that_are_not_what_they_seem_are_refused(trajcli, folder):
     Path("text.h5").write_text("time,position\n")
     refused(trajcli, "text.h5 --dt 1 -o out.h5", "text.h5", "begins with b'time,pos'")
     for name, head, *words in (
-        ("a.mat", b"MATLAB 5.0 MAT-file", 'scipy.io.loadmat("a.mat")', "-v7.3"),
+        ("a.mat", b"MATLAB 5.0 MAT-file", "expected: a MATLAB 5 file"),
         ("a.pkl", b"\x80\x05\x95", "a pickle", "numpy.savez('a.npz'"),
         ("a.xlsx", b"PK\3\4", "a workbook", 'pandas.read_excel("a.xlsx")'),
         ("a.csv.gz", b"\x1f\x8b\x08", "gunzip -k a.csv.gz"),

@@ -31,6 +31,9 @@ _MODES = {
     "savgol": ("p, v, a, j of the polynomial that fits the window rows around t best",
                "a recording (trajcli differentiate) of window rows; in seconds: degree + 1",
                "H", "window degree"),
+    "smooth": ("p, v, a, j of the curve x with the least Σ w·(x − p)² + λ·∫(x‴)² (order 3)",
+               "a recording (trajcli differentiate) of at least order + 1 rows",
+               "H", "order bandlimit noise robust"),
     "bspline": ("p(t) = Σ N_i(t) u_i, uniform B-spline of degree 3, 4 or 5; v, a, j its "
                 "derivatives",
                 "start position; dt per trajectory; goal state with --ends goal",
