@@ -1,4 +1,4 @@
-"""Where an output is written: the hidden folder beside it, and its name at the end.
+"""The hidden folder in which an output is written, and the rename that makes it appear.
 
     .OUT.trajcli-1f3a09c2    of a process that writes OUT, or that was killed
     .OUT.trajcli-lock        locked while a process writes OUT
@@ -55,12 +55,12 @@ class HiddenFolder:
             raise
 
     def make(self) -> None:
-        """Begin with an empty folder."""
+        """Makes the folder, empty."""
         remove(self.path)
         os.mkdir(self.path, 0o700)
 
     def publish(self) -> None:
-        """Give the data the name OUT.
+        """Renames the data to OUT.
 
         Raises OutputError where OUT appeared in the meantime and must not be replaced.
         """
@@ -74,7 +74,7 @@ class HiddenFolder:
                 raise OutputError(name_taken(self._out)) from None
 
     def close(self) -> list[str]:
-        """Remove all that is not OUT; returns what could not be removed."""
+        """Removes the folder and the lock; returns what could not be removed."""
         left = []
         if self._lock is not None:
             lock, descriptor, self._lock = self._sibling("lock"), self._lock, None
@@ -91,7 +91,8 @@ class HiddenFolder:
         return self._out.parent / f"{self._prefix}{name}"
 
     def _acquire_lock(self) -> bool:
-        """Whether the lock is held: a file system may have none. Refuse where another holds it."""
+        """Returns whether the lock is held, as some file systems have no locks; raises BusyError where
+        another process holds it."""
         lock = self._sibling("lock")
         for _ in range(100):
             try:
@@ -126,7 +127,7 @@ class HiddenFolder:
         raise OutputError("cannot be locked", where=str(self._out))
 
     def _remove_dead(self) -> None:
-        """Remove the folders of processes that were killed: a living one would hold the lock."""
+        """Removes the folders of killed processes; a living one would hold the lock."""
         names = [name for name in os.listdir(self._out.parent) if name.startswith(self._prefix)]
         for name in names:
             folder = self._out.parent / name
@@ -140,14 +141,14 @@ class HiddenFolder:
 
 
 def remove_dead(path: Path) -> None:
-    """Remove what processes that were killed left beside OUT, unless it is being written."""
+    """Removes what killed processes left beside OUT, unless it is being written."""
     with contextlib.suppress(OutputError):
         HiddenFolder(path, overwrite=True).close()
 
 
 @contextlib.contextmanager
 def new_file(path: Path, overwrite: bool) -> Iterator[Path]:
-    """A file being made: a hidden name to write to, which becomes the file when all went well."""
+    """Yields a hidden name to write to; the file appears under its own name when nothing failed."""
     hidden = HiddenFolder(path, overwrite)
     try:
         hidden.make()
@@ -160,7 +161,7 @@ def new_file(path: Path, overwrite: bool) -> Iterator[Path]:
 
 
 def remove(path: Path) -> None:
-    """Remove a private folder and all in it, as far as that can be done with one descriptor."""
+    """Removes a private folder and what it holds, using at most one file descriptor at a time."""
     with contextlib.suppress(OSError):
         for name in os.listdir(path):
             part = path / name
@@ -173,7 +174,7 @@ def remove(path: Path) -> None:
 
 
 def _open_lock(lock: Path) -> int:
-    """Open the lock file, or make it; what another user made only to be read, which takes locks."""
+    """Opens or makes the lock file; one of another user only to read, which is enough to lock."""
     flags = os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         return os.open(lock, os.O_RDWR | os.O_CREAT | flags, 0o666)
@@ -184,7 +185,7 @@ def _open_lock(lock: Path) -> int:
 
 
 def reserve(path: Path, size: int) -> None:
-    """Take the space now, so that a full disk is an error before anything is computed."""
+    """Reserves disk space, so that a full disk is an error before anything is computed."""
     descriptor = os.open(path, os.O_RDWR)
     try:
         allocate(descriptor, size)

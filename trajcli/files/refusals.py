@@ -1,4 +1,4 @@
-"""Which outputs are refused before anything is written, and how a failure to write is said."""
+"""Outputs that are refused before anything is written, and the faults of failures to write."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from trajcli.errors import Fault, OutputError
 from trajcli.files.description import Description
 
 PROVENANCE = "trajcli.json"
-"""The member of an .npz archive with what HDF5 says in attributes."""
+"""The member of an .npz archive that holds what HDF5 files have as attributes."""
 _FAMILIES = {".h5": "hdf5", ".hdf5": "hdf5", ".npz": "npz", ".npy": "npy"}
 _OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 def output_family(path: Path) -> str:
-    """ "hdf5", "npz" or "npy", by OUT's name."""
+    """Returns "hdf5", "npz" or "npy" by OUT's name; raises OutputError for other names."""
     family = _FAMILIES.get(path.suffix.lower())
     if family is None:
         fault = Fault(
@@ -35,13 +35,13 @@ def output_family(path: Path) -> str:
 
 
 def refuse_output(path: Path, overwrite: bool) -> None:
-    """Raise OutputError where OUT cannot or must not be written."""
+    """Raises OutputError where OUT cannot or must not be written."""
     refuse_place(path, overwrite)
     output_family(path)
 
 
 def refuse_place(path: Path, overwrite: bool) -> None:
-    """Raise OutputError where a file of this name cannot or must not be written."""
+    """Raises OutputError where a file of this name cannot or must not be written."""
     if str(path) == "-" or re.match("[a-z0-9+]+:/", str(path), re.IGNORECASE):
         hint = "write to a file, then send it on"
         raise OutputError(
@@ -66,7 +66,7 @@ def refuse_place(path: Path, overwrite: bool) -> None:
 
 
 def name_taken(path: Path) -> Fault:
-    """Return the fault of an OUT that exists and must not be replaced."""
+    """Returns the fault of an OUT that exists and must not be replaced."""
     return Fault(
         "already exists",
         where=str(path),
@@ -76,7 +76,7 @@ def name_taken(path: Path) -> Fault:
 
 
 def refuse_input(path: Path, inputs: Iterable[str | Path]) -> None:
-    """Raise OutputError where OUT is a file that is read."""
+    """Raises OutputError where OUT is one of the inputs."""
     if not os.path.exists(path):
         return
     for source in inputs:
@@ -125,7 +125,7 @@ def refuse_form(path: Path, description: Description, compress: int | None = Non
 
 
 def require_space(path: Path, needed: int) -> None:
-    """Raise OutputError where a disk has less space than so many bytes."""
+    """Raises OutputError where the disk has fewer bytes free than are needed."""
     disk = os.statvfs(path.parent)
     free = disk.f_bavail * disk.f_frsize
     if needed > free:
@@ -139,7 +139,7 @@ def require_space(path: Path, needed: int) -> None:
 
 
 def os_fault(path: Path, error: Exception) -> Fault:
-    """The fault of a path that cannot be written. HDF5 tells the number of an error in a text."""
+    """Returns the fault of a path that cannot be written. HDF5 gives the error number in its text."""
     number = getattr(error, "errno", None)
     match = re.search(r"errno = (\d+)", str(error))
     if number is None and match:
@@ -154,7 +154,7 @@ def os_fault(path: Path, error: Exception) -> Fault:
 
 @contextlib.contextmanager
 def os_failures(path: Path) -> Iterator[None]:
-    """Raise OutputError for what fails as a file is written, also within HDF5."""
+    """Turns failures to write a file, also within HDF5, into OutputError."""
     try:
         yield
     except (OSError, RuntimeError, ValueError) as error:

@@ -32,7 +32,7 @@ from trajcli.files.source import Source
 from trajcli.jobs.request import relative_path
 
 PART_ATTRIBUTES = ("shard", "fingerprint")
-"""What a part says of itself, and a merged output does not."""
+"""The attributes that a part has and a merged output has not."""
 
 
 @dataclass(frozen=True)
@@ -43,17 +43,17 @@ class Shard:
     count: int
 
     def share(self, count: int) -> tuple[int, int]:
-        """The first of its trajectories, of so many, and the one behind the last; none where there
-        are fewer than shards."""
+        """Returns the first of its trajectories, of ``count``, and the one after the last; they are
+        equal where there are fewer trajectories than shards."""
         return self.index * count // self.count, (self.index + 1) * count // self.count
 
     def path(self, out: Path) -> Path:
-        """Its part of OUT."""
+        """Returns the file of its part of OUT."""
         return parts_folder(out) / f"{self.index:05}-of-{self.count:05}.h5"
 
     def sources(self, files: Sequence[Source]) -> list[str] | None:
-        """The files that it reads of these; None where there are fewer than shards, or one is named
-        twice: the trajectories are then divided."""
+        """Returns the files that it reads; None where the trajectories are divided instead, because
+        there are fewer files than shards or one is named twice."""
         try:
             sizes = [os.stat(file.path).st_size for file in files]
         except OSError:
@@ -62,7 +62,7 @@ class Shard:
         return None if few else [str(files[k]) for k in shard_files(sizes, self)]
 
     def refuse_one_array(self, out: Path) -> None:
-        """Raise OutputError where OUT is an array alone, which has no parts."""
+        """Raises OutputError where OUT is a .npy file, which cannot be merged from parts."""
         if output_family(out) == "npy":
             raise OutputError(
                 "a run in shards has no .npy output",
@@ -90,7 +90,7 @@ def parse_shard(text: str) -> Shard:
 
 
 def shard_files(sizes: Sequence[int], shard: Shard) -> range:
-    """The files that a shard reads, of at least as many files as shards.
+    """Returns which files a shard reads, of at least as many files as shards.
 
     Shards follow each other in the order of the files, have about the same number of bytes, and
     none is empty.
@@ -106,13 +106,13 @@ def shard_files(sizes: Sequence[int], shard: Shard) -> range:
 
 
 def parts_folder(out: Path) -> Path:
-    """Where the parts of OUT are; OUT.parts stands for itself."""
+    """Returns the folder of the parts of OUT, which may be named itself."""
     return out if out.name.endswith(".parts") else out.parent / f"{out.name}.parts"
 
 
 @dataclass(frozen=True)
 class Part:
-    """The output of a shard that is done, and what it says of its run."""
+    """The output of a finished shard, and what it says of its run."""
 
     path: Path
     fingerprint: str
@@ -120,7 +120,7 @@ class Part:
     inputs: Mapping[str, FileContent]
 
     def difference(self, fingerprint: str, request: Mapping[str, Any], hint: str) -> Fault | None:
-        """The fault of a part of another command than this request."""
+        """Returns the fault of a part that was written by another command than this request."""
         if self.fingerprint == fingerprint:
             return None
         there, absent = self.request, "not given"
@@ -136,7 +136,7 @@ class Part:
         )
 
     def input_fault(self, name: str, expected: FileContent | None, hint: str) -> Fault | None:
-        """Return the fault of a part that read another state of an input than this."""
+        """Returns the fault of a part that read an input in another state."""
         there = self.inputs.get(name, expected)
         if there == expected:
             return None
@@ -169,7 +169,7 @@ def _inputs_of(file: ArrayFile) -> dict[str, FileContent]:
 
 
 def read_part(path: Path) -> Part:
-    """A part; raises InputError for a file that is damaged or something else."""
+    """Reads a part; raises InputError for a file that is damaged or no part."""
     index, count = _numbers_of(path.name)
     if not path.is_file():
         raise InputError(
@@ -190,9 +190,9 @@ def read_part(path: Path) -> Part:
 
 
 def part_is_done(path: Path, fingerprint: str, request: str, overwrite: bool) -> bool:
-    """Whether a part is there, intact and of this run; makes the folder of parts.
+    """Returns whether a part exists, intact and of this run; makes the folder of parts.
 
-    A part that cannot be read is not done, but to be replaced. Raises OutputError for a part of
+    A part that cannot be read is to be replaced. Raises OutputError for a part of
     another run, or of inputs that are others now, unless ``overwrite``, and where there are parts
     of another number of shards.
     """
@@ -218,7 +218,7 @@ def part_is_done(path: Path, fingerprint: str, request: str, overwrite: bool) ->
 
 @dataclass(frozen=True)
 class Run:
-    """What is there of a run in shards, by the index of the shard.
+    """The state of a run in shards, by the index of the shard.
 
     faults: of parts that cannot be read or are of another command.
     """
@@ -234,7 +234,7 @@ class Run:
         return [k for k in range(self.count) if k not in self.done and k not in self.faults]
 
     def require_all(self, out: Path) -> list[Part]:
-        """All parts in their order; raises InputError with everything that is amiss."""
+        """Returns all parts in their order, or raises InputError with everything that is wrong."""
         faults = list(self.faults.values())
         if self.missing:
             faults.append(
@@ -251,12 +251,12 @@ class Run:
 
     @property
     def array(self) -> str:
-        """What has to run again, as ``sbatch --array=`` takes it: 3,7-9."""
+        """The shards to run again, as ``sbatch --array=`` takes them: 3,7-9."""
         return ranges((*self.missing, *self.faults))
 
 
 def find_run(out: Path) -> Run:
-    """The parts of OUT; raises InputError where there are none, or those of two runs."""
+    """Finds the parts of OUT; raises InputError where there are none, or parts of two runs."""
     folder = parts_folder(out)
     try:
         names, reason = _part_names(folder), "no parts in it"
@@ -318,7 +318,7 @@ def _content_now(part: Path, name: str) -> FileContent | None:
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """0,3-5: numbers in their order, those that follow each other as one."""
+    """Returns numbers as text, in order, with consecutive ones as a range: 0,3-5."""
     pairs = ((number - k, number) for k, number in enumerate(sorted(set(numbers))))
     spans = [[n for _, n in span] for _, span in itertools.groupby(pairs, key=itemgetter(0))]
     return ",".join(f"{span[0]}-{span[-1]}" if len(span) > 1 else f"{span[0]}" for span in spans)
@@ -329,14 +329,14 @@ def _part_names(folder: Path) -> list[str]:
 
 
 def _numbers_of(name: str) -> tuple[int, int]:
-    """00003-of-00064.h5: 3 and 64; -1 and 0 for what is no name of a part."""
+    """Parses 00003-of-00064.h5 as 3 and 64; returns -1 and 0 for any other name."""
     match = re.fullmatch(r"([0-9]{5,9})-of-([0-9]{5,9})\.h5", name)
     index, count = (int(match[1]), int(match[2])) if match else (0, 0)
     return (index, count) if index < count else (-1, 0)
 
 
 def _count_fault(folder: Path, names: Sequence[str]) -> Fault | None:
-    """The fault of parts of different numbers of shards."""
+    """Returns the fault of parts of runs with different numbers of shards."""
     counts = sorted({_numbers_of(name)[1] for name in names})
     if len(counts) == 1:
         return None
