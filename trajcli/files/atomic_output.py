@@ -91,8 +91,10 @@ class HiddenFolder:
         return self._out.parent / f"{self._prefix}{name}"
 
     def _acquire_lock(self) -> bool:
-        """Returns whether the lock is held, as some file systems have no locks; raises BusyError where
-        another process holds it."""
+        """Returns whether the lock is held: some file systems have none.
+
+        Raises BusyError if another process holds it.
+        """
         lock = self._sibling("lock")
         for _ in range(100):
             try:
