@@ -169,6 +169,8 @@ def test_recordings_are_resampled_as_rotations(trajcli, pose, method, curve, fra
     assert trajcli("differentiate pose.csv -o both.h5").code == 0
     some = trajcli("resample both.h5 --to 50 -o some.h5")
     assert "both.h5:/orientation is left out" in some.err
+    once_more = trajcli("differentiate both.h5 -o positions.h5")
+    assert "both.h5:/orientation is left out" in once_more.err
     again = trajcli("resample both.h5:orientation --to 50 -o again.h5 --overwrite")
     assert again.code == 0, again.err
 

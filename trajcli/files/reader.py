@@ -98,11 +98,11 @@ def read_recordings(
     groups = read_groups(files, sources, as_stored)
     if groups and groups[0].file.family == "ros":
         require_one_topic(groups)
-    positions = [
-        group.only("position")
-        for group in groups
-        if group.named or group.lone or "position" in group.arrays
+    recorded = [
+        group for group in groups if group.named or group.lone or "position" in group.arrays
     ]
+    note_rotations_left_out(files, groups, recorded)
+    positions = [group.only("position") for group in recorded]
     if groups and not positions:
         first = groups[0]
         layout, member = first.layout, first.member
@@ -116,6 +116,17 @@ def read_recordings(
             "trajcli integrate takes actions",
         )
     return positions
+
+
+def note_rotations_left_out(
+    files: Files, groups: Sequence[TrajectoryGroup], kept: Sequence[TrajectoryGroup]
+) -> None:
+    """Notes orientations beside the positions that are read: they are a SOURCE of their own."""
+    read = {id(group) for group in kept}
+    left = [g.where for g in groups if ROTATIONS[0] in g.arrays and id(g) not in read]
+    if left:
+        more = f" and {len(left) - 1} more are" if left[1:] else " is"
+        files.note(f"{left[0]}{more} left out: name it as SOURCE")
 
 
 def one_per_group(groups: Sequence[TrajectoryGroup], actions: bool) -> list[TrajectoryGroup]:

@@ -20,11 +20,16 @@ from trajcli.files.arrays import in_memory
 from trajcli.files.description import Variable, describe_output, row_variable, time_variable
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Output
-from trajcli.files.reader import one_per_group, read_groups, refuse_rotations, require_alike
+from trajcli.files.reader import (
+    note_rotations_left_out,
+    one_per_group,
+    read_groups,
+    refuse_rotations,
+    require_alike,
+)
 from trajcli.files.reading import select
 from trajcli.files.refusals import refuse_input
 from trajcli.files.repair import repaired
-from trajcli.files.schema import ROTATIONS
 from trajcli.files.states import stored_state
 from trajcli.files.stored_time import time_from_options
 from trajcli.files.time import Floats, Time
@@ -54,9 +59,7 @@ def read_trajectories(
     """
     every = read_groups(files, request.sources)
     groups = one_per_group(every, actions)
-    for group in every:
-        if ROTATIONS[0] in group.arrays and group not in groups:
-            files.note(f"{group.where} is left out: name it as SOURCE")
+    note_rotations_left_out(files, every, groups)
     trajectories = Trajectories(groups)
     if not trajectories.arrays:
         raise InputError(
