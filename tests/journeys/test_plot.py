@@ -296,3 +296,20 @@ def test_one_dof_of_several_files_has_a_colour_for_each(trajcli, out, figures):
     assert len(set(drawn)) == 2
     (legend,) = figures[0].legends
     assert {"measured", "planned"} <= {text.get_text() for text in legend.get_texts()}
+
+
+def test_components_of_a_quaternion_and_of_its_rates_have_colours_of_their_own(
+    trajcli, samples, tmp_path, monkeypatch, figures
+):
+    monkeypatch.chdir(tmp_path)
+    command = f"differentiate {samples}/camera.h5:orientation_xyzw -o out.h5"
+    assert trajcli(command).code == 0
+    assert trajcli("plot out.h5 -o fig.svg").code == 0
+    (figure,) = figures
+    (legend,) = figure.legends
+    colours = {x.get_label(): x.get_color() for x in legend.get_lines()}
+    assert list(colours) == ["qw", "qx", "qy", "qz", "x", "y", "z"]
+    for axis, quantity in enumerate(("orientation", "angular_velocity")):
+        for name in ("qw", "qz") if axis == 0 else ("x", "z"):
+            assert line(figure, axis, f"{quantity}/{name}").get_color() == colours[name]
+    assert len(set(colours.values())) == 7

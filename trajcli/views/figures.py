@@ -137,7 +137,7 @@ def draw_lines(lines: Sequence[Line], sources: Sequence[PlotSource], title: str 
     Colours are dofs, dashes are files; where one dof is compared, colours are files. The later
     trajectories are fainter.
     """
-    stacked, by_file = panels(lines), _by_file(lines, sources)
+    stacked, by_file, numbers = panels(lines), _by_file(lines, sources), _dof_numbers(lines)
     names = list(dict.fromkeys(line.trajectory for line in lines))
     # later trajectories are fainter
     opacity = dict(zip(names, np.linspace(1.0, 0.3, len(names)).tolist(), strict=True))
@@ -145,7 +145,8 @@ def draw_lines(lines: Sequence[Line], sources: Sequence[PlotSource], title: str 
     for axis, (quantity, members) in zip(axes, stacked.items(), strict=True):
         width = 1.0 if len(members) < 4 else 0.7
         for line in members:
-            for i, (number, name) in enumerate(line.dofs):
+            for i, dof in enumerate(line.dofs):
+                number, name = numbers[dof], dof[1]
                 colour = _colour(line.source if by_file else number)
                 axis.plot(line.time, line.values[:, i], color=colour, linewidth=width,
                           linestyle=_dashes(line.source, number), alpha=opacity[line.trajectory],
@@ -166,6 +167,17 @@ def draw_lines(lines: Sequence[Line], sources: Sequence[PlotSource], title: str 
 def _by_file(lines: Sequence[Line], sources: Sequence[PlotSource]) -> bool:
     """Returns whether one dof of several files is compared."""
     return len(sources) > 1 and len({number for line in lines for number, _ in line.dofs}) == 1
+
+
+def _dof_numbers(lines: Sequence[Line]) -> dict[tuple[int, str], int]:
+    """Returns the number whose colour a dof has: its own, unless panels name it differently.
+
+    The quaternion qw, qx, qy, qz and the rates x, y, z are seven lines of seven colours.
+    """
+    dofs = dict.fromkeys(dof for line in lines for dof in line.dofs)
+    if len({number for number, _ in dofs}) == len(dofs):
+        return {dof: dof[0] for dof in dofs}
+    return {dof: place for place, dof in enumerate(dofs)}
 
 
 def _draw_limits(axis: Any, members: Sequence[Line]) -> None:
@@ -195,7 +207,7 @@ def _entries(
     lines: Sequence[Line], sources: Sequence[PlotSource], opacity: Mapping[str, float]
 ) -> list[_LegendEntry]:
     """Returns the legend: dofs, sources, and trajectories (of many the first and the last)."""
-    dofs = {number: name for line in lines for number, name in line.dofs}
+    dofs = {number: name for (_, name), number in _dof_numbers(lines).items()}
     by_file = _by_file(lines, sources)
     entries: list[_LegendEntry] = [
         (name, {"color": _DARK if by_file else _colour(number), "ls": _dashes(0, number)})
