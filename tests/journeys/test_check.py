@@ -420,3 +420,21 @@ def test_recompute_allows_differences_the_rounding_of_what_they_subtract(trajcli
     found = findings(trajcli("check out.h5 --recompute --json"))["recompute acceleration"]
     assert found["passed"] is True
     assert found["exact"] is False
+
+
+def test_hundreds_of_trajectories_that_fail_have_one_line_for_each_dof(trajcli, folder):
+    position = np.full((300, 5, 3), 0.1)
+    position[:, 2, 1] = 0.8
+    position[217, 3, 1] = 0.9
+    position[:, 4, 2] = -1.5
+    with h5py.File("a.h5", "w") as file:
+        file["position"], file["joint_names"] = position, ["pan", "lift", "elbow"]
+        file.attrs["dt"] = 0.5
+    Path("l.toml").write_text("[position]\nupper = [0.5, 0.5, 1.0]\n")
+    result = trajcli("check a.h5 --limits l.toml")
+    assert result.code == 1
+    lines = [line.split("; beyond")[0] for line in map(str.strip, result.out.splitlines())]
+    assert [line for line in lines if "limit" in line and "trajectory" in line] == [
+        "dof 1 (lift): 0.9, limit 0.5, trajectory 217, row 3, 1.500 s",
+        "dof 2 (elbow): -1.5, limit -1, trajectory 0, row 4, 2.000 s",
+    ]

@@ -248,3 +248,39 @@ def test_several_files_are_paired_by_their_names_and_datasets(trajcli, folder):
     }
     Path("b/2.h5").unlink()
     assert "2.h5/position: only in a" in trajcli("diff a/*.h5 b/*.h5").out
+
+
+def late_and_offset(seconds: float) -> None:
+    """Writes a.h5, and b.h5 that is later by so much and off by 0.01 per dof."""
+    for name, late, offset in (("a", 0.0, 0.0), ("b", seconds, 0.01)):
+        time, dof = np.arange(300)[:, None] * 0.02 - late, np.arange(3)
+        with h5py.File(f"{name}.h5", "w") as file:
+            motion = np.sin((1 + 0.3 * dof) * time + dof) + offset * dof
+            file["position"] = np.stack([motion, motion])
+            file.attrs["dt"] = 0.02
+
+
+@pytest.mark.parametrize("seconds", [0.05, -0.034, 0.0])
+def test_a_delay_and_an_offset_are_told_from_what_remains(trajcli, folder, seconds):
+    late_and_offset(seconds)
+    result = trajcli("diff a.h5 b.h5 --json")
+    assert result.code == 1
+    delay = datasets(result)["position"]["delay"]
+    assert np.allclose(delay["seconds"], seconds, atol=2e-4)
+    assert np.allclose(delay["rows"], seconds / 0.02, atol=1e-2)
+    assert np.allclose(delay["offsets"], [0, 0.01, 0.02], atol=2e-4)
+    assert delay["remaining"] < 0.02 * delay["rms"]
+    text = " ".join(trajcli("diff a.h5 b.h5").out.split())
+    late = {0.05: "2.5 rows (0.05 s) late and ", -0.034: "1.7 rows (0.034 s) early and ", 0.0: ""}
+    assert f"position: b is {late[seconds]}offset by 0, 0.01, 0.02; " in text
+    page = (Path(__file__).parents[2] / "docs/json.md").read_text(encoding="utf-8")
+    assert all(f"`datasets[].delay.{name}`" in page for name in delay)
+
+
+def test_nothing_is_said_of_delays_that_explain_nothing(trajcli, folder):
+    late_and_offset(0.0)
+    with h5py.File("b.h5", "a") as file:
+        file["position"][:] += np.random.default_rng(0).normal(size=(2, 300, 3))
+    result = trajcli("diff a.h5 b.h5 --json")
+    assert datasets(result)["position"]["delay"] is None
+    assert "remain" not in trajcli("diff a.h5 b.h5").out

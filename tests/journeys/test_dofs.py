@@ -206,3 +206,19 @@ def test_a_start_that_all_trajectories_share_is_of_the_picked_dofs(
         assert result.code == 0, result.err
         assert trajcli(f"integrate few.{kind} {line} -o b.h5").code == 0
         assert trajcli("diff a.h5 b.h5").code == 0
+
+
+def test_joints_of_two_files_are_compared_by_the_rule_of_names(trajcli, folder):
+    for name, joints in (("a", "pan_joint,elbow"), ("b", "pan,elbow.pos"), ("c", "elbow.pos,pan")):
+        heads = ",".join(f"position/{joint}" for joint in joints.split(","))
+        Path(f"{name}.csv").write_text(f"t,{heads}\n0,1,2\n1,1,2\n2,1,2\n")
+    line = "--method backward -o out.h5 --overwrite"
+    result = trajcli(f"differentiate a.csv:position b.csv:position {line}")
+    assert result.code == 0, result.err
+    said = "b.csv:position: joints are matched by name, pan with pan_joint of a.csv:position"
+    assert said in " ".join((result.out + result.err).split())
+    result = trajcli(f"differentiate a.csv:position a.csv:position {line}")
+    assert "matched by name" not in result.out + result.err
+    result = trajcli(f"differentiate a.csv:position c.csv:position {line}")
+    assert result.code == 2
+    assert "c.csv:position: trajectories of different joints" in result.err

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from trajcli.checks import describe
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.files.arrays import ArrayFile, Dataset
+from trajcli.files.dofs import match_names
 from trajcli.files.guesses import STATES, likely_arrays
 from trajcli.files.layout import Layout, Member
 from trajcli.files.opening import Files
@@ -70,7 +71,10 @@ def read_groups(
     if not as_stored or units.positions:
         wanted = [group.in_si(units) for group in wanted]
     if not as_stored:
-        raise_if_any(joint_faults(wanted))
+        raise_if_any(joint_faults(wanted, files.note))
+    elif len(sources) > 1:
+        with suppress(InputError):  # require_alike raises, of commands that take them together
+            list(joint_faults(wanted, files.note))
     return wanted
 
 
@@ -203,9 +207,12 @@ def dof_faults(groups: Sequence[TrajectoryGroup]) -> Iterator[Fault]:
             return
 
 
-def joint_faults(groups: Sequence[TrajectoryGroup]) -> Iterator[Fault]:
+def joint_faults(
+    groups: Sequence[TrajectoryGroup], note: Callable[[str], None] = lambda text: None
+) -> Iterator[Fault]:
     """The fault of trajectories whose joints are others, or in another order.
 
+    Names are compared by :func:`match_names`; ``note`` is told of the first that match unequal.
     What is not said in a trajectory's own group holds for its file, and is read once of each.
     """
     firsts = {id(group.file): group for group in reversed(groups)}
@@ -216,8 +223,16 @@ def joint_faults(groups: Sequence[TrajectoryGroup]) -> Iterator[Fault]:
     )
     named = ((group, names) for group in stating if (names := group.joint_names) is not None)
     first, expected = next(named, (None, []))
+    noted = False
     for group, names in named:
-        if names != expected and first is not None:
+        if names == expected or first is None:
+            continue
+        if match_names(names, expected) == list(range(len(expected))):
+            a, b = next(pair for pair in zip(names, expected, strict=True) if pair[0] != pair[1])
+            if not noted:
+                note(f"{group.where}: joints are matched by name, {a} with {b} of {first.where}")
+            noted = True
+        else:
             as_in = f"as in {first.where}"
             yield Fault(
                 "trajectories of different joints",

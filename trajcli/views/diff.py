@@ -23,6 +23,7 @@ from trajcli.files.reading import select
 from trajcli.files.source import Source, expand_files, parse_source
 from trajcli.files.time import Time
 from trajcli.files.trajectories import Array, Floats
+from trajcli.views.delay import DelayFit, delay_text
 from trajcli.views.terminal import TextTable
 from trajcli.views.trajectories import array_path, read_batches
 
@@ -63,6 +64,7 @@ class Difference:
             in last places of the coarser type.
         square: the sum of the squares of all differences.
         at, a, b: index of the two values furthest apart, and these values.
+        delay: the delay and offset of b that explain most of the difference, where some do.
     """
 
     dataset: str
@@ -80,6 +82,7 @@ class Difference:
     at: tuple[int, ...] | None = None
     a: float | str | None = None
     b: float | str | None = None
+    delay: dict[str, Any] | None = None
 
     @property
     def passed(self) -> bool:
@@ -182,6 +185,8 @@ def _difference(name: str, a: Compared, b: Compared, tolerance: Tolerance) -> Di
             end = min(begin + count, total)
             x, y = (np.asarray(dataset.read_rows(begin, end)) for dataset in (first, second))
             difference.add(x, y, begin, tolerance)
+        if difference.beyond and (time := a[1]() or b[1]()) is not None:
+            difference.delay = _delay(first, second, time, count)
         return difference
     difference.why = f"shapes differ: {describe(shapes[0])} and {describe(shapes[1])}"
     rows = first.shape[-2:-1] + second.shape[-2:-1]
@@ -192,6 +197,21 @@ def _difference(name: str, a: Compared, b: Compared, tolerance: Tolerance) -> Di
             pair = _with_axes(first, 3), _with_axes(second, 3)
             difference.why = _compare_by_time(difference, pair, (times[0], times[1]), tolerance)
     return difference
+
+
+def _delay(first: Dataset, second: Dataset, time: Time, count: int) -> dict[str, Any] | None:
+    """Returns the delay and offset that explain how trajectories [B, T, D] or [T, D] differ."""
+    kinds = {first.dtype.kind, second.dtype.kind}
+    if first.ndim not in (2, 3) or not kinds <= set(NUMERIC_KINDS) or first.shape[-2] < 2:
+        return None
+    rows = first.shape[-2]
+    stamps = time.rows(0, 1, 0, rows)[0]
+    fit = DelayFit(first.shape[-1], rows)
+    for begin in range(0, first.shape[0], count):
+        end = min(begin + count, first.shape[0])
+        blocks = (np.asarray(x.read_rows(begin, end), np.float64) for x in (first, second))
+        fit.add(*(block.reshape(-1, *block.shape[-2:]) for block in blocks))
+    return fit.facts(float(np.median(np.diff(stamps))))
 
 
 def _with_axes(dataset: Dataset, axes: int) -> Dataset:
@@ -385,6 +405,10 @@ def report(
             group = f"{worst.dataset.rpartition('/')[0]} " if len(members) > 1 else ""
             yield Text(f"{name}: worst at {group}{list(worst.at)}, a = {a}, b = {b}")
     for name, members in lines:
+        if late := [member for member in members if member.delay]:
+            least = max(late, key=lambda member: member.square)
+            more = f" ({least.dataset}; {len(late)} of {len(members)} are like that)"
+            yield Text(f"{name}: {delay_text(least.delay or {})}{more * (len(members) > 1)}")
         if notes := [member for member in members if member.why or member.note]:
             first = min(notes, key=lambda member: not member.why)
             more = f" and {len(notes) - 1} more" if len(notes) > 1 else ""

@@ -15,11 +15,10 @@ from trajcli.files.source import parse_source
 from trajcli.files.trajectories import Array, Floats, Trajectories
 from trajcli.modes.central import WINDOW
 from trajcli.trajectory import differentiate
+from trajcli.views.delay import around, most_lags, parabola, top
 from trajcli.views.findings import Finding
 from trajcli.views.trajectories import label
 
-# The most rows by which velocities may be late or early.
-_LAGS = 16
 # Encoders and filters make velocities differ by some per cent from differences of positions.
 _TOLERANCE = 0.1
 _UNITS = {
@@ -97,7 +96,7 @@ class VelocityFit:
 
     def __init__(self, dofs: int, rows: int) -> None:
         """Prepares for delays of up to a fifth of the ``rows`` of a typical trajectory."""
-        self._lags = max(1, min(_LAGS, rows // 5))
+        self._lags = most_lags(rows)
         self._whole = np.zeros((3, dofs))
         self._sums = np.zeros((3, 2 * self._lags + 1, dofs))
         self._steps, self._seconds = 0, 0.0
@@ -134,16 +133,10 @@ class VelocityFit:
             correlation = sums[2] / np.sqrt(sums[0] * sums[1])
             correlation = np.abs(np.nan_to_num(correlation, posinf=0.0, neginf=0.0))
             gains = np.nan_to_num(sums[2] / sums[1], nan=1.0, posinf=1.0, neginf=1.0)
-        # the parabola needs neighbours on both sides
-        best, (v2, d2) = correlation.argmax(0), sums[:2, self._lags]
-        centre, moves = np.clip(best, 1, 2 * self._lags - 1), (v2 > 0) & (d2 > 0)
-        near = centre + np.array([[-1], [0], [1]]), np.arange(len(best))
-        low, middle, high = correlation[near]
-        bend = np.minimum(low - 2 * middle + high, -1e-300)
-        place = np.where(best == centre, np.clip(0.5 * (low - high) / bend, -0.5, 0.5), 0.0)
-        place += best - centre  # at the outermost lag, that lag
-        factors = np.where(moves, _parabola(gains[near], place), 1.0)
-        left = np.sqrt(np.maximum(1.0 - _parabola(correlation[near], place) ** 2, 0.0))
+        v2, d2 = sums[:2, self._lags]
+        (centre, place), moves = top(correlation), (v2 > 0) & (d2 > 0)
+        factors = np.where(moves, parabola(around(gains, centre), place), 1.0)
+        left = np.sqrt(np.maximum(1.0 - parabola(around(correlation, centre), place) ** 2, 0.0))
         residuals = np.where(moves, left, (v2 > 0).astype(np.float64))
         rate = self._steps / self._seconds if self._seconds > 0 else None
         fitted, factor = None, float(np.median(factors[moves])) if moves.any() else 1.0
@@ -180,13 +173,6 @@ def _meaning(factor: float) -> str:
     """Returns which mistake in units a factor suggests; "" for others."""
     near = (text for known, text in _UNITS.items() if abs(factor / known - 1) < _TOLERANCE)
     return next(near, "")
-
-
-def _parabola(values: Floats, place: Floats) -> Floats:
-    """Returns the parabola through values [3, D] at −1, 0 and 1, at ``place`` [D]."""
-    low, middle, high = values
-    value: Floats = middle + 0.5 * place * (high - low) + 0.5 * place**2 * (high - 2 * middle + low)
-    return value
 
 
 def _products(v: Array, d: Array) -> Floats:
