@@ -284,3 +284,13 @@ def test_nothing_is_said_of_delays_that_explain_nothing(trajcli, folder):
     result = trajcli("diff a.h5 b.h5 --json")
     assert datasets(result)["position"]["delay"] is None
     assert "remain" not in trajcli("diff a.h5 b.h5").out
+
+
+def test_files_with_wrong_times_are_compared_without_a_delay(trajcli, folder):
+    for name, offset in (("a", 0.0), ("b", 0.5)):
+        with h5py.File(f"{name}.h5", "w") as file:
+            file["position"] = np.full((2, 30, 3), offset)
+            file["time"] = np.arange(29)
+    result = trajcli("diff a.h5 b.h5 --json")
+    assert result.code == 1, result.err
+    assert datasets(result)["position"]["delay"] is None

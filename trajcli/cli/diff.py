@@ -33,11 +33,10 @@ def diff(
 
     Of every dataset, this shows the largest absolute and relative difference, the largest in
     units of the last place (ulp), the root mean square (RMS), and where the worst value is.
-    Where most of a difference is a delay or an offset of B,
-    this says by how much, for each dof, and what remains. Trajectories with different numbers of
-    rows are aligned by their times. With --episodes
-    (3, 0:10 or all) trajectories are compared one by one, whatever groups hold them. Without
-    tolerances nothing may differ.
+    Where most of a difference is a delay or an offset of B, this says by how much, for each dof,
+    and what remains. Trajectories with different numbers of rows are aligned by their times. With
+    --episodes (3, 0:10 or all) trajectories are compared one by one, whatever groups hold them.
+    Without tolerances nothing may differ.
     """
     from trajcli.errors import Fault, UsageError
     from trajcli.files.reading import Reading

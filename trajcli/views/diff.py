@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -185,8 +186,9 @@ def _difference(name: str, a: Compared, b: Compared, tolerance: Tolerance) -> Di
             end = min(begin + count, total)
             x, y = (np.asarray(dataset.read_rows(begin, end)) for dataset in (first, second))
             difference.add(x, y, begin, tolerance)
-        if difference.beyond and (time := a[1]() or b[1]()) is not None:
-            difference.delay = _delay(first, second, time, count)
+        if difference.beyond:
+            with suppress(InputError):  # where times are wrong, nothing is known of delays
+                difference.delay = _delay(first, second, a[1]() or b[1](), count)
         return difference
     difference.why = f"shapes differ: {describe(shapes[0])} and {describe(shapes[1])}"
     rows = first.shape[-2:-1] + second.shape[-2:-1]
@@ -199,19 +201,23 @@ def _difference(name: str, a: Compared, b: Compared, tolerance: Tolerance) -> Di
     return difference
 
 
-def _delay(first: Dataset, second: Dataset, time: Time, count: int) -> dict[str, Any] | None:
+def _delay(first: Dataset, second: Dataset, time: Time | None, count: int) -> dict[str, Any] | None:
     """Returns the delay and offset that explain how trajectories [B, T, D] or [T, D] differ."""
     kinds = {first.dtype.kind, second.dtype.kind}
-    if first.ndim not in (2, 3) or not kinds <= set(NUMERIC_KINDS) or first.shape[-2] < 2:
+    if time is None or first.ndim not in (2, 3) or not kinds <= set(NUMERIC_KINDS):
         return None
     rows = first.shape[-2]
-    stamps = time.rows(0, 1, 0, rows)[0]
+    step = float(np.median(np.diff(time.rows(0, 1, 0, rows)[0]))) if rows > 1 else 0.0
+    if not step > 0:
+        return None
     fit = DelayFit(first.shape[-1], rows)
     for begin in range(0, first.shape[0], count):
         end = min(begin + count, first.shape[0])
         blocks = (np.asarray(x.read_rows(begin, end), np.float64) for x in (first, second))
-        fit.add(*(block.reshape(-1, *block.shape[-2:]) for block in blocks))
-    return fit.facts(float(np.median(np.diff(stamps))))
+        with np.errstate(over="ignore", invalid="ignore"):
+            fit.add(*(block.reshape(-1, *block.shape[-2:]) for block in blocks))
+    with np.errstate(over="ignore", invalid="ignore"):
+        return fit.facts(step)
 
 
 def _with_axes(dataset: Dataset, axes: int) -> Dataset:
