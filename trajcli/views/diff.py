@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -353,26 +353,32 @@ def _in_file(files: Files, source: Source, several: bool) -> dict[str, Compared]
             for group in [trajectories.group if trajectories.member is None else trajectories.name]
             for name, dataset in trajectories.arrays.items()
         }
+    readers = cache(partial(_readers_of_times, files, text))  # once for all datasets
+
+    def time_of(where: str) -> Time | None:
+        reader = readers().get(where)
+        return None if reader is None else reader()
+
     return {  # the names of the dofs are one dataset of HDF5, found by any of its links
         "dof" if name.endswith("/dof") and not dataset.numeric else name: (
             dataset,
-            partial(_time_of, files, text, dataset.where),
+            partial(time_of, dataset.where),
         )
         for name, dataset in by_name.items()
         if dataset.dtype.kind in f"{NUMERIC_KINDS}SUOb"
     }
 
 
-def _time_of(files: Files, text: str, where: str) -> Time | None:
-    """Returns the times of the rows of a dataset; None where it is no trajectory or has none."""
-    try:
-        batches = read_batches(files, [text])
-    except InputError:
-        return None
-    for trajectories in (trajectories for batch in batches for trajectories in batch.groups):
-        if any(dataset.where == where for dataset in trajectories.arrays.values()):
-            return trajectories.time
-    return None
+def _readers_of_times(files: Files, text: str) -> dict[str, Callable[[], Time | None]]:
+    """Returns readers of the times of the datasets of trajectories, by place in the file."""
+    readers: dict[str, Callable[[], Time | None]] = {}
+    with suppress(InputError):
+        for batch in read_batches(files, [text]):
+            for trajectories in batch.groups:
+                reader = partial(getattr, trajectories, "time")
+                for dataset in trajectories.arrays.values():
+                    readers.setdefault(dataset.where, reader)
+    return readers
 
 
 def report(
