@@ -350,3 +350,16 @@ def test_dofs_that_cannot_be_held_are_refused(trajcli, folder):
     refused = trajcli("resample in.npz --to 37 --hold-dofs 9 -o out.h5")
     assert refused.code == 2
     assert "--hold-dofs" in refused.err
+
+
+@pytest.mark.parametrize(("unit", "scale"), [("s", 1.0), ("ms", 1e3), ("us", 1e6), ("ns", 1e9)])
+def test_times_in_any_unit_count_from_the_first_row(trajcli, folder, unit, scale):
+    t = np.arange(101) * 0.01
+    with h5py.File("in.h5", "w") as file:
+        file["position"], file["times"] = np.stack([t, t**2], 1), t
+        file["at"] = np.array([0.1, 0.25, 0.3]) * scale
+        file["at"].attrs["units"] = unit
+    assert trajcli("resample in.h5:position --at in.h5:at -o out.h5").code == 0
+    with h5py.File("out.h5") as file:
+        np.testing.assert_allclose(file["time"], [0.1, 0.25, 0.3], rtol=1e-14)
+        np.testing.assert_allclose(file["position"][0, :, 0], [0.1, 0.25, 0.3], rtol=1e-14)

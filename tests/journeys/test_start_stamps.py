@@ -86,3 +86,25 @@ def test_nothing_is_said_where_a_source_has_no_clock(trajcli, recordings):
     assert trajcli("differentiate rec_0.h5 --rate 100 --method central -o rate.h5").code == 0
     assert not stamps("zero.h5")
     assert not stamps("rate.h5")
+
+
+def test_an_output_that_begins_after_its_source_keeps_the_clock(trajcli, recordings):
+    with h5py.File("rec_2.h5", "r+") as file:
+        file["at"] = np.array([100, 150, 200, 250])
+        file["at"].attrs["units"] = "ms"
+    line = "resample rec_2.h5:q --times rec_2.h5:times --at rec_2.h5:at -o later.h5"
+    assert trajcli(line).code == 0
+    with h5py.File("later.h5") as file:
+        np.testing.assert_allclose(file["time"], [0.1, 0.15, 0.2, 0.25], rtol=1e-15)
+    assert trajcli("resample later.h5 --to 20 -o again.h5").code == 0
+    assert stamps("again.h5") == {"0": (int(FIRST[2]) + 100_000_000, "ns")}
+
+
+@pytest.mark.parametrize(("method", "first"), [("hold", 0), ("linear", 1)])
+def test_actions_with_a_stamp_more_begin_where_their_rows_do(trajcli, folder, method, first):
+    clock = FIRST[0] + np.arange(21) * 10_000_000
+    with h5py.File("in.h5", "w") as file:
+        file["actions"], file["times"] = np.random.default_rng(0).normal(size=(20, 2)), clock
+        file["times"].attrs["units"] = "ns"
+    assert trajcli(f"resample in.h5:actions --method {method} --to 50 -o out.h5").code == 0
+    assert stamps("out.h5") == {"0": (int(clock[first]), "ns")}

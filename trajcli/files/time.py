@@ -190,17 +190,25 @@ class Time:
             elapsed = np.concatenate([elapsed, elapsed[:, -1:] + steps[:, -1:]], axis=1)
         return elapsed[:, int(after) :][:, : self.count]
 
-    def first_stamps(self, begin: int, end: int) -> npt.NDArray[Any] | None:
-        """The first stamps [b] of trajectories begin..end as the source has them; None without."""
+    def first_stamps(self, begin: int, end: int, of_rows: bool = False) -> npt.NDArray[Any] | None:
+        """Returns the first stamps [b] of trajectories begin to end as the source has them.
+
+        of_rows: of actions with one stamp more than rows, the stamp of the first row, not that of
+        the start. None without stamps.
+        """
         stamps = self.clock
         if stamps is None or stamps.ndim not in (1, 2) or stamps.shape[-1] == 0:
             return None
+        column = max(stamps.shape[-1] - self.count, 0) if of_rows and self.count else 0
         rows = (begin, end) if stamps.ndim == 2 and stamps.shape[0] > 1 else (0, 1)
         first: npt.NDArray[Any]
-        if not isinstance(stamps, Dataset):
-            first = stamps[slice(*rows)] if stamps.ndim == 1 else stamps[slice(*rows), 0]
+        if stamps.ndim == 1:
+            part = (column, column + 1)
+            first = stamps.read_rows(*part) if isinstance(stamps, Dataset) else stamps[slice(*part)]
+        elif isinstance(stamps, Dataset):
+            first = stamps.read_part(*rows, column, column + 1)
         else:
-            first = stamps.read_rows(*rows) if stamps.ndim == 1 else stamps.read_part(*rows, 0, 1)
+            first = stamps[slice(*rows), column]
         return np.broadcast_to(np.ravel(first), end - begin)
 
     def steps(self, begin: int, end: int) -> Floats:

@@ -252,10 +252,15 @@ class Trajectories:
         except InputError:
             return None
 
-    def start_stamps(self, relative: bool = False) -> tuple[Array, str] | None:
-        """Return the first stamp [n] of each trajectory as its source has it, and their unit; None
-        where not all have stamps of one unit, or, unless they may be ``relative``, all are 0."""
-        parts = [group.first_stamps(begin, end) for group, begin, end in self.runs]
+    def start_stamps(
+        self, relative: bool = False, of_rows: bool = False
+    ) -> tuple[Array, str] | None:
+        """Returns the first stamp [n] of each trajectory as its source has it, and their unit.
+
+        of_rows: of actions with one stamp more than rows, that of the first row. None where not all
+        have stamps of one unit, or where all are 0 and they may not be ``relative``.
+        """
+        parts = [group.first_stamps(begin, end, of_rows) for group, begin, end in self.runs]
         stamps = [part[0] for part in parts if part is not None]
         kinds = {(part[0].dtype.kind, part[1]) for part in parts if part is not None}
         if len(stamps) < len(parts) or len(kinds) != 1:

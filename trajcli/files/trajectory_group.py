@@ -29,7 +29,15 @@ from trajcli.files.schema import QUANTITIES, ROTATIONS, TAKEN, unit_of
 from trajcli.files.stored_time import RATES, STAMPS, read_time, reconciled, require_nominal
 from trajcli.files.time import Lengths, Time, positive
 from trajcli.modes import ALIASES, MODES
-from trajcli.units import InputUnits, Units, for_dofs, of_order, parse_units, require_same_kind
+from trajcli.units import (
+    InputUnits,
+    Units,
+    for_dofs,
+    of_order,
+    parse_time_unit,
+    parse_units,
+    require_same_kind,
+)
 
 ACTIONS = ("actions", "action")
 _SAMPLED_ROWS = 1000
@@ -357,21 +365,28 @@ class TrajectoryGroup:
         raise_if_any(fault for time in misfits[:1] for fault in time.shape_faults())
         return None
 
-    def first_stamps(self, begin: int, end: int) -> tuple[npt.NDArray[Any], str] | None:
-        """The first stamps [n] of trajectories begin..end as their source has them, and their unit;
-        None where nothing says them.
+    def first_stamps(
+        self, begin: int, end: int, of_rows: bool = False
+    ) -> tuple[npt.NDArray[Any], str] | None:
+        """Returns the first stamps [n] of trajectories begin to end, and their unit.
 
-        An output of trajcli, whose own times begin at 0, has them in ``start_stamp``.
+        They are those of the source. An output of trajcli counts its own times from the stamp of
+        its source in ``start_stamp``. of_rows: as for :meth:`.Time.first_stamps`. None where
+        nothing says them.
         """
-        stamps = None if self.time is None else self.time.first_stamps(begin, end)
-        if stamps is not None and stamps.any():
-            return stamps, (self.time.unit if self.time else "") or "s"
+        stamps = None if self.time is None else self.time.first_stamps(begin, end, of_rows)
         if "trajcli_version" in self.file.attributes():
             stored = self.file.get(f"{self.groups[0]}start_stamp")
             if stored is not None:
                 if self.whole is not self:  # segments begin at other rows
                     return None
-                return np.ravel(stored.read())[begin:end], stated_unit(stored) or "s"
+                clock, unit = np.ravel(stored.read())[begin:end], stated_unit(stored) or "s"
+                known = parse_time_unit(unit)
+                if stamps is None or not stamps.any() or known is None:
+                    return clock, unit
+                since = stamps * known.per_si  # an output's own times are in seconds
+                whole = clock.dtype.kind in "iu"
+                return clock + (np.rint(since).astype(clock.dtype) if whole else since), unit
         return None if stamps is None else (stamps, (self.time.unit if self.time else "") or "s")
 
     def companion(self, *names: str, groups: Sequence[str] = ()) -> Dataset | None:

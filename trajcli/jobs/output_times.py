@@ -99,7 +99,8 @@ def output_times(files: Files, to: float | None, at: str | None) -> OutputTimes:
             )
         return OutputTimes(f"--to {to:g}", rate=to)
     stored = files.dataset(str(at))
-    values, unit, _ = stored_times(stored, None, stamps=True)
+    # times from the first row: as of steps, no first value is subtracted
+    values, unit, _ = stored_times(stored, None, stamps=False)
     if unit and parse_time_unit(unit) is None:
         raise InputError("unknown unit", where=stored.where, expected=KNOWN_TIMES, found=unit)
     return OutputTimes(stored.where, stamps=values)

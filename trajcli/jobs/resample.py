@@ -259,7 +259,7 @@ def run_resample(
             counts,
             compute,
             stated,
-            stamp_variables(trajectories.start_stamps()),
+            stamp_variables(trajectories.start_stamps(of_rows=not holding)),
             step=step,
             own_times=new.differ,
             rotations=described_rotations,
