@@ -78,7 +78,8 @@ def make_method(name: str, **options: Any) -> Mode:
         extra = [key for key in options if key in names]
         if owner != name and extra:
             what = f"method {name} has no {' and no '.join(extra)}"
-            raise UsageError(what, where=extra[0], hint=f"method {owner} has")
+            hint = f"method {owner} takes {'them' if extra[1:] else 'it'}"
+            raise UsageError(what, where=extra[0], hint=hint)
     raise_if_any(value_faults(options), UsageError)
     return make_mode(METHODS[name], **options)
 
