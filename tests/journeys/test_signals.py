@@ -105,7 +105,7 @@ def test_a_second_signal_ends_a_command_that_does_not_answer(folder, line):
 
 
 def test_a_second_signal_ends_a_run_whose_block_takes_long(folder):
-    process = start(RUN, "trajcli.jobs.block:Block.run", LOOP)
+    process = start(RUN, "trajcli.jobs.run:Execution.compute", LOOP)
     process.send_signal(signal.SIGTERM)
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(0.5)

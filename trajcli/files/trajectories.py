@@ -41,16 +41,20 @@ class Trajectories:
 
     groups: where they lie. numbers [n]: which of all trajectories in these groups they are.
     first_row: the row of the file that their rows begin with. start, goal: the states of all
-    trajectories in the groups.
+    trajectories in the groups. notes: what was done to read them so.
 
     Trajectories of one length can be read: ``rows`` is how many rows they have.
     """
 
     def __init__(
-        self, groups: Sequence[TrajectoryGroup], start: States = NO_STATE, goal: States = NO_STATE
+        self,
+        groups: Sequence[TrajectoryGroup],
+        start: States = NO_STATE,
+        goal: States = NO_STATE,
+        notes: Iterable[str] = (),
     ) -> None:
         """Raises InputError for a file whose lengths cannot be those of its trajectories."""
-        self.groups, self.start, self.goal = tuple(groups), start, goal
+        self.groups, self.start, self.goal, self.notes = tuple(groups), start, goal, tuple(notes)
         self.offsets: Integers = np.cumsum([0, *(group.shape[0] for group in groups)])
         lengths = [
             np.full(group.shape[0], group.shape[1]) if group.lengths is None else group.lengths

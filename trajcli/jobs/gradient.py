@@ -7,7 +7,7 @@ start state or dt is the sum over the trajectories that use it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ from trajcli.kernels.choose import Choice
 
 if TYPE_CHECKING:
     from trajcli.files.opening import Files
-    from trajcli.jobs.resolve import Resolved
+    from trajcli.jobs.inputs import LengthInputs
 
 _TERM = r"(?:(?P<weight>[^*]+)\*)?(?P<name>[^*]+)"
 _PLUS = r"(?<![eE])\+"  # but not that of 1e+3
@@ -44,9 +44,9 @@ class Gradient:
     cost: Mapping[str, float]
     factor: float
 
-    def faults(self, resolved: Resolved) -> list[Fault]:
+    def faults(self, parts: Sequence[LengthInputs]) -> list[Fault]:
         """Upstream of another shape than the run has."""
-        inputs, lengths = resolved.longest, len(resolved.by_length)
+        inputs, lengths = parts[-1].inputs, len(parts)
         if lengths > 1:
             what = "gradients of trajectories of unequal length"
             return [
@@ -58,7 +58,8 @@ class Gradient:
                     hint="run them one at a time",
                 )
             ]
-        shape = (len(resolved.trajectories), inputs.rows, inputs.actions.shape[2])
+        batch, _, dofs = inputs.actions.shape
+        shape = (batch, inputs.rows, dofs)
         what = "upstream of another shape"
         return [
             Fault(what, where=stored.where, expected=describe(shape), found=describe(stored.shape))
@@ -110,7 +111,7 @@ class Gradient:
             yield f"grad/{name}", self.factor * grad
 
 
-def resolve_gradient(request: Request, files: Files, resolved: Resolved) -> Gradient:
+def resolve_gradient(request: Request, files: Files, parts: Sequence[LengthInputs]) -> Gradient:
     """What --grad, --cost and --grad-factor ask for."""
     if request.grad is None and request.cost is None:
         raise UsageError(
@@ -130,7 +131,7 @@ def resolve_gradient(request: Request, files: Files, resolved: Resolved) -> Grad
     upstream = {} if request.grad is None else _upstream(files, request.grad)
     cost = {} if request.cost is None else parse_cost(request.cost)
     gradient = Gradient(upstream, cost, factor)
-    raise_if_any(gradient.faults(resolved))
+    raise_if_any(gradient.faults(parts))
     return gradient
 
 

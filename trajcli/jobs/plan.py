@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trajcli.arrays import output_dtype
-from trajcli.errors import Fault, FaultCollector, UsageError
+from trajcli.errors import FaultCollector, InputError, UsageError
 from trajcli.files.arrays import in_memory
 from trajcli.files.description import (
     Description,
@@ -21,13 +21,28 @@ from trajcli.files.description import (
     time_variable,
 )
 from trajcli.files.opening import Files
-from trajcli.files.outputs import Output
 from trajcli.files.refusals import refuse_form, refuse_input, refuse_output
-from trajcli.files.schema import QUANTITIES, first_and_more, sources_text, unit_of
-from trajcli.jobs.block import Block, block_size, working_bytes, working_memory
+from trajcli.files.rotation_dofs import RotationDofs
+from trajcli.files.schema import (
+    QUANTITIES,
+    RECORDED_START,
+    first_and_more,
+    sources_text,
+    unit_of,
+)
+from trajcli.files.trajectories import Trajectories
+from trajcli.jobs.commands import Commands
+from trajcli.jobs.inputs import (
+    LeftOut,
+    LengthInputs,
+    common_step,
+    inputs_by_length,
+    times_differ,
+)
+from trajcli.jobs.memory import block_size, working_bytes, working_memory
 from trajcli.jobs.request import Request, relative_texts
-from trajcli.jobs.resolve import Resolved, resolve
-from trajcli.jobs.rotation_block import rotation_sizes, rotation_variables
+from trajcli.jobs.resolve import resolve
+from trajcli.jobs.rotation_block import other_dofs, rotation_sizes, rotation_variables
 from trajcli.jobs.statements import (
     input_warnings,
     position_unit,
@@ -35,7 +50,7 @@ from trajcli.jobs.statements import (
     units_report,
 )
 from trajcli.kernels.choose import Choice, choose
-from trajcli.modes import PARTS
+from trajcli.modes import PARTS, Mode
 from trajcli.modes.smooth import Smooth
 
 if TYPE_CHECKING:
@@ -44,73 +59,180 @@ if TYPE_CHECKING:
 _AT_ONCE = 100
 _RECORDING_OPTIONS = ("window", "degree", "order", "bandlimit", "noise", "robust")
 """The options of methods of differentiation."""
+_MOST_FAULTS = 5
 
 
 @dataclass(frozen=True)
 class Plan:
     """A run that is ready to start: its inputs, whose actions are not yet read, and its output.
 
-    sizes: how many trajectories of each length are computed at once. positions: where actions may
-    be normalised commands, what to read instead.
+    parts: the inputs of the trajectories of each length, the shortest first. sizes: how many of
+    each are computed at once. own_times: whether the trajectories of the run differ in the times
+    of their rows. paths: the files that were read. mode_source: the file that states the mode,
+    where it is taken from one. left_out: by --skip-bad. positions: what to read instead, where
+    actions may be normalised commands.
     """
 
-    resolved: Resolved
-    output: Description
+    request: Request
+    trajectories: Trajectories
+    parts: Sequence[LengthInputs]
     choice: Choice
     quantities: Sequence[str]
     dtype: str
     gradient: Gradient | None
     sizes: Sequence[int]
+    own_times: bool
+    paths: Sequence[str]
+    mode_source: str | None
+    left_out: Sequence[LeftOut]
     notes: Sequence[str]
-    positions: str | None = None
+    positions: str | None
+
+    @property
+    def mode(self) -> Mode:
+        """The mode of the run."""
+        return self.parts[0].inputs.mode
+
+    @property
+    def commands(self) -> Commands:
+        """What the numbers in the files are."""
+        return self.parts[0].commands
+
+    @property
+    def rotations(self) -> Sequence[RotationDofs]:
+        """The dofs of recordings that are rotations."""
+        return self.trajectories.first.rotations if self.request.recorded else ()
+
+    @property
+    def other_dofs(self) -> list[int]:
+        """The dofs that are no part of a rotation."""
+        first = self.trajectories.first
+        return other_dofs(first) if self.rotations else [*range(first.shape[2])]
 
     @cached_property
     def bytes_read(self) -> int:
         """Bytes of actions in the files."""
-        return sum(part.inputs.actions.nbytes for part in self.resolved.by_length)
+        return sum(part.inputs.actions.nbytes for part in self.parts)
 
-    def blocks(self, output: Output, done: int) -> Iterator[Block]:
-        """The blocks of the trajectories that are not done, length by length."""
-        total = 0
-        for group, (part, size) in enumerate(zip(self.resolved.by_length, self.sizes, strict=True)):
-            count = len(part.trajectories)
-            for begin in range(max(done - total, 0), count, size):
-                end = min(begin + size, count)
-                yield Block(self, output, group, begin, end, total + end)
-            total += count
-        if not total:  # no trajectories: their rows have times all the same
-            yield Block(self, output, 0, 0, 0, 0)
+    @cached_property
+    def sources(self) -> dict[str, Sequence[str]]:
+        """All names that attributes of the output sum up, by attribute."""
+        groups = self.trajectories.groups_in_use
+        start, goal = self.trajectories.start, self.trajectories.goal
+        return {
+            "source": list(dict.fromkeys(group.source for group in groups)),
+            "dt_source": list(dict.fromkeys(group.time.source for group in groups if group.time)),
+            "start": [RECORDED_START] if self.request.recorded else start.sources,
+            **({"goal": goal.sources} if goal.parts else {}),
+        }
+
+    @cached_property
+    def output(self) -> Description:
+        """Describes the output."""
+        request, trajectories, first = self.request, self.trajectories, self.trajectories.first
+        inputs, unit = self.parts[-1].inputs, position_unit(first, self.mode, request.start)
+        rotations, others, names = self.rotations, self.other_dofs, first.joint_names
+        sizes = {"dof": len(others), **rotation_sizes(rotations)}
+        if unit and unit.count(",") + 1 == inputs.actions.shape[2]:
+            unit = ",".join(unit.split(",")[dof] for dof in others)
+        of_dofs = self.quantities if others else ()
+        variables = [row_variable(n, self.dtype, unit and unit_of(n, unit)) for n in of_dofs]
+        variables += rotation_variables(
+            rotations, self.quantities, self.dtype, request.rotation_frame
+        )
+        variables.append(time_variable(shared=not self.own_times))
+        # of a part merge says whether all stamps are 0
+        stamps = trajectories.start_stamps(relative=request.shard is not None)
+        variables += stamp_variables(stamps)
+        if (index := self._start_index()) is not None:
+            label = {"long_name": "start state used"}
+            variables.append(Variable("start_index", ("trajectory",), np.dtype("i8"), label, index))
+        if isinstance(self.mode, Smooth):
+            labels = {"bandlimit": {"long_name": "cutoff frequency", "units": "Hz"}}
+            labels["residual"] = {"long_name": "deviation of residuals", "units": unit or ""}
+            if self.mode.robust:
+                labels["reweighted"] = {"long_name": "rows with less weight"}
+            for name, about in labels.items():
+                variables.append(Variable(name, ("trajectory", "dof"), np.dtype("f8"), about))
+        if self.gradient is not None:
+            sizes |= self.gradient.sizes(inputs)
+            variables += self.gradient.variables(inputs, self.dtype)
+        titles = request.source_paths()
+        several = len(trajectories.groups) > 1 or len(titles) > 1 or request.max_gap is not None
+        several = several or first.member is not None or first.lengths is not None
+        return describe_output(
+            {
+                part.inputs.rows: np.searchsorted(trajectories.numbers, part.trajectories.numbers)
+                for part in self.parts
+            },
+            sizes,
+            variables,
+            self._attributes(),
+            names=trajectories.names(titles) if several else None,
+            joint_names=names and [names[dof] for dof in others],
+        )
+
+    def _start_index(self) -> Any:
+        """Which start state each trajectory uses; None without an index."""
+        if self.parts[0].inputs.start_index is None:
+            return None
+        index = np.concatenate([in_memory(part.inputs.start_index) for part in self.parts])
+        numbers = np.concatenate([part.trajectories.numbers for part in self.parts])
+        return index[np.argsort(numbers)]
+
+    def _attributes(self) -> dict[str, Any]:
+        """What the output says of how it was made; paths are relative to its folder."""
+        options = self.mode.options(self.request.recorded)
+        about = {"mode": self.mode.name, **options, "dt": common_step(self.parts)}
+        if self.rotations:
+            about |= {"rotation_order": "wxyz", "rotation_frame": self.request.rotation_frame}
+        texts = {name: sources_text(name, names) for name, names in self.sources.items()}
+        stated = self.request.attributes(texts, self.paths)
+        return {**about, **self.commands.options(), **stated}
+
+    def sources_of_part(self) -> dict[str, list[str]]:
+        """Returns what a part of a run lists: all :attr:`sources`, as seen from the folder of OUT,
+        and the names of its groups in the order of the run."""
+        listed: dict[str, list[str]] = {}
+        if groups := self.output.groups:
+            titles = {n: name for g in groups for n, name in zip(g.numbers, g.names, strict=True)}
+            listed["trajectory"] = [titles[number] for number in sorted(titles)]
+        for name, names in self.sources.items():
+            listed[name] = []
+            for begin in range(0, len(names), _AT_ONCE):  # each text is searched for every path
+                text = {name: "\0".join(names[begin : begin + _AT_ONCE])}
+                moved = relative_texts(text, self.paths, self.request.out)
+                listed[name] += moved[name].split("\0")
+        return listed
 
     @cached_property
     def description(self) -> dict[str, Any]:
         """The plan as plain values, for people and JSON."""
-        resolved, inputs = self.resolved, self.resolved.longest
-        layout, request = resolved.first.layout, resolved.request
-        sources = resolved.sources
-        options = resolved.mode.options(request.recorded)
-        shown = _RECORDING_OPTIONS if request.recorded else ()
-        rows = [part.inputs.rows for part in resolved.by_length]
+        request, first, sources = self.request, self.trajectories.first, self.sources
+        options = self.mode.options(request.recorded)
+        shown = _RECORDING_OPTIONS if request.recorded else options
+        rows = [part.inputs.rows for part in self.parts]
         return {
             "source": sources["source"][0],
             "sources": len(sources["source"]),
-            "layout": None if layout is None else layout.name,
-            "mode": request.mode or resolved.mode.name if request.recorded else resolved.mode.name,
-            "mode_source": resolved.mode_source,
-            "options": {n: x for n, x in options.items() if n in shown} if shown else options,
-            "commands": resolved.commands.options(),
+            "layout": None if first.layout is None else first.layout.name,
+            "mode": request.mode or self.mode.name if request.recorded else self.mode.name,
+            "mode_source": self.mode_source,
+            "options": {name: value for name, value in options.items() if name in shown},
+            "commands": self.commands.options(),
             "shape": {
-                "trajectories": len(resolved.trajectories),
-                "horizon": inputs.horizon,
-                "shortest": min(part.inputs.horizon for part in resolved.by_length),
-                "dofs": int(inputs.actions.shape[2]),
+                "trajectories": len(self.trajectories),
+                "horizon": self.parts[-1].inputs.horizon,
+                "shortest": self.parts[0].inputs.horizon,
+                "dofs": int(self.parts[0].inputs.actions.shape[2]),
             },
             "output": self.output.kind,
             "rows": max(rows),
             "shortest_rows": min(rows),
-            "dt": resolved.dt,
+            "dt": common_step(self.parts),
             "dt_source": first_and_more(sources["dt_source"]),
             "start": None if request.recorded else first_and_more(sources["start"]),
-            "units": units_report(resolved.first),
+            "units": units_report(first),
             "dtype": self.dtype,
             "write": list(self.quantities),
             "device": self.choice.device,
@@ -123,13 +245,13 @@ class Plan:
             "left_out": [
                 {"name": name, "reason": "; ".join(fault.what for fault in faults),
                  "faults": [fault.as_dict() for fault in faults]}
-                for name, faults in resolved.left_out
+                for name, faults in self.left_out
             ],
         }  # fmt: skip
 
 
 def make_plan(request: Request, files: Files) -> Plan:
-    """Look everything up and check it; nothing is computed and nothing written.
+    """Looks everything up and checks it; nothing is computed and nothing written.
 
     Raises every fault that can be found without reading all values.
     """
@@ -143,157 +265,90 @@ def make_plan(request: Request, files: Files) -> Plan:
         partial(refuse_output, request.out, overwrite),
         lambda: resolve(request, files, files_of_shard or request.sources),
     )
-    if resolved is not None and resolved.rotations and isinstance(resolved.mode, Smooth):
-        what, hint = "method smooth does not take rotations", "--method savgol smooths them"
-        check.faults.append(Fault(what, where="--method", hint=hint))
     gradient, _ = check.attempt(
-        lambda: resolved and _gradient(request, files, resolved),
+        lambda: resolved and _gradient(request, files, resolved[1]),
         lambda: refuse_input(request.out, files.paths()),
     )
     check.raise_if_any()
-    times_differ = resolved.times_differ
+    trajectories, parts, mode_source, left_out = resolved
+    mode, commands, own_times = parts[0].inputs.mode, parts[0].commands, times_differ(parts)
     if shard is not None and files_of_shard is None:
-        resolved = resolved.take(slice(*shard.share(len(resolved.trajectories))))
+        trajectories = trajectories.take(slice(*shard.share(len(trajectories))))
+        parts = inputs_by_length(trajectories, mode, commands, request.recorded)
     if request.skip_bad:
-        resolved = resolved.without_bad_values()
-    arrays = [part.inputs.actions for part in resolved.by_length]
+        bad = _bad_trajectories(parts, request.allow_nonfinite)
+        trajectories = trajectories.take(~np.isin(trajectories.numbers, list(bad)))
+        left_out = [*left_out, *bad.values()]
+        parts = inputs_by_length(trajectories, mode, commands, request.recorded)
+    arrays = [part.inputs.actions for part in parts]
     choice = choose(request.device, request.backend, ready=True)
     stored = np.result_type(*(getattr(actions, "precision", actions.dtype) for actions in arrays))
     dtype = request.dtype or output_dtype(stored)
-    output = _describe(resolved, files.paths(), quantities, dtype, gradient, times_differ)
-    refuse_form(request.out, output, request.compress)
     kind, memory = working_memory(choice, gradient is not None, request.memory)
-    return Plan(
-        resolved=resolved,
-        output=output,
+    plan = Plan(
+        request=request,
+        trajectories=trajectories,
+        parts=parts,
         choice=choice,
         quantities=quantities,
         dtype=dtype,
         gradient=gradient,
-        sizes=[block_size(part, kind, memory) for part in resolved.by_length],
+        sizes=[block_size(part, kind, memory) for part in parts],
+        own_times=own_times,
+        paths=files.paths(),
+        mode_source=mode_source,
+        left_out=left_out,
         notes=[
             *files.notes,
-            *resolved.notes,
-            *_notes(resolved, dtype, kind),
-            *input_warnings(resolved),
+            *trajectories.notes,
+            *_conversion_notes(trajectories, dtype),
+            *_memory_notes(parts, kind, request.memory),
+            *input_warnings(trajectories, parts[-1].inputs),
         ],
-        positions=recorded_positions(resolved),
+        positions=recorded_positions(trajectories.first, mode),
     )
+    refuse_form(request.out, plan.output, request.compress)
+    return plan
 
 
-def _gradient(request: Request, files: Files, resolved: Resolved) -> Gradient | None:
+def _gradient(request: Request, files: Files, parts: Sequence[LengthInputs]) -> Gradient | None:
     """What --grad, --cost and --grad-factor ask for; None without any of them."""
     if (request.grad, request.cost, request.factor) == (None, None, None):
         return None
     from trajcli.jobs.gradient import resolve_gradient
 
-    return resolve_gradient(request, files, resolved)
+    return resolve_gradient(request, files, parts)
 
 
-def _describe(
-    resolved: Resolved,
-    paths: Sequence[str],
-    quantities: Sequence[str],
-    dtype: str,
-    gradient: Gradient | None,
-    times_differ: bool,
-) -> Description:
-    """Describes the output.
-
-    paths: the files that were read. times_differ: whether trajectories of the run have rows at
-    different times.
-    """
-    names = resolved.first.joint_names
-    inputs, request, parts = resolved.longest, resolved.request, resolved.by_length
-    rotations, others, unit = resolved.rotations, resolved.other_dofs, position_unit(resolved)
-    sizes = {"dof": len(others), **rotation_sizes(rotations)}
-    if unit and unit.count(",") + 1 == inputs.actions.shape[2]:
-        unit = ",".join(unit.split(",")[dof] for dof in others)
-    of_dofs = quantities if others else ()
-    variables = [row_variable(n, dtype, unit and unit_of(n, unit)) for n in of_dofs]
-    variables += rotation_variables(rotations, quantities, dtype, request.rotation_frame)
-    variables.append(time_variable(shared=not times_differ))
-    # of a part merge says whether all stamps are 0
-    stamps = resolved.trajectories.start_stamps(relative=request.shard is not None)
-    variables += stamp_variables(stamps)
-    if (index := _start_index(resolved)) is not None:
-        label = {"long_name": "start state used"}
-        variables.append(Variable("start_index", ("trajectory",), np.dtype("i8"), label, index))
-    if isinstance(resolved.mode, Smooth):
-        labels = {"bandlimit": {"long_name": "cutoff frequency", "units": "Hz"}}
-        labels["residual"] = {"long_name": "deviation of residuals", "units": unit or ""}
-        if resolved.mode.robust:
-            labels["reweighted"] = {"long_name": "rows with less weight"}
-        for name, about in labels.items():
-            variables.append(Variable(name, ("trajectory", "dof"), np.dtype("f8"), about))
-    if gradient is not None:
-        sizes |= gradient.sizes(inputs)
-        variables += gradient.variables(inputs, dtype)
-    trajectories, paths_of_run = resolved.trajectories, request.source_paths()
-    several = len(trajectories.groups) > 1 or len(paths_of_run) > 1 or request.max_gap is not None
-    first = resolved.first
-    several = several or first.member is not None or first.lengths is not None
-    lengths = {
-        part.inputs.rows: np.searchsorted(trajectories.numbers, part.trajectories.numbers)
-        for part in parts
-    }
-    return describe_output(
-        lengths,
-        sizes,
-        variables,
-        _attributes(resolved, paths),
-        names=trajectories.names(paths_of_run) if several else None,
-        joint_names=names and [names[dof] for dof in others],
-    )
+def _bad_trajectories(
+    parts: Sequence[LengthInputs], allow_nonfinite: bool
+) -> Mapping[int, LeftOut]:
+    """The trajectories, by number, whose values are not finite or whose steps do not go forward;
+    reads all values. Raises InputError where no others are there."""
+    bad: dict[int, LeftOut] = {}
+    for part in parts:
+        bad |= part.bad(allow_nonfinite)
+    in_order = {number: bad[number] for number in sorted(bad)}
+    if len(bad) == sum(len(part.trajectories) for part in parts):
+        first = list(in_order.values())[:_MOST_FAULTS]
+        raise InputError(*(fault for _, faults in first for fault in faults))
+    return in_order
 
 
-def _start_index(resolved: Resolved) -> Any:
-    """Which start state each trajectory uses; None without an index."""
-    parts = resolved.by_length
-    if parts[0].inputs.start_index is None:
-        return None
-    index = np.concatenate([in_memory(part.inputs.start_index) for part in parts])
-    return index[np.argsort(np.concatenate([part.trajectories.numbers for part in parts]))]
-
-
-def _attributes(resolved: Resolved, paths: Sequence[str]) -> dict[str, Any]:
-    """What the output says of how it was made; paths are relative to its folder."""
-    request = resolved.request
-    texts = {name: sources_text(name, names) for name, names in resolved.sources.items()}
-    mode, options = resolved.mode.name, resolved.mode.options(resolved.request.recorded)
-    about = {"mode": mode, **options, "dt": resolved.dt}
-    if resolved.rotations:
-        about |= {"rotation_order": "wxyz", "rotation_frame": request.rotation_frame}
-    return {**about, **resolved.commands.options(), **request.attributes(texts, paths)}
-
-
-def sources_of_part(plan: Plan, paths: Sequence[str]) -> dict[str, list[str]]:
-    """The same as seen from the folder of OUT, for a part to list, and the names of its groups in
-    the order of the run. paths: the files read."""
-    found: dict[str, list[str]] = {}
-    if plan.output.groups:
-        groups = plan.output.groups
-        titles = {n: name for g in groups for n, name in zip(g.numbers, g.names, strict=True)}
-        found["trajectory"] = [titles[number] for number in sorted(titles)]
-    for name, names in plan.resolved.sources.items():
-        found[name] = []
-        for begin in range(0, len(names), _AT_ONCE):  # each text is searched for every path
-            text = {name: "\0".join(names[begin : begin + _AT_ONCE])}
-            moved = relative_texts(text, paths, plan.resolved.request.out)
-            found[name] += moved[name].split("\0")
-    return found
-
-
-def _notes(resolved: Resolved, dtype: str, kind: str) -> Iterator[str]:
-    """Which types are converted, of many inputs the first; and what takes more than the memory."""
+def _conversion_notes(trajectories: Trajectories, dtype: str) -> Iterator[str]:
+    """Which types are converted, of many inputs the first."""
     kinds: dict[Any, str] = {}
-    for one in resolved.trajectories.groups:
-        stored = one.input.dtype
+    for group in trajectories.groups:
+        stored = group.input.dtype
         if stored.kind in "iu" or stored.itemsize not in (4, 8):
-            kinds.setdefault(stored, one.input.where)
+            kinds.setdefault(stored, group.input.where)
     yield from (f"{where}: {stored} converted to {dtype}" for stored, where in kinds.items())
-    needed = max(working_bytes(part, kind) for part in resolved.by_length)
-    if needed > resolved.request.memory:
+
+
+def _memory_notes(parts: Sequence[LengthInputs], kind: str, memory: int) -> Iterator[str]:
+    """What takes more than the memory."""
+    needed = max(working_bytes(part, kind) for part in parts)
+    if needed > memory:
         size = f"{needed / 2**20:.0f} MiB" if needed >= 1 << 20 else f"{needed / 2**10:.1f} KiB"
         yield f"one trajectory takes about {size} of working memory, more than TRAJCLI_MEMORY"
 

@@ -91,8 +91,8 @@ class _StoredOutput(Output):
     def __init__(self, file: ArrayFile, plan: Plan) -> None:
         self.description, self.path = plan.output, file.path
         self._variables = {variable.name: variable for variable in plan.output.variables}
-        self._file, self._mode = file, plan.resolved.mode
-        absolute = bool(plan.resolved.commands.absolute)  # differences of positions, in every mode
+        self._file, self._mode = file, plan.mode
+        absolute = bool(plan.commands.absolute)  # differences of positions, in every mode
         self._order = 0 if absolute else self._mode.derivatives_of
         self.notes: list[str] = []
         self.compared = {v.name: Comparison(v.name) for v in plan.output.streamed}
@@ -166,7 +166,7 @@ def recompute(
         plan = _plan_again(file, files)
         output = _StoredOutput(file, plan)
         for done in Execution(plan).blocks(output):
-            on_progress(done, len(plan.resolved.trajectories))
+            on_progress(done, len(plan.trajectories))
         files.sources.require_unchanged()
         return list(output.compared.values())
 
@@ -178,8 +178,8 @@ def start_rows(files: Files, path: Path) -> StartRows | str:
     except TrajcliError as error:
         fault = error.faults[0]
         return f"{fault.where}: {fault.what}"
-    trajectories = plan.resolved.trajectories
-    names = trajectories.names(plan.resolved.request.source_paths())
+    trajectories = plan.trajectories
+    names = trajectories.names(plan.request.source_paths())
     number_of = dict(zip(names, trajectories.numbers.tolist(), strict=True))
 
     def rows(numbers: Array, groups: Sequence[str]) -> Mapping[str, Array]:

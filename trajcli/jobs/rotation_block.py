@@ -15,7 +15,9 @@ from trajcli.files.schema import QUANTITIES, ROTATIONS
 from trajcli.files.trajectory_group import TrajectoryGroup
 
 if TYPE_CHECKING:
-    from trajcli.jobs.block import Block
+    from trajcli.files.trajectories import Trajectories
+    from trajcli.inputs import Inputs
+    from trajcli.jobs.plan import Plan
 
 _ROUNDING = 1e-6
 """By how much norms of quaternions in float32 may be off."""
@@ -48,26 +50,29 @@ def rotation_sizes(rotations: Sequence[RotationDofs]) -> dict[str, int]:
     return sizes | ({"rotation": len(rotations)} if len(rotations) > 1 else {})
 
 
-def write_rotations(block: Block) -> int:
-    """Computes and writes a block of recordings with rotations; returns how many results are not
-    finite."""
+def rotation_results(
+    plan: Plan, inputs: Inputs, trajectories: Trajectories, begin: int, notes: list[str]
+) -> dict[str, Any]:
+    """Computes what is written of a block of recordings with rotations: arrays by name.
+
+    trajectories: those of this length, of which the block begins with the one at ``begin``.
+    notes: remarks on norms are appended to them.
+    """
     from trajcli.rotations import differentiate
 
-    plan, inputs, bad = block.plan, block.inputs, 0
-    resolved, request = plan.resolved, plan.resolved.request
-    results: dict[str, Any] = {}
-    if resolved.other_dofs:
-        others = np.ascontiguousarray(inputs.actions[..., resolved.other_dofs])
+    request, results = plan.request, dict[str, Any]()
+    if plan.other_dofs:
+        others = np.ascontiguousarray(inputs.actions[..., plan.other_dofs])
         of_dofs = replace(inputs, actions=others)
         results |= of_dofs.compute(plan.choice, plan.dtype, plan.quantities)
 
     def locate(k: int) -> str:
-        group, number = block.part.trajectories.locate(block.begin + k)
+        group, number = trajectories.locate(begin + k)
         return f"{group.input.where}, trajectory {number}"
 
-    allowed, notes = request.allow_nonfinite, block.output.notes
-    found = differentiate(
-        orientations(inputs.actions, resolved.rotations, locate, notes, allowed),
+    allowed = request.allow_nonfinite
+    motion = differentiate(
+        orientations(inputs.actions, plan.rotations, locate, notes, allowed),
         dt=inputs.dt,
         times=inputs.times,
         method=request.mode or "savgol",
@@ -75,15 +80,8 @@ def write_rotations(block: Block) -> int:
         frame=request.rotation_frame,
         allow_nonfinite=allowed,
     )
-    for name, quantity, values in zip(ROTATIONS, QUANTITIES, found, strict=True):
-        if quantity in plan.quantities:
-            results[name] = values
-    for name, values in results.items():
-        block.output.write(name, block.begin, values, block.group)
-        bad += values.size - int(np.isfinite(values).sum())
-    times = inputs.row_times()
-    block.output.write_time(block.begin, len(inputs.actions), times, block.group)
-    return bad
+    rates = zip(ROTATIONS, QUANTITIES, motion, strict=True)
+    return results | {name: x for name, quantity, x in rates if quantity in plan.quantities}
 
 
 def orientations(

@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from trajcli.arrays import largest
-from trajcli.errors import UsageError
+from trajcli.errors import InputError, OutputError, UsageError, raise_if_any
 from trajcli.files.atomic_output import remove_dead
 from trajcli.files.file_bytes import Progress as Progress
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Output
+from trajcli.files.refusals import os_fault
 from trajcli.files.writing import stopped, write
-from trajcli.jobs.plan import Plan, make_plan, sources_of_part
+from trajcli.inputs import Inputs
+from trajcli.jobs.plan import Plan, make_plan
 from trajcli.jobs.request import Request, fingerprint
+from trajcli.jobs.rotation_block import rotation_results
 from trajcli.kernels.cuda import DeviceLost, DeviceOutOfMemory, device_errors
 from trajcli.modes import PARTS
 from trajcli.modes.smooth import Smooth
 
 _FEW_ROWS = 30
 """Below so many, cross-validation often chooses badly."""
+
+Results = Iterable[tuple[str, Any]]
+"""Names and values."""
 
 
 def run(
@@ -65,7 +72,7 @@ def run(
             description = replace(
                 description,
                 attributes={**description.attributes, **labels},
-                sources=sources_of_part(plan, files.paths()),
+                sources=plan.sources_of_part(),
             )
 
         def blocks(output: Output) -> Iterator[int]:
@@ -89,21 +96,19 @@ def run(
     return report | {"notes": notes, "seconds": seconds, "gb_per_s": moved / seconds / 1e9}
 
 
-@dataclass
 class Execution:
     """Computes the blocks of a run.
 
     done: how many trajectories are written. bad: how many results are not finite. largest: the
     largest of the actions, where they may be normalised. halved: how often blocks were made
-    smaller.
+    smaller, to ``sizes`` of each length.
     """
 
-    plan: Plan
-    done: int = 0
-    bad: int = 0
-    largest: float = 0.0
-    halved: int = 0
-    chosen: list[Smooth] = field(default_factory=list)
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.sizes = plan, plan.sizes
+        self.done = self.bad = self.halved = 0
+        self.largest = 0.0
+        self.chosen: list[Smooth] = []
 
     def blocks(self, output: Output) -> Iterator[int]:
         """Computes and writes all blocks, smaller ones where a device has no room for whole ones;
@@ -111,32 +116,79 @@ class Execution:
 
         Raises Stopped where a device was lost.
         """
+        plan = self.plan
         while True:
             try:
-                yield from self._compute_blocks(output)
+                for group, begin, end in self._unwritten():
+                    with nullcontext() if plan.choice.device == "cpu" else device_errors():
+                        self.compute(output, group, begin, end)
+                    self.done += end - begin
+                    yield self.done
                 break
             except DeviceOutOfMemory as short:
-                sizes, self.halved = self.plan.sizes, self.halved + 1
-                if max(sizes) == 1:
+                if max(self.sizes) == 1:
                     raise self._no_room(short) from None
-                self.plan = replace(self.plan, sizes=[max(1, size // 2) for size in sizes])
+                self.sizes = [max(1, size // 2) for size in self.sizes]
+                self.halved += 1
             except DeviceLost as lost:
-                reason = f"the loss of {self.plan.choice.device} ({lost})"
-                raise stopped(
-                    output.path, reason, self.done, len(self.plan.resolved.trajectories)
-                ) from None
+                reason = f"the loss of {plan.choice.device} ({lost})"
+                total = len(plan.trajectories)
+                raise stopped(output.path, reason, self.done, total) from None
 
-    def _compute_blocks(self, output: Output) -> Iterator[int]:
-        plan = self.plan
-        for block in plan.blocks(output, self.done):
-            with nullcontext() if plan.choice.device == "cpu" else device_errors():
-                self.bad += block.run()
-            if isinstance(block.inputs.mode, Smooth):
-                self.chosen.append(replace(block.inputs.mode, weights=None))
-            if plan.positions is not None:
-                self.largest = max(self.largest, largest(block.inputs.actions))
-            self.done = block.done
-            yield self.done
+    def _unwritten(self) -> Iterator[tuple[int, int, int]]:
+        """The blocks that are not written yet: the number of their length, and which trajectories
+        of that length they are."""
+        total, done = 0, self.done
+        for group, (part, size) in enumerate(zip(self.plan.parts, self.sizes, strict=True)):
+            count = len(part.trajectories)
+            for begin in range(max(done - total, 0), count, size):
+                yield group, begin, min(begin + size, count)
+            total += count
+        if not total:  # no trajectories: their rows have times all the same
+            yield 0, 0, 0
+
+    def compute(self, output: Output, group: int, begin: int, end: int) -> None:
+        """Reads, checks, computes and writes trajectories ``begin`` to ``end`` of one length."""
+        plan, part = self.plan, self.plan.parts[group]
+        read = replace(part.read(begin, end), trusted=plan.request.allow_nonfinite)
+        inputs = read.chosen(plan.choice)
+        results: Results
+
+        def check(finite: bool = True) -> None:
+            allow_nonfinite = not finite or plan.request.allow_nonfinite
+            raise_if_any(part.value_faults(begin, inputs, allow_nonfinite))
+
+        if plan.rotations:
+            check()
+            results = rotation_results(plan, inputs, part.trajectories, begin, output.notes).items()
+        elif plan.choice.backend == "native" and plan.gradient is None:
+            check(finite=False)  # the kernel sees what is not finite as it reads it
+            places = {
+                name: None if plan.commands.apart(inputs) else output.place(name, begin, group)
+                for name in (plan.quantities if end > begin else ())
+            }
+            arrays, nonfinite = _native(plan, inputs, places, output.path)
+            if nonfinite is None:
+                check()
+                raise InputError("not finite when it was computed", where=inputs.name("actions"))
+            self.bad += nonfinite
+            results = arrays.items()
+        else:
+            check()
+            results = _results(plan, inputs, part.trajectories.numbers[begin:end])
+        positions = plan.commands.positions(inputs, plan.choice, plan.dtype)
+        for name, array in results:
+            plan.commands.put({name: array}, positions)
+            self.bad += array.size - int(np.isfinite(array).sum())
+            output.write(name, begin, array, group)
+        if isinstance(inputs.mode, Smooth):
+            for name in ("bandlimit", "residual", "reweighted"):
+                if (values := getattr(inputs.mode, name)) is not None:
+                    output.write(name, begin, values, group)
+            self.chosen.append(replace(inputs.mode, weights=None))
+        output.write_time(begin, len(inputs.actions), inputs.row_times(), group)
+        if plan.positions is not None:
+            self.largest = max(self.largest, largest(inputs.actions))
 
     def _no_room(self, short: DeviceOutOfMemory) -> UsageError:
         """The end of a run whose smallest blocks do not fit a device."""
@@ -175,7 +227,7 @@ class Execution:
         """What there is to say when it is done."""
         plan = self.plan
         if self.chosen:
-            rows = min(part.inputs.rows for part in plan.resolved.by_length)
+            rows = min(part.inputs.rows for part in plan.parts)
             if rows < _FEW_ROWS:
                 yield (
                     f"{rows} rows are few to choose a cutoff by: --bandlimit sets it, and --method "
@@ -189,5 +241,41 @@ class Execution:
         if plan.positions is not None and plan.bytes_read and self.largest <= 1.0:
             yield (
                 "all actions lie within [-1, 1], as normalised commands do; they were read as "
-                f"{PARTS[plan.resolved.mode.derivatives_of]} in physical units; {plan.positions}"
+                f"{PARTS[plan.mode.derivatives_of]} in physical units; {plan.positions}"
             )
+
+
+def _native(
+    plan: Plan, inputs: Inputs, places: Mapping[str, tuple[int, int] | None], path: Path
+) -> tuple[dict[str, Any], int | None]:
+    """Computes a block by the compiled kernels, which write into the file where rows have a place
+    in it.
+
+    Returns the arrays that have no place, and how many results are not finite: None where that is
+    refused.
+    """
+    from trajcli.kernels.native import Forward, InFile
+
+    shape = (len(inputs.actions), inputs.rows, inputs.actions.shape[2])
+    out: list[Any] = [None] * len(PARTS)
+    arrays: dict[str, Any] = {}
+    for name, place in places.items():
+        if place is None:
+            arrays[name] = np.empty(shape, plan.dtype)
+        out[PARTS.index(name)] = arrays[name] if place is None else InFile(*place, plan.dtype)
+    operands = inputs.operands()  # which has to live as long as the kernel runs
+    kernel = Forward(inputs.program(), operands, out, not plan.request.allow_nonfinite)
+    try:
+        finite = kernel.run()
+    except OSError as error:
+        raise OutputError(os_fault(path, error)) from None
+    return arrays, kernel.faults if finite else None
+
+
+def _results(plan: Plan, inputs: Inputs, numbers: Any) -> Results:
+    """Computes a block of trajectories by number, and their gradients where they are wanted."""
+    if plan.gradient is None:
+        return inputs.compute(plan.choice, plan.dtype, plan.quantities).items()
+    pulled = plan.gradient.block(inputs, plan.commands, numbers, plan.choice, plan.dtype)
+    unwritten = set(PARTS) - set(plan.quantities)
+    return ((name, values) for name, values in pulled if name not in unwritten)

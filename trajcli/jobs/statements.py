@@ -17,10 +17,10 @@ from trajcli.modes import ALIASES, PARTS, Mode, make_method, make_mode
 from trajcli.units import KNOWN, in_si, of_order, parse_units, unit_text
 
 if TYPE_CHECKING:
+    from trajcli.files.trajectories import Trajectories
     from trajcli.files.trajectory_group import TrajectoryGroup
     from trajcli.inputs import Inputs
     from trajcli.jobs.request import Request
-    from trajcli.jobs.resolve import Resolved
 
 _DEFAULT = "acceleration"
 _STATED = ("scheme", "degree", "steps", "ends")
@@ -104,29 +104,31 @@ def guess_faults(one: TrajectoryGroup, mode: Mode) -> list[Fault]:
     ]
 
 
-def input_warnings(resolved: Resolved) -> Iterator[str]:
-    """Notes on what the actions are, on units and on steps."""
-    first, mode = resolved.first, resolved.mode
+def input_warnings(trajectories: Trajectories, longest: Inputs) -> Iterator[str]:
+    """Yields notes on what the actions are, on units and on steps.
+
+    longest: the inputs of the longest trajectories.
+    """
+    first, mode = trajectories.first, longest.mode
     layout = first.layout
     if layout is not None and layout.commands_positions and first.commands and mode.derivatives_of:
         yield (
             f"actions of {layout.of} are as a rule joint positions to go to; mode {mode.name} "
             f"reads them as {PARTS[mode.derivatives_of]} (--mode clique or central reads positions)"
         )
-    for one in resolved.trajectories.groups[:_FIRST]:
-        yield from _units(one, resolved.longest)
-    clocks = (group.time for group in resolved.trajectories.groups[:_FIRST])
+    for one in trajectories.groups[:_FIRST]:
+        yield from _units(one, longest)
+    clocks = (group.time for group in trajectories.groups[:_FIRST])
     yield from dict.fromkeys(clock.remark for clock in clocks if clock and clock.remark)
-    yield from _steps(resolved.longest)
+    yield from _steps(longest)
 
 
-def recorded_positions(resolved: Resolved) -> str | None:
+def recorded_positions(one: TrajectoryGroup, mode: Mode) -> str | None:
     """What to read instead, where a robot's commands would be taken for physical quantities."""
-    one = resolved.first
     layout, member = one.layout, one.member
     if layout is None or member is None or not one.commands:
         return None
-    if layout.commands_positions and resolved.mode.derivatives_of == 0:
+    if layout.commands_positions and mode.derivatives_of == 0:
         return None  # positions to go to, in rad or m
     listed = ", ".join(f"{one.file.path}:{name}" for name in layout.recorded(member))
     if not listed:
@@ -134,20 +136,19 @@ def recorded_positions(resolved: Resolved) -> str | None:
     return f"the recorded positions are {listed} (trajcli differentiate)"
 
 
-def position_unit(resolved: Resolved) -> str | None:
+def position_unit(one: TrajectoryGroup, mode: Mode, start: str | None) -> str | None:
     """The unit of the positions that are written: in SI, by --units, else the first input, else
     the start. Of recorded positions in a unit that is not known, that."""
-    one, order = resolved.first, resolved.mode.derivatives_of
-    units = one.position_units
+    order, units = mode.derivatives_of, one.position_units
     stated = one.input.attributes.get("units")
     if one.given.positions or (units is not None and _derivative(one) == order):
         pass
     elif order == 0 and stated is not None and units is None:
         return text_of(stated)
-    elif resolved.request.start is None:
-        start = one.companion("start/position", "start_position")
-        start = None if start is None else one.pick(start)
-        units = None if start is None else one.state_units("position", start, one.shape[2])
+    elif start is None:
+        beside = one.companion("start/position", "start_position")
+        beside = None if beside is None else one.pick(beside)
+        units = None if beside is None else one.state_units("position", beside, one.shape[2])
     else:
         units = None
     return None if units is None else unit_text(in_si(units))

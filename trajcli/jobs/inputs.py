@@ -1,0 +1,229 @@
+"""What trajectories are computed from: the inputs of each length, read block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import chain, islice
+
+import numpy as np
+
+from trajcli.checks import shape_faults, value_faults
+from trajcli.errors import Fault, InputError, raise_if_any
+from trajcli.files.arrays import in_memory
+from trajcli.files.stacked import Values, stacked
+from trajcli.files.time import EAGER_BYTES, Time
+from trajcli.files.trajectories import Trajectories
+from trajcli.files.trajectory_group import TrajectoryGroup
+from trajcli.inputs import Inputs
+from trajcli.jobs.commands import Commands
+from trajcli.modes import Mode
+
+_MOST_FAULTS = 5
+_BLOCK_BYTES = 8 << 20
+"""Of actions that are looked through for values that are not finite."""
+LeftOut = tuple[str, Sequence[Fault]]
+"""The name of a trajectory or file that --skip-bad leaves out, and why."""
+
+
+class LengthInputs:
+    """Trajectories of one length, and the inputs that they are computed from, read when needed."""
+
+    def __init__(
+        self, trajectories: Trajectories, mode: Mode, commands: Commands, recorded: bool
+    ) -> None:
+        """Raises InputError where the inputs of several files do not fit together."""
+        self.trajectories, self.commands = trajectories, commands
+        self.inputs = _inputs(trajectories, mode, recorded)
+
+    def of_groups(self) -> Iterator[LengthInputs]:
+        """Yields the trajectories of each group alone, where there are several groups."""
+        members = [trajectories for _, trajectories in self.trajectories.by_group()]
+        for trajectories in members if len(members) > 1 else ():
+            yield LengthInputs(trajectories, self.inputs.mode, self.commands, self.inputs.recorded)
+
+    def shape_faults(self, steps: bool) -> list[Fault]:
+        """Returns what does not fit by its shape or number and, with ``steps``, steps that do not
+        go forward; in the terms of one file where that is possible."""
+        misfits = shape_faults(self.inputs, steps)
+        groups = self.of_groups() if misfits else ()
+        located = (shape_faults(group.inputs, steps) for group in groups)
+        return list(islice(chain.from_iterable(located), _MOST_FAULTS)) or misfits
+
+    def read(self, begin: int, end: int) -> Inputs:
+        """Returns the inputs of trajectories begin to end, in memory; their names say where they
+        lie in the files."""
+        actions = self.inputs.actions.read_rows(begin, end)
+        if actions.dtype.kind == "f" and actions.dtype.itemsize > 8:
+            actions = actions.astype(np.float64)
+        if begin == end:
+            return self.inputs.block(actions, begin, end, 0, {})
+        group, number = self.trajectories.locate(begin)
+        names = {"actions": group.input.where}
+        inputs = self.inputs.block(actions, begin, end, begin - number, names)
+        return self.commands.used(replace(inputs, row_numbers=group.row_numbers))
+
+    def value_faults(self, begin: int, inputs: Inputs, allow_nonfinite: bool) -> list[Fault]:
+        """Returns what is wrong with values that were read of trajectories from ``begin`` on."""
+        faults, end = value_faults(inputs, allow_nonfinite), begin + len(inputs.actions)
+        if not faults or end - begin < 2:
+            return faults
+        runs = self.trajectories.take(slice(begin, end)).runs
+        if len(runs) == 1 and isinstance(runs[0][0].numbers, range):
+            return faults  # they lie in the file as they are numbered
+        located = (faults for _, faults in self._bad(begin, end, allow_nonfinite).values())
+        return list(islice(chain.from_iterable(located), _MOST_FAULTS)) or faults
+
+    def bad(self, allow_nonfinite: bool) -> dict[int, LeftOut]:
+        """Reads all values; returns the trajectories, by number, that cannot be integrated."""
+        batch, rows, dofs = self.inputs.actions.shape
+        size = max(1, _BLOCK_BYTES // (rows * dofs * 8))
+        bad: dict[int, LeftOut] = {}
+        for begin in range(0, batch, size):
+            end = min(begin + size, batch)
+            if value_faults(self.read(begin, end), allow_nonfinite):
+                bad |= self._bad(begin, end, allow_nonfinite)
+        for group in self.of_groups():  # whose faults are in the terms of their file
+            if not bad.keys().isdisjoint(group.trajectories.numbers.tolist()):
+                bad |= group.bad(allow_nonfinite)
+        return bad
+
+    def _bad(self, begin: int, end: int, allow_nonfinite: bool) -> dict[int, LeftOut]:
+        bad: dict[int, LeftOut] = {}
+        for k in range(begin, end):
+            faults = value_faults(self.read(k, k + 1), allow_nonfinite)
+            if faults:
+                group, number = self.trajectories.locate(k)
+                name = f"{group.input.where}, trajectory {number}"
+                bad[int(self.trajectories.numbers[k])] = name, faults
+        return bad
+
+
+def inputs_by_length(
+    trajectories: Trajectories, mode: Mode, commands: Commands, recorded: bool
+) -> list[LengthInputs]:
+    """Returns the inputs of the trajectories of each length, the shortest first.
+
+    Raises InputError where inputs do not fit together.
+    """
+    lengths = trajectories.by_length()
+    return [LengthInputs(part, mode, commands, recorded) for part in lengths]
+
+
+def common_step(parts: Sequence[LengthInputs]) -> float | str:
+    """Returns the step where all trajectories have the same one, else "varies"."""
+    steps = [part.inputs.dt for part in parts]
+    if any(dt is None or dt.ndim or dt != steps[0] for dt in steps):
+        return "varies"
+    return float(steps[0])  # type: ignore[arg-type]
+
+
+def times_differ(parts: Sequence[LengthInputs]) -> bool:
+    """Returns whether trajectories differ in the times of their rows."""
+    several = len(parts) > 1 and common_step(parts) == "varies"
+    return several or any(part.inputs.steps_differ for part in parts)
+
+
+def _inputs(trajectories: Trajectories, mode: Mode, recorded: bool) -> Inputs:
+    """The inputs of trajectories of one length; actions lie in the files."""
+    groups = list(trajectories.by_group())
+    intervals = trajectories.rows - recorded
+    counts = (intervals, intervals + recorded)
+    for group, members in groups if groups[1:] else ():
+        if not _fits(_selected_time(group, members), counts):
+            raise_if_any(shape_faults(_inputs(members, mode, recorded), False))
+    dt, stamps, where = _steps_of(groups, counts)
+    start = trajectories.start.of(trajectories.numbers)
+    goal = trajectories.goal.of(trajectories.numbers)
+    actions = trajectories.dataset()
+    named = {"actions": actions.where, "dt": where, "times": where}
+    return Inputs(
+        mode=mode,
+        actions=actions,
+        start=start.parts,
+        goal=goal.parts,
+        dt=dt,
+        times=stamps,
+        start_index=start.index,
+        goal_index=goal.index,
+        recorded=recorded,
+        names={**named, **start.names, **goal.names},
+        row_numbers=None if groups[1:] else groups[0][0].row_numbers,
+    )
+
+
+_Members = tuple[TrajectoryGroup, Trajectories]
+"""A group, and which of its trajectories."""
+
+
+def _steps_of(groups: Sequence[_Members], counts: Sequence[int]) -> tuple[Values, Values, str]:
+    """dt [], [h], [n, 1] or [n, h] or else stamps [T] or [n, T] of trajectories, and their name.
+
+    counts: how many steps there may be, the first of them between the rows.
+    """
+    clocks = [_time(group) for group, _ in groups]
+    first, step, where = clocks[0], clocks[0].uniform, clocks[0].where
+    if step is not None and all(clock.uniform == step for clock in clocks):
+        selected = _selected_time(*groups[0])
+        if _fits(selected, counts):
+            return np.asarray(step), None, where
+        # dt stands for too many or too few steps or stamps, whose number is then refused
+        steps = np.full(selected.shape, step)
+        return (None, np.cumsum(steps, -1), where) if first.stamped else (steps, None, where)
+    tables = [_steps_or_stamps(group, members) for group, members in groups]
+    stamped = all(of_stamps for _, of_stamps in tables)
+    values = tables[0][0]
+    one_for_all = values.ndim == 1 and all(table.shape == values.shape for table, _ in tables)
+    if len(tables) == 1 or (one_for_all and all(clock.where == where for clock in clocks)):
+        return (None, values, where) if stamped else (values, None, where)
+    rows = [
+        np.diff(in_memory(table).astype("f8")) if of_stamps and not stamped else table
+        for table, of_stamps in tables
+    ]
+    widths = {table.shape[-1] for table in rows} - {1}
+    if len(widths) > 1:
+        raise InputError(
+            "inputs with different steps",
+            where=where,
+            expected="as many in each",
+            hint="--dt, --rate or --times for all, or run them one at a time",
+        )
+    shapes = [(len(members), max(widths, default=1)) for _, members in groups]
+    joined: Values = stacked([
+        table if table.shape == shape else np.broadcast_to(in_memory(table), shape)
+        for table, shape in zip(rows, shapes, strict=True)
+    ])  # fmt: skip
+    joined = joined if joined.nbytes > EAGER_BYTES else joined.read()
+    if stamped:
+        return None, joined, "time stamps of the inputs"
+    return joined, None, "dt of the inputs"
+
+
+def _time(group: TrajectoryGroup) -> Time:
+    assert group.time is not None  # it was required when the group was looked up
+    return group.time
+
+
+def _selected_time(group: TrajectoryGroup, members: Trajectories) -> Time:
+    """The time of these trajectories of a group, for as many rows as they have."""
+    batch, rows, _ = group.shape
+    if len(members) == batch and members.rows == rows:
+        return _time(group)
+    inside = members.numbers - members.numbers[:1] + members.runs[0][1]
+    return _time(group).select(inside, members.rows)
+
+
+def _fits(selected: Time, counts: Sequence[int]) -> bool:
+    """Whether the steps or stamps of a file are so many as its trajectories need."""
+    shape = selected.shape
+    whole = shape and shape[-1] != 1
+    stamped = selected.stamped
+    return not whole or (shape[-1] - 1 == counts[0] if stamped else shape[-1] in counts)
+
+
+def _steps_or_stamps(group: TrajectoryGroup, members: Trajectories) -> tuple[Values, bool]:
+    """Steps or stamps of trajectories, [h] or [1 or n, h], and whether they are stamps."""
+    if _time(group).uniform is not None:
+        return np.full((1, 1), _time(group).uniform), False
+    time = _selected_time(group, members)
+    return (time.dt, False) if time.stamps is None else (time.stamps, True)
