@@ -129,9 +129,6 @@ def calls(folder: Path) -> dict[str, Callable[[], Any]]:
         "integrate, large": lambda: trajcli.integrate(np.ones((300, 100, 7)), "zero", 0.1),
         "differentiate": lambda: trajcli.differentiate(u, dt=0.1),
         "differentiate, torch": lambda: trajcli.differentiate(leaf, dt=dt).jerk.sum().backward(),
-        "extremes": lambda: trajcli.extremes(
-            "jerk", {"scheme": "zoh"}, found.outputs(), found.time
-        ),
         "integrate, refused": lambda: refused(
             lambda: trajcli.integrate(np.full((1, 3, 2), np.nan), "zero", 0.1)
         ),

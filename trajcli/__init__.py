@@ -24,7 +24,6 @@ if TYPE_CHECKING:
         TrajcliError,
         UsageError,
     )
-    from trajcli.extrema import extremes
     from trajcli.fitting import Fitted, fit
     from trajcli.modes import MODES
     from trajcli.operators import Operator, operator
@@ -38,13 +37,12 @@ __version__ = "0.1.0"
 
 __all__ = ["MODES", "DataError", "Fault", "Fitted", "InputError", "Operator", "OutputError",
            "Retimed", "State", "Stopped", "TrajcliError", "Trajectory", "UsageError",
-           "clip_gradient", "differentiate", "extremes", "fit", "integrate", "load", "operator",
+           "clip_gradient", "differentiate", "fit", "integrate", "load", "operator",
            "resample", "retime", "sample", "scale_gradient", "score"]  # fmt: skip
 
 # Where names are defined, all others being errors.
 _MODULES = {
     "autograd": {"clip_gradient", "scale_gradient"},
-    "extrema": {"extremes"},
     "fitting": {"Fitted", "fit"},
     "modes": {"MODES"},
     "operators": {"Operator", "operator"},

@@ -21,7 +21,7 @@ def require_counts(least: int = 1, **counts: Any) -> None:
     """Raises UsageError for values that are not whole numbers of at least ``least``."""
     expected = f"a whole number >= {least}"
     faults = [
-        Fault("not a count", where=f"--{name}", expected=expected, found=repr(value))
+        Fault("not a count", where=name, expected=expected, found=repr(value))
         for name, value in counts.items()
         if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < least
     ]
@@ -129,7 +129,8 @@ def nonfinite_fault(
         where=place(where, axes, first, array.shape, first_trajectory),
         expected="finite numbers",
         found=f"{float(array[tuple(wrong[0])])}{count}",
-        hint="--allow-nonfinite computes with it; it stays within its trajectory and dof",
+        hint="allow_nonfinite=True (--allow-nonfinite) computes with it; "
+        "it stays within its trajectory and dof",
     )
 
 

@@ -15,7 +15,13 @@ from trajcli.checks import describe, time_stamp_faults
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.interpolation import METHODS, curve_through, finite_orders
 from trajcli.modes import PARTS
-from trajcli.sampling import count_at, located, polynomial_order, sample, spline_degree
+from trajcli.sampling import (
+    count_at,
+    is_known,
+    located,
+    polynomial_order,
+    sample,
+)
 from trajcli.trajectory import Trajectory
 
 Array = Any
@@ -118,11 +124,6 @@ def placed(
         new = within = as_array(at, "at")
     new, within = (matched(x, rows) for x in (new, within))
     return new, located(within, knots, rows.shape[0], rounding), knots
-
-
-def is_known(mode: str, options: Mapping[str, Any]) -> bool:
-    """Returns whether known polynomials join the rows of a mode."""
-    return spline_degree(mode, options) > 0 or options.get("scheme") in ("zoh", "foh")
 
 
 def curve_of_mode(mode: str, options: Mapping[str, Any], parts: Parts, knots: Array) -> Curve:

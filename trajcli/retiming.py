@@ -11,7 +11,10 @@ import numpy.typing as npt
 
 from trajcli.arrays import as_array, output_dtype, to_numpy
 from trajcli.errors import Fault, InputError, raise_if_any
+from trajcli.extrema import extremes
 from trajcli.modes.mode import PARTS
+from trajcli.sampling import is_known
+from trajcli.trajectory import Trajectory
 
 Array = Any
 """numpy.ndarray"""
@@ -47,11 +50,10 @@ _LEAST = 1e-100
 
 
 def retime(
-    parts: Mapping[str, Array],
+    trajectory: Trajectory | Mapping[str, Array],
     limits: Mapping[str, Limit],
     *,
     slower_only: bool = False,
-    between: Mapping[str, Floats] | None = None,
 ) -> Retimed:
     """Stretches time by the smallest uniform factor that keeps each trajectory within limits.
 
@@ -60,22 +62,38 @@ def retime(
     also after rounding to their type.
 
     Parameters:
-        parts: any of velocity, acceleration and jerk [B, T, D], by name.
+        trajectory: what ``integrate`` or ``load`` returns, which keeps its limits between rows too
+            where its mode defines a curve there (see ``sample``); or any of velocity, acceleration
+            and jerk [B, T, D], by name, for limits at the rows alone.
         limits: a pair (lower < 0 < upper) of numbers or [D], or the largest magnitude, by name.
         slower_only: no factor is below 1.
-        between: what the curve reaches between rows [B, n, T−1, D], by name, as
-            :func:`trajcli.extremes` finds it; without it limits hold at the rows.
 
     Raises:
         InputError: limits of absent parts or other dofs, or NaN or Inf.
     """
+    if not isinstance(trajectory, Trajectory):
+        return paced(trajectory, limits, slower_only, {})
+    parts, mode, options = trajectory.outputs(), trajectory.mode, trajectory.options
+    arrays = {name: to_numpy(values) for name, values in parts.items()}
+    times = to_numpy(trajectory.time)
+    between = extremes(mode, options, arrays, times) if is_known(mode, options) else {}
+    return paced(arrays, limits, slower_only, between)
+
+
+def paced(
+    parts: Mapping[str, Array],
+    limits: Mapping[str, Limit],
+    slower_only: bool,
+    between: Mapping[str, Floats],
+) -> Retimed:
+    """``retime`` of parts, and of what a curve reaches between their rows [B, n, T−1, D]."""
     values = {name: to_numpy(as_array(parts[name], name)) for name in PARTS[1:] if name in parts}
     bounds = {name: _pair(limits[name]) for name in PARTS[1:] if name in limits}
     raise_if_any(_limit_faults(values, bounds), InputError)
     peaks = {name: _peaks(values[name], name) for name in bounds}
     within = {
         name: _flat(reached, values[name].shape)
-        for name, reached in (between or {}).items()
+        for name, reached in between.items()
         if name in bounds
     }
     beyond = {name: _peaks(reached, name) for name, reached in within.items()}

@@ -27,7 +27,9 @@ _MOST_ROWS = 2.0**60
 _LEAST_SHARE = 1e-9
 
 
-def sample(trajectory: Trajectory, times: Array, *, write: Iterable[str] = PARTS) -> Trajectory:
+def sample(
+    trajectory: Trajectory, times: Array, *, write: str | Iterable[str] = PARTS
+) -> Trajectory:
     """Samples a trajectory exactly, at any times between its first row and its last.
 
     This is defined where a known polynomial joins two rows: jerk, acceleration and velocity (and
@@ -66,7 +68,7 @@ def sample(trajectory: Trajectory, times: Array, *, write: Iterable[str] = PARTS
     at = located(times, knots, like.shape[0])
     rows = [None if x is None else float64(x) for x in trajectory]
     known, tau = taylor(trajectory.mode, trajectory.options, rows, knots, at)
-    wanted = wanted_outputs(tuple(write))
+    wanted = wanted_outputs(write)
     p, v, a, j = (
         None if row is None or name not in wanted else _rounded(derivative(known, tau, m), row)
         for m, (name, row) in enumerate(zip(PARTS, trajectory, strict=True))
@@ -96,6 +98,11 @@ def spline_degree(mode: str, options: Mapping[str, Any]) -> int:
     return int(options["degree"]) if mode == "bspline" else 0
 
 
+def is_known(mode: str, options: Mapping[str, Any]) -> bool:
+    """Returns whether known polynomials join the rows of a mode."""
+    return spline_degree(mode, options) > 0 or options.get("scheme") in ("zoh", "foh")
+
+
 def polynomial_order(mode: str, options: Mapping[str, Any], where: str) -> int:
     """Returns the highest order of derivative that values between rows are computed from.
 
@@ -104,7 +111,7 @@ def polynomial_order(mode: str, options: Mapping[str, Any], where: str) -> int:
     if spline_degree(mode, options):
         return 3
     scheme = options.get("scheme")
-    if scheme in ("zoh", "foh"):
+    if is_known(mode, options):
         return MODES[mode].derivatives_of
     about = f"mode {mode}" if mode else "a trajectory of no mode"
     raise UsageError(

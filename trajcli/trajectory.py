@@ -158,8 +158,8 @@ def integrate(
     steps: int | None = None,
     frames: str | None = None,
     convention: str | None = None,
-    dtype: str | None = None,
-    write: Iterable[str] = PARTS,
+    dtype: Any = None,
+    write: str | Iterable[str] = PARTS,
     backend: str = "auto",
     allow_nonfinite: bool = False,
 ) -> Trajectory:
@@ -187,9 +187,9 @@ def integrate(
         steps: rows per knot interval, for bspline.
         frames: full (rows 0 to H), actions (1 to H) or curobo (0 to H − 1).
         convention: standard or curobo.
-        dtype: float32 or float64; None keeps that of the actions (integers: float64, half
-            precision: float32).
-        write: the outputs to compute.
+        dtype: float32 or float64, by name or of NumPy or torch; None keeps that of the actions
+            (integers: float64, half precision: float32).
+        write: the outputs to compute, one name or several.
         backend: auto, native, triton or torch.
         allow_nonfinite: computes with NaN and Inf, which stay in their trajectory and dof.
 
@@ -209,7 +209,8 @@ def integrate(
     """
     options = {"scheme": scheme, "ends": ends, "degree": degree, "steps": steps}
     options |= {"frames": frames, "convention": convention}
-    write = tuple(write)
+    write = write if isinstance(write, str) else tuple(write)
+    dtype = _dtype_name(dtype)
     key = None
     # a call in a loop on arrays of the same shapes is prepared once
     if times is None and goal is None and start_index is None and goal_index is None:
@@ -228,17 +229,17 @@ def integrate(
     if isinstance(made, (SavitzkyGolay, Smooth)):
         raise UsageError(_recording("mode", "a mode that has a start state", mode))
     wanted = wanted_outputs(write)
-    actions = as_array(actions)
+    actions = as_array(actions, "actions")
     actions = actions[None] if actions.ndim == 2 else actions
     inputs = Inputs(
         mode=made,
         actions=actions,
         start=_parts(start, "start", actions),
         goal=_parts(goal, "goal", actions),
-        dt=_optional(dt),
-        times=_optional(times),
-        start_index=_optional(start_index),
-        goal_index=_optional(goal_index),
+        dt=_optional(dt, "dt"),
+        times=_optional(times, "times"),
+        start_index=_optional(start_index, "start_index"),
+        goal_index=_optional(goal_index, "goal_index"),
         trusted=allow_nonfinite,
     )
     return _checked(inputs, dtype, wanted, backend, key, isinstance(start, str))
@@ -257,8 +258,8 @@ def differentiate(
     noise: float | None = None,
     robust: bool = False,
     order: int | None = None,
-    dtype: str | None = None,
-    write: Iterable[str] = PARTS,
+    dtype: Any = None,
+    write: str | Iterable[str] = PARTS,
     backend: str = "auto",
     allow_nonfinite: bool = False,
 ) -> Trajectory:
@@ -297,7 +298,8 @@ def differentiate(
     """
     options = {"window": window, "degree": degree, "bandlimit": bandlimit, "noise": noise}
     made = make_method(method, **options, robust=robust, order=order)
-    write, key = tuple(write), None
+    write = write if isinstance(write, str) else tuple(write)
+    dtype, key = _dtype_name(dtype), None
     # a window in seconds depends on dt, which the key leaves out, and mode smooth on all values
     of_values = isinstance(made, Smooth) or isinstance(getattr(made, "window", 0), str)
     if times is None and not of_values:
@@ -315,8 +317,8 @@ def differentiate(
         actions=positions[None] if positions.ndim == 2 else positions,
         start={},
         goal={},
-        dt=_optional(dt),
-        times=_optional(times),
+        dt=_optional(dt, "dt"),
+        times=_optional(times, "times"),
         recorded=True,
         trusted=allow_nonfinite,
         names={"actions": "positions"},
@@ -406,21 +408,30 @@ def load(path: str | Path) -> Trajectory:
     return Trajectory(p, v, a, j, time, mode, {k: about[k] for k in options if k in about})
 
 
-def wanted_outputs(names: Sequence[str]) -> list[str]:
+def wanted_outputs(write: str | Iterable[str]) -> list[str]:
     """Returns names of outputs by order; raises UsageError for none and for unknown ones."""
+    names = [write] if isinstance(write, str) else list(write)
     unknown = [name for name in names if name not in PARTS]
     if unknown or not names:
         raise UsageError(
             "unknown output",
             where="write",
             expected=", ".join(PARTS),
-            found=repr(unknown or list(names)),
+            found=repr(unknown or names),
         )
     return [name for name in PARTS if name in names]
 
 
-def _optional(values: Any) -> Array | None:
-    return None if values is None else as_array(values)
+def _optional(values: Any, where: str) -> Array | None:
+    return None if values is None else as_array(values, where)
+
+
+def _dtype_name(dtype: Any) -> Any:
+    """Returns "float32" for numpy.float32 and torch.float32, and so on; anything else unchanged."""
+    if dtype is None or isinstance(dtype, str):
+        return dtype
+    name = getattr(dtype, "__name__", str(dtype)).removeprefix("torch.")
+    return name if name in DTYPES else dtype
 
 
 def _parts(state: StateLike, role: str, actions: Array) -> dict[str, Array]:
@@ -431,6 +442,11 @@ def _parts(state: StateLike, role: str, actions: Array) -> dict[str, Array]:
         if state == "zero":
             return {"position": np.zeros((1, *actions.shape[-1:]))}
         raise UsageError(f"unknown {role}", where=role, expected="zero or a State", found=state)
+    if isinstance(state, Mapping):
+        hint = f"State(position=..., velocity=...), or State(**{role})"
+        raise UsageError(
+            f"no {role} state", where=role, expected="a State", found="a dict", hint=hint
+        )
     parts = state.parts() if isinstance(state, State) else {"position": state}
-    arrays = {name: as_array(values) for name, values in parts.items()}
+    arrays = {name: as_array(values, f"{role}/{name}") for name, values in parts.items()}
     return {name: v[None] if v.ndim == 1 else v for name, v in arrays.items()}

@@ -283,3 +283,27 @@ def test_options_that_are_not_given_take_the_modes_default(
     result = trajcli.integrate(ACTIONS, START, 0.1, mode)
     assert dict(result.options) | defaults == dict(result.options)
     assert_same(result, trajcli.integrate(ACTIONS, START, 0.1, mode, **defaults))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.dtype("float32"), torch.float32, "float32"])
+def test_a_dtype_may_be_one_of_numpy_or_torch(dtype: object) -> None:
+    actions = np.ones((2, 6, 3))
+    assert trajcli.integrate(actions, "zero", 0.1, dtype=dtype).position.dtype == np.float32
+    assert trajcli.differentiate(actions, dt=0.1, dtype=dtype).velocity.dtype == np.float32
+
+
+def test_one_output_may_be_named_by_a_string() -> None:
+    made = trajcli.integrate(np.ones((2, 6, 3)), "zero", 0.1, write="velocity")
+    assert list(made.outputs()) == ["velocity"]
+    with pytest.raises(trajcli.UsageError, match=r"found: +\['speed'\]"):
+        trajcli.integrate(np.ones((2, 6, 3)), "zero", 0.1, write="speed")
+
+
+def test_errors_name_the_argument() -> None:
+    actions = np.ones((2, 6, 3))
+    with pytest.raises(trajcli.InputError, match=r"^dt: not real numbers"):
+        trajcli.integrate(actions, "zero", "0.1")
+    with pytest.raises(trajcli.UsageError, match=r"State\(\*\*start\)"):
+        trajcli.integrate(actions, {"position": actions[:, 0]}, 0.1)
+    with pytest.raises(trajcli.InputError, match=r'start="zero" or a State'):
+        trajcli.integrate(actions, dt=0.1)

@@ -38,11 +38,10 @@ from trajcli.resampling import (
     curve_of_rows,
     finite_parts,
     finite_parts_of_mode,
-    is_known,
     new_count,
     option_faults,
 )
-from trajcli.sampling import located, missing_parts
+from trajcli.sampling import is_known, located, missing_parts
 
 _DEFAULT = "linear"
 _VALUES = 1 << 16

@@ -30,8 +30,8 @@ from trajcli.jobs.rows import (
     trajectory_names,
     write_rows,
 )
-from trajcli.retiming import Limit, Retimed, retime
-from trajcli.sampling import missing_parts
+from trajcli.retiming import Limit, Retimed, paced
+from trajcli.sampling import is_known, missing_parts
 
 _MODE_ATTRIBUTES = {"mode", "scheme", "frames", "ends", "degree", "steps", "convention", "start",
                     "goal", "absolute"}  # fmt: skip
@@ -62,7 +62,7 @@ def run_retime(
             values = {name: finite_rows(block, name) for name in trajectories.arrays}
             times = row_times(block)[0]
             reached = paces.between(values, times)
-            retimed = retime(values, paces.limits, slower_only=request.slower_only, between=reached)
+            retimed = paced(values, paces.limits, request.slower_only, reached)
             times = times * retimed.factor[:, None]
             paces.add(places, values, retimed, times)
             return times, {**values, **retimed.parts, "time_scale": retimed.factor}
@@ -143,7 +143,7 @@ class Paces:
         """What the curve that the file states reaches between its rows; nothing where it states
         none. Dofs that are copied as positions have no such curve."""
         mode, options, _ = self._trajectories.first.stated_mode
-        if mode != "bspline" and options.get("scheme") not in ("zoh", "foh"):
+        if not is_known(mode, options):
             return {}
         needed = missing_parts(mode, options, values)
         if needed:

@@ -72,7 +72,7 @@ def choose(device: str = "auto", backend: str = "auto", ready: bool = False) -> 
             where=_BACKEND,
             expected="torch",
             found=name,
-            hint="--device cuda",
+            hint="tensors on a CUDA device, or --device cuda",
         )
     if backend == "auto":
         backend, because = device_backend(name) if name != "cpu" else _cpu_backend()
