@@ -142,7 +142,7 @@ OPTIONS: list[tuple[dict[str, Any], str, str]] = [
         ("acceleration", "convention", "mujoco"), ("central", "ends", "hold"),
         ("bspline", "degree", 2), ("bspline", "degree", 3.0), ("bspline", "degree", "3"),
         *(("bspline", "steps", steps) for steps in (0, -1, 1.5, "2")))),
-    *(({"write": write}, "output", "") for write in (["speed"], [], "position")),
+    *(({"write": write}, "output", "") for write in (["speed"], [])),
     *(({"dtype": dtype}, "type", dtype) for dtype in ("float16", "double", "int64")),
     ({"backend": "numpy"}, "backend", "'numpy'"),
 ]  # fmt: skip
