@@ -138,14 +138,24 @@ def count_at(rate: float, duration: float) -> int:
 
 def outside(times: Floats, knots: Floats) -> tuple[int, int] | None:
     """Returns trajectory and entry of the first of times [b or 1, N] outside knots [b or 1, T]."""
-    # the first and the last row may be off by rounding, and so may times at them
-    ends = [min(1, knots.shape[1] - 1), knots.shape[1] - 1]
-    first, last = (_rounding(knots, np.full((len(knots), 1), end)) for end in ends)
+    first, last = _slack(knots)
     wrong = ~((times >= knots[:, :1] - first) & (times <= knots[:, -1:] + last))
     if not wrong.any():
         return None
     trajectory, entry = np.argwhere(wrong)[0].tolist()
     return trajectory, entry
+
+
+def slack_at_ends(knots: Floats) -> Floats:
+    """Returns how far the first and the last of knots [b, T] may be off as sums of steps [b]."""
+    slack: Floats = np.maximum(*_slack(knots))[:, 0]
+    return slack
+
+
+def _slack(knots: Floats) -> list[Floats]:
+    # the first and the last row may be off by rounding, and so may times at them
+    ends = [min(1, knots.shape[1] - 1), knots.shape[1] - 1]
+    return [_rounding(knots, np.full((len(knots), 1), end)) for end in ends]
 
 
 def located(times: Array, knots: Array, batch: int, rounding: float = 0.0) -> Array:

@@ -172,7 +172,8 @@ Convention = Annotated[Literal["standard", "curobo"] | None, _computed("--conven
     "standard, or curobo: match cuRobo 0.7. (default: standard)")]
 ToRate = Annotated[float | None, _computed("--to HZ", "Rows per second to write.")]
 ToTimes = Annotated[str | None, _computed("--at FILE:DATASET",
-    "Instead: the times to write, in seconds from the first row, [N] or [B, N].")]
+    "Instead: the times to write, [N] or [B, N]: stamps of the source's clock, or from the "
+    "first row, whichever fits.")]
 Method = Annotated[MethodName | None, _computed("--method NAME",
     "hold | linear | ramp-and-hold | cubic | quintic. (default: exact, else linear)")]
 Hold = Annotated[float, _computed("--hold SHARE", "ramp-and-hold: share of the step that is held.")]

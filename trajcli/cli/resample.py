@@ -24,11 +24,12 @@ def resample(
     hold: options.Hold = 0.0,
     rotation_frame: options.RotationFrame = "world",
     hold_dofs: options.HoldDofs = None,
+    skip_bad: options.SkipBad = False,
     overwrite: options.Overwrite = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
     **reading: Any,
-) -> None:
+) -> int:
     """Write trajectories or actions at another rate or at given times.
 
     SOURCE is a dataset or a file; of a file its actions are taken or, where it has none, position,
@@ -53,6 +54,7 @@ def resample(
         hold=hold,
         rotation_frame=rotation_frame,
         hold_dofs=hold_dofs,
+        skip_bad=skip_bad,
         **reading,
     )
     console = Console(json, quiet)
@@ -68,11 +70,13 @@ def resample(
     how = f"exactly as {report['samples_of']}" if report["samples_of"] else report["method"]
     console.say(f"{how} · " + (f"{to:g} Hz" if at is None else f"at the times of {at}"))
     console.warn(*report["notes"])
+    console.warn(*(f"left out: {bad['name']}: {bad['reason']}" for bad in report["left_out"]))
     console.say(
         f"{out}: {report['trajectories']} × {_range(report['rows'])} rows, "
         f"{bytes_text(report['bytes_written'])}"
     )
     console.document(report)
+    return 1 if report["left_out"] else 0
 
 
 def _range(rows: dict[str, Any]) -> str:

@@ -83,12 +83,7 @@ def stored_times(stored: Dataset, given: Unit | None, stamps: bool) -> tuple[Val
             hint="divide them first, or give the step: --dt SECONDS, --rate HZ",
         )
     stored.require_numeric()
-    by_size = ""
-    if unit is None and not text and stamps and stored.shape[:1] > (0,):
-        # stamps without a unit that are too large for seconds since 1970
-        first = np.ravel(stored.read_rows(0, 1))
-        size = float(np.abs(first[:1], dtype=np.float64).sum())
-        by_size = next((name for name, least in _CLOCKS.items() if least <= size < 1e20), "")
+    by_size = "" if unit is not None or text or not stamps else unit_by_size(stored)
     unit = parse_time_unit(by_size) or unit
     lazy = stored.nbytes > EAGER_BYTES and stored.ndim == 2 and stored.shape[0] > 1
     if unit is None or unit.per_si == 1.0:
@@ -97,6 +92,21 @@ def stored_times(stored: Dataset, given: Unit | None, stamps: bool) -> tuple[Val
     values = converted(stored, convert) if lazy else convert(np.asarray(stored.read()))
     said = f"{stored.where}, in {unit}" + (" since 1970 by their size" if by_size else "")
     return values, text or by_size, said
+
+
+def unit_by_size(stored: Dataset) -> str:
+    """Returns the unit of stamps that are too large for seconds since 1970; "" of others."""
+    first = np.ravel(stored.read_rows(0, 1)) if stored.shape[:1] > (0,) else np.zeros(1)
+    size = float(np.abs(first[:1], dtype=np.float64).sum())
+    return next((name for name, least in _CLOCKS.items() if least <= size < 1e20), "")
+
+
+def stamps_after(stamps: npt.NDArray[Any], seconds: Any, unit: str) -> npt.NDArray[Any]:
+    """Returns the stamps of a clock so many seconds after these, in their unit and type."""
+    known = parse_time_unit(unit)
+    since = seconds * (1.0 if known is None else known.per_si)
+    whole = stamps.dtype.kind in "iu"
+    return np.asarray(stamps + (np.rint(since).astype(stamps.dtype) if whole else since))
 
 
 def _in_seconds(values: Any, unit: Unit, stamps: bool) -> Any:

@@ -26,7 +26,14 @@ from trajcli.files.guesses import likely_time
 from trajcli.files.layout import Layout, Member
 from trajcli.files.rotation_dofs import RotationDofs, named_rotations, parse_rotations, unit_columns
 from trajcli.files.schema import QUANTITIES, ROTATIONS, TAKEN, unit_of
-from trajcli.files.stored_time import RATES, STAMPS, read_time, reconciled, require_nominal
+from trajcli.files.stored_time import (
+    RATES,
+    STAMPS,
+    read_time,
+    reconciled,
+    require_nominal,
+    stamps_after,
+)
 from trajcli.files.time import Lengths, Time, positive
 from trajcli.modes import ALIASES, MODES
 from trajcli.units import (
@@ -34,7 +41,6 @@ from trajcli.units import (
     Units,
     for_dofs,
     of_order,
-    parse_time_unit,
     parse_units,
     require_same_kind,
 )
@@ -381,12 +387,9 @@ class TrajectoryGroup:
                 if self.whole is not self:  # segments begin at other rows
                     return None
                 clock, unit = np.ravel(stored.read())[begin:end], stated_unit(stored) or "s"
-                known = parse_time_unit(unit)
-                if stamps is None or not stamps.any() or known is None:
+                if stamps is None or not stamps.any():
                     return clock, unit
-                since = stamps * known.per_si  # an output's own times are in seconds
-                whole = clock.dtype.kind in "iu"
-                return clock + (np.rint(since).astype(clock.dtype) if whole else since), unit
+                return stamps_after(clock, stamps, unit), unit  # its own times are in seconds
         return None if stamps is None else (stamps, (self.time.unit if self.time else "") or "s")
 
     def companion(self, *names: str, groups: Sequence[str] = ()) -> Dataset | None:

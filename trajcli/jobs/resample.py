@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.arrays import output_dtype
-from trajcli.errors import UsageError, raise_if_any
+from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.files.description import Variable, stamp_variables
 from trajcli.files.dofs import parse_dofs
 from trajcli.files.file_bytes import Progress
@@ -19,7 +19,7 @@ from trajcli.files.time import Floats
 from trajcli.files.trajectories import Trajectories
 from trajcli.files.trajectory_group import TrajectoryGroup
 from trajcli.interpolation import curve_through
-from trajcli.jobs.output_times import output_times
+from trajcli.jobs.output_times import output_times, placed
 from trajcli.jobs.request import SourceRequest
 from trajcli.jobs.rotation_block import orientations, other_dofs, rotation_variables
 from trajcli.jobs.rows import (
@@ -41,11 +41,12 @@ from trajcli.resampling import (
     new_count,
     option_faults,
 )
-from trajcli.sampling import is_known, located, missing_parts
+from trajcli.sampling import is_known, located, missing_parts, slack_at_ends
 
 _DEFAULT = "linear"
 _VALUES = 1 << 16
 """Of each array at once; more would leave the processor's caches."""
+_MOST_FAULTS = 5
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class ResampleRequest(SourceRequest):
     hold: float = 0.0
     rotation_frame: str = "world"
     hold_dofs: str | None = None
+    skip_bad: bool = False
 
 
 class Curves:
@@ -196,21 +198,38 @@ def run_resample(
         rotations, others = trajectories.first.rotations, other_dofs(trajectories.first)
         turns = _turns_method(request.method) if rotations else ""
         new.require_shape(len(trajectories))
-        curves, lengths = Curves(request, trajectories), trajectories.lengths
+        curves = Curves(request, trajectories)
         holding = curves.mode is None and curves.method == "hold"
-        counts = np.full(len(trajectories), new.count or 0)
-        by_length = np.argsort(lengths, kind="stable")  # for few, large blocks
-        for _, places, block in blocks_of(trajectories, by_length) if new.rate else ():
-            knots, rounding = row_times(block, acting=holding)
-            acting = knots.shape[1] > block.rows
-            ends, rate = knots[:, -1].tolist(), new.rate or 0.0
-            counts[places] = [new_count(rate, end, rounding, acting) for end in ends]
+        left_out: list[Fault] = []
+        if request.skip_bad:
+            good = _computable(trajectories, holding, left_out)
+            trajectories, new = trajectories.take(good), new.take(good)
+        lengths = trajectories.lengths
+        counts, ends, slack = _measured(trajectories, holding, new.rate)
+        clock = trajectories.start_stamps(of_rows=not holding)
+        stamps = None
+        if new.values is not None:
+            stamps, outside = placed(new, clock, ends, slack)
+            kept = np.flatnonzero(stamps.counts)
+            if outside and not (request.skip_bad and len(kept)):
+                raise InputError(*outside[:_MOST_FAULTS])
+            left_out += outside
+            trajectories, stamps = trajectories.take(kept), stamps.take(kept)
+            counts, lengths = stamps.counts, lengths[kept]
+            if clock is not None:
+                files.note(stamps.remark)
+                clock = clock[0][kept], clock[1]
 
         def compute(block: Trajectories, places: Numbers) -> tuple[Floats, Arrays]:
             knots, rounding = row_times(block, acting=holding)
-            times = new.of(places, int(counts[places[0]]), knots)
+            if stamps is None:
+                times = since = np.arange(counts[places[0]])[None] / (new.rate or 1.0)
+            else:
+                times, since = stamps.of(places)
             values = {name: finite_rows(block, name) for name in trajectories.arrays}
-            at = located(np.minimum(times, knots[:, -1:]), knots, len(block), rounding)
+            within = np.clip(times, 0.0, knots[:, -1:])  # ends may be off by rounding
+            at = located(within, knots, len(block), rounding)
+            times = times if clock is None else since
             if not rotations:
                 with np.errstate(over="ignore", invalid="ignore"):
                     return times, curves.evaluate(values, knots, at)
@@ -258,9 +277,9 @@ def run_resample(
             counts,
             compute,
             stated,
-            stamp_variables(trajectories.start_stamps(of_rows=not holding)),
+            stamp_variables(clock if stamps is None else stamps.start_stamps(clock)),
             step=step,
-            own_times=new.differ,
+            own_times=stamps is not None and stamps.own_times,
             rotations=described_rotations,
         )
     return {
@@ -271,9 +290,56 @@ def run_resample(
         "samples_of": stated.get("samples_of"),
         "arrays": [*(curves.names if others else ()), *(v.name for v in described_rotations)],
         "notes": [*curves.notes, *curves.two_valued(), *report["notes"]],
+        "left_out": [
+            {"name": fault.where, "reason": f"{fault.what}: {fault.found}",
+             "faults": [fault.as_dict()]}
+            for fault in left_out
+        ],
         "rows_before": {"least": int(lengths.min()), "most": int(lengths.max())},
         "rows": {"least": int(counts.min()), "most": int(counts.max())},
-    }
+    }  # fmt: skip
+
+
+def _measured(
+    trajectories: Trajectories, holding: bool, rate: float | None
+) -> tuple[Numbers, Floats, Floats]:
+    """Returns of each trajectory how many rows it has at a rate, when its last row is, in seconds
+    from the first, and how far that may be off by rounding."""
+    counts, (ends, slack) = np.zeros(len(trajectories), np.int64), np.zeros((2, len(trajectories)))
+    by_length = np.argsort(trajectories.lengths, kind="stable")  # for few, large blocks
+    for _, places, block in blocks_of(trajectories, by_length):
+        knots, rounding = row_times(block, acting=holding)
+        ends[places], slack[places] = knots[:, -1], slack_at_ends(knots) + rounding
+        if rate is not None:
+            acting, last = knots.shape[1] > block.rows, knots[:, -1].tolist()
+            counts[places] = [new_count(rate, end, rounding, acting) for end in last]
+    return counts, ends, slack
+
+
+def _computable(trajectories: Trajectories, holding: bool, left_out: list[Fault]) -> Numbers:
+    """Returns the trajectories whose values are finite and whose times go on, by their places;
+    reads all values. Raises InputError where there are none."""
+
+    def read(block: Trajectories) -> None:
+        row_times(block, acting=holding)
+        for name in trajectories.arrays:
+            finite_rows(block, name)
+
+    good = []
+    for _, places, block in blocks_of(trajectories, np.arange(len(trajectories))):
+        try:
+            read(block)
+            good += places.tolist()
+        except InputError:
+            for k, place in enumerate(places.tolist()):
+                try:
+                    read(block.take([k]))
+                    good.append(place)
+                except InputError as error:
+                    left_out += error.faults
+    if not good:
+        raise InputError(*left_out[:_MOST_FAULTS])
+    return np.array(good)
 
 
 def _turns_method(method: str | None) -> str:
