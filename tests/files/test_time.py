@@ -8,9 +8,9 @@ import pytest
 
 from trajcli.errors import InputError, UsageError
 from trajcli.files.opening import Files
-from trajcli.files.reader import read_groups
+from trajcli.files.reader import read_groups, time_from_options
 from trajcli.files.reading import Reading
-from trajcli.files.stored_time import equal_step, time_from_options
+from trajcli.files.stored_time import equal_step
 from trajcli.files.time import Time
 from trajcli.files.trajectory_group import TrajectoryGroup
 

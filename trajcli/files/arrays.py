@@ -7,6 +7,7 @@ import fnmatch
 import json
 import math
 import os
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -19,12 +20,21 @@ import numpy.typing as npt
 
 from trajcli.checks import describe
 from trajcli.errors import Fault, InputError, TrajcliError
-from trajcli.files.file_bytes import OpenFiles, file_state, read_regular, unreadable
+from trajcli.files.file_bytes import (
+    Progress,
+    SourceFiles,
+    file_state,
+    memory_bound,
+    read_regular,
+    unreadable,
+)
 from trajcli.files.source import natural_order
 
 T = TypeVar("T")
 
 NUMERIC_KINDS = "fiu"
+_LEAST_MEMORY = 64 << 20
+_MOST_FILES = 64
 _LARGEST_JSON = 16 << 20
 _SEARCHED, _LISTED = 2000, 8
 """How many names are compared with a missing one, and how many a message lists."""
@@ -179,6 +189,59 @@ def candidates(names: Iterable[str], get: Callable[[str], Dataset | None]) -> st
         texts.append((not fits, text))
     listed = [text for _, text in sorted(texts, key=lambda pair: pair[0])[:_LISTED]]
     return ", ".join(listed) or "no datasets"
+
+
+class OpenFiles:
+    """A pool that keeps at most 64 files open: opening one more closes the oldest.
+
+    A closed file is opened again by the next read. lock: held while a file is in use, so that no
+    other thread closes it. memory: how many bytes may be held decompressed, at least 64 MiB.
+    allow_external: whether links out of a file are followed. on_progress: called while one
+    trajectory takes long to read. sources: the files that readers opened.
+    """
+
+    def __init__(
+        self,
+        memory: int | None = None,
+        allow_external: bool = False,
+        on_progress: Progress = lambda done, total: None,
+    ) -> None:
+        self.sources = SourceFiles()
+        self.memory = max(memory_bound() if memory is None else memory, _LEAST_MEMORY)
+        self.allow_external = allow_external
+        self.on_progress = on_progress
+        self._files: dict[ArrayFile, int] = {}  # and the bytes that each has unpacked
+        self.lock = threading.RLock()
+
+    def add(self, file: ArrayFile) -> None:
+        """Adds a file that was opened."""
+        self._files[file] = 0
+        while len(self._files) > _MOST_FILES:
+            next(iter(self._files)).close()
+
+    def hold(self, file: ArrayFile, size: int) -> None:
+        """Makes room for data that a file decompresses, by closing files that hold others."""
+        others = (other for other in list(self._files) if other is not file)
+        while size + sum(self._files.values()) > self.memory:
+            next(others, file).close()
+        file.opened()
+        self._files[file] += size
+
+    def remove(self, file: ArrayFile) -> None:
+        """Removes a file that was closed."""
+        self._files.pop(file, None)
+
+    def refuse_larger(self, size: int, where: str, hint: str) -> None:
+        """Raises InputError if data that is decompressed as a whole takes more than ``memory``."""
+        if size > self.memory:
+            hint = f"a larger TRAJCLI_MEMORY, or {hint}"
+            raise InputError(
+                "too large to be unpacked",
+                where=where,
+                expected=f"at most {self.memory} bytes at once",
+                found=f"{size} bytes",
+                hint=hint,
+            )
 
 
 class ArrayFile(ABC):

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from trajcli.errors import Fault, InputError
-from trajcli.files.arrays import Dataset
-from trajcli.files.file_bytes import OpenFiles, open_regular
+from trajcli.files.arrays import Dataset, OpenFiles
+from trajcli.files.file_bytes import open_regular
 from trajcli.files.tables import Table
 
 _LONGEST_LINE = 1 << 20

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import InputError
-from trajcli.files.arrays import ArrayFile, Dataset
-from trajcli.files.file_bytes import OpenFiles, open_regular, read_regular
+from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles
+from trajcli.files.file_bytes import open_regular, read_regular
 
 _MOST, _DEEPEST = 500_000, 64
 """Entries of dictionaries and lists, and how many lie within each other."""

@@ -12,11 +12,10 @@ import mmap
 import os
 import re
 import stat
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,13 +23,8 @@ import numpy.typing as npt
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.system import file_system
 
-if TYPE_CHECKING:
-    from trajcli.files.arrays import ArrayFile
-
 Progress = Callable[[float, int], None]
 """Called with the number of trajectories done, which may be fractional, and their total."""
-_LEAST_MEMORY = 64 << 20
-_MOST_FILES = 64
 _SAFE = frozenset(("ext2", "ext3", "ext4", "xfs", "tmpfs", "overlay"))
 """File systems whose mapped pages do not disappear."""
 _file_system = cache(file_system)
@@ -159,59 +153,6 @@ def shortened(path: str, before: int, now: int) -> Fault:
         found=f"{now} bytes",
         hint=_WRITTEN,
     )
-
-
-class OpenFiles:
-    """A pool that keeps at most 64 files open: opening one more closes the oldest.
-
-    A closed file is opened again by the next read. lock: held while a file is in use, so that no
-    other thread closes it. memory: how many bytes may be held decompressed, at least 64 MiB.
-    allow_external: whether links out of a file are followed. on_progress: called while one
-    trajectory takes long to read. sources: the files that readers opened.
-    """
-
-    def __init__(
-        self,
-        memory: int | None = None,
-        allow_external: bool = False,
-        on_progress: Progress = lambda done, total: None,
-    ) -> None:
-        self.sources = SourceFiles()
-        self.memory = max(memory_bound() if memory is None else memory, _LEAST_MEMORY)
-        self.allow_external = allow_external
-        self.on_progress = on_progress
-        self._files: dict[ArrayFile, int] = {}  # and the bytes that each has unpacked
-        self.lock = threading.RLock()
-
-    def add(self, file: ArrayFile) -> None:
-        """Adds a file that was opened."""
-        self._files[file] = 0
-        while len(self._files) > _MOST_FILES:
-            next(iter(self._files)).close()
-
-    def hold(self, file: ArrayFile, size: int) -> None:
-        """Makes room for data that a file decompresses, by closing files that hold others."""
-        others = (other for other in list(self._files) if other is not file)
-        while size + sum(self._files.values()) > self.memory:
-            next(others, file).close()
-        file.opened()
-        self._files[file] += size
-
-    def remove(self, file: ArrayFile) -> None:
-        """Removes a file that was closed."""
-        self._files.pop(file, None)
-
-    def refuse_larger(self, size: int, where: str, hint: str) -> None:
-        """Raises InputError if data that is decompressed as a whole takes more than ``memory``."""
-        if size > self.memory:
-            hint = f"a larger TRAJCLI_MEMORY, or {hint}"
-            raise InputError(
-                "too large to be unpacked",
-                where=where,
-                expected=f"at most {self.memory} bytes at once",
-                found=f"{size} bytes",
-                hint=hint,
-            )
 
 
 class FileContent(NamedTuple):

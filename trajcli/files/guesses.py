@@ -1,31 +1,21 @@
-"""What is taken for trajectories and for their times where neither the user nor the usual names say
-it. Callers report the guess. And what may have been meant where nothing can be taken."""
+"""Guesses which arrays of a file are trajectories, where neither SOURCE nor the usual names say it.
+
+Callers report the guess.
+"""
 
 from __future__ import annotations
 
-import difflib
-from contextlib import suppress
-from dataclasses import replace
-from typing import TYPE_CHECKING
-
-from trajcli.errors import Fault, InputError
-from trajcli.files.arrays import ArrayFile, Dataset, candidates
+from trajcli.errors import InputError
+from trajcli.files.arrays import ArrayFile, candidates
 from trajcli.files.conversion import as_batch, stated_unit
 from trajcli.files.schema import QUANTITIES
-from trajcli.files.stored_time import STAMPS, read_time
-from trajcli.files.time import Time
 from trajcli.units import parse_units
-
-if TYPE_CHECKING:
-    from trajcli.files.trajectory_group import TrajectoryGroup
 
 STATES = ("start", "goal", "grad")
 """Groups that hold states or gradients, not trajectories."""
 POSITIONS = ("position", "qpos", "q", "joint_positions", "joint_position", "joint_pos", "actual_q",
              "arr_0")  # fmt: skip
 """What arrays of positions are called, too; the first of these is taken where nothing is named."""
-_STAMPS = ("timestamps", "timestamp", "stamps", "stamp", "t")
-"""What time stamps are called, too."""
 
 
 def likely_arrays(file: ArrayFile, prefix: str) -> list[str]:
@@ -74,52 +64,3 @@ def _of_positions(file: ArrayFile, path: str) -> bool:
     """Whether an array says that it is in a unit of positions, not of their derivatives."""
     units = parse_units(stated_unit(file.require(path)))
     return units is not None and all(unit.order == 0 for unit in units)
-
-
-def likely_time(one: TrajectoryGroup) -> Time | None:
-    """Increasing numbers, one for each row, that by their name are time stamps."""
-    for name in _STAMPS:
-        with suppress(InputError):
-            stored = one.companion(name)
-            if stored is None:
-                continue
-            time = read_time(stored, True, one.given.time, one.lengths)
-            time = time.fitted(*one.shape[:2], one.of_actions, one.lengths)
-            if time.fits and not time.faults(0, 1):
-                return replace(time, source=f"{time.source}, by its name")
-    return None
-
-
-def require_time(time: Time | None, where: str, one: TrajectoryGroup | None = None) -> Time:
-    """The time itself, of a set where there is one; raises InputError where it is None."""
-    if time is None:
-        raise InputError(no_time(one, where))
-    return time
-
-
-def no_time(one: TrajectoryGroup | None, where: str) -> Fault:
-    """The fault of trajectories without times: where to get them, or what may be them."""
-    layout, near = (None, []) if one is None else (one.layout, _near_times(one))
-    found = "none given, and none in the input" + (f" (layout {layout.name})" if layout else "")
-    hint = (layout.dt_hint if layout else "") or "--dt SECONDS, --rate HZ or --times FILE:DATASET"
-    if near:
-        hint = f"--times {near[0]}, if these are times; else {hint}"
-    return Fault(
-        "no time step",
-        where=where,
-        expected="a step in seconds, a rate, or time stamps",
-        found=found,
-        hint=hint,
-    )
-
-
-def _near_times(one: TrajectoryGroup) -> list[str]:
-    """Datasets beside the trajectories that are called nearly as time stamps are."""
-    near: list[str] = []
-    for group in one.groups:
-        for name in one.file.children(group)[:100]:
-            words = (*STAMPS, *_STAMPS[:-1])
-            path, close = f"{group}{name}", difflib.get_close_matches(name.lower(), words, 1, 0.7)
-            if close and isinstance(one.file.get(path), Dataset):
-                near.append(f"{one.file.path}:{path}")
-    return near

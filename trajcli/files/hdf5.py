@@ -20,8 +20,8 @@ import h5py
 import numpy as np
 
 from trajcli.errors import Fault, InputError
-from trajcli.files.arrays import NUMERIC_KINDS, ArrayFile, Dataset
-from trajcli.files.file_bytes import FileBytes, OpenFiles
+from trajcli.files.arrays import NUMERIC_KINDS, ArrayFile, Dataset, OpenFiles
+from trajcli.files.file_bytes import FileBytes
 from trajcli.files.source import natural_order
 
 _CHUNK_CACHE = 16 << 20

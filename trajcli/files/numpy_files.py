@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from trajcli.errors import InputError
-from trajcli.files.arrays import ArrayFile, Dataset, json_object
-from trajcli.files.file_bytes import FileBytes, OpenFiles
+from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles, json_object
+from trajcli.files.file_bytes import FileBytes
 from trajcli.files.refusals import PROVENANCE
 from trajcli.files.source import natural_order
 

@@ -11,14 +11,9 @@ from importlib import import_module
 from pathlib import Path
 
 from trajcli.errors import Fault, InputError
-from trajcli.files.arrays import ArrayFile, Dataset
+from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles
 from trajcli.files.dofs import pick_dofs
-from trajcli.files.file_bytes import (
-    OpenFiles,
-    Progress,
-    open_regular,
-    unreadable,
-)
+from trajcli.files.file_bytes import Progress, open_regular, unreadable
 from trajcli.files.layout import Layout
 from trajcli.files.layouts import layout_of
 from trajcli.files.reading import Reading

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import InputError
-from trajcli.files.arrays import Dataset
-from trajcli.files.file_bytes import OpenFiles, open_regular
+from trajcli.files.arrays import Dataset, OpenFiles
+from trajcli.files.file_bytes import open_regular
 from trajcli.files.tables import Table
 
 _BATCH_ROWS = 1 << 16

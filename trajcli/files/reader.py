@@ -6,6 +6,8 @@ called, how long, at which times, and what lies beside them.
 
 from __future__ import annotations
 
+import math
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,6 +23,8 @@ from trajcli.files.layout import Layout, Member
 from trajcli.files.opening import Files
 from trajcli.files.schema import QUANTITIES, ROTATIONS
 from trajcli.files.source import Source, expand_files, parse_source
+from trajcli.files.stored_time import read_time
+from trajcli.files.time import Time, positive
 from trajcli.files.trajectory_group import ACTIONS, TrajectoryGroup
 from trajcli.units import require_same_kind
 
@@ -400,3 +404,57 @@ def _owner(path: str, groups: Mapping[str, Member]) -> Member | None:
 def _path(group: TrajectoryGroup) -> str:
     """The path of the first array within its file."""
     return f"{group.group}/{group.array_name}".strip("/")
+
+
+def time_from_options(files: Files) -> Time | None:
+    """Return the time that --dt, --rate or --times of ``files.reading`` names, if one does.
+
+    Raises UsageError for more than one option or a value that is none, InputError for a file that
+    cannot be read.
+    """
+    reading, given = files.reading, files.reading.input_units.time
+    dt, rate, times = reading.dt, reading.rate, reading.times
+    options = (("--dt", dt), ("--rate", rate), ("--times", times))
+    present = [name for name, value in options if value is not None]
+    if len(present) > 1:
+        raise UsageError(
+            "more than one time step", where=" and ".join(present), expected="one of them"
+        )
+    if times is not None:
+        return read_time(files.dataset(times), True, given)
+    if rate is not None:
+        if not (math.isfinite(rate) and rate > 0):
+            raise UsageError(
+                "a rate that is not positive", where="--rate", expected="Hz > 0", found=f"{rate:g}"
+            )
+        return Time(f"--rate {rate:g}", "--rate", dt=1.0 / rate)
+    if dt is None:
+        return None
+    with suppress(ValueError):
+        return Time("--dt", "--dt", dt=float(dt))
+    if not set(".:/") & set(dt) and not os.path.exists(dt):
+        raise UsageError(
+            "neither a value nor a file",
+            where="--dt",
+            expected="SECONDS (as 0.02), FILE:DATASET or FILE:DATASET@ATTR",
+            found=dt,
+        )
+    source = parse_source(dt, attributes=True)
+    if source.attribute is None:
+        return read_time(files.dataset(dt), False, given)
+    file = files.open(source.path)
+    holder = source.dataset or ""
+    dataset = file.get(holder) if holder else None
+    attributes = dataset.attributes if dataset is not None else file.attributes(holder)
+    value = attributes.get(source.attribute)
+    if value is None:
+        raise InputError(
+            "no such attribute",
+            where=dt,
+            expected="an attribute of this name",
+            found=", ".join(attributes) or "no attributes",
+        )
+    step = positive(value)
+    if step is None:
+        raise InputError("not a step", where=dt, expected="one number > 0", found=repr(value))
+    return Time(dt, dt, dt=step)

@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from trajcli.errors import InputError
-from trajcli.files.arrays import ArrayFile, Dataset
-from trajcli.files.file_bytes import OpenFiles, open_regular
+from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles
+from trajcli.files.file_bytes import open_regular
 
 _FIRST, _FIRST_BYTES = 64, 1 << 24
 """How many messages are read to find the fields of a topic, and at most how many bytes."""

@@ -6,6 +6,7 @@ import glob
 import os
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -136,3 +137,15 @@ def natural_key(text: str) -> list[Any]:
     significant = [digits.lstrip("0") for digits in parts[1::2]]
     parts[1::2] = [(len(digits), digits) for digits in significant]
     return parts
+
+
+def relative_path(text: str, folder: str) -> str:
+    """FILE[:DATASET] as it is seen from a folder. Links among the folders are followed first, as
+    ``..`` leads out of where a link leads to."""
+    head, tail = os.path.split(os.path.expanduser(text))
+    return os.path.join(_relative_folder(head, folder), tail).removeprefix("./")
+
+
+@lru_cache(maxsize=256)
+def _relative_folder(path: str, folder: str) -> str:
+    return os.path.relpath(os.path.realpath(path), folder)

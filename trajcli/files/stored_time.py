@@ -6,27 +6,23 @@ says; an attribute ``dt`` or a rate. Steps and stamps that contradict each other
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.errors import Fault, InputError, UsageError
+from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import Dataset
 from trajcli.files.conversion import converted, divided, stated_unit
-from trajcli.files.source import parse_source
-from trajcli.files.time import EAGER_BYTES, Floats, Lengths, Time, Values, positive
+from trajcli.files.time import EAGER_BYTES, Floats, Lengths, Time, Values
 from trajcli.units import KNOWN_TIMES, Unit, parse_time_unit
 
-if TYPE_CHECKING:
-    from trajcli.files.opening import Files
-
 STAMPS: tuple[str, ...] = ("times", "time")
+LIKELY_STAMPS = ("timestamps", "timestamp", "stamps", "stamp", "t")
+"""What time stamps are called, too."""
 RATES = ("control_freq", "rate", "frequency", "fps", "hz")
 """Attributes in which files give steps per second."""
 _OTHER_TIMES = {"min", "minute", "h", "hr", "hour", "d", "day"}
@@ -226,57 +222,3 @@ def _contradiction(where: str, dt: float, stamps: Time, gaps: Floats) -> Fault:
         found=f"dt {dt:g} s, and stamps {float(gaps.mean()):g} s apart on average",
         hint="--dt or --times says which to use",
     )
-
-
-def time_from_options(files: Files) -> Time | None:
-    """Return the time that --dt, --rate or --times of ``files.reading`` names, if one does.
-
-    Raises UsageError for more than one option or a value that is none, InputError for a file that
-    cannot be read.
-    """
-    reading, given = files.reading, files.reading.input_units.time
-    dt, rate, times = reading.dt, reading.rate, reading.times
-    options = (("--dt", dt), ("--rate", rate), ("--times", times))
-    present = [name for name, value in options if value is not None]
-    if len(present) > 1:
-        raise UsageError(
-            "more than one time step", where=" and ".join(present), expected="one of them"
-        )
-    if times is not None:
-        return read_time(files.dataset(times), True, given)
-    if rate is not None:
-        if not (math.isfinite(rate) and rate > 0):
-            raise UsageError(
-                "a rate that is not positive", where="--rate", expected="Hz > 0", found=f"{rate:g}"
-            )
-        return Time(f"--rate {rate:g}", "--rate", dt=1.0 / rate)
-    if dt is None:
-        return None
-    with contextlib.suppress(ValueError):
-        return Time("--dt", "--dt", dt=float(dt))
-    if not set(".:/") & set(dt) and not os.path.exists(dt):
-        raise UsageError(
-            "neither a value nor a file",
-            where="--dt",
-            expected="SECONDS (as 0.02), FILE:DATASET or FILE:DATASET@ATTR",
-            found=dt,
-        )
-    source = parse_source(dt, attributes=True)
-    if source.attribute is None:
-        return read_time(files.dataset(dt), False, given)
-    file = files.open(source.path)
-    holder = source.dataset or ""
-    dataset = file.get(holder) if holder else None
-    attributes = dataset.attributes if dataset is not None else file.attributes(holder)
-    value = attributes.get(source.attribute)
-    if value is None:
-        raise InputError(
-            "no such attribute",
-            where=dt,
-            expected="an attribute of this name",
-            found=", ".join(attributes) or "no attributes",
-        )
-    step = positive(value)
-    if step is None:
-        raise InputError("not a step", where=dt, expected="one number > 0", found=repr(value))
-    return Time(dt, dt, dt=step)

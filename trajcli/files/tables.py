@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import Fault
-from trajcli.files.arrays import ArrayFile, Dataset
-from trajcli.files.file_bytes import OpenFiles
+from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles
 from trajcli.files.guesses import POSITIONS
 from trajcli.units import parse_time_unit
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from trajcli.errors import Fault, InputError
-from trajcli.files.arrays import ArrayFile, Dataset
-from trajcli.files.file_bytes import OpenFiles, open_regular
+from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles
+from trajcli.files.file_bytes import open_regular
 from trajcli.files.source import natural_key
 
 _TORCH = (2, 6)

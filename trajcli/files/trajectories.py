@@ -6,6 +6,7 @@ hold, how long they are, when their rows were, what they are called, by :class:`
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 from collections import Counter
@@ -20,12 +21,12 @@ import numpy as np
 import numpy.typing as npt
 
 from trajcli.checks import describe
-from trajcli.errors import InputError, raise_if_any
+from trajcli.errors import Fault, InputError, raise_if_any
 from trajcli.files.arrays import Dataset
 from trajcli.files.file_bytes import Progress
-from trajcli.files.guesses import require_time
 from trajcli.files.schema import first_and_more
 from trajcli.files.states import NO_STATE, States
+from trajcli.files.stored_time import LIKELY_STAMPS, STAMPS
 from trajcli.files.time import Time
 from trajcli.files.trajectory_group import TrajectoryGroup
 
@@ -359,6 +360,41 @@ def timed(groups: Sequence[TrajectoryGroup], option: Time | None) -> list[Trajec
         timed_groups.append(group)
         first += batch
     return timed_groups
+
+
+def require_time(time: Time | None, where: str, one: TrajectoryGroup | None = None) -> Time:
+    """The time itself, of a set where there is one; raises InputError where it is None."""
+    if time is None:
+        raise InputError(no_time(one, where))
+    return time
+
+
+def no_time(one: TrajectoryGroup | None, where: str) -> Fault:
+    """The fault of trajectories without times: where to get them, or what may be them."""
+    layout, near = (None, []) if one is None else (one.layout, _near_times(one))
+    found = "none given, and none in the input" + (f" (layout {layout.name})" if layout else "")
+    hint = (layout.dt_hint if layout else "") or "--dt SECONDS, --rate HZ or --times FILE:DATASET"
+    if near:
+        hint = f"--times {near[0]}, if these are times; else {hint}"
+    return Fault(
+        "no time step",
+        where=where,
+        expected="a step in seconds, a rate, or time stamps",
+        found=found,
+        hint=hint,
+    )
+
+
+def _near_times(one: TrajectoryGroup) -> list[str]:
+    """Datasets beside the trajectories that are called nearly as time stamps are."""
+    near: list[str] = []
+    for group in one.groups:
+        for name in one.file.children(group)[:100]:
+            words = (*STAMPS, *LIKELY_STAMPS[:-1])
+            path, close = f"{group}{name}", difflib.get_close_matches(name.lower(), words, 1, 0.7)
+            if close and isinstance(one.file.get(path), Dataset):
+                near.append(f"{one.file.path}:{path}")
+    return near
 
 
 def _require_times_of(time: Time, count: int) -> None:

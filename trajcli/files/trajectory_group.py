@@ -15,18 +15,13 @@ import numpy.typing as npt
 from trajcli.checks import describe
 from trajcli.errors import InputError, raise_if_any
 from trajcli.files.arrays import ArrayFile, Dataset, Numbers, text_of
-from trajcli.files.conversion import (
-    as_batch,
-    dataset_in_si,
-    stated_unit,
-    units_of_arrays,
-)
+from trajcli.files.conversion import as_batch, dataset_in_si, stated_unit, units_of_arrays
 from trajcli.files.dofs import Dofs, parse_dofs, parse_joints
-from trajcli.files.guesses import likely_time
 from trajcli.files.layout import Layout, Member
 from trajcli.files.rotation_dofs import RotationDofs, named_rotations, parse_rotations, unit_columns
 from trajcli.files.schema import QUANTITIES, ROTATIONS, TAKEN, unit_of
 from trajcli.files.stored_time import (
+    LIKELY_STAMPS,
     RATES,
     STAMPS,
     read_time,
@@ -339,7 +334,7 @@ class TrajectoryGroup:
             rate = positive(stated)
             time = None if rate is None else Time.of(f"{where}, {rate:g} Hz", 1.0 / rate, where)
         if time is None:  # the rate of some families is in a file of its own
-            return None if self.layout is not None and self.layout.rates else likely_time(self)
+            return None if self.layout is not None and self.layout.rates else self._likely_time()
         return time.fitted(*self.shape[:2], self.of_actions, self.lengths)
 
     def _stored_time(self, attribute: str, nominal: float | None) -> Time | None:
@@ -369,6 +364,18 @@ class TrajectoryGroup:
                 require_nominal(chosen, attribute, nominal)
             return chosen
         raise_if_any(fault for time in misfits[:1] for fault in time.shape_faults())
+        return None
+
+    def _likely_time(self) -> Time | None:
+        """Increasing numbers, one for each row, that by their name are time stamps."""
+        for name in LIKELY_STAMPS:
+            with contextlib.suppress(InputError):
+                if (stored := self.companion(name)) is None:
+                    continue
+                time = read_time(stored, True, self.given.time, self.lengths)
+                time = time.fitted(*self.shape[:2], self.of_actions, self.lengths)
+                if time.fits and not time.faults(0, 1):
+                    return replace(time, source=f"{time.source}, by its name")
         return None
 
     def first_stamps(

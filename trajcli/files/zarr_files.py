@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import InputError
-from trajcli.files.arrays import ArrayFile, Dataset
-from trajcli.files.file_bytes import OpenFiles, SourceFiles
+from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles
+from trajcli.files.file_bytes import SourceFiles
 from trajcli.files.numpy_files import require_deflate
 from trajcli.files.source import natural_order
 

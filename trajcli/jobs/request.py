@@ -8,19 +8,23 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
-from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trajcli import __version__
 from trajcli.files.file_bytes import memory_bound
 from trajcli.files.reading import Reading, Repair
 from trajcli.files.schema import QUANTITIES
-from trajcli.files.source import Source, expand_files, expand_pattern, is_pattern, parse_source
+from trajcli.files.source import (
+    Source,
+    expand_files,
+    expand_pattern,
+    is_pattern,
+    parse_source,
+    relative_path,
+)
 from trajcli.files.states import parse_floats
-
-if TYPE_CHECKING:
-    from trajcli.jobs.shards import Shard
+from trajcli.jobs.shards import Shard
 
 _NOT_STORED = {
     *("out", "overwrite", "memory", "device", "backend", "shard"),
@@ -204,18 +208,6 @@ def _with_paths(values: dict[str, Any], move: Callable[[str], str]) -> dict[str,
         if isinstance(text, str) and not is_value(text):
             moved[name] = move(text)
     return moved
-
-
-def relative_path(text: str, folder: str) -> str:
-    """FILE[:DATASET] as it is seen from a folder. Links among the folders are followed first, as
-    ``..`` leads out of where a link leads to."""
-    head, tail = os.path.split(os.path.expanduser(text))
-    return os.path.join(_relative_folder(head, folder), tail).removeprefix("./")
-
-
-@lru_cache(maxsize=256)
-def _relative_folder(path: str, folder: str) -> str:
-    return os.path.relpath(os.path.realpath(path), folder)
 
 
 def relative_texts(texts: Mapping[str, Any], paths: Iterable[str], out: Path) -> dict[str, Any]:

@@ -11,12 +11,17 @@ import numpy as np
 from trajcli.errors import FaultCollector, InputError, TrajcliError, UsageError, raise_if_any
 from trajcli.files.dofs import parse_dofs
 from trajcli.files.opening import Files
-from trajcli.files.reader import read_groups, read_recordings, refuse_rotations, require_alike
+from trajcli.files.reader import (
+    read_groups,
+    read_recordings,
+    refuse_rotations,
+    require_alike,
+    time_from_options,
+)
 from trajcli.files.reading import select
 from trajcli.files.repair import repaired
 from trajcli.files.source import expand_files, parse_source
 from trajcli.files.states import NO_STATE, States, joined_states, state_from_option, stored_state
-from trajcli.files.stored_time import time_from_options
 from trajcli.files.time import Time
 from trajcli.files.trajectories import Trajectories, timed
 from trajcli.files.trajectory_group import TrajectoryGroup

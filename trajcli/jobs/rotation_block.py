@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,11 +12,6 @@ from trajcli.files.description import ROWS, Variable
 from trajcli.files.rotation_dofs import RotationDofs
 from trajcli.files.schema import QUANTITIES, ROTATIONS
 from trajcli.files.trajectory_group import TrajectoryGroup
-
-if TYPE_CHECKING:
-    from trajcli.files.trajectories import Trajectories
-    from trajcli.inputs import Inputs
-    from trajcli.jobs.plan import Plan
 
 _ROUNDING = 1e-6
 """By how much norms of quaternions in float32 may be off."""
@@ -48,40 +42,6 @@ def rotation_sizes(rotations: Sequence[RotationDofs]) -> dict[str, int]:
     """Returns the sizes of the dimensions that these variables have."""
     sizes = {"quaternion": 4, "axis": 3} if rotations else {}
     return sizes | ({"rotation": len(rotations)} if len(rotations) > 1 else {})
-
-
-def rotation_results(
-    plan: Plan, inputs: Inputs, trajectories: Trajectories, begin: int, notes: list[str]
-) -> dict[str, Any]:
-    """Computes what is written of a block of recordings with rotations: arrays by name.
-
-    trajectories: those of this length, of which the block begins with the one at ``begin``.
-    notes: remarks on norms are appended to them.
-    """
-    from trajcli.rotations import differentiate
-
-    request, results = plan.request, dict[str, Any]()
-    if plan.other_dofs:
-        others = np.ascontiguousarray(inputs.actions[..., plan.other_dofs])
-        of_dofs = replace(inputs, actions=others)
-        results |= of_dofs.compute(plan.choice, plan.dtype, plan.quantities)
-
-    def locate(k: int) -> str:
-        group, number = trajectories.locate(begin + k)
-        return f"{group.input.where}, trajectory {number}"
-
-    allowed = request.allow_nonfinite
-    motion = differentiate(
-        orientations(inputs.actions, plan.rotations, locate, notes, allowed),
-        dt=inputs.dt,
-        times=inputs.times,
-        method=request.mode or "savgol",
-        **request.options,
-        frame=request.rotation_frame,
-        allow_nonfinite=allowed,
-    )
-    rates = zip(ROTATIONS, QUANTITIES, motion, strict=True)
-    return results | {name: x for name, quantity, x in rates if quantity in plan.quantities}
 
 
 def orientations(

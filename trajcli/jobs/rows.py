@@ -26,12 +26,12 @@ from trajcli.files.reader import (
     read_groups,
     refuse_rotations,
     require_alike,
+    time_from_options,
 )
 from trajcli.files.reading import select
 from trajcli.files.refusals import refuse_input
 from trajcli.files.repair import repaired
 from trajcli.files.states import stored_state
-from trajcli.files.stored_time import time_from_options
 from trajcli.files.time import Floats, Time
 from trajcli.files.trajectories import Trajectories, timed
 from trajcli.files.trajectory_group import TrajectoryGroup

@@ -18,11 +18,13 @@ from trajcli.files.file_bytes import Progress as Progress
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Output
 from trajcli.files.refusals import os_fault
+from trajcli.files.schema import QUANTITIES, ROTATIONS
+from trajcli.files.trajectories import Trajectories
 from trajcli.files.writing import stopped, write
 from trajcli.inputs import Inputs
 from trajcli.jobs.plan import Plan, make_plan
 from trajcli.jobs.request import Request, fingerprint
-from trajcli.jobs.rotation_block import rotation_results
+from trajcli.jobs.rotation_block import orientations
 from trajcli.kernels.cuda import DeviceLost, DeviceOutOfMemory, device_errors
 from trajcli.modes import PARTS
 from trajcli.modes.smooth import Smooth
@@ -160,7 +162,8 @@ class Execution:
 
         if plan.rotations:
             check()
-            results = rotation_results(plan, inputs, part.trajectories, begin, output.notes).items()
+            arrays = _rotation_results(plan, inputs, part.trajectories, begin, output.notes)
+            results = arrays.items()
         elif plan.choice.backend == "native" and plan.gradient is None:
             check(finite=False)  # the kernel sees what is not finite as it reads it
             places = {
@@ -279,3 +282,37 @@ def _results(plan: Plan, inputs: Inputs, numbers: Any) -> Results:
     pulled = plan.gradient.block(inputs, plan.commands, numbers, plan.choice, plan.dtype)
     unwritten = set(PARTS) - set(plan.quantities)
     return ((name, values) for name, values in pulled if name not in unwritten)
+
+
+def _rotation_results(
+    plan: Plan, inputs: Inputs, trajectories: Trajectories, begin: int, notes: list[str]
+) -> dict[str, Any]:
+    """Computes what is written of a block of recordings with rotations: arrays by name.
+
+    trajectories: those of this length, of which the block begins with the one at ``begin``.
+    notes: remarks on norms are appended to them.
+    """
+    from trajcli.rotations import differentiate
+
+    request, results = plan.request, dict[str, Any]()
+    if plan.other_dofs:
+        others = np.ascontiguousarray(inputs.actions[..., plan.other_dofs])
+        of_dofs = replace(inputs, actions=others)
+        results |= of_dofs.compute(plan.choice, plan.dtype, plan.quantities)
+
+    def locate(k: int) -> str:
+        group, number = trajectories.locate(begin + k)
+        return f"{group.input.where}, trajectory {number}"
+
+    allowed = request.allow_nonfinite
+    motion = differentiate(
+        orientations(inputs.actions, plan.rotations, locate, notes, allowed),
+        dt=inputs.dt,
+        times=inputs.times,
+        method=request.mode or "savgol",
+        **request.options,
+        frame=request.rotation_frame,
+        allow_nonfinite=allowed,
+    )
+    rates = zip(ROTATIONS, QUANTITIES, motion, strict=True)
+    return results | {name: x for name, quantity, x in rates if quantity in plan.quantities}

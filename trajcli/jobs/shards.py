@@ -28,8 +28,7 @@ from trajcli.files.file_bytes import FileContent, SourceFiles, file_content
 from trajcli.files.hdf5 import Hdf5File
 from trajcli.files.hdf5_output import INPUTS
 from trajcli.files.refusals import os_fault, output_family
-from trajcli.files.source import Source
-from trajcli.jobs.request import relative_path
+from trajcli.files.source import Source, relative_path
 
 PART_ATTRIBUTES = ("shard", "fingerprint")
 """The attributes that a part has and a merged output has not."""

@@ -14,11 +14,11 @@ import numpy as np
 
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.files.file_bytes import Progress
-from trajcli.files.guesses import no_time
 from trajcli.files.limits import Limits
 from trajcli.files.opening import Files
 from trajcli.files.reader import refuse_rotations
 from trajcli.files.reading import select
+from trajcli.files.trajectories import no_time
 from trajcli.scores import UNITS, Scores, block_extremes, block_scores, saturation
 from trajcli.views.terminal import TextTable, number, spreadsheet_text
 from trajcli.views.trajectories import (

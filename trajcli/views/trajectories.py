@@ -9,16 +9,14 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import InputError, raise_if_any
-from trajcli.files.guesses import require_time
 from trajcli.files.limits import Bounds, Limits
 from trajcli.files.opening import Files
-from trajcli.files.reader import dof_faults, read_groups
+from trajcli.files.reader import dof_faults, read_groups, time_from_options
 from trajcli.files.reading import Repair
 from trajcli.files.repair import repaired
 from trajcli.files.schema import QUANTITIES, unit_of
 from trajcli.files.source import expand_files, parse_source
-from trajcli.files.stored_time import time_from_options
-from trajcli.files.trajectories import Trajectories, numberless, row_bytes, timed
+from trajcli.files.trajectories import Trajectories, numberless, require_time, row_bytes, timed
 from trajcli.files.trajectory_group import TrajectoryGroup
 from trajcli.modes import MODES
 from trajcli.units import parse_units
