@@ -129,7 +129,7 @@ def nonfinite_fault(
         where=place(where, axes, first, array.shape, first_trajectory),
         expected="finite numbers",
         found=f"{float(array[tuple(wrong[0])])}{count}",
-        hint="allow_nonfinite=True (--allow-nonfinite) computes with it; "
+        hint="--allow-nonfinite (allow_nonfinite=True) computes with it; "
         "it stays within its trajectory and dof",
     )
 
@@ -164,7 +164,8 @@ def shape_faults(inputs: Inputs, steps: bool = True) -> list[Fault]:
     where = inputs.name("actions")
     if len(shape) != 3:
         what, expected = "wrong number of dimensions", "[B, H, D], or [H, D] for one trajectory"
-        return [Fault(what, where=where, expected=expected, found=describe(shape))]
+        hint = "[:, None] makes one number per row one dof" if len(shape) == 1 else ""
+        return [Fault(what, where=where, expected=expected, found=describe(shape), hint=hint)]
     if shape[1] < 1 or shape[2] < 1:
         expected = "H >= 1 and D >= 1"
         return [Fault("no actions", where=where, expected=expected, found=describe(shape))]

@@ -71,7 +71,6 @@ def test_what_cannot_be_done_is_refused_in_one_message(trajcli, folder, line, pa
 @pytest.mark.parametrize(
     ("name", "values", "line", "parts"),
     [
-        ("rank1", np.zeros(4), "rank1.npy --start zero", ["rank1.npy", "[B, T, D]", "[4]"]),
         ("rank4", np.zeros((1, 2, 3, 4)), "rank4.npy --start zero", ["[1, 2, 3, 4]"]),
         ("nodof", np.zeros((2, 3, 0)), "nodof.npy --start zero", ["D >= 1"]),
         ("nostep", np.zeros((2, 0, 3)), "nostep.npy --start zero", ["H >= 1"]),

@@ -133,3 +133,14 @@ def test_what_is_differentiated_is_resampled_and_retimed(trajcli, recording, fol
     assert trajcli("resample out.h5 --to 50 -o slow.h5").code == 0
     assert trajcli("retime out.h5 --limits limits.toml -o paced.h5").code == 0
     assert trajcli("check paced.h5 --limits limits.toml").code == 0
+
+
+def test_a_signal_of_one_number_a_row_has_one_dof(trajcli, folder):
+    signal = np.sin(np.arange(50) * 0.1)
+    np.save("signal.npy", signal)
+    np.save("column.npy", signal[:, None])
+    for name in ("signal", "column"):
+        assert trajcli(f"differentiate {name}.npy --rate 10 -o {name}.npz").code == 0
+    with np.load("signal.npz") as one, np.load("column.npz") as other:
+        np.testing.assert_array_equal(one["velocity"], other["velocity"])
+        assert one["velocity"].shape == (1, 50, 1)

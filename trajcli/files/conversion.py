@@ -50,13 +50,16 @@ def dataset_in_si(stored: Dataset, units: Units) -> Dataset:
 
 
 def as_batch(stored: Dataset) -> Dataset:
-    """Returns a dataset as [B, T, D]; [T, D] is one trajectory.
+    """Returns a dataset as [B, T, D]; [T, D] is one trajectory, and [T] one of one dof.
 
     Raises InputError for any other shape, and for values that are not numbers.
     """
     stored.require_numeric()
     if stored.ndim == 3:
         return stored
+    if stored.ndim == 1:
+        column = replace(stored, shape=(*stored.shape, 1))
+        return as_batch(replace(column, reader=lambda a, b: stored.read_rows(a, b)[:, None]))
     if stored.ndim != 2:
         raise InputError(
             "wrong number of dimensions",

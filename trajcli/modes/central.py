@@ -46,7 +46,7 @@ class Central(FramedMode):
         yield from (*needs_start(case), *self.frames_faults(case), *needs_goal(self.ends, case))
         if self.ends == "recording" and not case.recorded:
             what, hint = "a recording has no separate start state", "leave the start out"
-            hint += ', or use ends="plan" (--ends plan)'
+            hint += ', or use --ends plan (ends="plan")'
             yield Fault(what, where="start", expected="none", found="given", hint=hint)
         if case.recorded and self.ends not in (None, "recording"):
             what, found = "a recording ends where it ends", self.ends or ""
@@ -65,7 +65,7 @@ class Central(FramedMode):
                 where="goal",
                 expected="a goal position alone",
                 found=", ".join(moving),
-                hint='mode bspline with ends="goal" (--ends goal) reaches a moving goal state',
+                hint="--mode bspline --ends goal reaches a moving goal state",
             )
         if self.convention == "curobo" and self.frames != "full":
             what = "convention curobo fixes the rows of central"

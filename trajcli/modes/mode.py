@@ -142,7 +142,7 @@ def no_goal(mode: str, case: Case) -> Iterator[Fault]:
     """Yields the fault of a goal state for a mode that does not use it."""
     if case.goal:
         what, found = f"mode {mode} takes no goal state", ", ".join(case.goal)
-        hint = 'leave the goal out, or use mode bspline or central with ends="goal" (--ends goal)'
+        hint = "leave the goal out, or use --mode bspline or central with --ends goal"
         yield Fault(what, where="goal", expected="none", found=found, hint=hint)
 
 
@@ -161,7 +161,7 @@ def needs_start(case: Case) -> Iterator[Fault]:
             where="start",
             expected="a start state (position, and optionally velocity, acceleration, jerk)",
             found="none given, and none in the input",
-            hint='start="zero" or a State (in the shell --start zero or --start FILE[:GROUP]); '
+            hint='--start zero or --start FILE[:GROUP] (in Python start="zero" or a State); '
             "recorded positions: trajcli differentiate",
         )
 
@@ -172,7 +172,7 @@ def needs_goal(ends: str | None, case: Case) -> Iterator[Fault]:
         what, expected = "ends goal needs a goal position", "goal position"
         yield Fault(what, where="goal", expected=expected, found="none given")
     if ends != "goal" and case.goal:
-        what, hint = "a goal state is used with ends goal only", 'ends="goal" (--ends goal)'
+        what, hint = "a goal state is used with ends goal only", '--ends goal (ends="goal")'
         yield Fault(what, where="goal", expected="none", hint=hint)
 
 
