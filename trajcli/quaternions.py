@@ -183,6 +183,16 @@ FORMS: dict[str, Form] = {
 """How rotations are written: numbers of each, and the way to and from quaternions."""
 
 
+def unit(values: Array, form: str) -> tuple[Array, Array]:
+    """Return unit quaternions [..., 4] of rotations in a form, and how far the norm of each or, of
+    a matrix, an entry is off, [...]; NaN of no rotation."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        quaternions = FORMS[form][1](values)
+        norm = dot(quaternions, quaternions) ** 0.5
+        off = _to_matrix(quaternions) - values if form == "matrix" else norm - 1.0
+        return quaternions / norm, library(values).amax(abs(off), -1)
+
+
 def to_quaternions(
     values: Array, form: str = "wxyz", where: str = "rotations", *, allow_nonfinite: bool = False
 ) -> Array:
@@ -202,19 +212,15 @@ def to_quaternions(
         raise UsageError(
             "unknown form of rotations", where=where, expected=", ".join(FORMS), found=repr(form)
         )
-    width, to_quaternion, _ = FORMS[form]
+    width = FORMS[form][0]
     given = float64(as_array(values, where))
     if given.shape[-1:] != (width,):
         raise InputError(
             f"not {form}", where=where, expected=f"[..., {width}]", found=describe(given.shape)
         )
-    with np.errstate(invalid="ignore", divide="ignore"):  # refused below
-        quaternions = to_quaternion(given)
-    norm = dot(quaternions, quaternions) ** 0.5
-    if readable(norm):
-        off = to_numpy(_to_matrix(quaternions) - given if form == "matrix" else norm - 1.0)
-        off = abs(off).max(-1)
-        fits = off <= TOLERANCE * (1.0 + 1e-6)
+    quaternions, off = unit(given, form)
+    if readable(off):
+        fits = to_numpy(off) <= TOLERANCE * (1.0 + 1e-6)
         if allow_nonfinite:
             fits |= ~np.isfinite(to_numpy(given)).all(-1)
         if not fits.all():
@@ -225,7 +231,7 @@ def to_quaternions(
                 expected=f"{form} of norm 1 or orthogonal, up to {TOLERANCE:g}",
                 found=f"{to_numpy(given)[tuple(first)].round(4).tolist()} ({(~fits).sum()} such)",
             )
-    return quaternions / norm
+    return quaternions
 
 
 def from_quaternions(quaternions: Array, form: str) -> Array:

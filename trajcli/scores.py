@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from trajcli.arrays import to_numpy
+from trajcli.errors import InputError
 from trajcli.modes.central import WINDOW
 from trajcli.modes.mode import PARTS
+from trajcli.rotations import angle
+from trajcli.rotations import differentiate as differentiate_rotations
 from trajcli.trajectory import differentiate
 
 if TYPE_CHECKING:
@@ -22,8 +26,8 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 Scores: TypeAlias = dict[str, Floats]
 
 UNITS = {"duration": "s", "path_length": "position", "rms_jerk": "jerk", "p95_jerk": "jerk",
-         "log_jerk": "", "sparc": "", "still": "", "time_jumps": "", "saturation": "",
-         "limit_share": ""}  # fmt: skip
+         "log_jerk": "", "sparc": "", "angular_path": "rad", "angular_sparc": "",
+         "still": "", "time_jumps": "", "saturation": "", "limit_share": ""}  # fmt: skip
 """All scores, with their unit or the quantity whose unit they have; "" for pure numbers."""
 # Scores that a few rows can decide.
 _OF_PEAKS = {"rms_jerk", "p95_jerk", "log_jerk", "limit_share"}
@@ -146,6 +150,38 @@ def with_derivatives(
         for name in missing:
             derived[name][good] = differences[name]
     return {**parts, **derived}
+
+
+def angular_rates(
+    quaternions: Floats, times: Floats, step: float | None, names: Collection[str]
+) -> dict[str, Floats]:
+    """Returns angular rates [b, T, R, 3] by central differences of orientations [b, T, R, 4].
+
+    Trajectories whose times do not increase, and those of fewer than five rows, get NaN.
+    """
+    good = np.all(np.diff(times) > 0, axis=1)
+    rates = {name: np.full((*quaternions.shape[:3], 3), np.nan) for name in names}
+    if names and quaternions.shape[1] >= WINDOW and good.any():
+        clock = {"times": times[good]} if step is None else {"dt": step}
+        with suppress(InputError):  # turns that no difference can follow
+            found = differentiate_rotations(
+                quaternions[good], method="central", allow_nonfinite=True, **clock
+            )
+            for name in names:
+                rates[name][good] = getattr(found, name)
+    return rates
+
+
+def angular_scores(quaternions: Floats, times: Floats, step: float | None) -> Scores:
+    """Returns the scores of orientations [b, T, R, 4] at times [b or 1, T]: the length of their
+    path in rad, and the spectral arc length of the angular speed."""
+    times = np.broadcast_to(times, quaternions.shape[:2])
+    turns = angle(quaternions[:, 1:], quaternions[:, :-1])
+    rates = angular_rates(quaternions, times, step, ["angular_velocity"])["angular_velocity"]
+    speed = _norm(rates.reshape(*times.shape, -1))
+    with np.errstate(all="ignore"):
+        speed = speed if step is not None else _evenly(speed, times)
+        return {"angular_path": _norm(turns).sum(1), "angular_sparc": _sparc(speed, times)}
 
 
 def _norm(values: Array) -> Floats:

@@ -307,9 +307,10 @@ def test_components_of_a_quaternion_and_of_its_rates_have_colours_of_their_own(
     assert trajcli("plot out.h5 -o fig.svg").code == 0
     (figure,) = figures
     (legend,) = figure.legends
-    colours = {x.get_label(): x.get_color() for x in legend.get_lines()}
-    assert list(colours) == ["qw", "qx", "qy", "qz", "x", "y", "z"]
-    for axis, quantity in enumerate(("orientation", "angular_velocity")):
-        for name in ("qw", "qz") if axis == 0 else ("x", "z"):
-            assert line(figure, axis, f"{quantity}/{name}").get_color() == colours[name]
-    assert len(set(colours.values())) == 7
+    colours = {x.get_label(): (x.get_color(), x.get_linestyle()) for x in legend.get_lines()}
+    assert list(colours) == ["qw", "qx", "qy", "qz", "q", "x", "y", "z"]
+    for axis, quantity in enumerate(("orientation", "angle from the start", "angular_velocity")):
+        for name in (("qw", "qz"), ("q",), ("x", "z"))[axis]:
+            drawn = line(figure, axis, f"{quantity}/{name}")
+            assert (drawn.get_color(), drawn.get_linestyle()) == colours[name]
+    assert len(set(colours.values())) == 8

@@ -11,7 +11,6 @@ from trajcli import differentiate, rotations
 COMMANDS = {
     "integrate": "--mode position --start zero -o out.h5",
     "fit": "--knots 8 -o out.h5",
-    "score": "",
 }
 """Commands that take dofs one by one."""
 
@@ -35,7 +34,7 @@ def pose(folder):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_command_takes_a_rotation_by_component_in_silence(trajcli, pose, command):
-    again = ["--overwrite"] * (command != "score")
+    again = ["--overwrite"]
     for source, what in (
         ("pose.csv", "these are a rotation"),
         ("pose.h5:orientation_xyzw", "these are a rotation"),
@@ -47,6 +46,8 @@ def test_no_command_takes_a_rotation_by_component_in_silence(trajcli, pose, comm
         assert "--rotation none" in refused.err
         taken = trajcli(f"{command} {source} --rotation none {COMMANDS[command]} --dt 0.01", *again)
         assert taken.code == 0, taken.err
+    scored = trajcli(f"score pose.h5:{'quat' if command == 'fit' else 'state'} --dt 0.01")
+    assert (scored.code, "--rotation none" in scored.err) == (2, True)
     picked = trajcli(f"{command} pose.csv --dofs x,y,z {COMMANDS[command]} --dt 0.01", *again)
     assert picked.code == 0, picked.err
 

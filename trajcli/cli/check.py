@@ -35,7 +35,7 @@ def check(
 
     Quantities that a file lacks are central differences of its positions. Limits that cannot be
     checked fail. A limit may be exceeded by a billionth of its size (float32: a millionth), which
-    is rounding.
+    is rounding. Of rotations norms must be 1, and rates keep [angular_velocity] and so on.
     """
     from trajcli.files.opening import Files
     from trajcli.files.reading import Reading

@@ -29,11 +29,13 @@ def export(
     """Write trajectories for other programs.
 
     OUT is .csv for PlotJuggler, .rrd for rerun, .parquet for pandas, .npz or .npy for NumPy, .h5,
-    or with --lerobot a copy of a LeRobot data set.
+    .tum for evo, or with --lerobot a copy of a LeRobot data set.
 
     A table has a column t and one for each quantity and joint, like position/joint1; with several
     trajectories the first column is trajectory. An .rrd has these as scalars on the time line
-    "time". For .rrd: pip install rerun-sdk. For .parquet: pip install pyarrow.
+    "time", and orientations as transforms. A .tum has lines "timestamp tx ty tz qx qy qz qw" of one
+    trajectory; without positions tx, ty and tz are 0. For .rrd: pip install rerun-sdk. For
+    .parquet: pip install pyarrow.
     """
     from trajcli.errors import UsageError
     from trajcli.files.reading import Reading, Repair

@@ -71,6 +71,18 @@ def as_batch(stored: Dataset) -> Dataset:
     return replace(stored, shape=(1, *stored.shape), reader=one)
 
 
+def with_joined_axes(stored: Dataset, count: int) -> Dataset:
+    """Returns an array [..., R, n] of ``count`` = R rotations as [..., R·n]; any other as it is."""
+    if count < 2 or stored.ndim < 3 or stored.shape[-2] != count:
+        return stored
+    shape, read = (*stored.shape[:-2], count * stored.shape[-1]), stored.reader
+    return replace(stored, shape=shape, reader=lambda *rows: _joined(read(*rows)))
+
+
+def _joined(values: Any) -> Any:
+    return values.reshape(*values.shape[:-2], -1)
+
+
 def converted(stored: Dataset, convert: Callable[[Any], Any]) -> Dataset:
     """Returns a dataset whose values are converted when they are read."""
     read = stored.reader

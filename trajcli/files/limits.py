@@ -18,7 +18,7 @@ from trajcli.errors import InputError, UsageError
 from trajcli.files.document_files import parse_yaml
 from trajcli.files.dofs import Dofs, match_names
 from trajcli.files.file_bytes import SourceFiles, read_regular, unreadable
-from trajcli.files.schema import QUANTITIES, unit_of
+from trajcli.files.schema import QUANTITIES, ROTATIONS, unit_of
 from trajcli.units import (
     KNOWN,
     Unit,
@@ -71,6 +71,7 @@ class Limits:
 
     ``units``: by quantity, what the file has them in, where it says so. ``robot``: they are those
     of a robot, of which the data may have a part. ``for_all``: one limit is of every dof.
+    ``turns``: the largest magnitudes of angular velocity, acceleration and jerk, in rad/s, ….
     """
 
     path: Path
@@ -79,6 +80,7 @@ class Limits:
     units: Mapping[str, Units] = field(default_factory=dict)
     robot: bool = False
     for_all: bool = False
+    turns: Mapping[str, float] = field(default_factory=dict)
 
     def bounds(
         self,
@@ -94,7 +96,7 @@ class Limits:
         which of the dofs of a file they are, if not all. Raises InputError where names, numbers or
         units do not fit.
         """
-        order = self._order(dofs, picked)
+        order = self._order(dofs, picked) if self.tables else []
         limited = [(dof, joint) for dof, joint in enumerate(order) if joint != _NONE]
         for name, text in (units or {}).items():
             if name not in self.units or not text:
@@ -185,7 +187,16 @@ def read_limits(path: Path, sources: SourceFiles | None = None) -> Limits:
     urdf, moveit = data.lstrip()[:1] == b"<", path.suffix.lower() in (".yaml", ".yml")
     read = _from_urdf if urdf else _from_moveit if moveit else _from_toml
     joints, tables, units = read(path, data)
-    if not tables:
+    turns = {name: tables.pop(name) for name in ROTATIONS if name in tables}
+    for name, sides in turns.items():
+        if sides.ndim != 1 or sides[0] != -sides[1]:
+            raise InputError(
+                "not the limit of a magnitude",
+                where=f"{path}: [{name}]",
+                expected="upper, one number for all rotations",
+            )
+    largest = {name: float(sides[1] / per_si(units[name])[0]) for name, sides in turns.items()}
+    if not tables and not turns:
         expected = "<joint> with <limit>" if urdf else f"tables [{'], ['.join(QUANTITIES)}]"
         raise InputError("no limits in it", where=str(path), expected=expected)
     widths = [sides.shape[1] for sides in tables.values() if sides.ndim == 2]
@@ -215,7 +226,7 @@ def read_limits(path: Path, sources: SourceFiles | None = None) -> Limits:
             )
     tables = {n: sides / per_si(units[n]) if n in units else sides for n, sides in tables.items()}
     for_all = joints is None and not widths
-    return Limits(path, joints, tables, units, urdf or moveit, for_all)
+    return Limits(path, joints, tables, units, urdf or moveit, for_all, largest)
 
 
 def _from_toml(path: Path, data: bytes) -> Parsed:
@@ -236,7 +247,7 @@ def _from_toml(path: Path, data: bytes) -> Parsed:
         raise InputError(
             "not names", where=f"{path}: joint_names", expected="strings", found=repr(names)
         )
-    for name in (name for name in QUANTITIES if name in document):
+    for name in (name for name in (*QUANTITIES, *ROTATIONS[1:]) if name in document):
         sides = _sides(document[name])
         if sides is None:
             raise InputError(
@@ -282,8 +293,10 @@ def _stated_units(
     positions at the top."""
     found: dict[str, Units] = {}
     for name in ("", *tables):
-        order = QUANTITIES.index(name) if name else 0
-        stated = (document[name] if name else document).get("units")
+        turning = name in ROTATIONS
+        order = (ROTATIONS if turning else QUANTITIES).index(name or QUANTITIES[0])
+        usual = unit_of(QUANTITIES[order], "rad") if turning else None
+        stated = (document[name] if name else document).get("units", usual)
         if stated is None:
             if "" in found:
                 found[name] = of_order(found[""], order)

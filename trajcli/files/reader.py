@@ -25,7 +25,7 @@ from trajcli.files.schema import QUANTITIES, ROTATIONS
 from trajcli.files.source import Source, expand_files, parse_source
 from trajcli.files.stored_time import read_time
 from trajcli.files.time import Time, positive
-from trajcli.files.trajectory_group import ACTIONS, TrajectoryGroup
+from trajcli.files.trajectory_group import ACTIONS, TrajectoryGroup, bodies_of
 from trajcli.units import require_same_kind
 
 _LONE = ("npy", "zarr", "pt")
@@ -329,8 +329,9 @@ def _recognised(file: ArrayFile, prefix: str) -> Iterator[TrajectoryGroup]:
         by_shape: dict[tuple[int, ...], dict[str, Dataset]] = {}
         for last in (*ACTIONS, *QUANTITIES, *ROTATIONS):
             stored = file.get(paths[last]) if last in paths else None
-            if stored is not None and stored.numeric and stored.ndim in (2, 3):
-                kind = (ROTATIONS.index(last) > 0,) if last in ROTATIONS else ()
+            kind = (ROTATIONS.index(last) > 0,) if last in ROTATIONS else ()
+            axes = (3, 4) if kind and bodies_of(file) > 1 else (2, 3)
+            if stored is not None and stored.numeric and stored.ndim in axes:
                 by_shape.setdefault((*kind, *stored.shape), {})[paths[last]] = stored
         for datasets in by_shape.values():
             yield TrajectoryGroup(file, next(iter(datasets)), datasets)

@@ -37,6 +37,11 @@ class RotationDofs:
     dofs: tuple[int, ...]
     form: str
 
+    @property
+    def width(self) -> int:
+        """How many dofs it is."""
+        return len(self.dofs)
+
     def __str__(self) -> str:
         return f"{self.name} (dofs {', '.join(map(str, self.dofs))}: {self.form})"
 

@@ -9,6 +9,7 @@ TAKEN = ("trajectory", "time", "row", "step", "point", "each", "dof", "times", "
 """What outputs call their dimensions and what lies beside the arrays of trajectories."""
 QUANTITIES = ("position", "velocity", "acceleration", "jerk")
 ROTATIONS = ("orientation", "angular_velocity", "angular_acceleration", "angular_jerk")
+UNITS_OF_ROTATIONS = ("", "rad/s", "rad/s^2", "rad/s^3")
 _PER_SECOND = {"position": "", "velocity": "/s", "acceleration": "/s^2", "jerk": "/s^3"}
 _LISTED_SOURCES = 100
 RECORDED_START = "the recording's first row"

@@ -15,7 +15,13 @@ import numpy.typing as npt
 from trajcli.checks import describe
 from trajcli.errors import InputError, raise_if_any
 from trajcli.files.arrays import ArrayFile, Dataset, Numbers, text_of
-from trajcli.files.conversion import as_batch, dataset_in_si, stated_unit, units_of_arrays
+from trajcli.files.conversion import (
+    as_batch,
+    dataset_in_si,
+    stated_unit,
+    units_of_arrays,
+    with_joined_axes,
+)
 from trajcli.files.dofs import Dofs, parse_dofs, parse_joints
 from trajcli.files.layout import Layout, Member
 from trajcli.files.rotation_dofs import RotationDofs, named_rotations, parse_rotations, unit_columns
@@ -84,8 +90,10 @@ class TrajectoryGroup:
         parts = group.split("/") if group else []
         upward = ("/".join(parts[:n]) + "/" for n in range(len(parts), 0, -1))
         self.groups = (*upward, "")  # "data/demo_3/", "data/", ""
-        self.single = next(iter(datasets.values())).ndim == 2
-        self._stored = {_array_name(name): as_batch(array) for name, array in datasets.items()}
+        bodies = bodies_of(file) if self.of_rotations else 1
+        joined = {path: with_joined_axes(array, bodies) for path, array in datasets.items()}
+        self.single = next(iter(joined.values())).ndim == 2
+        self._stored = {_array_name(path): as_batch(array) for path, array in joined.items()}
         self.arrays: Mapping[str, Dataset] = self._stored
         self.dofs = Dofs(self.shape[2], range(self.shape[2]))
         self._picks: tuple[Dofs, ...] = ()  # one after the other
@@ -183,6 +191,10 @@ class TrajectoryGroup:
         one for each."""
         return self._with(_joints=parse_joints(joints, self.shape[2]))
 
+    def with_dofs(self, names: Sequence[str]) -> TrajectoryGroup:
+        """Return the group with other dofs, for the text of places in what is computed from it."""
+        return self._with(dofs=Dofs(len(names), range(len(names))), _joints=list(names))
+
     def name_rotations(self, text: str | None) -> TrajectoryGroup:
         """Return the group with the rotations that --rotation names; None: those that names tell.
 
@@ -201,6 +213,12 @@ class TrajectoryGroup:
         family = self.file.family if self.layout is None else self.layout.name
         _, order = self.attribute("order", "rotation_order") or ("", None)
         return named_rotations(self.array_name, names, count, family, order, array.where)
+
+    @property
+    def free_dofs(self) -> list[int]:
+        """The dofs that are no part of a rotation."""
+        taken = {dof for rotation in self.rotations for dof in rotation.dofs}
+        return [dof for dof in range(self.shape[2]) if dof not in taken]
 
     def require_rotations(self) -> tuple[RotationDofs, ...]:
         """Return the rotations; raises InputError for dofs that look like a quaternion, of which
@@ -461,13 +479,13 @@ class TrajectoryGroup:
     def _axes(self) -> list[str] | None:
         """The names of the components of an orientation or angular rate, whose dofs are not those
         of the positions beside it."""
-        if not self.of_rotations or self._stored[next(iter(self._stored))].shape[2] > 4:
+        if not self.of_rotations:
             return None
-        _, order = self.attribute("order", "rotation_order") or ("", None)
-        last = self.array_name.rpartition("/")[2]
-        if last != ROTATIONS[0]:
-            return list("xyz")
-        return [f"q{axis}" for axis in text_of(order)] if order is not None else None
+        _, order = self.attribute("order", "rotation_order") or ("", "")
+        rates = self.array_name.rpartition("/")[2] != ROTATIONS[0]
+        axes = list("xyz") if rates else [f"q{axis}" for axis in text_of(order)]
+        count = self._stored[next(iter(self._stored))].shape[2] // (len(axes) or 1)
+        return [f"{k}/{axis}" for k in range(count) for axis in axes] if count > 1 else axes or None
 
     @property
     def dof_labels(self) -> list[str]:
@@ -500,6 +518,12 @@ class TrajectoryGroup:
             if unit:
                 return unit if array == name else unit_of(name, unit)
         return None
+
+
+def bodies_of(file: ArrayFile) -> int:
+    """Returns how many rotations a row of an output of trajcli has, [..., R, 4]; else 1."""
+    count = file.attributes().get("rotations", 1)
+    return int(count) if isinstance(count, (int, np.integer)) else 1
 
 
 def _array_name(path: str) -> str:

@@ -42,7 +42,7 @@ from trajcli.jobs.inputs import (
 from trajcli.jobs.memory import block_size, working_bytes, working_memory
 from trajcli.jobs.request import Request, relative_texts
 from trajcli.jobs.resolve import resolve
-from trajcli.jobs.rotation_block import other_dofs, rotation_sizes, rotation_variables
+from trajcli.jobs.rotation_block import rotation_attributes, rotation_sizes, rotation_variables
 from trajcli.jobs.statements import (
     input_warnings,
     position_unit,
@@ -107,7 +107,7 @@ class Plan:
     def other_dofs(self) -> list[int]:
         """The dofs that are no part of a rotation."""
         first = self.trajectories.first
-        return other_dofs(first) if self.rotations else [*range(first.shape[2])]
+        return first.free_dofs if self.rotations else [*range(first.shape[2])]
 
     @cached_property
     def bytes_read(self) -> int:
@@ -185,7 +185,7 @@ class Plan:
         options = self.mode.options(self.request.recorded)
         about = {"mode": self.mode.name, **options, "dt": common_step(self.parts)}
         if self.rotations:
-            about |= {"rotation_order": "wxyz", "rotation_frame": self.request.rotation_frame}
+            about |= rotation_attributes(self.rotations, self.request.rotation_frame)
         texts = {name: sources_text(name, names) for name, names in self.sources.items()}
         stated = self.request.attributes(texts, self.paths)
         return {**about, **self.commands.options(), **stated}

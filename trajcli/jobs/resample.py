@@ -21,7 +21,11 @@ from trajcli.files.trajectory_group import TrajectoryGroup
 from trajcli.interpolation import curve_through
 from trajcli.jobs.output_times import output_times, placed
 from trajcli.jobs.request import SourceRequest
-from trajcli.jobs.rotation_block import orientations, other_dofs, rotation_variables
+from trajcli.jobs.rotation_block import (
+    orientations,
+    rotation_attributes,
+    rotation_variables,
+)
 from trajcli.jobs.rows import (
     Arrays,
     Numbers,
@@ -78,7 +82,7 @@ class Curves:
         self.mode = self._stated(request, trajectories, quantities)
         self.method, self.hold = request.method or _DEFAULT, request.hold
         first = trajectories.first
-        self._numbers, self._labels = other_dofs(first), first.dof_labels
+        self._numbers, self._labels = first.free_dofs, first.dof_labels
         self.held: list[int] = []
         if (which := request.hold_dofs) is not None:
             picked = parse_dofs(which, first.shape[2], "--hold-dofs", first.joint_names or ())
@@ -195,7 +199,7 @@ def run_resample(
     with Files(request, on_progress=on_progress) as files:
         new = output_times(files, request.to, request.at)
         trajectories = read_trajectories(request, files, actions=True, least=2, rotations=True)
-        rotations, others = trajectories.first.rotations, other_dofs(trajectories.first)
+        rotations, others = trajectories.first.rotations, trajectories.first.free_dofs
         turns = _turns_method(request.method) if rotations else ""
         new.require_shape(len(trajectories))
         curves = Curves(request, trajectories)
@@ -269,7 +273,7 @@ def run_resample(
                 output_dtype(np.result_type(*kinds)),
                 request.rotation_frame,
             )
-            stated |= {"rotation_order": "wxyz", "rotation_frame": request.rotation_frame}
+            stated |= rotation_attributes(rotations, request.rotation_frame)
         report = write_rows(
             request,
             files,

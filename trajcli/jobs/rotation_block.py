@@ -10,18 +10,10 @@ import numpy as np
 from trajcli.errors import InputError
 from trajcli.files.description import ROWS, Variable
 from trajcli.files.rotation_dofs import RotationDofs
-from trajcli.files.schema import QUANTITIES, ROTATIONS
-from trajcli.files.trajectory_group import TrajectoryGroup
+from trajcli.files.schema import QUANTITIES, ROTATIONS, UNITS_OF_ROTATIONS
 
 _ROUNDING = 1e-6
 """By how much norms of quaternions in float32 may be off."""
-_UNITS = ("", "rad/s", "rad/s^2", "rad/s^3")
-
-
-def other_dofs(group: TrajectoryGroup) -> list[int]:
-    """Returns the dofs that are no part of a rotation."""
-    taken = {dof for rotation in group.rotations for dof in rotation.dofs}
-    return [dof for dof in range(group.shape[2]) if dof not in taken]
 
 
 def rotation_variables(
@@ -34,7 +26,9 @@ def rotation_variables(
         if rotations and quantity in quantities:
             last = "axis" if order else "quaternion"
             labels = {"long_name": name.replace("_", " ")}
-            labels |= {"units": _UNITS[order], "frame": frame} if order else {"order": "wxyz"}
+            labels |= (
+                {"units": UNITS_OF_ROTATIONS[order], "frame": frame} if order else {"order": "wxyz"}
+            )
             yield Variable(name, (*ROWS[:2], *several, last), np.dtype(dtype), labels)
 
 
@@ -42,6 +36,12 @@ def rotation_sizes(rotations: Sequence[RotationDofs]) -> dict[str, int]:
     """Returns the sizes of the dimensions that these variables have."""
     sizes = {"quaternion": 4, "axis": 3} if rotations else {}
     return sizes | ({"rotation": len(rotations)} if len(rotations) > 1 else {})
+
+
+def rotation_attributes(rotations: Sequence[RotationDofs], frame: str) -> dict[str, Any]:
+    """Returns what an output with these rotations says of them."""
+    several = {"rotations": len(rotations)} if len(rotations) > 1 else {}
+    return {"rotation_order": "wxyz", "rotation_frame": frame, **several}
 
 
 def orientations(

@@ -37,7 +37,7 @@ from trajcli.files.trajectories import Trajectories, timed
 from trajcli.files.trajectory_group import TrajectoryGroup
 from trajcli.files.writing import write
 from trajcli.jobs.request import SourceRequest
-from trajcli.jobs.rotation_block import other_dofs, rotation_sizes
+from trajcli.jobs.rotation_block import rotation_sizes
 from trajcli.jobs.statements import units_report
 from trajcli.resampling import rounding_of
 
@@ -200,7 +200,7 @@ def write_rows(
     lengths = {n: np.flatnonzero(counts == n) for n in np.unique(counts).tolist()}
     own_times = own_times and step is None and len(counts) > 1
     first = trajectories.first
-    names, others = first.joint_names, other_dofs(first) if rotations else [*range(first.shape[2])]
+    names, others = first.joint_names, first.free_dofs if rotations else [*range(first.shape[2])]
     of_dofs = _arrays(trajectories) if others else ()
     variables = [*of_dofs, *rotations, time_variable(shared=not own_times), *more]
     several = len(lengths) > 1 or len(trajectories.groups) > 1

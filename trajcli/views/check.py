@@ -20,6 +20,7 @@ from trajcli.modes import MODES
 from trajcli.scores import with_derivatives
 from trajcli.units import in_si, of_order, unit_of_dof
 from trajcli.views.findings import Finding, StartCheck, StartRows, TimeCheck, failed, seconds_text
+from trajcli.views.rotations import RotationStatistics
 from trajcli.views.statistics import Statistics
 from trajcli.views.terminal import TextTable
 from trajcli.views.trajectories import (
@@ -68,12 +69,24 @@ def check_source(
     named = "position" if velocity_of is None else "velocity"
     findings: list[Finding] = []
     batches = read_batches(files, [source])
+    turns = {} if tables is None else tables.turns
+    stored = {name for batch in batches for name in batch.first.arrays}
+    missing = dict.fromkeys(() if tables is None else (*tables.tables, *turns))
     for batch in batches:
         numbers = select(episodes, len(batch))
-        check = None if tables is None else LimitCheck(batch, tables, named, batches)
-        findings += _check_batch(batch, numbers, check, start_of, on_progress)
+        turning = RotationStatistics(batch, ("norm", "sign"), turns, stored)
+        check = None
+        if tables is not None and tables.tables and not turning.alone:
+            check = LimitCheck(batch, tables, named, batches)
+        for name in (*turning.of, *(tables.tables if tables and check else ())):
+            missing.pop(name, None)
+        findings += _check_batch(batch, numbers, check, turning, start_of, on_progress)
+        findings += turning.findings(len(numbers))
         if velocity_of is not None:
             findings.append(velocities_finding(files, batch, numbers, velocity_of))
+    for name in missing:  # a limit that cannot be checked is a failure
+        why = "no dofs are rotations" if name in turns else "all dofs are rotations"
+        findings.append(Finding(f"{name} limits", source, False, f"not checked: {why}"))
     return findings
 
 
@@ -81,6 +94,7 @@ def _check_batch(
     batch: Trajectories,
     numbers: Sequence[int],
     limits: LimitCheck | None,
+    turning: RotationStatistics,
     start_of: Callable[[], StartRows | str],
     on_progress: Progress,
 ) -> Iterator[Finding]:
@@ -99,6 +113,7 @@ def _check_batch(
             statistics.add(values[name], block)
         if limits is not None:
             limits.add(values, block)
+        turning.add(values, block)
         start.add(block, values)
     for name, statistics in arrays.items():
         nan, inf = statistics.nan, statistics.inf

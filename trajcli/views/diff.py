@@ -21,10 +21,13 @@ from trajcli.files.dofs import pick_dofs
 from trajcli.files.file_bytes import Progress
 from trajcli.files.opening import Files
 from trajcli.files.reading import select
+from trajcli.files.rotation_dofs import RotationDofs, named_rotations
 from trajcli.files.source import Source, expand_files, parse_source
 from trajcli.files.time import Time
 from trajcli.files.trajectories import Array, Floats
+from trajcli.quaternions import angle, continuous, unit
 from trajcli.views.delay import DelayFit, delay_text
+from trajcli.views.rotations import known_rotations
 from trajcli.views.terminal import TextTable
 from trajcli.views.trajectories import array_path, read_batches
 
@@ -40,8 +43,9 @@ _LONGEST, _BEFORE = 60, 20
 # More datasets than that whose names differ only in numbers share a line.
 _LISTED = 3
 
-Compared = tuple[Dataset, Callable[[], "Time | None"]]
-"""A dataset to compare, and a reader of its times, called where the other has other rows."""
+Compared = tuple[Dataset, Callable[[], "Time | None"], Sequence[RotationDofs]]
+"""A dataset to compare, a reader of its times, called where the other has other rows, and its dofs
+that are rotations."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,8 @@ class Difference:
             in last places of the coarser type.
         square: the sum of the squares of all differences.
         at, a, b: index of the two values furthest apart, and these values.
+        angle, turned: the largest angle between rotations in rad, and the sum of all their squares;
+            ``rotations`` counts them.
         delay: the delay and offset of b that explain most of the difference, where some do.
     """
 
@@ -83,6 +89,9 @@ class Difference:
     at: tuple[int, ...] | None = None
     a: float | str | None = None
     b: float | str | None = None
+    rotations: int = 0
+    angle: float = 0.0
+    turned: float = 0.0
     delay: dict[str, Any] | None = None
 
     @property
@@ -92,9 +101,36 @@ class Difference:
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the difference for JSON, with the root mean square in place of the sum."""
-        numbers = {name: value for name, value in vars(self).items() if name != "square"}
+        sums = ("square", "turned")
+        numbers = {name: value for name, value in vars(self).items() if name not in sums}
         rms = float(np.sqrt(self.square / max(self.values, 1)))
-        return {**numbers, "rms": rms, "passed": self.passed}
+        return {**numbers, "rms": rms, "angle_rms": self.angle_rms, "passed": self.passed}
+
+    @property
+    def angle_rms(self) -> float:
+        """The root mean square of the angles between rotations, in rad."""
+        return float(np.sqrt(self.turned / max(self.rotations, 1)))
+
+    def add_rotations(
+        self, a: Array, b: Array, of_a: Sequence[RotationDofs], of_b: Sequence[RotationDofs]
+    ) -> Array:
+        """Adds the angles between the rotations of a pair of blocks [..., D]; returns ``b`` with
+        the signs of quaternions of ``a``, as either sign is the same rotation."""
+        for one, other in zip(of_a, of_b, strict=False):
+            x, y = a[..., list(one.dofs)], b[..., list(other.dofs)]
+            turns = [
+                unit(np.asarray(values, np.float64), rotation.form)[0]
+                for values, rotation in ((x, one), (y, other))
+            ]
+            angles = angle(*turns)
+            self.rotations += angles.size
+            self.angle = float(np.fmax(self.angle, np.nanmax(angles, initial=0.0)))
+            self.turned += float(np.nansum(angles**2))
+            if one.form == other.form and one.width == 4:
+                b = np.array(b)
+                opposite = (turns[0] * turns[1]).sum(-1, keepdims=True) < 0
+                b[..., list(other.dofs)] = np.where(opposite, -y, y)
+        return b
 
     def add(self, a: Array, b: Array, begin: int, tolerance: Tolerance) -> None:
         """Adds a pair of blocks that begin at row ``begin`` of the first axis."""
@@ -185,6 +221,7 @@ def _difference(name: str, a: Compared, b: Compared, tolerance: Tolerance) -> Di
         for begin in range(0, total, count):
             end = min(begin + count, total)
             x, y = (np.asarray(dataset.read_rows(begin, end)) for dataset in (first, second))
+            y = difference.add_rotations(x, y, a[2], b[2])
             difference.add(x, y, begin, tolerance)
         if difference.beyond:
             with suppress(InputError):  # where times are wrong, nothing is known of delays
@@ -197,7 +234,10 @@ def _difference(name: str, a: Compared, b: Compared, tolerance: Tolerance) -> Di
         times = a[1](), b[1]()
         if times[0] is not None and times[1] is not None:
             pair = _with_axes(first, 3), _with_axes(second, 3)
-            difference.why = _compare_by_time(difference, pair, (times[0], times[1]), tolerance)
+            rotations = a[2], b[2]
+            difference.why = _compare_by_time(
+                difference, pair, (times[0], times[1]), rotations, tolerance
+            )
     return difference
 
 
@@ -233,6 +273,7 @@ def _compare_by_time(
     difference: Difference,
     pair: tuple[Dataset, Dataset],
     times: tuple[Time, Time],
+    rotations: tuple[Sequence[RotationDofs], Sequence[RotationDofs]],
     tolerance: Tolerance,
 ) -> str:
     """Compares datasets [B, T, D] of other T at the times of the one with fewer rows.
@@ -254,7 +295,13 @@ def _compare_by_time(
             spans = (f"{clock[0]:g} to {clock[-1]:g} s" for clock in clocks)
             return f"times differ: {' and '.join(spans)}"
         values = [np.asarray(dataset.read_rows(number, number + 1))[0] for dataset in pair]
+        for rotation in rotations[fine]:  # neighbours of opposite signs have no mean
+            if rotation.width == 4:
+                dofs = list(rotation.dofs)
+                values[fine] = np.array(values[fine])
+                values[fine][..., dofs] = continuous(values[fine][..., dofs])
         values[fine] = _between(at, stamps, values[fine], values[coarse], step * _SAME_TIME)
+        values[1] = difference.add_rotations(values[0], values[1], *rotations)
         difference.add(values[0][None], values[1][None], number, tolerance)
     aligned = f"{rows[0]} and {rows[1]} rows, aligned by time; {'ab'[fine]} interpolated"
     difference.note = "; ".join(filter(None, [aligned, difference.note]))
@@ -326,7 +373,9 @@ def _of_trajectories(files: Files, text: str, episodes: str, named: bool) -> dic
             for name, dataset in trajectories.arrays.items():
                 title = "" if named and len(trajectories.arrays) == 1 else f"/{name}"
                 known = partial(lambda time: time, time)
-                compared[f"trajectory {place}{title}"] = dataset.select(which, rows), known
+                selected = dataset.select(which, rows)
+                rotations = known_rotations(trajectories)
+                compared[f"trajectory {place}{title}"] = selected, known, rotations
     return compared
 
 
@@ -339,6 +388,7 @@ def _in_file(files: Files, source: Source, several: bool) -> dict[str, Compared]
     as_named = files.reading.plain
     of_group = source.dataset is None or file.has_group(source.dataset)
     named = None if of_group or not as_named else file.get(str(source.dataset))
+    rotations: dict[str, Sequence[RotationDofs]] = {}
     prefix = f"{source.dataset.strip('/')}/" if of_group and source.dataset else ""
     if as_named and of_group:
         names = [name for name in file.names() if name.startswith(prefix)]
@@ -346,10 +396,13 @@ def _in_file(files: Files, source: Source, several: bool) -> dict[str, Compared]
     elif named is not None and not (several and files.layout(file)):
         by_name = {"": pick_dofs(named, source.dofs)}
     else:
+        groups = [
+            group for one in read_batches(files, [text], as_stored=True) for group in one.groups
+        ]
+        rotations = {of.where: known_rotations(g) for g in groups for of in g.arrays.values()}
         by_name = {
             array_path(group, trajectories, name).removeprefix(prefix): dataset
-            for batch in read_batches(files, [text], as_stored=True)
-            for trajectories in batch.groups
+            for trajectories in groups
             for group in [trajectories.group if trajectories.member is None else trajectories.name]
             for name, dataset in trajectories.arrays.items()
         }
@@ -363,10 +416,21 @@ def _in_file(files: Files, source: Source, several: bool) -> dict[str, Compared]
         "dof" if name.endswith("/dof") and not dataset.numeric else name: (
             dataset,
             partial(time_of, dataset.where),
+            rotations.get(dataset.where) or _named_rotations(dataset),
         )
         for name, dataset in by_name.items()
         if dataset.dtype.kind in f"{NUMERIC_KINDS}SUOb"
     }
+
+
+def _named_rotations(dataset: Dataset) -> Sequence[RotationDofs]:
+    """Returns the rotations that a dataset's name or those of its columns tell: the angle between
+    two does not depend on the order of their components."""
+    if not dataset.ndim or dataset.dtype.kind != "f":
+        return ()
+    names, order = dataset.attributes.get("joint_names"), dataset.attributes.get("order", "wxyz")
+    names, path = names if isinstance(names, list) else (), dataset.where.rpartition(":")[2]
+    return named_rotations(path, names, dataset.shape[-1], "", order, dataset.where)
 
 
 def _readers_of_times(files: Files, text: str) -> dict[str, Callable[[], Time | None]]:
@@ -417,6 +481,10 @@ def report(
             group = f"{worst.dataset.rpartition('/')[0]} " if len(members) > 1 else ""
             yield Text(f"{name}: worst at {group}{list(worst.at)}, a = {a}, b = {b}")
     for name, members in lines:
+        if any(member.rotations for member in members) and any(m.differing for m in members):
+            worst = max(members, key=lambda member: member.angle)
+            rms = (sum(m.turned for m in members) / sum(m.rotations for m in members)) ** 0.5
+            yield Text(f"{name}: up to {worst.angle:.3g} rad between them, RMS {rms:.3g} rad")
         if late := [member for member in members if member.delay]:
             least = max(late, key=lambda member: member.square)
             more = f" ({least.dataset}; {len(late)} of {len(members)} are like that)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
@@ -17,18 +17,30 @@ import numpy as np
 from trajcli import __version__
 from trajcli.checks import describe
 from trajcli.errors import Fault, InputError, OutputError, UsageError, raise_if_any
+from trajcli.files.arrays import text_of
 from trajcli.files.atomic_output import HiddenFolder, new_file, reserve
-from trajcli.files.description import ROWS, Description, Variable, describe_output, time_variable
+from trajcli.files.description import (
+    ROWS,
+    Description,
+    Variable,
+    describe_output,
+    time_variable,
+)
 from trajcli.files.file_bytes import Progress, SourceFiles
 from trajcli.files.lerobot_copy import LeRobotCopy
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Output
 from trajcli.files.reading import Repair, select
 from trajcli.files.refusals import os_failures
+from trajcli.files.schema import ROTATIONS
 from trajcli.files.trajectories import Array, Trajectories
+from trajcli.files.trajectory_group import bodies_of
 from trajcli.files.writing import write
+from trajcli.quaternions import TOLERANCE
+from trajcli.units import parse_time_unit
+from trajcli.views.rotations import known_rotations, orientations
 from trajcli.views.terminal import spreadsheet_text
-from trajcli.views.trajectories import read_batches, whole_batch
+from trajcli.views.trajectories import companions, label, read_batches, whole_batch
 
 # Rows of a table that are put together and written at once.
 _TABLE_ROWS = 1 << 16
@@ -36,16 +48,23 @@ _TABLE_ROWS = 1 << 16
 
 @dataclass(frozen=True)
 class Export:
-    """The trajectories of a batch that are exported; ``others`` are arrays that are not."""
+    """The trajectories of a batch that are exported, with the arrays that ``companions`` have of
+    them; ``others`` are arrays that are not exported."""
 
     batch: Trajectories
     numbers: Sequence[int]
     on_progress: Progress
     others: Sequence[str] = ()
+    companions: Sequence[Trajectories] = ()
 
     def blocks(self) -> Iterator[Trajectories]:
         """Returns blocks of the trajectories, in their order."""
         return self.batch.take(self.numbers).blocks(self.on_progress)
+
+    @cached_property
+    def owners(self) -> dict[str, Trajectories]:
+        """The batch that holds each array."""
+        return {name: one for one in (self.batch, *self.companions) for name in one.first.arrays}
 
     @cached_property
     def arrays(self) -> dict[str, np.dtype[Any]]:
@@ -53,7 +72,7 @@ class Export:
 
         Wider floats, which few programs read, become float64.
         """
-        stored = self.batch.first.arrays.items()
+        stored = [(n, owner.first.arrays[n]) for n, owner in self.owners.items()]
         types = {name: array.precision.newbyteorder("=") for name, array in stored}
         return {n: np.dtype("f8") if kind == np.longdouble else kind for n, kind in types.items()}
 
@@ -77,9 +96,20 @@ class Export:
         """Whether the file has the times of the rows."""
         return self.batch.first.time is not None
 
+    def axes(self, name: str) -> dict[str, int]:
+        """The sizes of the axes of an array behind trajectory and row: dofs, or of orientations
+        and angular rates the rotation, where there are several, and its components."""
+        group = self.owners[name].first
+        bodies, width, dofs = bodies_of(group.file), 3 + (name == ROTATIONS[0]), group.shape[2]
+        if not group.of_rotations or dofs != bodies * width:
+            return {"dof": dofs}
+        last = {"quaternion" if name == ROTATIONS[0] else "axis": width}
+        return {"rotation": bodies, **last} if bodies > 1 else last
+
     def values(self, block: Trajectories, name: str) -> Array:
         """Returns an array [b, rows, dofs]."""
-        return block.read(name).astype(self.arrays[name], copy=False)
+        rows = block if name in self.batch.first.arrays else self.owners[name].take(block.numbers)
+        return rows.read(name).astype(self.arrays[name], copy=False)
 
     def times(self, block: Trajectories) -> Array:
         """Returns times [b, rows] in seconds as stored; without any, the row numbers."""
@@ -88,12 +118,38 @@ class Export:
             return times
         return np.broadcast_to(np.arange(block.rows), (len(block), block.rows))
 
+    def poses(self, block: Trajectories) -> tuple[Array, Array] | None:
+        """Returns positions [b, rows, 3], of which there may be none [b, rows, 0], and quaternions
+        w, x, y, z [b, rows, R, 4]; None where there are no rotations.
+
+        Raises InputError for values that are no rotations.
+        """
+        batches = (self.batch, *self.companions)
+        owner = next((one for one in batches if known_rotations(one.first)), None)
+        if owner is None:
+            return None
+        rotations, free = owner.first.rotations, owner.first.free_dofs
+        rows = self.values(block, next(iter(owner.first.arrays)))
+        quaternions, off = orientations(rows, rotations)
+        if not (off <= TOLERANCE).all():
+            trajectory, row, k = np.argwhere(~(off <= TOLERANCE))[0].tolist()
+            raise InputError(
+                "not a rotation",
+                where=f"{owner.first.where}, trajectory {block.numbers[trajectory]}, row {row}",
+                expected=f"{rotations[k]} of norm 1, up to {TOLERANCE:g}",
+                found=str(rows[trajectory, row, list(rotations[k].dofs)].tolist()),
+            )
+        placed = self.owners.get("position")
+        if len(free) != 3 and placed is not None and placed.first.shape[2] == 3:
+            return self.values(block, "position"), quaternions
+        return rows[..., free if len(free) == 3 else []], quaternions
+
     def headings(self, units: bool = False) -> list[str]:
         """Returns t and quantity/dof, with ``units`` like t (s); first trajectory, of several."""
         heads = {"t": "s"} if self.timed else {"row": ""}
-        for name in self.arrays:
-            of_dofs = (self.batch.first.unit(name) or "").split(",")  # one for all, or one for each
-            for k, dof in enumerate(self.batch.dofs):
+        for name, owner in self.owners.items():
+            of_dofs = (owner.first.unit(name) or "").split(",")  # one for all, or one for each
+            for k, dof in enumerate(owner.dofs):
                 heads[f"{name}/{dof}"] = of_dofs[k % len(of_dofs)]
         texts = [f"{head} ({unit})" if units and unit else head for head, unit in heads.items()]
         return ["trajectory"] * self.several + texts
@@ -107,7 +163,8 @@ class Export:
             columns = [np.repeat(names, block.rows)] if self.several else []
             columns.append(self.times(block).reshape(-1))
             for name in self.arrays:
-                columns += list(self.values(block, name).reshape(-1, len(self.batch.dofs)).T)
+                values = self.values(block, name)
+                columns += list(values.reshape(-1, values.shape[2]).T)
             waiting.append(columns)
             rows += len(columns[0])
             if rows >= _TABLE_ROWS:
@@ -119,7 +176,8 @@ class Export:
 
 def select_trajectories(files: Files, source: str, repair: Repair, on_progress: Progress) -> Export:
     """Returns the trajectories to export; raises InputError where there are none."""
-    batch, others = whole_batch(read_batches(files, [source], repair=repair))
+    batches = read_batches(files, [source], repair=repair)
+    batch, others = whole_batch(batches)
     if batch is None or not len(batch) or not batch.first.shape[2]:
         raise InputError(
             "nothing to export",
@@ -127,7 +185,11 @@ def select_trajectories(files: Files, source: str, repair: Repair, on_progress: 
             expected="trajectories with dofs",
             found="no trajectories" if batch is None else describe(batch.first.shape),
         )
-    return Export(batch, select(files.reading.episodes, len(batch)), on_progress, others)
+    turning = [one for one in companions(batch, batches) if one.first.of_rotations]
+    taken = [label(one, next(iter(one.first.arrays))) for one in turning]
+    others = [other for other in others if other not in taken]
+    numbers = select(files.reading.episodes, len(batch))
+    return Export(batch, numbers, on_progress, others, turning)
 
 
 def require_kind(out: Path) -> None:
@@ -202,8 +264,10 @@ def _write_rrd(chosen: Export, path: Path, name: str) -> None:
                 place = [f"trajectory_{chosen.batch.name(number)}"] if chosen.several else []
                 line = {"duration" if chosen.timed else "sequence": times[k]}
                 clock = rerun.TimeColumn("time" if chosen.timed else "row", **line)
+                if (poses := chosen.poses(block)) is not None:
+                    _log_poses(recording, rerun, clock, place, *(part[k] for part in poses))
                 for array, values in arrays.items():
-                    for i, dof in enumerate(chosen.batch.dofs):
+                    for i, dof in enumerate(chosen.owners[array].dofs):
                         entity = rerun.new_entity_path([*place, array, dof])
                         series = rerun.SeriesLines(names=f"{array}/{dof}")
                         recording.log(entity, series, static=True)
@@ -215,7 +279,51 @@ def _write_rrd(chosen: Export, path: Path, name: str) -> None:
         recording.disconnect()
 
 
-_WRITERS = {".csv": _write_csv, ".parquet": _write_parquet, ".rrd": _write_rrd}
+def _log_poses(
+    recording: Any, rerun: Any, clock: Any, place: Sequence[str], positions: Array, turns: Array
+) -> None:
+    """Writes positions [rows, 3], or none, and quaternions w, x, y, z [rows, R, 4] as transforms.
+
+    Only a single body has a position.
+    """
+    for k in range(turns.shape[1]):
+        body = [f"pose_{k}"] if turns.shape[1] > 1 else ["pose"]
+        single = positions.shape[1] and len(body) == turns.shape[1]
+        columns = rerun.Transform3D.columns(
+            translation=positions if single else None, quaternion=turns[:, k, [1, 2, 3, 0]]
+        )
+        entity = rerun.new_entity_path([*place, *body])
+        recording.send_columns(entity, indexes=[clock], columns=columns)
+
+
+def _write_tum(chosen: Export, path: Path, _: str) -> None:
+    """Writes lines "timestamp tx ty tz qx qy qz qw" (J. Sturm et al., "A benchmark for the
+    evaluation of RGB-D SLAM systems", 2012), with the stamps of the source in seconds."""
+    (block, *more), where = list(chosen.blocks()), chosen.batch.path
+    poses = chosen.poses(block)
+    if poses is None or poses[1].shape[2] > 1 or more or len(block) > 1 or not chosen.timed:
+        bodies = 0 if poses is None else poses[1].shape[2]
+        raise InputError(
+            "not what a TUM trajectory holds",
+            where=where,
+            expected="one trajectory of one rotation with its times",
+            found=f"{len(chosen.numbers)} of {bodies}" + ", without times" * (not chosen.timed),
+            hint="--episodes 0 picks a trajectory, --dofs or FILE:DATASET a pose, --rotation says "
+            "what is a rotation, --dt how long a step is",
+        )
+    times, stamps = chosen.times(block)[0].astype(np.float64), block.start_stamps()
+    if stamps is not None:
+        unit = parse_time_unit(stamps[1])
+        times = times - times[0] + float(stamps[0][0]) / (unit.per_si if unit else 1.0)
+    positions, turns = (part[0] for part in poses)
+    positions = positions if positions.shape[1] else np.zeros((len(times), 3))
+    rows = np.concatenate([times[:, None], positions, turns[:, 0, [1, 2, 3, 0]]], 1)
+    with open(path, "w", encoding="utf-8", newline="\n") as file:
+        file.write("# timestamp tx ty tz qx qy qz qw\n")
+        file.writelines(" ".join(map(repr, row)) + "\n" for row in rows.tolist())
+
+
+_WRITERS = {".csv": _write_csv, ".parquet": _write_parquet, ".rrd": _write_rrd, ".tum": _write_tum}
 _ARRAYS = (".npz", ".npy", ".h5", ".hdf5")
 # The library of a format, and the package that has it.
 _LIBRARIES = {".rrd": ("rerun", "rerun-sdk"), ".parquet": ("pyarrow", "pyarrow")}
@@ -227,7 +335,10 @@ def _write_arrays(chosen: Export, out: Path, overwrite: bool, sources: SourceFil
     def blocks(output: Output) -> Iterator[int]:
         for block in chosen.blocks():
             times = chosen.times(block) if chosen.timed else None
-            yield output.append({name: chosen.values(block, name) for name in chosen.arrays}, times)
+            arrays = {name: chosen.values(block, name) for name in chosen.arrays}
+            for name, values in arrays.items():
+                arrays[name] = values.reshape(*values.shape[:2], *chosen.axes(name).values())
+            yield output.append(arrays, times)
 
     write(out, _describe(chosen), blocks, overwrite=overwrite, sources=sources)
 
@@ -239,13 +350,21 @@ def _describe(chosen: Export) -> Description:
     lengths = batch.lengths[chosen.numbers]
     numbers = {rows: np.flatnonzero(lengths == rows) for rows in np.unique(lengths).tolist()}
     step = batch.step
-    units = {name: {"units": unit} for name in chosen.arrays if (unit := first.unit(name))}
+    stored = ((name, owner.first.unit(name)) for name, owner in chosen.owners.items())
+    units = {name: {"units": unit} for name, unit in stored if unit}
     variables = [
-        Variable(name, ROWS, dtype, units.get(name, {})) for name, dtype in chosen.arrays.items()
+        Variable(name, (*ROWS[:2], *chosen.axes(name)), dtype, units.get(name, {}))
+        for name, dtype in chosen.arrays.items()
     ]
+    sizes = {axis: size for name in chosen.arrays for axis, size in chosen.axes(name).items()}
     if chosen.timed:
         variables.append(time_variable(shared=step is not None or len(lengths) == 1))
     attributes: dict[str, Any] = {"source": Path(batch.path).name, "trajcli_version": __version__}
+    if sizes.keys() - {"dof"}:
+        stated = first.file.attributes()
+        words = ("rotation_order", "rotation_frame")
+        attributes |= {word: text_of(stated[word]) for word in words if word in stated}
+        attributes |= {"rotations": sizes["rotation"]} if "rotation" in sizes else {}
     names: list[str] | None = chosen.names
     if len(numbers) > 1:
         names = [f"trajectory_{name}" if name.isdecimal() else name for name in chosen.names]
@@ -253,11 +372,11 @@ def _describe(chosen: Export) -> Description:
         names = None
     return describe_output(
         numbers,
-        {"dof": len(batch.dofs)},
+        sizes,
         variables,
         attributes | ({"dt": step} if step else {}),
         names=names,
-        joint_names=first.joint_names,
+        joint_names=first.joint_names if "dof" in sizes else None,
     )
 
 
@@ -272,6 +391,7 @@ def write_lerobot(chosen: Export, files: Files, folder: Path, out: Path) -> None
     if os.path.lexists(out) or Path(os.path.realpath(out)).is_relative_to(folder.resolve()):
         what = "not a new folder outside of DIR"
         raise OutputError(what, where=str(out), hint="another name: no folder is ever replaced")
+    chosen = replace(chosen, companions=())  # its features are of the same dofs
     copy = LeRobotCopy(files, folder)
     if taken := sorted(copy.names.intersection(f"trajcli.{name}" for name in chosen.arrays)):
         what = "features there already"

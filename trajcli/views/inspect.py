@@ -16,10 +16,11 @@ from trajcli.files.file_bytes import Progress
 from trajcli.files.opening import Files
 from trajcli.files.reader import time_from_options
 from trajcli.files.reading import select
-from trajcli.files.schema import QUANTITIES
+from trajcli.files.schema import QUANTITIES, ROTATIONS
 from trajcli.files.source import expand_files, parse_source
 from trajcli.files.stored_time import STAMPS
 from trajcli.files.trajectories import Trajectories
+from trajcli.views.rotations import RotationStatistics
 from trajcli.views.statistics import Statistics
 from trajcli.views.terminal import Chart, TextTable, figure, number, shortened
 from trajcli.views.trajectories import (
@@ -50,7 +51,9 @@ _PLOTTED_ROWS = 20_000
 _LONGEST = 60
 # Datasets with more dofs have no table of peaks.
 _MOST_DOFS = 64
-_PEAKS = {"velocity": "peak |v|", "acceleration": "|a|", "jerk": "|j|"}
+_PEAKS = {"velocity": "peak |v|", "acceleration": "|a|", "jerk": "|j|",
+          "angular_velocity": "peak |ω|", "angular_acceleration": "|α|",
+          "angular_jerk": "|dα/dt|"}  # fmt: skip
 _FIRST = ("mode", "scheme", "degree", "steps", "ends", "frames", "convention")
 _UNSHOWN = ("long_name", "gradient_factor", "gradient_of", "trajcli_version", "request")
 # Attributes that the lines about the trajectories repeat.
@@ -259,7 +262,7 @@ class Datasets:
         small = self.size <= SAMPLE_BYTES
         # what is read of a large file is shared between its datasets
         budget = SAMPLE_BYTES if small else max(SAMPLE_BYTES // max(len(groups), 1), LEAST_BYTES)
-        statistics: dict[int, dict[str, Statistics]] = {}
+        statistics: dict[int, tuple[dict[str, Statistics], RotationStatistics]] = {}
         reports = []
         for pattern, members in groups.items():
             alone = len(members) == 1 and pattern not in arrays
@@ -270,7 +273,10 @@ class Datasets:
                     if k not in statistics:
                         count = 1 if small else len(self.batches[k].first.arrays)
                         statistics[k] = self._read_batch(k, budget * count)
-                    about = self._of_batch(self.batches[k], name, statistics[k][name])
+                    arrays_of, turning = statistics[k]
+                    about = self._of_batch(self.batches[k], name, arrays_of[name])
+                    if turning.rotations and name == next(iter(arrays_of)):
+                        about["rotations"] = turning.facts()
                 else:
                     whole = self.full or small
                     self.sampled |= not whole and len(members) > 1
@@ -285,21 +291,25 @@ class Datasets:
             reports.append({"name": title, **about})
         return reports
 
-    def _read_batch(self, k: int, budget: int) -> dict[str, Statistics]:
-        """Returns the statistics of all arrays of a batch, of at most ``budget`` bytes."""
+    def _read_batch(self, k: int, budget: int) -> tuple[dict[str, Statistics], RotationStatistics]:
+        """Returns the statistics of all arrays of a batch and of its rotations, of at most
+        ``budget`` bytes."""
         batch, chosen = self.batches[k], self.batches[k].take(self.numbers[k])
         ends = one_sided(batch)
         arrays = {
             name: Statistics(batch.first.shape[2], ends=ends * (name != "position"))
             for name in batch.first.arrays
         }
+        turning = RotationStatistics(batch, ("norm", "sign", "angle"))
         whole = self.full or nbytes(chosen) <= budget
         self.sampled |= not whole
         blocks = chosen.blocks(self.on_progress) if whole else sample(chosen, budget)
         for block in blocks:
+            values = {name: block.read(name) for name in arrays}
             for name, statistics in arrays.items():
-                statistics.add(block.read(name), block)
-        return arrays
+                statistics.add(values[name], block)
+            turning.add(values, block)
+        return arrays, turning
 
     def _read(self, datasets: Sequence[Dataset], left: int) -> Statistics:
         """Returns statistics of datasets that hold no trajectories, of the first ``left`` bytes."""
@@ -405,6 +415,7 @@ def report(
         yield Text("\n".join(f"  {line}" for line in lines))
     yield from _dataset_table(facts["datasets"], "x" if console.options.ascii_only else "×")
     yield from _peak_tables(facts["datasets"])
+    yield from _rotation_table(facts["datasets"])
     if facts["one_sided"]:
         rows = f"the first and the last {facts['one_sided']} rows"
         yield Text(f"peaks without {rows} of each trajectory, whose windows are one-sided")
@@ -473,16 +484,18 @@ def _peak_tables(datasets: Sequence[Mapping[str, Any]]) -> Iterator[RenderableTy
     """Yields the range and the peaks of each dof; a table has position to jerk of one group."""
     from rich.text import Text
 
-    groups: dict[str, dict[str, Any]] = {}
+    groups: dict[tuple[str, bool], dict[str, Any]] = {}
     for dataset in datasets:
         if 0 < len(dataset.get("per_dof", ())) <= _MOST_DOFS:
             group, _, last = dataset["name"].rpartition("/")
-            key = group if last in QUANTITIES else dataset["name"]
-            groups.setdefault(key, {})[last] = dataset
-    for key, members in groups.items():
+            rate = last in ROTATIONS[1:]
+            key = group if rate or last in QUANTITIES else dataset["name"]
+            groups.setdefault((key, rate), {})[last] = dataset
+    ordered = (*QUANTITIES, *ROTATIONS)
+    for (key, _), members in groups.items():
         columns: dict[tuple[str, str], Sequence[str]] = {}
         columns["", "dof"] = next(iter(members.values()))["dofs"]
-        for name in dict.fromkeys([*(n for n in QUANTITIES if n in members), *members]):
+        for name in dict.fromkeys([*(name for name in ordered if name in members), *members]):
             dofs, dataset = members[name]["per_dof"], members[name]
             texts = {k: [number(dof[k]) for dof in dofs] for k in ("min", "max", "peak")}
             if name not in _PEAKS:
@@ -494,6 +507,21 @@ def _peak_tables(datasets: Sequence[Mapping[str, Any]]) -> Iterator[RenderableTy
         yield Text(f"\n{key}" if key not in ("", "*", *members) else "", "bold")
         headings, rows = [head for _, head in columns], list(zip(*columns.values(), strict=True))
         yield TextTable(headings, rows, ("when", "max", "p min"))
+
+
+def _rotation_table(datasets: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:
+    """Yields a row for each rotation: how far it turns, norms, and changes of sign."""
+    from rich.text import Text
+
+    rows = [
+        [dataset["name"], x["name"], number(x["turn"]), number(x["norm"]), str(x["signs"])]
+        for dataset in datasets
+        for x in dataset.get("rotations", ())
+    ]
+    if rows:
+        yield Text()
+        headings = ["dataset", "rotation", "> rad from start", "> norm off by", "> sign changes"]
+        yield TextTable(headings, rows)
 
 
 def _when(at: Mapping[str, Any] | None, dataset: Mapping[str, Any]) -> str:

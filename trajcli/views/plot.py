@@ -19,6 +19,8 @@ from trajcli.files.schema import QUANTITIES
 from trajcli.files.source import Source, parse_source
 from trajcli.files.trajectories import Array, Floats, Trajectories
 from trajcli.files.trajectory_group import TrajectoryGroup
+from trajcli.rotations import angle
+from trajcli.views.rotations import known_rotations, orientations
 from trajcli.views.terminal import LARGEST
 from trajcli.views.trajectories import (
     bounds_of,
@@ -35,6 +37,7 @@ _POINTS = 4000
 _CLOCK = 1e6
 # The most trajectories that one figure shows.
 _MOST = 100
+_ANGLE = "angle from the start"
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,7 @@ class PlotSource:
             for number in chosen
             for batch in self.batches
             if number < len(batch) and batch.lengths[number]
-            for name in batch.first.arrays
+            for name in (*batch.first.arrays, *[_ANGLE] * bool(known_rotations(batch.first)))
         ]
         if not drawn:
             where = f"{self.origin}, trajectory {self.main.name(chosen[0])}"
@@ -121,11 +124,20 @@ class PlotSource:
                 yield Peaks(**self._fields(batch, name), values=np.concatenate(ends[name], axis=1))
 
     def _line(self, batch: Trajectories, number: int, name: str) -> Line:
-        """Returns an array of a trajectory; of many rows the extremes of runs, so peaks stay."""
-        block = batch.take([number])
-        fields, times = self._fields(batch, name), block.times()
+        """Returns an array of a trajectory, or angles from its first row; of many rows the extremes
+        of runs, so peaks stay."""
+        block, times = batch.take([number]), batch.take([number]).times()
+        if name == _ANGLE:
+            rotations = known_rotations(batch.first)
+            turns, _ = orientations(block.read(next(iter(batch.first.arrays))), rotations)
+            rows = angle(turns, turns[:, :1])[0]
+            names = [(k, rotation.name) for k, rotation in enumerate(rotations)]
+            fields: dict[str, Any] = {"source": self.number, "quantity": name, "unit": "rad",
+                                      "dofs": names, "bounds": None}  # fmt: skip
+        else:
+            rows, fields = block.read(name)[0], self._fields(batch, name)
         time = np.arange(block.rows, dtype=np.float64) if times is None else times[0]
-        time, values = time - time[0] * (abs(time[0]) > _CLOCK), _drawable(block.read(name)[0])
+        time, values = time - time[0] * (abs(time[0]) > _CLOCK), _drawable(rows)
         if block.rows > _POINTS:
             # least and largest of each run, drawn at its first and last row
             starts = np.arange(0, block.rows, -(-block.rows // (_POINTS // 2)))

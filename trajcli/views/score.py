@@ -16,13 +16,21 @@ from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.files.file_bytes import Progress
 from trajcli.files.limits import Limits
 from trajcli.files.opening import Files
-from trajcli.files.reader import refuse_rotations
 from trajcli.files.reading import select
 from trajcli.files.trajectories import no_time
-from trajcli.scores import UNITS, Scores, block_extremes, block_scores, saturation
+from trajcli.scores import (
+    UNITS,
+    Scores,
+    angular_scores,
+    block_extremes,
+    block_scores,
+    saturation,
+)
+from trajcli.views.rotations import known_rotations, orientations
 from trajcli.views.terminal import TextTable, number, spreadsheet_text
 from trajcli.views.trajectories import (
     bounds_of,
+    companions,
     label,
     one_sided,
     quantities,
@@ -156,20 +164,27 @@ def score_source(
 
     Raises InputError where there are no trajectories, or no time step.
     """
-    batch, others = whole_batch(read_batches(files, [source]))
+    batches = read_batches(files, [source])
+    batch, others = whole_batch(batches)
     if batch is None or any(0 in trajectories.shape for trajectories in batch.groups):
         raise InputError(
             "nothing to score", where=source, expected="rows and dofs", found="an empty array"
         )
-    refuse_rotations(batch.groups, "score")
-    stored, units, notes = quantities(batch)
+    near = (batch, *companions(batch, batches))
+    turning = next((one for one in near if known_rotations(one.first)), None)
+    if turning is not None:
+        batch = turning if batch.first.of_rotations else batch  # rather than its rates
+        taken = label(turning, next(iter(turning.first.arrays)))
+        others = [other for other in others if other != taken]
+    rotations, free = batch.first.require_rotations(), batch.first.free_dofs
+    stored, units, notes = quantities(batch) if free else ({}, {}, [])
     clock, array = batch.first.time, next(iter(batch.first.arrays))
     if clock is not None and clock.remark:
         notes.insert(0, clock.remark)
     absent = [name for name in ("velocity", "jerk") if name not in stored]
     if "position" in stored and absent:
         notes.append(f"{' and '.join(absent)} by central differences of the positions")
-    elif not stored:
+    elif not stored and free:
         notes.append(f"{array}: its quantity is not known; FILE:DATASET names positions")
     stored = stored or {"": array}
     notes += [f"not scored: {', '.join(others)}; FILE:DATASET names one"] * bool(others)
@@ -179,7 +194,7 @@ def score_source(
         notes.append(f"jerk and limit_share without {rows}")
     bounds = {}
     for name, table in ({} if limits is None else bounds_of(batch, limits, units)).items():
-        bounds[name] = table.lower, table.upper
+        bounds[name] = table.lower[free], table.upper[free]
         if limits is not None and name in stored:
             known = batch.first.units.get(stored[name])
             remarks = limits.remarks(name, batch.dofs, known, batch.first.dofs)
@@ -191,13 +206,21 @@ def score_source(
     for block in batch.take(numbers[by_length]).blocks(on_progress):
         if (times := block.times()) is None:
             raise InputError(no_time(batch.first, batch.path))
-        values = {name: block.read(array) for name, array in stored.items()}
+        read = {name: block.read(array) for name, array in stored.items()}
+        values = {name: x[..., free] if rotations else x for name, x in read.items()}
         parts.append(block_scores(values, times, block.step, bounds, ends))
+        if turning is not None:
+            array = next(iter(turning.first.arrays))
+            turns, _ = orientations(
+                turning.take(block.numbers).read(array), known_rotations(turning.first)
+            )
+            parts[-1] |= angular_scores(turns, times, block.step)
         first = next(iter(stored))
         # saturation needs the extremes of all trajectories: it is computed at the end
         extremes.append(block_extremes(values[first], bounds.get(first)))
     scores = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    scores["saturation"] = saturation(np.concatenate(extremes, axis=1))
+    if free:
+        scores["saturation"] = saturation(np.concatenate(extremes, axis=1))
     if absent_speeds := int(np.isnan(scores.get("still", np.zeros(1))).sum()):
         why = "NaN, fewer than five rows, or stamps that do not increase (trajcli check says which)"
         notes.append(f"without a speed: {absent_speeds} of {len(numbers)}; {why}")

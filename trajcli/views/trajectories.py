@@ -196,6 +196,17 @@ def main_batch(candidates: Sequence[Trajectories]) -> Trajectories | None:
     return max(candidates, key=lambda batch: len(batch.first.arrays), default=None)
 
 
+def companions(main: Trajectories, candidates: Sequence[Trajectories]) -> Iterator[Trajectories]:
+    """Yields the batches that hold other arrays of the same trajectories: positions, orientations
+    and angular rates lie beside each other."""
+    places = _places(main)
+    yield from (batch for batch in candidates if batch is not main and _places(batch) == places)
+
+
+def _places(batch: Trajectories) -> list[Any]:
+    return [(group.file.path, group.group, group.name, group.shape[:2]) for group in batch.groups]
+
+
 def whole_batch(candidates: Sequence[Trajectories]) -> tuple[Trajectories | None, list[str]]:
     """Returns the trajectories with the most arrays, and the names of other arrays.
 
