@@ -38,7 +38,8 @@ def time_stamp_shape_faults(shape: Sequence[int], batch: int, rows: int, where: 
             where=where,
             expected=f"one per row: [{rows}] or [{batch}, {rows}]",
             found=describe(shape),
-            hint="one dt for all; integrate has a row more than actions, differentiate as many",
+            hint="one dt for all; integrate has a row more than actions (recorded rates: as many), "
+            "differentiate as many as positions",
         )
     ]
 
@@ -255,7 +256,8 @@ def _step_value_faults(inputs: Inputs) -> list[Fault]:
         return []
     shift = inputs.first_trajectory
     if inputs.times is not None:
-        return time_stamp_faults(inputs.times, inputs.name("times"), shift, inputs.row_numbers)
+        rows = inputs.row_numbers if inputs.recorded else None
+        return time_stamp_faults(inputs.times, inputs.name("times"), shift, rows)
     where, unused = inputs.name("dt"), inputs.unused_steps()
     return step_faults(to_numpy(inputs.used_dt()), where, shift, unused)
 

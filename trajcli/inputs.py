@@ -29,7 +29,8 @@ class Inputs:
         start, goal: parts by name, [S, D]; S = 1 is shared by all trajectories.
         dt: a number, [h] or [b, h], not aligned to rows (see :meth:`Mode.align_dt`).
         names: the source of every input.
-        row_numbers: the numbers of the rows in the file [H], where some were dropped.
+        row_numbers: the numbers of the rows in the file [H], where they are not 0 to H − 1.
+        rates: the action of row 0 is a part of the start, as each was recorded with a time stamp.
         trusted: values on a device are not read back to check them.
     """
 
@@ -43,6 +44,7 @@ class Inputs:
     goal_index: Array | None = None
     recorded: bool = False
     row_numbers: Array | None = None
+    rates: bool = False
     names: Mapping[str, str] = field(default_factory=dict)
     first_trajectory: int = 0
     trusted: bool = False
@@ -99,6 +101,29 @@ class Inputs:
         assert self.dt is not None
         count = self.dt.shape[-1] if self.dt.ndim else 1
         return int(self.recorded and count == self.horizon and self.horizon > 1)
+
+    def of_rates(self, rest: Array, first: Array) -> Inputs:
+        """Returns the inputs where actions are rates that were recorded with a time stamp each.
+
+        The ``first`` of them [B, D] is a part of the start state, the ``rest`` [B, H − 1, D] are
+        integrated by foh, which takes the mean of both ends of each step: the trapezoidal rule.
+        """
+        if self.start_index is not None:
+            raise UsageError(
+                "a start index beside actions with a time stamp each",
+                where=self.name("start_index"),
+                expected="a start state for each trajectory, or one for all",
+                hint="position[index] in place of position and index",
+            )
+        part = f"start/{PARTS[self.mode.derivatives_of]}"
+        return replace(
+            self,
+            actions=rest,
+            start={**self.start, part.removeprefix("start/"): first},
+            names={**self.names, part: f"{self.name('actions')}, step 0"},
+            row_numbers=np.arange(1, rest.shape[1] + 1),
+            rates=True,
+        )
 
     def can_check(self, values: Array) -> bool:
         """Returns whether values are in memory and may be read."""

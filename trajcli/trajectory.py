@@ -18,6 +18,7 @@ from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.inputs import Inputs
 from trajcli.kernels.choose import Choice, choose, choose_for
 from trajcli.modes import MODES, PARTS, make_method, make_mode
+from trajcli.modes.cascade import Cascade
 from trajcli.modes.savgol import SavitzkyGolay
 from trajcli.modes.smooth import Smooth
 
@@ -176,7 +177,10 @@ def integrate(
         dt: the step in seconds, a number or an array that broadcasts to [B, H].
         mode: what the actions are: acceleration (acc), jerk, velocity, clique (position), central,
             bspline or teleport.
-        times: instead of dt, the time stamps of all rows [H + 1] or [B, H + 1].
+        times: instead of dt, the time stamps of all rows [H + 1] or [B, H + 1]. Rates that were
+            recorded with a stamp each have as many as actions: velocity, acceleration or jerk, [H]
+            or [B, H]. They are integrated by foh from the first on (the trapezoidal rule), so that
+            there are H rows, and row 0 is the start with the first action.
         goal: a state like ``start``, for ``ends="goal"``.
         start_index: [B]; trajectory b starts at row start_index[b] of the start states [S, D].
         goal_index: the same for goal states.
@@ -242,6 +246,11 @@ def integrate(
         goal_index=_optional(goal_index, "goal_index"),
         trusted=allow_nonfinite,
     )
+    stamps = inputs.times.shape[-1:] if inputs.times is not None and actions.ndim == 3 else ()
+    of_rates = stamps == actions.shape[1:2] != (1,)
+    if of_rates and isinstance(made, Cascade) and made.derivatives_of:
+        inputs = replace(inputs, mode=made.of_rates(scheme))
+        inputs = inputs.of_rates(actions[:, 1:], actions[:, 0])
     return _checked(inputs, dtype, wanted, backend, key, isinstance(start, str))
 
 

@@ -25,6 +25,7 @@ from trajcli.inputs import Inputs
 from trajcli.jobs.commands import Commands
 from trajcli.jobs.request import Request
 from trajcli.kernels.choose import Choice
+from trajcli.modes import PARTS
 
 if TYPE_CHECKING:
     from trajcli.files.opening import Files
@@ -74,6 +75,8 @@ class Gradient:
         dims: dict[str, tuple[str, ...]] = {"actions": ("trajectory", "action", "dof")}
         for role, state in states.items():
             dims |= {f"{role}_{part}": ("trajectory", "dof") for part in state}
+        if inputs.rates:  # its gradient is that of the first action
+            del dims[_first_action(inputs)]
         variables = [Variable(f"grad/{n}", axes, np.dtype(dtype)) for n, axes in dims.items()]
         (axis,) = _step_size(inputs)
         variables.append(Variable("grad/dt", ("trajectory", axis), np.dtype("f8")))
@@ -83,7 +86,7 @@ class Gradient:
 
     def sizes(self, inputs: Inputs) -> dict[str, int]:
         """Returns the sizes of the dimensions that only gradients have."""
-        return {"action": int(inputs.actions.shape[1]), **_step_size(inputs)}
+        return {"action": int(inputs.actions.shape[1]) + inputs.rates, **_step_size(inputs)}
 
     def block(
         self, inputs: Inputs, commands: Commands, numbers: Any, choice: Choice, dtype: str
@@ -107,6 +110,9 @@ class Gradient:
         if self.cost:
             squares = (weight * _squares(outputs[name]) for name, weight in self.cost.items())
             yield "cost", sum(squares)
+        if inputs.rates:
+            first = grads.pop(_first_action(inputs))
+            grads["actions"] = np.concatenate([first[:, None], grads["actions"]], 1)
         for name, grad in grads.items():
             yield f"grad/{name}", self.factor * grad
 
@@ -181,6 +187,11 @@ def _upstream(files: Files, text: str) -> dict[str, Dataset]:
         expected=f"upstream gradients named like the outputs: {', '.join(QUANTITIES)}",
         found=candidates(file.names()[:200], file.get),
     )
+
+
+def _first_action(inputs: Inputs) -> str:
+    """Returns the part of the start state that is the first of recorded rates."""
+    return f"start_{PARTS[inputs.mode.derivatives_of]}"
 
 
 def _step_size(inputs: Inputs) -> dict[str, int]:

@@ -18,6 +18,7 @@ from trajcli.files.trajectory_group import TrajectoryGroup
 from trajcli.inputs import Inputs
 from trajcli.jobs.commands import Commands
 from trajcli.modes import Mode
+from trajcli.modes.cascade import Cascade
 
 _MOST_FAULTS = 5
 _BLOCK_BYTES = 8 << 20
@@ -53,7 +54,7 @@ class LengthInputs:
     def read(self, begin: int, end: int) -> Inputs:
         """Returns the inputs of trajectories begin to end, in memory; their names say where they
         lie in the files."""
-        actions = self.inputs.actions.read_rows(begin, end)
+        actions, rates = self.inputs.actions.read_rows(begin, end), self.inputs.rates
         if actions.dtype.kind == "f" and actions.dtype.itemsize > 8:
             actions = actions.astype(np.float64)
         if begin == end:
@@ -61,7 +62,8 @@ class LengthInputs:
         group, number = self.trajectories.locate(begin)
         names = {"actions": group.input.where}
         inputs = self.inputs.block(actions, begin, end, begin - number, names)
-        return self.commands.used(replace(inputs, row_numbers=group.row_numbers))
+        rows = self.inputs.row_numbers if rates else group.row_numbers
+        return self.commands.used(replace(inputs, row_numbers=rows))
 
     def value_faults(self, begin: int, inputs: Inputs, allow_nonfinite: bool) -> list[Fault]:
         """Returns what is wrong with values that were read of trajectories from ``begin`` on."""
@@ -124,10 +126,18 @@ def times_differ(parts: Sequence[LengthInputs]) -> bool:
     return several or any(part.inputs.steps_differ for part in parts)
 
 
+def recorded_rates(groups: Sequence[TrajectoryGroup], mode: Mode) -> bool:
+    """Returns whether actions are rates that were recorded with a time stamp each."""
+    clocks = [(group.time, group.shape[1]) for group in groups]
+    stamped = all(time and time.stamped and time.shape[-1] == n > 1 for time, n in clocks)
+    return stamped and isinstance(mode, Cascade) and mode.derivatives_of > 0
+
+
 def _inputs(trajectories: Trajectories, mode: Mode, recorded: bool) -> Inputs:
     """The inputs of trajectories of one length; actions lie in the files."""
     groups = list(trajectories.by_group())
-    intervals = trajectories.rows - recorded
+    rates = not recorded and recorded_rates([group for group, _ in groups], mode)
+    intervals = trajectories.rows - (recorded or rates)
     counts = (intervals, intervals + recorded)
     for group, members in groups if groups[1:] else ():
         if not _fits(_selected_time(group, members), counts):
@@ -137,7 +147,7 @@ def _inputs(trajectories: Trajectories, mode: Mode, recorded: bool) -> Inputs:
     goal = trajectories.goal.of(trajectories.numbers)
     actions = trajectories.dataset()
     named = {"actions": actions.where, "dt": where, "times": where}
-    return Inputs(
+    inputs = Inputs(
         mode=mode,
         actions=actions,
         start=start.parts,
@@ -150,6 +160,13 @@ def _inputs(trajectories: Trajectories, mode: Mode, recorded: bool) -> Inputs:
         names={**named, **start.names, **goal.names},
         row_numbers=None if groups[1:] else groups[0][0].row_numbers,
     )
+    batch, rows, dofs = actions.shape
+    if not rates or not batch:
+        return inputs
+    every = np.arange(batch)
+    head = actions.select(every, range(1))
+    first = replace(head, shape=(batch, dofs), reader=lambda *part: head.read_rows(*part)[:, 0])
+    return inputs.of_rates(actions.select(every, range(1, rows)), first)
 
 
 _Members = tuple[TrajectoryGroup, Trajectories]

@@ -194,6 +194,12 @@ def start_rows(files: Files, path: Path) -> StartRows | str:
             raise InputError(
                 "the recorded sources have other trajectories now", where=str(path)
             ) from None
-        return trajectories.start.rows(wanted)
+        states = trajectories.start.rows(wanted)
+        if plan.parts[0].inputs.rates:  # the first action is a part of the start
+            places = np.searchsorted(trajectories.numbers, wanted).tolist()
+            taken = (trajectories.take([k]).dataset() for k in places)
+            first = np.stack([one.read_part(0, 1, 0, 1)[0, 0] for one in taken])
+            states[QUANTITIES[plan.mode.derivatives_of]] = first
+        return states
 
     return rows

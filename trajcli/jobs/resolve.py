@@ -26,10 +26,11 @@ from trajcli.files.time import Time
 from trajcli.files.trajectories import Trajectories, timed
 from trajcli.files.trajectory_group import TrajectoryGroup
 from trajcli.jobs.commands import Commands
-from trajcli.jobs.inputs import LeftOut, LengthInputs, inputs_by_length
+from trajcli.jobs.inputs import LeftOut, LengthInputs, inputs_by_length, recorded_rates
 from trajcli.jobs.request import Request
 from trajcli.jobs.statements import guess_faults, resolve_mode
 from trajcli.modes import Mode, make_method, make_mode
+from trajcli.modes.cascade import Cascade
 from trajcli.modes.central import WINDOW, Central
 from trajcli.modes.savgol import SavitzkyGolay
 from trajcli.modes.smooth import Smooth
@@ -107,6 +108,9 @@ def resolve(
     raise_if_any([fault for one in members for fault in guess_faults(one, mode)], UsageError)
     commands = _commands(request, members[0])
     raise_if_any(commands.faults(mode), UsageError)
+    if not request.recorded and recorded_rates(members, mode):
+        mode, note = _of_rates(request, members[0], mode)
+        notes = [*notes, note]
     if request.recorded:
         members, more = repaired(members, request, _least_rows(mode))
         notes = [*notes, *more]
@@ -191,6 +195,26 @@ def _option_states(request: Request, files: Files, first: TrajectoryGroup) -> di
     if named:  # they are in the units of the first group
         first = first.in_si(request.input_units)
     return {role: state_from_option(files, role, text, first) for role, text in named.items()}
+
+
+def _of_rates(request: Request, first: TrajectoryGroup, mode: Mode) -> tuple[Mode, str]:
+    """The mode of rates that were recorded with a time stamp each, and what to say of it; raises
+    UsageError for options that they do not take."""
+    assert isinstance(mode, Cascade)
+    if request.absolute is not None:
+        raise UsageError(
+            "absolute dofs beside rates with a time stamp each",
+            where="--absolute",
+            expected="none",
+            hint="--dofs picks the others",
+        )
+    stated = None if mode.scheme == "euler" else mode.scheme
+    named = f"{first.input.where}: a time stamp for each row, so these are recorded"
+    how = "integrated by foh (trapezoidal rule) from the first on; row 0 is the start"
+    rates = {"velocity": "velocities", "acceleration": "accelerations", "jerk": "jerks"}
+    return mode.of_rates(
+        request.options.get("scheme", stated)
+    ), f"{named} {rates[mode.name]}, {how}"
 
 
 def _least_rows(mode: Mode) -> int:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from trajcli.errors import Fault
+from trajcli.errors import Fault, UsageError
 from trajcli.kernels import program
-from trajcli.modes.mode import Case, FramedMode, needs_start, no_goal
+from trajcli.modes.mode import PARTS, Case, FramedMode, needs_start, no_goal
 
 SCHEMES = ("euler", "zoh", "foh")
 
@@ -42,6 +42,21 @@ class Cascade(FramedMode):
                 found="first",
                 hint='--start zero or --start FILE[:GROUP] (in Python start="zero" or a State)',
             )
+
+    def of_rates(self, scheme: str | None) -> Cascade:
+        """Returns the mode for actions that were recorded with a time stamp each: foh.
+
+        scheme: the one that was asked for, if any; raises UsageError for another.
+        """
+        if scheme in (None, "foh") and self.convention == "standard":
+            return replace(self, scheme="foh")
+        raise UsageError(
+            f"{PARTS[self.derivatives_of]} with a time stamp for each row",
+            where="scheme",
+            expected="foh, which is linear between the rows",
+            found=f"{self.scheme}, convention {self.convention}",
+            hint='scheme="foh" (--scheme foh); or a stamp more than actions, that of the start',
+        )
 
     @property
     def dt_ahead(self) -> int:
