@@ -15,6 +15,7 @@ from trajcli.errors import InputError, UsageError
 from trajcli.files.opening import Files
 from trajcli.files.reader import read_groups
 from trajcli.files.reading import Reading
+from trajcli.files.trajectories import Trajectories
 from trajcli.files.trajectory_group import TrajectoryGroup
 from trajcli.units import unit_text
 
@@ -52,6 +53,25 @@ def test_a_named_array_goes_by_the_last_part_of_its_name(read):
     assert only(read("in.h5:obs/joint_pos[5:]")).joint_names == ["j5", "j6", "j7"]
     with pytest.raises(UsageError, match="no such dofs"):
         read("in.h5:obs/joint_pos[:9]")
+
+
+def test_files_of_one_array_each_are_one_group_of_trajectories(read):
+    rows = [RANDOM.standard_normal((count, 3)).astype("f4") for count in (5, 8, 5)]
+    rows[2] = np.asfortranarray(rows[2])
+    for k, values in enumerate(rows):
+        np.save(f"run_{k}.npy", values)
+    group = only(read("run_*.npy"))
+    assert (group.shape, group.lengths.tolist()) == ((3, 8, 3), [5, 8, 5])
+    of_five, of_eight = Trajectories([group]).by_length()
+    np.testing.assert_array_equal(of_five.read("actions"), np.stack([rows[0], rows[2]]))
+    np.testing.assert_array_equal(of_eight.read("actions")[0], rows[1])
+    np.testing.assert_array_equal(group.input.read()[0], np.pad(rows[0], ((0, 3), (0, 0))))
+    assert of_five.sources == ["run_0.npy", "run_2.npy"]
+    assert of_five.place(1) == "run_2.npy, trajectory 0"
+    assert of_five.names(of_five.paths) == ["run_0", "run_2"]
+    assert [of_five.name(number) for number in range(3)] == ["run_0", "run_1", "run_2"]
+    np.save("run_1b.npy", rows[1].astype("f8"))  # another type is a group of its own
+    assert [group.shape[0] for group in read("run_*.npy")] == [2, 1, 1]
 
 
 def test_a_group_is_the_trajectories_below_it(read):

@@ -113,8 +113,8 @@ class Dataset:
     def read_part(self, start: int, stop: int, first: int, last: int) -> Any:
         """Reads rows start to stop, columns first to last."""
         # a compressed trajectory is then decompressed only as far as it is needed
-        if isinstance(self.reader, OneTrajectory):
-            return self.reader.rows(first, last)[None][start:stop]
+        if isinstance(self.reader, ReadApart):
+            return self.reader.part(start, stop, first, last)
         return self.read_rows(start, stop)[:, first:last]
 
     def select(self, trajectories: Numbers, rows: Numbers) -> Dataset:
@@ -146,15 +146,30 @@ class Dataset:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class OneTrajectory:
-    """Reads an array [T, D] as [1, T, D]; ``rows`` reads a range of its ``count`` rows."""
+class ReadApart:
+    """Reads arrays [T, D] that lie apart as one array [n, T, D].
 
-    rows: Callable[[int, int], Any]
-    count: int
+    rows: called with the number of an array, its first row and the row after the last. lengths [n]:
+    the rows of each array; zeros follow those of shorter ones.
+    """
+
+    def __init__(self, rows: Callable[[int, int, int], Any], lengths: Sequence[int]) -> None:
+        self.rows, self.lengths = rows, lengths
 
     def __call__(self, start: int, stop: int) -> Any:
-        return self.rows(0, self.count)[None][start:stop]
+        return self.part(start, stop, 0, max(self.lengths))
+
+    def part(self, start: int, stop: int, first: int, last: int) -> Any:
+        """Returns rows first to last of arrays start to stop."""
+        numbers = range(len(self.lengths))[start:stop]
+        parts = [self.rows(k, first, min(last, self.lengths[k])) for k in numbers]
+        if len(parts) == 1 and len(parts[0]) == last - first:
+            return parts[0][None]  # large ones stay mapped
+        like = parts[0] if parts else self.rows(0, 0, 0)
+        values = np.zeros((len(parts), last - first, *like.shape[1:]), like.dtype)
+        for k, part in enumerate(parts):
+            values[k, : len(part)] = part
+        return values
 
 
 def text_of(value: object) -> str:
@@ -265,11 +280,13 @@ class ArrayFile(ABC):
     trajectories are not arrays [B, T, D] or [T, D], a :class:`.layouts.Layout` locates them.
 
     slash: the prefix of dataset names in messages. outside: other files that were read, too.
+    members: the files of which each holds one trajectory of the array; none for a single file.
     """
 
     failures: tuple[type[Exception], ...] = (OSError,)
     expected = "a readable file"
     slash = ""
+    members: Sequence[ArrayFile] = ()
 
     def __init__(self, path: Path, family: str, pool: OpenFiles | None = None) -> None:
         self.path, self.family = path, family
@@ -286,8 +303,8 @@ class ArrayFile(ABC):
         """
         with self.lock:
             if self._handle is None:
-                self.pool.sources.opened(self.path)
                 state = file_state(self.path)
+                self.pool.sources.opened(self.path, state)
                 if self._state not in (None, state):
                     raise InputError(
                         "changed while it was read",

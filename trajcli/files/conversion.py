@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from trajcli.checks import describe
 from trajcli.errors import InputError
-from trajcli.files.arrays import Dataset, OneTrajectory
+from trajcli.files.arrays import Dataset, ReadApart
 from trajcli.files.schema import QUANTITIES
 from trajcli.units import (
     Units,
@@ -67,7 +67,7 @@ def as_batch(stored: Dataset) -> Dataset:
             expected="[B, T, D], or [T, D] for one trajectory",
             found=describe(stored.shape),
         )
-    one = OneTrajectory(stored.read_rows, stored.shape[0])
+    one = ReadApart(lambda _, first, last: stored.read_rows(first, last), stored.shape[:1])
     return replace(stored, shape=(1, *stored.shape), reader=one)
 
 
@@ -87,10 +87,10 @@ def converted(stored: Dataset, convert: Callable[[Any], Any]) -> Dataset:
     """Returns a dataset whose values are converted when they are read."""
     read = stored.reader
     dtype = convert(np.zeros(0, stored.dtype).reshape(0, *stored.shape[-1:])).dtype
-    if isinstance(read, OneTrajectory):
+    if isinstance(read, ReadApart):
         rows = read.rows
-        one = OneTrajectory(lambda start, stop: convert(rows(start, stop)), read.count)
-        return replace(stored, dtype=dtype, reader=one)
+        apart = ReadApart(lambda *place: convert(rows(*place)), read.lengths)
+        return replace(stored, dtype=dtype, reader=apart)
     return replace(stored, dtype=dtype, reader=lambda start, stop: convert(read(start, stop)))
 
 

@@ -102,8 +102,7 @@ class FileBytes:
     """The bytes of an open regular file. Arrays stay valid after it is closed."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._folder = path, os.path.dirname(os.path.realpath(path))
-        self.descriptor = open_regular(path)
+        self._path, self.descriptor = path, open_regular(path)
         self.size = os.fstat(self.descriptor).st_size
         """The size of the file in bytes when it was opened."""
 
@@ -120,7 +119,7 @@ class FileBytes:
             shape = (max(stop - start, 0), *shape[1:])
         size = math.prod(shape) * dtype.itemsize
         values: npt.NDArray[Any]
-        if size > _SMALL_BYTES and _file_system(self._folder) in _SAFE:
+        if size > _SMALL_BYTES and self._is_safe():
             begin = offset - offset % mmap.ALLOCATIONGRANULARITY
             length = offset + size - begin
             # mmap fails without address space, or if the file became shorter: read it instead
@@ -138,6 +137,10 @@ class FileBytes:
                 raise InputError(shortened(str(self._path), offset + len(view), now))
             view, offset = view[count:], offset + count
         return values
+
+    def _is_safe(self) -> bool:
+        folder = os.path.dirname(os.path.realpath(self._path))
+        return _file_system(folder) in _SAFE
 
     def close(self) -> None:
         """Closes the file; mapped arrays stay valid."""
@@ -182,10 +185,11 @@ class SourceFiles:
             if path not in self._before:
                 self._before[path] = file_state(path)
 
-    def opened(self, path: str | Path) -> None:
-        """Records a file that is about to be opened."""
+    def opened(self, path: str | Path, state: tuple[int, ...] | None = None) -> None:
+        """Records a file that is about to be opened; ``state``: its present one, if known."""
         self._opened[str(path)] = None
-        self.add([str(path)])
+        if str(path) not in self._before:
+            self._before[str(path)] = state or file_state(path)
 
     def contents(self) -> Iterator[tuple[str, FileContent]]:
         """Yields each opened file with a fingerprint that copies of it share."""

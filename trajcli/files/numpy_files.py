@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import tokenize
@@ -9,6 +10,7 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +31,8 @@ _FAULTS = (
 _ARRAY = "an array without pickled objects"
 _EXPANSION_LIMIT = 1100
 """The largest compression ratio: deflate reaches about 1030 : 1."""
+_LONGEST_HEADER = 1 << 14
+"""Bytes; NumPy itself parses no more than 10 000."""
 _LONGEST_PROVENANCE = 1 << 20
 """Bytes; trajcli itself writes far less."""
 
@@ -57,6 +61,17 @@ class _Header(NamedTuple):
 
 
 def _read_header(stream: Any) -> _Header:
+    """Reads the header at the beginning of a stream."""
+    head = stream.read(12)  # 8 bytes of magic and version, then the length in 2 or 4
+    width = 2 if head[6:7] == b"\1" else 4
+    size = 8 + width + int.from_bytes(head[8 : 8 + width], "little")
+    return _parsed(head + stream.read(max(min(size, _LONGEST_HEADER) - 12, 0)))
+
+
+@lru_cache(maxsize=64)
+def _parsed(head: bytes) -> _Header:
+    """Parses a header; thousands of files that one program wrote have the same."""
+    stream = io.BytesIO(head)
     version = np.lib.format.read_magic(stream)
     if version not in ((1, 0), (2, 0)):
         raise ValueError(f"npy format version {version}")
@@ -87,8 +102,7 @@ class NpyFile(ArrayFile):
     def _read_header(self) -> _Header:
         file: FileBytes = self.opened()
         try:
-            with os.fdopen(file.descriptor, "rb", closefd=False) as stream:
-                header = _read_header(stream)
+            header = _read_header(io.BytesIO(os.pread(file.descriptor, _LONGEST_HEADER, 0)))
         except ValueError as error:
             if "pickled" not in str(error):
                 raise

@@ -82,7 +82,8 @@ class Files:
         """Returns the file at a path, opened once. Raises InputError if it cannot be read."""
         key = str(path)
         if key not in self._files:
-            self._files[key] = open_arrays(Path(path), self._pool)
+            path = path if isinstance(path, Path) else Path(path)
+            self._files[key] = open_arrays(path, self._pool)
         return self._files[key]
 
     def layout(self, file: ArrayFile) -> Layout | None:
@@ -151,23 +152,27 @@ def recognise(path: Path) -> str:
             expected=f"{_READ}, or the folder of a data set",
             found=", ".join(inside[:8]) + ", …" * (len(inside) > 8) or "nothing",
         )
+    by_head, by_name = "", _ENDINGS.get(path.suffix.lower(), "")
     try:
-        with open(open_regular(path), "rb") as file:
-            head = signature = file.read(8)
-            size, offset = os.fstat(file.fileno()).st_size, 512
-            while signature != _HDF5_SIGNATURE and offset < min(size, _LARGEST_USER_BLOCK):
+        descriptor = open_regular(path)
+        try:
+            head = signature = os.pread(descriptor, 8, 0)
+            by_head = next((n for start, n in _SIGNATURES.items() if head.startswith(start)), "")
+            size, offset = os.fstat(descriptor).st_size, 512
+            while not by_head and signature != _HDF5_SIGNATURE:
                 # the HDF5 signature may stand behind a user block of 512, 1024, 2048 … bytes
-                file.seek(offset)
-                signature = file.read(8)
+                if offset >= min(size, _LARGEST_USER_BLOCK):
+                    break
+                signature = os.pread(descriptor, 8, offset)
                 offset *= 2
+        finally:
+            os.close(descriptor)
     except FileNotFoundError:
         raise InputError(_missing_file(path)) from None
     except OSError as error:
         raise InputError(unreadable(path, "a readable file", error)) from None
     if signature == _HDF5_SIGNATURE:
         return "hdf5"
-    by_name = _ENDINGS.get(path.suffix.lower(), "")
-    by_head = next((name for start, name in _SIGNATURES.items() if head.startswith(start)), "")
     family = by_name if by_head == "npz" and path.suffix.lower() in _ZIPPED else by_head or by_name
     if head and family:
         return family

@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import groupby
 from typing import Any
 
 from trajcli.checks import describe
@@ -23,6 +24,7 @@ from trajcli.files.layout import Layout, Member
 from trajcli.files.opening import Files
 from trajcli.files.schema import QUANTITIES, ROTATIONS
 from trajcli.files.source import Source, expand_files, parse_source
+from trajcli.files.stacked import JoinedFiles, joining
 from trajcli.files.stored_time import read_time
 from trajcli.files.time import Time, positive
 from trajcli.files.trajectory_group import ACTIONS, TrajectoryGroup, bodies_of
@@ -55,8 +57,9 @@ def read_groups(
         )
     groups: list[TrajectoryGroup] = []
     reading, units = files.reading, files.reading.input_units
-    for source in (part for text in sources for part in expand_files(parse_source(text))):
-        in_file = _groups_of_file(files, source, actions)
+    named = [part for text in sources for part in expand_files(parse_source(text))]
+    for file, source in _opened(files, named):
+        in_file = _groups_of_file(files, file, source, actions)
         if in_file[0].file.family == "ros" and (actions or not as_stored):
             require_one_topic(in_file)
         groups += in_file
@@ -160,10 +163,22 @@ def one_per_group(groups: Sequence[TrajectoryGroup], actions: bool) -> list[Traj
     ]
 
 
-def _groups_of_file(files: Files, source: Source, actions: bool) -> list[TrajectoryGroup]:
+def _opened(files: Files, sources: Sequence[Source]) -> Iterator[tuple[ArrayFile, Source]]:
+    """Opens the files of sources; those that follow each other are joined where they can be."""
+    opened = ((files.open(source.path), source) for source in sources)
+    alike = groupby(
+        opened, lambda pair: (object() if pair[1].dataset else joining(pair[0]), pair[1].dofs)
+    )
+    for _, run in alike:
+        (file, source), *others = run
+        yield JoinedFiles([file, *(other for other, _ in others)]) if others else file, source
+
+
+def _groups_of_file(
+    files: Files, file: ArrayFile, source: Source, actions: bool
+) -> list[TrajectoryGroup]:
     """The groups of one file, with notes on what was taken without being named."""
-    file, filter_key = files.open(source.path), files.reading.filter_key
-    layout = files.layout(file)
+    filter_key, layout = files.reading.filter_key, files.layout(file)
     if layout is not None:
         groups = _laid_out(file, layout, source, filter_key, actions)
     elif filter_key is not None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from trajcli.errors import Fault, OutputError
 from trajcli.files.description import Description
+from trajcli.files.file_bytes import file_state
 
 PROVENANCE = "trajcli.json"
 """The member of an .npz archive that holds what HDF5 files have as attributes."""
@@ -77,10 +78,10 @@ def name_taken(path: Path) -> Fault:
 
 def refuse_input(path: Path, inputs: Iterable[str | Path]) -> None:
     """Raises OutputError where OUT is one of the inputs."""
-    if not os.path.exists(path):
-        return
-    for source in inputs:
-        if os.path.exists(source) and os.path.samefile(source, path):
+    out = file_state(path)
+    for source in inputs if out is not None else ():
+        state = file_state(source)
+        if state is not None and out is not None and state[:2] == out[:2]:  # device and inode
             raise OutputError(
                 "the output is an input",
                 where=str(path),

@@ -58,13 +58,13 @@ def _split(
             found=describe(time.stamps.shape),
         )
     lengths = np.full(batch, length) if group.lengths is None else group.lengths
-    if len(stamps) == 1:
+    if len(stamps) == 1 and not group.file.members:  # whose segments follow each other
         alike = [np.flatnonzero(lengths == rows) for rows in dict.fromkeys(lengths.tolist())]
     else:
         alike = [np.array([k]) for k in range(batch)]
     clock = None if time.clock is None else np.atleast_2d(in_memory(time.clock))
     for members in alike:
-        one = members[0] if len(stamps) > 1 else 0
+        one = int(members[0]) if len(stamps) > 1 else 0
         line = stamps[one, : lengths[members[0]]]
         pieces = [
             rows for rows in _between_gaps(line, time.where, repair, counts) if len(rows) >= least

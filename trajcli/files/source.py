@@ -18,6 +18,7 @@ _ENDINGS = (
 _NAMED = rf"(?is)(?P<path>.*?\.(?:{_ENDINGS}))(?P<rest>:.*|@.*)?"
 
 
+_DIGITS = re.compile(r"(\d+)")
 ONE_SOURCE = ("zarr.json", ".zgroup", ".zarray")
 """The folder of a Zarr store has one of these files."""
 
@@ -107,7 +108,7 @@ def expand_pattern(source: Source) -> list[Source]:
 def _found(source: Source, patterns: Iterable[str]) -> list[Source]:
     """Returns a source for each file that a pattern matches; if none does, the source itself."""
     paths = natural_order(path for pattern in patterns for path in glob.glob(pattern))
-    return [source._replace(path=Path(path)) for path in paths] or [source]
+    return [Source(Path(path), *source[1:]) for path in paths] or [source]
 
 
 def _data_files(folder: str) -> tuple[str, ...]:
@@ -133,7 +134,7 @@ def natural_order(names: Iterable[str]) -> list[str]:
 
 def natural_key(text: str) -> list[Any]:
     """Returns a sort key that compares runs of digits, of any length, as whole numbers."""
-    parts: list[Any] = re.split(r"(\d+)", text)  # text, digits, text, …
+    parts: list[Any] = _DIGITS.split(text)  # text, digits, text, …
     significant = [digits.lstrip("0") for digits in parts[1::2]]
     parts[1::2] = [(len(digits), digits) for digits in significant]
     return parts

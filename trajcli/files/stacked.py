@@ -12,11 +12,49 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.files.arrays import Dataset, in_memory
+from trajcli.files.arrays import ArrayFile, Dataset, ReadApart, in_memory
 from trajcli.files.schema import first_and_more
 
 Values = Any
 """numpy.ndarray, or a Dataset that is read block by block."""
+
+
+class JoinedFiles(ArrayFile):
+    """Files of which each holds one array [T, D] of a type, as one file of an array [n, T, D].
+
+    Thousands of small files are then one group of trajectories. Where they differ in length,
+    ``lengths`` is beside the array.
+    """
+
+    def __init__(self, files: Sequence[ArrayFile]) -> None:
+        first = files[0]
+        super().__init__(first.path, first.family, first.pool)
+        self.members = files
+        arrays = [file.require("") for file in files]
+        lengths = [array.shape[0] for array in arrays]
+        where = first_and_more(array.where for array in arrays)
+        shape, dtype = (len(files), max(lengths), arrays[0].shape[1]), arrays[0].dtype
+        read = ReadApart(lambda k, *rows: arrays[k].read_rows(*rows), lengths)
+        self._array = Dataset(where, shape, dtype, read, storage="a file for each")
+        counts = np.array(lengths)
+        self._lengths = Dataset(
+            where, counts.shape, counts.dtype, lambda start, stop: counts[start:stop]
+        )
+
+    def names(self) -> list[str]:
+        return [""]
+
+    def get(self, name: str) -> Dataset | None:
+        return {"": self._array, "lengths": self._lengths}.get(name.strip("/"))
+
+
+def joining(file: ArrayFile) -> object:
+    """Returns what files have in common that :class:`JoinedFiles` can join: the type and the dofs
+    of arrays [T, D] in .npy files. Of any other file it returns what no second one has."""
+    array = file.get("") if file.family == "npy" else None
+    if array is None or array.ndim != 2 or 0 in array.shape:
+        return object()
+    return array.dtype, array.shape[1]
 
 
 def rows_by_number(values: Values, numbers: Any) -> Values:

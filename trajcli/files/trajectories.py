@@ -100,9 +100,21 @@ class Trajectories:
         return list(dict.fromkeys(group for group, *_ in self.runs))
 
     @property
+    def sources(self) -> list[str]:
+        """Where they are read from, each array once."""
+        places = (place for group, *part in self.runs for place in group.sources(*part))
+        return list(dict.fromkeys(places))
+
+    @property
     def source(self) -> str:
         """Where they are read from, in a word."""
-        return first_and_more(group.source for group in self.groups_in_use)
+        return first_and_more(self.sources)
+
+    @property
+    def paths(self) -> list[str]:
+        """The paths of all files that hold trajectories of the groups."""
+        files = (file for group in self.groups for file in group.file.members or (group.file,))
+        return list(dict.fromkeys(os.fspath(file.path) for file in files))
 
     @property
     def time_source(self) -> str:
@@ -119,6 +131,11 @@ class Trajectories:
         """The names of the dofs; their numbers in the file where there are none."""
         return self.first.dof_labels
 
+    @property
+    def several(self) -> bool:
+        """Whether they lie in several groups or files."""
+        return len(self.groups) > 1 or bool(self.first.file.members)
+
     @cached_property
     def pattern(self) -> str:
         """The name of the groups, with * for the number in which they differ: data/demo_*."""
@@ -128,14 +145,15 @@ class Trajectories:
 
     def name(self, number: int) -> str:
         """Return the group or episode of a trajectory that has one to itself, else its number."""
-        several, first = len(self.groups) > 1, self.first
-        if not several and first.shape[0] > 1:
+        if not self.several and self.first.shape[0] > 1:
             return str(number)
         k = int(np.searchsorted(self.offsets, number, "right")) - 1
-        group = self.groups[k]
+        group, inside = self.groups[k], number - int(self.offsets[k])
+        if group.file.members:
+            return group.name_of(inside)
         if group.whole is not group and group.shape[0] > 1:  # segments of several recordings
-            return f"{group.name}/trajectory_{group.numbers[number - int(self.offsets[k])]}"
-        named = group.shape[0] == 1 and (several or group.member is not None)
+            return f"{group.name}/trajectory_{group.numbers[inside]}"
+        named = group.shape[0] == 1 and (self.several or group.member is not None)
         return group.name if named else str(number)
 
     @property
@@ -177,11 +195,16 @@ class Trajectories:
             )
         ]
 
-    def locate(self, k: int) -> tuple[TrajectoryGroup, int]:
-        """Return the group of the k-th trajectory, and its number in the file's group."""
+    def locate(self, k: int, name: str = "") -> tuple[TrajectoryGroup, str, int]:
+        """Return the group of the k-th trajectory, where its array lies, and its number there."""
         group = self.groups[self.group_numbers[k]]
         inside = int(self.numbers[k] - self.offsets[self.group_numbers[k]])
-        return group, int(group.numbers[inside])
+        return group, *group.place(inside, name)
+
+    def place(self, k: int, name: str = "") -> str:
+        """Return where the k-th trajectory lies, for messages."""
+        _, where, number = self.locate(k, name)
+        return f"{where}, trajectory {number}"
 
     def by_length(self) -> list[Trajectories]:
         """Return the trajectories of each length, the shortest first: a part of a run then orders
@@ -204,8 +227,9 @@ class Trajectories:
         first = arrays[0]
         if len(arrays) == 1 and first.shape[:2] == (len(self), self.rows):
             return first
+        apart = any(group.file.members for group in self.groups_in_use)
         return Dataset(
-            first_and_more(array.where for array in arrays),
+            self.source if apart else first_and_more(array.where for array in arrays),
             (len(self), self.rows, first.shape[2]),
             np.result_type(*{array.dtype for array in arrays}),
             lambda start, stop: self.take(slice(start, stop)).read(name),
@@ -321,19 +345,24 @@ class Trajectories:
         """
         titles, uses = _file_titles(paths), Counter[str]()
         bases = {
-            group: _base(group, titles) for group in dict.fromkeys(g.whole for g in self.groups)
+            (group, k): _base(group, k, titles)
+            for group in dict.fromkeys(g.whole for g in self.groups)
+            for k in range(max(len(group.file.members), 1))
         }
-        arrays = {(base, group.array_name) for group, base in bases.items()}
+        arrays = {(base, group.array_name) for (group, _), base in bases.items()}
         counts = Counter(base for base, _ in arrays)
-        for group, base in bases.items():
+        for (group, k), base in bases.items():
             if counts[base] > 1:  # several arrays of one group
                 base = f"{base}/{group.array_name.rpartition('/')[2]}"
             uses[base] += 1  # a file may be named twice
-            bases[group] = base if uses[base] == 1 else f"{base}_{uses[base]}"
+            bases[group, k] = base if uses[base] == 1 else f"{base}_{uses[base]}"
         names: list[str] = []
         for group, begin, end in self.runs:
-            base, single = bases[group.whole] + group.suffix, group.whole.shape[0] == 1
-            numbers = group.numbers[begin:end]
+            numbers, single = group.numbers[begin:end], group.whole.shape[0] == 1
+            if group.file.members:
+                names += [bases[group.whole, number] + group.suffix for number in numbers]
+                continue
+            base = bases[group.whole, 0] + group.suffix
             names += [base if single else f"{base}/trajectory_{number}" for number in numbers]
         return names
 
@@ -418,12 +447,13 @@ def numberless(group: str) -> str:
     return re.sub(r"\d+", "*", group)
 
 
-def _base(group: TrajectoryGroup, titles: dict[str, str]) -> str:
-    """The name of the group within its file, behind the file's title where there are several."""
+def _base(group: TrajectoryGroup, k: int, titles: dict[str, str]) -> str:
+    """The name of the group of the k-th trajectory within its file, behind the file's title where
+    there are several."""
     if len(titles) <= 1:
-        return group.name
-    path = os.fspath(group.file.path)
-    title = titles.get(path, Path(path).stem)
+        return group.name_of(k)
+    path = os.fspath(group.file_of(k).path)
+    title = titles[path] if path in titles else Path(path).stem
     in_file = group.group or (group.member is not None and group.member.end is not None)
     return f"{title}/{group.name}" if in_file else title
 
@@ -432,7 +462,7 @@ def _file_titles(paths: Iterable[str]) -> dict[str, str]:
     """A title for each file of a run, from the list of its paths alone: the name without ending
     where no two are the same, else the path below the folder that all share."""
     listed = list(dict.fromkeys(paths))
-    stems = {path: Path(path).stem for path in listed}
+    stems = {path: os.path.splitext(os.path.basename(path))[0] for path in listed}
     if len(set(stems.values())) == len(listed):
         return stems
     common = os.path.commonpath([os.path.abspath(os.path.dirname(path)) for path in listed])

@@ -133,11 +133,27 @@ class TrajectoryGroup:
         """The place of the first array, for messages."""
         return next(iter(self.arrays.values())).where
 
-    @property
-    def source(self) -> str:
-        """Where the first array is read from; of rows of one array, that array."""
+    def file_of(self, k: int) -> ArrayFile:
+        """Return the file of the k-th trajectory."""
+        return self.file.members[self.numbers[k]] if self.file.members else self.file
+
+    def name_of(self, k: int) -> str:
+        """Return the name of the k-th trajectory, of those with a group or file to themselves."""
+        return self.file_of(k).path.stem + self.suffix if self.file.members else self.name
+
+    def place(self, k: int, name: str = "") -> tuple[str, int]:
+        """Return where the k-th trajectory of an array lies, and its number there."""
+        if self.file.members:
+            return str(self.file_of(k).path), 0
+        return self.array(name).where, int(self.numbers[k])
+
+    def sources(self, begin: int, end: int) -> list[str]:
+        """Return where trajectories begin to end of the first array are read from; of rows of one
+        array, that array."""
+        if self.file.members:
+            return [str(self.file_of(k).path) for k in range(begin, end)]
         rows = self.member is not None and not self.member.group
-        return f"{self.file.path}:{self.array_name}" if rows else self.where
+        return [f"{self.file.path}:{self.array_name}" if rows else self.where]
 
     @property
     def lone(self) -> bool:
@@ -148,7 +164,8 @@ class TrajectoryGroup:
         self, trajectories: Numbers, rows: Numbers, suffix: str, time: Time
     ) -> TrajectoryGroup:
         """Return some rows of some trajectories, with their time, as a group of their own."""
-        alone = f"/trajectory_{trajectories[0]}" if len(trajectories) == 1 < self.shape[0] else ""
+        one = len(trajectories) == 1 < self.shape[0] and not self.file.members
+        alone = f"/trajectory_{trajectories[0]}" if one else ""
         return self._with(
             arrays={name: array.select(trajectories, rows) for name, array in self.arrays.items()},
             numbers=trajectories,

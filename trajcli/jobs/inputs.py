@@ -59,8 +59,8 @@ class LengthInputs:
             actions = actions.astype(np.float64)
         if begin == end:
             return self.inputs.block(actions, begin, end, 0, {})
-        group, number = self.trajectories.locate(begin)
-        names = {"actions": group.input.where}
+        group, where, number = self.trajectories.locate(begin)
+        names = {"actions": where}
         inputs = self.inputs.block(actions, begin, end, begin - number, names)
         rows = self.inputs.row_numbers if rates else group.row_numbers
         return self.commands.used(replace(inputs, row_numbers=rows))
@@ -71,7 +71,8 @@ class LengthInputs:
         if not faults or end - begin < 2:
             return faults
         runs = self.trajectories.take(slice(begin, end)).runs
-        if len(runs) == 1 and isinstance(runs[0][0].numbers, range):
+        group = runs[0][0]
+        if len(runs) == 1 and isinstance(group.numbers, range) and not group.file.members:
             return faults  # they lie in the file as they are numbered
         located = (faults for _, faults in self._bad(begin, end, allow_nonfinite).values())
         return list(islice(chain.from_iterable(located), _MOST_FAULTS)) or faults
@@ -95,9 +96,7 @@ class LengthInputs:
         for k in range(begin, end):
             faults = value_faults(self.read(k, k + 1), allow_nonfinite)
             if faults:
-                group, number = self.trajectories.locate(k)
-                name = f"{group.input.where}, trajectory {number}"
-                bad[int(self.trajectories.numbers[k])] = name, faults
+                bad[int(self.trajectories.numbers[k])] = self.trajectories.place(k), faults
         return bad
 
 

@@ -120,7 +120,7 @@ class Plan:
         groups = self.trajectories.groups_in_use
         start, goal = self.trajectories.start, self.trajectories.goal
         return {
-            "source": list(dict.fromkeys(group.source for group in groups)),
+            "source": self.trajectories.sources,
             "dt_source": list(dict.fromkeys(group.time.source for group in groups if group.time)),
             "start": [RECORDED_START] if self.request.recorded else start.sources,
             **({"goal": goal.sources} if goal.parts else {}),

@@ -239,11 +239,7 @@ def run_resample(
                     return times, curves.evaluate(values, knots, at)
             rows, frame = values[trajectories.arrays[0]], request.rotation_frame
 
-            def locate(k: int) -> str:
-                group, number = block.locate(k)
-                return f"{group.input.where}, trajectory {number}"
-
-            q = orientations(rows, rotations, locate, files.notes)
+            q = orientations(rows, rotations, block.place, files.notes)
             from trajcli.rotations import resample
 
             made = resample(q, turns, times=knots, at=at, frame=frame)

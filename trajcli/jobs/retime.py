@@ -172,8 +172,9 @@ class Paces:
 
     def report(self) -> dict[str, Any]:
         """All of it as plain values; trajectories by their group, or their number in the file."""
-        several, count = len(self._trajectories.groups) > 1, len(self.factor)
-        names = trajectory_names(self._trajectories) if several else [str(n) for n in range(count)]
+        numbers = map(str, range(len(self.factor)))
+        several = self._trajectories.several
+        names = trajectory_names(self._trajectories) if several else list(numbers)
         joints = [None if dof < 0 else self._dof_names[dof] for dof in self.dof.tolist()]
         return {
             "factor": {"least": float(self.factor.min()), "most": float(self.factor.max())},

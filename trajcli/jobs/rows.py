@@ -5,7 +5,6 @@ Trajectories of one length are read, computed and written in blocks, as arrays [
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -91,7 +90,7 @@ def read_trajectories(
 
 def trajectory_names(trajectories: Trajectories) -> list[str]:
     """Returns the names of trajectories in an output."""
-    return trajectories.names(os.fspath(group.file.path) for group in trajectories.groups)
+    return trajectories.names(trajectories.paths)
 
 
 def states_beside(trajectories: Trajectories) -> dict[str, npt.NDArray[Any]]:
@@ -130,9 +129,9 @@ def finite_rows(block: Trajectories, name: str) -> Any:
     values, axes = block.read(name), ("trajectory", "step", "dof")
     if nonfinite_fault(values, name, axes) is not None:
         hint = "a curve through them does not exist: repair the input, or leave it out"
-        places = ((group, k) for group, begin, end in block.runs for k in range(begin, end))
-        for (group, k), rows in zip(places, values, strict=True):
-            fault = nonfinite_fault(rows[None], group.arrays[name].where, axes, k)
+        for k, rows in enumerate(values):
+            _, where, number = block.locate(k, name)
+            fault = nonfinite_fault(rows[None], where, axes, number)
             if fault:
                 raise InputError(replace(fault, hint=hint))
     return values
@@ -203,7 +202,7 @@ def write_rows(
     names, others = first.joint_names, first.free_dofs if rotations else [*range(first.shape[2])]
     of_dofs = _arrays(trajectories) if others else ()
     variables = [*of_dofs, *rotations, time_variable(shared=not own_times), *more]
-    several = len(lengths) > 1 or len(trajectories.groups) > 1
+    several = len(lengths) > 1 or trajectories.several
     description = describe_output(
         lengths,
         {"dof": len(others), **rotation_sizes(first.rotations if rotations else ())},

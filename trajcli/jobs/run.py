@@ -301,8 +301,7 @@ def _rotation_results(
         results |= of_dofs.compute(plan.choice, plan.dtype, plan.quantities)
 
     def locate(k: int) -> str:
-        group, number = trajectories.locate(begin + k)
-        return f"{group.input.where}, trajectory {number}"
+        return trajectories.place(begin + k)
 
     allowed = request.allow_nonfinite
     motion = differentiate(
