@@ -12,7 +12,7 @@ import pytest
 from layouts import writers
 
 from trajcli.errors import InputError
-from trajcli.files.file_bytes import OpenFiles
+from trajcli.files.arrays import OpenFiles
 from trajcli.files.hdf5 import Hdf5File
 from trajcli.files.source import natural_key
 
