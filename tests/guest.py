@@ -128,7 +128,7 @@ def calls(folder: Path) -> dict[str, Callable[[], Any]]:
         "integrate": lambda: trajcli.integrate(u, State(u[:, 0]), 0.1),
         "integrate, large": lambda: trajcli.integrate(np.ones((300, 100, 7)), "zero", 0.1),
         "differentiate": lambda: trajcli.differentiate(u, dt=0.1),
-        "differentiate, torch": lambda: trajcli.differentiate(leaf, dt=dt).jerk.sum().backward(),
+        "differentiate, torch": lambda: trajcli.differentiate(leaf, dt=0.1).jerk.sum().backward(),
         "integrate, refused": lambda: refused(
             lambda: trajcli.integrate(np.full((1, 3, 2), np.nan), "zero", 0.1)
         ),

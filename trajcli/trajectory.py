@@ -260,7 +260,7 @@ def differentiate(
     *,
     dt: Array | float | None = None,
     times: Array | None = None,
-    method: str = "savgol",
+    method: str | None = None,
     window: int | str | None = None,
     degree: int | None = None,
     bandlimit: Array | float | None = None,
@@ -285,7 +285,7 @@ def differentiate(
         times: instead of dt, the time stamps of the rows, [T] or [B, T].
         method: ``smooth`` is the smoothing spline, ``savgol`` fits local polynomials, ``central``
             takes five-point differences, which do not smooth, and ``backward`` differences of
-            neighbours.
+            neighbours. None: savgol where window or degree is given, else smooth.
         window: of savgol, an odd number of rows, or seconds like "0.2s", for which steps are read
             from their device; None: "0.3s".
         degree: of savgol's polynomials, 2 to 5; None: 4.
@@ -305,8 +305,11 @@ def differentiate(
         InputError, UsageError: as ``integrate`` does; also where dt or times of ``smooth``
             require a gradient.
     """
-    options = {"window": window, "degree": degree, "bandlimit": bandlimit, "noise": noise}
-    made = make_method(method, **options, robust=robust, order=order)
+    made = make_method(
+        method, window=window, degree=degree, bandlimit=bandlimit, noise=noise, robust=robust,
+        order=order,
+    )  # fmt: skip
+    method = made.name
     write = write if isinstance(write, str) else tuple(write)
     dtype, key = _dtype_name(dtype), None
     # a window in seconds depends on dt, which the key leaves out, and mode smooth on all values

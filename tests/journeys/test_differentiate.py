@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import h5py
 import numpy as np
 import pytest
@@ -46,15 +48,50 @@ def test_windows_and_degrees_are_those_of_the_library(trajcli, recording, words,
     assert_holds("out.h5", library.differentiate(POSITIONS, times=TIMES, **options))
 
 
-def test_a_plain_run_smooths_within_a_window_that_the_first_lines_say(trajcli, recording):
-    result = trajcli("differentiate in.h5:position -o out.h5")
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("", "smooth (order=3)"),
+        ("--robust", "smooth (order=3 robust=True)"),
+        ("--bandlimit 4", "smooth (order=3 bandlimit=4.0)"),
+        ("--window 9", "savgol (window=9 degree=4)"),
+        ("--degree 3", "savgol (window=0.3s degree=3)"),
+        ("--method savgol", "savgol (window=0.3s degree=4)"),
+    ],
+)
+def test_the_first_lines_say_the_method_which_options_choose(trajcli, recording, words, line):
+    result = trajcli(f"differentiate in.h5:position {words} -o out.h5")
     assert result.code == 0, result.err
-    assert "savgol (window=0.3s degree=4)" in result.out.splitlines()[:4]
+    assert line in result.out.splitlines()[:4]
     assert "start" not in result.out
-    wide = library.differentiate(POSITIONS, times=TIMES, window="0.3s", degree=4)
-    assert_holds("out.h5", wide)
-    few = library.differentiate(POSITIONS[:, :5], dt=1.0)  # no two rows within 0.3 s
-    np.testing.assert_allclose(few.position, POSITIONS[:, :5], atol=1e-12)
+    name = line.split()[0]
+    options = {"": {}, "--robust": {"robust": True}, "--bandlimit 4": {"bandlimit": 4.0},
+               "--window 9": {"window": 9}, "--degree 3": {"degree": 3},
+               "--method savgol": {}}[words]  # fmt: skip
+    assert_holds("out.h5", library.differentiate(POSITIONS, times=TIMES, method=name, **options))
+    assert library.differentiate(POSITIONS, times=TIMES, **options).mode == (
+        "smooth" if words == "--method savgol" else name
+    )
+
+
+def test_too_few_rows_for_the_spline_name_a_method_that_takes_them(trajcli, folder):
+    np.savez("in.npz", position=POSITIONS[:, :3], dt=0.01)
+    result = trajcli("differentiate in.npz -o out.h5 --json")
+    assert result.code == 2
+    (fault,) = result.document["error"]["faults"]
+    assert "method backward" in fault["hint"]
+    assert trajcli("differentiate in.npz --method backward -o out.h5").code == 0
+
+
+def test_pieces_between_gaps_that_are_too_short_are_left_out(trajcli, folder):
+    stamps = np.arange(60) * 0.01
+    stamps[30:] += 1.0
+    stamps[33:] += 1.0
+    np.savez("in.npz", position=POSITIONS[:1, :60], times=stamps)
+    result = trajcli("differentiate in.npz --max-gap 0.5 -o out.h5 --json")
+    assert result.code == 0, result.err
+    assert json.loads(result.out)["shape"]["trajectories"] == 2
+    assert any("fewer than 4 rows" in note for note in result.document["notes"])
 
 
 @pytest.mark.parametrize(

@@ -36,9 +36,9 @@ def documented(command: str) -> dict[str, bool]:
     """The fields of a command in docs/json.md, and whether each is always there."""
     page = (ROOT / "docs/json.md").read_text(encoding="utf-8")
     section = re.split(r"(?m)^## ", page.split(f"\n## {command}\n")[1])[0]
-    if "The fields of `integrate`" in section:
-        return documented("integrate")
-    return {name: not more for name, more in re.findall(r"(?m)^\| `([^`]+)`(\??) \|", section)}
+    more = documented("integrate") if "The fields of `integrate`" in section else {}
+    rows = re.findall(r"(?m)^\| `([^`]+)`(\??) \|", section)
+    return more | {name: not optional for name, optional in rows}
 
 
 def fields(value: Any, prefix: str = "") -> Iterator[str]:

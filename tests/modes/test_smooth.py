@@ -17,9 +17,15 @@ from trajcli.kernels import native, torch_ops
 from trajcli.kernels.program import Gradients, Operands, Smoother
 
 RNG = np.random.default_rng(0)
+SEEDED = RNG.bit_generator.state
 F64 = torch.float64
 PARTS = ("position", "velocity", "acceleration", "jerk")
 Matrix = list[list[Decimal]]
+
+
+@pytest.fixture(autouse=True)
+def numbers_that_do_not_depend_on_other_tests() -> None:
+    RNG.bit_generator.state = SEEDED
 
 
 def times(a: Matrix, b: Matrix) -> Matrix:

@@ -10,7 +10,7 @@ Examples, on files in sample_data:
 
     trajcli differentiate sample_data/recorded.h5 -o out.h5
 
-    trajcli differentiate sample_data/recorded.h5:position --method smooth -o smooth.h5
+    trajcli differentiate sample_data/recorded.h5:position --window 0.3s -o savgol.h5
 
     trajcli differentiate sample_data/recorded.h5:position --method central -o central.h5
 """
@@ -20,7 +20,7 @@ Examples, on files in sample_data:
 def differentiate(
     source: options.Sources,
     out: options.Out,
-    method: options.Differences = "savgol",
+    method: options.Differences = None,
     window: options.Window = None,
     degree: options.FitDegree = None,
     bandlimit: options.Bandlimit = None,

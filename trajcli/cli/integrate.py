@@ -145,13 +145,23 @@ def plan_lines(plan: dict[str, Any]) -> list[str]:
 def smoothing_lines(report: dict[str, Any]) -> list[str]:
     """Returns what mode smooth chose, as a line of the result."""
     about = report.get("smoothing")
-    if about is None or about["bandlimit"] is None:
-        return [] if about is None else ["all rows are equal: no cutoff was chosen"]
-    least, most = about["bandlimit"]
-    low, high = about["residual"]
-    line = f"cutoff {least:.3g} to {most:.3g} Hz, residuals {low:.2g} to {high:.2g}"
-    rows = about["reweighted"]
-    return [f"{line}, {rows} rows with less weight" if rows else line]
+    if about is None:
+        return []
+    cutoffs, residuals = (
+        [end for ends in about[name] if ends for end in ends] for name in ("bandlimit", "residual")
+    )
+    if not cutoffs:
+        return ["all rows are equal: no cutoff was chosen"]
+    line = f"cutoff {_range(cutoffs)} Hz, residuals {_range(residuals)}"
+    rows = sum(about["reweighted"])
+    line += f", {counted(rows, 'row')} with less weight" * bool(rows)
+    return [line, f"the first and last {0.5 / min(cutoffs):.2g} s are less certain"]
+
+
+def _range(values: list[float]) -> str:
+    """Returns the least and the largest of some values, in three digits."""
+    least, most = (f"{end:.3g}" for end in (min(values), max(values)))
+    return least if least == most else f"{least} to {most}"
 
 
 def last_line(report: dict[str, Any]) -> str:

@@ -146,10 +146,11 @@ Scheme = Annotated[Literal["euler", "zoh", "foh"] | None, _computed("--scheme SC
 Ends = Annotated[Literal["plan", "goal"] | None, _computed("--ends ENDS",
     "central, bspline: plan|goal. (default: plan)")]
 Degree = Annotated[int | None, _computed("--degree N", "bspline: 3, 4 or 5. (default: 3)")]
-MethodOfDifferences = Literal["savgol", "smooth", "central", "backward"]
-Differences = Annotated[MethodOfDifferences, _computed("--method NAME",
-    "savgol (local polynomials, which smooth) | smooth (a spline that chooses its cutoff) | "
-    "central (five points) | backward (neighbours).")]
+MethodOfDifferences = Literal["smooth", "savgol", "central", "backward"]
+Differences = Annotated[MethodOfDifferences | None, _computed("--method NAME",
+    "smooth (a spline that chooses its cutoff) | savgol (local polynomials, which smooth) | "
+    "central (five points) | backward (neighbours). (default: savgol with --window or --degree and "
+    "for rotations, else smooth)")]
 Bandlimit = Annotated[str | None, _computed("--bandlimit HZ",
     "smooth: its cutoff, one for all dofs or one for each: 2.5,4. (default: chosen for each dof of "
     "each trajectory by cross-validation)")]

@@ -43,6 +43,7 @@ from trajcli.jobs.memory import block_size, working_bytes, working_memory
 from trajcli.jobs.request import Request, relative_texts
 from trajcli.jobs.resolve import resolve
 from trajcli.jobs.rotation_block import rotation_attributes, rotation_sizes, rotation_variables
+from trajcli.jobs.smoothing import smoothing_variables
 from trajcli.jobs.statements import (
     input_warnings,
     position_unit,
@@ -147,13 +148,7 @@ class Plan:
         if (index := self._start_index()) is not None:
             label = {"long_name": "start state used"}
             variables.append(Variable("start_index", ("trajectory",), np.dtype("i8"), label, index))
-        if isinstance(self.mode, Smooth):
-            labels = {"bandlimit": {"long_name": "cutoff frequency", "units": "Hz"}}
-            labels["residual"] = {"long_name": "deviation of residuals", "units": unit or ""}
-            if self.mode.robust:
-                labels["reweighted"] = {"long_name": "rows with less weight"}
-            for name, about in labels.items():
-                variables.append(Variable(name, ("trajectory", "dof"), np.dtype("f8"), about))
+        variables += self.smoothing_variables
         if self.gradient is not None:
             sizes |= self.gradient.sizes(inputs)
             variables += self.gradient.variables(inputs, self.dtype)
@@ -171,6 +166,15 @@ class Plan:
             names=trajectories.names(titles) if several else None,
             joint_names=names and [names[dof] for dof in others],
         )
+
+    @cached_property
+    def smoothing_variables(self) -> list[Variable]:
+        """What mode smooth writes beside the rows; OUT.npy has room for the rows alone."""
+        request, mode = self.request, self.mode
+        if not isinstance(mode, Smooth) or request.out.suffix == ".npy":
+            return []
+        unit = position_unit(self.trajectories.first, mode, request.start)
+        return [*smoothing_variables(mode, unit, request.allow_nonfinite)]
 
     def _start_index(self) -> Any:
         """Which start state each trajectory uses; None without an index."""

@@ -163,7 +163,7 @@ class Request(SourceRequest):
 
 @dataclass(frozen=True)
 class DifferentiateRequest(Request):
-    """A differentiate run: of recordings, by a method, which is its ``mode`` (None: savgol)."""
+    """A differentiate run: of recordings, by a method, which is its ``mode`` (None: smooth)."""
 
     @property
     def recorded(self) -> bool:

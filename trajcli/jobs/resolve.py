@@ -130,7 +130,7 @@ def _refuse_options(request: Request) -> None:
     """Raise UsageError for options that no input could fit."""
     request.refuse_gap()
     if request.recorded:
-        make_method(request.mode or "savgol", **request.options)
+        make_method(request.mode, **request.options)
     elif request.mode is not None:
         make_mode(request.mode, **request.options)
 
@@ -221,6 +221,8 @@ def _least_rows(mode: Mode) -> int:
     """The rows of a recording that the method of a mode needs."""
     if isinstance(mode, SavitzkyGolay):
         return mode.window if isinstance(mode.window, int) else mode.degree + 1
+    if isinstance(mode, Smooth):
+        return mode.order + 1
     return WINDOW if isinstance(mode, Central) else 1
 
 

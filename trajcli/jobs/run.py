@@ -25,12 +25,10 @@ from trajcli.inputs import Inputs
 from trajcli.jobs.plan import Plan, make_plan
 from trajcli.jobs.request import Request, fingerprint
 from trajcli.jobs.rotation_block import orientations
+from trajcli.jobs.smoothing import Smoothing
 from trajcli.kernels.cuda import DeviceLost, DeviceOutOfMemory, device_errors
 from trajcli.modes import PARTS
 from trajcli.modes.smooth import Smooth
-
-_FEW_ROWS = 30
-"""Below so many, cross-validation often chooses badly."""
 
 Results = Iterable[tuple[str, Any]]
 """Names and values."""
@@ -94,7 +92,8 @@ def run(
     seconds = time.perf_counter() - began
     moved = plan.bytes_read + report["bytes_written"]
     notes = [*report["notes"], *execution.notes(), *remarks]
-    report |= execution.smoothing()
+    if isinstance(plan.mode, Smooth):
+        report |= execution.smoothing.report()
     return report | {"notes": notes, "seconds": seconds, "gb_per_s": moved / seconds / 1e9}
 
 
@@ -110,7 +109,7 @@ class Execution:
         self.plan, self.sizes = plan, plan.sizes
         self.done = self.bad = self.halved = 0
         self.largest = 0.0
-        self.chosen: list[Smooth] = []
+        self.smoothing = Smoothing(plan.trajectories.dofs)
 
     def blocks(self, output: Output) -> Iterator[int]:
         """Computes and writes all blocks, smaller ones where a device has no room for whole ones;
@@ -185,10 +184,9 @@ class Execution:
             self.bad += array.size - int(np.isfinite(array).sum())
             output.write(name, begin, array, group)
         if isinstance(inputs.mode, Smooth):
-            for name in ("bandlimit", "residual", "reweighted"):
-                if (values := getattr(inputs.mode, name)) is not None:
-                    output.write(name, begin, values, group)
-            self.chosen.append(replace(inputs.mode, weights=None))
+            for variable in plan.smoothing_variables:
+                output.write(variable.name, begin, getattr(inputs.mode, variable.name), group)
+            self.smoothing.add(inputs.mode)
         output.write_time(begin, len(inputs.actions), inputs.row_times(), group)
         if plan.positions is not None:
             self.largest = max(self.largest, largest(inputs.actions))
@@ -203,39 +201,10 @@ class Execution:
             hint="--device cpu, or wait until others have left the device",
         )
 
-    def smoothing(self) -> dict[str, Any]:
-        """What mode smooth chose: the least and the largest cutoff and residual of all dofs."""
-        if not self.chosen:
-            return {}
-        cutoff, residual = (
-            np.concatenate([np.ravel(getattr(mode, name)) for mode in self.chosen])
-            for name in ("bandlimit", "residual")
-        )
-        moving = ~np.isnan(cutoff)
-        ranges = [
-            [float(x[moving].min()), float(x[moving].max())] if moving.any() else None
-            for x in (cutoff, residual)
-        ]
-        rows = sum(int(x.sum()) for mode in self.chosen if (x := mode.reweighted) is not None)
-        return {
-            "smoothing": {
-                "bandlimit": ranges[0],
-                "residual": ranges[1],
-                "reweighted": rows,
-                "constant": int((~moving).sum()),
-            }
-        }
-
     def notes(self) -> Iterator[str]:
         """What there is to say when it is done."""
         plan = self.plan
-        if self.chosen:
-            rows = min(part.inputs.rows for part in plan.parts)
-            if rows < _FEW_ROWS:
-                yield (
-                    f"{rows} rows are few to choose a cutoff by: --bandlimit sets it, and --method "
-                    "savgol needs none"
-                )
+        yield from self.smoothing.notes()
         if self.halved:
             times = f"halved {self.halved} times" if self.halved > 1 else "halved"
             yield f"blocks were {times}: memory on {plan.choice.device} was short"

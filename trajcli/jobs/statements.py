@@ -41,7 +41,7 @@ def resolve_mode(
     the method, whatever files state.
     """
     if request.recorded:
-        return make_method(request.mode or "savgol", **request.options), None, []
+        return make_method(request.mode, bool(sets[0].rotations), **request.options), None, []
     stated: dict[_Stated, str] = {}
     for one in sets[:_FIRST]:
         mode, said, where = _stated_mode(one)

@@ -65,11 +65,16 @@ def make_mode(name: str, **options: Any) -> Mode:
     return kind(**options)
 
 
-def make_method(name: str, **options: Any) -> Mode:
+def make_method(name: str | None, rotations: bool = False, **options: Any) -> Mode:
     """Returns the mode of a method of differentiation; None means an option's default.
 
+    Without a name it is savgol where options are savgol's or dofs are rotations, else smooth.
     Raises UsageError for an unknown method and for options that it does not have.
     """
+    if name is None:
+        given = {key for key, x in options.items() if x is not None and x is not False}
+        savgol = rotations and not given & {*Smooth.option_names()}
+        name = "savgol" if savgol or given & {"window", "degree"} else "smooth"
     if name not in METHODS:
         expected, found = ", ".join(METHODS), repr(name)
         raise UsageError("unknown method", where="method", expected=expected, found=found)
