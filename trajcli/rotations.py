@@ -65,6 +65,8 @@ __all__ = ["CURVES", "FORMS", "RATES", "RotationTrajectory", "angle", "compose",
 RATES = ("angular_velocity", "angular_acceleration", "angular_jerk")
 _FARTHEST = 1.5 * math.pi
 """How far rows of a window may turn away from its middle; the logarithm ends at 2π."""
+_FARTHEST_DRIFT = 1.5
+"""How far, in rad, the reference of smooth may be from the rows."""
 _MOST_ITERATIONS = 60
 _CHUNK = 1 << 19
 """Values of a temporary array of windows: 4 MiB."""
@@ -102,14 +104,17 @@ def differentiate(
     degree: int | None = None,
     frame: str = "world",
     allow_nonfinite: bool = False,
+    **smoothing: Any,
 ) -> RotationTrajectory:
     """Differentiate recorded orientations: angular velocity, acceleration and jerk of each row.
 
     Parameters:
         quaternions: [T, 4], [B, T, 4] or, of several bodies, [B, T, R, 4], with any signs.
-        dt, times, window, degree: see ``trajcli.differentiate``.
-        method: ``backward``, ω_t = log(q_t·q_{t−1}⁻¹)/dt, which ``integrate`` turns back into the
-            orientations; ``central`` and ``savgol``, the polynomials through, or nearest to, the
+        dt, times, window, degree: see ``trajcli.differentiate``, as for the options of ``smooth``:
+            bandlimit (a number, or [3] for the axes of the frame), noise in rad, robust and order.
+        method: ``smooth``, the smoothing spline of the path in the tangent space; ``backward``,
+            ω_t = log(q_t·q_{t−1}⁻¹)/dt, which ``integrate`` turns back into the orientations;
+            ``central`` and ``savgol``, the polynomials through, or nearest to, the
             rotation vectors φ of the rows of a window relative to its middle row q, with the rates
             of exp(φ)·q. ``savgol`` smooths the orientations, too.
         frame: "world" or "body", of the rates.
@@ -121,13 +126,9 @@ def differentiate(
     """
     given = _checked(quaternions, 4, "quaternions")
     steps, stamps = (None if x is None else as_array(x) for x in (dt, times))
-    if method == "smooth":
-        what, hint = "method smooth does not take rotations", "method savgol smooths them"
-        raise UsageError(what, where="method", hint=hint)
-    made, flat = (
-        make_method(method, window=window, degree=degree),
-        given.reshape(*given.shape[:2], -1),
-    )
+    made = make_method(method, window=window, degree=degree, **smoothing)
+    allow_nonfinite |= method == "smooth"  # whose missing rows have no weight
+    flat = given.reshape(*given.shape[:2], -1)
     names = {"actions": "quaternions"}
     inputs = Inputs(made, flat, {}, {}, steps, stamps, recorded=True, names=names)
     raise_if_any(shape_faults(inputs))
@@ -136,12 +137,15 @@ def differentiate(
     values = _flat(to_quaternions(given, where="quaternions", allow_nonfinite=allow_nonfinite))
     values = continuous(_framed(values, frame))
     steps = _for_bodies(matched(inputs.steps, values), given)
-    rows = (
-        _backward(values, steps)
-        if method == "backward"
-        else _in_windows(values, steps, inputs.program(), given)
-    )
     options = {"method": method, **made.options(True)}
+    if method == "backward":
+        rows = _backward(values, steps)
+    elif method == "smooth":
+        rows, chosen = _smooth(values, steps, made.options(True))
+        shape = (*given.shape[:1], *given.shape[2:-1], 3)
+        options |= {name: x.reshape(shape) for name, x in chosen.items() if np.ndim(x) == 2}
+    else:
+        rows = _in_windows(values, steps, inputs.program(), given)
     return _result(rows, inputs.row_times(), frame, given, options)
 
 
@@ -153,6 +157,64 @@ def _backward(values: Array, steps: Array) -> list[Array]:
     later = later if later.shape[1] else steps  # one rate has no step before it
     rates = trajectory.differentiate(omega, dt=later, method="backward", allow_nonfinite=True)
     return [values, *(concatenate([x[:, :1], x], 1) for x in rates.outputs().values())][:4]
+
+
+def _smooth(
+    values: Array, steps: Array, options: Mapping[str, Any]
+) -> tuple[list[Array], Mapping[str, Any]]:
+    """Orientations and rates of the smoothing spline, and what it chose by its options [N, 3].
+
+    The turns from row to row add up to a path in the tangent space. Integrated, the spline of this
+    path is a reference r, which the noise's products move away from the rows; the path corrected
+    by the logarithms relative to r is smoothed again, and φ is how far that spline is from the
+    first: exp(φ)·r is the curve, and its rates are those of exp(φ) and, turned by it, those of r.
+    """
+    known, absent = _filled(values)
+    turns = _turns_between(known)
+    path = concatenate([0.0 * turns[:, :1], turns.cumsum(1)], 1)
+
+    def spline(rows: Array, **more: Any) -> trajectory.Trajectory:
+        rows = library(rows).where(absent, math.nan, rows) if absent.any() else rows
+        return trajectory.differentiate(
+            rows, dt=steps, method="smooth", allow_nonfinite=True, **{**options, **more}
+        )
+
+    first = spline(path)  # with NaN where a dof stands still and has no bandlimit
+    rates = list(first.outputs().values())
+    start = multiply(exp(rates[0][:, :1] - path[:, :1]), known[:, :1])
+    turned = multiply(cumulative_product(exp(_turns(rates[1:], 2, "foh", steps[..., None]))), start)
+    reference = concatenate([start, turned], 1)
+    reference = reference / dot(reference, reference) ** 0.5
+    off = log(multiply(known, conjugate(reference)))
+    if readable(off) and (np.linalg.norm(to_numpy(off), axis=-1) > _FARTHEST_DRIFT).any():
+        raise InputError(
+            "turns that the smoothing spline cannot follow",
+            where="quaternions",
+            hint="record faster, or method savgol",
+        )
+    chosen = {k: x for k, x in first.options.items() if k in ("bandlimit", "residual")}
+    second = spline(rates[0] + off, bandlimit=chosen["bandlimit"], noise=None)
+    phi = [after - before for after, before in zip(second.outputs().values(), rates, strict=True)]
+    turn = exp(phi[0])
+    own, own_alpha, own_jerk = rates_of_log(*phi)
+    omega, alpha, jerk = (rotate(turn, x) for x in rates[1:])
+    around = cross(own, omega)
+    later = own_jerk + cross(own_alpha, omega) + cross(own, around + 2.0 * alpha) + jerk
+    chosen |= {k: x for k, x in second.options.items() if k == "reweighted"}
+    smoothed = [multiply(turn, reference), own + omega, own_alpha + around + alpha, later]
+    return smoothed, chosen
+
+
+def _filled(values: Array) -> tuple[Array, Array]:
+    """Rows [N, T, 4] with the one before, or else the first, where there is none, and where that
+    is [N, T, 1]."""
+    if not readable(values):
+        return values, matched(np.zeros((1, 1, 1)), values) > 0.0
+    known = np.isfinite(to_numpy(values)).all(-1)
+    rows = np.maximum.accumulate(np.where(known, np.arange(known.shape[1]), 0), 1)
+    rows = np.maximum(rows, known.argmax(1)[:, None])
+    absent = matched(1.0 - known[..., None], values) > 0.0
+    return (values if known.all() else take(values, matched(rows, values))), absent
 
 
 def _in_windows(values: Array, steps: Array, band: Any, given: Array) -> list[Array]:

@@ -8,6 +8,7 @@ import torch
 from scipy.integrate import solve_ivp
 from torch.autograd import gradcheck, gradgradcheck
 
+import trajcli
 from trajcli import InputError, State, UsageError, rotations
 
 mujoco = pytest.importorskip("mujoco")
@@ -278,3 +279,70 @@ def test_tensors_of_any_type_give_what_arrays_do():
     batch = torch.tensor(np.stack([q, q[::-1]]))
     expected = rotations.differentiate(batch, dt=0.1, window=5).angular_jerk
     np.testing.assert_allclose(mapped(batch)[:, 0], expected, atol=1e-9)
+
+
+def wavering(rows, dt, noise=0.0):
+    """A tilted body that turns about two moving axes, with noise in rad."""
+    t = np.arange(rows) * dt
+    about_z = rotations.exp(t[:, None] * [0.0, 0.0, 0.5])
+    about_x = rotations.exp(np.sin(1.3 * t)[:, None] * [1.0, 0.0, 0.0])
+    by_chance = np.random.default_rng(3).normal(0.0, noise, (rows, 3))
+    return rotations.multiply(rotations.exp(by_chance), rotations.multiply(about_z, about_x))
+
+
+def test_smooth_about_a_fixed_axis_is_the_smoothing_spline_of_the_angle():
+    t = np.arange(300) / 100
+    angles = 2.0 * np.sin(3.0 * t) + np.random.default_rng(0).normal(0, 0.01, 300)
+    expected = trajcli.differentiate(angles[:, None], dt=0.01, method="smooth")
+    q = rotations.exp(angles[:, None] * [0.0, 0.0, 1.0])
+    found = rotations.differentiate(q, dt=0.01, method="smooth")
+    rows = rotations.exp(expected.position[0] * [0.0, 0.0, 1.0])
+    assert rotations.angle(found.orientation[0], rows).max() < 1e-7  # of its own reference
+    for part, name in zip(("velocity", "acceleration", "jerk"), rotations.RATES, strict=True):
+        values = getattr(expected, part)[0, :, 0]
+        np.testing.assert_allclose(
+            getattr(found, name)[0, :, 2], values, atol=1e-5 * abs(values).max()
+        )
+    np.testing.assert_allclose(
+        found.options["bandlimit"][0, 2], expected.options["bandlimit"][0, 0]
+    )
+
+
+@pytest.mark.parametrize("frame", ["world", "body"])
+def test_rates_of_smooth_are_those_of_its_orientations(frame):
+    q = wavering(2000, 0.002, noise=1e-3)
+    found = rotations.differentiate(q, dt=0.002, method="smooth", bandlimit=4.0, frame=frame)
+    again = rotations.differentiate(found.orientation, dt=0.002, method="central", frame=frame)
+    inner = np.s_[:, 3:-3]
+    for name, bound in zip(rotations.RATES, (1e-7, 1e-6, 2e-2), strict=True):
+        error = abs(getattr(found, name) - getattr(again, name))[inner].max()
+        assert error < bound * abs(getattr(again, name)).max(), name
+
+
+def test_smooth_follows_noisy_rotations_closer_than_savgol_and_bridges_missing_rows():
+    clean, noisy = wavering(1000, 0.01), wavering(1000, 0.01, noise=2e-3)
+    truth = rotations.differentiate(clean, dt=0.01, method="central").angular_velocity
+
+    def error(found):
+        return np.sqrt(((found.angular_velocity - truth) ** 2).mean())
+
+    smooth = rotations.differentiate(noisy, dt=0.01, method="smooth")
+    assert error(smooth) < 0.5 * error(rotations.differentiate(noisy, dt=0.01, method="savgol"))
+    assert np.allclose(smooth.options["residual"], 2e-3, rtol=0.1)
+    noisy[[0, *range(300, 320)]] = np.nan
+    bridged = rotations.differentiate(noisy, dt=0.01, method="smooth")
+    assert error(bridged) < 1.1 * error(smooth)
+    fast = wavering(200, 0.01)[::20]
+    with pytest.raises(InputError, match="too few rows"):
+        rotations.differentiate(fast[:3], dt=0.2, method="smooth")
+
+
+def test_smooth_has_gradients_for_its_bandlimit():
+    q = torch.tensor(wavering(12, 0.02, noise=1e-2), requires_grad=True)
+
+    def outputs(q):
+        q = q / q.norm(dim=-1, keepdim=True)
+        found = rotations.differentiate(q, dt=0.02, method="smooth", bandlimit=6.0)
+        return found.orientation, found.angular_velocity, found.angular_acceleration
+
+    assert gradcheck(outputs, (q,), atol=1e-4)
