@@ -7,10 +7,9 @@ trajectory. Memory is that of a block, and of the names of the trajectories.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +20,9 @@ from trajcli.errors import InputError
 from trajcli.files.arrays import ArrayFile
 from trajcli.files.description import (
     Description,
+    Group,
     Variable,
     describe_output,
-    stamp_variables,
     time_variable,
 )
 from trajcli.files.file_bytes import Progress
@@ -36,6 +35,8 @@ from trajcli.files.writing import write
 from trajcli.jobs.shards import PART_ATTRIBUTES, find_run
 
 _BLOCK_BYTES = 16 << 20
+Parts = Mapping[ArrayFile, Description]
+"""The parts that hold trajectories, in their order."""
 
 
 def merge(
@@ -54,8 +55,11 @@ def merge(
     parts = find_run(out).require_all(out)
     with Files() as files:
         files.sources.add([str(part.path) for part in parts])
-        contents = [PartContents(files.open(part.path)) for part in parts]
-        contents = [part for part in contents if part.count] or contents[:1]
+        opened = [files.open(part.path) for part in parts]
+        contents = {file: _stored_description(file) for file in opened}
+        empty = [file for file, part in contents.items() if not part.sizes["trajectory"]]
+        for file in empty if len(empty) < len(opened) else empty[1:]:
+            del contents[file]
         description = _describe(contents)
         notes = write(
             out,
@@ -67,7 +71,9 @@ def merge(
             on_progress=on_progress,
         )
     seconds = time.perf_counter() - began
-    kinds = {v.dtype.name for part in contents for v in part.variables if v.name in QUANTITIES}
+    kinds = {
+        v.dtype.name for part in contents.values() for v in part.variables if v.name in QUANTITIES
+    }
     if len(kinds) > 1:
         types = " and ".join(sorted(kinds))
         notes.append(f"parts of {types}, as their files are; --dtype makes them one")
@@ -82,161 +88,158 @@ def merge(
     }
 
 
-class PartContents:
-    """What a whole part holds: trajectories in one array or, where ``grouped``, in groups.
-
-    names: of the trajectories, by their number of rows; "" where those in one array have no names.
-    variables: as in the description of an output. sizes: of the dimensions other than
-    ``trajectory`` and ``row``. sources: all names that an attribute of the file sums up.
-    """
-
-    def __init__(self, file: ArrayFile) -> None:
-        self.file, paths, prefix = file, file.names(), ""
-        self.joint_names, self.attributes = self._texts("dof"), file.attributes()
-        lists = [path for path in paths if path.startswith(f"{SOURCES}/")]
-        self.sources = {path.rpartition("/")[2]: self._texts(path) or [] for path in lists}
-        self.names: dict[int, list[str]] = {}
-        self.grouped = "time" not in paths
-        if self.grouped:
-            groups = [path.removesuffix("/time") for path in paths if path.endswith("/time")]
-            listed = self.sources.pop("trajectory", [])
-            order = {name: number for number, name in enumerate(listed)}
-            for group in sorted(groups, key=lambda name: order.get(name, 0)):
-                rows = file.require(f"{group}/time").shape[0]
-                self.names.setdefault(rows, []).append(group)
-            self.count, prefix = len(groups), f"{groups[0]}/"  # all hold what the first one does
-            paths = [path for path in paths if path.startswith(prefix)]
-        else:
-            shape = next(file.require(name).shape for name in QUANTITIES if name in paths)
-            self.count = shape[0]
-            self.names[shape[1]] = self._texts("trajectory") or [""] * self.count
-        self.variables: list[Variable] = []
-        self.sizes: dict[str, int] = {}
-        for path in paths:
-            stored = file.require(path)
-            if not stored.numeric:  # names of dofs and trajectories
-                continue
-            dims, name = file.dims(path), path.removeprefix(prefix)
-            self.sizes |= dict(zip(dims, stored.shape, strict=True))
-            dims = ("trajectory",) * self.grouped + dims
-            dims = tuple("row" if dim == "time" else dim for dim in dims)
-            self.variables.append(Variable(name, dims, stored.dtype, stored.attributes))
-        self.sizes = {n: x for n, x in self.sizes.items() if n not in ("trajectory", "time", "row")}
-
-    @property
-    def shared_time(self) -> Any:
-        """The times of the rows of all trajectories, where they have the same; else None."""
-        dims = next(v.dims for v in self.variables if v.name == "time")
-        return self.file.require("time").read() if dims == ("row",) else None
-
-    def axes(self) -> dict[str, list[str]]:
-        """Returns the dimensions of every variable as text, with the sizes that all parts share."""
-        sizes = {dim: f" {size}" for dim, size in self.sizes.items()}
-        return {v.name: [dim + sizes.get(dim, "") for dim in v.dims] for v in self.variables}
-
-    def _texts(self, name: str) -> list[str] | None:
-        """Returns a dataset of strings; None where there is none, or one of numbers."""
-        stored = self.file.get(name)  # in groups, names() has one of the links to the dofs' names
-        return stored.texts() if stored is not None and not stored.numeric else None
-
-    def blocks(self, rows: int, names: Sequence[str]) -> Iterator[tuple[dict[str, Any], Any]]:
-        """Reads the trajectories of so many rows, block by block: variables [n, ...] by name, and
-        times [1 or n, T]."""
-        read = self.file.require
-        if self.grouped:
-            for group in self.names.get(rows, ()):
-                values = {name: read(f"{group}/{name}").read()[None] for name in names}
-                yield values, read(f"{group}/time").read()[None]
-        elif rows in self.names:
-            shared = self.shared_time
-            datasets = {name: read(name) for name in (*names, *(["time"] * (shared is None)))}
-            size = sum(stored.nbytes for stored in datasets.values()) // max(self.count, 1)
-            step = max(1, _BLOCK_BYTES // max(size, 1))
-            for begin in range(0, self.count, step):
-                end = min(begin + step, self.count)
-                values = {name: stored.read_rows(begin, end) for name, stored in datasets.items()}
-                yield values, values.pop("time") if shared is None else shared[None]
+def _stored_description(file: ArrayFile) -> Description:
+    """Returns the description that a part was written by, with ``row`` in place of ``time``."""
+    paths, prefix, groups = file.names(), "", list[Group]()
+    listed = (path for path in paths if path.startswith(f"{SOURCES}/"))
+    sources = {path.rpartition("/")[2]: _texts(file, path) or [] for path in listed}
+    if "time" not in paths:
+        order = {name: number for number, name in enumerate(sources.pop("trajectory", []))}
+        members = [path.removesuffix("/time") for path in paths if path.endswith("/time")]
+        members.sort(key=lambda name: order.get(name, 0))
+        rows = np.array([file.require(f"{name}/time").shape[0] for name in members])
+        for count in np.unique(rows).tolist():
+            numbers = np.flatnonzero(rows == count)
+            groups.append(Group(count, numbers, [members[n] for n in numbers]))
+        prefix = f"{members[0]}/"  # all hold what the first one does
+    sizes, variables = dict[str, int](), list[Variable]()
+    for path in paths:
+        stored = file.require(path) if path.startswith(prefix) else None
+        if stored is None or not stored.numeric:  # names of dofs and trajectories
+            continue
+        dims = tuple("row" if dim == "time" else dim for dim in file.dims(path))
+        sizes |= dict(zip(dims, stored.shape, strict=True))
+        dims = ("trajectory",) * bool(groups) + dims
+        variables.append(Variable(path.removeprefix(prefix), dims, stored.dtype, stored.attributes))
+    if groups:
+        sizes["trajectory"] = len(members)
+    names = None if groups else _texts(file, "trajectory")
+    about = file.attributes()
+    return Description(sizes, variables, about, names, _texts(file, "dof"), groups, sources)
 
 
-def _describe(parts: Sequence[PartContents]) -> Description:
+def _texts(file: ArrayFile, name: str) -> list[str] | None:
+    """Returns a dataset of strings; None where there is none, or one of numbers."""
+    stored = file.get(name)  # in groups, names() has one of the links to the dofs' names
+    return stored.texts() if stored is not None and not stored.numeric else None
+
+
+def _shared_time(file: ArrayFile, part: Description) -> Any:
+    """Returns the times of the rows of all trajectories, where they have the same; else None."""
+    dims = next(v.dims for v in part.variables if v.name == "time")
+    return file.require("time").read() if dims == ("row",) else None
+
+
+def _describe(parts: Parts) -> Description:
     """Describes the whole; raises InputError where parts hold different things."""
-    first = parts[0]
-    for part in parts:
-        _require_same_axes(first, part)
+    first = next(iter(parts.values()))
+    _require_same_axes(parts)
     lengths: dict[int, list[Any]] = {}
     names: list[str] = []
-    for part in parts:
-        for rows, members in part.names.items():
-            lengths.setdefault(rows, []).append(np.arange(len(names), len(names) + len(members)))
-            names += members
-    times = [part.shared_time for part in parts]
+    for part in parts.values():
+        count = part.sizes["trajectory"]
+        titles = list(part.names or [""] * count)
+        for group in part.groups or (Group(part.sizes["row"], np.arange(count), titles),):
+            lengths.setdefault(group.rows, []).append(len(names) + np.asarray(group.numbers))
+            for number, name in zip(group.numbers, group.names, strict=True):
+                titles[number] = name
+        names += titles
+    times = [_shared_time(file, part) for file, part in parts.items()]
     shared = len(lengths) == 1 and all(
         line is not None and np.array_equal(line, times[0]) for line in times
     )
-    stamps = _start_stamps(parts)
-    versions = [{v.name: v for v in part.variables} for part in parts]
+    versions = [{v.name: v for v in part.variables} for part in parts.values()]
     gradients = [f"grad/{name}" for name in (*INPUTS, "dt")]  # in the order of a run
     variables = []
-    for name in dict.fromkeys((*QUANTITIES, "time", "start_index", *gradients, *versions[0])):
+    for name in dict.fromkeys(
+        (*QUANTITIES, "time", "start_stamp", "start_index", *gradients, *versions[0])
+    ):
         if name == "time":
-            variables += [
-                time_variable(shared, times[0] if shared else None),
-                *stamp_variables(stamps),
-            ]
-        elif name in versions[0] and name != "start_stamp":
+            variables.append(time_variable(shared, times[0] if shared else None))
+        elif name in versions[0] and (name != "start_stamp" or _has_stamps(parts)):
             dtype = np.result_type(*(variables_of[name].dtype for variables_of in versions))
             variables.append(replace(versions[0][name], dtype=dtype))
+    sizes = {dim: size for dim, size in first.sizes.items() if dim not in ("trajectory", "row")}
     return describe_output(
         {rows: np.concatenate(numbers) for rows, numbers in lengths.items()},
-        {dim: first.sizes[dim] for v in variables for dim in v.dims if dim in first.sizes},
+        {dim: sizes[dim] for v in variables for dim in v.dims if dim in sizes},
         variables,
-        _attributes(parts),
+        _attributes(list(parts.values())),
         names=names if any(names) else None,
         joint_names=first.joint_names,
     )
 
 
-def _start_stamps(parts: Sequence[PartContents]) -> tuple[Any, str] | None:
-    """Returns the first stamps [n] of the sources, and their unit, where a run in one piece would
-    have them: all parts, in one unit, and not all 0."""
-    variables = [v for part in parts for v in part.variables if v.name == "start_stamp"]
+def _has_stamps(parts: Parts) -> bool:
+    """Returns whether a run in one piece would have first stamps of its sources: in all parts, in
+    one unit, and not all 0."""
+    variables = [v for part in parts.values() for v in part.variables if v.name == "start_stamp"]
     kinds = {(v.dtype.kind, str(v.attributes["units"])) for v in variables}
-    if len(variables) < len(parts) or len(kinds) != 1:
-        return None
-    stamps = []
-    for part in parts:
-        groups = chain.from_iterable(part.names.values()) if part.grouped else ("",)
-        for group in groups:
-            stamps.append(part.file.require(f"{group}/start_stamp".strip("/")).read())
-    joined = np.concatenate(list(map(np.ravel, stamps)))
-    return (joined, kinds.pop()[1]) if joined.any() else None
+    if len(variables) < len(parts) or len(kinds) > 1:
+        return False
+    return any(
+        file.require(f"{prefix}start_stamp").read().any()
+        for file, part in parts.items()
+        for prefix in [f"{name}/" for group in part.groups for name in group.names] or [""]
+    )
 
 
-def _require_same_axes(first: PartContents, part: PartContents) -> None:
+def _require_same_axes(parts: Parts) -> None:
     """Raises InputError for a part that has other variables than the first, or of other sizes."""
-    expected, found = first.axes(), part.axes()
-    for name, axes in expected.items():
-        there = found.get(name)
-        if name not in ("time", "start_stamp") and there != axes:
-            raise InputError(
-                "a part of another run",
-                where=f"{part.file.path}:/{name}",
-                expected=f"as in {first.file.path.name}: {', '.join(axes)}",
-                found="nothing" if there is None else ", ".join(there),
-                hint="the inputs differ in their dofs, or in what they hold",
-            )
+
+    def axes(part: Description) -> dict[str, list[str]]:
+        own = {"trajectory": "", "row": ""}
+        sizes = {dim: f" {size}" for dim, size in part.sizes.items()} | own
+        return {v.name: [dim + sizes[dim] for dim in v.dims] for v in part.variables}
+
+    (first, expected), *_ = ((file, axes(part)) for file, part in parts.items())
+    for file, part in parts.items():
+        found = axes(part)
+        for name, dims in expected.items():
+            there = found.get(name)
+            if name not in ("time", "start_stamp") and there != dims:
+                raise InputError(
+                    "a part of another run",
+                    where=f"{file.path}:/{name}",
+                    expected=f"as in {first.path.name}: {', '.join(dims)}",
+                    found="nothing" if there is None else ", ".join(there),
+                    hint="the inputs differ in their dofs, or in what they hold",
+                )
 
 
-def _copy(parts: Sequence[PartContents], description: Description, output: Output) -> Iterator[int]:
+def _copy(parts: Parts, description: Description, output: Output) -> Iterator[int]:
     """Copies the trajectories, block by block, those of each length together."""
     names = [v.name for v in description.streamed if v.by_trajectory and v.name != "time"]
-    for rows in sorted({rows for part in parts for rows in part.names}):
-        for part in parts:
-            for arrays, times in part.blocks(rows, names):
+    lengths = {group.rows for part in parts.values() for group in part.groups}
+    lengths |= {part.sizes["row"] for part in parts.values() if not part.groups}
+    for rows in sorted(lengths):
+        for file, part in parts.items():
+            for arrays, times in _blocks(file, part, rows, names):
                 yield output.append(arrays, times)
 
 
-def _attributes(parts: Sequence[PartContents]) -> dict[str, Any]:
+def _blocks(
+    file: ArrayFile, part: Description, rows: int, names: Sequence[str]
+) -> Iterator[tuple[dict[str, Any], Any]]:
+    """Reads the trajectories of so many rows, block by block: variables [n, ...] by name, and
+    times [1 or n, T]."""
+    read = file.require
+    for group in part.groups:
+        for name in group.names if group.rows == rows else ():
+            values = {variable: read(f"{name}/{variable}").read()[None] for variable in names}
+            yield values, read(f"{name}/time").read()[None]
+    if not part.groups and part.sizes["row"] == rows:
+        shared, count = _shared_time(file, part), part.sizes["trajectory"]
+        datasets = {name: read(name) for name in (*names, *(["time"] * (shared is None)))}
+        size = sum(stored.nbytes for stored in datasets.values()) // max(count, 1)
+        step = max(1, _BLOCK_BYTES // max(size, 1))
+        for begin in range(0, count, step):
+            end = min(begin + step, count)
+            values = {name: stored.read_rows(begin, end) for name, stored in datasets.items()}
+            yield values, values.pop("time") if shared is None else shared[None]
+
+
+def _attributes(parts: Sequence[Description]) -> dict[str, Any]:
     """Returns the attributes of the whole: those that parts list the names of are summed up again,
     and others that differ, such as dt, "varies"."""
     first, merged = parts[0], dict[str, Any]()
