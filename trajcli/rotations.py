@@ -30,6 +30,7 @@ from trajcli.checks import describe, nonfinite_faults, shape_faults
 from trajcli.errors import InputError, UsageError, raise_if_any
 from trajcli.inputs import Inputs
 from trajcli.kernels.fit import fit_weights
+from trajcli.memory import ROTATION_VALUES
 from trajcli.modes import PARTS, make_method, make_mode
 from trajcli.quaternions import (
     FORMS,
@@ -68,8 +69,6 @@ _FARTHEST = 1.5 * math.pi
 _FARTHEST_DRIFT = 1.5
 """How far, in rad, the reference of smooth may be from the rows."""
 _MOST_ITERATIONS = 60
-_CHUNK = 1 << 19
-"""Values of a temporary array of windows: 4 MiB."""
 
 
 @dataclass(frozen=True)
@@ -228,7 +227,7 @@ def _in_windows(values: Array, steps: Array, band: Any, given: Array) -> list[Ar
     points = np.arange(width, dtype=np.longdouble)
     of_unit = fit_weights(points - points[:, None], degree) if band.table is not None else []
     table = [matched(weights.astype(np.float64), values) for weights in of_unit]
-    size = max(1, _CHUNK // (len(values) * (1 if table else 4 * width)))
+    size = max(1, ROTATION_VALUES // (len(values) * (1 if table else 4 * width)))
     chunks = []
     for begin in range(0, count, size):
         rows = slice(begin, begin + size)

@@ -21,7 +21,7 @@ from trajcli.jobs.request import Request
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("trajcli.jobs.merge._BLOCK_BYTES", 2000)
+    monkeypatch.setattr("trajcli.jobs.merge.MERGED_BYTES", 2000)
 
 
 def test_a_merged_output_says_nothing_of_its_parts():

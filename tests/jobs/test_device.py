@@ -54,7 +54,7 @@ def want(request_, monkeypatch) -> Callable[[Request], bytes]:
         run(replace(request, out=Path("want.h5")))
         device = choice._replace(device="cpu:0")
         monkeypatch.setattr("trajcli.jobs.plan.choose", lambda *_, **__: device)
-        monkeypatch.setattr("trajcli.jobs.memory.free_bytes", lambda name: 5 << 18)
+        monkeypatch.setattr("trajcli.jobs.plan.free_bytes", lambda name: 5 << 18)
         return Path("want.h5").read_bytes()
 
     return compute

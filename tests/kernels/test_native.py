@@ -87,9 +87,9 @@ def test_tiles_and_threads_change_no_bit(work: Job, monkeypatch: pytest.MonkeyPa
         sample = case(work, shape, work.forms[-1])
         monkeypatch.setenv("TRAJCLI_THREADS", "1")
         forward, backward = rows("native", sample), gradients("native", sample)
-        for count, tile in (("3", job.TILE), ("1", 64), ("2", 1 << 15)):
+        for count, tile in (("3", job.NATIVE_TILE), ("1", 64), ("2", 1 << 15)):
             monkeypatch.setenv("TRAJCLI_THREADS", count)
-            monkeypatch.setattr(job, "TILE", tile)
+            monkeypatch.setattr(job, "NATIVE_TILE", tile)
             assert_same(rows("native", sample), forward)
             assert_same(gradients("native", sample), backward)
 

@@ -24,16 +24,15 @@ from trajcli.files.file_bytes import (
     Progress,
     SourceFiles,
     file_state,
-    memory_bound,
     read_regular,
     unreadable,
 )
 from trajcli.files.source import natural_order
+from trajcli.memory import LEAST_MEMORY, memory_bound
 
 T = TypeVar("T")
 
 NUMERIC_KINDS = "fiu"
-_LEAST_MEMORY = 64 << 20
 _MOST_FILES = 64
 _LARGEST_JSON = 16 << 20
 _SEARCHED, _LISTED = 2000, 8
@@ -222,7 +221,7 @@ class OpenFiles:
         on_progress: Progress = lambda done, total: None,
     ) -> None:
         self.sources = SourceFiles()
-        self.memory = max(memory_bound() if memory is None else memory, _LEAST_MEMORY)
+        self.memory = max(memory_bound() if memory is None else memory, LEAST_MEMORY)
         self.allow_external = allow_external
         self.on_progress = on_progress
         self._files: dict[ArrayFile, int] = {}  # and the bytes that each has unpacked

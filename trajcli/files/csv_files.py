@@ -19,10 +19,9 @@ from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import Dataset, OpenFiles
 from trajcli.files.file_bytes import open_regular
 from trajcli.files.tables import Table
+from trajcli.memory import CSV_ROWS
 
 _LONGEST_LINE = 1 << 20
-_BLOCK = 1 << 12
-"""Rows that are converted to numbers at once."""
 _SAMPLE = 64
 """The first rows, which say what the columns hold."""
 _DATE = re.compile(
@@ -200,7 +199,7 @@ class CsvFile(Table):
         """Reads all columns [columns, N] and notes the first cell of each that is not a number."""
         rows, parts, count = self._numbered_rows(text), [], len(self.columns)
         text.texts = {self.columns.index(name): [] for name in self._texts}
-        while block := list(itertools.islice(rows, _BLOCK)):
+        while block := list(itertools.islice(rows, CSV_ROWS)):
             lines, cells = zip(*block, strict=True)
             parts.append(np.zeros((count, len(block))))
             for number, column in enumerate(zip(*cells, strict=True)):

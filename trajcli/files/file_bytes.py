@@ -10,7 +10,6 @@ import contextlib
 import math
 import mmap
 import os
-import re
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
@@ -20,7 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.errors import Fault, InputError, UsageError, raise_if_any
+from trajcli.errors import Fault, InputError, raise_if_any
+from trajcli.memory import MAPPED_BYTES
 from trajcli.system import file_system
 
 Progress = Callable[[float, int], None]
@@ -29,8 +29,6 @@ _SAFE = frozenset(("ext2", "ext3", "ext4", "xfs", "tmpfs", "overlay"))
 """File systems whose mapped pages do not disappear."""
 _file_system = cache(file_system)
 _WRITTEN = "another program writes it: run again when it is done"
-_SMALL_BYTES = 1 << 20
-"""Smaller arrays are read: mapping would load the megabytes around them."""
 _HASHED_BYTES = 64 << 10
 """Bytes hashed at each end of a file."""
 
@@ -79,25 +77,6 @@ def unreadable(where: object, expected: str, error: Exception) -> Fault:
     return Fault("cannot be read", where=str(where), expected=expected, found=reason)
 
 
-def memory_bound() -> int:
-    """Returns TRAJCLI_MEMORY in bytes: the working memory of a run, and of decompressed files.
-
-    It is written like 256MiB (the default), 2GB or 1000000. Raises UsageError for anything else.
-    """
-    text = os.environ.get("TRAJCLI_MEMORY") or "256MiB"
-    match = re.fullmatch(r"([0-9.]+(?:E[0-9]+)?) *([KMGT]?)(I?)B?", text.strip().upper())
-    try:
-        base = 1024 if match and (match[3] or not text.strip().upper().endswith("B")) else 1000
-        size = int(float(match[1]) * base ** " KMGT".index(match[2] or " ")) if match else 0
-    except (ValueError, OverflowError):
-        size = 0
-    if size <= 0:
-        raise UsageError(
-            "not a size", where="TRAJCLI_MEMORY", expected="like 256MiB or 2GB", found=repr(text)
-        )
-    return size
-
-
 class FileBytes:
     """The bytes of an open regular file. Arrays stay valid after it is closed."""
 
@@ -119,7 +98,7 @@ class FileBytes:
             shape = (max(stop - start, 0), *shape[1:])
         size = math.prod(shape) * dtype.itemsize
         values: npt.NDArray[Any]
-        if size > _SMALL_BYTES and self._is_safe():
+        if size > MAPPED_BYTES and self._is_safe():
             begin = offset - offset % mmap.ALLOCATIONGRANULARITY
             length = offset + size - begin
             # mmap fails without address space, or if the file became shorter: read it instead

@@ -23,9 +23,8 @@ from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import NUMERIC_KINDS, ArrayFile, Dataset, OpenFiles
 from trajcli.files.file_bytes import FileBytes
 from trajcli.files.source import natural_order
+from trajcli.memory import CHUNK_CACHE
 
-_CHUNK_CACHE = 16 << 20
-"""The cache of each open dataset: a chunk of several MiB is then decompressed once."""
 _OPEN_DATASETS = 8
 _DEEPEST_LINK = 32
 _DEEPEST_GROUP = 100
@@ -287,7 +286,7 @@ class _Handle:
         self.bytes = FileBytes(path)  # first, since HDF5 would wait for a pipe
         try:
             access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
-            access.set_cache(0, 521, _CHUNK_CACHE, 0.75)
+            access.set_cache(0, 521, CHUNK_CACHE, 0.75)
             access.set_file_locking(True, True)  # ignored where the file system has no locks
             self.file = h5py.h5f.open(os.fsencode(path), h5py.h5f.ACC_RDONLY, fapl=access)
             self.user_block = self.file.get_create_plist().get_userblock()

@@ -19,6 +19,7 @@ from trajcli.files.arrays import text_of
 from trajcli.files.atomic_output import reserve
 from trajcli.files.description import Variable
 from trajcli.files.outputs import Output
+from trajcli.memory import CHUNK_BYTES
 
 _GROUP_BYTES = 4096
 """About what HDF5 itself needs for a group of five datasets."""
@@ -27,8 +28,6 @@ SOURCES = "trajcli_sources"
 """The group in which a part lists what attributes sum up, for merge to sum up again."""
 INPUTS = "inputs"
 """The dataset in which a part lists its input files."""
-_CHUNK_BYTES = 4 << 20
-"""The size of a chunk: whole trajectories, or rows of one that is larger."""
 
 
 class Hdf5Output(Output):
@@ -129,9 +128,9 @@ class Hdf5Output(Output):
         if self._is_packed(variable):
             count, rows, *inner = self.description.shape(variable, group)
             entry = self.description.entry_bytes(variable, group)
-            if entry > _CHUNK_BYTES:
-                rows = max(1, _CHUNK_BYTES * rows // entry)
-            count = max(1, min(count, _CHUNK_BYTES // entry))
+            if entry > CHUNK_BYTES:
+                rows = max(1, CHUNK_BYTES * rows // entry)
+            count = max(1, min(count, CHUNK_BYTES // entry))
             in_group = bool(self.description.groups)
             properties.set_chunk((rows, *inner) if in_group else (count, rows, *inner))
             properties.set_shuffle()

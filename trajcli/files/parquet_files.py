@@ -12,8 +12,7 @@ from trajcli.errors import InputError
 from trajcli.files.arrays import Dataset, OpenFiles
 from trajcli.files.file_bytes import open_regular
 from trajcli.files.tables import Table
-
-_BATCH_ROWS = 1 << 16
+from trajcli.memory import TABLE_ROWS
 
 
 class ParquetFile(Table):
@@ -93,7 +92,7 @@ class ParquetFile(Table):
             handle = self.opened()
             if handle.last.get(name, (None,))[0] != number:
                 parts, size = [], 0
-                for batch in handle.file.iter_batches(_BATCH_ROWS, [number], [name]):
+                for batch in handle.file.iter_batches(TABLE_ROWS, [number], [name]):
                     parts.append(batch.column(0))
                     size += batch.nbytes
                     self.pool.refuse_larger(size, where, "smaller row groups: row_group_size")

@@ -19,8 +19,8 @@ from trajcli.files.opening import Files
 from trajcli.files.schema import QUANTITIES, RECORDED_ROW, first_and_more
 from trajcli.files.source import parse_source
 from trajcli.files.stacked import Values, rows_by_number, stacked
-from trajcli.files.time import EAGER_BYTES
 from trajcli.files.trajectory_group import TrajectoryGroup
+from trajcli.memory import EAGER_BYTES
 from trajcli.units import per_si, unit_text
 
 _MOST_FAULTS = 5

@@ -17,7 +17,8 @@ import numpy.typing as npt
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import Dataset
 from trajcli.files.conversion import converted, divided, stated_unit
-from trajcli.files.time import EAGER_BYTES, Floats, Lengths, Time, Values
+from trajcli.files.time import Floats, Lengths, Time, Values
+from trajcli.memory import EAGER_BYTES
 from trajcli.units import KNOWN_TIMES, Unit, parse_time_unit
 
 STAMPS: tuple[str, ...] = ("times", "time")

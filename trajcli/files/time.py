@@ -18,9 +18,6 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 Lengths: TypeAlias = npt.NDArray[np.int64]
 Values: TypeAlias = "npt.NDArray[Any] | Dataset"
 
-EAGER_BYTES = 8 << 20
-"""Larger arrays with values for every trajectory are read block by block."""
-
 
 @dataclass(frozen=True, slots=True)
 class Time:

@@ -29,9 +29,8 @@ from trajcli.files.states import NO_STATE, States
 from trajcli.files.stored_time import LIKELY_STAMPS, STAMPS
 from trajcli.files.time import Time
 from trajcli.files.trajectory_group import TrajectoryGroup
+from trajcli.memory import READ_BYTES
 
-BLOCK_BYTES = 1 << 18
-"""What is read of one array at once: with what is computed from it, it fits in the caches."""
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -300,7 +299,7 @@ class Trajectories:
     def blocks(
         self,
         on_progress: Progress = lambda done, total: None,
-        size: int = BLOCK_BYTES,
+        size: int = READ_BYTES,
         rows: int = 0,
     ) -> Iterator[Trajectories]:
         """Yield these trajectories in their order, each once and whole, in blocks of one length.

@@ -20,6 +20,7 @@ from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles
 from trajcli.files.file_bytes import SourceFiles
 from trajcli.files.numpy_files import require_deflate
 from trajcli.files.source import natural_order
+from trajcli.memory import KEPT_CHUNK
 
 _RUNS_CODE = ("pickle", "json2", "msgpack2")
 """Codecs of version 2 that construct Python objects."""
@@ -31,8 +32,6 @@ _FILTERS = {
 }  # fmt: skip
 """Codecs that are read. At most one of an array's may be a compressor, since a few bytes compressed
 twice may expand to any size; the filters do not expand data."""
-_KEPT = 8 << 20
-"""The largest decompressed chunk that is kept, in bytes."""
 _MOST_CHUNKS = 1 << 16
 """Arrays of more chunks are not searched for missing or changing ones."""
 _METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
@@ -144,7 +143,7 @@ class ZarrFile(ArrayFile):
         length = (stored.shards or stored.chunks)[0]
         first = start // max(length, 1) * length
         size = length * math.prod(stored.shape[1:]) * stored.dtype.itemsize
-        if not start < stop <= first + length or stop - start == length or size > _KEPT:
+        if not start < stop <= first + length or stop - start == length or size > KEPT_CHUNK:
             return self._read(name, slice(start, stop))
         if last.get(name, (None,))[0] != first:
             last[name] = first, self._read(name, slice(first, first + length))

@@ -12,17 +12,16 @@ from trajcli.checks import shape_faults, value_faults
 from trajcli.errors import Fault, InputError, raise_if_any
 from trajcli.files.arrays import in_memory
 from trajcli.files.stacked import Values, stacked
-from trajcli.files.time import EAGER_BYTES, Time
+from trajcli.files.time import Time
 from trajcli.files.trajectories import Trajectories
 from trajcli.files.trajectory_group import TrajectoryGroup
 from trajcli.inputs import Inputs
 from trajcli.jobs.commands import Commands
+from trajcli.memory import EAGER_BYTES, SCANNED_BYTES
 from trajcli.modes import Mode
 from trajcli.modes.cascade import Cascade
 
 _MOST_FAULTS = 5
-_BLOCK_BYTES = 8 << 20
-"""Of actions that are looked through for values that are not finite."""
 LeftOut = tuple[str, Sequence[Fault]]
 """The name of a trajectory or file that --skip-bad leaves out, and why."""
 
@@ -80,7 +79,7 @@ class LengthInputs:
     def bad(self, allow_nonfinite: bool) -> dict[int, LeftOut]:
         """Reads all values; returns the trajectories, by number, that cannot be integrated."""
         batch, rows, dofs = self.inputs.actions.shape
-        size = max(1, _BLOCK_BYTES // (rows * dofs * 8))
+        size = max(1, SCANNED_BYTES // (rows * dofs * 8))
         bad: dict[int, LeftOut] = {}
         for begin in range(0, batch, size):
             end = min(begin + size, batch)

@@ -33,8 +33,8 @@ from trajcli.files.refusals import refuse_output
 from trajcli.files.schema import QUANTITIES, sources_text
 from trajcli.files.writing import write
 from trajcli.jobs.shards import PART_ATTRIBUTES, find_run
+from trajcli.memory import MERGED_BYTES
 
-_BLOCK_BYTES = 16 << 20
 Parts = Mapping[ArrayFile, Description]
 """The parts that hold trajectories, in their order."""
 
@@ -232,7 +232,7 @@ def _blocks(
         shared, count = _shared_time(file, part), part.sizes["trajectory"]
         datasets = {name: read(name) for name in (*names, *(["time"] * (shared is None)))}
         size = sum(stored.nbytes for stored in datasets.values()) // max(count, 1)
-        step = max(1, _BLOCK_BYTES // max(size, 1))
+        step = max(1, MERGED_BYTES // max(size, 1))
         for begin in range(0, count, step):
             end = min(begin + step, count)
             values = {name: stored.read_rows(begin, end) for name, stored in datasets.items()}

@@ -18,7 +18,8 @@ from trajcli.files.opening import Files
 from trajcli.files.source import expand_files, parse_source
 from trajcli.files.stacked import Values, rows_by_number
 from trajcli.files.stored_time import STAMPS, stamps_after, unit_by_size
-from trajcli.files.time import EAGER_BYTES, Floats
+from trajcli.files.time import Floats
+from trajcli.memory import EAGER_BYTES
 from trajcli.resampling import rounding_of
 from trajcli.units import KNOWN_TIMES, Unit, parse_time_unit
 

@@ -39,7 +39,6 @@ from trajcli.jobs.inputs import (
     inputs_by_length,
     times_differ,
 )
-from trajcli.jobs.memory import block_size, working_bytes, working_memory
 from trajcli.jobs.request import Request, relative_texts
 from trajcli.jobs.resolve import resolve
 from trajcli.jobs.rotation_block import rotation_attributes, rotation_sizes, rotation_variables
@@ -51,6 +50,8 @@ from trajcli.jobs.statements import (
     units_report,
 )
 from trajcli.kernels.choose import Choice, choose
+from trajcli.kernels.cuda import free_bytes
+from trajcli.memory import BLOCK_VALUES, BYTES_PER_STEP, BYTES_PER_VALUE, SHARE_OF_FREE
 from trajcli.modes import PARTS, Mode
 from trajcli.modes.smooth import Smooth
 
@@ -288,7 +289,7 @@ def make_plan(request: Request, files: Files) -> Plan:
     choice = choose(request.device, request.backend, ready=True)
     stored = np.result_type(*(getattr(actions, "precision", actions.dtype) for actions in arrays))
     dtype = request.dtype or output_dtype(stored)
-    kind, memory = working_memory(choice, gradient is not None, request.memory)
+    kind, memory = _working_memory(choice, gradient is not None, request.memory)
     plan = Plan(
         request=request,
         trajectories=trajectories,
@@ -297,7 +298,7 @@ def make_plan(request: Request, files: Files) -> Plan:
         quantities=quantities,
         dtype=dtype,
         gradient=gradient,
-        sizes=[block_size(part, kind, memory) for part in parts],
+        sizes=[_block_size(part, kind, memory) for part in parts],
         own_times=own_times,
         paths=files.paths(),
         mode_source=mode_source,
@@ -351,7 +352,7 @@ def _conversion_notes(trajectories: Trajectories, dtype: str) -> Iterator[str]:
 
 def _memory_notes(parts: Sequence[LengthInputs], kind: str, memory: int) -> Iterator[str]:
     """What takes more than the memory."""
-    needed = max(working_bytes(part, kind) for part in parts)
+    needed = max(_working_bytes(part, kind) for part in parts)
     if needed > memory:
         size = f"{needed / 2**20:.0f} MiB" if needed >= 1 << 20 else f"{needed / 2**10:.1f} KiB"
         yield f"one trajectory takes about {size} of working memory, more than TRAJCLI_MEMORY"
@@ -367,3 +368,28 @@ def _quantities(write: Sequence[str]) -> list[str]:
             found=", ".join(unknown) or "nothing",
         )
     return [name for name in PARTS if name in write]
+
+
+def _working_memory(choice: Choice, gradient: bool, memory: int) -> tuple[str, int]:
+    """What a block's memory is counted for, and how much there is: on a device no more than most
+    of what is free there."""
+    kind = "torch" if gradient else choice.backend
+    if choice.device == "cpu":
+        return ("torch" if kind == "triton" else kind), memory
+    kind = "torch on a device" if kind == "torch" else kind
+    return kind, min(memory, int(SHARE_OF_FREE * free_bytes(choice.device)))
+
+
+def _block_size(part: LengthInputs, kind: str, memory: int) -> int:
+    """How many trajectories are computed at once."""
+    room = min(BLOCK_VALUES[kind] * BYTES_PER_VALUE[kind], memory)
+    return int(max(1, min(room // _working_bytes(part, kind), len(part.trajectories))))
+
+
+def _working_bytes(part: LengthInputs, kind: str) -> int:
+    """Working memory for the rows of the mode of one trajectory."""
+    inputs = part.inputs
+    _, horizon, dofs = inputs.actions.shape
+    steps_differ = inputs.uneven and inputs.steps_differ
+    per_row = dofs * BYTES_PER_VALUE[kind] + (BYTES_PER_STEP if steps_differ else 0)
+    return int(max(horizon, inputs.rows) * per_row)

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from trajcli import __version__
-from trajcli.files.file_bytes import memory_bound
 from trajcli.files.reading import Reading, Repair
 from trajcli.files.schema import QUANTITIES
 from trajcli.files.source import (
@@ -25,6 +24,7 @@ from trajcli.files.source import (
 )
 from trajcli.files.states import parse_floats
 from trajcli.jobs.shards import Shard
+from trajcli.memory import memory_bound
 
 _NOT_STORED = {
     *("out", "overwrite", "memory", "device", "backend", "shard"),

@@ -35,6 +35,7 @@ from trajcli.jobs.rows import (
     row_times,
     write_rows,
 )
+from trajcli.memory import RESAMPLED_VALUES
 from trajcli.modes import Mode, make_mode
 from trajcli.modes.cascade import Cascade
 from trajcli.resampling import (
@@ -48,8 +49,6 @@ from trajcli.resampling import (
 from trajcli.sampling import is_known, located, missing_parts, slack_at_ends
 
 _DEFAULT = "linear"
-_VALUES = 1 << 16
-"""Of each array at once; more would leave the processor's caches."""
 _MOST_FAULTS = 5
 
 
@@ -152,7 +151,7 @@ class Curves:
         batch, _, dofs = next(iter(values.values())).shape
         shape = (batch, at.shape[1], dofs)
         arrays = {name: np.empty(shape, values[name].dtype) for name in self.names}
-        size = max(1, _VALUES // (batch * dofs))
+        size = max(1, RESAMPLED_VALUES // (batch * dofs))
         self._look(values)
         for first in range(0, at.shape[1], size):
             part = slice(first, first + size)

@@ -38,10 +38,8 @@ from trajcli.files.writing import write
 from trajcli.jobs.request import SourceRequest
 from trajcli.jobs.rotation_block import rotation_sizes
 from trajcli.jobs.statements import units_report
+from trajcli.memory import CHANGED_BYTES
 from trajcli.resampling import rounding_of
-
-_BLOCK_BYTES = 1 << 20
-"""Of one array at once; more would leave the processor's caches."""
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 Numbers = npt.NDArray[np.int64]
@@ -118,7 +116,7 @@ def blocks_of(
     places: which, in the order of their blocks. rows: that are computed of each.
     """
     first = 0
-    for block in trajectories.take(places).blocks(size=_BLOCK_BYTES, rows=rows):
+    for block in trajectories.take(places).blocks(size=CHANGED_BYTES, rows=rows):
         end = first + len(block)
         yield first, places[first:end], block
         first = end

@@ -25,6 +25,7 @@ from trajcli.files.rotation_dofs import RotationDofs, named_rotations
 from trajcli.files.source import Source, expand_files, parse_source
 from trajcli.files.time import Time
 from trajcli.files.trajectories import Array, Floats
+from trajcli.memory import SCANNED_BYTES
 from trajcli.quaternions import angle, continuous, unit
 from trajcli.views.delay import DelayFit, delay_text
 from trajcli.views.rotations import known_rotations
@@ -34,7 +35,6 @@ from trajcli.views.trajectories import array_path, read_batches
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_BLOCK_BYTES = 8 << 20
 # Rows are at the same time where their stamps differ by less than this share of a step.
 _SAME_TIME = 1e-9
 _HEADINGS = ("dataset", "> differ", "> beyond", "> absolute", "> relative", "> ulp", "> RMS")
@@ -217,7 +217,7 @@ def _difference(name: str, a: Compared, b: Compared, tolerance: Tolerance) -> Di
     if first.shape == second.shape:
         total = first.shape[0] if first.shape else 1
         # blocks of rows, however large the datasets are
-        count = max(1, total * _BLOCK_BYTES // max(1, first.nbytes))
+        count = max(1, total * SCANNED_BYTES // max(1, first.nbytes))
         for begin in range(0, total, count):
             end = min(begin + count, total)
             x, y = (np.asarray(dataset.read_rows(begin, end)) for dataset in (first, second))

@@ -36,14 +36,12 @@ from trajcli.files.schema import ROTATIONS
 from trajcli.files.trajectories import Array, Trajectories
 from trajcli.files.trajectory_group import bodies_of
 from trajcli.files.writing import write
+from trajcli.memory import TABLE_ROWS
 from trajcli.quaternions import TOLERANCE
 from trajcli.units import parse_time_unit
 from trajcli.views.rotations import known_rotations, orientations
 from trajcli.views.terminal import spreadsheet_text
 from trajcli.views.trajectories import companions, label, read_batches, whole_batch
-
-# Rows of a table that are put together and written at once.
-_TABLE_ROWS = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -167,7 +165,7 @@ class Export:
                 columns += list(values.reshape(-1, values.shape[2]).T)
             waiting.append(columns)
             rows += len(columns[0])
-            if rows >= _TABLE_ROWS:
+            if rows >= TABLE_ROWS:
                 yield [np.concatenate(column) for column in zip(*waiting, strict=True)]
                 waiting, rows = [], 0
         if waiting:
@@ -227,9 +225,9 @@ def _write_csv(chosen: Export, path: Path, _: str) -> None:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(map(spreadsheet_text, chosen.headings(units=True)))
         for columns in chosen.tables():
-            for begin in range(0, len(columns[0]), _TABLE_ROWS):
+            for begin in range(0, len(columns[0]), TABLE_ROWS):
                 # float32 is written with all digits of the same number in float64
-                cells = [column[begin : begin + _TABLE_ROWS].tolist() for column in columns]
+                cells = [column[begin : begin + TABLE_ROWS].tolist() for column in columns]
                 if chosen.several:
                     cells[0] = list(map(spreadsheet_text, cells[0]))
                 writer.writerows(zip(*cells, strict=True))

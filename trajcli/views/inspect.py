@@ -20,6 +20,7 @@ from trajcli.files.schema import QUANTITIES, ROTATIONS
 from trajcli.files.source import expand_files, parse_source
 from trajcli.files.stored_time import STAMPS
 from trajcli.files.trajectories import Trajectories
+from trajcli.memory import LEAST_SAMPLED_BYTES, SAMPLED_BYTES, SCANNED_BYTES
 from trajcli.views.rotations import RotationStatistics
 from trajcli.views.statistics import Statistics
 from trajcli.views.terminal import Chart, TextTable, figure, number, shortened
@@ -37,15 +38,10 @@ from trajcli.views.trajectories import (
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-SAMPLE_BYTES = 24 << 20
-"""Larger files are sampled: about as many bytes of them are read."""
-LEAST_BYTES = 1 << 20
-"""The least that is read of each dataset of a larger file."""
 # The most groups, shapes and trajectories of a large file that are read without --full.
 _MOST_TIMES = 2000
 # The most steps of which the median is computed; of more, evenly spaced ones are taken.
 _MOST_GAPS = 4 << 20
-_BLOCK_BYTES = 8 << 20
 _PLOTTED_ROWS = 20_000
 # Letters of an attribute that are shown.
 _LONGEST = 60
@@ -182,12 +178,12 @@ def _trajectories(main: Trajectories, chosen: Sequence[int], full: bool) -> dict
     stamps, count = int(main.lengths[np.asarray(chosen, int)].sum()), len(chosen)
     large = len(main.groups) > _MOST_TIMES
     with contextlib.suppress(InputError):
-        large |= 8 * stamps > SAMPLE_BYTES and main.step is None
+        large |= 8 * stamps > SAMPLED_BYTES and main.step is None
     if large and not full:
         chosen = chosen[:: 1 + count // _MOST_TIMES]
     report["sampled"] = len(chosen) < count
     steps, ends, durations = [], [], []
-    for block in main.take(chosen).blocks(size=_BLOCK_BYTES):
+    for block in main.take(chosen).blocks(size=SCANNED_BYTES):
         for members, begin, end in block.runs if block.rows > 1 else ():
             with contextlib.suppress(InputError):
                 if (time := members.time) is None:
@@ -259,9 +255,10 @@ class Datasets:
         for file, name in names:
             pattern = labels.get(name) or re.sub(r"\d+(?=[^/]*/)", "*", name)
             groups.setdefault(pattern, []).append((file, name))
-        small = self.size <= SAMPLE_BYTES
+        small = self.size <= SAMPLED_BYTES
         # what is read of a large file is shared between its datasets
-        budget = SAMPLE_BYTES if small else max(SAMPLE_BYTES // max(len(groups), 1), LEAST_BYTES)
+        shares = 1 if small else max(len(groups), 1)
+        budget = max(SAMPLED_BYTES // shares, LEAST_SAMPLED_BYTES)
         statistics: dict[int, tuple[dict[str, Statistics], RotationStatistics]] = {}
         reports = []
         for pattern, members in groups.items():
@@ -316,7 +313,7 @@ class Datasets:
         statistics = Statistics(1)
         for dataset in (dataset for dataset in datasets if dataset.numeric):
             count = dataset.shape[0] if dataset.shape else 1
-            step = max(1, count * LEAST_BYTES // max(dataset.nbytes, 1))
+            step = max(1, count * LEAST_SAMPLED_BYTES // max(dataset.nbytes, 1))
             for begin in range(0, count, step):
                 if left <= 0 and not self.full:
                     self.sampled = True

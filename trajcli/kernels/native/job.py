@@ -13,11 +13,10 @@ import numpy as np
 
 from trajcli.kernels.program import Array, Band, Cascade, Operands, Program, Smoother
 from trajcli.kernels.spline import control, penalty
+from trajcli.memory import NATIVE_TILE
 
 TYPES = ("f4", "f8", "f2", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8")
 SWAPPED = 16
-TILE = 1 << 14
-"""Elements of each output that are computed before the next output's."""
 
 
 class InFile(NamedTuple):
@@ -106,7 +105,7 @@ def place_outputs(job: Any, out: Outputs) -> None:
             entry.data, job.type = address(output), layout(output)[1]
     if job.type > 1:
         raise TypeError(f"outputs are float32 or float64, not {TYPES[job.type]}")
-    job.tile = TILE
+    job.tile = NATIVE_TILE
 
 
 def place_program(job: Any, program: Program) -> list[Any]:

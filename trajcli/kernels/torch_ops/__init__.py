@@ -17,14 +17,10 @@ import torch
 from trajcli.arrays import columns
 from trajcli.kernels.program import Cascade, Floats, Gradients, Operands, Parts, Program, Smoother
 from trajcli.kernels.torch_ops import band, cascade, smoother
+from trajcli.memory import TORCH_VALUES
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-
-_BLOCK = 1 << 19
-"""Values of an output that are computed at once, so that intermediate values stay in the cache
-of a processor or a device."""
 
 
 def forward(program: Program, operands: Operands, out: Parts) -> None:
@@ -76,7 +72,7 @@ def measure(
 def _blocks(program: Program, shape: Sequence[int]) -> Iterator[slice]:
     """Trajectories that are computed together."""
     batch, _, dofs = shape
-    count = max(1, _BLOCK // max(1, program.rows * dofs))
+    count = max(1, TORCH_VALUES // max(1, program.rows * dofs))
     return (slice(begin, begin + count) for begin in range(0, batch, count))
 
 

@@ -14,10 +14,9 @@ from torch import Tensor
 from trajcli.arrays import to_torch
 from trajcli.kernels.program import Array, Band, Cascade, Gradients, Operands, Parts, Program
 from trajcli.kernels.triton_ops import band, cascade, states, weights
+from trajcli.memory import WEIGHTS_BYTES
 
 WARP, LANES = 32, 128
-WEIGHTS_BYTES = 1 << 26
-"""The most memory for weights of windows whose steps differ; then trajectories go in blocks."""
 UNFUSED = {"enable_fp_fusion": False}
 """Kernels fuse explicitly: a difference of equal products has to be zero."""
 
