@@ -18,6 +18,10 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar
 
 
+class Note(str):
+    """A remark on what was done or recognised; any other remark warns of what may be wrong."""
+
+
 @dataclass(frozen=True)
 class Fault:
     """One thing that is wrong: what, where, what was expected and found, and what to do."""

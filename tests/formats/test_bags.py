@@ -171,7 +171,7 @@ def test_reading_a_bag_shows_how_far_it_is(folder, kind):
 
 
 def test_of_a_topic_that_is_larger_than_the_memory_one_field_is_kept(folder):
-    from trajcli.files.file_bytes import OpenFiles
+    from trajcli.files.arrays import OpenFiles
     from trajcli.files.opening import open_arrays
 
     make, count, width = Maker("mcap"), 400, 22_000

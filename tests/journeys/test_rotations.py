@@ -172,6 +172,11 @@ def test_recordings_are_resampled_as_rotations(trajcli, pose, method, curve, fra
     assert "both.h5:/orientation is left out" in some.err
     once_more = trajcli("differentiate both.h5 -o positions.h5")
     assert "both.h5:/orientation is left out" in once_more.err
+    beside = trajcli("differentiate pose.h5:position -o positions.h5 --overwrite")
+    assert "left out" not in beside.err  # SOURCE names what is meant
+    for line in ("differentiate pose.h5", "resample pose.h5 --to 50"):
+        result = trajcli(f"{line} -o positions.h5 --overwrite")
+        assert "note: pose.h5:/orientation_xyzw and 1 more are left out" in result.err
     again = trajcli("resample both.h5:orientation --to 50 -o again.h5 --overwrite")
     assert again.code == 0, again.err
 

@@ -59,7 +59,7 @@ def check(
 
             episodes = how.episodes
             findings = check_source(files, text, start_of, limits, episodes, velocity_of, progress)
-        console.warn(*files.notes)
+        console.remark(*files.notes)
         if recompute:
             from trajcli.jobs.recompute import recompute as compare
 

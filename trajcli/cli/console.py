@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from trajcli.errors import OutputError
+from trajcli.errors import Note, OutputError
 
 if TYPE_CHECKING:
     from trajcli.errors import TrajcliError
@@ -50,12 +50,14 @@ class Console:
         if not self.quiet:
             self._put(_lines(*lines))
 
-    def warn(self, *lines: str) -> None:
-        """Writes warnings, with --quiet too: the first ones, and how many more there are."""
-        shown = [f"warning: {line}" for line in lines[:MOST_LISTED]]
-        if len(lines) > MOST_LISTED:
-            shown.append(f"warning: and {len(lines) - MOST_LISTED} more, which --json lists")
-        _write("stderr", _lines(*shown))
+    def remark(self, *lines: str) -> None:
+        """Writes notes and warnings, with --quiet only these: the first ones, and how many more
+        there are."""
+        kinds = [(line, "note" if isinstance(line, Note) else "warning") for line in lines]
+        listed = [f"{kind}: {line}" for line, kind in kinds if kind == "warning" or not self.quiet]
+        more = len(listed) - MOST_LISTED
+        rest = [f"note: and {more} more, which --json lists"] if more > 0 else []
+        _write("stderr", _lines(*listed[:MOST_LISTED], *rest))
 
     def document(self, value: Any) -> None:
         """Writes the one JSON document of a run, with null for NaN and Inf.
@@ -112,7 +114,7 @@ class Console:
         """Writes text for people, and warns where there is no room for it."""
         error = _write(self._text, text)
         if error is not None and not self.as_json:
-            self.warn(f"stdout: {error}; the rest of the text is lost")
+            self.remark(f"stdout: {error}; the rest of the text is lost")
 
     def fail(self, error: TrajcliError) -> int:
         """Writes an error, and returns its exit code."""

@@ -66,5 +66,5 @@ def fit(
         f"{out}: {bytes_text(report['bytes_written'])}",
         f"next: trajcli integrate {shlex.quote(str(out))}",
     )
-    console.warn(*report["notes"])
+    console.remark(*report["notes"])
     console.document(report)

@@ -41,7 +41,7 @@ def inspect(
     for text in expand_globs(source):
         with opened(how, quiet) as (files, progress):
             facts, charts, dofs = inspect_source(files, text, how.episodes, full, progress)
-        console.warn(*files.notes)
+        console.remark(*files.notes)
         reports.append(facts)
         if not (json or quiet):
             size = bytes_text(facts["bytes"])

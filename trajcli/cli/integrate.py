@@ -105,8 +105,8 @@ def run_request(kind: "type[Request]", typed: dict[str, Any], **own: Any) -> int
 
     with Progress(shown=not console.quiet) as progress:
         report = run(kind(**own, **typed), say_plan, progress, dry_run)
-    console.warn(*report["notes"])
-    console.warn(*(f"left out: {bad['name']}: {bad['reason']}" for bad in report["left_out"]))
+    console.remark(*report["notes"])
+    console.remark(*(f"left out: {bad['name']}: {bad['reason']}" for bad in report["left_out"]))
     console.say(*smoothing_lines(report), last_line(report))
     console.document(report)
     return 1 if report["left_out"] else 0

@@ -29,7 +29,7 @@ def merge(
     console = Console(json, quiet)
     with Progress(not quiet) as progress:
         report = merge_parts(out, overwrite, progress)
-    console.warn(*report["notes"])
+    console.remark(*report["notes"])
     trajectories = counted(report["trajectories"], "trajectory", "trajectories")
     parts = counted(report["parts"], "part")
     console.say(f"{report['out']}: {trajectories} of {parts}, {speed_text(report)}")

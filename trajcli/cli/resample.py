@@ -69,8 +69,8 @@ def resample(
     )
     how = f"exactly as {report['samples_of']}" if report["samples_of"] else report["method"]
     console.say(f"{how} · " + (f"{to:g} Hz" if at is None else f"at the times of {at}"))
-    console.warn(*report["notes"])
-    console.warn(*(f"left out: {bad['name']}: {bad['reason']}" for bad in report["left_out"]))
+    console.remark(*report["notes"])
+    console.remark(*(f"left out: {bad['name']}: {bad['reason']}" for bad in report["left_out"]))
     console.say(
         f"{out}: {report['trajectories']} × {_range(report['rows'])} rows, "
         f"{bytes_text(report['bytes_written'])}"

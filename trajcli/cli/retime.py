@@ -58,7 +58,7 @@ def retime(
         *(_lines(report) if verbose or report["trajectories"] == 1 else ()),
     )
     console.say(f"{out}: {bytes_text(report['bytes_written'])}")
-    console.warn(*report["notes"])
+    console.remark(*report["notes"])
     console.document(report)
 
 

@@ -48,9 +48,9 @@ class Dataset:
     """An array in a file, with known shape and type; its values are read on demand.
 
     where: its name in messages ("file.h5:/actions"). reader: called by :meth:`read_rows` with the
-    first row and the row after the last. storage: how the file stores the values. remark: a note
-    for the user, printed before the values are used. converted_from: the float type in the file,
-    where values are converted to float64 as they are read.
+    first row and the row after the last. storage: how the file stores the values. remarks: notes
+    and warnings for the user, printed before the values are used. converted_from: the float type in
+    the file, where values are converted to float64 as they are read.
     """
 
     where: str
@@ -59,7 +59,7 @@ class Dataset:
     reader: Callable[[int, int], Any]
     attributes: Mapping[str, Any] = field(default_factory=dict)
     storage: str = ""
-    remark: str = ""
+    remarks: Sequence[str] = ()
     converted_from: np.dtype[Any] | None = None
 
     @property

@@ -10,7 +10,7 @@ from copy import copy
 from importlib import import_module
 from pathlib import Path
 
-from trajcli.errors import Fault, InputError
+from trajcli.errors import Fault, InputError, Note
 from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles
 from trajcli.files.dofs import pick_dofs
 from trajcli.files.file_bytes import Progress, open_regular, unreadable
@@ -55,8 +55,8 @@ class Files:
     """The files of a command, few of them open at a time. Close it, or use ``with``.
 
     reading: how every SOURCE is read. memory: the limit on decompressed data in bytes. on_progress:
-    called while something takes long to read, such as the messages of a bag. notes: remarks for the
-    user, such as which dataset was chosen where SOURCE names none.
+    called while something takes long to read, such as the messages of a bag. notes: what to tell
+    the user, such as which dataset was chosen where SOURCE names none.
     """
 
     def __init__(
@@ -94,7 +94,11 @@ class Files:
         return self._layouts[key]
 
     def note(self, text: str) -> None:
-        """Adds a remark, unless it is there already."""
+        """Adds a note on what was done or recognised, unless it is there already."""
+        self.warn(Note(text))
+
+    def warn(self, text: str) -> None:
+        """Adds a warning of what may be wrong, unless it is there already."""
         if text not in self.notes:
             self.notes.append(text)
 

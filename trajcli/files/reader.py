@@ -132,9 +132,11 @@ def read_recordings(
 def note_rotations_left_out(
     files: Files, groups: Sequence[TrajectoryGroup], kept: Sequence[TrajectoryGroup]
 ) -> None:
-    """Notes orientations beside the positions that are read: they are a SOURCE of their own."""
+    """Notes rotations beside the positions that are read: they are a SOURCE of their own."""
     read = {id(group) for group in kept}
     left = [g.where for g in groups if ROTATIONS[0] in g.arrays and id(g) not in read]
+    firsts = {id(group.file): group for group in reversed(kept) if not group.named}
+    left += [where for group in firsts.values() for where in group.rotations_beside()]
     if left:
         more = f" and {len(left) - 1} more are" if left[1:] else " is"
         files.note(f"{left[0]}{more} left out: name it as SOURCE")
@@ -191,14 +193,13 @@ def _groups_of_file(
     else:
         groups = _plain(file, source, actions)
     if layout is not None and layout.remark:
-        files.note(layout.remark)
+        files.warn(layout.remark)
     if groups[0].guessed:
         paths = list(dict.fromkeys(map(_path, groups)))
         more = f" and {len(paths) - 1} more are" if paths[1:] else " is"
         files.note(f"SOURCE names no dataset: {file.path}:{file.slash}{paths[0]}{more} taken")
-    for remark in dict.fromkeys(array.remark for g in groups for array in g.arrays.values()):
-        if remark:
-            files.note(remark)
+    for remark in (text for g in groups for array in g.arrays.values() for text in array.remarks):
+        files.warn(remark)
     if source.dofs is None:
         return groups
     return [group.keep_dofs(source.dofs, f"{group.where}[{source.dofs}]") for group in groups]

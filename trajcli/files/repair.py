@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.checks import describe, time_stamp_faults
-from trajcli.errors import InputError, raise_if_any
+from trajcli.errors import InputError, Note, raise_if_any
 from trajcli.files.arrays import Dataset, in_memory
 from trajcli.files.dofs import parse_dofs
 from trajcli.files.reading import Repair
@@ -102,12 +102,12 @@ def _notes(counts: Counter[str], gap: float | None, least: int) -> Iterator[str]
             f"no segment of {least} rows between gaps", where="--max-gap", hint="a larger --max-gap"
         )
     if counts["gaps"]:
-        yield f"split at gaps of more than {gap:g} s: {counts['pieces']} segments"
+        yield Note(f"split at gaps of more than {gap:g} s: {counts['pieces']} segments")
     if short:
-        yield f"segments of fewer than {least} rows left out: {short}"
+        yield Note(f"segments of fewer than {least} rows left out: {short}")
     if counts["dropped"]:
         rows = "row" if counts["dropped"] == 1 else "rows"
-        yield f"{counts['dropped']} {rows} with repeated stamps dropped"
+        yield Note(f"{counts['dropped']} {rows} with repeated stamps dropped")
 
 
 def _unwrapped(group: TrajectoryGroup, which: str) -> TrajectoryGroup:

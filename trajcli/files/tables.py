@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.errors import Fault
+from trajcli.errors import Fault, Note
 from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles
 from trajcli.files.guesses import POSITIONS
 from trajcli.units import parse_time_unit
@@ -191,7 +191,7 @@ class Table(ArrayFile):
 
         shape = (parts[0].shape[0], len(parts))
         stored = Dataset(where, shape, dtype, read_rows, about, "columns")
-        return replace(stored, remark=self._remark(name, stored))
+        return replace(stored, remarks=self._remarks(name, stored))
 
     def _times(self, column: str) -> Dataset:
         """The stamps of the rows; of two columns nanoseconds."""
@@ -209,22 +209,23 @@ class Table(ArrayFile):
         about = {"units": "ns"}
         return Dataset(where, stored.shape, np.dtype(np.int64), read_rows, about, "columns")
 
-    def _remark(self, name: str, stored: Dataset) -> str:
-        """What is to be said of an array before it is used."""
-        said = list(self.remarks)
+    def _remarks(self, name: str, stored: Dataset) -> list[str]:
+        """Returns notes on how an array was read, and a warning of angles that may be degrees."""
+        remarks: list[str] = list(map(Note, self.remarks))
         if name == DATA in self.groups and len(columns := self.groups[name]) > 1:
             dofs = list(map(_plain, columns[:_LISTED]))
             more = f" and {len(columns) - _LISTED} more" if columns[_LISTED:] else ""
-            said.append(f"{stored.where}: the dofs are the columns {', '.join(dofs)}{more}")
+            listed = f"{', '.join(dofs)}{more}"
+            remarks.append(Note(f"{stored.where}: the dofs are the columns {listed}"))
         angles = (
             name in self.groups and name not in ARRAYS[3:] and not stored.attributes.get("units")
         )
         if angles and (largest := self.largest(self.groups[name])) > 2 * np.pi * 1.001:
-            said.append(
+            remarks.append(
                 f"{stored.where} says no unit and has values up to {largest:.4g}: taken as rad or "
                 "m; --units deg reads degrees"
             )
-        return "; ".join(said)
+        return remarks
 
     def largest(self, columns: Sequence[str]) -> float:
         """The largest magnitude of angles in columns that are at hand; else 0."""

@@ -47,6 +47,7 @@ from trajcli.units import (
 )
 
 ACTIONS = ("actions", "action")
+_SEARCHED_NAMES = 100
 _SAMPLED_ROWS = 1000
 """Of the first trajectory, in which quaternions without a name are looked for."""
 
@@ -236,6 +237,19 @@ class TrajectoryGroup:
         """The dofs that are no part of a rotation."""
         taken = {dof for rotation in self.rotations for dof in rotation.dofs}
         return [dof for dof in range(self.shape[2]) if dof not in taken]
+
+    def rotations_beside(self) -> list[str]:
+        """Return where other arrays of the same group are rotations with as many rows."""
+        beside = []
+        for child in self.file.children(self.group)[:_SEARCHED_NAMES]:
+            stored = None
+            if child not in (*ROTATIONS, *self.arrays):
+                with contextlib.suppress(InputError):
+                    stored = self.file.get(f"{self.group}/{child}".strip("/"))
+            if stored is not None and stored.dtype.kind == "f":
+                fits = stored.shape[:-1] in (self.shape[:2], self.shape[1:2])
+                beside += [stored.where] * (fits and _is_rotation(child, stored))
+        return beside
 
     def require_rotations(self) -> tuple[RotationDofs, ...]:
         """Return the rotations; raises InputError for dofs that look like a quaternion, of which
@@ -541,6 +555,15 @@ def bodies_of(file: ArrayFile) -> int:
     """Returns how many rotations a row of an output of trajcli has, [..., R, 4]; else 1."""
     count = file.attributes().get("rotations", 1)
     return int(count) if isinstance(count, (int, np.integer)) else 1
+
+
+def _is_rotation(name: str, stored: Dataset) -> bool:
+    """Whether its name or those of its dofs say that an array is a rotation, in whatever order."""
+    dofs = stored.attributes.get("joint_names", ())
+    try:
+        return bool(named_rotations(name, dofs, stored.shape[-1], "", None, stored.where))
+    except InputError:
+        return True
 
 
 def _array_name(path: str) -> str:

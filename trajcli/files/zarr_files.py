@@ -116,12 +116,12 @@ class ZarrFile(ArrayFile):
 
         kind = f"chunks {list(chunk)}"
         dtype = np.dtype(str) if texts else stored.dtype
-        remark, keys = "", self._keys(name) if dtype.kind == "f" and stored.ndim < 4 else []
+        remarks, keys = [], self._keys(name) if dtype.kind == "f" and stored.ndim < 4 else []
         # chunks are missing from a store that was copied in part, and read as the fill value
         if gone := sum(not self.opened().holds(key) for key in keys):
             remark = f"{where}: {gone} of {len(keys)} chunks are not in the store; their values"
-            remark += f" are the fill value, {stored.fill_value}"
-        return Dataset(where, stored.shape, dtype, read_rows, dict(stored.attrs), kind, remark)
+            remarks.append(f"{remark} are the fill value, {stored.fill_value}")
+        return Dataset(where, stored.shape, dtype, read_rows, dict(stored.attrs), kind, remarks)
 
     def _keys(self, name: str) -> list[str]:
         """Returns the keys of all chunks of an array; none if it has too many."""

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.adjoint import NAMES as INPUTS
-from trajcli.errors import InputError
+from trajcli.errors import InputError, Note
 from trajcli.files.arrays import ArrayFile
 from trajcli.files.description import (
     Description,
@@ -76,7 +76,7 @@ def merge(
     }
     if len(kinds) > 1:
         types = " and ".join(sorted(kinds))
-        notes.append(f"parts of {types}, as their files are; --dtype makes them one")
+        notes.append(Note(f"parts of {types}, as their files are; --dtype makes them one"))
     return {
         "out": str(out),
         "parts": len(parts),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trajcli.arrays import output_dtype
-from trajcli.errors import FaultCollector, InputError, UsageError
+from trajcli.errors import FaultCollector, InputError, Note, UsageError
 from trajcli.files.arrays import in_memory
 from trajcli.files.description import (
     Description,
@@ -347,7 +347,8 @@ def _conversion_notes(trajectories: Trajectories, dtype: str) -> Iterator[str]:
         stored = group.input.dtype
         if stored.kind in "iu" or stored.itemsize not in (4, 8):
             kinds.setdefault(stored, group.input.where)
-    yield from (f"{where}: {stored} converted to {dtype}" for stored, where in kinds.items())
+    for stored, where in kinds.items():
+        yield Note(f"{where}: {stored} converted to {dtype}")
 
 
 def _memory_notes(parts: Sequence[LengthInputs], kind: str, memory: int) -> Iterator[str]:

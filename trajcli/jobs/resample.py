@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.arrays import output_dtype
-from trajcli.errors import Fault, InputError, UsageError, raise_if_any
+from trajcli.errors import Fault, InputError, Note, UsageError, raise_if_any
 from trajcli.files.description import Variable, stamp_variables
 from trajcli.files.dofs import parse_dofs
 from trajcli.files.file_bytes import Progress
@@ -102,7 +102,8 @@ class Curves:
         left = [name for name in quantities if name not in known]
         if left:
             of = f"scheme {getattr(self.mode, 'scheme', '')}" if self.mode else self.method
-            self.notes.append(f"no {', '.join(left)}: by {of} it is not finite between the rows")
+            why = f"by {of} it is not finite between the rows"
+            self.notes.append(Note(f"no {', '.join(left)}: {why}"))
 
     def _stated(
         self, request: ResampleRequest, trajectories: Trajectories, names: list[str]
@@ -117,19 +118,17 @@ class Curves:
         if isinstance(mode, Cascade) and any(
             "absolute" in group.file.attributes() for group in trajectories.groups
         ):
-            self.notes.append(
-                f"by {_DEFAULT}: dofs of {trajectories.source} are absolute, of no scheme"
-            )
+            what = f"by {_DEFAULT}: dofs of {trajectories.source} are absolute, of no scheme"
+            self.notes.append(Note(what))
             return None
         if (request.dt, request.rate, request.times) != (None, None, None):
-            self.notes.append(
-                f"{trajectories.source} states {described(mode)}, but other times are given"
-            )
+            what = f"{trajectories.source} states {described(mode)}, but other times are given"
+            self.notes.append(Note(what))
             return None
         missing = missing_parts(mode.name, mode.options(), names)
         if missing:
-            which = f"{', '.join(missing)} as well"
-            self.notes.append(f"by {_DEFAULT}: exactly, as {described(mode)}, it takes {which}")
+            which = f"exactly, as {described(mode)}, it takes {', '.join(missing)} as well"
+            self.notes.append(Note(f"by {_DEFAULT}: {which}"))
             return None
         return mode
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.errors import FaultCollector, InputError, TrajcliError, UsageError, raise_if_any
+from trajcli.errors import FaultCollector, InputError, Note, TrajcliError, UsageError, raise_if_any
 from trajcli.files.dofs import parse_dofs
 from trajcli.files.opening import Files
 from trajcli.files.reader import (
@@ -212,9 +212,9 @@ def _of_rates(request: Request, first: TrajectoryGroup, mode: Mode) -> tuple[Mod
     named = f"{first.input.where}: a time stamp for each row, so these are recorded"
     how = "integrated by foh (trapezoidal rule) from the first on; row 0 is the start"
     rates = {"velocity": "velocities", "acceleration": "accelerations", "jerk": "jerks"}
-    return mode.of_rates(
-        request.options.get("scheme", stated)
-    ), f"{named} {rates[mode.name]}, {how}"
+    return mode.of_rates(request.options.get("scheme", stated)), Note(
+        f"{named} {rates[mode.name]}, {how}"
+    )
 
 
 def _least_rows(mode: Mode) -> int:

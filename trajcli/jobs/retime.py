@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.errors import InputError
+from trajcli.errors import InputError, Note
 from trajcli.extrema import extremes
 from trajcli.files.description import Variable
 from trajcli.files.file_bytes import Progress, SourceFiles
@@ -147,9 +147,10 @@ class Paces:
             return {}
         needed = missing_parts(mode, options, values)
         if needed:
-            self._remarks.append(
+            what = (
                 f"limits hold at the rows alone: between them the curve takes {', '.join(needed)}"
             )
+            self._remarks.append(Note(what))
             return {}
         found = extremes(mode, options, values, times)
         for part in found.values():

@@ -78,7 +78,7 @@ def read_trajectories(
     for time in map(_time, groups):
         raise_if_any(time.faults(0, 1) if time.uniform is not None else time.shape_faults())
     if remark := _time(groups[0]).remark:
-        files.note(remark)
+        files.warn(remark)
     groups, notes = repaired(groups, request, least)
     for note in notes:
         files.note(note)

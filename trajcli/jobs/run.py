@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.arrays import largest
-from trajcli.errors import InputError, OutputError, UsageError, raise_if_any
+from trajcli.errors import InputError, Note, OutputError, UsageError, raise_if_any
 from trajcli.files.atomic_output import remove_dead
 from trajcli.files.file_bytes import Progress as Progress
 from trajcli.files.opening import Files
@@ -207,7 +207,7 @@ class Execution:
         yield from self.smoothing.notes()
         if self.halved:
             times = f"halved {self.halved} times" if self.halved > 1 else "halved"
-            yield f"blocks were {times}: memory on {plan.choice.device} was short"
+            yield Note(f"blocks were {times}: memory on {plan.choice.device} was short")
         if self.bad:
             yield f"{self.bad} results are too large for {plan.dtype} or not finite"
         if plan.positions is not None and plan.bytes_read and self.largest <= 1.0:

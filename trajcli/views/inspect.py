@@ -90,7 +90,7 @@ def inspect_source(
     try:
         main, _ = whole_batch(batches)
     except InputError as error:  # which other commands refuse
-        files.note("; ".join(line.strip() for line in error.faults[0].lines()[:3]))
+        files.warn("; ".join(line.strip() for line in error.faults[0].lines()[:3]))
         main = main_batch(batches)
     chosen = [] if main is None else select(episodes, len(main))
     numbers = [] if main is None else list(_numbers(batches, main, chosen, episodes))
