@@ -121,8 +121,12 @@ class Trajectory:
         along = "time" if time.ndim == 1 else "row"
         dims = ("trajectory", along, "dof")
         arrays = {name: (dims, to_numpy(x)) for name, x in self.outputs().items()}
+        about = self._about()
+        tables = {
+            name: (dims[::2], about.pop(name)) for name in [*about] if np.ndim(about[name]) == 2
+        }
         coordinates = {"time": (("trajectory", along)[2 - time.ndim :], time, {"units": "s"})}
-        return xarray.Dataset(arrays, coordinates, self._about())
+        return xarray.Dataset(arrays | tables, coordinates, about)
 
 
 StateLike = State | Array | Literal["zero"] | None

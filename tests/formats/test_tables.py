@@ -290,7 +290,8 @@ def test_blank_cells_are_missing_values(trajcli, folder):
     result = trajcli("differentiate log.csv --method savgol --allow-nonfinite -o out.h5")
     assert result.code == 0, result.err
     with h5py.File("out.h5") as file:
-        assert np.isnan(np.squeeze(file["position"])[-1, 0])
+        assert np.isnan(np.squeeze(file["recorded_position"])[-1, 0])
+        assert np.isfinite(file["position"]).all()
 
 
 def test_columns_of_numbers_that_may_be_several_things_are_to_be_named(trajcli, folder):

@@ -47,6 +47,24 @@ def line(figure: Any, axis: int, gid: str) -> Any:
     return found
 
 
+def test_recorded_points_lie_behind_the_curve_that_smooths_them(trajcli, folder, figures):
+    random = np.random.default_rng(1)
+    with h5py.File("in.h5", "w") as file:
+        for k in range(2):
+            rows = np.sin(np.arange(90)[:, None] / [20.0, 15.0]) + random.normal(0, 0.05, (90, 2))
+            file[f"demo_{k}/position"] = rows
+    line_of = "differentiate in.h5:demo_*/position --dt 0.1 -o"
+    assert trajcli(f"{line_of} smooth.h5").code == 0
+    assert trajcli(f"{line_of} plain.h5 --method savgol").code == 0
+    assert trajcli("plot smooth.h5 --episodes 1 --dofs 1 -o a.png").code == 0
+    assert trajcli("plot plain.h5 --episodes 1 --dofs 1 -o b.png").code == 0
+    smooth, plain = figures
+    points = line(smooth, 0, "recorded/1")
+    assert points.get_zorder() < line(smooth, 0, "position/1").get_zorder()
+    np.testing.assert_array_equal(points.get_ydata(), rows[:, 1])
+    assert [one.get_gid() for one in plain.axes[0].get_lines()] == ["position/1"]
+
+
 @pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
 def test_a_figure_of_each_kind_is_drawn_without_a_date(trajcli, out, samples, kind):
     assert trajcli(f"plot out.h5 --limits {samples}/limits.toml -o a.{kind}").code == 0

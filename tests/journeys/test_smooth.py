@@ -74,6 +74,35 @@ def test_outliers_and_missing_rows_are_taken_from_the_shell(trajcli, folder):
         assert abs(file["position"][0] - np.sin(TIMES[:, None] * [2.0, 3.0])).max() < 0.01
 
 
+@pytest.mark.parametrize(
+    ("words", "factor"),
+    [("--units deg", np.pi / 180), ("--units rad,mm", np.array([1.0, 1e-3])), ("", 1.0)],
+)
+def test_noise_is_in_the_unit_of_the_positions(trajcli, recording, words, factor):
+    line = f"differentiate in.h5 --noise 0.02 {words} -o out.h5"
+    assert trajcli(line).code == 0
+    with h5py.File("out.h5") as file:
+        residual = file["residual"][[0, 1, 3]]
+        np.testing.assert_allclose(residual, 0.02 * factor + 0.0 * residual, rtol=1e-4)
+
+
+def test_rows_in_long_gaps_are_flagged(trajcli, folder):
+    rows = POSITIONS[0].copy()
+    rows[10, 0] = rows[60:90, 1] = rows[119, 1] = np.nan
+    np.savez("in.npz", position=rows[None], dt=0.02)
+    assert trajcli("differentiate in.npz --allow-nonfinite --bandlimit 3 -o out.h5").code == 0
+    with h5py.File("out.h5") as file:
+        flagged = np.argwhere(file["guessed"][0])
+        np.testing.assert_array_equal(file["recorded_position"][0], rows)
+    np.testing.assert_array_equal(flagged, [[row, 1] for row in range(60, 90)])
+
+
+def test_one_quantity_goes_into_an_npy_file(trajcli, recording):
+    assert trajcli("differentiate in.h5 --write velocity -o out.npy").code == 0
+    expected = library.differentiate(POSITIONS, dt=0.02)
+    np.testing.assert_array_equal(np.load("out.npy"), expected.velocity)
+
+
 def test_resample_writes_the_spline_itself(trajcli, recording):
     assert trajcli("differentiate in.h5 --method smooth -o out.h5").code == 0
     assert trajcli("resample out.h5 --to 200 -o fine.h5").code == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal, localcontext
 from math import factorial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -357,6 +358,21 @@ def test_options_that_cannot_be_are_faults(options: dict[str, Any], where: str) 
     with pytest.raises((InputError, UsageError)) as caught:
         trajcli.differentiate(np.ones((20, 2)), dt=0.1, **{"method": "smooth", **options})
     assert caught.value.faults[0].where == where
+
+
+@pytest.mark.parametrize("ending", [".h5", ".npz"])
+def test_what_was_chosen_for_many_trajectories_is_saved_and_loaded(
+    tmp_path: Path, ending: str
+) -> None:
+    chosen = trajcli.differentiate(RNG.normal(size=(1200, 12, 8)).cumsum(1), dt=0.1)
+    chosen.save(tmp_path / f"out{ending}")
+    loaded = trajcli.load(tmp_path / f"out{ending}")
+    assert loaded.options["order"] == 3
+    assert (loaded.options["bandlimit"] == chosen.options["bandlimit"]).all()
+    at = [0.05, 0.55]
+    assert abs(trajcli.sample(loaded, at).jerk - trajcli.sample(chosen, at).jerk).max() == 0.0
+    dataset = pytest.importorskip("xarray") and chosen.to_xarray()
+    assert dataset["residual"].dims == ("trajectory", "dof")
 
 
 def test_too_few_rows_name_another_method() -> None:

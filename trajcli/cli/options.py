@@ -155,7 +155,7 @@ Bandlimit = Annotated[str | None, _computed("--bandlimit HZ",
     "smooth: its cutoff, one for all dofs or one for each: 2.5,4. (default: chosen for each dof of "
     "each trajectory by cross-validation)")]
 Noise = Annotated[float | None, _computed("--noise SIGMA",
-    "smooth: instead, the deviation that residuals are to have, in rad or m.")]
+    "smooth: instead, the deviation that residuals are to have, in the unit of the positions.")]
 Robust = Annotated[bool, _computed("--robust", "smooth: lower the weights of outliers.")]
 Order = Annotated[int | None, _computed("--order N",
     "smooth: of the derivative that is penalised, 3 or 4. (default: 3)")]

@@ -10,10 +10,10 @@ import numpy as np
 
 from trajcli.errors import InputError
 from trajcli.files.arrays import candidates
-from trajcli.files.description import describe_output, row_variable, time_variable
+from trajcli.files.description import Variable, describe_output, row_variable, time_variable
 from trajcli.files.opening import open_arrays
 from trajcli.files.outputs import Output
-from trajcli.files.schema import QUANTITIES
+from trajcli.files.schema import QUANTITIES, SMOOTHING
 from trajcli.files.writing import write
 
 Arrays = Mapping[str, Any]
@@ -26,10 +26,16 @@ def save(
     batch, rows, dofs = next(iter(outputs.values())).shape
     variables = [row_variable(name, values.dtype.name) for name, values in outputs.items()]
     variables.append(time_variable(shared=time.ndim < 2))
+    tables = {name: attributes[name] for name in SMOOTHING if np.ndim(attributes.get(name, 0)) == 2}
+    attributes = {name: value for name, value in attributes.items() if name not in tables}
+    variables += [
+        Variable(name, ("trajectory", "dof"), values.dtype, SMOOTHING[name])
+        for name, values in tables.items()
+    ]
     description = describe_output({rows: range(batch)}, {"dof": dofs}, variables, attributes)
 
     def blocks(output: Output) -> Iterator[int]:
-        yield output.append(outputs, np.reshape(time, (-1, rows)))
+        yield output.append({**outputs, **tables}, np.reshape(time, (-1, rows)))
 
     write(path, description, blocks, overwrite=overwrite)
 
@@ -55,4 +61,5 @@ def load(path: Path) -> tuple[dict[str, Any], Any, Mapping[str, Any]]:
                 found=candidates(file.names()[:200], file.get),
                 hint="h5py reads groups of trajectories one by one",
             )
-        return outputs, np.array(time.read()), dict(file.attributes())
+        tables = {name: array.read() for name in SMOOTHING if (array := file.get(name)) is not None}
+        return outputs, np.array(time.read()), {**file.attributes(), **tables}

@@ -12,6 +12,14 @@ ROTATIONS = ("orientation", "angular_velocity", "angular_acceleration", "angular
 UNITS_OF_ROTATIONS = ("", "rad/s", "rad/s^2", "rad/s^3")
 _PER_SECOND = {"position": "", "velocity": "/s", "acceleration": "/s^2", "jerk": "/s^3"}
 _LISTED_SOURCES = 100
+SMOOTHING: dict[str, dict[str, str]] = {
+    "bandlimit": {"long_name": "cutoff frequency", "units": "Hz"},
+    "residual": {"long_name": "deviation of residuals"},
+    "reweighted": {"long_name": "rows with less weight"},
+}
+"""What the smoothing spline has for each dof of each trajectory, with its labels."""
+RECORDED_POSITION = "recorded_position"
+"""The positions that an output was smoothed from."""
 RECORDED_START = "the recording's first row"
 """What the attribute ``start`` of an output says where the actions were a recording."""
 RECORDED_ROW = "first row of each"

@@ -175,7 +175,7 @@ class Plan:
         if not isinstance(mode, Smooth) or request.out.suffix == ".npy":
             return []
         unit = position_unit(self.trajectories.first, mode, request.start)
-        return [*smoothing_variables(mode, unit, request.allow_nonfinite)]
+        return [*smoothing_variables(mode, self.dtype, unit, request.allow_nonfinite)]
 
     def _start_index(self) -> Any:
         """Which start state each trajectory uses; None without an index."""

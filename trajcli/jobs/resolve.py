@@ -4,6 +4,7 @@ mode, and the inputs of each length."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ from trajcli.modes.cascade import Cascade
 from trajcli.modes.central import WINDOW, Central
 from trajcli.modes.savgol import SavitzkyGolay
 from trajcli.modes.smooth import Smooth
+from trajcli.units import per_si
 
 
 def resolve(
@@ -112,6 +114,7 @@ def resolve(
         mode, note = _of_rates(request, members[0], mode)
         notes = [*notes, note]
     if request.recorded:
+        mode = _noise_in_si(mode, members[0])
         members, more = repaired(members, request, _least_rows(mode))
         notes = [*notes, *more]
         if members[0].require_rotations():
@@ -224,6 +227,15 @@ def _least_rows(mode: Mode) -> int:
     if isinstance(mode, Smooth):
         return mode.order + 1
     return WINDOW if isinstance(mode, Central) else 1
+
+
+def _noise_in_si(mode: Mode, first: TrajectoryGroup) -> Mode:
+    """The mode with the noise, which is in the unit of the positions, in SI."""
+    units = first.position_units
+    if not isinstance(mode, Smooth) or mode.noise is None or units is None:
+        return mode
+    noise = (mode.noise / per_si(units)).tolist()
+    return replace(mode, noise=noise[0] if len(set(noise)) == 1 else noise)
 
 
 def _commands(request: Request, first: TrajectoryGroup) -> Commands:

@@ -185,7 +185,9 @@ class Execution:
             output.write(name, begin, array, group)
         if isinstance(inputs.mode, Smooth):
             for variable in plan.smoothing_variables:
-                output.write(variable.name, begin, getattr(inputs.mode, variable.name), group)
+                # what the mode chose, or the recorded_position
+                chosen = getattr(inputs.mode, variable.name, inputs.actions)
+                output.write(variable.name, begin, chosen, group)
             self.smoothing.add(inputs.mode)
         output.write_time(begin, len(inputs.actions), inputs.row_times(), group)
         if plan.positions is not None:

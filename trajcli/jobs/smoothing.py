@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.files.description import ROWS, Variable
+from trajcli.files.description import ROWS, Variable, row_variable
+from trajcli.files.schema import RECORDED_POSITION, SMOOTHING
 from trajcli.modes.smooth import Smooth
 
 _DOUBTS = {
@@ -22,16 +23,17 @@ _DOUBTS = {
 """What there is to say of each kind of doubt."""
 
 
-def smoothing_variables(mode: Smooth, unit: str | None, missing: bool) -> Iterator[Variable]:
+def smoothing_variables(
+    mode: Smooth, dtype: str, unit: str | None, missing: bool
+) -> Iterator[Variable]:
     """Describes what OUT holds beside the rows. missing: whether rows may be NaN."""
-    per_dof = ("trajectory", "dof")
-    cutoff = {"long_name": "cutoff frequency", "units": "Hz"}
-    yield Variable("bandlimit", per_dof, np.dtype("f8"), cutoff)
-    residual = {"long_name": "deviation of residuals", "units": unit or ""}
-    yield Variable("residual", per_dof, np.dtype("f8"), residual)
-    if mode.robust:
-        label = {"long_name": "rows with less weight"}
-        yield Variable("reweighted", per_dof, np.dtype("i8"), label)
+    yield row_variable(RECORDED_POSITION, dtype, unit)
+    for name, labels in SMOOTHING.items():
+        if name == "residual":
+            labels = {**labels, "units": unit or ""}
+        if name != "reweighted" or mode.robust:
+            kind = "i8" if name == "reweighted" else "f8"
+            yield Variable(name, ("trajectory", "dof"), np.dtype(kind), labels)
     if missing:
         yield Variable("guessed", ROWS, np.dtype("u1"), {"long_name": "row within a long gap"})
 
@@ -43,10 +45,8 @@ class Smoothing:
         self._dofs, self._count = dofs, 0
         self._ranges = {name: np.full((2, len(dofs)), np.nan) for name in ("bandlimit", "residual")}
         self._reweighted = np.zeros(len(dofs), np.int64)
-        self._doubted, self._doubts = (
-            Counter[str](),
-            {name: np.zeros(len(dofs), bool) for name in _DOUBTS},
-        )
+        self._doubts = {name: np.zeros(len(dofs), bool) for name in _DOUBTS}
+        self._doubted = Counter[str]()
 
     def add(self, mode: Smooth) -> None:
         """Adds what was chosen for some trajectories."""

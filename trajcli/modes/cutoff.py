@@ -225,7 +225,8 @@ class Columns(NamedTuple):
         last = np.maximum.accumulate(np.where(used, times, -np.inf), axis=1)
         following = np.minimum.accumulate(np.where(used, times, np.inf)[:, ::-1], axis=1)[:, ::-1]
         longest = np.maximum(half_period, _GAP_STEPS * unit)[:, None]
-        guessed = ~used & (following - last > longest)
+        inside = np.minimum(following, times[:, -1:]) - np.maximum(last, 0.0)
+        guessed = ~used & (inside > longest)
         wide = used[:, 1:] & (times[:, 1:] - last[:, :-1] > longest) & np.isfinite(last[:, :-1])
         gaps: Booleans = np.logical_or(guessed.any(1), wide.any(1))
         return guessed[:, :, None], gaps

@@ -148,6 +148,10 @@ def draw_lines(lines: Sequence[Line], sources: Sequence[PlotSource], title: str 
             for i, dof in enumerate(line.dofs):
                 number, name = numbers[dof], dof[1]
                 colour = _colour(line.source if by_file else number)
+                if line.recorded is not None:
+                    axis.plot(line.time, line.recorded[:, i], ".", color=colour, markersize=3.0,
+                              markeredgewidth=0, alpha=0.5, zorder=1.5,
+                              gid=f"recorded/{name}")  # fmt: skip
                 axis.plot(line.time, line.values[:, i], color=colour, linewidth=width,
                           linestyle=_dashes(line.source, number), alpha=opacity[line.trajectory],
                           drawstyle=_STEPS[line.held], gid=f"{quantity}/{name}")  # fmt: skip

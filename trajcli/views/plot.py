@@ -11,11 +11,12 @@ import numpy as np
 
 from trajcli.checks import describe
 from trajcli.errors import InputError, UsageError
+from trajcli.files.conversion import as_batch
 from trajcli.files.file_bytes import Progress
 from trajcli.files.limits import Bounds, Limits
 from trajcli.files.opening import Files
 from trajcli.files.reading import select
-from trajcli.files.schema import QUANTITIES
+from trajcli.files.schema import QUANTITIES, RECORDED_POSITION
 from trajcli.files.source import Source, parse_source
 from trajcli.files.trajectories import Array, Floats, Trajectories
 from trajcli.files.trajectory_group import TrajectoryGroup
@@ -65,12 +66,14 @@ class Line(Peaks):
     Attributes:
         held: whether a value holds over the step "into" its row or "out of" it; "" where a line
             leads from row to row.
+        recorded: the positions [n, D] that these were smoothed from.
     """
 
     trajectory: str
     time: Floats
     timed: bool
     held: str
+    recorded: Array | None
 
 
 @dataclass(frozen=True)
@@ -152,6 +155,9 @@ class PlotSource:
             time=time,
             timed=times is not None,
             held=_held(block.groups_in_use[0], fields["quantity"]),
+            recorded=_recorded(batch, number)
+            if name == "position" and len(time) == block.rows
+            else None,
         )
 
     def _fields(self, batch: Trajectories, name: str) -> dict[str, Any]:
@@ -223,6 +229,16 @@ def require_bounds(drawn: Sequence[Peaks], limits: Path) -> None:
 def _drawable(values: Array) -> Array:
     """Returns values with NaN for those that are not finite or whose differences would not be."""
     return np.where(np.abs(values, dtype=np.float64) < LARGEST, values, np.nan)
+
+
+def _recorded(batch: Trajectories, number: int) -> Array | None:
+    """Returns the positions [T, D] that a trajectory was smoothed from, where its file has them."""
+    group, _, inside = batch.locate(number)
+    stored = None if group.file.members else group.companion(RECORDED_POSITION)
+    if stored is None:
+        return None
+    rows: Array = group.pick(as_batch(stored)).read_rows(inside, inside + 1)[0]
+    return rows
 
 
 def _held(group: TrajectoryGroup, quantity: str) -> str:
