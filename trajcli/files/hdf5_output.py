@@ -37,8 +37,9 @@ class Hdf5Output(Output):
 
     def _is_packed(self, variable: Variable) -> bool:
         """Returns whether the values of a variable are compressed: those of trajectories are."""
-        large = variable.by_trajectory and len(variable.dims) > 1
-        return self.level is not None and large and self.description.nbytes_of(variable) > 0
+        if self.level is None or not variable.by_trajectory or len(variable.dims) == 1:
+            return False
+        return self.description.nbytes_of(variable) > 0
 
     def _complete(self) -> None:
         """Compresses what was written, one dataset after the other, chunk by chunk, so that the

@@ -344,7 +344,9 @@ def _recognised(file: ArrayFile, prefix: str) -> Iterator[TrajectoryGroup]:
     for paths in groups.values():
         by_shape: dict[tuple[int, ...], dict[str, Dataset]] = {}
         for last in (*ACTIONS, *QUANTITIES, *ROTATIONS):
-            stored = file.get(paths[last]) if last in paths else None
+            if last not in paths:
+                continue
+            stored = file.get(paths[last])
             kind = (ROTATIONS.index(last) > 0,) if last in ROTATIONS else ()
             axes = (3, 4) if kind and bodies_of(file) > 1 else (2, 3)
             if stored is not None and stored.numeric and stored.ndim in axes:

@@ -113,7 +113,7 @@ class TrajectoryGroup:
         """Return a copy with other attributes; what depends on the arrays is looked up again,
         unless it is among them."""
         group = copy.copy(self)
-        for name in ("lengths", "time", "rotations"):
+        for name in ("lengths", "time", "rotations", "joint_names"):
             group.__dict__.pop(name, None)
         group.__dict__.update(changes)
         return group
@@ -491,7 +491,7 @@ class TrajectoryGroup:
                 options[option] = int(value) if number else text_of(value)
         return name, options, stored[0].rpartition("@")[0]
 
-    @property
+    @cached_property
     def joint_names(self) -> list[str] | None:
         """The names of the dofs, where --joints or the file has one for each."""
         if self._joints is not None:
@@ -499,7 +499,7 @@ class TrajectoryGroup:
         names = self._axes() or self._stored_names()
         if names is None and self.layout is not None:
             names = self.layout.dof_names(self.array_name)
-        picked: list[str] = self.pick([text_of(name) for name in names or []])
+        picked: list[str] = self.pick(names or [])
         return picked if len(picked) == self.shape[2] else None
 
     @property
@@ -534,7 +534,7 @@ class TrajectoryGroup:
     def _stored_names(self) -> list[str] | None:
         named = next(iter(self._stored.values())).attributes.get("joint_names")
         if isinstance(named, list):  # headings of columns
-            return named
+            return [text_of(name) for name in named]
         for path in (group + name for group in self.groups for name in ("joint_names", "dof")):
             with contextlib.suppress(InputError):  # names are a courtesy
                 stored = self.file.get(path)

@@ -70,9 +70,11 @@ class Commands:
 
     def apart(self, inputs: Inputs) -> list[int]:
         """The dofs whose rows are not those of the mode."""
+        if not self.absolute or isinstance(inputs.mode, Clique):
+            return []
         mode, clique = inputs.mode, _clique(inputs.mode)
         same = all(mode.rows(n, inputs.recorded) == clique.rows(n, inputs.recorded) for n in (1, 2))
-        return list(self.absolute) if same and not isinstance(mode, Clique) else []
+        return list(self.absolute) if same else []
 
     def positions(self, inputs: Inputs, choice: Choice, dtype: str) -> Arrays:
         """The rows [b, T, n] of the dofs that :meth:`apart` names; nothing without any."""

@@ -134,14 +134,15 @@ class Plan:
         request, trajectories, first = self.request, self.trajectories, self.trajectories.first
         inputs, unit = self.parts[-1].inputs, position_unit(first, self.mode, request.start)
         rotations, others, names = self.rotations, self.other_dofs, first.joint_names
-        sizes = {"dof": len(others), **rotation_sizes(rotations)}
+        sizes = {"dof": len(others)}
         if unit and unit.count(",") + 1 == inputs.actions.shape[2]:
             unit = ",".join(unit.split(",")[dof] for dof in others)
         of_dofs = self.quantities if others else ()
         variables = [row_variable(n, self.dtype, unit and unit_of(n, unit)) for n in of_dofs]
-        variables += rotation_variables(
-            rotations, self.quantities, self.dtype, request.rotation_frame
-        )
+        if rotations:
+            sizes |= rotation_sizes(rotations)
+            frame = request.rotation_frame
+            variables += rotation_variables(rotations, self.quantities, self.dtype, frame)
         variables.append(time_variable(shared=not self.own_times))
         # of a part merge says whether all stamps are 0
         stamps = trajectories.start_stamps(relative=request.shard is not None)

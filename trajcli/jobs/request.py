@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from trajcli import __version__
 from trajcli.files.reading import Reading, Repair
@@ -101,6 +101,8 @@ class Request(SourceRequest):
     allow_nonfinite: bool = False
     skip_bad: bool = False
     shard: Shard | None = None
+    recorded: ClassVar[bool] = False
+    """Whether the actions are recorded positions, with no start state of their own."""
 
     @staticmethod
     def from_json(text: str, folder: Path) -> Request:
@@ -139,11 +141,6 @@ class Request(SourceRequest):
         return list(dict.fromkeys([*self.source_paths(), *more]))
 
     @property
-    def recorded(self) -> bool:
-        """Whether the actions are recorded positions, with no start state of their own."""
-        return False
-
-    @property
     def path(self) -> Path:
         """What this process writes: OUT, or the part of a shard."""
         return self.out if self.shard is None else self.shard.path(self.out)
@@ -165,9 +162,7 @@ class Request(SourceRequest):
 class DifferentiateRequest(Request):
     """A differentiate run: of recordings, by a method, which is its ``mode`` (None: smooth)."""
 
-    @property
-    def recorded(self) -> bool:
-        return True
+    recorded: ClassVar[bool] = True
 
 
 def _is_of(value: Any, kind: str) -> bool:

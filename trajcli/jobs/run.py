@@ -165,8 +165,9 @@ class Execution:
             results = arrays.items()
         elif plan.choice.backend == "native" and plan.gradient is None:
             check(finite=False)  # the kernel sees what is not finite as it reads it
+            mixed = plan.commands.apart(inputs)  # with rows of another mode
             places = {
-                name: None if plan.commands.apart(inputs) else output.place(name, begin, group)
+                name: None if mixed else output.place(name, begin, group)
                 for name in (plan.quantities if end > begin else ())
             }
             arrays, nonfinite = _native(plan, inputs, places, output.path)
