@@ -371,9 +371,9 @@ def host(pause: Callable[[bool], None]) -> dict[str, Any]:
 
 def registers() -> list[dict[str, Any]]:
     """Of the kernels of this process."""
-    from trajcli.kernels.triton_ops import band, cascade, weights
+    from trajcli.kernels.triton_ops import band, cascade
 
-    kernels = [band.forward, band.adjoint, cascade.forward, cascade.adjoint, weights.run]
+    kernels = [band.forward, band.adjoint, cascade.forward, cascade.adjoint]
     return [
         {"kernel": f"{k.module}.{k.fn.__name__}", "registers": c.n_regs, "spilled": c.n_spills}
         for k in kernels

@@ -33,8 +33,6 @@ TORCH_VALUES = 1 << 19
 of a processor or a device."""
 NATIVE_TILE = 1 << 14
 """Values of each output that a compiled kernel computes before the next output's."""
-WEIGHTS_BYTES = 1 << 26
-"""The most memory of a device for weights of windows whose steps differ."""
 ROTATION_VALUES = 1 << 19
 """Values of a temporary array of windows of rotations: 4 MiB."""
 

@@ -206,6 +206,13 @@ class Call:
         call.run()
 
 
+def has_kernel(inputs: Inputs) -> bool:
+    """Whether Triton's kernels compute this; torch does the rest, on the device."""
+    from trajcli.kernels import triton_ops
+
+    return not triton_ops.by_torch(inputs.program())
+
+
 class DeviceCall:
     """The same for tensors on a CUDA device and Triton's kernels.
 
@@ -264,7 +271,7 @@ class DeviceCall:
     def forward(self, program: Program, operands: Operands, out: Parts) -> None:
         """As :func:`trajcli.kernels.triton_ops.forward`."""
         if self._forward is None:
-            self._forward = self._launch.repeat_forward(program, operands, out)
+            self._forward = self._launch.forward_launch(program, operands, out).without_tensors()
         start = operands.start
         if self._mixed:
             start = self._launch.state("start", start, None)["start"]
@@ -279,7 +286,7 @@ class DeviceCall:
         key = tuple([None if x is None else x.dtype for x in arrays])
         call = self._adjoints.get(key)
         if call is None:
-            call = self._launch.repeat_adjoint(program, operands, upstream, gradients)
+            call = self._launch.adjoint_launch(program, operands, upstream, gradients)
             self._adjoints[key] = call
         call(gradients.actions, gradients.start, operands.dt, upstream)
 

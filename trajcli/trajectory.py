@@ -367,7 +367,7 @@ def _checked(
     choice = choose_for(tensors[0].device, backend) if tensors else choose("cpu", backend)
     if key is not None and choice.backend == "native":
         prepared.store(key, prepared.Call(inputs, dtype, wanted, not inputs.trusted, zero))
-    elif key is not None and choice.backend == "triton":
+    elif key is not None and choice.backend == "triton" and prepared.has_kernel(inputs):
         prepared.store(key, prepared.DeviceCall(inputs, choice, dtype, wanted, zero))
     return _compute(inputs, choice, dtype, wanted, tensors=bool(tensors))
 

@@ -49,7 +49,7 @@ GOALS: list[tuple[Job, str, int, str]] = [
 ]
 OTHERS: list[tuple[Job, str, int, str]] = [
     (job("jerk", scheme="foh"), "[B,H]", 1, "float64"),
-    (job("clique", recorded=True), "[1,H]", 33, "float32"),
+    (job("clique"), "[1,H]", 33, "float32"),
     (job("central", recorded=True), "[B,1]", 6, "float32"),
     (job("savgol", recorded=True, window=31), "[B,H]", 7, "float32"),
 ]
@@ -81,7 +81,14 @@ def compile_only(self: Any, *arguments: Any, grid: Any, warmup: bool, **options:
     began = time.perf_counter()
     kernel = _run(self, *arguments, grid=grid, warmup=True, **options)
     compiled.append((kernel, time.perf_counter() - began))
-    return kernel
+    return NotRun()
+
+
+class NotRun:
+    """A compiled kernel whose launches do nothing."""
+
+    def __getitem__(self, grid: Any) -> Any:
+        return lambda *values: None
 
 
 def launch(work: Job, form: str, dofs: int, dtype: str, batch: int = 20, horizon: int = 32) -> None:

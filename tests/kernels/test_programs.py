@@ -187,3 +187,20 @@ def test_what_is_not_finite_stays_in_its_dof_and_in_the_rows_made_from_it(
             np.testing.assert_array_equal(after[~reached], before[~reached])
         order = program.order if work in CASCADES else 0
         assert not np.isfinite(result[order][reached]).all()
+
+
+@pytest.mark.parametrize("uneven", [False, True])
+def test_what_is_not_finite_does_not_reach_orders_without_weights(
+    uneven: bool, backend: str
+) -> None:
+    """A parabola has no jerk, whatever points it fits; nor has that a gradient."""
+    work = job("savgol", recorded=True, window=7, degree=2)
+    sample = case(work, (2, 12, 3), "[B,H]" if uneven else "[1,1]", "float64")
+    actions, upstream = sample.operands.actions.copy(), [x.copy() for x in sample.upstream]
+    actions[1, 5, 2] = upstream[3][1, 5, 2] = np.nan
+    sample = replace(sample, operands=sample.operands._replace(actions=actions), upstream=upstream)
+    *others, jerk = rows(backend, sample)
+    assert not jerk.any()
+    assert all(np.isnan(x[1, 6, 2]) for x in others)
+    (of_actions, *_) = comparison.gradients(backend, sample)
+    assert np.isfinite(of_actions).all()

@@ -88,8 +88,5 @@ def test_what_a_device_is_checked_with_passes_without_one(tmp_path: Path) -> Non
     found = json.loads(report.read_text())
     assert len(found["checks"]) == 5
     assert found["host"]["forward"] > 0
-    assert {row["kernel"].rpartition(".")[2] for row in found["registers"]} == {
-        "forward",
-        "adjoint",
-        "run",
-    }
+    kernels = {row["kernel"].rpartition(".")[2] for row in found["registers"]}
+    assert kernels == {"forward", "adjoint"}

@@ -953,6 +953,16 @@ def _shuffle(s: Launch, i: Instruction, op: list[str], a: list[str], mask: Any) 
         s.put(pred, ok.ravel(), mask)
 
 
+@handles("redux")
+def _reduce(s: Launch, i: Instruction, op: list[str], a: list[str], mask: Any) -> None:
+    _whole_warps(s, mask, "redux")
+    members = np.broadcast_to(s.get(a[2], "u32"), (s.n,))[s.lanes(mask)]
+    if op[1:3] != ["sync", "max"] or not (members == U32(0xFFFFFFFF)).all():
+        raise NotImplementedError(i.text)
+    values = np.broadcast_to(s.get(a[1], op[3]), (s.n,)).reshape(-1, 32)
+    s.put(a[0], np.repeat(values.max(1), 32), mask)
+
+
 @handles("bar", "barrier")
 def _barrier(s: Launch, i: Instruction, op: list[str], a: list[str], mask: Any) -> None:
     if "warp" in op:

@@ -416,7 +416,7 @@ private:
             }
             for (int m = 0; m < 4; m++) {
                 x[m] = m == 0 ? here : Vec{};
-                for (int k = std::min<int>(m, degree); k <= degree; k++)
+                for (int k = m; k <= degree; k++)
                     x[m] += pick(factor(k, m)) * sums[k];
             }
         });

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -26,25 +26,20 @@ if TYPE_CHECKING:
 def forward(program: Program, operands: Operands, out: Parts) -> None:
     """Fill the outputs; None is not wanted."""
     wanted = [buffer is not None for buffer in out]
-    for block in _blocks(program, operands.actions.shape):
-        part = _block_program(program, block, operands.actions.shape[0])
-        rows = trajectories(part, _block_operands(operands, block), wanted)
-        for buffer, values in zip(out, rows, strict=True):
+    for part, inputs, buffers in blocks(program, operands, out):
+        for buffer, values in zip(buffers, trajectories(part, inputs, wanted), strict=True):
             if buffer is not None:
-                buffer[block].copy_(values)
+                buffer.copy_(values)
 
 
 def adjoint(program: Program, operands: Operands, upstream: Parts, gradients: Gradients) -> None:
     """Fill the gradients from those of the outputs; None is not wanted."""
-    buffers = (gradients.actions, *gradients.start, *gradients.goal)
-    for block in _blocks(program, operands.actions.shape):
-        inputs = _block_operands(operands, block)
-        of_rows = [None if grad is None else grad[block] for grad in upstream]
-        part = _block_program(program, block, operands.actions.shape[0])
-        pulled = pulled_back(part, inputs.actions.shape, inputs.dt, of_rows)
+    wanted = (gradients.actions, *gradients.start, *gradients.goal)
+    for part, inputs, grads, buffers in blocks(program, operands, upstream, wanted):
+        pulled = pulled_back(part, inputs.actions.shape, inputs.dt, grads)
         for buffer, values in zip(buffers, pulled, strict=True):
             if buffer is not None:
-                buffer[block].copy_(values)
+                buffer.copy_(values)
 
 
 def measure(
@@ -54,41 +49,44 @@ def measure(
 
     Arrays are NumPy's. residuals: where r goes, [B, T, D].
     """
-    blocks = []
+    sums = []
     operands = Operands(torch.as_tensor(operands.actions), torch.as_tensor(operands.dt))
-    for block in _blocks(program, operands.actions.shape):
-        part = _block_program(program, block, operands.actions.shape[0])
-        inputs = _block_operands(operands, block)
+    for part, inputs, into in blocks(program, operands, [residuals]):
         with torch.no_grad():
             assert isinstance(part, Smoother)
-            *sums, off = smoother.measure(part, inputs.actions.double(), inputs.dt.double())
-        blocks.append([x.numpy() for x in sums])
-        if residuals is not None:
-            residuals[block] = off.numpy()
-    squares, leverages = (np.concatenate(x) for x in zip(*blocks, strict=True))
+            *totals, off = smoother.measure(part, inputs.actions.double(), inputs.dt.double())
+        sums.append([x.numpy() for x in totals])
+        if into[0] is not None:
+            into[0][:] = off.numpy()
+    squares, leverages = (np.concatenate(x) for x in zip(*sums, strict=True))
     return squares, leverages
 
 
-def _blocks(program: Program, shape: Sequence[int]) -> Iterator[slice]:
-    """Trajectories that are computed together."""
-    batch, _, dofs = shape
-    count = max(1, TORCH_VALUES // max(1, program.rows * dofs))
-    return (slice(begin, begin + count) for begin in range(0, batch, count))
+def blocks(
+    program: Program, operands: Operands, *arrays: Sequence[Any], size: int = TORCH_VALUES
+) -> Iterator[tuple[Any, ...]]:
+    """The program, the operands and arrays [B, …] of trajectories that are computed together, which
+    have about so many values in an output."""
+    batch, _, dofs = operands.actions.shape
+    count = max(1, size // max(1, program.rows * dofs))
+    for begin in range(0, batch, count):
+        block = slice(begin, begin + count)
+        inner = [[None if x is None else x[block] for x in some] for some in arrays]
+        yield _block_program(program, block, batch), _block_operands(operands, block), *inner
 
 
 def _block_program(program: Program, block: slice, batch: int) -> Program:
     """The program of a block of trajectories."""
+
+    def rows(values: Any) -> Any:
+        return values[block] if values is not None and len(values) == batch else values
+
     if isinstance(program, Smoother):
-
-        def rows(values: Floats) -> Floats:
-            return values[block] if len(values) == batch else values
-
-        weights = None if program.weights is None else rows(program.weights)
         unit, stiffness = rows(program.unit), rows(program.stiffness)
-        return replace(program, unit=unit, stiffness=stiffness, weights=weights)
-    if isinstance(program, Cascade) or program.spans is None or len(program.spans) != batch:
+        return replace(program, unit=unit, stiffness=stiffness, weights=rows(program.weights))
+    if isinstance(program, Cascade) or program.spans is None:
         return program
-    return replace(program, spans=program.spans[block])
+    return replace(program, spans=rows(program.spans))
 
 
 def _block_operands(operands: Operands, block: slice) -> Operands:
@@ -96,7 +94,7 @@ def _block_operands(operands: Operands, block: slice) -> Operands:
     actions, dt, start, goal, start_index, goal_index = operands
     batch = actions.shape[0]
 
-    def rows(values: Tensor | None) -> Tensor | None:
+    def rows(values: Any) -> Any:
         return values if values is None or values.shape[0] != batch else values[block]
 
     def states(parts: Parts, index: Tensor | None) -> Parts:
@@ -104,7 +102,7 @@ def _block_operands(operands: Operands, block: slice) -> Operands:
 
     return Operands(
         actions[block],
-        dt[block] if dt.shape[0] == batch else dt,
+        rows(dt),
         states(start, start_index),
         states(goal, goal_index),
         rows(start_index),

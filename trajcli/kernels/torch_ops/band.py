@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import groupby, pairwise
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import torch
+from torch.nn.functional import pad
 
-from trajcli.arrays import columns
+from trajcli.arrays import columns, to_torch
 from trajcli.kernels.fit import fit_weights
 from trajcli.kernels.program import Band
 
@@ -37,18 +36,12 @@ def outputs(
     head = _points(program.head, start, spacing, zero)
     tail = _points(program.tail, goal, spacing, zero)
     points = torch.cat([*head, actions, *held, *tail], 1)
-    if program.windows.count == 0:
-        runs: list[list[Tensor]] = [[] for _ in wanted]
-    elif program.degree is not None and program.table is None:
-        runs = _fitted(program, points, dt, wanted)
-    elif program.table is None:
-        runs = _uneven(program, points, dt, wanted)
-    else:
-        runs = _even(program, points, spacing, wanted)
     rows: list[Tensor | None] = []
-    for part, run, want in zip(start, runs, wanted, strict=True):
-        first = [zero if part is None else part[:, None]] if program.start_row else [zero[:, :0]]
-        rows.append(torch.cat([*first, *_of_windows(program, run)], 1) if want else None)
+    for part, values in zip(start, _of_windows(program, points, dt, spacing, wanted), strict=True):
+        first = zero if part is None else part[:, None]
+        rows.append(
+            values if values is None or not program.start_row else torch.cat([first, values], 1)
+        )
     return rows
 
 
@@ -69,154 +62,120 @@ def _points(
     return points
 
 
-def _runs(program: Band) -> Iterator[tuple[int, int, range]]:
-    """The rows from t + offset = 0 on, as runs: first window, number of windows, kinds.
+def _of_windows(
+    program: Band, points: Tensor, dt: Tensor, spacing: Tensor, wanted: Sequence[bool]
+) -> list[Tensor | None]:
+    """The values of every row's window [B, T, D], None for orders that are not wanted.
 
-    A run has a row for every kind of every window. In between, windows move on by a point every
-    ``steps`` rows; before and after they stand still, and every row is a run.
+    x_m = Σ_i w_i·(X_i − X_n), for the position plus X_n, where n is a point of the window that is
+    used. Points that are not used are left out, so that their NaN stays in other rows.
     """
-    windows, kinds = program.windows, len(program.base)
-    begin = windows.shift * windows.steps
-    end = begin + windows.steps
-    yield from ((0, 1, range(kind, kind + 1)) for kind in range(min(begin, kinds)))
-    if begin < kinds:
-        yield 0, windows.last + 1, range(begin, min(end, kinds))
-    yield from ((windows.last, 1, range(kind, kind + 1)) for kind in range(end, kinds))
+    device = points.device
+    first, kind = _windows(program, device)
+    if program.table is not None:
+        table = on_points(program.table, program.base)
+        ever, always = (table != 0.0).any(0), (table != 0.0).all(0)
+        place = (table != 0.0).argmax(2).T  # of n in the window
+        used = torch.as_tensor(table != 0.0, device=device)[kind][None]  # [1, T, 4, W]
+        weights = list(torch.as_tensor(table, device=device)[kind][None].unbind(2))
+        scales = [spacing[..., None] ** -m for m in range(4)]
+    else:
+        ever = np.tile(np.arange(4)[:, None] <= (program.degree or 3), program.width)
+        always = ever & (np.arange(4)[:, None] > 0) & (program.spans is None)
+        place = np.tile(program.base, (4, 1))
+        used = _points_used(program, torch.as_tensor(program.base, device=device)[kind])
+        weights, scales = weights_of_rows(program, dt), [torch.ones_like(spacing[..., None])] * 4
+    orders = [m for m in range(4) if wanted[m]]
+    near = {place[m].tobytes(): place[m] for m in orders}
+    here = {
+        key: points.index_select(1, first + torch.as_tensor(x, device=device)[kind])
+        for key, x in near.items()
+    }
+    # without weights the gradient of dt is zero
+    rows = {m: torch.zeros_like(here[place[m].tobytes()]) for m in orders}
+    for i in range(program.width):
+        point = points.index_select(1, first + i)
+        rises = {key: point - x for key, x in here.items()}
+        for m in (m for m in orders if ever[m, i]):
+            rise = rises[place[m].tobytes()]
+            if not always[m, i]:
+                rise = rise.masked_fill(~used[:, :, m, i, None], 0.0)
+            # a weight for every dof: three times as fast as one that is broadcast
+            weight = weights[m][..., i, None].expand(-1, -1, rise.shape[2]).contiguous()
+            rows[m] = torch.addcmul(rows[m], rise, weight)
+    for m in orders:
+        rows[m] = rows[m] * scales[m] + (here[place[0].tobytes()] if m == 0 else 0.0)
+    return [rows.get(m) for m in range(4)]
 
 
-def _of_windows(program: Band, runs: Sequence[Tensor]) -> list[Tensor]:
-    """The rows that the program has, of all that its runs have."""
-    first, count = program.windows.offset, program.windows.count
-    parts = []
-    for values in runs:
-        begin, end = max(first, 0), min(first + count, values.shape[1])
-        if begin < end:
-            parts.append(columns(values, begin, end - begin))
-        first -= values.shape[1]
-    return parts
+def _windows(program: Band, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The first point and the kind of every row's window, [T]."""
+    windows = program.windows
+    row = torch.arange(windows.count, device=device) + windows.offset
+    first = (row // windows.steps - windows.shift).clamp(0, windows.last)
+    return first, row - windows.steps * first
 
 
-def _even(
-    program: Band, points: Tensor, spacing: Tensor, wanted: Sequence[bool]
-) -> list[list[Tensor]]:
-    """Of every output its runs, by the program's table."""
-    assert program.table is not None
-    powers = torch.stack([spacing**m for m in range(4)], 2)[..., None]  # [b, 1, 4, 1]
-    table = torch.as_tensor(program.table, device=points.device)
-    weights = (table / powers)[..., None, None]  # [b, P, 4, W − 1, 1, 1]
-    gaps = points.diff(dim=1)
-    # of dt, too: its gradient is zero where there are no weights
-    zero = points.new_zeros(points.shape[0], 1, 1, points.shape[2])
-    zeros = [zero / powers[:, :, m, None] for m in range(4)]
-    outputs: list[list[Tensor]] = [[] for _ in wanted]
-    for first, count, kinds in _runs(program):
-        base = columns(points, first + program.base[kinds[0]], count)[:, None]
-        for m in (m for m in range(4) if wanted[m]):
-            parts = []
-            # points without a weight are left out, so that their NaN stays in other rows
-            weighted = _weighted(program.table[kinds.start : kinds.stop, m]).tolist()
-            for mask, group in groupby(range(len(kinds)), weighted.__getitem__):
-                phases = [kinds[k] for k in group]
-                values = zeros[m] if m else base  # [B, phases, windows, D]
-                for before, after in pairwise(np.flatnonzero(mask).tolist()):
-                    gap = columns(gaps, first + before, count)
-                    if after > before + 1:
-                        near, far = (columns(points, first + i, count) for i in (before, after))
-                        gap = far - near
-                    weight = weights[:, phases[0] : phases[-1] + 1, m, before]
-                    values = torch.addcmul(values, gap[:, None], weight)
-                parts.append(values.expand(-1, len(phases), count, -1))
-            rows = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
-            size = (rows.shape[0], len(kinds) * count, rows.shape[3])
-            outputs[m].append(rows.transpose(1, 2).reshape(size))
-    return outputs
+def on_points(table: Floats, base: Sequence[int]) -> Floats:
+    """A table of weights of points [P, 4, W], from one of differences [P, 4, W − 1].
 
-
-def _weighted(weights: Floats) -> npt.NDArray[np.bool_]:
-    """Which points [P, W] have a weight, by those of differences [P, W − 1]."""
-    weighted: npt.NDArray[np.bool_] = np.diff(weights, prepend=0.0, append=0.0) != 0.0
-    return weighted
-
-
-def _uneven(
-    program: Band, points: Tensor, dt: Tensor, wanted: Sequence[bool]
-) -> list[list[Tensor]]:
-    """The same for unequal steps: derivatives of polynomials through five points, by Newton's form.
-
-    P(x) = f₀ + f₁(x−x₀) + f₂(x−x₀)(x−x₁) + …, f the divided differences.
+    It has zeros for the points that are not used. The position's weights are those with the base.
     """
-    gaps = _gaps(program, dt, points.shape[1] - 1)
-    divided = [points.diff(dim=1) / gaps] if any(wanted[1:]) else []
-    span = gaps
-    for order in (2, 3, 4) if divided else ():
-        span = span[:, :-1] + gaps[:, order - 1 :]  # from a point to the order-th after it
-        divided.append(divided[-1].diff(dim=1) / span)
-    outputs: list[list[Tensor]] = [[] for _ in wanted]
-    for first, count, (kind,) in _runs(program):
-        base = program.base[kind]
-        values = [columns(points, first + base, count)]
-        if divided:
-            steps = [columns(gaps, first + i, count) for i in range(program.width - 1)]
-            # the time from points 0 to 3 to the row
-            times = [sum(steps[i:base]) - sum(steps[base:i]) for i in range(4)]
-            values += _newton([columns(f, first, count) for f in divided], times)
-        for runs, run in zip(outputs, values, strict=False):
-            runs.append(run)
-    return outputs
+    weights = -np.diff(table, prepend=0.0, append=0.0)
+    weights[range(len(base)), 0, base] += 1.0
+    return weights
 
 
-def _fitted(
-    program: Band, points: Tensor, dt: Tensor, wanted: Sequence[bool]
-) -> list[list[Tensor]]:
-    """The same by polynomials that fit the points of a window best."""
-    assert program.degree is not None
-    gaps = _gaps(program, dt, points.shape[1] - 1)
-    outputs: list[list[Tensor]] = [[] for _ in wanted]
-    for first, count, (kind,) in _runs(program):
-        base = program.base[kind]
-        steps = [columns(gaps, first + i, count) for i in range(program.width - 1)]
-        # the time from the row to every point of its window, [b, count, W]
-        since = [sum(steps[base:i]) - sum(steps[i:base]) for i in range(program.width)]
-        times = torch.cat([torch.zeros_like(steps[0]) + x for x in since], 2)
-        inside = None
-        if program.spans is not None:
-            row = first + kind
-            spans = torch.as_tensor(program.spans[:, row : row + count], device=points.device)
-            place = first + torch.arange(count, device=points.device)[:, None]
-            place = place + torch.arange(program.width, device=points.device)  # [count, W]
-            inside = (place >= spans[..., :1]) & (place <= spans[..., 1:])  # [b, count, W]
-        weights = fit_weights(times, program.degree, 1.0 if inside is None else inside.double())
-        here = columns(points, first + base, count)
-        rises = [columns(points, first + i, count) - here for i in range(program.width)]
-        if inside is not None:  # a NaN beyond a window stays there
-            rises = [x.masked_fill(~inside[..., i, None], 0.0) for i, x in enumerate(rises)]
-        for m in (m for m in range(4) if wanted[m]):
-            value = here if m == 0 else torch.zeros_like(here)
-            for i, rise in enumerate(rises):
-                value = torch.addcmul(value, rise, weights[m][..., i, None])
-            outputs[m].append(value)
-    return outputs
+def weights_of_rows(program: Band, dt: Tensor) -> list[Tensor]:
+    """The weights of the points of every row's window where steps differ, four [b, T, W]."""
+    first, kind = _windows(program, dt.device)
+    base = to_torch(np.array(program.base), str(dt.device))[kind][:, None]
+    place = torch.arange(program.width - 1, device=dt.device)
+    step = first[:, None] + place - max(len(program.head) - 1, 0)
+    dt = dt.expand(-1, program.steps) if dt.shape[1] == 1 else dt
+    gaps = dt[:, step.clamp(0, program.steps - 1)]  # [b, T, W − 1]
+    # times from the row: sums of the gaps between, as differences of times would lose digits
+    later = torch.where(place >= base, gaps, 0.0).cumsum(2)
+    earlier = torch.where(place < base, gaps, 0.0).flip(2).cumsum(2).flip(2)
+    times = pad(later, (1, 0)) - pad(earlier, (0, 1))
+    if program.degree is None:
+        position = (torch.arange(program.width, device=dt.device) == base).double()
+        return [position.expand_as(times), *_through_points(gaps, times)]
+    inside = _points_used(program, base[:, 0])[:, :, 0].double()
+    return fit_weights(times, program.degree, inside)
 
 
-def _gaps(program: Band, dt: Tensor, count: int) -> Tensor:
-    """The time from every point to the next, [b, N − 1, 1]."""
-    lead = max(len(program.head) - 1, 0)
-    index = np.clip(np.arange(count) - lead, 0, program.steps - 1)
-    before, after = int((index == 0).sum()) - 1, int((index == program.steps - 1).sum()) - 1
-    steps = dt.expand(-1, program.steps) if dt.shape[1] == 1 else columns(dt, 0, program.steps)
-    ends = columns(steps, 0, 1), columns(steps, program.steps - 1, 1)
-    parts = [ends[0].expand(-1, before), steps, ends[1].expand(-1, after)]
-    gaps: Tensor = columns(torch.cat(parts, 1), 0, count)[:, :, None]
-    return gaps
+def _points_used(program: Band, base: Tensor) -> Tensor:
+    """Which points of a window have weights where steps differ, [b, T, 4, W]."""
+    first, _ = _windows(program, base.device)
+    place = torch.arange(program.width, device=base.device)
+    used = torch.ones_like(base, dtype=torch.bool)[None, :, None, None] & (place >= 0)
+    if program.degree is None:  # positions are points
+        return torch.cat([(place == base[:, None])[None, :, None], used.expand(-1, -1, 3, -1)], 2)
+    if program.spans is not None:
+        spans = to_torch(program.spans, str(base.device))
+        place = first[:, None] + place
+        used = ((place >= spans[..., :1]) & (place <= spans[..., 1:]))[:, :, None]
+    # a parabola has no jerk
+    return used & (torch.arange(4, device=base.device) <= program.degree)[:, None]
 
 
-def _newton(divided: Sequence[Tensor], times: Sequence[Tensor]) -> list[Tensor]:
-    """Derivatives 1 to 3 from divided differences 1 to 4 and the time from points 0 to 3."""
-    f1, f2, f3, f4 = divided
-    a, b, c, d = times
+def _through_points(gaps: Tensor, times: Tensor) -> list[Tensor]:
+    """Weights, in derivatives 1 to 3, of the polynomial through five points: three [b, T, 5].
+
+    Derivatives of Newton's form f₀ + f₁(x−x₀) + f₂(x−x₀)(x−x₁) + …, where f are the divided
+    differences: here as weights of the four differences of neighbours.
+    """
+    span, divided = gaps, torch.diag_embed(1.0 / gaps)
+    f = [divided[..., 0, :]]
+    for k in (1, 2, 3):
+        span = span[..., :-1] + gaps[..., k:]  # from a point to the one after the k-th after it
+        divided = divided.diff(dim=-2) / span[..., None]
+        f.append(divided[..., 0, :])
+    a, b, c, d, _ = (-times[..., None]).unbind(2)  # from points to the row
     pair, triple = a + b, a + b + c
     pairs = a * b + pair * c  # products of two of the first three
-    cubic = a * b * (c + d) + c * d * pair
-    first = f1 + f2 * pair + f3 * pairs + f4 * cubic
-    second = 2.0 * (f2 + f3 * triple + f4 * (pairs + d * triple))
-    return [first, second, 6.0 * (f3 + f4 * (triple + d))]
+    velocity = f[0] + f[1] * pair + f[2] * pairs + f[3] * (a * b * (c + d) + c * d * pair)
+    acceleration = 2.0 * (f[1] + f[2] * triple + f[3] * (pairs + d * triple))
+    of_differences = velocity, acceleration, 6.0 * (f[2] + f[3] * (triple + d))
+    return [pad(x, (1, 0)) - pad(x, (0, 1)) for x in of_differences]

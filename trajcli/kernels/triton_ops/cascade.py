@@ -12,125 +12,78 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from trajcli.kernels.triton_ops.states import load_row, load_state, store_part, store_row
-
-SIZES = [
-    "start_count",
-    "batch",
-    "horizon",
-    "used",
-    "actions_stride",
-    "rows_stride",
-    "dt_stride",
-    "dt_step",
-]
-"""Not specialised, so that a last, smaller block needs no other kernel."""
-POINTERS = ["actions", "start", "start_index", "dt", "rows"]
-"""Not specialised by alignment: arrays may begin anywhere."""
+from trajcli.kernels.triton_ops.states import kernel, load_row, load_state, store_row, zeros
 
 
-@triton.jit(do_not_specialize=SIZES, do_not_specialize_on_alignment=POINTERS)
+@kernel
 def forward(
-    actions, start, start_index, start_count, dt, rows,
-    batch, used, actions_stride, rows_stride, dt_stride, dt_step,
+    actions, start, start_index, start_count, dt, rows, batch, horizon, used, dt_stride, dt_step,
     START_ROW: tl.constexpr, D: tl.constexpr, ORDER: tl.constexpr, SCHEME: tl.constexpr,
-    RECORDED: tl.constexpr, EVEN: tl.constexpr, K: tl.constexpr, LANES: tl.constexpr,
+    EVEN: tl.constexpr, K: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
-    """Rows [B, T, D] from actions [B, ≥ used, D] and states [S, D]."""
+    """Rows [B, T, D] from actions [B, H, D] and states [S, D]."""
     trajectory, dof, there = columns(batch, D, LANES)
-    action = trajectory * actions_stride + dof
-    row = trajectory * rows_stride + dof
+    action = trajectory * horizon * D + dof
+    row = trajectory * (START_ROW + used) * D + dof
     step = dt + trajectory * dt_stride
     factors = factors_of(tl.load(step, mask=there, other=1.0))
     x = load_state(start, start_index, start_count, trajectory, dof, there, D)
     if START_ROW:
         store_row(rows, x, row, there)
         row += D
-    if RECORDED:
-        step -= dt_step
     array = (actions,)
-    fetched = fetch(array, 1, action, step, dt_step, 0, used, there, D, EVEN, RECORDED, K)
+    fetched = fetch(array, 1, action, step, dt_step, 0, used, there, D, EVEN, K)
     for begin in range(0, used, K):
         action += K * D
         step += K * dt_step.to(tl.int64)
-        ahead = fetch(array, 1, action, step, dt_step, begin + K, used, there, D, EVEN, RECORDED, K)
+        ahead = fetch(array, 1, action, step, dt_step, begin + K, used, there, D, EVEN, K)
         for k in tl.static_range(K):
             if not EVEN:
                 factors = factors_of(fetched[K + k])
             x = next_row(x, fetched[k].to(tl.float64), factors, ORDER, SCHEME)
-            mask = there & (begin + k < used)
-            y = x
-            if RECORDED and k < 3:
-                y = (x[0],)
-                for m in tl.static_range(1, 4):
-                    y = y + (tl.where(begin + k < m, 0.0, x[m]),)
-            store_row(rows, y, row + k * D, mask)
-            if RECORDED and 0 < k and k < 4:  # rows before row k take its value of order k
-                for i in tl.static_range(k):
-                    store_part(rows, x, k, row + i * D, mask & (begin == 0))
+            store_row(rows, x, row + k * D, there & (begin + k < used))
         row += K * D
         fetched = ahead
 
 
-@triton.jit(do_not_specialize=SIZES, do_not_specialize_on_alignment=POINTERS)
+@kernel
 def adjoint(
-    actions, start, dt, rows,
-    batch, horizon, used, actions_stride, rows_stride, dt_stride, dt_step,
+    actions, start, dt, rows, batch, horizon, used, dt_stride, dt_step,
     START_ROW: tl.constexpr, D: tl.constexpr, ORDER: tl.constexpr, SCHEME: tl.constexpr,
-    RECORDED: tl.constexpr, EVEN: tl.constexpr, K: tl.constexpr, LANES: tl.constexpr,
+    EVEN: tl.constexpr, K: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
     """Gradients of actions and of states [B, D] from those of rows, the last row first."""
     trajectory, dof, there = columns(batch, D, LANES)
-    first_row = trajectory * rows_stride + dof
+    row_0 = trajectory * (START_ROW + used) * D + dof
     step = dt + trajectory * dt_stride
     factors = factors_of(tl.load(step, mask=there, other=1.0))
     later = zeros(dof, 4)
-    if RECORDED:
-        step -= dt_step
     # whole tiles of K rows; those of the last that do not exist come first, and add nothing
     begin = (tl.cdiv(used, K) - 1) * K
-    row = first_row + (START_ROW + begin.to(tl.int64)) * D
-    action = trajectory * actions_stride + dof + begin.to(tl.int64) * D
+    row = row_0 + (START_ROW + begin.to(tl.int64)) * D
+    action = trajectory * horizon * D + dof + begin.to(tl.int64) * D
     step += begin.to(tl.int64) * dt_step
-    fetched = fetch(rows, 4, row, step, dt_step, begin, used, there, D, EVEN, RECORDED, K)
+    fetched = fetch(rows, 4, row, step, dt_step, begin, used, there, D, EVEN, K)
     for _ in range(0, used, K):
         row -= K * D
         step -= K * dt_step.to(tl.int64)
-        ahead = fetch(rows, 4, row, step, dt_step, begin - K, used, there, D, EVEN, RECORDED, K)
+        ahead = fetch(rows, 4, row, step, dt_step, begin - K, used, there, D, EVEN, K)
         for k in tl.static_range(K - 1, -1, -1):
             if not EVEN:
                 factors = factors_of(fetched[4 * K + k])
             upstream = ()
             for m in tl.static_range(4):
-                value = fetched[m * K + k].to(tl.float64)
-                if RECORDED and m > 0 and k <= m:  # row m gives its value to those before it
-                    shared = tl.zeros(value.shape, tl.float64)
-                    if k == m:
-                        for i in tl.static_range(m + 1):
-                            shared += fetched[m * K + i].to(tl.float64)
-                        shared = tl.where(m < used, shared, 0.0)
-                    value = tl.where(begin == 0, shared, value)
-                upstream = upstream + (value,)
+                upstream = upstream + (fetched[m * K + k].to(tl.float64),)
             gradient, later = row_before(later, upstream, factors, ORDER, SCHEME)
-            if actions is not None:
-                mask = there & (begin + k < used)
-                value = gradient.to(actions.dtype.element_ty)
-                tl.store(actions + action + k * D, value, mask=mask)
+            store_row((actions,), (gradient,), action + k * D, there & (begin + k < used))
         begin -= K
         action -= K * D
         fetched = ahead
-    if actions is not None:
-        for i in range(used, horizon):
-            place = actions + trajectory * actions_stride + dof + i * D
-            tl.store(place, tl.zeros([LANES], tl.float64).to(actions.dtype.element_ty), mask=there)
+    for i in range(used, horizon):
+        store_row((actions,), zeros(dof, 1), trajectory * horizon * D + i * D + dof, there)
     if START_ROW:
-        upstream = load_row(rows, first_row, there)
-        later = (
-            later[0] + upstream[0],
-            later[1] + upstream[1],
-            later[2] + upstream[2],
-            later[3] + upstream[3],
-        )
+        first = load_row(rows, row_0, there, 0.0)
+        later = (later[0] + first[0], later[1] + first[1], later[2] + first[2], later[3] + first[3])
     store_row(start, later, trajectory * D + dof, there)
 
 
@@ -144,11 +97,10 @@ def columns(batch, D: tl.constexpr, LANES: tl.constexpr):
 
 @triton.jit
 def fetch(
-    arrays, COUNT: tl.constexpr, place, step, dt_step, begin, used, there,
-    D: tl.constexpr, EVEN: tl.constexpr, RECORDED: tl.constexpr, K: tl.constexpr,
+    arrays, COUNT: tl.constexpr, place, step, dt_step, begin, used, there, D: tl.constexpr,
+    EVEN: tl.constexpr, K: tl.constexpr,
 ):  # fmt: skip
-    """Of each array K rows from the begin-th on and, unless all steps are equal, the steps into
-    them."""
+    """K rows of each array from the begin-th on and, where steps differ, the steps into them."""
     values = ()
     for m in tl.static_range(COUNT):
         for k in tl.static_range(K):
@@ -159,17 +111,8 @@ def fetch(
                 values = values + (tl.load(arrays[m] + place + k * D, mask=mask, other=0),)
     if not EVEN:
         for k in tl.static_range(K):
-            mask = there & (begin + k >= RECORDED) & (begin + k < used)
+            mask = there & (begin >= 0) & (begin + k < used)
             values = values + (tl.load(step + k * dt_step, mask=mask, other=1.0),)
-    return values
-
-
-@triton.jit
-def zeros(like, COUNT: tl.constexpr):
-    """COUNT times zero in float64, for all lanes."""
-    values = ()
-    for _ in tl.static_range(COUNT):
-        values = values + (tl.zeros(like.shape, tl.float64),)
     return values
 
 
