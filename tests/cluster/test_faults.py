@@ -20,7 +20,7 @@ from cluster.runs import OUT, PARTS, write_parts
 from trajcli.jobs.merge import merge
 from trajcli.jobs.request import Request
 from trajcli.jobs.run import run
-from trajcli.jobs.shards import read_part
+from trajcli.jobs.shards import Part
 
 ROOT = Path(__file__).resolve().parents[2]
 KILLS = 6
@@ -86,7 +86,7 @@ def test_shards_that_are_killed_and_run_again_give_the_same_bytes(whole):
         kills += 1
         unfinished += any(PARTS.glob(".*.trajcli-*/data"))
         for part in PARTS.glob("0*.h5"):  # what is there is complete
-            read_part(part)
+            Part(part)
             part.unlink()
     assert unfinished  # some of them in the middle of their part
     assert [finish(f"{index}/2") for index in range(2)] == [0, 0]

@@ -23,10 +23,10 @@ def status(
 
     The last line lists the shards to run again, as sbatch takes them: --array=3,7-9
     """
-    from trajcli.jobs.shards import find_run, ranges
+    from trajcli.jobs.shards import Run, ranges
 
     console = Console(json, quiet)
-    run = find_run(out)
+    run = Run(out)
     complete = len(run.done) == run.count
     counts = f"{len(run.done)} of {counted(run.count, 'shard')} done"
     console.say(f"{run.folder}: {counts}{', ready to merge' if complete else ''}")

@@ -1,6 +1,7 @@
 """Commands as robots are given them: increments or offsets, and a gripper's absolute positions.
 
-Both are functions of the inputs of one block, and so are their gradients.
+Both are functions of the inputs of one block, and so are their gradients: the sums begin at start
+states, and absolute dofs have rows of another mode, of which files and Trajectories know nothing.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,17 +34,39 @@ _TERM = r"(?:(?P<weight>[^*]+)\*)?(?P<name>[^*]+)"
 _PLUS = r"(?<![eE])\+"  # but not that of 1e+3
 
 
-@dataclass(frozen=True)
 class Gradient:
-    """What is pulled back: one of ``upstream`` (gradients of the outputs [B, T, D], by name) and
-    ``cost`` (weights of sums of squares). ``factor`` multiplies the gradients.
+    """What --grad, --cost and --grad-factor ask for: gradients, pulled back block by block.
+
+    Either ``upstream`` (gradients of the outputs [B, T, D], by name) or ``cost`` (weights of sums
+    of squares) is pulled back; ``factor`` multiplies the result.
     """
 
-    upstream: Mapping[str, Dataset]
-    cost: Mapping[str, float]
-    factor: float
+    def __init__(self, request: Request, files: Files, parts: Sequence[LengthInputs]) -> None:
+        """Raises UsageError for options that say nothing, or contradict each other; InputError for
+        upstream gradients of another shape than the run has."""
+        if request.grad is None and request.cost is None:
+            raise UsageError(
+                "nothing to differentiate",
+                where="--grad-factor",
+                hint="--grad FILE[:GROUP] or --cost EXPRESSION says what is differentiated",
+            )
+        if request.grad is not None and request.cost is not None:
+            raise UsageError(
+                "two upstream gradients", where="--grad and --cost", expected="one of them"
+            )
+        self.factor = 1.0 if request.factor is None else request.factor
+        if not np.isfinite(self.factor):
+            raise UsageError(
+                "not a factor",
+                where="--grad-factor",
+                expected="a finite number",
+                found=str(self.factor),
+            )
+        self.upstream = {} if request.grad is None else _upstream(files, request.grad)
+        self.cost = {} if request.cost is None else parse_cost(request.cost)
+        raise_if_any(self._faults(parts))
 
-    def faults(self, parts: Sequence[LengthInputs]) -> list[Fault]:
+    def _faults(self, parts: Sequence[LengthInputs]) -> list[Fault]:
         """Upstream of another shape than the run has."""
         inputs, lengths = parts[-1].inputs, len(parts)
         if lengths > 1:
@@ -115,30 +136,6 @@ class Gradient:
             grads["actions"] = np.concatenate([first[:, None], grads["actions"]], 1)
         for name, grad in grads.items():
             yield f"grad/{name}", self.factor * grad
-
-
-def resolve_gradient(request: Request, files: Files, parts: Sequence[LengthInputs]) -> Gradient:
-    """What --grad, --cost and --grad-factor ask for."""
-    if request.grad is None and request.cost is None:
-        raise UsageError(
-            "nothing to differentiate",
-            where="--grad-factor",
-            hint="--grad FILE[:GROUP] or --cost EXPRESSION says what is differentiated",
-        )
-    if request.grad is not None and request.cost is not None:
-        raise UsageError(
-            "two upstream gradients", where="--grad and --cost", expected="one of them"
-        )
-    factor = 1.0 if request.factor is None else request.factor
-    if not np.isfinite(factor):
-        raise UsageError(
-            "not a factor", where="--grad-factor", expected="a finite number", found=str(factor)
-        )
-    upstream = {} if request.grad is None else _upstream(files, request.grad)
-    cost = {} if request.cost is None else parse_cost(request.cost)
-    gradient = Gradient(upstream, cost, factor)
-    raise_if_any(gradient.faults(parts))
-    return gradient
 
 
 def parse_cost(text: str) -> dict[str, float]:

@@ -32,7 +32,7 @@ from trajcli.files.outputs import Output
 from trajcli.files.refusals import refuse_output
 from trajcli.files.schema import QUANTITIES, sources_text
 from trajcli.files.writing import write
-from trajcli.jobs.shards import PART_ATTRIBUTES, find_run
+from trajcli.jobs.shards import PART_ATTRIBUTES, Run
 from trajcli.memory import MERGED_BYTES
 
 Parts = Mapping[ArrayFile, Description]
@@ -52,7 +52,7 @@ def merge(
     began = time.perf_counter()
     out = out.with_suffix("") if out.suffix == ".parts" else out
     refuse_output(out, overwrite)
-    parts = find_run(out).require_all(out)
+    parts = Run(out).require_all(out)
     with Files() as files:
         files.sources.add([str(part.path) for part in parts])
         opened = [files.open(part.path) for part in parts]

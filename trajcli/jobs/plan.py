@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from trajcli.files.schema import (
 )
 from trajcli.files.trajectories import Trajectories
 from trajcli.jobs.commands import Commands
+from trajcli.jobs.gradient import Gradient
 from trajcli.jobs.inputs import (
     LeftOut,
     LengthInputs,
@@ -54,9 +55,6 @@ from trajcli.kernels.cuda import free_bytes
 from trajcli.memory import BLOCK_VALUES, BYTES_PER_STEP, BYTES_PER_VALUE, SHARE_OF_FREE
 from trajcli.modes import PARTS, Mode
 from trajcli.modes.smooth import Smooth
-
-if TYPE_CHECKING:
-    from trajcli.jobs.gradient import Gradient
 
 _AT_ONCE = 100
 _RECORDING_OPTIONS = ("window", "degree", "order", "bandlimit", "noise", "robust")
@@ -271,8 +269,9 @@ def make_plan(request: Request, files: Files) -> Plan:
         partial(refuse_output, request.out, overwrite),
         lambda: resolve(request, files, files_of_shard or request.sources),
     )
+    wanted = (request.grad, request.cost, request.factor) != (None, None, None)
     gradient, _ = check.attempt(
-        lambda: resolved and _gradient(request, files, resolved[1]),
+        lambda: Gradient(request, files, resolved[1]) if resolved and wanted else None,
         lambda: refuse_input(request.out, files.paths()),
     )
     check.raise_if_any()
@@ -315,15 +314,6 @@ def make_plan(request: Request, files: Files) -> Plan:
     )
     refuse_form(request.out, plan.output, request.compress)
     return plan
-
-
-def _gradient(request: Request, files: Files, parts: Sequence[LengthInputs]) -> Gradient | None:
-    """What --grad, --cost and --grad-factor ask for; None without any of them."""
-    if (request.grad, request.cost, request.factor) == (None, None, None):
-        return None
-    from trajcli.jobs.gradient import resolve_gradient
-
-    return resolve_gradient(request, files, parts)
 
 
 def _bad_trajectories(

@@ -158,7 +158,6 @@ class Request(SourceRequest):
         return [text for text in texts if text is not None and not is_value(text)]
 
 
-@dataclass(frozen=True)
 class DifferentiateRequest(Request):
     """A differentiate run: of recordings, by a method, which is its ``mode`` (None: smooth)."""
 

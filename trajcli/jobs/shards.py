@@ -109,14 +109,28 @@ def parts_folder(out: Path) -> Path:
     return out if out.name.endswith(".parts") else out.parent / f"{out.name}.parts"
 
 
-@dataclass(frozen=True)
 class Part:
-    """The output of a finished shard, and what it says of its run."""
+    """The output of a finished shard: its ``path``, and the ``fingerprint``, the ``request`` and
+    the ``inputs`` of its run."""
 
-    path: Path
-    fingerprint: str
-    request: Mapping[str, Any]
-    inputs: Mapping[str, FileContent]
+    def __init__(self, path: Path) -> None:
+        """Reads the part; raises InputError for a file that is damaged or no part."""
+        index, count = _numbers_of(path.name)
+        if not path.is_file():
+            raise InputError(
+                "cannot be read", where=str(path), expected="a file", found="something else"
+            )
+        with Hdf5File(path) as file:
+            stated, self.inputs = dict(file.attributes()), _inputs_of(file)
+        self.path, self.request = path, json_object(stated.get("request"))
+        shard, self.fingerprint = stated.get("shard"), str(stated.get("fingerprint") or "")
+        if not self.request or shard != f"{index}/{count}" or not self.fingerprint:
+            raise InputError(
+                "not a part",
+                where=str(path),
+                expected=f"shard {index}/{count} of a run",
+                found=f"shard {shard}",
+            )
 
     def difference(self, fingerprint: str, request: Mapping[str, Any], hint: str) -> Fault | None:
         """Returns the fault of a part that was written by another command than this request."""
@@ -167,27 +181,6 @@ def _inputs_of(file: ArrayFile) -> dict[str, FileContent]:
         raise InputError("damaged", where=str(file.path), expected=f"files in {INPUTS}") from None
 
 
-def read_part(path: Path) -> Part:
-    """Reads a part; raises InputError for a file that is damaged or no part."""
-    index, count = _numbers_of(path.name)
-    if not path.is_file():
-        raise InputError(
-            "cannot be read", where=str(path), expected="a file", found="something else"
-        )
-    with Hdf5File(path) as file:
-        stated, inputs = dict(file.attributes()), _inputs_of(file)
-    request, shard = json_object(stated.get("request")), stated.get("shard")
-    fingerprint = stated.get("fingerprint")
-    if not request or shard != f"{index}/{count}" or not fingerprint:
-        raise InputError(
-            "not a part",
-            where=str(path),
-            expected=f"shard {index}/{count} of a run",
-            found=f"shard {shard}",
-        )
-    return Part(path, str(fingerprint), request, inputs)
-
-
 def part_is_done(path: Path, fingerprint: str, request: str, overwrite: bool) -> bool:
     """Returns whether a part exists, intact and of this run; makes the folder of parts.
 
@@ -203,7 +196,7 @@ def part_is_done(path: Path, fingerprint: str, request: str, overwrite: bool) ->
     if fault := _count_fault(path.parent, names):
         raise OutputError(fault)
     try:
-        part = read_part(path)
+        part = Part(path)
     except InputError:
         return False
     hint = "another OUT, or --overwrite"
@@ -215,17 +208,45 @@ def part_is_done(path: Path, fingerprint: str, request: str, overwrite: bool) ->
     return fault is None
 
 
-@dataclass(frozen=True)
 class Run:
-    """The state of a run in shards, by the index of the shard.
+    """The parts of a run in shards, by the index of the shard: those that are ``done``, and the
+    ``faults`` of those that cannot be read or are of another command."""
 
-    faults: of parts that cannot be read or are of another command.
-    """
-
-    folder: Path
-    count: int
-    done: Mapping[int, Part]
-    faults: Mapping[int, Fault]
+    def __init__(self, out: Path) -> None:
+        """Reads all parts of OUT; raises InputError where there are none, or parts of two runs."""
+        self.folder = folder = parts_folder(out)
+        try:
+            names, reason = _part_names(folder), "no parts in it"
+        except OSError as error:
+            names, reason = [], error.strerror or str(error)
+        if not names:
+            raise InputError(
+                "no run in shards",
+                where=str(folder),
+                expected="a folder of parts",
+                found=reason,
+                hint=f"trajcli integrate … -o {out} --shard I/N writes parts",
+            )
+        if fault := _count_fault(folder, names):
+            raise InputError(fault)
+        self.count, self.done, faults = _numbers_of(names[0])[1], dict[int, Part](), {}
+        for name in names:
+            index = _numbers_of(name)[0]
+            try:
+                self.done[index] = Part(folder / name)
+            except InputError as error:
+                faults[index] = replace(error.faults[0], hint="run this shard again")
+        if self.done:
+            counts = Counter(part.fingerprint for part in self.done.values())
+            usual = counts.most_common(1)[0][0]
+            like = next(part for part in self.done.values() if part.fingerprint == usual)
+            for index, part in self.done.items():
+                if fault := part.difference(usual, like.request, "run this shard again"):
+                    faults[index] = fault
+        alike = {index: part for index, part in self.done.items() if index not in faults}
+        faults |= _input_faults(alike)
+        self.done = {index: part for index, part in alike.items() if index not in faults}
+        self.faults = dict(sorted(faults.items()))
 
     @property
     def missing(self) -> Sequence[int]:
@@ -252,43 +273,6 @@ class Run:
     def array(self) -> str:
         """The shards to run again, as ``sbatch --array=`` takes them: 3,7-9."""
         return ranges((*self.missing, *self.faults))
-
-
-def find_run(out: Path) -> Run:
-    """Finds the parts of OUT; raises InputError where there are none, or parts of two runs."""
-    folder = parts_folder(out)
-    try:
-        names, reason = _part_names(folder), "no parts in it"
-    except OSError as error:
-        names, reason = [], error.strerror or str(error)
-    if not names:
-        raise InputError(
-            "no run in shards",
-            where=str(folder),
-            expected="a folder of parts",
-            found=reason,
-            hint=f"trajcli integrate … -o {out} --shard I/N writes parts",
-        )
-    if fault := _count_fault(folder, names):
-        raise InputError(fault)
-    done: dict[int, Part] = {}
-    faults: dict[int, Fault] = {}
-    for name in names:
-        try:
-            done[_numbers_of(name)[0]] = read_part(folder / name)
-        except InputError as error:
-            faults[_numbers_of(name)[0]] = replace(error.faults[0], hint="run this shard again")
-    if done:
-        usual = Counter(part.fingerprint for part in done.values()).most_common(1)[0][0]
-        like = next(part for part in done.values() if part.fingerprint == usual)
-        for index, part in list(done.items()):
-            if fault := part.difference(usual, like.request, "run this shard again"):
-                faults[index] = fault
-                del done[index]
-    for index, fault in _input_faults(done).items():
-        faults[index] = fault
-        del done[index]
-    return Run(folder, _numbers_of(names[0])[1], done, dict(sorted(faults.items())))
 
 
 def _input_faults(parts: Mapping[int, Part]) -> dict[int, Fault]:
