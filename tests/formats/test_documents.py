@@ -72,7 +72,7 @@ def test_variables_and_structures_of_matlab_5(trajcli, folder):
     ("name", "text"),
     [
         ("in.json", "{"), ("in.json", "[" * 100_000), ("in.yaml", "a: [1, 2"),
-        ("in.yaml", "a: !!x 1"),
+        ("in.yaml", "a: !!x 1"), ("in.yaml", "a: &a [*a]"),
         ("in.json", '{"position": [[1, 2], [3]]}'), ("in.mat", "MATLAB 5.0 MAT-file"),
         ("in.yaml", "a: &a [1,2]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a]\n" + "".join(
             f"{chr(98 + k + 1)}: &{chr(98 + k + 1)} [{','.join([f'*{chr(98 + k)}'] * 10)}]\n"

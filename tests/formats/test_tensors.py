@@ -47,6 +47,9 @@ def test_tensors_are_read_as_the_arrays_of_an_npz(trajcli, folder):
     plain = integrated(trajcli, "in.npz:actions", "--start zero --dt 1")
     nested = integrated(trajcli, "nested.pt", "--start zero --dt 1")
     np.testing.assert_array_equal(plain[1], nested[1])
+    torch.save({f"demo_{k}": {"actions": saved["actions"][0]} for k in (10, 2)}, "demos.pt")
+    scored = trajcli("score demos.pt --rate 20 --json").document["trajectories"]
+    assert [one["trajectory"] for one in scored] == ["demo_2", "demo_10"]
 
 
 class Hostile:

@@ -1,4 +1,4 @@
-"""Reading arrays in documents: YAML, JSON and MATLAB 5, which are read as a whole.
+"""Reads arrays in documents: YAML, JSON, MATLAB 5, and tensors that torch.save wrote.
 
 A JointTrajectory of ROS, {joint_names, points}, is position, velocity, acceleration and times.
 """
@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
+import warnings
+import zipfile
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -17,19 +20,24 @@ import numpy as np
 from trajcli.errors import InputError
 from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles
 from trajcli.files.file_bytes import open_regular, read_regular
+from trajcli.files.source import natural_order
 
 _MOST, _DEEPEST = 500_000, 64
-"""Entries of dictionaries and lists, and how many lie within each other."""
+"""The most entries of dictionaries and lists, and the deepest nesting. A document can refer to a
+list twice from the next list, and so on: 30 of them have 10^9 entries."""
+_TORCH = (2, 6)
+"""Earlier versions can run code even with ``weights_only`` (CVE-2025-32434)."""
 _OF_POINTS = {"positions": "position", "velocities": "velocity", "accelerations": "acceleration"}
 _PER_SECOND = {"sec": 10**9, "secs": 10**9, "nanosec": 1, "nsecs": 1}
 """Nanoseconds in the fields of a duration of ROS 2 and ROS 1."""
 
 
 class DocumentFile(ArrayFile):
-    """Numbers and lists of numbers by their paths in a document."""
+    """Numbers and lists of numbers by their paths in a document, which is read as a whole."""
 
-    failures = (Exception,)  # what libraries raise over damaged files
+    failures = (Exception,)  # the libraries have no common error for damaged files
     suffix = ""
+    storage = ""
 
     def __init__(self, path: Path, pool: OpenFiles | None = None) -> None:
         super().__init__(path, self.suffix, pool)
@@ -37,7 +45,7 @@ class DocumentFile(ArrayFile):
 
     @abstractmethod
     def load(self) -> Any:
-        """The document: dictionaries, lists, arrays and numbers."""
+        """Returns the document: dictionaries, lists, arrays and numbers."""
 
     def begin(self) -> _Arrays:
         arrays = _Arrays()
@@ -52,15 +60,18 @@ class DocumentFile(ArrayFile):
         name = name.strip("/")
         if name not in self.opened():
             return None
-        values = self.opened()[name]
-        about = {"units": "ns"} if values.dtype == np.int64 and name.endswith("times") else {}
 
         def read_rows(start: int, stop: int) -> Any:
-            rows = self.opened()[name]
-            return rows[start:stop] if rows.ndim else rows
+            return self.safely(name, lambda: self.rows(self.opened()[name], start, stop))
 
-        where = f"{self.path}:{name}"
-        return Dataset(where, values.shape, values.dtype, read_rows, about, self.family)
+        where, shape = f"{self.path}:{name}" if name else str(self.path), self.opened()[name].shape
+        dtype = read_rows(0, 0).dtype
+        about = {"units": "ns"} if dtype == np.int64 and name.endswith("times") else {}
+        return Dataset(where, tuple(shape), dtype, read_rows, about, self.storage or self.family)
+
+    def rows(self, array: Any, start: int, stop: int) -> Any:
+        """Returns rows of an array of the document, or the value of a scalar."""
+        return array[start:stop] if array.ndim else array
 
 
 class JsonFile(DocumentFile):
@@ -103,13 +114,67 @@ class MatlabFile(DocumentFile):
         return {name: value for name, value in variables.items() if not name.startswith("__")}
 
 
+class TorchFile(DocumentFile):
+    """A file of tensors, which are mapped. No other objects are constructed (``weights_only``)."""
+
+    expected, suffix, storage = "tensors, as torch.save writes them", "pt", "tensor"
+
+    def load(self) -> Any:
+        _require_torch(self.path)
+        import torch
+
+        os.close(open_regular(self.path))
+        archive = zipfile.is_zipfile(self.path)  # torch before 1.6 wrote no archives
+        if archive:
+            # torch would map compressed members as they are, and a pickle may expand to any size
+            with zipfile.ZipFile(self.path) as members:
+                packed = [info.filename for info in members.infolist() if info.compress_type]
+            if packed:
+                raise InputError(
+                    "a packed archive",
+                    where=f"{self.path}:{packed[0]}",
+                    expected="stored as it is",
+                    found="packed",
+                    hint="write it by torch.save",
+                )
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # torch warns of pickles that it did not write
+                return torch.load(self.path, "cpu", weights_only=True, mmap=archive)
+        except pickle.UnpicklingError:  # torch's own message advises to trust the file
+            raise InputError(
+                "holds other objects than tensors",
+                where=str(self.path),
+                expected="dictionaries and lists of tensors",
+                hint="where it was made: torch.save({'actions': tensor}, 'actions.pt')",
+            ) from None
+
+    def names(self) -> list[str]:
+        return natural_order(super().names())
+
+    def rows(self, array: Any, start: int, stop: int) -> Any:
+        """Returns rows of a tensor as an array; bfloat16 becomes float32.
+
+        Raises TypeError for sparse tensors and the like, and ValueError for an expanded one, whose
+        few stored values may be repeated any number of times.
+        """
+        import torch
+
+        if not isinstance(array, torch.Tensor):
+            return super().rows(array, start, stop)
+        if array.layout == torch.strided and array.nbytes > array.untyped_storage().nbytes():
+            raise ValueError(f"{array.nbytes} bytes of values, of which fewer are stored")
+        rows = array[start:stop] if array.ndim else array
+        return (rows.float() if rows.dtype == torch.bfloat16 else rows).numpy(force=True)
+
+
 class _Arrays(dict[str, Any]):
     """Arrays by their paths."""
 
     entries, numbers = 0, 0
 
     def add(self, value: Any, path: str = "", depth: int = 0) -> None:
-        """Add an array, or those in a dictionary or list; raises ValueError for too many."""
+        """Adds an array, or those in a dictionary or list. Raises ValueError for too many."""
         self.entries += 1
         if self.entries > _MOST or depth > _DEEPEST:
             raise ValueError(f"more than {_MOST} entries, or {_DEEPEST} within each other")
@@ -129,21 +194,23 @@ class _Arrays(dict[str, Any]):
             pairs = [(n, items[0][n]) for n in value.dtype.names] if one else enumerate(items)
         elif isinstance(value, np.void) and value.dtype.names:
             pairs = [(name, value[name]) for name in value.dtype.names]
-        elif isinstance(value, (list, np.ndarray)):
+        elif isinstance(value, (list, tuple, np.ndarray)):
             pairs = enumerate(np.ravel(value) if isinstance(value, np.ndarray) else value)
         for key, item in pairs:
             self.add(item, f"{path}/{key}".strip("/"), depth + 1)
 
     def close(self) -> None:
-        """Forget them."""
+        """Drops the arrays; tensors in use stay mapped."""
         self.clear()
 
 
 def _array(value: Any, most: int) -> Any:
-    """Numbers or texts as an array; None for what is no number, text or even list of these.
+    """Returns numbers, texts or even lists of these as an array, tensors as they are, else None.
 
     Raises ValueError for a list of more than ``most`` numbers, as one that YAML's aliases repeat.
     """
+    if hasattr(value, "untyped_storage"):
+        return value
     if isinstance(value, np.ndarray) and value.dtype.kind == "O":  # a cell array of MATLAB
         cells = [item.item() for item in value.ravel() if getattr(item, "size", 0) == 1]
         texts = len(cells) == value.size and all(isinstance(cell, str) for cell in cells)
@@ -152,10 +219,10 @@ def _array(value: Any, most: int) -> Any:
         return None if value.dtype.names else value
     if isinstance(value, (bool, str)) or not isinstance(value, (int, float, list)):
         return None
-    first, count = value, 1
+    first, count, depth = value, 1, 0
     while isinstance(first, list):
-        count *= len(first)
-        if count > most:
+        count, depth = count * len(first), depth + 1
+        if count > most or depth > _DEEPEST:  # YAML's aliases can also lead back
             raise ValueError(f"lists of more numbers than the {most} bytes of the file")
         if not first:
             return None
@@ -171,7 +238,7 @@ def _array(value: Any, most: int) -> Any:
 
 
 def _of_points(points: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The arrays of the points of a JointTrajectory; those that are empty in all are left out."""
+    """Returns the arrays of the points of a JointTrajectory, but those that are empty in all."""
     found: dict[str, Any] = {}
     for field, name in _OF_POINTS.items():
         rows = [point.get(field) or [] for point in points]
@@ -189,7 +256,7 @@ def _of_points(points: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def parse_yaml(path: Path, data: bytes) -> Any:
-    """The document in YAML, or a list of several; raises InputError without PyYAML."""
+    """Returns a YAML document, or a list of several. Raises InputError without PyYAML."""
     try:
         import yaml
     except ImportError:
@@ -201,3 +268,22 @@ def parse_yaml(path: Path, data: bytes) -> Any:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # of C, where it is there
     documents = [one for one in yaml.load_all(data, loader) if one is not None]
     return documents[0] if len(documents) == 1 else documents
+
+
+def _require_torch(path: Path) -> None:
+    """Raises InputError without a torch that can be trusted to read only tensors."""
+    try:
+        import torch
+
+        version = str(torch.__version__)
+        if tuple(map(int, version.split(".")[:2])) >= _TORCH:
+            return
+    except ImportError:
+        version = "none"
+    raise InputError(
+        "tensors are read by torch",
+        where=str(path),
+        expected=f"torch {_TORCH[0]}.{_TORCH[1]} or later",
+        found=version,
+        hint=f"pip install 'torch>={_TORCH[0]}.{_TORCH[1]}', or numpy.savez where it was made",
+    )

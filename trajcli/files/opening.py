@@ -27,7 +27,7 @@ READERS = {
     "csv": "csv_files.CsvFile",
     "ros": "ros_files.RosFile",
     "zarr": "zarr_files.ZarrFile",
-    "pt": "torch_files.TorchFile",
+    "pt": "document_files.TorchFile",
     "json": "document_files.JsonFile",
     "yaml": "document_files.YamlFile",
     "matlab": "document_files.MatlabFile",
