@@ -13,7 +13,7 @@ import numpy.typing as npt
 from trajcli.checks import describe
 from trajcli.errors import InputError
 from trajcli.files.arrays import Dataset, ReadApart
-from trajcli.files.schema import QUANTITIES
+from trajcli.files.quantities import QUANTITIES
 from trajcli.units import (
     Units,
     for_dofs,

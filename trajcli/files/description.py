@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.files.arrays import Numbers
-from trajcli.files.schema import QUANTITIES
+from trajcli.files.quantities import QUANTITIES
 
 ROWS = ("trajectory", "row", "dof")
 """The dimensions of an array that has a row for each time of a trajectory."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from trajcli.errors import InputError
 from trajcli.files.arrays import ArrayFile, candidates
 from trajcli.files.conversion import as_batch, stated_unit
-from trajcli.files.schema import QUANTITIES
+from trajcli.files.quantities import QUANTITIES
 from trajcli.units import parse_units
 
 STATES = ("start", "goal", "grad")

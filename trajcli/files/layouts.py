@@ -13,7 +13,7 @@ from trajcli.errors import InputError, UsageError
 from trajcli.files.arrays import ArrayFile, Dataset, json_object, text_of
 from trajcli.files.guesses import likely_arrays
 from trajcli.files.layout import Layout, Member, Names, Pairs, entry, environment, from_rate
-from trajcli.files.schema import QUANTITIES
+from trajcli.files.quantities import QUANTITIES
 from trajcli.files.source import natural_key
 from trajcli.files.tables import TRAJECTORIES
 from trajcli.files.time import Time, positive

@@ -18,7 +18,7 @@ from trajcli.errors import InputError, UsageError
 from trajcli.files.document_files import parse_yaml
 from trajcli.files.dofs import Dofs, match_names
 from trajcli.files.file_bytes import SourceFiles, read_regular, unreadable
-from trajcli.files.schema import QUANTITIES, ROTATIONS, unit_of
+from trajcli.files.quantities import QUANTITIES, ROTATIONS, unit_of
 from trajcli.units import (
     KNOWN,
     Unit,

@@ -22,7 +22,7 @@ from trajcli.files.dofs import match_names
 from trajcli.files.guesses import STATES, likely_arrays
 from trajcli.files.layout import Layout, Member
 from trajcli.files.opening import Files
-from trajcli.files.schema import QUANTITIES, ROTATIONS
+from trajcli.files.quantities import QUANTITIES, ROTATIONS
 from trajcli.files.source import Source, expand_files, parse_source
 from trajcli.files.stacked import JoinedFiles, joining
 from trajcli.files.stored_time import read_time

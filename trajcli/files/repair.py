@@ -14,8 +14,8 @@ from trajcli.checks import describe, time_stamp_faults
 from trajcli.errors import InputError, Note, raise_if_any
 from trajcli.files.arrays import Dataset, in_memory
 from trajcli.files.dofs import parse_dofs
+from trajcli.files.quantities import QUANTITIES
 from trajcli.files.reading import Repair
-from trajcli.files.schema import QUANTITIES
 from trajcli.files.time import Time
 from trajcli.files.trajectory_group import TrajectoryGroup
 

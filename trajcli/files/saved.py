@@ -13,7 +13,7 @@ from trajcli.files.arrays import candidates
 from trajcli.files.description import Variable, describe_output, row_variable, time_variable
 from trajcli.files.opening import open_arrays
 from trajcli.files.outputs import Output
-from trajcli.files.schema import QUANTITIES, SMOOTHING
+from trajcli.files.quantities import QUANTITIES, SMOOTHING
 from trajcli.files.writing import write
 
 Arrays = Mapping[str, Any]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.files.arrays import ArrayFile, Dataset, ReadApart, in_memory
-from trajcli.files.schema import first_and_more
+from trajcli.files.quantities import first_and_more
 
 Values = Any
 """numpy.ndarray, or a Dataset that is read block by block."""

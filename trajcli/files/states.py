@@ -16,7 +16,7 @@ from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.files.arrays import ArrayFile, Dataset, in_memory
 from trajcli.files.conversion import dataset_in_si, divided
 from trajcli.files.opening import Files
-from trajcli.files.schema import QUANTITIES, RECORDED_ROW, first_and_more
+from trajcli.files.quantities import QUANTITIES, RECORDED_ROW, first_and_more
 from trajcli.files.source import parse_source
 from trajcli.files.stacked import Values, rows_by_number, stacked
 from trajcli.files.trajectory_group import TrajectoryGroup

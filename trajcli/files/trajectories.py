@@ -24,7 +24,7 @@ from trajcli.checks import describe
 from trajcli.errors import Fault, InputError, raise_if_any
 from trajcli.files.arrays import Dataset
 from trajcli.files.file_bytes import Progress
-from trajcli.files.schema import first_and_more
+from trajcli.files.quantities import first_and_more
 from trajcli.files.states import NO_STATE, States
 from trajcli.files.stored_time import LIKELY_STAMPS, STAMPS
 from trajcli.files.time import Time

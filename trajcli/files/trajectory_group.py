@@ -24,8 +24,8 @@ from trajcli.files.conversion import (
 )
 from trajcli.files.dofs import Dofs, parse_dofs, parse_joints
 from trajcli.files.layout import Layout, Member
+from trajcli.files.quantities import QUANTITIES, ROTATIONS, TAKEN, unit_of
 from trajcli.files.rotation_dofs import RotationDofs, named_rotations, parse_rotations, unit_columns
-from trajcli.files.schema import QUANTITIES, ROTATIONS, TAKEN, unit_of
 from trajcli.files.stored_time import (
     LIKELY_STAMPS,
     RATES,

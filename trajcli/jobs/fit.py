@@ -13,8 +13,8 @@ from trajcli.files.description import Description, Variable, describe_output
 from trajcli.files.file_bytes import Progress
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Output
+from trajcli.files.quantities import QUANTITIES, unit_of
 from trajcli.files.refusals import refuse_input, refuse_output
-from trajcli.files.schema import QUANTITIES, unit_of
 from trajcli.files.states import state_from_option
 from trajcli.files.trajectories import Trajectories
 from trajcli.files.writing import write

@@ -29,8 +29,8 @@ from trajcli.files.file_bytes import Progress
 from trajcli.files.hdf5_output import SOURCES
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Output
+from trajcli.files.quantities import QUANTITIES, sources_text
 from trajcli.files.refusals import refuse_output
-from trajcli.files.schema import QUANTITIES, sources_text
 from trajcli.files.writing import write
 from trajcli.jobs.shards import PART_ATTRIBUTES, Run
 from trajcli.memory import MERGED_BYTES

@@ -21,15 +21,15 @@ from trajcli.files.description import (
     time_variable,
 )
 from trajcli.files.opening import Files
-from trajcli.files.refusals import refuse_form, refuse_input, refuse_output
-from trajcli.files.rotation_dofs import RotationDofs
-from trajcli.files.schema import (
+from trajcli.files.quantities import (
     QUANTITIES,
     RECORDED_START,
     first_and_more,
     sources_text,
     unit_of,
 )
+from trajcli.files.refusals import refuse_form, refuse_input, refuse_output
+from trajcli.files.rotation_dofs import RotationDofs
 from trajcli.files.trajectories import Trajectories
 from trajcli.jobs.commands import Commands
 from trajcli.jobs.gradient import Gradient

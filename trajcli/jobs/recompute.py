@@ -14,8 +14,8 @@ from trajcli.errors import InputError, TrajcliError
 from trajcli.files.arrays import ArrayFile
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Output
+from trajcli.files.quantities import QUANTITIES
 from trajcli.files.reading import Reading
-from trajcli.files.schema import QUANTITIES
 from trajcli.files.time import positive
 from trajcli.jobs.plan import Plan, make_plan
 from trajcli.jobs.request import Request

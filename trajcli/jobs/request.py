@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from trajcli import __version__
+from trajcli.files.quantities import QUANTITIES
 from trajcli.files.reading import Reading, Repair
-from trajcli.files.schema import QUANTITIES
 from trajcli.files.source import (
     Source,
     expand_files,

@@ -13,8 +13,8 @@ from trajcli.files.description import Variable, stamp_variables
 from trajcli.files.dofs import parse_dofs
 from trajcli.files.file_bytes import Progress
 from trajcli.files.opening import Files
+from trajcli.files.quantities import QUANTITIES, ROTATIONS
 from trajcli.files.refusals import refuse_output
-from trajcli.files.schema import QUANTITIES, ROTATIONS
 from trajcli.files.time import Floats
 from trajcli.files.trajectories import Trajectories
 from trajcli.files.trajectory_group import TrajectoryGroup

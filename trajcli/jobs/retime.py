@@ -16,8 +16,8 @@ from trajcli.files.description import Variable
 from trajcli.files.file_bytes import Progress, SourceFiles
 from trajcli.files.limits import read_limits
 from trajcli.files.opening import Files
+from trajcli.files.quantities import QUANTITIES
 from trajcli.files.refusals import refuse_output
-from trajcli.files.schema import QUANTITIES
 from trajcli.files.time import Floats
 from trajcli.files.trajectories import Trajectories
 from trajcli.jobs.request import SourceRequest

@@ -9,8 +9,8 @@ import numpy as np
 
 from trajcli.errors import InputError
 from trajcli.files.description import ROWS, Variable
+from trajcli.files.quantities import QUANTITIES, ROTATIONS, UNITS_OF_ROTATIONS
 from trajcli.files.rotation_dofs import RotationDofs
-from trajcli.files.schema import QUANTITIES, ROTATIONS, UNITS_OF_ROTATIONS
 
 _ROUNDING = 1e-6
 """By how much norms of quaternions in float32 may be off."""

@@ -17,8 +17,8 @@ from trajcli.files.atomic_output import remove_dead
 from trajcli.files.file_bytes import Progress as Progress
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Output
+from trajcli.files.quantities import QUANTITIES, ROTATIONS
 from trajcli.files.refusals import os_fault
-from trajcli.files.schema import QUANTITIES, ROTATIONS
 from trajcli.files.trajectories import Trajectories
 from trajcli.files.writing import stopped, write
 from trajcli.inputs import Inputs

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.files.description import ROWS, Variable, row_variable
-from trajcli.files.schema import RECORDED_POSITION, SMOOTHING
+from trajcli.files.quantities import RECORDED_POSITION, SMOOTHING
 from trajcli.modes.smooth import Smooth
 
 _DOUBTS = {

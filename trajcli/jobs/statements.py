@@ -12,7 +12,7 @@ from trajcli.errors import Fault, InputError, UsageError
 from trajcli.files.arrays import text_of
 from trajcli.files.conversion import stated_unit
 from trajcli.files.guesses import POSITIONS
-from trajcli.files.schema import QUANTITIES
+from trajcli.files.quantities import QUANTITIES
 from trajcli.modes import ALIASES, PARTS, Mode, make_method, make_mode
 from trajcli.units import KNOWN, in_si, of_order, parse_units, unit_text
 

@@ -13,8 +13,8 @@ from trajcli.errors import InputError
 from trajcli.files.file_bytes import Progress
 from trajcli.files.limits import Limits, read_limits
 from trajcli.files.opening import Files
+from trajcli.files.quantities import QUANTITIES, RECORDED_START
 from trajcli.files.reading import select
-from trajcli.files.schema import QUANTITIES, RECORDED_START
 from trajcli.files.trajectories import Array, Trajectories
 from trajcli.modes import MODES
 from trajcli.scores import with_derivatives

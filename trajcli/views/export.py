@@ -30,9 +30,9 @@ from trajcli.files.file_bytes import Progress, SourceFiles
 from trajcli.files.lerobot_copy import LeRobotCopy
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Output
+from trajcli.files.quantities import ROTATIONS
 from trajcli.files.reading import Repair, select
 from trajcli.files.refusals import os_failures
-from trajcli.files.schema import ROTATIONS
 from trajcli.files.trajectories import Array, Trajectories
 from trajcli.files.trajectory_group import bodies_of
 from trajcli.files.writing import write

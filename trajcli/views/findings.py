@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from trajcli.errors import InputError
-from trajcli.files.schema import QUANTITIES
+from trajcli.files.quantities import QUANTITIES
 from trajcli.files.time import Time, positive
 from trajcli.files.trajectories import Array, Trajectories
 from trajcli.files.trajectory_group import TrajectoryGroup

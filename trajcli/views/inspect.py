@@ -14,9 +14,9 @@ from trajcli.errors import InputError, raise_if_any
 from trajcli.files.arrays import ArrayFile, Dataset
 from trajcli.files.file_bytes import Progress
 from trajcli.files.opening import Files
+from trajcli.files.quantities import QUANTITIES, ROTATIONS
 from trajcli.files.reader import time_from_options
 from trajcli.files.reading import select
-from trajcli.files.schema import QUANTITIES, ROTATIONS
 from trajcli.files.source import expand_files, parse_source
 from trajcli.files.stored_time import STAMPS
 from trajcli.files.trajectories import Trajectories

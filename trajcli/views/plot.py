@@ -15,8 +15,8 @@ from trajcli.files.conversion import as_batch
 from trajcli.files.file_bytes import Progress
 from trajcli.files.limits import Bounds, Limits
 from trajcli.files.opening import Files
+from trajcli.files.quantities import QUANTITIES, RECORDED_POSITION
 from trajcli.files.reading import select
-from trajcli.files.schema import QUANTITIES, RECORDED_POSITION
 from trajcli.files.source import Source, parse_source
 from trajcli.files.trajectories import Array, Floats, Trajectories
 from trajcli.files.trajectory_group import TrajectoryGroup

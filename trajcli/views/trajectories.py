@@ -11,10 +11,10 @@ import numpy as np
 from trajcli.errors import InputError, raise_if_any
 from trajcli.files.limits import Bounds, Limits
 from trajcli.files.opening import Files
+from trajcli.files.quantities import QUANTITIES, unit_of
 from trajcli.files.reader import dof_faults, read_groups, time_from_options
 from trajcli.files.reading import Repair
 from trajcli.files.repair import repaired
-from trajcli.files.schema import QUANTITIES, unit_of
 from trajcli.files.source import expand_files, parse_source
 from trajcli.files.trajectories import Trajectories, numberless, require_time, row_bytes, timed
 from trajcli.files.trajectory_group import TrajectoryGroup
