@@ -72,12 +72,13 @@ def time_stamp_faults(
     values = to_numpy(times)
     table = values[None] if values.ndim == 1 else values
     gaps = differences(table)
-    drop = "leave those rows out, as trajcli differentiate --repeated-times drop does"
+    drop_hint = "leave those rows out, as trajcli differentiate --repeated-times drop does"
+    sort_hint = "sort the rows by time, or split the recording"
     faults = []
     for what, wrong, first_row, hint in (
         ("time stamps that are not finite", ~np.isfinite(table), 0, ""),
-        ("time stamps that repeat", gaps == 0, 1, drop),
-        ("time stamps that go back", gaps < 0, 1, "sort the rows by time, or split the recording"),
+        ("time stamps that repeat", gaps == 0, 1, drop_hint),
+        ("time stamps that go back", gaps < 0, 1, sort_hint),
     ):
         places = np.argwhere(wrong)
         if not len(places):

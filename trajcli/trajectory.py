@@ -391,10 +391,11 @@ def _compute(
         program, operands = inputs.program(), inputs.operands(choice.device)
         outputs = [name in wanted for name in PARTS]
         rows = autograd.integrate(program, operands, kernels, getattr(torch, dtype), outputs)
+        sent = inputs
         if inputs.dt is not None and not is_torch(inputs.dt) and inputs.dt.size == 1:
             # one step is sent, not all times
-            inputs = replace(inputs, dt=to_torch(inputs.dt, choice.device))
-        time = inputs.row_times()
+            sent = replace(inputs, dt=to_torch(inputs.dt, choice.device))
+        time = sent.row_times()
         # a copy: small arrays on a device are cached
         time = time if is_torch(time) else to_torch(time, choice.device).clone()
     else:

@@ -97,7 +97,7 @@ class Dataset:
                 where=self.where,
                 expected=describe(shape),
                 found=describe(values.shape),
-                hint="a damaged file",
+                hint="a damaged file: get or write it again",
             )
         return values
 

@@ -171,7 +171,9 @@ class CsvFile(Table):
         text: _Text = self.opened()
         if text.values is None:
             size = text.count_lines() * len(self.columns) * np.dtype(np.float64).itemsize
-            self.pool.refuse_larger(size, str(self.path), "a binary format: trajcli export")
+            self.pool.refuse_larger(
+                size, str(self.path), "a binary file, as DataFrame.to_parquet writes"
+            )
             self.pool.hold(self, size)
             text = self.opened()
             plain = not self._texts and not self._comma

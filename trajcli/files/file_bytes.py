@@ -28,7 +28,7 @@ Progress = Callable[[float, int], None]
 _SAFE = frozenset(("ext2", "ext3", "ext4", "xfs", "tmpfs", "overlay"))
 """File systems whose mapped pages do not disappear."""
 _file_system = cache(file_system)
-_WRITTEN = "another program writes it: run again when it is done"
+_WRITTEN_HINT = "another program writes it: run again when it is done"
 _HASHED_BYTES = 64 << 10
 """Bytes hashed at each end of a file."""
 
@@ -133,7 +133,7 @@ def shortened(path: str, before: int, now: int) -> Fault:
         where=path,
         expected=f"{before} bytes, as at the beginning",
         found=f"{now} bytes",
-        hint=_WRITTEN,
+        hint=_WRITTEN_HINT,
     )
 
 
@@ -187,7 +187,10 @@ class SourceFiles:
             if before is None:
                 faults.append(
                     Fault(
-                        "appeared while it was read", where=path, expected="no file", hint=_WRITTEN
+                        "appeared while it was read",
+                        where=path,
+                        expected="no file",
+                        hint=_WRITTEN_HINT,
                     )
                 )
             elif now[:2] == before[:2] and now[2] < before[2]:
@@ -196,7 +199,10 @@ class SourceFiles:
                 what = "replaced" if now[:2] != before[:2] else "changed"
                 faults.append(
                     Fault(
-                        f"{what} while it was read", where=path, expected="as it was", hint=_WRITTEN
+                        f"{what} while it was read",
+                        where=path,
+                        expected="as it was",
+                        hint=_WRITTEN_HINT,
                     )
                 )
         raise_if_any(faults)

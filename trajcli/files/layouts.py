@@ -378,8 +378,8 @@ def layout_of(file: ArrayFile, wanted: str | None = None) -> Layout | None:
             expected=", ".join((*LAYOUTS, PLAIN)),
             found=repr(wanted),
         )
-    if wanted == PLAIN or file.family in ("npy", "npz"):
-        return None
     if wanted is not None:
-        return LAYOUTS[wanted](file)
+        return None if wanted == PLAIN else LAYOUTS[wanted](file)
+    if file.family in ("npy", "npz"):
+        return None
     return next((kind(file) for kind in LAYOUTS.values() if kind.fits(file)), None)

@@ -399,7 +399,8 @@ def require_time(time: Time | None, where: str, one: TrajectoryGroup | None = No
 
 def no_time(one: TrajectoryGroup | None, where: str) -> Fault:
     """The fault of trajectories without times: where to get them, or what may be them."""
-    layout, near = (None, []) if one is None else (one.layout, _near_times(one))
+    layout = None if one is None else one.layout
+    near = [] if one is None or layout is not None else _near_times(one)
     found = "none given, and none in the input" + (f" (layout {layout.name})" if layout else "")
     hint = (layout.dt_hint if layout else "") or "--dt SECONDS, --rate HZ or --times FILE:DATASET"
     if near:
@@ -420,8 +421,11 @@ def _near_times(one: TrajectoryGroup) -> list[str]:
         for name in one.file.children(group)[:100]:
             words = (*STAMPS, *LIKELY_STAMPS[:-1])
             path, close = f"{group}{name}", difflib.get_close_matches(name.lower(), words, 1, 0.7)
-            if close and isinstance(one.file.get(path), Dataset):
-                near.append(f"{one.file.path}:{path}")
+            stored = one.file.get(path) if close else None
+            if stored is not None and stored.numeric and stored.ndim in (1, 2):
+                first = stored.read_rows(0, 3) if stored.ndim == 1 else stored.read_rows(0, 1)[0]
+                if (np.diff(first) > 0).all():  # flags called timeouts do not increase
+                    near.append(f"{one.file.path}:{path}")
     return near
 
 

@@ -90,8 +90,8 @@ def _described(mode: str, said: Sequence[tuple[str, Any]]) -> str:
 
 def guess_faults(one: TrajectoryGroup, mode: Mode) -> list[Fault]:
     """Positions by their name alone, which a mode would read as their derivatives."""
-    path = one.input.where
-    if not one.guessed or not mode.derivatives_of or path.rpartition("/")[2] not in POSITIONS:
+    path, name = one.input.where, one.array_name.rpartition("/")[2]
+    if not one.guessed or not mode.derivatives_of or name not in POSITIONS:
         return []
     expected = PARTS[mode.derivatives_of]
     return [

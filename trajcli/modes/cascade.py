@@ -40,7 +40,7 @@ class Cascade(FramedMode):
                 where="start",
                 expected="a start state for modes that sum",
                 found="first",
-                hint='--start zero or --start FILE[:GROUP] (in Python start="zero" or a State)',
+                hint="leave start out: a matrix multiplies any start state",
             )
 
     def of_rates(self, scheme: str | None) -> Cascade:

@@ -149,7 +149,7 @@ def no_goal(mode: str, case: Case) -> Iterator[Fault]:
 def recordings_only(mode: str, case: Case) -> Iterator[Fault]:
     """Yields the fault of a start state in a mode that differentiates recordings."""
     if not case.recorded:
-        what, hint = f"mode {mode} differentiates recordings", "trajcli differentiate"
+        what, hint = f"mode {mode} differentiates recordings", 'start="first"'
         yield Fault(what, where="start", expected="none", found="a start state", hint=hint)
 
 
