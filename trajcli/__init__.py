@@ -55,6 +55,8 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "rotations":
+        return import_module("trajcli.rotations")
     if name not in __all__:
         raise AttributeError(f"module 'trajcli' has no attribute {name!r}")
     module = next((home for home, names in _MODULES.items() if name in names), "errors")

@@ -250,8 +250,8 @@ def integrate(
         goal_index=_optional(goal_index, "goal_index"),
         trusted=allow_nonfinite,
     )
-    stamps = inputs.times.shape[-1:] if inputs.times is not None and actions.ndim == 3 else ()
-    of_rates = stamps == actions.shape[1:2] != (1,)
+    stamps = actions.ndim == 3 and inputs.times is not None and inputs.times.shape[-1:]
+    of_rates = stamps and stamps[0] == inputs.horizon > 1
     if of_rates and isinstance(made, Cascade) and made.derivatives_of:
         inputs = replace(inputs, mode=made.of_rates(scheme))
         inputs = inputs.of_rates(actions[:, 1:], actions[:, 0])

@@ -235,7 +235,7 @@ case("a moving goal of central", nothing,
 case("an option of another mode", npy(),
      "integrate in.npy --dt 0.1 --mode jerk --degree 3 --start zero -o out.h5",
      "modes", "integrate in.npy --dt 0.1 --mode bspline --degree 3 --start zero -o out.h5")
-case("an option of another method", npy(), "differentiate in.npy --dt 0.1 --noise 1 -o out.h5",
+case("an option of another method", npy(), f"differentiate in.npy --dt 0.1 --noise 1 {OUT}",
      "differentiate in.npy --dt 0.1 --method smooth --noise 0.01 -o out.h5")
 case("options of another method", npy(),
      "differentiate in.npy --dt 0.1 --method smooth --window 9 --degree 3 -o out.h5",
@@ -258,16 +258,17 @@ case("modes that differ", _modes, "integrate a.h5 b.h5 --start zero -o out.h5",
 case("too few rows for stencils", npy(values=CURVE[:4]), f"differentiate in.npy --dt 0.1 {OUT}",
      "differentiate in.npy --dt 0.1 --method backward -o out.h5")
 case("too few rows for the degree", npy(values=CURVE[:4]),
-     "differentiate in.npy --dt 0.1 --window 0.3s -o out.h5",
+     "differentiate in.npy --dt 0.1 --method savgol --window 0.3s -o out.h5",
      "differentiate in.npy --dt 0.1 --method backward -o out.h5")
 case("too few rows for a spline", npy(values=CURVE[:3]),
      "differentiate in.npy --dt 0.1 --method smooth -o out.h5",
      "differentiate in.npy --dt 0.1 --method backward -o out.h5")
-case("a window that is too long", npy(), "differentiate in.npy --dt 0.1 --window 31 -o out.h5",
-     "differentiate in.npy --dt 0.1 --window 0.3s -o out.h5")
+case("a window that is too long", npy(),
+     "differentiate in.npy --dt 0.1 --method savgol --window 31 -o out.h5",
+     "differentiate in.npy --dt 0.1 --method savgol --window 0.3s -o out.h5")
 case("a window of too many rows", npy(values=np.zeros((2500, 1))),
-     "differentiate in.npy --rate 1000 --window 2s -o out.h5",
-     "differentiate in.npy --rate 1000 --window 0.2s -o out.h5")
+     "differentiate in.npy --rate 1000 --method savgol --window 2s -o out.h5",
+     "differentiate in.npy --rate 1000 --method savgol --window 0.2s -o out.h5")
 case("a dof that moves alone", npz(actions=np.stack([CURVE] * 2), start__position=np.zeros((5, 3))),
      lambda: trajcli.integrate(np.stack([CURVE] * 2), np.zeros((5, 3)), 0.1),
      lambda: trajcli.integrate(np.stack([CURVE] * 2), np.zeros((5, 3)), 0.1,
@@ -545,12 +546,12 @@ def limited(line: str, memory: str = "1MB", code: int = 2) -> Callable[[], Any]:
         from trajcli.cli import main
         from trajcli.files import arrays
 
-        least, arrays._LEAST_MEMORY = arrays._LEAST_MEMORY, 1  # of 64 MiB this would take long
+        least, arrays.LEAST_MEMORY = arrays.LEAST_MEMORY, 1  # of 64 MiB this would take long
         os.environ["TRAJCLI_MEMORY"] = memory
         try:
             assert main(line.split()) == code
         finally:
-            arrays._LEAST_MEMORY = least
+            arrays.LEAST_MEMORY = least
             del os.environ["TRAJCLI_MEMORY"]
 
     return call
@@ -626,14 +627,17 @@ case("rotations that are integrated", npz(quat_xyzw=TURNS, dt=0.1),
      "integrate in.npz:quat_xyzw --mode clique --start zero --dofs 0:3 -o o.h5",
      "integrate in.npz:quat_xyzw --mode clique --start zero --rotation none -o o2.h5",
      lambda: trajcli.rotations.differentiate(TURNS[:, [3, 0, 1, 2]], dt=0.1))
-case("rotations by smooth in Python", nothing,
-     lambda: trajcli.rotations.differentiate(TURNS[:, [3, 0, 1, 2]], dt=0.1, method="smooth"),
-     lambda: trajcli.rotations.differentiate(TURNS[:, [3, 0, 1, 2]], dt=0.1, method="savgol"))
 SPUN = np.stack([np.cos(T * 8), 0 * T, 0 * T, np.sin(T * 8)], 1)
 case("turns within half a window", nothing,
      lambda: trajcli.rotations.differentiate(SPUN, dt=0.1, method="savgol", window=15),
      lambda: trajcli.rotations.differentiate(SPUN, dt=0.1, method="savgol", window=5, degree=2),
      lambda: trajcli.rotations.differentiate(SPUN, dt=0.1, method="backward"))
+WILD = np.random.default_rng(0).normal(size=(30, 4))
+WILD /= np.linalg.norm(WILD, axis=1)[:, None]
+case("turns that are too fast for a spline", nothing,
+     lambda: trajcli.rotations.differentiate(WILD, dt=0.1, method="smooth"),
+     lambda: trajcli.rotations.differentiate(SPUN, dt=0.1, method="smooth"),
+     lambda: trajcli.rotations.differentiate(WILD, dt=0.1, method="savgol", window=3, degree=2))
 case("no TUM trajectory", npz(position=np.stack([CURVE] * 2), dt=0.1),
      "export in.npz -o out.tum", npz(p=np.stack([np.column_stack([CURVE, TURNS])] * 2)),
      "export in.npz:p --episodes 0 --dofs 0:7 --rotation 3:7=xyzw --dt 0.1 -o out.tum")
