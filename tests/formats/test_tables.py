@@ -287,7 +287,7 @@ def test_blank_cells_are_missing_values(trajcli, folder):
     refused = trajcli("differentiate log.csv -o out.h5")
     assert refused.code == 2
     assert "step 39, dof 0" in refused.err
-    result = trajcli("differentiate log.csv --method savgol --allow-nonfinite -o out.h5")
+    result = trajcli("differentiate log.csv --allow-nonfinite -o out.h5")
     assert result.code == 0, result.err
     with h5py.File("out.h5") as file:
         assert np.isnan(np.squeeze(file["recorded_position"])[-1, 0])
