@@ -202,6 +202,40 @@ CASES: dict[str, Case] = {
 }
 
 
+XYZ = ["x", "y", "z"]
+NAMES: dict[str, list[str] | None] = {
+    "CSV": tables.JOINTS, "CSV, some columns": [f"{joint}_joint" for joint in tables.JOINTS],
+    "LeRobot's names": tables.JOINTS, "pandas": tables.JOINTS, "polars": tables.JOINTS,
+    "PlotJuggler": tables.JOINTS, "`rostopic echo -p`": tables.NUMBERS,
+    "EuRoC": [f"p_RS_R_{axis}" for axis in XYZ], "TUM": [f"t{axis}" for axis in XYZ],
+    "UR": tables.NUMBERS, "KUKA": ["A1", "A2", "A3"], "Ruckig": tables.NUMBERS,
+    "JointState, ROS 1": families.JOINTS, "JointState, ROS 2": families.JOINTS,
+    "JointTrajectory": families.JOINTS, "Imu": XYZ, "Odometry": XYZ, "LeRobot": families.JOINTS,
+    "Parquet": families.JOINTS, "YAML": families.JOINTS, "JSON": families.JOINTS,
+}  # fmt: skip
+UNITS = {"EuRoC": "m", "KUKA": "rad"}
+CLOCKS = {
+    "pandas": ("ns", 1714557600 * 10**9), "polars": ("ns", 1700000000123456789),
+    "PlotJuggler": ("s", 1.7e9), "`rostopic echo -p`": ("ns", 1700000000123456789),
+    "EuRoC": ("ns", 1700000000123456789), "TUM": ("s", 1.3e9), "UR": ("s", 99.5),
+    "JointState, ROS 1": ("ns", 1700000000123456789), "Imu": ("ns", 1700000000123456789),
+    "JointState, ROS 2": ("ns", 1700000000123456789), "Odometry": ("ns", 1700000000123456789),
+}  # fmt: skip
+"""The names of dofs, the units of positions and the first stamps that formats state."""
+
+
+def require_labels(file: h5py.File, group: h5py.Group, name: str) -> None:
+    named = "dof" in file and file["dof"].dtype.kind == "O"
+    assert (file["dof"].asstr()[:].tolist() if named else None) == NAMES.get(name)
+    orders = ("", "/s", "/s^2", "/s^3")
+    units = [UNITS[name] + order for order in orders] if name in UNITS else [None] * 4
+    assert [group[quantity].attrs.get("units") for quantity in QUANTITIES] == units
+    assert group["time"].attrs["units"] == "s"
+    stamp = group.get("start_stamp")
+    found = stamp is not None and (stamp.attrs["units"], np.ravel(stamp[()])[0])
+    assert (found or None) == CLOCKS.get(name)
+
+
 def documented() -> dict[str, str]:
     """The commands of the table by the names of their rows."""
     section = DOCS.read_text().split("\n## One command for each format\n")[1].split("\n## ")[0]
@@ -229,6 +263,7 @@ def test_a_documented_command_gives_p_v_a_j(trajcli, folder, monkeypatch, name):
             for one in sorted(names, key=natural_key)
             if one.split("/")[-1] == "jerk"
         ]
+        require_labels(file, groups[0], name)
         if name == "Isaac Lab":  # whose step is dt times decimation
             step = float(np.diff(np.ravel(groups[0]["time"]))[0])
         found: list[tuple[np.ndarray, ...]] = []

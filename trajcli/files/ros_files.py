@@ -81,9 +81,12 @@ class RosFile(ArrayFile):
             return rows[0] if len(rows) == 1 else np.hstack(rows)
 
         shape = (len(parts[0]) if whole else count, *like.shape[1:])
-        units = {"units": "ns"} if field.endswith("times") else {}
+        about: dict[str, Any] = {"units": "ns"} if field.endswith("times") else {}
+        inside = [path for path in self._paths(topic) if path.startswith(f"{field}.")]
+        if len(inside) == like.shape[-1] > 1:  # a vector, whose components have names
+            about["joint_names"] = [path[len(field) + 1 :] for path in inside]
         where = f"{self.path}:/{name}"
-        return Dataset(where, shape, like.dtype, read_rows, units, "messages")
+        return Dataset(where, shape, like.dtype, read_rows, about, "messages")
 
     def _paths(self, topic: str) -> list[str]:
         """Returns the paths of the arrays of a topic."""
