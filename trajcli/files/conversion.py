@@ -83,6 +83,30 @@ def _joined(values: Any) -> Any:
     return values.reshape(*values.shape[:-2], -1)
 
 
+def read_lengths(stored: Dataset, batch: int, rows: int) -> npt.NDArray[np.int64] | None:
+    """Returns how many of the padded rows each trajectory has [batch]; None where all have all.
+
+    Raises InputError for a dataset ``lengths`` that cannot be such.
+    """
+    if stored.shape != (batch,) or stored.dtype.kind not in "iu":
+        raise InputError(
+            "not lengths",
+            where=stored.where,
+            expected=f"integers [{batch}]",
+            found=f"{stored.dtype} {describe(stored.shape)}",
+        )
+    values = np.asarray(stored.read()).astype(np.int64)
+    bad = np.flatnonzero((values < 1) | (values > rows))
+    if len(bad):
+        raise InputError(
+            "no such length",
+            where=f"{stored.where}, trajectory {bad[0]}",
+            expected=f"1 to {rows}",
+            found=str(values[bad[0]]),
+        )
+    return None if (values == rows).all() else values
+
+
 def converted(stored: Dataset, convert: Callable[[Any], Any]) -> Dataset:
     """Returns a dataset whose values are converted when they are read."""
     read = stored.reader

@@ -14,7 +14,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -137,17 +137,6 @@ def shortened(path: str, before: int, now: int) -> Fault:
     )
 
 
-class FileContent(NamedTuple):
-    """A fingerprint of a file: size, time of modification in ns, and a hash of both ends."""
-
-    size: int
-    modified: int
-    ends: str
-
-    def __str__(self) -> str:
-        return f"{self.size} bytes, modified at {self.modified} ns, {self.ends[:8]}"
-
-
 class SourceFiles:
     """The state of a command's files when it began, and which of them it opened.
 
@@ -170,12 +159,12 @@ class SourceFiles:
         if str(path) not in self._before:
             self._before[str(path)] = state or file_state(path)
 
-    def contents(self) -> Iterator[tuple[str, FileContent]]:
-        """Yields each opened file with a fingerprint that copies of it share."""
+    def contents(self) -> Iterator[tuple[str, str]]:
+        """Yields each opened file with what :func:`file_content` says of it."""
         for path in self._opened:
             before = self._before[path]
             if before is not None and not os.path.isdir(path):
-                yield path, file_content(path) or FileContent(before[2], before[3], "gone")
+                yield path, file_content(path) or "gone"
 
     def require_unchanged(self) -> None:
         """Raises InputError for files that changed; a file that was removed had been read."""
@@ -220,8 +209,9 @@ def file_state(path: str | Path) -> tuple[int, ...] | None:
     return s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns
 
 
-def file_content(path: str | Path) -> FileContent | None:
-    """Returns a fingerprint that copies of a file share; None if it cannot be read."""
+def file_content(path: str | Path) -> str | None:
+    """Returns size, time of modification and a hash of both ends of a file, which copies of it
+    share; None if it cannot be read."""
     import hashlib  # imported late: it loads OpenSSL, which a run without shards does not need
 
     try:
@@ -232,4 +222,5 @@ def file_content(path: str | Path) -> FileContent | None:
             digest.update(file.read(_HASHED_BYTES))
     except (OSError, InputError):
         return None
-    return FileContent(status.st_size, status.st_mtime_ns, digest.hexdigest())
+    ends = digest.hexdigest()[:16]
+    return f"{status.st_size} bytes, modified at {status.st_mtime_ns} ns, {ends}"

@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import h5py
 import numpy as np
@@ -39,12 +39,8 @@ _BUILT_IN_FILTERS = {*range(1, 7), 32000}
 _COMPRESSORS = {1: "gzip", 4: "szip", 5: "nbit", 6: "scaleoffset", 32000: "lzf"}
 
 
-class _Group(NamedTuple):
-    """The links of a group by kind, in natural order; foreign: the group lies in another file."""
-
-    links: Mapping[str, int]
-    attributes: Mapping[str, Any]
-    foreign: bool
+_Group = tuple[Mapping[str, int], Mapping[str, Any], bool]
+"""The links of a group by kind, in natural order; its attributes; whether it is in another file."""
 
 
 def _reading(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -123,13 +119,13 @@ class Hdf5File(ArrayFile):
     @_reading
     def attributes(self, path: str) -> Mapping[str, Any]:
         group = self._group(path)
-        return group.attributes if group else {}
+        return group[1] if group else {}
 
     @_reading
     def children(self, path: str) -> list[str]:
         # links out of the file are listed, too; reading them is refused
         group = self._group(path)
-        return list(group.links) if group else []
+        return list(group[0]) if group else []
 
     @_reading
     def dims(self, path: str) -> tuple[str, ...]:
@@ -153,7 +149,7 @@ class Hdf5File(ArrayFile):
                         info=True,
                     )
                     links = {name: kinds[name] for name in natural_order(kinds)}
-                    self._groups[path] = _Group(links, self._attributes(item, path), foreign)
+                    self._groups[path] = links, self._attributes(item, path), foreign
             except BaseException:
                 del self._groups[path]
                 raise
@@ -168,15 +164,15 @@ class Hdf5File(ArrayFile):
         if not path:
             return root
         above, _, last = path.rpartition("/")
-        group = self._group(above)
-        kind = group.links.get(last) if group is not None else None
+        links, _, foreign = self._group(above) or ({}, {}, False)
+        kind = links.get(last)
         if kind == h5py.h5l.TYPE_EXTERNAL:
             file, inside = root.links.get_val(_raw(path))
             if not self._allow_external:
                 target = f"a link to {_text(file)}:{_text(inside)}"
                 raise InputError(_leads_outside(f"{self.path}:/{path}", target))
             self._lead_to(file)
-        elif group and kind == h5py.h5l.TYPE_SOFT and not group.foreign:
+        elif kind == h5py.h5l.TYPE_SOFT and not foreign:
             # followed here, not by HDF5, so that an external link on the way is seen
             target = _text(root.links.get_val(_raw(path)))
             parts = target.split("/") if target.startswith("/") else [above, *target.split("/")]
@@ -211,7 +207,7 @@ class Hdf5File(ArrayFile):
         group = self._groups.get(above)
         # companions such as dt and start are looked up for every group, and mostly absent:
         # the links that are known answer in a tenth of the time
-        absent = group is not None and last not in group.links
+        absent = group is not None and last not in group[0]
         return None if absent else self._get(name)
 
     @_reading

@@ -19,7 +19,7 @@ from trajcli.checks import describe
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.files.arrays import ArrayFile, Dataset
 from trajcli.files.dofs import match_names
-from trajcli.files.guesses import STATES, likely_arrays
+from trajcli.files.guesses import STATES, likely_arrays, rotations_beside
 from trajcli.files.layout import Layout, Member
 from trajcli.files.opening import Files
 from trajcli.files.quantities import QUANTITIES, ROTATIONS
@@ -136,7 +136,8 @@ def note_rotations_left_out(
     read = {id(group) for group in kept}
     left = [g.where for g in groups if ROTATIONS[0] in g.arrays and id(g) not in read]
     firsts = {id(group.file): group for group in reversed(kept) if not group.named}
-    left += [where for group in firsts.values() for where in group.rotations_beside()]
+    for group in firsts.values():
+        left += rotations_beside(group.file, group.group, group.shape)
     if left:
         more = f" and {len(left) - 1} more are" if left[1:] else " is"
         files.note(f"{left[0]}{more} left out: name it as SOURCE")

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,8 @@ _LATE = 0.1
 """The fraction of a topic within which all its joints must have appeared."""
 
 Arrays = dict[str, npt.NDArray[Any]]
+_Form = tuple[tuple[str, ...], tuple[int, ...]]
+"""The joints that a message names, and the sizes of its arrays."""
 
 
 class RosFile(ArrayFile):
@@ -182,22 +184,6 @@ class _Bag:
         self.arrays.clear()
 
 
-class _Leaf(NamedTuple):
-    """A numeric field of messages: an array, or a number whose values are kept in ``column``."""
-
-    path: str
-    get: Callable[[Any], Any]
-    dtype: np.dtype[Any]
-    column: Any = None
-
-
-class _Batch(NamedTuple):
-    """Messages of the same joints and array sizes: their numbers, and the bytes of each array."""
-
-    numbers: Any
-    buffers: list[bytearray]
-
-
 class _Messages:
     """Collects the numbers of messages of one type.
 
@@ -208,9 +194,11 @@ class _Messages:
     def __init__(self, types: Mapping[str, Any], field: str = "") -> None:
         self._types, self._field = types, field
         self._logs, self._stamps = array("q"), array("q")
-        self._numbers: list[_Leaf] = []
-        self._leaves: list[_Leaf] = []
-        self._batches: dict[tuple[tuple[str, ...], tuple[int, ...]], _Batch] = {}
+        # by path: fields that are a number, with their values, and fields that are an array
+        self._numbers: dict[str, array[Any]] = {}
+        self._leaves: dict[str, np.dtype[Any]] = {}
+        # by joints and sizes of the arrays: the numbers of messages, and the bytes of each array
+        self._batches: dict[_Form, tuple[array[int], list[bytearray]]] = {}
         self._plans: list[Arrays] = []
         self._stamped = self._named = self.plans = False
 
@@ -225,16 +213,15 @@ class _Messages:
     @property
     def paths(self) -> list[str]:
         """The paths of the arrays in the messages added so far."""
-        filled = (
-            one for k, one in enumerate(self._leaves) if any(of[k] for _, of in self._batches)
-        )
+        sizes = list(zip(*(sizes for _, sizes in self._batches), strict=True))
+        filled = (path for path, of in zip(self._leaves, sizes, strict=True) if any(of))
         times = ["times", "log_times", *["joint_names"] * self._named]
-        return [*times, *(one.path for one in (*self._numbers, *filled))]
+        return [*times, *self._numbers, *filled]
 
     @property
     def nbytes(self) -> int:
         """The bytes that are kept."""
-        buffers = (len(buffer) for batch in self._batches.values() for buffer in batch.buffers)
+        buffers = (len(buffer) for _, batch in self._batches.values() for buffer in batch)
         plans = (values.nbytes for plan in self._plans for values in plan.values())
         return len(self) * 8 * (2 + len(self._numbers)) + sum(buffers) + sum(plans)
 
@@ -246,12 +233,12 @@ class _Messages:
         self._stamps.append(_nanoseconds(message.header.stamp) if self._stamped else 0)
         if self.plans:
             self._plans.append(_plan_arrays(message))
-        for leaf in self._numbers:
-            leaf.column.append(leaf.get(message))
-        values = [leaf.get(message) for leaf in self._leaves]
+        for path, column in self._numbers.items():
+            column.append(attrgetter(path)(message))
+        values = [attrgetter(path)(message) for path in self._leaves]
         key = tuple(message.name) if self._named else (), tuple(map(len, values))
         if key not in self._batches:
-            self._batches[key] = _Batch(array("q"), [bytearray() for _ in values])
+            self._batches[key] = array("q"), [bytearray() for _ in values]
         numbers, buffers = self._batches[key]
         numbers.append(len(self) - 1)
         for buffer, part in zip(buffers, values, strict=True):
@@ -261,10 +248,12 @@ class _Messages:
         self._stamped = hasattr(getattr(message, "header", None), "stamp")
         self._named = isinstance(getattr(message, "name", None), list)
         self.plans = hasattr(message, "points") and hasattr(message, "joint_names")
-        found = [] if self.plans else list(_leaves(message, self._types))
-        found = [one for one in found if not self._field or _is_part(one.path, self._field)]
-        self._numbers = [one for one in found if one.column is not None]
-        self._leaves = [one for one in found if one.column is None]
+        for path, kind in [] if self.plans else _leaves(message, self._types):
+            if not self._field or _is_part(path, self._field):
+                if isinstance(kind, str):
+                    self._numbers[path] = array(kind)
+                else:
+                    self._leaves[path] = kind
 
     def arrays(self, where: str) -> Arrays:
         """Returns arrays [T, n] by path, times and log_times in ns, and joint_names.
@@ -281,23 +270,23 @@ class _Messages:
             return {f"{k}/{name}": part for k, plan in plans for name, part in plan.items()}
         joints = list(dict.fromkeys(name for names, _ in self._batches for name in names))
         sets = Counter[frozenset[str]]()
-        for (names, _), batch in self._batches.items():
-            sets[frozenset(names)] += len(batch.numbers)
+        for (names, _), (numbers, _) in self._batches.items():
+            sets[frozenset(names)] += len(numbers)
         rows = slice(None) if len(sets) < 2 else self._rows(joints, sets, where)
         logs, stamps = np.array(self._logs), np.array(self._stamps)
         arrays = {"times": np.where(stamps == 0, logs, stamps)[rows], "log_times": logs[rows]}
-        arrays |= {one.path: np.array(one.column)[rows, None] for one in self._numbers}
-        for k, leaf in enumerate(self._leaves):
-            values = self._column(k, leaf.dtype, joints, len(sets) > 1)
+        arrays |= {path: np.array(column)[rows, None] for path, column in self._numbers.items()}
+        for k, (path, dtype) in enumerate(self._leaves.items()):
+            values = self._column(k, dtype, joints, len(sets) > 1)
             if values is not None:
-                arrays[leaf.path] = values[rows]
+                arrays[path] = values[rows]
         return arrays | ({"joint_names": np.array(joints)} if joints else {})
 
     def _rows(
         self, joints: list[str], sets: Counter[frozenset[str]], where: str
     ) -> npt.NDArray[np.int64]:
         """Returns the messages of the joints sent most often, once all joints have appeared."""
-        kinds = [(names, batch.numbers) for (names, _), batch in self._batches.items()]
+        kinds = [(names, numbers) for (names, _), (numbers, _) in self._batches.items()]
         firsts = {
             one: min(numbers[0] for names, numbers in kinds if one in names) for one in joints
         }
@@ -353,8 +342,11 @@ def _is_part(path: str, field: str) -> bool:
     return f"{path}.".startswith(f"{field}.")
 
 
-def _leaves(message: Any, types: Mapping[str, Any], prefix: str = "") -> Iterator[_Leaf]:
-    """Yields the numeric fields of a message, without its header, flags and bytes."""
+def _leaves(
+    message: Any, types: Mapping[str, Any], prefix: str = ""
+) -> Iterator[tuple[str, np.dtype[Any] | str]]:
+    """Yields the numeric fields of a message, without its header, flags and bytes: paths of arrays
+    with their dtype, and of numbers with their type code of :mod:`array`."""
     kinds = dict(types[message.__msgtype__][1])
     for name in message.__dataclass_fields__:
         value, path = getattr(message, name), f"{prefix}{name}"
@@ -364,11 +356,10 @@ def _leaves(message: Any, types: Mapping[str, Any], prefix: str = "") -> Iterato
             yield from _leaves(value, types, f"{path}.")
         elif isinstance(value, np.ndarray):
             if value.dtype.kind in "fiu" and value.dtype.itemsize > 1:
-                yield _Leaf(path, attrgetter(path), value.dtype)
+                yield path, value.dtype
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
             unsigned = name in kinds and kinds[name][1][0] == "uint64"
-            column = array("d" if isinstance(value, float) else "Q" if unsigned else "q")
-            yield _Leaf(path, attrgetter(path), np.dtype(column.typecode), column)
+            yield path, "d" if isinstance(value, float) else "Q" if unsigned else "q"
 
 
 def _plan_arrays(message: Any) -> Arrays:

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.checks import describe
 from trajcli.errors import InputError, raise_if_any
 from trajcli.files.arrays import ArrayFile, Dataset, Numbers, text_of
 from trajcli.files.conversion import (
     as_batch,
     dataset_in_si,
+    read_lengths,
     stated_unit,
     units_of_arrays,
     with_joined_axes,
@@ -47,7 +47,6 @@ from trajcli.units import (
 )
 
 ACTIONS = ("actions", "action")
-_SEARCHED_NAMES = 100
 _SAMPLED_ROWS = 1000
 """Of the first trajectory, in which quaternions without a name are looked for."""
 
@@ -238,19 +237,6 @@ class TrajectoryGroup:
         taken = {dof for rotation in self.rotations for dof in rotation.dofs}
         return [dof for dof in range(self.shape[2]) if dof not in taken]
 
-    def rotations_beside(self) -> list[str]:
-        """Return where other arrays of the same group are rotations with as many rows."""
-        beside = []
-        for child in self.file.children(self.group)[:_SEARCHED_NAMES]:
-            stored = None
-            if child not in (*ROTATIONS, *self.arrays):
-                with contextlib.suppress(InputError):
-                    stored = self.file.get(f"{self.group}/{child}".strip("/"))
-            if stored is not None and stored.dtype.kind == "f":
-                fits = stored.shape[:-1] in (self.shape[:2], self.shape[1:2])
-                beside += [stored.where] * (fits and _is_rotation(child, stored))
-        return beside
-
     def require_rotations(self) -> tuple[RotationDofs, ...]:
         """Return the rotations; raises InputError for dofs that look like a quaternion, of which
         nothing says what they are."""
@@ -348,24 +334,7 @@ class TrajectoryGroup:
         stored = self.file.get(f"{self.groups[0]}lengths") if padded else None
         if stored is None:
             return None
-        batch, rows, _ = self.shape
-        if stored.shape != (batch,) or stored.dtype.kind not in "iu":
-            raise InputError(
-                "not lengths",
-                where=stored.where,
-                expected=f"integers [{batch}]",
-                found=f"{stored.dtype} {describe(stored.shape)}",
-            )
-        values = np.asarray(stored.read()).astype(np.int64)
-        bad = np.flatnonzero((values < 1) | (values > rows))
-        if len(bad):
-            raise InputError(
-                "no such length",
-                where=f"{stored.where}, trajectory {bad[0]}",
-                expected=f"1 to {rows}",
-                found=str(values[bad[0]]),
-            )
-        return None if (values == rows).all() else values
+        return read_lengths(stored, *self.shape[:2])
 
     @cached_property
     def time(self) -> Time | None:
@@ -555,15 +524,6 @@ def bodies_of(file: ArrayFile) -> int:
     """Returns how many rotations a row of an output of trajcli has, [..., R, 4]; else 1."""
     count = file.attributes().get("rotations", 1)
     return int(count) if isinstance(count, (int, np.integer)) else 1
-
-
-def _is_rotation(name: str, stored: Dataset) -> bool:
-    """Whether its name or those of its dofs say that an array is a rotation, in whatever order."""
-    dofs = stored.attributes.get("joint_names", ())
-    try:
-        return bool(named_rotations(name, dofs, stored.shape[-1], "", None, stored.where))
-    except InputError:
-        return True
 
 
 def _array_name(path: str) -> str:

@@ -24,7 +24,7 @@ from typing import Any
 
 from trajcli.errors import Fault, InputError, OutputError, UsageError, raise_if_any
 from trajcli.files.arrays import ArrayFile, json_object
-from trajcli.files.file_bytes import FileContent, SourceFiles, file_content
+from trajcli.files.file_bytes import SourceFiles, file_content
 from trajcli.files.hdf5 import Hdf5File
 from trajcli.files.hdf5_output import INPUTS
 from trajcli.files.refusals import os_fault, output_family
@@ -148,7 +148,7 @@ class Part:
             hint=hint,
         )
 
-    def input_fault(self, name: str, expected: FileContent | None, hint: str) -> Fault | None:
+    def input_fault(self, name: str, expected: str | None, hint: str) -> Fault | None:
         """Returns the fault of a part that read an input in another state."""
         there = self.inputs.get(name, expected)
         if there == expected:
@@ -167,16 +167,16 @@ def input_lines(sources: SourceFiles, out: Path) -> list[str]:
     """Return what a part lists of the files that were opened for it."""
     folder = os.path.realpath(out.parent)
     return sorted(
-        json.dumps([relative_path(path, folder), *content]) for path, content in sources.contents()
+        json.dumps([relative_path(path, folder), content]) for path, content in sources.contents()
     )
 
 
-def _inputs_of(file: ArrayFile) -> dict[str, FileContent]:
+def _inputs_of(file: ArrayFile) -> dict[str, str]:
     """Return what a part lists; raises InputError where it is nothing that a part lists."""
     stored = file.get(INPUTS)
     try:
         lines = [json.loads(text) for text in stored.texts()] if stored is not None else []
-        return {str(name): FileContent(*content) for name, *content in lines}
+        return {str(name): str(content) for name, content in lines}
     except (TypeError, ValueError):
         raise InputError("damaged", where=str(file.path), expected=f"files in {INPUTS}") from None
 
@@ -278,7 +278,7 @@ class Run:
 def _input_faults(parts: Mapping[int, Part]) -> dict[int, Fault]:
     """Return the faults of parts that read another state of an input than the others: than it is
     now, if one of them read that."""
-    states: dict[str, Counter[FileContent]] = {}
+    states: dict[str, Counter[str]] = {}
     for part in parts.values():
         for name, content in part.inputs.items():
             states.setdefault(name, Counter())[content] += 1
@@ -295,7 +295,7 @@ def _input_faults(parts: Mapping[int, Part]) -> dict[int, Fault]:
     return faults
 
 
-def _content_now(part: Path, name: str) -> FileContent | None:
+def _content_now(part: Path, name: str) -> str | None:
     """Return the state of a file that a part lists."""
     return file_content(os.path.join(part.parent.parent, name))
 
