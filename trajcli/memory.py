@@ -34,8 +34,8 @@ TORCH_VALUES = 1 << 19
 of a processor or a device."""
 NATIVE_TILE = 1 << 14
 """Values of each output that a compiled kernel computes before the next output's."""
-ROTATION_VALUES = 1 << 19
-"""Values of a temporary array of windows of rotations: 4 MiB."""
+ROTATION_VALUES = 1 << 16
+"""Values of a temporary array of windows of rotations: 512 KiB; there are some sixty."""
 
 # other commands: bytes of one array at once
 READ_BYTES = 1 << 18

@@ -114,9 +114,10 @@ def angle(a: Array, b: Array) -> Array:
     return library(a).linalg.norm(log(multiply(a, conjugate(b))), None, -1)
 
 
-def continuous(quaternions: Array) -> Array:
-    """Return quaternions [..., T, 4] with signs such that the first has w >= 0, and none a
-    negative product with the one before; rows with NaN are passed over."""
+def continuous(quaternions: Array, before: Array | None = None) -> Array:
+    """Return quaternions [..., T, 4] with signs such that none has a negative product with the one
+    before, and the first with that of the row ``before`` [..., 1, 4] or, without it, w >= 0; rows
+    with NaN are passed over."""
     values, xp = (
         quaternions.detach() if is_torch(quaternions) else quaternions,
         library(quaternions),
@@ -125,7 +126,8 @@ def continuous(quaternions: Array) -> Array:
     last = rows.cummax(-1).values if is_torch(rows) else np.maximum.accumulate(rows, -1)
     known = _gathered(values, last)
     products = (known[..., 1:, :] * known[..., :-1, :]).sum(-1)
-    turns = concatenate([known[..., :1, 0], products], -1)
+    first = known[..., :1, 0] if before is None else (before * known[..., :1, :]).sum(-1)
+    turns = concatenate([first, products], -1)
     return quaternions * xp.where(turns < 0, -1.0, 1.0).cumprod(-1)[..., None]
 
 

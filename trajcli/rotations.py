@@ -8,7 +8,7 @@ turns by −ω of the body in the world, every formula here is written for the w
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, pairwise
 from typing import Any, TypeAlias
@@ -32,6 +32,8 @@ from trajcli.inputs import Inputs
 from trajcli.kernels.fit import fit_weights
 from trajcli.memory import ROTATION_VALUES
 from trajcli.modes import PARTS, make_method, make_mode
+from trajcli.modes.cascade import Clique
+from trajcli.modes.smooth import Smooth
 from trajcli.quaternions import (
     FORMS,
     angle,
@@ -133,34 +135,77 @@ def differentiate(
     raise_if_any(shape_faults(inputs))
     if not allow_nonfinite:
         raise_if_any(nonfinite_faults(inputs))
-    values = _flat(to_quaternions(given, where="quaternions", allow_nonfinite=allow_nonfinite))
-    values = continuous(_framed(values, frame))
-    steps = _for_bodies(matched(inputs.steps, values), given)
-    options = {"method": method, **made.options(True)}
-    if method == "backward":
-        rows = _backward(values, steps)
-    elif method == "smooth":
-        rows, chosen = _smooth(values, steps, made.options(True))
-        shape = (*given.shape[:1], *given.shape[2:-1], 3)
-        options |= {name: x.reshape(shape) for name, x in chosen.items() if np.ndim(x) == 2}
+    values = to_quaternions(given, where="quaternions", allow_nonfinite=allow_nonfinite)
+    found = differentiate_rows(
+        lambda first, last: values[:, first:last], given.shape, inputs, frame
+    )
+    parts, options = zip(*((list(motion), motion.options) for _, motion in found), strict=True)
+    rows = (concatenate(part, 1) for part in zip(*parts, strict=True))
+    q, omega, alpha, jerk = (cast(part, output_dtype(given.dtype)) for part in rows)
+    time = inputs.row_times()
+    time = time[0] if len(time) == 1 else time
+    return RotationTrajectory(q, omega, alpha, jerk, time, frame, options[0])
+
+
+def differentiate_rows(
+    read: Callable[[int, int], Array], shape: Sequence[int], inputs: Inputs, frame: str
+) -> Iterator[tuple[int, RotationTrajectory]]:
+    """Yield orientations and rates of some rows after the other, with the number of the first.
+
+    read: returns unit quaternions of rows first to last. shape: [B, T, 4] or [B, T, R, 4], of all.
+    inputs: with the method of differentiation and the steps; its actions are not read.
+    """
+    mode, bodies, before = inputs.mode, shape[2] if len(shape) == 4 else 1, None
+
+    def rows(first: int, last: int) -> Array:
+        return continuous(_framed(_flat(read(first, last)), frame))
+
+    given = read(0, 1)
+    steps = _for_bodies(matched(inputs.steps, given), bodies)
+    options = {"method": mode.name, **mode.options(True)}
+    found: Iterator[tuple[int, list[Array]]]
+    if isinstance(mode, Smooth):
+        values, size = rows(0, shape[1]), max(1, ROTATION_VALUES // shape[1])
+        few = [  # at once: each row has some hundred temporary numbers
+            _smooth(values[k : k + size], steps if len(steps) == 1 else steps[k : k + size], mode)
+            for k in range(0, len(values), size)
+        ]
+        whole = [concatenate(part, 0) for part in zip(*(rows for rows, _ in few), strict=True)]
+        chosen = {name: np.concatenate([of[name] for _, of in few]) for name in few[0][1]}
+        alike = (shape[0], *shape[2:-1], 3)
+        options |= {name: x.reshape(alike) for name, x in chosen.items()}
+        found = iter([(0, whole)])
+    elif isinstance(mode, Clique):
+        options["method"], found = "backward", _backward(rows, shape, steps)
     else:
-        rows = _in_windows(values, steps, inputs.program(), given)
-    return _result(rows, inputs.row_times(), frame, given, options)
+        found = _in_windows(rows, shape, steps, inputs.program(), bodies)
+    for first, (values, *rates) in found:
+        values = continuous(values, before)
+        before = _filled(values)[0][:, -1:]
+        yield first, _result([values, *rates], None, frame, read(0, 1), options)
 
 
-def _backward(values: Array, steps: Array) -> list[Array]:
-    if values.shape[1] == 1:
-        return [values, *[values[..., 1:] * 0.0] * 3]
-    omega = log(multiply(values[:, 1:], conjugate(values[:, :-1]))) / steps[..., None]
-    later = steps if steps.shape[1] == 1 else steps[:, 1:]
-    later = later if later.shape[1] else steps  # one rate has no step before it
-    rates = trajectory.differentiate(omega, dt=later, method="backward", allow_nonfinite=True)
-    return [values, *(concatenate([x[:, :1], x], 1) for x in rates.outputs().values())][:4]
+def _backward(
+    rows: Callable[[int, int], Array], shape: Sequence[int], steps: Array
+) -> Iterator[tuple[int, list[Array]]]:
+    """Yield rows of orientations and of differences of neighbours; α̇ needs three rows before."""
+    count, size = shape[1], max(4, ROTATION_VALUES // (shape[0] * math.prod(shape[2:-1])))
+    for begin in range(0, count, size):
+        first = max(0, begin - 3)
+        values = rows(first, min(begin + size, count))
+        own = steps if steps.shape[1] == 1 else steps[:, first : first + values.shape[1] - 1]
+        if values.shape[1] == 1:
+            yield begin, [values, *[values[..., 1:] * 0.0] * 3]
+            return
+        omega = log(multiply(values[:, 1:], conjugate(values[:, :-1]))) / own[..., None]
+        later = own if own.shape[1] == 1 else own[:, 1:]
+        later = later if later.shape[1] else own  # one rate has no step before it
+        rates = trajectory.differentiate(omega, dt=later, method="backward", allow_nonfinite=True)
+        parts = [concatenate([x[:, :1], x], 1) for x in rates.outputs().values()]
+        yield begin, [x[:, begin - first :] for x in (values, *parts[:3])]
 
 
-def _smooth(
-    values: Array, steps: Array, options: Mapping[str, Any]
-) -> tuple[list[Array], Mapping[str, Any]]:
+def _smooth(values: Array, steps: Array, mode: Smooth) -> tuple[list[Array], Mapping[str, Any]]:
     """Orientations and rates of the smoothing spline, and what it chose by its options [N, 3].
 
     The turns from row to row add up to a path in the tangent space. Integrated, the spline of this
@@ -171,6 +216,8 @@ def _smooth(
     known, absent = _filled(values)
     turns = _turns_between(known)
     path = concatenate([0.0 * turns[:, :1], turns.cumsum(1)], 1)
+
+    options = {name: getattr(mode, name) for name in mode.option_names()}
 
     def spline(rows: Array, **more: Any) -> trajectory.Trajectory:
         rows = library(rows).where(absent, math.nan, rows) if absent.any() else rows
@@ -216,25 +263,28 @@ def _filled(values: Array) -> tuple[Array, Array]:
     return (values if known.all() else take(values, matched(rows, values))), absent
 
 
-def _in_windows(values: Array, steps: Array, band: Any, given: Array) -> list[Array]:
-    """Orientations and rates [N, T, ...] by polynomials that fit the logarithm in windows.
+def _in_windows(
+    rows: Callable[[int, int], Array], shape: Sequence[int], steps: Array, band: Any, bodies: int
+) -> Iterator[tuple[int, list[Array]]]:
+    """Yield rows of orientations and rates by polynomials that fit the logarithm in windows.
 
     The five-point stencils of ``central`` are polynomials of degree 4 through their five rows.
     """
-    count, width, degree, xp = values.shape[1], band.width, band.degree or 4, library(values)
+    count, width, degree, xp = shape[1], band.width, band.degree or 4, library(steps)
     begins, places = band.windows.first(), band.windows.kind()
-    spans = None if band.spans is None else _for_bodies(band.spans, given)
+    spans = None if band.spans is None else _for_bodies(band.spans, bodies)
     points = np.arange(width, dtype=np.longdouble)
     of_unit = fit_weights(points - points[:, None], degree) if band.table is not None else []
-    table = [matched(weights.astype(np.float64), values) for weights in of_unit]
-    size = max(1, ROTATION_VALUES // (len(values) * (1 if table else 4 * width)))
-    chunks = []
+    table = [matched(weights.astype(np.float64), steps) for weights in of_unit]
+    size = max(1, ROTATION_VALUES // (shape[0] * bodies * (1 if table else 4 * width)))
     for begin in range(0, count, size):
-        rows = slice(begin, begin + size)
-        place, window = places[rows], begins[rows, None] + np.arange(width)
+        here = slice(begin, begin + size)
+        place, window = places[here], begins[here, None] + np.arange(width)
+        low = int(window.min())
+        values = rows(low, int(window.max()) + 1)
         inside, middle = np.ones((1, *window.shape), bool), window[None, :, width // 2]
         if spans is not None:
-            first, last = spans[:, rows, :1], spans[:, rows, 1:]
+            first, last = spans[:, here, :1], spans[:, here, 1:]
             inside, middle = (window >= first) & (window <= last), (first + last)[..., 0] // 2
         if table:
             weights = [of_row[place] / steps[..., None] ** m for m, of_row in enumerate(table)]
@@ -243,10 +293,10 @@ def _in_windows(values: Array, steps: Array, band: Any, given: Array) -> list[Ar
             stamps = concatenate([gaps[..., :1] * 0.0, gaps.cumsum(-1)], -1)
             own = stamps[:, np.arange(len(place)), place][..., None]
             weights = fit_weights(stamps - own, degree, matched(1.0 * inside, values))
-        reference = take(values, matched(middle, values))
+        reference = take(values, matched(middle - low, values))
         inverse, phi = conjugate(reference), [0.0 * reference[..., 1:]] * 4
         for k in range(width):
-            turn = multiply(values[:, window[:, k]], inverse)
+            turn = multiply(values[:, window[:, k] - low], inverse)
             if not inside[..., k].all():
                 identity = matched(np.array([1.0, 0.0, 0.0, 0.0]), values)
                 turn = xp.where(matched(1.0 * inside[..., k, None], values) > 0, turn, identity)
@@ -259,9 +309,9 @@ def _in_windows(values: Array, steps: Array, band: Any, given: Array) -> list[Ar
             turn = log(turn, shortest=False)
             phi = [x + w[..., k, None] * turn for x, w in zip(phi, weights, strict=True)]
         if band.degree is None:  # through the row itself
-            phi[0] = log(multiply(values[:, rows], inverse), shortest=False)
-        chunks.append([multiply(exp(phi[0]), reference), *rates_of_log(*phi)])
-    return [concatenate(parts, 1) for parts in zip(*chunks, strict=True)]
+            own = values[:, begin - low : begin - low + len(place)]
+            phi[0] = log(multiply(own, inverse), shortest=False)
+        yield begin, [multiply(exp(phi[0]), reference), *rates_of_log(*phi)]
 
 
 def integrate(
@@ -321,13 +371,17 @@ def integrate(
     sign = 1.0 if frame == "world" else -1.0
     outputs = list(rows.outputs().values())[:3]
     rates = [sign * _flat(x.reshape(batch, -1, *given.shape[2:])) for x in outputs]
-    turns = _turns(rates, order, scheme, _for_bodies(matched(steps, given), given)[..., None])
+    turns = _turns(
+        rates, order, scheme, _for_bodies(matched(steps, given), _bodies(given))[..., None]
+    )
     first = _broadcast(parts["position"], (batch, *bodies, 4), "start").reshape(-1, 1, 4)
     first = to_quaternions(matched(first, given), where="start", allow_nonfinite=allow_nonfinite)
     first = _framed(first, frame)
     turned = multiply(cumulative_product(exp(turns)), first)
     values = concatenate([first, turned / dot(turned, turned) ** 0.5], 1)
-    return _result([values, *rates], rows.time, frame, given, {"mode": mode, "scheme": scheme})
+    return _result(
+        [continuous(values), *rates], rows.time, frame, given, {"mode": mode, "scheme": scheme}
+    )
 
 
 def _turns(rates: Sequence[Array], order: int, scheme: str, steps: Array) -> Array:
@@ -383,12 +437,13 @@ def resample(
     given = _checked(quaternions, 4, "quaternions")
     values = continuous(_framed(_flat(to_quaternions(given, where="quaternions")), frame))
     new, at, knots = placed(given.reshape(*given.shape[:2], -1), rate, at, dt, times)
-    knots, at = _for_bodies(knots, given), _for_bodies(at, given)
+    knots, at = _for_bodies(knots, _bodies(given)), _for_bodies(at, _bodies(given))
     if given.shape[1] == 1:
         still = take(values, search(knots, at, right=False) * 0)
         rows = [still, *[0.0 * still[..., 1:]] * 3]
     else:
         rows = CURVES[method](values, knots, at)
+    rows[0] = continuous(rows[0])
     return _result(rows, new, frame, given, {"method": method})
 
 
@@ -514,14 +569,16 @@ def compose(actions: Array, start: Array, *, kind: str = "delta", frame: str = "
     first = _broadcast(start, (len(given), *given.shape[2:]), "start").reshape(-1, 1, 4)
     first = _framed(matched(to_quaternions(first, where="start"), steps), frame)
     turned = multiply(cumulative_product(steps) if kind == "delta" else steps, first)
-    return _result([concatenate([first, turned], 1)], None, frame, given, {}).orientation
+    turned = continuous(concatenate([first, turned], 1))
+    return _result([turned], None, frame, given, {}).orientation
 
 
 def decompose(quaternions: Array, *, kind: str = "delta", frame: str = "world") -> Array:
     """Return the actions that ``compose`` makes into orientations, from the first on."""
     given, values = _actions(quaternions, kind, frame)
     origin = values[:, :-1] if kind == "delta" else values[:, :1]
-    return _result([multiply(values[:, 1:], conjugate(origin))], None, frame, given, {}).orientation
+    turns = continuous(multiply(values[:, 1:], conjugate(origin)))
+    return _result([turns], None, frame, given, {}).orientation
 
 
 def _actions(values: Array, kind: str, frame: str) -> tuple[Array, Array]:
@@ -568,21 +625,24 @@ def _flat(values: Array) -> Array:
     return library(values).moveaxis(values, 2, 1).reshape(-1, values.shape[1], values.shape[3])
 
 
-def _for_bodies(values: Array, given: Array) -> Array:
+def _for_bodies(values: Array, bodies: int) -> Array:
     """Of [b, ...] per trajectory, [b·R, ...]; shared ones as they are."""
-    if given.ndim == 3 or len(values) == 1:
+    if bodies == 1 or len(values) == 1:
         return values
-    repeat = values.repeat_interleave if is_torch(values) else values.repeat
-    return repeat(given.shape[2], 0)
+    return (values.repeat_interleave if is_torch(values) else values.repeat)(bodies, 0)
+
+
+def _bodies(given: Array) -> int:
+    return 1 if given.ndim == 3 else int(given.shape[2])
 
 
 def _result(
     rows: Sequence[Array], time: Array, frame: str, given: Array, options: Mapping[str, Any]
 ) -> RotationTrajectory:
     """Rows [B·R, T, ...] in the world, of inverse rotations where the frame is the body."""
-    values, rates = continuous(rows[0]), [x if frame == "world" else -x for x in rows[1:]]
+    rates = [x if frame == "world" else -x for x in rows[1:]]
     shaped = []
-    for x in (_framed(values, frame), *rates):
+    for x in (_framed(rows[0], frame), *rates):
         x = x if given.ndim == 3 else x.reshape(-1, given.shape[2], *x.shape[1:])
         x = x if given.ndim == 3 else library(x).moveaxis(x, 1, 2)
         shaped.append(cast(x, output_dtype(given.dtype)))

@@ -122,8 +122,66 @@ def test_bodies_and_lengths_are_written_each_to_its_place(trajcli, pose):
     assert written.code == 0
     with h5py.File("some.h5") as file:
         assert set(file["data/demo_0"]) == {"velocity", "angular_velocity", "time", "dof"}
-    refused = trajcli(f"{line} parts.h5 --shard 0/2")
-    assert (refused.code, "rotations" in refused.err) == (2, True)
+
+
+@pytest.mark.parametrize("method", ["central", "smooth --bandlimit 2"])
+def test_shards_of_rotations_are_merged_to_the_bytes_of_the_whole(trajcli, pose, method):
+    rng = np.random.default_rng(1)
+    for k, rows in enumerate((20, 33, 20)):
+        with h5py.File("demos.h5", "a") as file:
+            pair = rotations.exp(np.cumsum(rng.normal(0, 0.05, (rows, 2, 3)), 0))
+            other = rng.normal(size=(rows, 1))
+            file[f"data/demo_{k}/position"] = np.concatenate([pair.reshape(rows, 8), other], 1)
+    line = f"differentiate demos.h5 --rotation 0:8=wxyz --method {method} --dt 0.1 -o"
+    assert trajcli(f"{line} whole.h5").code == 0
+    for shard in ("0/2", "1/2"):
+        part = trajcli(f"{line} parts.h5 --shard {shard}")
+        assert part.code == 0, part.err
+    merged = trajcli("merge parts.h5")
+    assert merged.code == 0, merged.err
+    assert Path("parts.h5").read_bytes() == Path("whole.h5").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "method", ["backward", "central", "savgol --window 9", "savgol --window 0.15s", "smooth"]
+)
+def test_rows_of_long_recordings_are_computed_a_few_at_a_time(trajcli, pose, method, monkeypatch):
+    random = np.random.default_rng(2)
+    pair = rotations.exp(np.cumsum(random.normal(0, 0.02, (700, 2, 3)), 0))
+    with h5py.File("long.h5", "w") as file:
+        file["pair"] = np.concatenate([pair.reshape(700, 8), random.normal(size=(700, 2))], 1)
+        file["pair"][300:302] *= -1
+        file["times"] = np.cumsum(random.uniform(0.008, 0.012, 700))
+    line = f"differentiate long.h5:pair --rotation 0:8=wxyz --method {method} -o"
+    assert trajcli(f"{line} whole.h5").code == 0
+    monkeypatch.setattr("trajcli.rotations.ROTATION_VALUES", 500)
+    assert trajcli(f"{line} part.h5").code == 0
+    assert Path("part.h5").read_bytes() == Path("whole.h5").read_bytes()
+
+
+def test_smooth_writes_what_it_chose_about_each_axis(trajcli, pose):
+    columns = np.loadtxt("pose.csv", delimiter=",", skiprows=1)
+    result = trajcli("differentiate pose.csv --bandlimit 8 -o out.h5 --json")
+    assert (result.code, result.document["mode"]) == (0, "smooth"), result.err
+    assert (
+        trajcli("differentiate pose.h5:orientation_xyzw --method smooth --dt 0.01 -o one.h5").code
+        == 0
+    )
+    expected = rotations.differentiate(
+        columns[:, [7, 4, 5, 6]], times=columns[:, 0], method="smooth", bandlimit=8.0
+    )
+    alone = differentiate(columns[:, 1:4], times=columns[:, 0], method="smooth", bandlimit=8.0)
+    with h5py.File("out.h5") as file, h5py.File("one.h5") as one:
+        for name, values in zip(("orientation", *rotations.RATES), expected, strict=True):
+            np.testing.assert_allclose(file[name], values, atol=1e-9 * abs(values).max())
+        np.testing.assert_allclose(file["velocity"], alone.velocity, rtol=1e-9, atol=1e-12)
+        assert file["angular_bandlimit"].shape == (1, 3)
+        assert file["bandlimit"].shape == (1, 3)
+        assert (one["angular_residual"][0] >= 0).all()
+        assert "bandlimit" not in one
+    for command in ("inspect", "check", "check --recompute", "plot -o out.svg"):
+        name, *more = command.split()
+        assert trajcli(f"{name} out.h5", *more).code == 0, command
 
 
 def test_norms_and_missing_rows_are_said_with_their_place(trajcli, pose):

@@ -115,6 +115,20 @@ class Output(ABC):
         for begin, end in pairwise([0, *ends.tolist(), len(values)]):
             self._put(self._descriptors[name], values[begin:end], int(addresses[begin]))
 
+    def write_rows(self, name: str, entry: int, first: int, block: Any, group: int = 0) -> None:
+        """Writes rows first, first + 1, … of entries [n, rows, ...] from ``entry`` on."""
+        variable = self._variables[name]
+        values = np.ascontiguousarray(block, variable.dtype)
+        if values.shape[1] == self.description.shape(variable, group)[1]:  # all of them
+            self.write(name, entry, values, group)
+            return
+        grouped = bool(self.description.groups)
+        size = self.description.entry_bytes(variable, group)
+        for k, of_entry in enumerate(values, entry):
+            addresses = self._addresses[name, group * grouped]
+            at = int(addresses[k]) if grouped else int(addresses[0]) + k * size
+            self._put(self._descriptors[name], of_entry, at + first * of_entry[0].nbytes)
+
     def write_time(self, row: int, count: int, times: Any, group: int = 0) -> None:
         """Writes the times [count or 1, T] of some trajectories; shared times are written once."""
         variable = self._variables.get("time")

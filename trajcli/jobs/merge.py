@@ -29,9 +29,16 @@ from trajcli.files.file_bytes import Progress
 from trajcli.files.hdf5_output import SOURCES
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Output
-from trajcli.files.quantities import QUANTITIES, sources_text
+from trajcli.files.quantities import (
+    QUANTITIES,
+    RECORDED_POSITION,
+    ROTATIONS,
+    SMOOTHING,
+    sources_text,
+)
 from trajcli.files.refusals import refuse_output
 from trajcli.files.writing import write
+from trajcli.jobs.rotation_block import SMOOTHED
 from trajcli.jobs.shards import PART_ATTRIBUTES, Run
 from trajcli.memory import MERGED_BYTES
 
@@ -151,9 +158,9 @@ def _describe(parts: Parts) -> Description:
     versions = [{v.name: v for v in part.variables} for part in parts.values()]
     gradients = [f"grad/{name}" for name in (*INPUTS, "dt")]  # in the order of a run
     variables = []
-    for name in dict.fromkeys(
-        (*QUANTITIES, "time", "start_stamp", "start_index", *gradients, *versions[0])
-    ):
+    rows = (*QUANTITIES, *ROTATIONS, *(f"angular_{name}" for name in SMOOTHED))
+    beside = ("time", "start_stamp", "start_index", RECORDED_POSITION, *SMOOTHING, "guessed")
+    for name in dict.fromkeys((*rows, *beside, *gradients, *versions[0])):
         if name == "time":
             variables.append(time_variable(shared, times[0] if shared else None))
         elif name in versions[0] and (name != "start_stamp" or _has_stamps(parts)):

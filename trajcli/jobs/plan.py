@@ -42,7 +42,12 @@ from trajcli.jobs.inputs import (
 )
 from trajcli.jobs.request import Request, relative_texts
 from trajcli.jobs.resolve import resolve
-from trajcli.jobs.rotation_block import rotation_attributes, rotation_sizes, rotation_variables
+from trajcli.jobs.rotation_block import (
+    rotation_attributes,
+    rotation_sizes,
+    rotation_variables,
+    smoothed_variables,
+)
 from trajcli.jobs.smoothing import smoothing_variables
 from trajcli.jobs.statements import (
     input_warnings,
@@ -141,6 +146,8 @@ class Plan:
             sizes |= rotation_sizes(rotations)
             frame = request.rotation_frame
             variables += rotation_variables(rotations, self.quantities, self.dtype, frame)
+            if isinstance(self.mode, Smooth):
+                variables += smoothed_variables(rotations)
         variables.append(time_variable(shared=not self.own_times))
         # of a part merge says whether all stamps are 0
         stamps = trajectories.start_stamps(relative=request.shard is not None)
@@ -171,7 +178,7 @@ class Plan:
     def smoothing_variables(self) -> list[Variable]:
         """What mode smooth writes beside the rows; OUT.npy has room for the rows alone."""
         request, mode = self.request, self.mode
-        if not isinstance(mode, Smooth) or request.out.suffix == ".npy":
+        if not (isinstance(mode, Smooth) and self.other_dofs) or request.out.suffix == ".npy":
             return []
         unit = position_unit(self.trajectories.first, mode, request.start)
         return [*smoothing_variables(mode, self.dtype, unit, request.allow_nonfinite)]

@@ -117,8 +117,7 @@ def resolve(
         mode = _noise_in_si(mode, members[0])
         members, more = repaired(members, request, _least_rows(mode))
         notes = [*notes, *more]
-        if members[0].require_rotations():
-            _refuse_with_rotations(request, mode)
+        members[0].require_rotations()
     trajectories = Trajectories(members, start, goal, notes)
     count = len(trajectories)
     raise_if_any([*start.faults("start", count), *goal.faults("goal", count)])
@@ -136,15 +135,6 @@ def _refuse_options(request: Request) -> None:
         make_method(request.mode, **request.options)
     elif request.mode is not None:
         make_mode(request.mode, **request.options)
-
-
-def _refuse_with_rotations(request: Request, mode: Mode) -> None:
-    """Raise UsageError for options that do not take recordings with rotations."""
-    if request.shard is not None:
-        raise UsageError("rotations are not computed in shards", where="--shard", expected="none")
-    if isinstance(mode, Smooth):
-        what, hint = "method smooth does not take rotations", "--method savgol smooths them"
-        raise UsageError(what, where="--method", hint=hint)
 
 
 def _read_groups(

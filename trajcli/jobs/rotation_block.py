@@ -12,6 +12,11 @@ from trajcli.files.description import ROWS, Variable
 from trajcli.files.quantities import QUANTITIES, ROTATIONS, UNITS_OF_ROTATIONS
 from trajcli.files.rotation_dofs import RotationDofs
 
+SMOOTHED = {
+    "bandlimit": {"long_name": "cutoff frequency", "units": "Hz"},
+    "residual": {"long_name": "deviation of residuals", "units": "rad"},
+}
+"""What method smooth chooses for each axis, with its labels."""
 _ROUNDING = 1e-6
 """By how much norms of quaternions in float32 may be off."""
 
@@ -32,10 +37,17 @@ def rotation_variables(
             yield Variable(name, (*ROWS[:2], *several, last), np.dtype(dtype), labels)
 
 
+def smoothed_variables(rotations: Sequence[RotationDofs]) -> Iterator[Variable]:
+    """Describes what method smooth chose about each axis of each rotation."""
+    dims = ("trajectory", *["rotation"] * (len(rotations) > 1), "axis")
+    for name, labels in SMOOTHED.items():
+        yield Variable(f"angular_{name}", dims, np.dtype("f8"), labels)
+
+
 def rotation_sizes(rotations: Sequence[RotationDofs]) -> dict[str, int]:
     """Returns the sizes of the dimensions that these variables have."""
-    sizes = {"quaternion": 4, "axis": 3} if rotations else {}
-    return sizes | ({"rotation": len(rotations)} if len(rotations) > 1 else {})
+    several = {"rotation": len(rotations)} if len(rotations) > 1 else {}
+    return several | ({"quaternion": 4, "axis": 3} if rotations else {})
 
 
 def rotation_attributes(rotations: Sequence[RotationDofs], frame: str) -> dict[str, Any]:

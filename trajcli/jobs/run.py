@@ -19,12 +19,11 @@ from trajcli.files.opening import Files
 from trajcli.files.outputs import Output
 from trajcli.files.quantities import QUANTITIES, ROTATIONS
 from trajcli.files.refusals import os_fault
-from trajcli.files.trajectories import Trajectories
 from trajcli.files.writing import stopped, write
 from trajcli.inputs import Inputs
 from trajcli.jobs.plan import Plan, make_plan
 from trajcli.jobs.request import Request, fingerprint
-from trajcli.jobs.rotation_block import orientations
+from trajcli.jobs.rotation_block import SMOOTHED, orientations
 from trajcli.jobs.smoothing import Smoothing
 from trajcli.kernels.cuda import DeviceLost, DeviceOutOfMemory, device_errors
 from trajcli.modes import PARTS
@@ -109,7 +108,7 @@ class Execution:
         self.plan, self.sizes = plan, plan.sizes
         self.done = self.bad = self.halved = 0
         self.largest = 0.0
-        self.smoothing = Smoothing(plan.trajectories.dofs)
+        self.smoothing = Smoothing([plan.trajectories.dofs[dof] for dof in plan.other_dofs])
 
     def blocks(self, output: Output) -> Iterator[int]:
         """Computes and writes all blocks, smaller ones where a device has no room for whole ones;
@@ -151,19 +150,22 @@ class Execution:
     def compute(self, output: Output, group: int, begin: int, end: int) -> None:
         """Reads, checks, computes and writes trajectories ``begin`` to ``end`` of one length."""
         plan, part = self.plan, self.plan.parts[group]
-        read = replace(part.read(begin, end), trusted=plan.request.allow_nonfinite)
-        inputs = read.chosen(plan.choice)
+        inputs = replace(part.read(begin, end), trusted=plan.request.allow_nonfinite)
         results: Results
 
         def check(finite: bool = True) -> None:
             allow_nonfinite = not finite or plan.request.allow_nonfinite
             raise_if_any(part.value_faults(begin, inputs, allow_nonfinite))
 
-        if plan.rotations:
+        output.write_time(begin, len(inputs.actions), inputs.row_times(), group)
+        if plan.rotations and end > begin:
             check()
-            arrays = _rotation_results(plan, inputs, part.trajectories, begin, output.notes)
-            results = arrays.items()
-        elif plan.choice.backend == "native" and plan.gradient is None:
+            self._write_rotations(output, inputs, group, begin)
+            inputs = replace(inputs, actions=np.take(inputs.actions, plan.other_dofs, -1))
+        if not plan.other_dofs:
+            return
+        inputs = inputs.chosen(plan.choice)
+        if plan.choice.backend == "native" and plan.gradient is None:
             check(finite=False)  # the kernel sees what is not finite as it reads it
             mixed = plan.commands.apart(inputs)  # with rows of another mode
             places = {
@@ -190,9 +192,38 @@ class Execution:
                 chosen = getattr(inputs.mode, variable.name, inputs.actions)
                 output.write(variable.name, begin, chosen, group)
             self.smoothing.add(inputs.mode)
-        output.write_time(begin, len(inputs.actions), inputs.row_times(), group)
         if plan.positions is not None:
             self.largest = max(self.largest, largest(inputs.actions))
+
+    def _write_rotations(self, output: Output, inputs: Inputs, group: int, begin: int) -> None:
+        """Computes and writes the orientations and angular rates of recordings, some rows at a time
+        so that memory is bounded, however long they are."""
+        from trajcli.rotations import differentiate_rows
+
+        plan, actions, request = self.plan, inputs.actions, self.plan.request
+        place = self.plan.parts[group].trajectories.place
+
+        def read(first: int, last: int, whole: bool = False) -> Any:
+            rows = actions if whole else actions[:, first:last]
+            try:
+                return orientations(
+                    rows, plan.rotations, lambda k: place(begin + k), output.notes,
+                    request.allow_nonfinite,
+                )  # fmt: skip
+            except InputError:
+                if whole:
+                    raise
+                return read(first, last, whole=True)  # whose error counts all rows
+
+        several = (len(plan.rotations),) if len(plan.rotations) > 1 else ()
+        shape = (*actions.shape[:2], *several, 4)
+        for first, motion in differentiate_rows(read, shape, inputs, request.rotation_frame):
+            for name, quantity, values in zip(ROTATIONS, QUANTITIES, motion, strict=True):
+                if quantity in plan.quantities and values is not None:
+                    self.bad += values.size - int(np.isfinite(values).sum())
+                    output.write_rows(name, begin, first, values, group)
+            for name in SMOOTHED if isinstance(inputs.mode, Smooth) else ():
+                output.write(f"angular_{name}", begin, motion.options[name], group)
 
     def _no_room(self, short: DeviceOutOfMemory) -> UsageError:
         """The end of a run whose smallest blocks do not fit a device."""
@@ -254,36 +285,3 @@ def _results(plan: Plan, inputs: Inputs, numbers: Any) -> Results:
     pulled = plan.gradient.block(inputs, plan.commands, numbers, plan.choice, plan.dtype)
     unwritten = set(PARTS) - set(plan.quantities)
     return ((name, values) for name, values in pulled if name not in unwritten)
-
-
-def _rotation_results(
-    plan: Plan, inputs: Inputs, trajectories: Trajectories, begin: int, notes: list[str]
-) -> dict[str, Any]:
-    """Computes what is written of a block of recordings with rotations: arrays by name.
-
-    trajectories: those of this length, of which the block begins with the one at ``begin``.
-    notes: remarks on norms are appended to them.
-    """
-    from trajcli.rotations import differentiate
-
-    request, results = plan.request, dict[str, Any]()
-    if plan.other_dofs:
-        others = np.ascontiguousarray(inputs.actions[..., plan.other_dofs])
-        of_dofs = replace(inputs, actions=others)
-        results |= of_dofs.compute(plan.choice, plan.dtype, plan.quantities)
-
-    def locate(k: int) -> str:
-        return trajectories.place(begin + k)
-
-    allowed = request.allow_nonfinite
-    motion = differentiate(
-        orientations(inputs.actions, plan.rotations, locate, notes, allowed),
-        dt=inputs.dt,
-        times=inputs.times,
-        method=request.mode or "savgol",
-        **request.options,
-        frame=request.rotation_frame,
-        allow_nonfinite=allowed,
-    )
-    rates = zip(ROTATIONS, QUANTITIES, motion, strict=True)
-    return results | {name: x for name, quantity, x in rates if quantity in plan.quantities}
