@@ -208,3 +208,11 @@ def test_a_part_lists_the_files_that_it_opened() -> None:
     assert [name for name, _ in listed] == ["in_2.npy", "in_3.npy"]
     state = f"{status.st_size} bytes, modified at {status.st_mtime_ns} ns, "
     assert listed[0][1].startswith(state)
+
+
+def test_a_request_does_not_state_that_links_are_trusted(folder):
+    trusting = request("links.h5", dt="0.02", allow_external=True)
+    assert trusting.to_json() == request("links.h5", dt="0.02").to_json()
+    stated = trusting.to_json().replace("{", '{"allow_external": true, ', 1)
+    with pytest.raises(ValueError, match="not a request"):
+        Request.from_json(stated, Path())

@@ -1,4 +1,4 @@
-"""Commands as robots are given them: increments or offsets, and a gripper's absolute positions.
+"""Turns commands into actions: increments, offsets, and absolute positions as of a gripper.
 
 Both are functions of the inputs of one block, and so are their gradients: the sums begin at start
 states, and absolute dofs have rows of another mode, of which files and Trajectories know nothing.
@@ -23,25 +23,27 @@ Arrays = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Commands:
-    """What the numbers in the files are.
+    """Says what actions in files are, where they are not what the mode takes.
 
-    actions: "delta", increments from one step to the next, or "relative", offsets from the start
-    position; None: what the mode takes. absolute: dofs whose actions are positions, whatever the
-    mode and ``actions``. Their rows are those of mode clique, the positions and their differences;
-    where a mode's rows are not one for each action (bspline, cuRobo's central), the mode's own.
+    Attributes:
+        actions: "delta", increments from one step to the next; "relative", offsets from the start
+            position; None, the actions of the mode.
+        absolute: dofs whose actions are positions, whatever the mode and ``actions``. Their rows
+            are those of mode clique: the positions and their differences. Where a mode has not one
+            row for each action (bspline, cuRobo's central), they are the mode's own.
     """
 
     actions: str | None = None
     absolute: Sequence[int] = ()
 
     def options(self) -> dict[str, str]:
-        """What is said of them, by option."""
+        """Returns the options as texts, for reports and attributes; only those that are given."""
         dofs = ",".join(map(str, self.absolute))
         stated = {"actions": self.actions or "", "absolute": dofs}
         return {name: text for name, text in stated.items() if text}
 
     def faults(self, mode: Mode) -> list[Fault]:
-        """Why there are no such commands of a mode."""
+        """Returns the faults of commands that a mode does not take."""
         found, name = [], f"mode {mode.name}"
         if self.actions and mode.derivatives_of:
             expected = "clique, central, teleport"
@@ -56,29 +58,31 @@ class Commands:
         return found
 
     def used(self, inputs: Inputs) -> Inputs:
-        """A block's inputs with the actions that the mode takes, float64 where they are sums."""
+        """Returns the inputs of a block with the actions of the mode; sums are float64."""
         if self.actions is None:
             return inputs
         start, index = np.asarray(inputs.start["position"], np.float64), inputs.start_index
         if index is not None and len(start) > 1:
             start = start[np.asarray(index)]
         actions = np.asarray(inputs.actions, np.float64)
-        with np.errstate(over="ignore", invalid="ignore"):  # which is found in the sums
+        # p_t = p_0 + Σ_{s ≤ t} delta_s, or p_0 + offset_t. Overflow is found in the sums
+        with np.errstate(over="ignore", invalid="ignore"):
             total = np.cumsum(actions, 1) if self.actions == "delta" else actions
             used = start[:, None] + total
         used[..., list(self.absolute)] = actions[..., list(self.absolute)]
         return replace(inputs, actions=used)
 
     def apart(self, inputs: Inputs) -> list[int]:
-        """The dofs whose rows are not those of the mode."""
+        """Returns the dofs whose rows are computed by mode clique instead of the mode."""
         if not self.absolute or isinstance(inputs.mode, Clique):
             return []
         mode, clique = inputs.mode, _clique(inputs.mode)
+        # two horizons tell whether both modes have as many rows for any
         same = all(mode.rows(n, inputs.recorded) == clique.rows(n, inputs.recorded) for n in (1, 2))
         return list(self.absolute) if same else []
 
     def positions(self, inputs: Inputs, choice: Choice, dtype: str) -> Arrays:
-        """The rows [b, T, n] of the dofs that :meth:`apart` names; nothing without any."""
+        """Returns the rows [b, T, n] of the dofs that :meth:`apart` names; {} without any."""
         apart = self.apart(inputs)
         return _columns(inputs, apart).compute(choice, dtype, PARTS) if apart else {}
 
@@ -89,7 +93,11 @@ class Commands:
         choice: Choice,
         dtype: str,
     ) -> tuple[Arrays, dict[str, Any]]:
-        """As :func:`trajcli.adjoint.pull_back`, by the actions as they are in the files."""
+        """Returns outputs, and gradients by the actions as they are in the files.
+
+        upstream: called with the outputs; returns the gradients of the cost by them. See
+        :func:`trajcli.adjoint.pull_back`.
+        """
         from trajcli.adjoint import pull_back
 
         chosen, pulled = self.apart(inputs), dict[str, Any]()
@@ -103,7 +111,7 @@ class Commands:
             return {n: np.ascontiguousarray(v[..., chosen]) for n, v in pulled.items()}
 
         outputs, grads = pull_back(inputs, of_mode, choice, dtype)
-        if chosen:
+        if chosen:  # dt is shared, so its gradients add up; actions and states are by dof
             _, others = pull_back(_columns(inputs, chosen), of_positions, choice, dtype)
             for name, grad in others.items():
                 if name == "dt":
@@ -112,6 +120,8 @@ class Commands:
                     grads[name] = np.array(grads[name])
                     grads[name][..., chosen] = grad
         if self.actions:
+            # p_t = p_0 + Σ_{s ≤ t} delta_s: the gradient of p_0 is the sum over t of those of
+            # p_t, that of delta_s the sum over t ≥ s
             grad = _without(grads["actions"], self.absolute)
             grads["start_position"] = grads["start_position"] + grad.sum(1)
             if self.actions == "delta":
@@ -121,14 +131,14 @@ class Commands:
         return outputs, grads
 
     def put(self, outputs: Arrays, positions: Arrays) -> None:
-        """Put the rows of :meth:`positions` in their place."""
+        """Writes the rows of :meth:`positions` into outputs, in place."""
         for name, values in outputs.items():
             if name in positions:
                 values[..., list(self.absolute)] = positions[name]
 
 
 def _columns(inputs: Inputs, dofs: Sequence[int]) -> Inputs:
-    """These dofs of a block's inputs, by mode clique."""
+    """Returns the inputs of these dofs alone, for mode clique."""
     columns = list(dofs)
     start = {name: np.asarray(part)[:, columns] for name, part in inputs.start.items()}
     actions, mode = np.take(inputs.actions, columns, -1), _clique(inputs.mode)
@@ -136,12 +146,13 @@ def _columns(inputs: Inputs, dofs: Sequence[int]) -> Inputs:
 
 
 def _clique(mode: Mode) -> Clique:
-    """Clique with the rows, and in a cascade with the steps, of a mode."""
+    """Returns mode clique with as many rows as a mode and, for cascades, the same steps."""
     convention = getattr(mode, "convention", "") if mode.derivatives_of else "standard"
     return Clique(frames=getattr(mode, "frames", "full"), convention=convention)
 
 
 def _without(values: Any, columns: Sequence[int]) -> Any:
+    """Returns a copy of values [..., D] with zeros in some columns."""
     masked = np.array(values)
     masked[..., list(columns)] = 0.0
     return masked

@@ -1,4 +1,4 @@
-"""Recordings as B-spline control points, from file to file."""
+"""Fits B-spline control points to recordings, from file to file."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from trajcli.jobs.rows import Numbers, blocks_of, finite_rows, read_trajectories
 from trajcli.jobs.statements import units_report
 from trajcli.trajectory import State
 
+# The word of --start and --goal that stands for a recorded position, and its row.
 _ENDS = {"start": ("first", 0), "goal": ("last", -1)}
-"""The word of --start and --goal for a recorded position, and its row."""
 
 
 @dataclass(frozen=True)
 class FitRequest(SourceRequest):
-    """A fit job, as typed; steps 0: as many as there are rows between knots."""
+    """The options of fit, as typed; steps 0: as many as the median of rows between knots."""
 
     knots: int | None = None
     error: float | None = None
@@ -43,9 +43,9 @@ class FitRequest(SourceRequest):
 def run_fit(
     request: FitRequest, on_progress: Progress = lambda done, total: None
 ) -> dict[str, Any]:
-    """Read, fit, write; returns a report of plain values.
+    """Reads, fits and writes trajectories; returns a report of plain values.
 
-    Raises TrajcliError with every fault found; OUT is then as it was before.
+    Raises TrajcliError with every fault that was found. OUT is then what it was before.
     """
     refuse_output(request.out, request.overwrite)
     if (request.knots is None) == (request.error is None) or request.steps < 0:
@@ -110,7 +110,8 @@ def run_fit(
 
 
 def _held_states(request: FitRequest, files: Files, trajectories: Trajectories) -> list[Any]:
-    """What of the start and the goal state of a block is held."""
+    """Returns a function for start and goal: of a block's places and positions, the state that the
+    fit is held to, or None."""
     makers = []
     for role, (word, row) in _ENDS.items():
         text = getattr(request, role)

@@ -67,7 +67,7 @@ class Gradient:
         raise_if_any(self._faults(parts))
 
     def _faults(self, parts: Sequence[LengthInputs]) -> list[Fault]:
-        """Upstream of another shape than the run has."""
+        """Returns the faults of upstream gradients of another shape than the run has."""
         inputs, lengths = parts[-1].inputs, len(parts)
         if lengths > 1:
             what = "gradients of trajectories of unequal length"
@@ -90,8 +90,8 @@ class Gradient:
         ]
 
     def variables(self, inputs: Inputs, dtype: str) -> list[Variable]:
-        """Describes what is written: grad/actions [B, H, D], grad/start_position [B, D], …, grad/dt
-        [B, 1 or H] (with time stamps, by the steps between them), and cost [B]."""
+        """Describes grad/actions [B, H, D], grad/start_position [B, D], …, grad/dt [B, 1 or H] (of
+        time stamps, by the steps between them), and cost [B]."""
         states = {"start": inputs.start, "goal": inputs.goal}
         dims: dict[str, tuple[str, ...]] = {"actions": ("trajectory", "action", "dof")}
         for role, state in states.items():
@@ -112,11 +112,13 @@ class Gradient:
     def block(
         self, inputs: Inputs, commands: Commands, numbers: Any, choice: Choice, dtype: str
     ) -> Iterator[tuple[str, Any]]:
-        """Run trajectories by number [b] forward and back; yields names and values of what is
-        ready. Outputs are among them."""
+        """Computes a block forward and back; yields names and values of outputs and gradients.
+
+        numbers: which trajectories of the run these are [b].
+        """
 
         def upstream(outputs: Mapping[str, Any]) -> dict[str, Any]:
-            if self.cost:
+            if self.cost:  # d/dx of weight · Σ x²
                 return {
                     name: (2.0 * weight * outputs[name].astype(np.float64)).astype(dtype)
                     for name, weight in self.cost.items()
@@ -131,7 +133,7 @@ class Gradient:
         if self.cost:
             squares = (weight * _squares(outputs[name]) for name, weight in self.cost.items())
             yield "cost", sum(squares)
-        if inputs.rates:
+        if inputs.rates:  # the first recorded rate was moved from the actions to the start
             first = grads.pop(_first_action(inputs))
             grads["actions"] = np.concatenate([first[:, None], grads["actions"]], 1)
         for name, grad in grads.items():

@@ -1,4 +1,4 @@
-"""What trajectories are computed from: the inputs of each length, read block by block."""
+"""Reads what trajectories are computed from, block by block: the inputs of each length."""
 
 from __future__ import annotations
 
@@ -22,12 +22,18 @@ from trajcli.modes import Mode
 from trajcli.modes.cascade import Cascade
 
 _MOST_FAULTS = 5
+# The name of a trajectory or file that --skip-bad leaves out, and its faults.
 LeftOut = tuple[str, Sequence[Fault]]
-"""The name of a trajectory or file that --skip-bad leaves out, and why."""
 
 
 class LengthInputs:
-    """Trajectories of one length, and the inputs that they are computed from, read when needed."""
+    """Trajectories of one length with their inputs. Actions stay in the files until they are read.
+
+    Attributes:
+        trajectories: the trajectories.
+        commands: how actions in the files become those of the mode.
+        inputs: the inputs of all trajectories; large arrays lie in the files.
+    """
 
     def __init__(
         self, trajectories: Trajectories, mode: Mode, commands: Commands, recorded: bool
@@ -43,8 +49,8 @@ class LengthInputs:
             yield LengthInputs(trajectories, self.inputs.mode, self.commands, self.inputs.recorded)
 
     def shape_faults(self, steps: bool) -> list[Fault]:
-        """Returns what does not fit by its shape or number and, with ``steps``, steps that do not
-        go forward; in the terms of one file where that is possible."""
+        """Returns the faults of shapes and numbers and, with ``steps``, of steps that are not
+        positive; of several files, each with the file it is in."""
         misfits = shape_faults(self.inputs, steps)
         groups = self.of_groups() if misfits else ()
         located = (shape_faults(group.inputs, steps) for group in groups)
@@ -55,6 +61,7 @@ class LengthInputs:
         lie in the files."""
         actions, rates = self.inputs.actions.read_rows(begin, end), self.inputs.rates
         if actions.dtype.kind == "f" and actions.dtype.itemsize > 8:
+            # no kernel reads long doubles
             actions = actions.astype(np.float64)
         if begin == end:
             return self.inputs.block(actions, begin, end, 0, {})
@@ -65,19 +72,20 @@ class LengthInputs:
         return self.commands.used(replace(inputs, row_numbers=rows))
 
     def value_faults(self, begin: int, inputs: Inputs, allow_nonfinite: bool) -> list[Fault]:
-        """Returns what is wrong with values that were read of trajectories from ``begin`` on."""
+        """Returns the faults of the values of a block that begins at trajectory ``begin``."""
         faults, end = value_faults(inputs, allow_nonfinite), begin + len(inputs.actions)
         if not faults or end - begin < 2:
             return faults
         runs = self.trajectories.take(slice(begin, end)).runs
         group = runs[0][0]
         if len(runs) == 1 and isinstance(group.numbers, range) and not group.file.members:
-            return faults  # they lie in the file as they are numbered
+            return faults  # numbers in the block and in the file differ by a constant
+        # else one trajectory after the other, so that faults name its place in its file
         located = (faults for _, faults in self._bad(begin, end, allow_nonfinite).values())
         return list(islice(chain.from_iterable(located), _MOST_FAULTS)) or faults
 
     def bad(self, allow_nonfinite: bool) -> dict[int, LeftOut]:
-        """Reads all values; returns the trajectories, by number, that cannot be integrated."""
+        """Reads all values; returns the trajectories that cannot be integrated, by number."""
         batch, rows, dofs = self.inputs.actions.shape
         size = max(1, SCANNED_BYTES // (rows * dofs * 8))
         bad: dict[int, LeftOut] = {}
@@ -85,7 +93,7 @@ class LengthInputs:
             end = min(begin + size, batch)
             if value_faults(self.read(begin, end), allow_nonfinite):
                 bad |= self._bad(begin, end, allow_nonfinite)
-        for group in self.of_groups():  # whose faults are in the terms of their file
+        for group in self.of_groups():  # faults of each file name the places in it
             if not bad.keys().isdisjoint(group.trajectories.numbers.tolist()):
                 bad |= group.bad(allow_nonfinite)
         return bad
@@ -119,7 +127,7 @@ def common_step(parts: Sequence[LengthInputs]) -> float | str:
 
 
 def times_differ(parts: Sequence[LengthInputs]) -> bool:
-    """Returns whether trajectories differ in the times of their rows."""
+    """Returns whether the rows of trajectories are at different times."""
     several = len(parts) > 1 and common_step(parts) == "varies"
     return several or any(part.inputs.steps_differ for part in parts)
 
@@ -132,9 +140,11 @@ def recorded_rates(groups: Sequence[TrajectoryGroup], mode: Mode) -> bool:
 
 
 def _inputs(trajectories: Trajectories, mode: Mode, recorded: bool) -> Inputs:
-    """The inputs of trajectories of one length; actions lie in the files."""
+    """Returns the inputs of trajectories of one length; actions lie in the files."""
     groups = list(trajectories.by_group())
     rates = not recorded and recorded_rates([group for group, _ in groups], mode)
+    # T recorded rows have T - 1 steps between them; T actions take T steps. A recording may state
+    # T steps, of which the last leads nowhere
     intervals = trajectories.rows - (recorded or rates)
     counts = (intervals, intervals + recorded)
     for group, members in groups if groups[1:] else ():
@@ -161,20 +171,22 @@ def _inputs(trajectories: Trajectories, mode: Mode, recorded: bool) -> Inputs:
     batch, rows, dofs = actions.shape
     if not rates or not batch:
         return inputs
+    # the first recorded rate is part of the start state, the others are the actions
     every = np.arange(batch)
     head = actions.select(every, range(1))
     first = replace(head, shape=(batch, dofs), reader=lambda *part: head.read_rows(*part)[:, 0])
     return inputs.of_rates(actions.select(every, range(1, rows)), first)
 
 
+# A group, and those of its trajectories that are meant.
 _Members = tuple[TrajectoryGroup, Trajectories]
-"""A group, and which of its trajectories."""
 
 
 def _steps_of(groups: Sequence[_Members], counts: Sequence[int]) -> tuple[Values, Values, str]:
-    """dt [], [h], [n, 1] or [n, h] or else stamps [T] or [n, T] of trajectories, and their name.
+    """Returns steps, or else stamps, of trajectories, and their place for messages.
 
-    counts: how many steps there may be, the first of them between the rows.
+    Steps are [] (one for all), [h], [n, 1] or [n, h], stamps [T] or [n, T]. counts: how many steps
+    a trajectory may have; the first is the number of intervals between rows.
     """
     clocks = [_time(group) for group, _ in groups]
     first, step, where = clocks[0], clocks[0].uniform, clocks[0].where
@@ -182,15 +194,17 @@ def _steps_of(groups: Sequence[_Members], counts: Sequence[int]) -> tuple[Values
         selected = _selected_time(*groups[0])
         if _fits(selected, counts):
             return np.asarray(step), None, where
-        # dt stands for too many or too few steps or stamps, whose number is then refused
+        # equal steps were read as one dt, but their number is wrong: shape_faults shall see it
         steps = np.full(selected.shape, step)
         return (None, np.cumsum(steps, -1), where) if first.stamped else (steps, None, where)
+    # steps differ: a table for each group
     tables = [_steps_or_stamps(group, members) for group, members in groups]
     stamped = all(of_stamps for _, of_stamps in tables)
     values = tables[0][0]
     one_for_all = values.ndim == 1 and all(table.shape == values.shape for table, _ in tables)
     if len(tables) == 1 or (one_for_all and all(clock.where == where for clock in clocks)):
         return (None, values, where) if stamped else (values, None, where)
+    # steps of some groups and stamps of others become steps of all
     rows = [
         np.diff(in_memory(table).astype("f8")) if of_stamps and not stamped else table
         for table, of_stamps in tables
@@ -220,7 +234,7 @@ def _time(group: TrajectoryGroup) -> Time:
 
 
 def _selected_time(group: TrajectoryGroup, members: Trajectories) -> Time:
-    """The time of these trajectories of a group, for as many rows as they have."""
+    """Returns the times of some trajectories of a group, for as many rows as they have."""
     batch, rows, _ = group.shape
     if len(members) == batch and members.rows == rows:
         return _time(group)
@@ -229,7 +243,7 @@ def _selected_time(group: TrajectoryGroup, members: Trajectories) -> Time:
 
 
 def _fits(selected: Time, counts: Sequence[int]) -> bool:
-    """Whether the steps or stamps of a file are so many as its trajectories need."""
+    """Returns whether a file has as many steps or stamps as its trajectories need."""
     shape = selected.shape
     whole = shape and shape[-1] != 1
     stamped = selected.stamped
@@ -237,7 +251,7 @@ def _fits(selected: Time, counts: Sequence[int]) -> bool:
 
 
 def _steps_or_stamps(group: TrajectoryGroup, members: Trajectories) -> tuple[Values, bool]:
-    """Steps or stamps of trajectories, [h] or [1 or n, h], and whether they are stamps."""
+    """Returns steps or stamps, [h] or [1 or n, h], and whether they are stamps."""
     if _time(group).uniform is not None:
         return np.full((1, 1), _time(group).uniform), False
     time = _selected_time(group, members)

@@ -1,4 +1,4 @@
-"""Merging: the parts of a run in shards, one behind the other, as one output.
+"""Merges the parts of a run in shards into one output, one behind the other.
 
 Parts of one length give one array of all trajectories, parts of several lengths a group for every
 trajectory. Memory is that of a block, and of the names of the trajectories.
@@ -42,8 +42,8 @@ from trajcli.jobs.rotation_block import SMOOTHED
 from trajcli.jobs.shards import PART_ATTRIBUTES, Run
 from trajcli.memory import MERGED_BYTES
 
+# The parts that hold trajectories, in their order.
 Parts = Mapping[ArrayFile, Description]
-"""The parts that hold trajectories, in their order."""
 
 
 def merge(
@@ -108,11 +108,12 @@ def _stored_description(file: ArrayFile) -> Description:
         for count in np.unique(rows).tolist():
             numbers = np.flatnonzero(rows == count)
             groups.append(Group(count, numbers, [members[n] for n in numbers]))
-        prefix = f"{members[0]}/"  # all hold what the first one does
+        prefix = f"{members[0]}/"  # every group has the variables of the first
     sizes, variables = dict[str, int](), list[Variable]()
     for path in paths:
         stored = file.require(path) if path.startswith(prefix) else None
-        if stored is None or not stored.numeric:  # names of dofs and trajectories
+        # texts are names of dofs and trajectories
+        if stored is None or not stored.numeric:
             continue
         dims = tuple("row" if dim == "time" else dim for dim in file.dims(path))
         sizes |= dict(zip(dims, stored.shape, strict=True))
@@ -138,7 +139,7 @@ def _shared_time(file: ArrayFile, part: Description) -> Any:
 
 
 def _describe(parts: Parts) -> Description:
-    """Describes the whole; raises InputError where parts hold different things."""
+    """Describes the merged output; raises InputError where parts differ in their variables."""
     first = next(iter(parts.values()))
     _require_same_axes(parts)
     lengths: dict[int, list[Any]] = {}
@@ -156,7 +157,8 @@ def _describe(parts: Parts) -> Description:
         line is not None and np.array_equal(line, times[0]) for line in times
     )
     versions = [{v.name: v for v in part.variables} for part in parts.values()]
-    gradients = [f"grad/{name}" for name in (*INPUTS, "dt")]  # in the order of a run
+    # variables lie in the order in which a run without shards writes them
+    gradients = [f"grad/{name}" for name in (*INPUTS, "dt")]
     variables = []
     rows = (*QUANTITIES, *ROTATIONS, *(f"angular_{name}" for name in SMOOTHED))
     beside = ("time", "start_stamp", "start_index", RECORDED_POSITION, *SMOOTHING, "guessed")
@@ -178,8 +180,8 @@ def _describe(parts: Parts) -> Description:
 
 
 def _has_stamps(parts: Parts) -> bool:
-    """Returns whether a run in one piece would have first stamps of its sources: in all parts, in
-    one unit, and not all 0."""
+    """Returns whether a run without shards would write ``start_stamp``: all parts have it, in one
+    unit, and not all are 0."""
     variables = [v for part in parts.values() for v in part.variables if v.name == "start_stamp"]
     kinds = {(v.dtype.kind, str(v.attributes["units"])) for v in variables}
     if len(variables) < len(parts) or len(kinds) > 1:
@@ -216,7 +218,7 @@ def _require_same_axes(parts: Parts) -> None:
 
 
 def _copy(parts: Parts, description: Description, output: Output) -> Iterator[int]:
-    """Copies the trajectories, block by block, those of each length together."""
+    """Copies the trajectories block by block, length by length."""
     names = [v.name for v in description.streamed if v.by_trajectory and v.name != "time"]
     lengths = {group.rows for part in parts.values() for group in part.groups}
     lengths |= {part.sizes["row"] for part in parts.values() if not part.groups}
@@ -229,8 +231,11 @@ def _copy(parts: Parts, description: Description, output: Output) -> Iterator[in
 def _blocks(
     file: ArrayFile, part: Description, rows: int, names: Sequence[str]
 ) -> Iterator[tuple[dict[str, Any], Any]]:
-    """Reads the trajectories of so many rows, block by block: variables [n, ...] by name, and
-    times [1 or n, T]."""
+    """Reads the trajectories with so many rows block by block.
+
+    Yields:
+        Variables [n, ...] by name, and times [1 or n, T].
+    """
     read = file.require
     for group in part.groups:
         for name in group.names if group.rows == rows else ():
@@ -248,8 +253,8 @@ def _blocks(
 
 
 def _attributes(parts: Sequence[Description]) -> dict[str, Any]:
-    """Returns the attributes of the whole: those that parts list the names of are summed up again,
-    and others that differ, such as dt, "varies"."""
+    """Returns the attributes of the merged output: names that parts list are summed up again, and
+    other attributes that differ, such as dt, are "varies"."""
     first, merged = parts[0], dict[str, Any]()
     for name in set(first.attributes) - set(PART_ATTRIBUTES):
         values = [part.attributes[name] for part in parts if name in part.attributes]

@@ -1,4 +1,4 @@
-"""What a run is going to do: its inputs, what it writes, on which device, in which blocks."""
+"""Plans a run before anything is computed: its inputs, output, device and blocks."""
 
 from __future__ import annotations
 
@@ -61,21 +61,25 @@ from trajcli.memory import BLOCK_VALUES, BYTES_PER_STEP, BYTES_PER_VALUE, SHARE_
 from trajcli.modes import PARTS, Mode
 from trajcli.modes.smooth import Smooth
 
+# Names of sources in which paths are replaced together.
 _AT_ONCE = 100
+# The options of methods of differentiation.
 _RECORDING_OPTIONS = ("window", "degree", "order", "bandlimit", "noise", "robust")
-"""The options of methods of differentiation."""
 _MOST_FAULTS = 5
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A run that is ready to start: its inputs, whose actions are not yet read, and its output.
+    """A run that is ready to start. Everything is checked but the values of the actions.
 
-    parts: the inputs of the trajectories of each length, the shortest first. sizes: how many of
-    each are computed at once. own_times: whether the trajectories of the run differ in the times
-    of their rows. paths: the files that were read. mode_source: the file that states the mode,
-    where it is taken from one. left_out: by --skip-bad. positions: what to read instead, where
-    actions may be normalised commands.
+    Attributes:
+        parts: the inputs of the trajectories of each length, the shortest first.
+        sizes: how many trajectories of each length are computed at once.
+        own_times: whether the rows of trajectories are at different times.
+        paths: the files that were read.
+        mode_source: the file that states the mode, where the request names none.
+        left_out: the trajectories and files that --skip-bad leaves out.
+        positions: where actions may be normalised commands, a hint at the recorded positions.
     """
 
     request: Request
@@ -100,7 +104,7 @@ class Plan:
 
     @property
     def commands(self) -> Commands:
-        """What the numbers in the files are."""
+        """Says whether actions are increments or offsets, and which dofs are absolute."""
         return self.parts[0].commands
 
     @property
@@ -121,7 +125,7 @@ class Plan:
 
     @cached_property
     def sources(self) -> dict[str, Sequence[str]]:
-        """All names that attributes of the output sum up, by attribute."""
+        """The names of all sources, by the attribute of the output that sums them up."""
         groups = self.trajectories.groups_in_use
         start, goal = self.trajectories.start, self.trajectories.goal
         return {
@@ -149,7 +153,7 @@ class Plan:
             if isinstance(self.mode, Smooth):
                 variables += smoothed_variables(rotations)
         variables.append(time_variable(shared=not self.own_times))
-        # of a part merge says whether all stamps are 0
+        # a part keeps stamps that are all 0: only merge knows those of the other parts
         stamps = trajectories.start_stamps(relative=request.shard is not None)
         variables += stamp_variables(stamps)
         if (index := self._start_index()) is not None:
@@ -176,7 +180,7 @@ class Plan:
 
     @cached_property
     def smoothing_variables(self) -> list[Variable]:
-        """What mode smooth writes beside the rows; OUT.npy has room for the rows alone."""
+        """The variables that mode smooth writes beside the rows; OUT.npy holds rows alone."""
         request, mode = self.request, self.mode
         if not (isinstance(mode, Smooth) and self.other_dofs) or request.out.suffix == ".npy":
             return []
@@ -184,7 +188,7 @@ class Plan:
         return [*smoothing_variables(mode, self.dtype, unit, request.allow_nonfinite)]
 
     def _start_index(self) -> Any:
-        """Which start state each trajectory uses; None without an index."""
+        """Returns the number of each trajectory's start state; None without an index."""
         if self.parts[0].inputs.start_index is None:
             return None
         index = np.concatenate([in_memory(part.inputs.start_index) for part in self.parts])
@@ -192,7 +196,7 @@ class Plan:
         return index[np.argsort(numbers)]
 
     def _attributes(self) -> dict[str, Any]:
-        """What the output says of how it was made; paths are relative to its folder."""
+        """Returns the attributes of the output; paths in them are relative to its folder."""
         options = self.mode.options(self.request.recorded)
         about = {"mode": self.mode.name, **options, "dt": common_step(self.parts)}
         if self.rotations:
@@ -202,15 +206,16 @@ class Plan:
         return {**about, **self.commands.options(), **stated}
 
     def sources_of_part(self) -> dict[str, list[str]]:
-        """Returns what a part of a run lists: all :attr:`sources`, as seen from the folder of OUT,
-        and the names of its groups in the order of the run."""
+        """Returns the lists of a part: all :attr:`sources`, with paths relative to the folder of
+        OUT, and the names of its groups in the order of the run."""
         listed: dict[str, list[str]] = {}
         if groups := self.output.groups:
             titles = {n: name for g in groups for n, name in zip(g.numbers, g.names, strict=True)}
             listed["trajectory"] = [titles[number] for number in sorted(titles)]
         for name, names in self.sources.items():
             listed[name] = []
-            for begin in range(0, len(names), _AT_ONCE):  # each text is searched for every path
+            # every text is searched for every path: short texts keep that quick
+            for begin in range(0, len(names), _AT_ONCE):
                 text = {name: "\0".join(names[begin : begin + _AT_ONCE])}
                 moved = relative_texts(text, self.paths, self.request.out)
                 listed[name] += moved[name].split("\0")
@@ -218,7 +223,7 @@ class Plan:
 
     @cached_property
     def description(self) -> dict[str, Any]:
-        """The plan as plain values, for people and JSON."""
+        """The plan as plain values, for the screen and for JSON."""
         request, first, sources = self.request, self.trajectories.first, self.sources
         options = self.mode.options(request.recorded)
         shown = _RECORDING_OPTIONS if request.recorded else options
@@ -262,11 +267,11 @@ class Plan:
 
 
 def make_plan(request: Request, files: Files) -> Plan:
-    """Looks everything up and checks it; nothing is computed and nothing written.
+    """Looks up and checks everything that a request names; computes and writes nothing.
 
-    Raises every fault that can be found without reading all values.
+    Raises TrajcliError with every fault that can be found without reading all values.
     """
-    # whether a part is replaced is said by part_is_done, and by merge of OUT
+    # OUT of a shard is written by merge; part_is_done says whether a part is replaced
     overwrite = request.overwrite or request.shard is not None
     check, shard, files_of_shard = FaultCollector(), request.shard, None
     if shard is not None and request.shares_all:
@@ -283,6 +288,7 @@ def make_plan(request: Request, files: Files) -> Plan:
     )
     check.raise_if_any()
     trajectories, parts, mode_source, left_out = resolved
+    # before trajectories are divided: the times of a part are those of the whole run
     mode, commands, own_times = parts[0].inputs.mode, parts[0].commands, times_differ(parts)
     if shard is not None and files_of_shard is None:
         trajectories = trajectories.take(slice(*shard.share(len(trajectories))))
@@ -326,8 +332,8 @@ def make_plan(request: Request, files: Files) -> Plan:
 def _bad_trajectories(
     parts: Sequence[LengthInputs], allow_nonfinite: bool
 ) -> Mapping[int, LeftOut]:
-    """The trajectories, by number, whose values are not finite or whose steps do not go forward;
-    reads all values. Raises InputError where no others are there."""
+    """Reads all values; returns the trajectories, by number, with values that are not finite or
+    steps that are not positive. Raises InputError where all trajectories are bad."""
     bad: dict[int, LeftOut] = {}
     for part in parts:
         bad |= part.bad(allow_nonfinite)
@@ -339,7 +345,7 @@ def _bad_trajectories(
 
 
 def _conversion_notes(trajectories: Trajectories, dtype: str) -> Iterator[str]:
-    """Which types are converted, of many inputs the first."""
+    """Yields a note for each type that is converted, with the first input of that type."""
     kinds: dict[Any, str] = {}
     for group in trajectories.groups:
         stored = group.input.dtype
@@ -350,7 +356,7 @@ def _conversion_notes(trajectories: Trajectories, dtype: str) -> Iterator[str]:
 
 
 def _memory_notes(parts: Sequence[LengthInputs], kind: str, memory: int) -> Iterator[str]:
-    """What takes more than the memory."""
+    """Yields a warning where one trajectory alone takes more than the memory."""
     needed = max(_working_bytes(part, kind) for part in parts)
     if needed > memory:
         size = f"{needed / 2**20:.0f} MiB" if needed >= 1 << 20 else f"{needed / 2**10:.1f} KiB"
@@ -370,8 +376,8 @@ def _quantities(write: Sequence[str]) -> list[str]:
 
 
 def _working_memory(choice: Choice, gradient: bool, memory: int) -> tuple[str, int]:
-    """What a block's memory is counted for, and how much there is: on a device no more than most
-    of what is free there."""
+    """Returns the key of BYTES_PER_VALUE for a block, and the memory that blocks may take: on a
+    device at most a share of what is free there."""
     kind = "torch" if gradient else choice.backend
     if choice.device == "cpu":
         return ("torch" if kind == "triton" else kind), memory
@@ -380,13 +386,14 @@ def _working_memory(choice: Choice, gradient: bool, memory: int) -> tuple[str, i
 
 
 def _block_size(part: LengthInputs, kind: str, memory: int) -> int:
-    """How many trajectories are computed at once."""
+    """Returns how many trajectories of one length are computed at once."""
+    # as many values as suit the caches, in as much memory as there is, but at least one trajectory
     room = min(BLOCK_VALUES[kind] * BYTES_PER_VALUE[kind], memory)
     return int(max(1, min(room // _working_bytes(part, kind), len(part.trajectories))))
 
 
 def _working_bytes(part: LengthInputs, kind: str) -> int:
-    """Working memory for the rows of the mode of one trajectory."""
+    """Returns the working memory that one trajectory takes, in bytes."""
     inputs = part.inputs
     _, horizon, dofs = inputs.actions.shape
     steps_differ = inputs.uneven and inputs.steps_differ

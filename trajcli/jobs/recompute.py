@@ -1,4 +1,4 @@
-"""An output computed again from its recorded request, and the start states that it names."""
+"""Computes an output again from its recorded request, and compares; looks up its start states."""
 
 from __future__ import annotations
 
@@ -22,18 +22,17 @@ from trajcli.jobs.request import Request
 from trajcli.jobs.run import Execution, Progress
 from trajcli.modes.mode import promise
 
-Array = Any
-"""numpy.ndarray"""
+Array = Any  # numpy.ndarray
+# Called with the numbers [b] of trajectories and the names of their groups (none in one array);
+# returns start states [b, D] by part.
 StartRows = Callable[[Array, Sequence[str]], Mapping[str, Array]]
-"""The start states [b, D] by part, of trajectories by number [b] and by the names of their groups
-(none where they are packed)."""
 
+# Sums of costs and gradients differ by less between backends, as a share of the largest of them.
 _SUMS = 1e-9
-"""Costs and gradients of different backends differ by less, as a share of the largest of them."""
 
 
 def _plan_again(file: ArrayFile, files: Files) -> Plan:
-    """The plan of an output's recorded request, on the CPU; nothing is going to be written.
+    """Plans the recorded request of an output again, on the CPU; nothing will be written.
 
     Raises InputError for a file without a request.
     """
@@ -52,10 +51,13 @@ def _plan_again(file: ArrayFile, files: Files) -> Plan:
 
 @dataclass
 class Comparison:
-    """A variable of an output beside what its request gives.
+    """A variable of an output, compared with what its request gives.
 
-    differing: values that are not equal to the bit; beyond: those that rounding does not explain;
-    the worst is off by ``excess`` × rounding, at trajectory, row, dof.
+    Attributes:
+        values: the number of values that were compared.
+        differing: the number that are not equal bit by bit.
+        beyond: the number whose difference rounding does not explain.
+        excess: the largest difference as a multiple of rounding; ``at`` trajectory, row, dof.
     """
 
     name: str
@@ -66,7 +68,10 @@ class Comparison:
     at: tuple[int, ...] = ()
 
     def add(self, stored: Array, again: Array, numbers: Array, allowed: Array | float) -> None:
-        """Compare entries [n, ...] of trajectories by number [n], which may be off by so much."""
+        """Adds stored and recomputed entries [n, ...] of trajectories by number [n].
+
+        allowed: how far they may be apart by rounding.
+        """
         if stored.shape != again.shape:
             self.values, self.differing, self.beyond = again.size, again.size, again.size
             self.excess = np.inf
@@ -86,7 +91,7 @@ class Comparison:
 
 
 class _StoredOutput(Output):
-    """An output that is there: what a run writes is compared with what it holds."""
+    """An existing output: a run that writes to it is compared with it instead."""
 
     def __init__(self, file: ArrayFile, plan: Plan) -> None:
         self.description, self.path = plan.output, file.path
@@ -98,10 +103,10 @@ class _StoredOutput(Output):
         self.compared = {v.name: Comparison(v.name) for v in plan.output.streamed}
 
     def place(self, name: str, row: int, group: int = 0) -> None:
-        """Nowhere: results are handed to ``write``."""
+        """Returns None: kernels must not write into the file; results go to ``write``."""
 
     def write(self, name: str, row: int, block: Any, group: int = 0) -> None:
-        """Compare entries row, row + 1, … of a variable."""
+        """Compares entries row, row + 1, … of a variable."""
         again = np.atleast_1d(np.asarray(block, self._variables[name].dtype))
         stored, numbers = self._stored(name, row, again, group)
         same = np.array_equal(stored, again)
@@ -109,12 +114,15 @@ class _StoredOutput(Output):
         self.compared[name].add(stored, again, numbers, allowed)
 
     def _rounding(self, name: str, row: int, again: Array, group: int) -> Array:
-        """How far two backends may differ: of the largest value along a trajectory and dof, or
-        of the largest difference over dt that it is made of, what the kernels promise of each."""
+        """Returns how far two backends may differ in each value.
+
+        Kernels promise a relative error in the largest value along a trajectory and dof. A value
+        that is a difference of lower derivatives over dt also inherits their error over dt.
+        """
         unit = np.spacing(np.abs(again))
         copied = self._mode.copies_actions and name == QUANTITIES[self._order]
         if copied or name == "time":
-            return unit / 4  # no other value is so near
+            return unit / 4  # less than the distance of two numbers: copies must be equal
         size = np.where(np.isfinite(again), np.abs(again, dtype=np.float64), 0.0)
         largest: Array = size.max(1 if size.ndim > 2 else 0, keepdims=True, initial=0.0)
         if name not in QUANTITIES:
@@ -136,7 +144,7 @@ class _StoredOutput(Output):
         return float(gaps.min(initial=np.inf, where=gaps > 0))
 
     def _stored(self, name: str, row: int, again: Array, group: int) -> tuple[Array, Array]:
-        """The entries as the file has them, and the numbers of their trajectories."""
+        """Returns entries as the file has them, and the numbers of their trajectories."""
         rows = slice(row, row + len(again))
         if not self._variables[name].by_trajectory or not self.description.groups:
             stored = self._file.require(name)
@@ -157,9 +165,9 @@ def recompute(
     allow_external: bool = False,
     on_progress: Progress = lambda done, total: None,
 ) -> list[Comparison]:
-    """Every variable of an output beside what its recorded request gives; nothing is written.
+    """Compares every variable of an output with what its recorded request gives.
 
-    Raises InputError for a file without a request or where a source is not there any more.
+    Writes nothing. Raises InputError for a file without a request, or without its sources.
     """
     with Files(Reading(allow_external=allow_external)) as files:
         file = files.open(path)
@@ -172,7 +180,7 @@ def recompute(
 
 
 def start_rows(files: Files, path: Path) -> StartRows | str:
-    """The start state of every trajectory of an output, or why it is not known."""
+    """Returns a function that looks up start states of an output, or why they are not known."""
     try:
         plan = _plan_again(files.open(path), files)
     except TrajcliError as error:

@@ -26,28 +26,26 @@ from trajcli.files.states import parse_floats
 from trajcli.jobs.shards import Shard
 from trajcli.memory import memory_bound
 
-_NOT_STORED = {
-    *("out", "overwrite", "memory", "device", "backend", "shard"),
-    *("allow_external"),
-}
-"""Fields that do not shape the result, and those that say what is trusted."""
+# Fields that do not shape the result, and the one that says which links are trusted: a file must
+# not extend that when its request is run again.
+_NOT_STORED = {"out", "overwrite", "memory", "device", "backend", "shard", "allow_external"}
+# Fields that may name a file, besides ``sources``.
 _PATHS = ("dt", "times", "at", "start", "start_index", "goal", "grad")
-"""Fields that may name a file, besides ``sources``."""
 
 
 @dataclass(frozen=True)
 class SourceRequest(Reading, Repair):
-    """What all commands that read trajectories and write OUT take, as typed."""
+    """The options that every command takes that reads trajectories and writes OUT, as typed."""
 
     sources: Sequence[str]
     out: Path
     overwrite: bool = False
 
     def to_json(self) -> str:
-        """What shapes the result, as one JSON text; paths are relative to OUT's folder, and those
-        of all files that a pattern stands for. Bytes that are no text are escaped.
+        """Returns all that shapes the result, as one JSON text.
 
-        Of a command other than integrate it has the name.
+        Paths are relative to OUT's folder, and a pattern is replaced by the files that it stands
+        for. Bytes that are no text are escaped. Commands other than integrate are named.
         """
         folder, defaults = os.path.realpath(self.out.parent), vars(type(self)([], Path()))
         chosen = {
@@ -67,18 +65,18 @@ class SourceRequest(Reading, Repair):
         return re.sub("[\ud800-\udfff]", lambda byte: f"\\u{ord(byte[0]):04x}", text)
 
     def attributes(self, texts: Mapping[str, Any], paths: Iterable[str]) -> dict[str, Any]:
-        """What an output states: these, with the paths in them as they are seen from its folder,
-        the version and the request."""
+        """Returns the attributes of an output: these texts, with their ``paths`` relative to the
+        folder of OUT, the version of trajcli, and the request."""
         stated = relative_texts(texts, paths, self.out)
         return {**stated, "trajcli_version": __version__, "request": self.to_json()}
 
 
 @dataclass(frozen=True)
 class Request(SourceRequest):
-    """An integrate run. ``dt``, ``start``, ``goal`` and their like are as typed.
+    """The options of an integrate run, as typed.
 
-    mode: None takes the one that the file states, else acceleration. dtype: None takes that of
-    the input.
+    mode: None takes the one that the file states, else acceleration. dtype: None takes the type
+    of the input.
     """
 
     absolute: str | None = None
@@ -106,10 +104,14 @@ class Request(SourceRequest):
 
     @staticmethod
     def from_json(text: str, folder: Path) -> Request:
-        """The request of an output in this folder. Raises ValueError for what is none, and where a
-        pattern stands for files: a file may not have any folder searched."""
+        """Reads the request of an output in this folder.
+
+        Raises ValueError for a text that is no request, and for a pattern: a file must not make
+        trajcli search folders.
+        """
         values = json.loads(text)
-        os.fsencode(json.dumps(values, ensure_ascii=False))  # a ValueError of half a character
+        # half of a surrogate pair cannot be part of a path: UnicodeEncodeError is a ValueError
+        os.fsencode(json.dumps(values, ensure_ascii=False))
         stored = {f.name: str(f.type) for f in fields(Request) if f.name not in _NOT_STORED}
         if not isinstance(values, dict) or "sources" not in values or "\\u0000" in text:
             raise ValueError("not a request")
@@ -127,28 +129,27 @@ class Request(SourceRequest):
         return kind(out=Path(folder), **moved)
 
     def expanded(self) -> list[Source]:
-        """The sources, one for each file; patterns are expanded, without opening any."""
+        """Returns the sources, one for each file. Patterns are expanded; no file is opened."""
         return [source for text in self.sources for source in expand_files(parse_source(text))]
 
     def source_paths(self) -> list[str]:
-        """The files that the sources name, in their order."""
+        """Returns the paths of the files that the sources name, in their order."""
         return list(dict.fromkeys(os.fspath(source.path) for source in self.expanded()))
 
     def paths(self) -> list[str]:
-        """All files that it names."""
+        """Returns the paths of all files that the request names."""
         named = [parse_source(text, attributes=True) for text in self._named_files]
         more = [os.fspath(source.path) for source in named]
         return list(dict.fromkeys([*self.source_paths(), *more]))
 
     @property
     def path(self) -> Path:
-        """What this process writes: OUT, or the part of a shard."""
+        """The file that this process writes: OUT, or the part of a shard."""
         return self.out if self.shard is None else self.shard.path(self.out)
 
     @property
     def shares_all(self) -> bool:
-        """Whether no option picks trajectories by their number, or gives them values of their
-        own."""
+        """Whether shards may read whole files: no option counts trajectories through all files."""
         return self.episodes is None and not self._named_files
 
     @property
@@ -165,7 +166,7 @@ class DifferentiateRequest(Request):
 
 
 def _is_of(value: Any, kind: str) -> bool:
-    """Whether a value of a file, which may hold anything, is of a field's type."""
+    """Returns whether a value has the type of a field; the file may hold anything."""
     if kind.startswith("Sequence"):
         return isinstance(value, list) and all(isinstance(v, str) for v in value)
     kinds: dict[str, Any] = {
@@ -182,7 +183,7 @@ def fingerprint(request: Request) -> str:
     folder = os.path.realpath(request.out.parent)
     inputs = []
     for path in request.paths():
-        with suppress(OSError):  # what is not there is said when it is read
+        with suppress(OSError):  # a missing file is reported when it is read
             status = os.stat(path)
             inputs.append((relative_path(path, folder), status.st_size, status.st_mtime_ns))
     text = json.dumps([request.to_json(), __version__, sorted(inputs)])
@@ -190,12 +191,12 @@ def fingerprint(request: Request) -> str:
 
 
 def is_value(text: str) -> bool:
-    """Whether a start, goal or dt is a word or numbers, not a file."""
+    """Returns whether a start, goal or dt is "zero" or numbers, and not a file."""
     return text == "zero" or parse_floats(text) is not None
 
 
 def _with_paths(values: dict[str, Any], move: Callable[[str], str]) -> dict[str, Any]:
-    """The same with the paths among the values moved."""
+    """Returns the values of a request with ``move`` applied to the paths among them."""
     moved = dict(values, sources=[move(text) for text in values["sources"]])
     for name in _PATHS:
         text = moved.get(name)
@@ -205,13 +206,14 @@ def _with_paths(values: dict[str, Any], move: Callable[[str], str]) -> dict[str,
 
 
 def relative_texts(texts: Mapping[str, Any], paths: Iterable[str], out: Path) -> dict[str, Any]:
-    """Attributes of an output with the paths in their texts as they are seen from its folder."""
+    """Returns attributes of an output with the paths in their texts relative to its folder."""
     folder = os.path.realpath(out.parent)
     whole = "\n".join(value for value in texts.values() if isinstance(value, str))
     present = sorted({path for path in paths if path and path in whole}, key=len, reverse=True)
     if not present:
         return dict(texts)
-    pattern = re.compile("|".join(map(re.escape, present)))  # in one pass: one may end like another
+    # one pass, the longest path first: a path may be part of another, or of a replaced one
+    pattern = re.compile("|".join(map(re.escape, present)))
     return {
         name: pattern.sub(lambda found: relative_path(found[0], folder), value)
         if isinstance(value, str)

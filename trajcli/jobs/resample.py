@@ -1,4 +1,4 @@
-"""Trajectories and actions at another rate, or at any times, from file to file."""
+"""Resamples trajectories and actions, from file to file: at another rate, or at any times."""
 
 from __future__ import annotations
 
@@ -54,7 +54,10 @@ _MOST_FAULTS = 5
 
 @dataclass(frozen=True)
 class ResampleRequest(SourceRequest):
-    """A resample job, as typed. method: None is exact where a file states its mode, else linear."""
+    """The options of resample, as typed.
+
+    method: None evaluates the mode that made the rows, where files state one; else linear.
+    """
 
     to: float | None = None
     at: str | None = None
@@ -66,15 +69,17 @@ class ResampleRequest(SourceRequest):
 
 
 class Curves:
-    """The curves of a request: of position to jerk together one, of any other array its own.
+    """The curves through the rows: one for position to jerk together, one for any other array.
 
-    mode: whose polynomials these are; None where ``method`` interpolates. names: the arrays that
-    the curves have. held: the numbers of dofs that keep each row until the next, as a gripper does.
-    notes: what is not as one might expect.
+    Attributes:
+        mode: the mode whose polynomials the curves are; None where ``method`` interpolates.
+        names: the arrays that can be evaluated between the rows.
+        held: dofs that keep each row until the next, as a gripper does.
+        notes: remarks for the user.
     """
 
     def __init__(self, request: ResampleRequest, trajectories: Trajectories) -> None:
-        """Raises UsageError for options that do not fit together, or the rows."""
+        """Raises UsageError for options that contradict each other or do not fit the rows."""
         raise_if_any(option_faults(request.method, request.hold), UsageError)
         quantities = [name for name in trajectories.arrays if name in QUANTITIES]
         self.notes: list[str] = []
@@ -108,7 +113,7 @@ class Curves:
     def _stated(
         self, request: ResampleRequest, trajectories: Trajectories, names: list[str]
     ) -> Mode | None:
-        """The mode of which all files state that it made their rows, where these determine it."""
+        """Returns the mode that made the rows of all files, where its curve is known from them."""
         if request.method is not None or not names:
             return None
         modes = {_stated_mode(group) for group in trajectories.groups}
@@ -133,7 +138,10 @@ class Curves:
         return mode
 
     def evaluate(self, values: Arrays, knots: Floats, at: Floats) -> dict[str, Any]:
-        """The arrays [b, N, D] at times [1 or b, N], of those [b, T, D] at knots."""
+        """Evaluates arrays [b, T, D] with rows at ``knots`` at other times; returns [b, N, D].
+
+        at: times [1 or b, N].
+        """
         values = {n: x.astype(output_dtype(x.dtype), copy=False) for n, x in values.items()}
         quantities = {name: values[name] for name in values if name in QUANTITIES}
         curves = [
@@ -160,20 +168,20 @@ class Curves:
                     arrays[to][:, part] = found[name]
         for name in self.names if self.held else ():
             held = values[name][..., self.held]
-            rate = name in QUANTITIES[1:]  # of what stands still between its rows
+            rate = name in QUANTITIES[1:]  # a held dof stands still: its rates are 0
             (rows,) = curve_through("hold", [held], knots)(at)
             arrays[name][..., self.held] = 0 * rows if rate else rows
         return arrays
 
     def _look(self, values: Arrays) -> None:
-        """Notes which dofs have two values in a block, as a gripper that is open or closed."""
+        """Finds the dofs with two values in a block, as of a gripper that is open or closed."""
         rows = next(iter(values.values()))
         ends = rows.min((0, 1)), rows.max((0, 1))
         self._two_valued &= ((rows == ends[0]) | (rows == ends[1])).all((0, 1))
         self._moving |= ends[0] < ends[1]
 
     def two_valued(self) -> list[str]:
-        """What to say of dofs with two values, which a curve takes beyond both."""
+        """Returns a warning of dofs with two values, of which a curve takes values between."""
         if self.mode is None and self.method == "hold":
             return []
         found = np.flatnonzero(self._two_valued & self._moving).tolist()
@@ -189,9 +197,9 @@ class Curves:
 def run_resample(
     request: ResampleRequest, on_progress: Progress = lambda done, total: None
 ) -> dict[str, Any]:
-    """Read, resample, write; returns a report of plain values.
+    """Reads, resamples and writes trajectories; returns a report of plain values.
 
-    Raises TrajcliError with every fault found; OUT is then as it was before.
+    Raises TrajcliError with every fault that was found. OUT is then what it was before.
     """
     refuse_output(request.out, request.overwrite)
     with Files(request, on_progress=on_progress) as files:
@@ -341,7 +349,7 @@ def _computable(trajectories: Trajectories, holding: bool, left_out: list[Fault]
 
 
 def _turns_method(method: str | None) -> str:
-    """The curve of orientations that goes with a method; raises UsageError where there is none."""
+    """Returns the curve of orientations for a method; raises UsageError where there is none."""
     turns = {None: "slerp", "linear": "slerp", "cubic": "spline"}.get(method)
     if turns is None:
         raise UsageError(
@@ -354,12 +362,12 @@ def _turns_method(method: str | None) -> str:
 
 
 def described(mode: Mode) -> str:
-    """A mode and its options."""
+    """Returns a mode and its options as text: jerk scheme=zoh frames=full."""
     return " ".join([mode.name, *(f"{name}={value}" for name, value in mode.options().items())])
 
 
 def _stated_mode(group: TrajectoryGroup) -> Mode | None:
-    """The mode that a file states of its rows, or None."""
+    """Returns the mode that a file states, or None."""
     name, options, _ = group.stated_mode
     try:
         return make_mode(name, **options) if name else None

@@ -1,5 +1,4 @@
-"""What an integrate or differentiate request means: its trajectories, with their times, states and
-mode, and the inputs of each length."""
+"""Looks up what an integrate or differentiate request names: trajectories, times, states, mode."""
 
 from __future__ import annotations
 
@@ -41,22 +40,17 @@ from trajcli.units import per_si
 def resolve(
     request: Request, files: Files, sources: Sequence[str]
 ) -> tuple[Trajectories, list[LengthInputs], str | None, list[LeftOut]]:
-    """Looks up everything that a request names; no values of actions are read.
+    """Looks up everything that a request names, without reading values of actions.
 
-    Parameters
-    ----------
-    sources
-        Those of the request that are read.
+    Parameters:
+        sources: the SOURCEs to read; those of the request, or of one shard.
 
-    Returns
-    -------
-    The trajectories; the inputs of each length; the file that states the mode, if one does; and
-    what ``skip_bad`` leaves out because it alone is wrong.
+    Returns:
+        The trajectories, the inputs of each length, the file that states the mode (or None), and
+        the files and trajectories that ``skip_bad`` leaves out.
 
-    Raises
-    ------
-    InputError, UsageError
-        With all that is missing or does not fit.
+    Raises:
+        InputError, UsageError: with everything that is missing or does not fit.
     """
     check, left_out = FaultCollector(), list[LeftOut]()
     _, groups, option = check.attempt(
@@ -65,7 +59,7 @@ def resolve(
         lambda: time_from_options(files),
     )
     if option is None and (request.dt, request.rate, request.times) != (None, None, None):
-        check.raise_if_any()  # it is no second fault that there is no time
+        check.raise_if_any()  # a time option that is wrong is one fault, not two
     states: Any = None
     stated: Any = None
     if groups:
@@ -73,6 +67,7 @@ def resolve(
             lambda: _option_states(request, files, groups[0]),
             lambda: resolve_mode(request, groups),
         )
+    # recordings begin at their first row; only modes that end at a goal read goal states
     to_goal = stated is not None and stated[0].options().get("ends") == "goal"
     unwanted = {"start": request.recorded, "goal": not to_goal}
     states = {role: NO_STATE for role in unwanted if unwanted[role]} | (states or {})
@@ -129,7 +124,7 @@ def resolve(
 
 
 def _refuse_options(request: Request) -> None:
-    """Raise UsageError for options that no input could fit."""
+    """Raises UsageError for options that are wrong whatever the inputs are."""
     request.refuse_gap()
     if request.recorded:
         make_method(request.mode, **request.options)
@@ -140,8 +135,10 @@ def _refuse_options(request: Request) -> None:
 def _read_groups(
     request: Request, files: Files, sources: Sequence[str], left_out: list[LeftOut]
 ) -> list[TrajectoryGroup]:
-    """The groups that the sources name, in the units of their files; with skip_bad those of the
-    files that can be read."""
+    """Returns the groups that the sources name, in the units of their files.
+
+    With skip_bad, files that cannot be read are added to ``left_out`` instead.
+    """
 
     def read(texts: Sequence[str]) -> list[TrajectoryGroup]:
         if request.recorded:
@@ -165,8 +162,10 @@ def _require_like(
     request: Request,
     option: Time | None,
 ) -> None:
-    """Raise InputError for a group that is unlike the others, or has no times; UsageError where
-    a unit of time is given and there are no stamps or steps in it."""
+    """Raises InputError for a group that is unlike the others, or has no times.
+
+    Raises UsageError where --units names a unit of time, and the times are not from a dataset.
+    """
     if others:
         require_alike([others[0], group])
     if option is None:
@@ -182,17 +181,19 @@ def _require_like(
 
 
 def _option_states(request: Request, files: Files, first: TrajectoryGroup) -> dict[str, States]:
-    """The states that --start and --goal name; the others are those of the groups."""
+    """Returns the states that --start and --goal name, by role."""
     texts = {"start": request.start, "goal": request.goal}
     named = {role: text for role, text in texts.items() if text is not None}
-    if named:  # they are in the units of the first group
+    if named:  # states without a unit have that of the first group
         first = first.in_si(request.input_units)
     return {role: state_from_option(files, role, text, first) for role, text in named.items()}
 
 
 def _of_rates(request: Request, first: TrajectoryGroup, mode: Mode) -> tuple[Mode, str]:
-    """The mode of rates that were recorded with a time stamp each, and what to say of it; raises
-    UsageError for options that they do not take."""
+    """Returns the mode that integrates rates with a time stamp each, and a note that says so.
+
+    Raises UsageError for options that such rates do not take.
+    """
     assert isinstance(mode, Cascade)
     if request.absolute is not None:
         raise UsageError(
@@ -211,7 +212,7 @@ def _of_rates(request: Request, first: TrajectoryGroup, mode: Mode) -> tuple[Mod
 
 
 def _least_rows(mode: Mode) -> int:
-    """The rows of a recording that the method of a mode needs."""
+    """Returns the least number of rows that a method of differentiation needs."""
     if isinstance(mode, SavitzkyGolay):
         return mode.window if isinstance(mode.window, int) else mode.degree + 1
     if isinstance(mode, Smooth):
@@ -229,7 +230,7 @@ def _noise_in_si(mode: Mode, first: TrajectoryGroup) -> Mode:
 
 
 def _commands(request: Request, first: TrajectoryGroup) -> Commands:
-    """What --actions and --absolute say of the dofs that are picked."""
+    """Returns what --actions and --absolute say of the dofs that are picked."""
     if request.absolute is None:
         return Commands(request.actions)
     names = first.joint_names or ()

@@ -1,4 +1,4 @@
-"""Trajectories slower or faster within limits, from file to file."""
+"""Retimes trajectories, from file to file: as fast as limits allow, or only slower."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from trajcli.jobs.rows import (
 from trajcli.retiming import Limit, Retimed, paced
 from trajcli.sampling import is_known, missing_parts
 
+# Attributes that hold at any pace: they say which curve the trajectory is.
 _MODE_ATTRIBUTES = {"mode", "scheme", "frames", "ends", "degree", "steps", "convention", "start",
                     "goal", "absolute"}  # fmt: skip
-"""What made the trajectory holds at any pace."""
 
 
 @dataclass(frozen=True)
 class RetimeRequest(SourceRequest):
-    """A retime job, as typed."""
+    """The options of retime, as typed."""
 
     limits: Path = Path()
     slower_only: bool = False
@@ -49,9 +49,9 @@ class RetimeRequest(SourceRequest):
 def run_retime(
     request: RetimeRequest, on_progress: Progress = lambda done, total: None
 ) -> dict[str, Any]:
-    """Read, find the factors, write; returns a report of plain values.
+    """Reads trajectories, scales their time and writes them; returns a report of plain values.
 
-    Raises TrajcliError with every fault found; OUT is then as it was before.
+    Raises TrajcliError with every fault that was found. OUT is then what it was before.
     """
     refuse_output(request.out, request.overwrite)
     with Files(request, on_progress=on_progress) as files:
@@ -97,15 +97,20 @@ def quantities_alone(trajectories: Trajectories) -> Trajectories:
 
 
 class Paces:
-    """The limits of trajectories, and what is reported of each; ``add`` takes blocks of them.
+    """Limits, and for every trajectory the factor of its time and the limit that binds it.
 
-    limits: of what a pace changes, in the order of the dofs. factor, time [n]: the scaling of each,
-    and when it is at a limit; of what quantity, and of which dof. slack: by limited quantity, the
-    share [n] of the limit that is left. copied: the dofs that are positions whatever the mode.
+    Attributes:
+        limits: those of velocity, acceleration and jerk, in the order of the dofs.
+        factor: the scaling of time [n].
+        time: when a trajectory is at a limit [n]; NaN where no limit binds.
+        quantity, dof: which limit that is.
+        slack: the share of each limit that is left [n], by quantity.
+        copied: dofs whose actions are positions whatever the mode.
+        beyond: the number of trajectories with positions beyond their limits.
     """
 
     def __init__(self, trajectories: Trajectories, path: Path, sources: SourceFiles) -> None:
-        """Raises InputError for a limit of what the trajectories do not have."""
+        """Raises InputError for limits of quantities that the trajectories do not have."""
         arrays = trajectories.arrays
         self._trajectories, first, stored = (
             trajectories,
@@ -140,8 +145,8 @@ class Paces:
         self.beyond = 0
 
     def between(self, values: Arrays, times: Floats) -> dict[str, Floats]:
-        """What the curve that the file states reaches between its rows; nothing where it states
-        none. Dofs that are copied as positions have no such curve."""
+        """Returns the extremes of the curve between its rows, by quantity; {} where the file does
+        not state the mode. Dofs that are copied as positions have no such curve."""
         mode, options, _ = self._trajectories.first.stated_mode
         if not is_known(mode, options):
             return {}
@@ -172,7 +177,8 @@ class Paces:
             self.beyond += int((excess > bounds.slack).any((1, 2)).sum())
 
     def report(self) -> dict[str, Any]:
-        """All of it as plain values; trajectories by their group, or their number in the file."""
+        """Returns all results as plain values; trajectories have the name of their group, or their
+        number in the file."""
         numbers = map(str, range(len(self.factor)))
         several = self._trajectories.several
         names = trajectory_names(self._trajectories) if several else list(numbers)
@@ -191,7 +197,7 @@ class Paces:
         }
 
     def notes(self) -> list[str]:
-        """What there is to say of the limits."""
+        """Returns the warnings about limits."""
         of = f"positions beyond their limits in {self.beyond} of {len(self.factor)} trajectories"
         beyond = [f"{of}, which no pace changes"] if self.beyond else []
         return [*dict.fromkeys(self._remarks), *beyond]

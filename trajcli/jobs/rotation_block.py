@@ -1,4 +1,4 @@
-"""Orientations and angular rates of recordings: what is written beside the other dofs."""
+"""Describes and reads rotations: orientations and angular rates beside the other dofs."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ SMOOTHED = {
     "residual": {"long_name": "deviation of residuals", "units": "rad"},
 }
 """What method smooth chooses for each axis, with its labels."""
+# By how much norms of quaternions in float32 may be off without a remark.
 _ROUNDING = 1e-6
-"""By how much norms of quaternions in float32 may be off."""
 
 
 def rotation_variables(
     rotations: Sequence[RotationDofs], quantities: Sequence[str], dtype: str, frame: str
 ) -> Iterator[Variable]:
-    """Describes the orientations [trajectory, row, (rotation,) 4] and rates [..., 3] that are
-    written with these quantities."""
+    """Describes orientations [trajectory, row, (rotation,) 4] and angular rates [..., 3] for the
+    quantities that are written: orientation with position, angular_velocity with velocity, …"""
     several = ("rotation",) if len(rotations) > 1 else ()
     for order, (name, quantity) in enumerate(zip(ROTATIONS, QUANTITIES, strict=True)):
         if rotations and quantity in quantities:
@@ -45,13 +45,13 @@ def smoothed_variables(rotations: Sequence[RotationDofs]) -> Iterator[Variable]:
 
 
 def rotation_sizes(rotations: Sequence[RotationDofs]) -> dict[str, int]:
-    """Returns the sizes of the dimensions that these variables have."""
+    """Returns the sizes of the dimensions of :func:`rotation_variables`."""
     several = {"rotation": len(rotations)} if len(rotations) > 1 else {}
     return several | ({"quaternion": 4, "axis": 3} if rotations else {})
 
 
 def rotation_attributes(rotations: Sequence[RotationDofs], frame: str) -> dict[str, Any]:
-    """Returns what an output with these rotations says of them."""
+    """Returns the attributes of an output with these rotations."""
     several = {"rotations": len(rotations)} if len(rotations) > 1 else {}
     return {"rotation_order": "wxyz", "rotation_frame": frame, **several}
 
@@ -63,16 +63,16 @@ def orientations(
     notes: list[str],
     allow_nonfinite: bool = False,
 ) -> Any:
-    """Returns quaternions [b, T, 4] or [b, T, R, 4] of the dofs [b, T, D] that are rotations.
+    """Returns quaternions [b, T, 4] or [b, T, R, 4] from the dofs [b, T, D] that are rotations.
 
-    locate: where a trajectory of these lies, for errors and for notes on norms.
+    locate: returns the place of the k-th trajectory, for errors and for the note on norms.
     """
     from trajcli.quaternions import to_quaternions
 
     columns = [(values[..., list(rotation.dofs)], rotation.form) for rotation in rotations]
     try:
         found = [to_quaternions(*each, allow_nonfinite=allow_nonfinite) for each in columns]
-    except InputError:  # of its trajectory and row
+    except InputError:  # find the trajectory, so that the error names it
         for k in range(len(values)):
             for x, form in columns:
                 to_quaternions(x[k], form, locate(k), allow_nonfinite=allow_nonfinite)

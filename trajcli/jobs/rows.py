@@ -1,4 +1,4 @@
-"""Rows from rows: trajectories that ``resample``, ``retime`` and ``fit`` read, change and write.
+"""Reads and writes the trajectories that ``resample``, ``retime`` and ``fit`` change.
 
 Trajectories of one length are read, computed and written in blocks, as arrays [b, T, D].
 """
@@ -50,9 +50,13 @@ def read_trajectories(
 ) -> Trajectories:
     """Returns the trajectories of a request, with their times.
 
-    actions: of actions and trajectories side by side, the actions are meant. least: the rows that a
-    segment between gaps needs. rotations: whether the command computes with rotations. Raises
-    InputError for files without trajectories, or their times.
+    Parameters:
+        actions: take the actions of a group that holds actions and other arrays.
+        least: the rows that a segment between gaps needs.
+        rotations: whether the command computes with rotations.
+
+    Raises:
+        InputError: for files without trajectories, or without times.
     """
     every = read_groups(files, request.sources)
     groups = one_per_group(every, actions)
@@ -87,7 +91,7 @@ def read_trajectories(
 
 
 def trajectory_names(trajectories: Trajectories) -> list[str]:
-    """Returns the names of trajectories in an output."""
+    """Returns the names that trajectories have in an output."""
     return trajectories.names(trajectories.paths)
 
 
@@ -110,10 +114,14 @@ def states_beside(trajectories: Trajectories) -> dict[str, npt.NDArray[Any]]:
 def blocks_of(
     trajectories: Trajectories, places: Numbers, rows: int = 0
 ) -> Iterator[tuple[int, Numbers, Trajectories]]:
-    """Yields trajectories in blocks that are read at once: how many come before a block, the places
-    of the block among the trajectories, and the block.
+    """Yields blocks of trajectories that are read at once.
 
-    places: which, in the order of their blocks. rows: that are computed of each.
+    Parameters:
+        places: the trajectories to yield, in this order.
+        rows: how many rows are computed of each, which may be more than are read.
+
+    Yields:
+        The number of trajectories before the block, the places of its own, and the block.
     """
     first = 0
     for block in trajectories.take(places).blocks(size=CHANGED_BYTES, rows=rows):
@@ -123,7 +131,7 @@ def blocks_of(
 
 
 def finite_rows(block: Trajectories, name: str) -> Any:
-    """The rows of an array [b, T, D]; raises InputError for NaN and Inf."""
+    """Reads an array [b, T, D]; raises InputError for NaN and Inf, with their place."""
     values, axes = block.read(name), ("trajectory", "step", "dof")
     if nonfinite_fault(values, name, axes) is not None:
         hint = "a curve through them does not exist: repair the input, or leave it out"
@@ -136,11 +144,12 @@ def finite_rows(block: Trajectories, name: str) -> Any:
 
 
 def row_times(block: Trajectories, acting: bool = False) -> tuple[Floats, float]:
-    """Times of the rows from 0 on, and how far they may be off because of their type.
+    """Returns times of rows from 0 on, and how far rounding of stored stamps may move them.
 
-    [b, T], or [1, T] where all have the same. acting: T + 1 times of actions, from the first step's
-    beginning to the last one's end, where the files say them. Raises InputError for times that do
-    not go on.
+    Times are [b, T], or [1, T] where all trajectories share them. acting: T + 1 times of actions,
+    from the beginning of the first step to the end of the last, where files state them.
+
+    Raises InputError for times that do not increase.
     """
     runs = [(group, _time(group), begin, end) for group, begin, end in block.runs]
     acting = acting and all(
@@ -168,9 +177,9 @@ def _time(group: TrajectoryGroup) -> Time:
     return group.time
 
 
+# Called with a block and its places among all trajectories; returns times [b or 1, T'] and arrays
+# [b, T', D], or [b] of one number for each trajectory.
 Compute = Callable[[Trajectories, Numbers], tuple[Floats, Arrays]]
-"""Times [b or 1, T'] and arrays [b, T', D], or [b] of one number, of a block of trajectories and
-its places among all."""
 
 
 def write_rows(
@@ -185,12 +194,15 @@ def write_rows(
     own_times: bool = True,
     rotations: Sequence[Variable] = (),
 ) -> dict[str, Any]:
-    """Compute every trajectory and write it; returns what both commands report.
+    """Computes and writes all trajectories; returns the part of the report that commands share.
 
-    counts: the rows of each when they are computed. attributes: paths in them become relative to
-    OUT. more: what has one number for each trajectory. step: the one dt of all rows, where there
-    is one. own_times: without it, whether trajectories differ in the times of their rows.
-    rotations: what is written of dofs that are rotations, apart from the others.
+    Parameters:
+        counts: the rows that each trajectory has when it is computed [n].
+        attributes: attributes of the output; paths in them become relative to OUT.
+        more: variables with one number for each trajectory.
+        step: the dt of all rows, where there is one.
+        own_times: without a step, whether rows of trajectories are at different times.
+        rotations: variables of the dofs that are rotations, which leave the other arrays.
     """
     refuse_input(request.out, files.paths())
     stated = {**attributes, "source": trajectories.source, "source_dt": trajectories.time_source}

@@ -29,8 +29,8 @@ from trajcli.kernels.cuda import DeviceLost, DeviceOutOfMemory, device_errors
 from trajcli.modes import PARTS
 from trajcli.modes.smooth import Smooth
 
+# Names and values of variables.
 Results = Iterable[tuple[str, Any]]
-"""Names and values."""
 
 
 def run(
@@ -39,10 +39,17 @@ def run(
     on_progress: Progress = lambda done, total: None,
     dry: bool = False,
 ) -> dict[str, Any]:
-    """Run a request and return a report of plain values; ``dry``: plan it and stop.
+    """Runs a request and returns a report of plain values.
 
-    With a shard, OUT is a part; where that is there already, nothing is done. Raises TrajcliError
-    with every fault found; OUT is then as it was before.
+    A shard writes its part of OUT, or nothing where that is done already.
+
+    Parameters:
+        on_plan: called with the plan before anything is computed.
+        on_progress: called with the trajectories that are done, and their total.
+        dry: plan the run and stop.
+
+    Raises:
+        TrajcliError: with every fault that was found. OUT is then what it was before.
     """
     began = time.perf_counter()
     shard = request.shard
@@ -99,9 +106,12 @@ def run(
 class Execution:
     """Computes the blocks of a run.
 
-    done: how many trajectories are written. bad: how many results are not finite. largest: the
-    largest of the actions, where they may be normalised. halved: how often blocks were made
-    smaller, to ``sizes`` of each length.
+    Attributes:
+        sizes: how many trajectories of each length a block has.
+        done: the number of trajectories that are written.
+        bad: the number of results that are not finite.
+        halved: how often blocks were halved because a device was full.
+        largest: the largest magnitude of actions, looked up where they may be normalised.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -136,15 +146,15 @@ class Execution:
                 raise stopped(output.path, reason, self.done, total) from None
 
     def _unwritten(self) -> Iterator[tuple[int, int, int]]:
-        """The blocks that are not written yet: the number of their length, and which trajectories
-        of that length they are."""
+        """Yields the blocks that are not written yet: the index of their length in the plan, and
+        the first and last (exclusive) of its trajectories."""
         total, done = 0, self.done
         for group, (part, size) in enumerate(zip(self.plan.parts, self.sizes, strict=True)):
             count = len(part.trajectories)
             for begin in range(max(done - total, 0), count, size):
                 yield group, begin, min(begin + size, count)
             total += count
-        if not total:  # no trajectories: their rows have times all the same
+        if not total:  # an empty part of a run still writes the times of its rows
             yield 0, 0, 0
 
     def compute(self, output: Output, group: int, begin: int, end: int) -> None:
@@ -166,7 +176,8 @@ class Execution:
             return
         inputs = inputs.chosen(plan.choice)
         if plan.choice.backend == "native" and plan.gradient is None:
-            check(finite=False)  # the kernel sees what is not finite as it reads it
+            # the kernel notices NaN and Inf as it reads; a search for their place follows only then
+            check(finite=False)
             mixed = plan.commands.apart(inputs)  # with rows of another mode
             places = {
                 name: None if mixed else output.place(name, begin, group)
@@ -226,7 +237,7 @@ class Execution:
                 output.write(f"angular_{name}", begin, motion.options[name], group)
 
     def _no_room(self, short: DeviceOutOfMemory) -> UsageError:
-        """The end of a run whose smallest blocks do not fit a device."""
+        """Returns the error of a run of which not even one trajectory fits a device."""
         return UsageError(
             "no room for the smallest block",
             where=f"--device {self.plan.choice.device}",
@@ -236,7 +247,7 @@ class Execution:
         )
 
     def notes(self) -> Iterator[str]:
-        """What there is to say when it is done."""
+        """Yields warnings about the results, when all are written."""
         plan = self.plan
         yield from self.smoothing.notes()
         if self.halved:
@@ -254,11 +265,12 @@ class Execution:
 def _native(
     plan: Plan, inputs: Inputs, places: Mapping[str, tuple[int, int] | None], path: Path
 ) -> tuple[dict[str, Any], int | None]:
-    """Computes a block by the compiled kernels, which write into the file where rows have a place
-    in it.
+    """Computes a block by the compiled kernels, which write straight into the output file.
 
-    Returns the arrays that have no place, and how many results are not finite: None where that is
-    refused.
+    places: the descriptor and offset of each quantity, or None where it has no place in the file.
+
+    Returns the arrays without a place, and how many results are not finite; None where inputs are
+    not finite and that is not allowed.
     """
     from trajcli.kernels.native import Forward, InFile
 
@@ -269,7 +281,7 @@ def _native(
         if place is None:
             arrays[name] = np.empty(shape, plan.dtype)
         out[PARTS.index(name)] = arrays[name] if place is None else InFile(*place, plan.dtype)
-    operands = inputs.operands()  # which has to live as long as the kernel runs
+    operands = inputs.operands()  # keeps the arrays alive that the kernel points to
     kernel = Forward(inputs.program(), operands, out, not plan.request.allow_nonfinite)
     try:
         finite = kernel.run()
@@ -279,7 +291,10 @@ def _native(
 
 
 def _results(plan: Plan, inputs: Inputs, numbers: Any) -> Results:
-    """Computes a block of trajectories by number, and their gradients where they are wanted."""
+    """Computes a block, with gradients where the plan has any.
+
+    numbers: which trajectories of the run these are [b].
+    """
     if plan.gradient is None:
         return inputs.compute(plan.choice, plan.dtype, plan.quantities).items()
     pulled = plan.gradient.block(inputs, plan.commands, numbers, plan.choice, plan.dtype)

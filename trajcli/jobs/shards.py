@@ -2,7 +2,7 @@
 
     OUT.h5.parts/00003-of-00064.h5    shard 3 of 64; it is done when this file is there
 
-A part has attributes that other outputs do not have, :data:`PART_ATTRIBUTES`. ``fingerprint`` is
+A part has attributes that other outputs do not have, ``PART_ATTRIBUTES``. ``fingerprint`` is
 that of the request and its inputs, the same in all parts. In the dataset ``inputs`` it lists the
 files that were opened for it, each as a JSON text: the name as it is seen from OUT's folder, size,
 time of modification, and a hash of up to 64 KiB at both ends.
@@ -30,8 +30,8 @@ from trajcli.files.hdf5_output import INPUTS
 from trajcli.files.refusals import os_fault, output_family
 from trajcli.files.source import Source, relative_path
 
+# The attributes that a part has and a merged output has not.
 PART_ATTRIBUTES = ("shard", "fingerprint")
-"""The attributes that a part has and a merged output has not."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Shard:
         try:
             sizes = [os.stat(file.path).st_size for file in files]
         except OSError:
-            return None  # what cannot be read is said when it is opened
+            return None  # a file that cannot be read is reported when it is opened
         few = len({file.path for file in files}) < max(self.count, len(files))
         return None if few else [str(files[k]) for k in shard_files(sizes, self)]
 
@@ -94,6 +94,8 @@ def shard_files(sizes: Sequence[int], shard: Shard) -> range:
     Shards follow each other in the order of the files, have about the same number of bytes, and
     none is empty.
     """
+    # shard k ends with the file in which the share (k + 1) / count of all bytes ends, but leaves
+    # one file for each shard behind it
     ends = list(itertools.accumulate(sizes))
     bounds = [0]
     for index in range(1, shard.count):
@@ -136,6 +138,7 @@ class Part:
         """Returns the fault of a part that was written by another command than this request."""
         if self.fingerprint == fingerprint:
             return None
+        # name the options that differ
         there, absent = self.request, "not given"
         keys = sorted(k for k in {**there, **request} if there.get(k) != request.get(k))
         texts = [f"{k} {there.get(k, absent)} there, {request.get(k, absent)} here" for k in keys]
@@ -164,7 +167,7 @@ class Part:
 
 
 def input_lines(sources: SourceFiles, out: Path) -> list[str]:
-    """Return what a part lists of the files that were opened for it."""
+    """Returns the lines by which a part lists the files that were opened for it."""
     folder = os.path.realpath(out.parent)
     return sorted(
         json.dumps([relative_path(path, folder), content]) for path, content in sources.contents()
@@ -172,7 +175,7 @@ def input_lines(sources: SourceFiles, out: Path) -> list[str]:
 
 
 def _inputs_of(file: ArrayFile) -> dict[str, str]:
-    """Return what a part lists; raises InputError where it is nothing that a part lists."""
+    """Returns the files that a part lists; raises InputError where the list is damaged."""
     stored = file.get(INPUTS)
     try:
         lines = [json.loads(text) for text in stored.texts()] if stored is not None else []
@@ -236,7 +239,7 @@ class Run:
                 self.done[index] = Part(folder / name)
             except InputError as error:
                 faults[index] = replace(error.faults[0], hint="run this shard again")
-        if self.done:
+        if self.done:  # the request of most parts is that of the run
             counts = Counter(part.fingerprint for part in self.done.values())
             usual = counts.most_common(1)[0][0]
             like = next(part for part in self.done.values() if part.fingerprint == usual)
@@ -276,8 +279,10 @@ class Run:
 
 
 def _input_faults(parts: Mapping[int, Part]) -> dict[int, Fault]:
-    """Return the faults of parts that read another state of an input than the others: than it is
-    now, if one of them read that."""
+    """Returns the faults of parts that read an input in another state than the others did.
+
+    The present state is the right one if any part read it, else the one that most parts read.
+    """
     states: dict[str, Counter[str]] = {}
     for part in parts.values():
         for name, content in part.inputs.items():
@@ -296,7 +301,7 @@ def _input_faults(parts: Mapping[int, Part]) -> dict[int, Fault]:
 
 
 def _content_now(part: Path, name: str) -> str | None:
-    """Return the state of a file that a part lists."""
+    """Returns the present state of a file that a part lists."""
     return file_content(os.path.join(part.parent.parent, name))
 
 
