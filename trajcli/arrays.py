@@ -43,8 +43,8 @@ def as_array(values: Any, where: str = "input") -> Array:
     return array
 
 
+# Bytes from which on the memory of an array is used again, and from which on it has huge pages.
 _REUSED, _LARGE = 1 << 17, 1 << 20
-"""Bytes from which on the memory of an array is used again, and from which on it has huge pages."""
 
 
 class Pages:

@@ -14,8 +14,8 @@ from trajcli.sampling import derivative, missing_parts, taylor
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
+# Of a step, to find where a cubic is zero: as many as there are bits.
 _HALVINGS = 60
-"""Of a step, to find where a cubic is zero: as many as there are bits."""
 
 
 def extremes(

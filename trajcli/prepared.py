@@ -20,10 +20,10 @@ from trajcli.kernels.program import Array, Gradients, Operands, Parts, Program
 from trajcli.modes import PARTS
 
 _CACHE_SIZE = 64
+# The calls of a thread: a structure serves one call at a time.
 _cache = threading.local()
-"""The calls of a thread: a structure serves one call at a time."""
+# What graphs have captured of calls.
 _captured: list[Any] = []
-"""What graphs have captured of calls."""
 _FLOATS = {np.dtype(np.float32), np.dtype(np.float64)}
 
 

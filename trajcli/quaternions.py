@@ -23,8 +23,8 @@ Form: TypeAlias = tuple[int, Callable[[Array], Array], Callable[[Array], Array]]
 
 TOLERANCE = 1e-3
 """By how much the norm of a quaternion, or an entry of a matrix, may be off."""
+# Squares of angles below which functions are their series, whose derivatives at zero exist.
 _NEAR = 0.05
-"""Squares of angles below which functions are their series, whose derivatives at zero exist."""
 
 
 def library(values: Array) -> Any:

@@ -66,10 +66,10 @@ __all__ = ["CURVES", "FORMS", "RATES", "RotationTrajectory", "angle", "compose",
            "to_quaternions"]  # fmt: skip
 
 RATES = ("angular_velocity", "angular_acceleration", "angular_jerk")
+# How far rows of a window may turn away from its middle; the logarithm ends at 2π.
 _FARTHEST = 1.5 * math.pi
-"""How far rows of a window may turn away from its middle; the logarithm ends at 2π."""
+# How far, in rad, the reference of smooth may be from the rows.
 _FARTHEST_DRIFT = 1.5
-"""How far, in rad, the reference of smooth may be from the rows."""
 _MOST_ITERATIONS = 60
 
 

@@ -35,8 +35,8 @@ T = TypeVar("T")
 NUMERIC_KINDS = "fiu"
 _MOST_FILES = 64
 _LARGEST_JSON = 16 << 20
+# How many names are compared with a missing one, and how many a message lists.
 _SEARCHED, _LISTED = 2000, 8
-"""How many names are compared with a missing one, and how many a message lists."""
 _TYPES = {"c": "complex numbers", "O": "objects or strings", "S": "strings", "U": "strings",
           "b": "booleans", "V": "records"}  # fmt: skip
 

@@ -23,8 +23,8 @@ from trajcli.errors import BusyError, OutputError
 from trajcli.files.refusals import name_taken, os_fault, refuse_place
 from trajcli.system import allocate, is_command, rename_new, signals
 
+# Bytes of OUT's name in a hidden name; a file system takes 255.
 _LONGEST_NAME = 200
-"""Bytes of OUT's name in a hidden name; a file system takes 255."""
 
 
 class HiddenFolder:

@@ -22,19 +22,19 @@ from trajcli.files.tables import Table
 from trajcli.memory import CSV_ROWS
 
 _LONGEST_LINE = 1 << 20
+# The first rows, which say what the columns hold.
 _SAMPLE = 64
-"""The first rows, which say what the columns hold."""
+# A date of ISO 8601, with a time of day or without.
 _DATE = re.compile(
     r"((?:19|20)\d\d-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?)?)(?:Z|([+-]\d\d):?(\d\d))?"
 )
-"""A date of ISO 8601, with a time of day or without."""
+# Integers that float64 may not hold.
 _WHOLE = re.compile(r"[+-]?(?:\d{16,18}|[1-8]\d{18})")
-"""Integers that float64 may not hold."""
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?")
+# How many times the median a step of times may be; how near to 1 a quaternion's norm is.
 _UNEVEN, _NEAR = 5.0, 1e-2
-"""How many times the median a step of times may be; how near to 1 a quaternion's norm is."""
+# The columns of a TUM trajectory, which may have no heading.
 _TUM = ["timestamp", "tx", "ty", "tz", "qx", "qy", "qz", "qw"]
-"""The columns of a TUM trajectory, which may have no heading."""
 
 
 class CsvFile(Table):

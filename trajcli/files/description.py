@@ -120,15 +120,12 @@ def describe_output(
     """Describes an output: one array of all trajectories where they have one length, else a group
     for each of them, which takes ``names``.
 
-    Parameters
-    ----------
-    lengths
-        The numbers of the trajectories that have each number of rows, counted as ``names`` are.
-    sizes
-        The sizes of the other dimensions that variables have.
-    variables
-        All variables; the axis of the rows is ``row``. A variable ``time`` [row] says that all
-        trajectories have the same times; where each has a group, it has them again.
+    Parameters:
+        lengths: the numbers of the trajectories that have each number of rows, counted as ``names``
+            are.
+        sizes: the sizes of the other dimensions that variables have.
+        variables: all variables; the axis of the rows is ``row``. A variable ``time`` [row] says
+            that all trajectories have the same times; where each has a group, it has them again.
     """
     total = sum(len(numbers) for numbers in lengths.values())
     groups = []

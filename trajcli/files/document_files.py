@@ -22,14 +22,14 @@ from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles
 from trajcli.files.file_bytes import open_regular, read_regular
 from trajcli.files.source import natural_order
 
+# The most entries of dictionaries and lists, and the deepest nesting. A document can refer to a
+# list twice from the next list, and so on: 30 of them have 10^9 entries.
 _MOST, _DEEPEST = 500_000, 64
-"""The most entries of dictionaries and lists, and the deepest nesting. A document can refer to a
-list twice from the next list, and so on: 30 of them have 10^9 entries."""
+# Earlier versions can run code even with ``weights_only`` (CVE-2025-32434).
 _TORCH = (2, 6)
-"""Earlier versions can run code even with ``weights_only`` (CVE-2025-32434)."""
 _OF_POINTS = {"positions": "position", "velocities": "velocity", "accelerations": "acceleration"}
+# Nanoseconds in the fields of a duration of ROS 2 and ROS 1.
 _PER_SECOND = {"sec": 10**9, "secs": 10**9, "nanosec": 1, "nsecs": 1}
-"""Nanoseconds in the fields of a duration of ROS 2 and ROS 1."""
 
 
 class DocumentFile(ArrayFile):

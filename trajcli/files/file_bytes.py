@@ -25,12 +25,12 @@ from trajcli.system import file_system
 
 Progress = Callable[[float, int], None]
 """Called with the number of trajectories done, which may be fractional, and their total."""
+# File systems whose mapped pages do not disappear.
 _SAFE = frozenset(("ext2", "ext3", "ext4", "xfs", "tmpfs", "overlay"))
-"""File systems whose mapped pages do not disappear."""
 _file_system = cache(file_system)
 _WRITTEN_HINT = "another program writes it: run again when it is done"
+# Bytes hashed at each end of a file.
 _HASHED_BYTES = 64 << 10
-"""Bytes hashed at each end of a file."""
 
 
 def open_regular(path: Path) -> int:

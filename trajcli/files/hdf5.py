@@ -28,19 +28,19 @@ from trajcli.memory import CHUNK_CACHE
 _OPEN_DATASETS = 8
 _DEEPEST_LINK = 32
 _DEEPEST_GROUP = 100
+# The exceptions that h5py raises for a damaged file.
 _FAULTS = (OSError, RuntimeError, ValueError, KeyError, TypeError, MemoryError, OverflowError)
-"""The exceptions that h5py raises for a damaged file."""
 _LONGEST_ATTRIBUTE = 1 << 20
 _PLAIN_TYPES = (h5py.h5t.INTEGER, h5py.h5t.FLOAT, h5py.h5t.STRING)
+# The largest compression ratio of HDF5's own filters: deflate reaches about 1030 : 1.
 _EXPANSION_LIMIT = 1100
-"""The largest compression ratio of HDF5's own filters: deflate reaches about 1030 : 1."""
+# The filters deflate to scale-offset, and h5py's LZF; all others are plug-ins.
 _BUILT_IN_FILTERS = {*range(1, 7), 32000}
-"""The filters deflate to scale-offset, and h5py's LZF; all others are plug-ins."""
 _COMPRESSORS = {1: "gzip", 4: "szip", 5: "nbit", 6: "scaleoffset", 32000: "lzf"}
 
 
+# The links of a group by kind, in natural order; its attributes; whether it is in another file.
 _Group = tuple[Mapping[str, int], Mapping[str, Any], bool]
-"""The links of a group by kind, in natural order; its attributes; whether it is in another file."""
 
 
 def _reading(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -21,8 +21,8 @@ from trajcli.files.description import Variable
 from trajcli.files.outputs import Output
 from trajcli.memory import CHUNK_BYTES
 
+# About what HDF5 itself needs for a group of five datasets.
 _GROUP_BYTES = 4096
-"""About what HDF5 itself needs for a group of five datasets."""
 _LARGEST_META_BLOCK = 1 << 20
 SOURCES = "trajcli_sources"
 """The group in which a part lists what attributes sum up, for merge to sum up again."""

@@ -18,8 +18,8 @@ from trajcli.files.source import natural_key
 from trajcli.files.tables import TRAJECTORIES
 from trajcli.files.time import Time, positive
 
+# Columns of a table that are read by default.
 _NAMES = ("actions", "action", *QUANTITIES)
-"""Columns of a table that are read by default."""
 
 
 class Robomimic(Layout):

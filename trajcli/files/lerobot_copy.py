@@ -26,11 +26,11 @@ from trajcli.files.source import Source, expand_files
 
 _META = Path("meta")
 _LINKED = ("videos", "images")
+# The statistics that LeRobot stores of a feature; a data set may have fewer.
 _STATISTICS: Mapping[str, Callable[[Any], Any]] = {
     "min": np.min, "max": np.max, "mean": np.mean, "std": np.std, "count": len,
     **{f"q{n:02}": partial(np.quantile, q=n / 100) for n in (1, 10, 50, 90, 99)},
 }  # fmt: skip
-"""The statistics that LeRobot stores of a feature; a data set may have fewer."""
 
 
 class LeRobotCopy:

@@ -32,14 +32,14 @@ from trajcli.units import (
 )
 
 _LARGEST_BYTES = 4 << 20
+# The share of a limit that is forgiven, by bytes of a value.
 _ROUNDING = {4: 1e-6, 8: 1e-9}
-"""The share of a limit that is forgiven, by bytes of a value."""
 
 Floats = npt.NDArray[np.float64]
 Parsed = tuple[Sequence[str] | None, dict[str, Floats], dict[str, Units]]
 """Joint names; by quantity the lower and upper limits [2, joints], and their units."""
+# The joint of a dof that has no limits.
 _NONE = -1
-"""The joint of a dof that has no limits."""
 _LISTED = 4
 _MOVING = ("revolute", "prismatic", "continuous")
 _IMPOSSIBLE = "limits that nothing can keep"

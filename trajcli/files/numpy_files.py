@@ -23,18 +23,18 @@ from trajcli.files.file_bytes import FileBytes
 from trajcli.files.refusals import PROVENANCE
 from trajcli.files.source import natural_order
 
+# The exceptions that NumPy, zipfile and zlib raise for damaged files.
 _FAULTS = (
     ValueError, EOFError, OSError, RuntimeError, TypeError, KeyError, IndexError, ArithmeticError,
     MemoryError, SyntaxError, zipfile.BadZipFile, zlib.error, tokenize.TokenError,
 )  # fmt: skip
-"""The exceptions that NumPy, zipfile and zlib raise for damaged files."""
 _ARRAY = "an array without pickled objects"
+# The largest compression ratio: deflate reaches about 1030 : 1.
 _EXPANSION_LIMIT = 1100
-"""The largest compression ratio: deflate reaches about 1030 : 1."""
+# Bytes; NumPy itself parses no more than 10 000.
 _LONGEST_HEADER = 1 << 14
-"""Bytes; NumPy itself parses no more than 10 000."""
+# Bytes; trajcli itself writes far less.
 _LONGEST_PROVENANCE = 1 << 20
-"""Bytes; trajcli itself writes far less."""
 
 
 class _Header(NamedTuple):

@@ -39,11 +39,11 @@ _SIGNATURES = {
     b"#ROSBAG": "ros", b"\x89MCAP0\r\n": "ros", b"SQLite f": "ros",
     b"MATLAB 5": "matlab",
 }  # fmt: skip
+# The format of zip archives that are not .npz, by their ending.
 _ZIPPED = {".zip": "zarr", ".pt": "pt", ".pth": "pt", ".xlsx": "", ".ods": ""}
-"""The format of zip archives that are not .npz, by their ending."""
+# The format of files without a signature, by their ending.
 _ENDINGS = {".csv": "csv", ".tsv": "csv", ".txt": "csv", ".tum": "csv", ".json": "json",
             ".yaml": "yaml", ".yml": "yaml"} | _ZIPPED  # fmt: skip
-"""The format of files without a signature, by their ending."""
 _LARGEST_USER_BLOCK = 1 << 26
 _READ = "HDF5, NumPy, Parquet, CSV, Zarr, a ROS bag, MATLAB, YAML, JSON, or .pt"
 

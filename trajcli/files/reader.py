@@ -30,8 +30,8 @@ from trajcli.files.time import Time, positive
 from trajcli.files.trajectory_group import ACTIONS, TrajectoryGroup, bodies_of
 from trajcli.units import require_same_kind
 
+# Families of which a file may be one array without a name.
 _LONE = ("npy", "zarr", "pt")
-"""Families of which a file may be one array without a name."""
 
 
 def read_groups(

@@ -22,17 +22,17 @@ from trajcli.errors import InputError
 from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles
 from trajcli.files.file_bytes import open_regular
 
+# How many messages are read to find the fields of a topic, and at most how many bytes.
 _FIRST, _FIRST_BYTES = 64, 1 << 24
-"""How many messages are read to find the fields of a topic, and at most how many bytes."""
+# Bytes of messages between two checks of the memory and reports of progress.
 _BETWEEN = 1 << 20
-"""Bytes of messages between two checks of the memory and reports of progress."""
 _POINTS = {"positions": "position", "velocities": "velocity", "accelerations": "acceleration"}
+# The fraction of a topic within which all its joints must have appeared.
 _LATE = 0.1
-"""The fraction of a topic within which all its joints must have appeared."""
 
 Arrays = dict[str, npt.NDArray[Any]]
+# The joints that a message names, and the sizes of its arrays.
 _Form = tuple[tuple[str, ...], tuple[int, ...]]
-"""The joints that a message names, and the sizes of its arrays."""
 
 
 class RosFile(ArrayFile):

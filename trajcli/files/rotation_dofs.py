@@ -23,9 +23,9 @@ _NUMBERED = re.compile(r"(.*(?:axis_?angle|rot_?vec|rot_?6d|quat(?:ernion)?))[._
 _WORDS = {"rotvec": "rot_?vec|axis_?angle", "rot6d": "rot_?6d|rotation_?6d|6d_rot|ortho6d",
           "matrix": "rot_?mat|rotation_matrix",
           "quaternion": "quat(?:ernion)?s?|orientations?"}  # fmt: skip
+# The order of quaternions in families of files.
 _ORDERS = {"robomimic": "xyzw", "mimicgen": "xyzw", "robosuite": "xyzw", "libero": "xyzw",
            "ros": "xyzw", "isaaclab": "wxyz"}  # fmt: skip
-"""The order of quaternions in families of files."""
 _ROUNDING = 1e-5
 
 

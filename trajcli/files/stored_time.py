@@ -26,14 +26,14 @@ LIKELY_STAMPS = ("timestamps", "timestamp", "stamps", "stamp", "t")
 """What time stamps are called, too."""
 RATES = ("control_freq", "rate", "frequency", "fps", "hz")
 """Attributes in which files give steps per second."""
+# What is not converted: lower case, without a final s.
 _OTHER_TIMES = {"min", "minute", "h", "hr", "hour", "d", "day"}
-"""What is not converted: lower case, without a final s."""
+# What stamps are in that are at least so large: as seconds they are after the year 5000.
 _CLOCKS = {"ns": 1e17, "us": 1e14, "ms": 1e11}
-"""What stamps are in that are at least so large: as seconds they are after the year 5000."""
+# Stamps of a trajectory that are looked at together.
 _FEW = 1 << 16
-"""Stamps of a trajectory that are looked at together."""
+# How far steps may be from a stored dt, and their mean from an attribute dt, as a share of it.
 _SAME_STEP, _NOMINAL_STEP = 1e-3, 1e-2
-"""How far steps may be from a stored dt, and their mean from an attribute dt, as a share of it."""
 
 
 def read_time(

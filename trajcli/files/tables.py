@@ -28,8 +28,8 @@ TIMES = ("t", "time", "times", "timestamp", "timestamps", "stamp", "seconds", "_
 """Columns of time stamps, the first that there is; else the first column of dates is it."""
 TRAJECTORIES = ("trajectory", "episode", "episode_index", "episode_id", "traj_id")
 """Columns that are the same in all rows of a trajectory."""
+# Columns that count rows.
 _NUMBERS = ("row", "index", "frame_index", "frame", "seq")
-"""Columns that count rows."""
 ARRAYS = ("actions", "action", "position", "velocity", "acceleration", "jerk")
 """Arrays that one column is, too."""
 _WORDS = {"pos": "position", "positions": "position", "vel": "velocity", "velocities": "velocity",
@@ -38,8 +38,8 @@ _WORDS |= {name: name for name in ARRAYS}
 """What quantities are called before or behind the name of a joint."""
 _WORD = "|".join(_WORDS)
 _KNOWN = (*ARRAYS, *POSITIONS)
+# Endings of two columns that are one stamp.
 _SECONDS, _NANOSECONDS = ("sec", "secs"), ("nsec", "nsecs", "nanosec", "nanosecs")
-"""Endings of two columns that are one stamp."""
 _UNIT = r"(.*?)\s*[\[(]([^\])]*)[\])]"
 _LISTED = 8
 DATA = "data"

@@ -47,8 +47,8 @@ from trajcli.units import (
 )
 
 ACTIONS = ("actions", "action")
+# Of the first trajectory, in which quaternions without a name are looked for.
 _SAMPLED_ROWS = 1000
-"""Of the first trajectory, in which quaternions without a name are looked for."""
 
 
 class TrajectoryGroup:

@@ -22,21 +22,21 @@ from trajcli.files.numpy_files import require_deflate
 from trajcli.files.source import natural_order
 from trajcli.memory import KEPT_CHUNK
 
+# Codecs of version 2 that construct Python objects.
 _RUNS_CODE = ("pickle", "json2", "msgpack2")
-"""Codecs of version 2 that construct Python objects."""
 _PACKERS = {"blosc", "zstd", "gzip", "zlib", "lz4"}
+# Codecs that are read. At most one of an array's may be a compressor, since a few bytes
+# compressed twice may expand to any size; the filters do not expand data.
 _FILTERS = {
     "bytes", "transpose", "sharding_indexed", "crc32c", "crc32", "adler32", "fletcher32",
     "vlen-utf8", "vlen-bytes", "delta", "fixedscaleoffset", "quantize", "bitround", "shuffle",
     "packbits", "astype",
 }  # fmt: skip
-"""Codecs that are read. At most one of an array's may be a compressor, since a few bytes compressed
-twice may expand to any size; the filters do not expand data."""
+# Arrays of more chunks are not searched for missing or changing ones.
 _MOST_CHUNKS = 1 << 16
-"""Arrays of more chunks are not searched for missing or changing ones."""
 _METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
+# Bytes; the consolidated metadata of 10 000 arrays takes about 10 MB.
 _LONGEST_METADATA = 32 << 20
-"""Bytes; the consolidated metadata of 10 000 arrays takes about 10 MB."""
 
 
 class ZarrFile(ArrayFile):

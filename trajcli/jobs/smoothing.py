@@ -12,6 +12,7 @@ from trajcli.files.description import ROWS, Variable, row_variable
 from trajcli.files.quantities import RECORDED_POSITION, SMOOTHING
 from trajcli.modes.smooth import Smooth
 
+# What there is to say of each kind of doubt.
 _DOUBTS = {
     "gaps": "rows in gaps longer than half a period of the cutoff are guesses; --max-gap splits",
     "outliers": "more than 10 % of the rows would be outliers; --robust lowered no weights",
@@ -20,7 +21,6 @@ _DOUBTS = {
     "correlation": "the noise of neighbouring rows is correlated, so that the cutoff is too high; "
     "a lower --bandlimit smooths it",
 }
-"""What there is to say of each kind of doubt."""
 
 
 def smoothing_variables(

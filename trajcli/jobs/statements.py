@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from trajcli.jobs.request import Request
 
 _DEFAULT = "acceleration"
+# Options that a file may state with its mode.
 _STATED = ("scheme", "degree", "steps", "ends")
-"""Options that a file may state with its mode."""
 _Stated: TypeAlias = tuple[str, tuple[tuple[str, Any], ...]]
+# Inputs whose attributes are read; the others are as a rule like them.
 _FIRST = 32
-"""Inputs whose attributes are read; the others are as a rule like them."""
+# Seconds; no robot takes longer or shorter steps. Stamps in ns, µs or ms are far beyond.
 _LONGEST_STEP, _SHORTEST_STEP = 1.0, 1e-5
-"""Seconds; no robot takes longer or shorter steps. Stamps in ns, µs or ms are far beyond."""
 
 
 def resolve_mode(

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
+# Nodes of a driver: on servers, on Linux inside Windows, on boards with a built-in device.
 _DRIVERS = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/nvhost-ctrl", "/dev/nvmap")
-"""Nodes of a driver: on servers, on Linux inside Windows, on boards with a built-in device."""
 
 
 class DeviceOutOfMemory(Exception):
@@ -84,12 +84,12 @@ def free_bytes(name: str) -> int:
     return int(torch.cuda.mem_get_info(name)[0])
 
 
+# Messages of CUDA for a device that failed; any other is a fault of the request.
 _LOST = (
     *("unspecified launch failure", "launch timed out", "uncorrectable", "hardware stack error"),
     *("unknown error", "GPU is lost", "fallen off the bus", "NVLink", "context is destroyed"),
     "busy or unavailable",
 )
-"""Messages of CUDA for a device that failed; any other is a fault of the request."""
 
 
 @contextmanager

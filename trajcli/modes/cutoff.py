@@ -15,21 +15,21 @@ import numpy.typing as npt
 from trajcli.kernels.program import Floats, Operands, Smoother
 
 _GRID_STEP, _GOLDEN_STEPS, _BISECTIONS = 0.35, 7, 30
+# Of the cutoffs that are tried: periods in a trajectory.
 _SLOWEST = 0.05
-"""Of the cutoffs that are tried: periods in a trajectory."""
+# γ of modified generalised cross-validation: above 1, few rows are not followed too closely.
 _PENALTY = 1.2
-"""γ of modified generalised cross-validation: above 1, few rows are not followed too closely."""
+# The mean square of the smallest nine tenths of normal residuals, by the mean of all; and the
+# median of their sizes, by the deviation.
 _SHARE, _OF_NORMAL, _MEDIAN_OF_NORMAL = 0.9, 0.623, 0.6745
-"""The mean square of the smallest nine tenths of normal residuals, by the mean of all; and the
-median of their sizes, by the deviation."""
+# Outliers: of the range, the least scale; how many scales far the farthest residual is where
+# there are any; the largest share of rows that may be; how often rows are weighed again.
 _LEAST_SCALE, _FLAGGED, _MOST_FLAGGED, _ROUNDS = 1e-4, 5.0, 0.1, 6
-"""Outliers: of the range, the least scale; how many scales far the farthest residual is where
-there are any; the largest share of rows that may be; how often rows are weighed again."""
 _GOLDEN = (3.0 - math.sqrt(5.0)) / 2.0
 _FEW_ROWS, _GAP_STEPS = 30, 2.0
+# By how much, and by how many standard deviations, the correlation of neighbouring residuals is
+# above that of white noise where the noise is not white.
 _CORRELATED, _DEVIATIONS = 0.17, 4.0
-"""By how much, and by how many standard deviations, the correlation of neighbouring residuals is
-above that of white noise where the noise is not white."""
 _FREQUENCIES = (np.arange(256) + 0.5) / 512.0
 
 Booleans = npt.NDArray[np.bool_]

@@ -45,8 +45,8 @@ _TITLE_TRAJECTORIES, _TITLE_FILES = 6, 3
 _WIDTH = 7.0
 _PER_INCH = {"in": 1.0, "cm": 2.54, "mm": 25.4}
 _LEAST_SIDE, _MOST_SIDE = 1.0, 40.0
+# Inches for each panel, below which what stands along its side would overlap.
 _LOW_PANEL = 1.2
-"""Inches for each panel, below which what stands along its side would overlap."""
 _SETTINGS = {
     "font.size": 8,
     "axes.spines.top": False,

@@ -21,8 +21,8 @@ from trajcli.views.findings import Finding, failed
 from trajcli.views.statistics import Statistics
 from trajcli.views.trajectories import label
 
+# Rows whose rotations are converted at once.
 _ROWS = 1 << 15
-"""Rows whose rotations are converted at once."""
 
 
 def known_rotations(group: TrajectoryGroup) -> Sequence[RotationDofs]:
