@@ -219,3 +219,28 @@ def test_a_start_index_is_refused(folder):
         library.integrate(
             u, np.zeros((3, 3)), times=stamps, mode="velocity", start_index=np.array([0, 2])
         )
+
+
+def test_rates_are_known_by_their_names(trajcli, folder):
+    stamps, u = rates(rows=30)
+    head = "timestamp," + ",".join(f"actual_qd_{k}" for k in range(3))
+    rows = np.column_stack([stamps[0], 9 * u[0]])
+    np.savetxt("log.csv", rows, delimiter=",", header=head, comments="")
+    result = trajcli("integrate log.csv:actual_qd --start zero -o out.h5 --json")
+    assert result.code == 0, result.err
+    assert any("--mode velocity" in note for note in result.document["notes"])
+    assert result.document["shape"]["horizon"] == 30
+    line = "integrate log.csv:actual_qd --mode velocity --start zero -o out.h5 --overwrite --json"
+    notes = trajcli(line).document["notes"]
+    assert not any("--mode velocity" in note or "says no unit" in note for note in notes)
+
+
+def test_columns_of_a_pattern_are_written_by_a_name_that_can_be_read(trajcli, folder):
+    stamps, u = rates(rows=30)
+    rows = np.column_stack([stamps[0], u[0]])
+    np.savetxt("log.csv", rows, delimiter=",", header="t,a_joint,b_joint,g", comments="")
+    assert trajcli("resample log.csv:*_joint,g --to 50 -o out.h5").code == 0
+    result = trajcli("differentiate out.h5:data --method backward -o again.h5")
+    assert result.code == 0, result.err
+    with h5py.File("again.h5") as file:
+        assert file["dof"].asstr()[:].tolist() == ["a_joint", "b_joint", "g"]

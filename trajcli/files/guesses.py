@@ -6,6 +6,7 @@ Callers report the guess.
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 
 from trajcli.errors import InputError
@@ -21,6 +22,14 @@ POSITIONS = ("position", "qpos", "q", "joint_positions", "joint_position", "join
              "arr_0")  # fmt: skip
 """What arrays of positions are called, too; the first of these is taken where nothing is named."""
 _SEARCHED = 100
+_RATES = {"velocity": "vel|twist|gyro|(?:^|_)(?:qd|dq)(?:$|_)",
+          "acceleration": "acc|(?:^|_)(?:qdd|ddq)(?:$|_)", "jerk": "jerk"}  # fmt: skip
+"""What arrays of derivatives of positions are called, by quantity."""
+
+
+def named_rate(name: str) -> str:
+    """Returns the derivative that an array is by its name, velocity to jerk; "" for others."""
+    return next((rate for rate, words in _RATES.items() if re.search(words, name.lower())), "")
 
 
 def likely_arrays(file: ArrayFile, prefix: str) -> list[str]:

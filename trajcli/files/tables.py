@@ -20,7 +20,7 @@ import numpy as np
 
 from trajcli.errors import Fault, Note
 from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles
-from trajcli.files.guesses import POSITIONS
+from trajcli.files.guesses import POSITIONS, named_rate
 from trajcli.units import parse_time_unit
 
 TIMES = ("t", "time", "times", "timestamp", "timestamps", "stamp", "seconds", "__time", "zeit",
@@ -43,6 +43,8 @@ _SECONDS, _NANOSECONDS = ("sec", "secs"), ("nsec", "nsecs", "nanosec", "nanosecs
 _UNIT = r"(.*?)\s*[\[(]([^\])]*)[\])]"
 _LISTED = 8
 DATA = "data"
+_NO_ANGLES = "eff|torque|current|force|wrench|temp|volt"
+"""What is in the names of arrays that may have any values."""
 
 
 class Table(ArrayFile):
@@ -217,9 +219,8 @@ class Table(ArrayFile):
             more = f" and {len(columns) - _LISTED} more" if columns[_LISTED:] else ""
             listed = f"{', '.join(dofs)}{more}"
             remarks.append(Note(f"{stored.where}: the dofs are the columns {listed}"))
-        angles = (
-            name in self.groups and name not in ARRAYS[3:] and not stored.attributes.get("units")
-        )
+        angles = not (named_rate(name) or re.search(_NO_ANGLES, name.lower()))
+        angles = angles and name in self.groups and not stored.attributes.get("units")
         if angles and (largest := self.largest(self.groups[name])) > 2 * np.pi * 1.001:
             remarks.append(
                 f"{stored.where} says no unit and has values up to {largest:.4g}: taken as rad or "

@@ -528,4 +528,6 @@ def bodies_of(file: ArrayFile) -> int:
 
 def _array_name(path: str) -> str:
     last = text_of(path).strip("/").rpartition("/")[2]
+    if not {"*", ","}.isdisjoint(last):  # columns of a table
+        return "data"
     return "actions" if last in ("", ".", "..", *ACTIONS) or last in TAKEN else last

@@ -238,8 +238,8 @@ class Plan:
             "commands": self.commands.options(),
             "shape": {
                 "trajectories": len(self.trajectories),
-                "horizon": self.parts[-1].inputs.horizon,
-                "shortest": self.parts[0].inputs.horizon,
+                "horizon": self.parts[-1].inputs.horizon + self.parts[-1].inputs.rates,
+                "shortest": self.parts[0].inputs.horizon + self.parts[0].inputs.rates,
                 "dofs": int(self.parts[0].inputs.actions.shape[2]),
             },
             "output": self.output.kind,

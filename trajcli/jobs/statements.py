@@ -11,7 +11,7 @@ import numpy as np
 from trajcli.errors import Fault, InputError, UsageError
 from trajcli.files.arrays import text_of
 from trajcli.files.conversion import stated_unit
-from trajcli.files.guesses import POSITIONS
+from trajcli.files.guesses import POSITIONS, named_rate
 from trajcli.files.quantities import QUANTITIES
 from trajcli.modes import ALIASES, PARTS, Mode, make_method, make_mode
 from trajcli.units import KNOWN, in_si, of_order, parse_units, unit_text
@@ -116,6 +116,10 @@ def input_warnings(trajectories: Trajectories, longest: Inputs) -> Iterator[str]
             f"actions of {layout.of} are as a rule joint positions to go to; mode {mode.name} "
             f"reads them as {PARTS[mode.derivatives_of]} (--mode clique or central reads positions)"
         )
+    name = first.array_name.rpartition("/")[2]
+    if (rate := named_rate(name)) not in ("", PARTS[mode.derivatives_of]):
+        read = f"mode {mode.name} reads as {PARTS[mode.derivatives_of]}"
+        yield f"{first.input.where} is called {name}, which {read} (--mode {rate})"
     for one in trajectories.groups[:_FIRST]:
         yield from _units(one, longest)
     clocks = (group.time for group in trajectories.groups[:_FIRST])

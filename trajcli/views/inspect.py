@@ -435,7 +435,7 @@ def _trajectory_lines(counts: Mapping[str, Any], dt: Mapping[str, Any] | None) -
             text += f", steps up to {1e3 * counts['jitter']:.3g} ms off the median"
     yield text
     if stamps := counts.get("start_stamps"):
-        starts = " to ".join(dict.fromkeys(map(str, stamps)))
+        starts = " to ".join(map(str, sorted(set(stamps))))
         yield f"begins at {starts} {counts['stamps_unit']}, by the stamps of the source"
     if dt is None:
         yield "no time step in the file: rows are counted"
