@@ -619,9 +619,6 @@ case("quaternions of unknown order", npz(quat=TURNS, dt=0.1),
 case("dofs that are no quaternion", npz(q=np.column_stack([TURNS, T]), dt=0.1),
      "differentiate in.npz:q --method central --rotation xyzw -o o.h5",
      "differentiate in.npz:q --method central --rotation 0:4=xyzw -o o.h5")
-case("rotations by smooth", npz(quat_xyzw=TURNS, dt=0.1),
-     "differentiate in.npz:quat_xyzw --method smooth -o o.h5",
-     "differentiate in.npz:quat_xyzw --method savgol -o o.h5")
 case("rotations that are integrated", npz(quat_xyzw=TURNS, dt=0.1),
      "integrate in.npz:quat_xyzw --mode clique --start zero -o o.h5",
      "integrate in.npz:quat_xyzw --mode clique --start zero --dofs 0:3 -o o.h5",
