@@ -20,13 +20,7 @@ import numpy.typing as npt
 
 from trajcli.checks import describe
 from trajcli.errors import Fault, InputError, TrajcliError
-from trajcli.files.file_bytes import (
-    Progress,
-    SourceFiles,
-    file_state,
-    read_regular,
-    unreadable,
-)
+from trajcli.files.file_bytes import Progress, SourceFiles, file_state, read_regular, unreadable
 from trajcli.files.source import natural_order
 from trajcli.memory import LEAST_MEMORY, memory_bound
 

@@ -98,7 +98,7 @@ class CsvFile(Table):
             self._find_time(np.array([[float(cell or "nan") for cell in row] for row in cells]))
 
     def _cells(self, lines: Iterable[str]) -> Iterator[list[str]]:
-        """The cells of each of the first rows, with decimal points, and whether they had commas."""
+        """Yields the cells of the first rows with decimal points; sets whether any had commas."""
         self._comma = False
         for cells in map(_stripped, _split(lines, self._delimiter)):
             commas = set(filter(_DECIMAL_COMMA.fullmatch, cells))
@@ -106,7 +106,7 @@ class CsvFile(Table):
             yield [cell.replace(",", ".") if cell in commas else cell for cell in cells]
 
     def _name_columns(self, names: list[str]) -> None:
-        """Take the names of the heading; pandas writes an index without one."""
+        """Sets the names of the columns; pandas writes an index without one."""
         self.columns = [name or (f"column{k}" if k else "index") for k, name in enumerate(names)]
         repeated = [name for name in self.columns if self.columns.count(name) > 1]
         if repeated:
@@ -117,8 +117,11 @@ class CsvFile(Table):
             )
 
     def _find_time(self, sample: npt.NDArray[np.float64]) -> None:
-        """Take the first column [columns, rows] for the time where it has no name and increases
-        evenly; what counts rows is no time. A TUM trajectory ends in unit quaternions."""
+        """Finds the time in a table [columns, rows] that does not name it.
+
+        It is the first column, if that increases evenly and does not count rows. A TUM trajectory
+        is recognised by its unit quaternions.
+        """
         headless, steps = self.columns[0] == "data0", np.diff(sample[0])
         if len(steps) < 2 or not (steps > 0).all() or steps.max() > _UNEVEN * np.median(steps):
             return
@@ -217,7 +220,7 @@ class CsvFile(Table):
         return np.concatenate(parts, axis=1)
 
     def _number(self, cell: str) -> float:
-        """The number in a cell; NaN for a blank one."""
+        """Returns the number in a cell; NaN for a blank one."""
         return float((cell.replace(",", ".") if self._comma else cell).strip() or "nan")
 
     def _not_a_number(self, line: int, number: int, cell: str) -> Fault:
@@ -286,7 +289,7 @@ class _Text:
 
 
 def _encoding(head: bytes) -> str:
-    """How the text of a file is encoded: UTF-8, UTF-16 by its mark, or else Windows-1252."""
+    """Returns the encoding of a text: UTF-8, UTF-16 by its mark, or else Windows-1252."""
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
     try:

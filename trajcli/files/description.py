@@ -117,15 +117,17 @@ def describe_output(
     names: Sequence[str] | None = None,
     joint_names: Sequence[str] | None = None,
 ) -> Description:
-    """Describes an output: one array of all trajectories where they have one length, else a group
-    for each of them, which takes ``names``.
+    """Describes an output: one array of all trajectories, or a group for each if lengths differ.
 
-    Parameters:
+    Args:
         lengths: the numbers of the trajectories that have each number of rows, counted as ``names``
             are.
         sizes: the sizes of the other dimensions that variables have.
         variables: all variables; the axis of the rows is ``row``. A variable ``time`` [row] says
             that all trajectories have the same times; where each has a group, it has them again.
+        attributes: global attributes.
+        names: names of the trajectories, which their groups take.
+        joint_names: names of the dofs.
     """
     total = sum(len(numbers) for numbers in lengths.values())
     groups = []

@@ -25,7 +25,8 @@ class Dofs:
     numbers: Sequence[int]
 
     def pick(self, values: Any) -> Any:
-        """Values [..., count], or of more dofs, as [..., n]; others are of these dofs already.
+        """Returns values [..., count], or of more dofs, as [..., n]; any others are of these dofs
+        already.
 
         values: a Dataset, whose values are picked when they are read, an array, or a list.
         """
@@ -57,9 +58,9 @@ class Dofs:
 
 
 def parse_dofs(text: str, count: int, where: str, names: Sequence[str] = ()) -> Dofs:
-    """The dofs that 0:7, 2,5,-1, names or "all" mean among ``count``.
+    """Returns the dofs that 0:7, 2,5,-1, names or "all" mean among ``count``.
 
-    where: what says so, for messages. Raises UsageError for dofs that are not there, or twice.
+    where: the option, for messages. Raises UsageError for dofs that are not there, or named twice.
     """
     known = {name: number for number, name in enumerate(names)}
     numbers: list[int] = []
@@ -85,7 +86,7 @@ def parse_dofs(text: str, count: int, where: str, names: Sequence[str] = ()) -> 
 
 
 def match_names(names: Sequence[str], others: Sequence[str]) -> list[int | None]:
-    """Return for each name the number of the other that means the same dof; None of those alone.
+    """Returns for each name the number of the other name that means the same dof, or None.
 
     Names match where they are equal; else, in upper or lower case, where they are after what comes
     before a slash, ``.pos``, ``_pos``, ``_position``, ``_joint`` and ``joint_`` are taken off; else
@@ -106,7 +107,7 @@ def match_names(names: Sequence[str], others: Sequence[str]) -> list[int | None]
 
 
 def _stem(name: str) -> str:
-    """A name of a joint without what projects add to it."""
+    """Returns the name of a joint without what projects add to it."""
     stem = re.sub(r"[._](pos|position)$", "", name.rpartition("/")[2].lower())
     return re.sub(r"^joint_(?=\D)|(?<=.)_joint$", "", stem)
 
@@ -117,7 +118,7 @@ def _behind_prefix(a: str, b: str) -> bool:
 
 
 def parse_joints(text: str, count: int) -> list[str]:
-    """The names a,b,c of so many dofs; raises UsageError for others than one for each."""
+    """Parses the names a,b,c of so many dofs. Raises UsageError unless there is one for each."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
         raise UsageError(
@@ -134,7 +135,7 @@ def parse_joints(text: str, count: int) -> list[str]:
 
 
 def pick_dofs(stored: Dataset, which: str | None) -> Dataset:
-    """A dataset [..., D] with only the dofs that FILE:DATASET[which] names."""
+    """Returns a dataset [..., D] with only the dofs that FILE:DATASET[which] names."""
     if which is None:
         return stored
     count = stored.shape[-1] if stored.ndim else 0

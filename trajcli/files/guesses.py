@@ -33,9 +33,9 @@ def named_rate(name: str) -> str:
 
 
 def likely_arrays(file: ArrayFile, prefix: str) -> list[str]:
-    """The arrays that by their name, or as the only ones of numbers, are trajectories.
+    """Returns the arrays that are trajectories by their name, or as the only ones of numbers.
 
-    Raises InputError with what there is instead, likely ones first.
+    Raises InputError with what there is instead, likely arrays first.
     """
     # below #refs# MATLAB keeps what its cells hold
     paths = [p for p in file.names() if p.startswith(prefix) and not p.startswith("#")]

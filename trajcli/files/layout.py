@@ -169,7 +169,7 @@ def entry(table: Any, path: Names) -> Any:
 
 
 def from_rate(table: Any, path: Names, where: str) -> Time | None:
-    """The time of so many steps per second as a table has at a path of keys."""
+    """Returns the time of the rate in Hz at a path of keys in a table; None if there is none."""
     rate = positive(entry(table, path))
     source = f"{where} {'.'.join(path)}"
     return None if rate is None else Time.of(f"{source}, {rate:g} Hz", 1.0 / rate)

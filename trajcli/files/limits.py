@@ -89,12 +89,19 @@ class Limits:
         units: Mapping[str, str] | None = None,
         picked: Dofs | None = None,
     ) -> dict[str, Bounds]:
-        """Those of some dofs, by name as :func:`match_names` compares them; data without names has
-        the first joints, in order. A dof that the file does not name has none.
+        """Returns the limits of some dofs by quantity.
 
-        itemsize: bytes of a stored value. units: of the data, by quantity, where known. picked:
-        which of the dofs of a file they are, if not all. Raises InputError where names, numbers or
-        units do not fit.
+        Joints are found by name, as :func:`match_names` compares them; data without names has the
+        first joints, in order. A dof that the file does not name has no limits.
+
+        Args:
+            dofs: names of the dofs.
+            itemsize: bytes of a stored value, whose rounding is forgiven.
+            units: units of the data by quantity, where they are known.
+            picked: which of the dofs of a file they are, if not all.
+
+        Raises:
+            InputError: if names, numbers or units do not fit.
         """
         order = self._order(dofs, picked) if self.tables else []
         limited = [(dof, joint) for dof, joint in enumerate(order) if joint != _NONE]
@@ -120,10 +127,10 @@ class Limits:
     def remarks(
         self, name: str, dofs: Sequence[str], converted: Units | None, picked: Dofs | None = None
     ) -> list[str]:
-        """What is to be said of the limits of a quantity: dofs that have none, and what is taken
-        for granted where only the data, or only the limits, say a unit that is not of SI.
+        """Returns remarks on the limits of a quantity.
 
-        converted: the units that the data was in.
+        They name dofs without limits, and say what is assumed where only the data, or only the
+        limits, state a unit other than SI. converted: the units that the data was in.
         """
         stated, found = self.units.get(name), list[str]()
         if stated is None and converted and unit_text(in_si(converted)) != unit_text(converted):
@@ -143,7 +150,7 @@ class Limits:
         return found
 
     def _order(self, dofs: Sequence[str], picked: Dofs | None) -> Sequence[int]:
-        """The number of the joint of each dof, _NONE where the file does not name it."""
+        """Returns the number of the joint of each dof; _NONE if the file does not name it."""
         count, joints = next(iter(self.tables.values())).shape[1], self.joints or ()
         if self.for_all:
             return [0] * len(dofs)
@@ -177,9 +184,9 @@ class Limits:
 
 
 def read_limits(path: Path, sources: SourceFiles | None = None) -> Limits:
-    """Limits from a .toml, .urdf or .yaml file; raises InputError for what is neither or not right.
+    """Reads limits from a .toml, .urdf or .yaml file. Raises InputError for anything else.
 
-    sources: the files of the command, of which it becomes one.
+    sources: the files of the command, to which it is added.
     """
     if sources is not None:
         sources.opened(path)
@@ -261,8 +268,10 @@ def _from_toml(path: Path, data: bytes) -> Parsed:
 
 
 def _sides(stated: Any) -> Floats | None:
-    """Lower and upper of a table, [2, joints], or [2] of numbers for all joints; one alone is
-    symmetric. None for what is no such table."""
+    """Returns lower and upper limits of a table, [2, joints], or [2] of one number for all joints.
+
+    A single side is symmetric. Returns None for anything that is not such a table.
+    """
     table = stated if isinstance(stated, dict) else {}
     sides_of = {side: table[side] for side in ("lower", "upper") if side in table}
     listed = {k: v if isinstance(v, list) else [v] for k, v in sides_of.items()}
@@ -289,8 +298,7 @@ def _all(values: Any, *kinds: type) -> bool:
 def _stated_units(
     path: Path, document: Mapping[str, Any], tables: Mapping[str, Floats]
 ) -> dict[str, Units]:
-    """The units of each table: those that it states, deg/s, or else the derivative of those of
-    positions at the top."""
+    """Returns the units of each table: stated by it, or the derivative of those at the top."""
     found: dict[str, Units] = {}
     for name in ("", *tables):
         turning = name in ROTATIONS

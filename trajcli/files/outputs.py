@@ -81,9 +81,9 @@ class Output(ABC):
     def append(self, arrays: Mapping[str, Any], times: Any = None) -> int:
         """Writes the next trajectories of one length; returns how many there are so far.
 
-        Parameters:
-            arrays: entries [n, ...] of variables; the first of them [n, rows, ...].
-            times: times of the rows [n or 1, rows], where the output has times.
+        Args:
+            arrays: entries [n, ...] of variables; the first of them is [n, rows, ...].
+            times: times of the rows [n or 1, rows], if the output has times.
         """
         count, group, groups = len(next(iter(arrays.values()))), 0, self.description.groups
         if groups:

@@ -42,7 +42,7 @@ class ParquetFile(Table):
         return _Handle(self.path)
 
     def _read_schema(self) -> tuple[dict[str, Any], Any]:
-        """The types of the columns, and the first row of each row group."""
+        """Returns the types of the columns, and the first row of each row group."""
         about = self.opened().file.metadata
         counts = [about.row_group(k).num_rows for k in range(about.num_row_groups)]
         schema = about.schema.to_arrow_schema()
@@ -85,7 +85,7 @@ class ParquetFile(Table):
         return Dataset(where, (rows, *inner), dtype, read_rows, about, "columns")
 
     def _group(self, name: str, number: int, where: str) -> Any:
-        """The values of a column in a row group, of which no more is unpacked than may be."""
+        """Returns the values of a column in a row group; refuses what would unpack to too much."""
         import pyarrow as arrow
 
         def read() -> Any:
@@ -125,7 +125,7 @@ class _Handle:
 
 
 def _values(column: Any, where: str) -> Any:
-    """A column as an array [rows], or [rows, D] of lists."""
+    """Returns a column as an array [rows], or [rows, D] of lists."""
     import pyarrow as arrow
 
     if column.null_count:

@@ -43,5 +43,5 @@ def first_and_more(names: Iterable[str]) -> str:
 
 
 def unit_of(quantity: str, positions: str) -> str:
-    """The unit of a quantity, by that of the positions: rad gives rad/s, rad/s^2, …"""
+    """Returns the unit of a quantity, by that of the positions: rad gives rad/s, rad/s^2, …"""
     return ",".join(part + _PER_SECOND[quantity] for part in positions.split(","))

@@ -45,11 +45,16 @@ def read_groups(
     not have is looked for in the group of every trajectory. ``files.reading`` says what else is
     known of them.
 
-    as_stored: in the units of the files, unless the command line names others; else in SI where
-    the files state units. actions: only groups that hold something to integrate.
+    Args:
+        files: the files of the command.
+        sources: the SOURCEs.
+        as_stored: keeps the units of the files, unless the command line names others; else arrays
+            are in SI if the files state units.
+        actions: only groups that hold something to integrate.
 
-    Raises InputError where a file cannot be read or holds no trajectories, UsageError for options
-    that do not fit, and for dofs that are not there.
+    Raises:
+        InputError: if a file cannot be read or holds no trajectories.
+        UsageError: for options that do not fit, and for dofs that are not there.
     """
     if not sources:
         raise UsageError(
@@ -86,7 +91,7 @@ def read_groups(
 
 
 def refuse_rotations(groups: Sequence[TrajectoryGroup], command: str) -> None:
-    """Raise InputError for rotations, whose dofs mean nothing one by one."""
+    """Raises InputError for rotations, whose dofs mean nothing one by one."""
     for group in groups[:1]:
         for rotation in group.require_rotations():
             raise InputError(
@@ -180,7 +185,7 @@ def _opened(files: Files, sources: Sequence[Source]) -> Iterator[tuple[ArrayFile
 def _groups_of_file(
     files: Files, file: ArrayFile, source: Source, actions: bool
 ) -> list[TrajectoryGroup]:
-    """The groups of one file, with notes on what was taken without being named."""
+    """Returns the groups of one file; notes what is taken without being named."""
     filter_key, layout = files.reading.filter_key, files.layout(file)
     if layout is not None:
         groups = _laid_out(file, layout, source, filter_key, actions)
@@ -207,7 +212,7 @@ def _groups_of_file(
 
 
 def require_alike(groups: Sequence[TrajectoryGroup]) -> None:
-    """Raise InputError for groups of different dofs or joints, or of units that cannot be
+    """Raises InputError for groups of different dofs or joints, or of units that cannot be
     converted into each other."""
     require_same_kind([(group.as_stored.where, group.position_units) for group in groups])
     raise_if_any(dof_faults(groups))
@@ -215,7 +220,8 @@ def require_alike(groups: Sequence[TrajectoryGroup]) -> None:
 
 
 def dof_faults(groups: Sequence[TrajectoryGroup]) -> Iterator[Fault]:
-    """The fault of trajectories that have another number of dofs than the first."""
+    """Yields the fault of the first trajectories that have another number of dofs than the
+    others."""
     for group in groups:
         if group.shape[2] != groups[0].shape[2]:
             yield Fault(
@@ -231,10 +237,10 @@ def dof_faults(groups: Sequence[TrajectoryGroup]) -> Iterator[Fault]:
 def joint_faults(
     groups: Sequence[TrajectoryGroup], note: Callable[[str], None] = lambda text: None
 ) -> Iterator[Fault]:
-    """The fault of trajectories whose joints are others, or in another order.
+    """Yields the fault of trajectories that have other joints, or joints in another order.
 
-    Names are compared by :func:`match_names`; ``note`` is told of the first that match unequal.
-    What is not said in a trajectory's own group holds for its file, and is read once of each.
+    Names are compared by :func:`match_names`; ``note`` is told of the first that match unequal. A
+    group without names of its own has those of its file, which are read once for each file.
     """
     firsts = {id(group.file): group for group in reversed(groups)}
     stating = (
@@ -266,7 +272,7 @@ def joint_faults(
 
 
 def require_one_topic(groups: Sequence[TrajectoryGroup]) -> None:
-    """Raise InputError for trajectories of several topics, which nobody asked for together."""
+    """Raises InputError for trajectories of several topics, which nobody asked for together."""
     topics: dict[str, TrajectoryGroup] = {}
     for group in groups:
         topics.setdefault(re.sub(r"/\d+$", "", group.group), group)
@@ -284,7 +290,7 @@ def require_one_topic(groups: Sequence[TrajectoryGroup]) -> None:
 
 
 def _without_actions(groups: Sequence[TrajectoryGroup]) -> Fault:
-    """The fault of trajectories without anything to integrate."""
+    """Returns the fault of trajectories without anything to integrate."""
     path, arrays = groups[0].file.path, groups[0].arrays.items()
     shapes = {
         f"{groups[0].group}/{name}".strip("/"): describe(group.shape) for name, group in arrays
@@ -299,8 +305,11 @@ def _without_actions(groups: Sequence[TrajectoryGroup]) -> Fault:
 
 
 def _plain(file: ArrayFile, source: Source, actions: bool) -> list[TrajectoryGroup]:
-    """The groups of a file without a layout; for ``actions`` positions stand in for actions, but
-    not those that trajcli computed."""
+    """Returns the groups of a file without a layout.
+
+    actions: positions stand in for actions where there are none, but not positions that trajcli
+    computed.
+    """
     name = source.dataset
     if name is None and file.family in _LONE and file.names() == [""]:
         return [TrajectoryGroup(file, "", {"actions": file.require("")})]
@@ -320,9 +329,10 @@ def _plain(file: ArrayFile, source: Source, actions: bool) -> list[TrajectoryGro
 
 
 def _paths(file: ArrayFile, name: str) -> list[str]:
-    """The datasets of a name or pattern; of a name that only groups have, that of every group.
+    """Returns the paths of the datasets that a name or pattern means.
 
-    Raises InputError where there is none, or a group of trajectories is without it.
+    A name that only groups have means the dataset of every group. Raises InputError if there is
+    none, or if a group of trajectories is without it.
     """
     if "*" in name or file.get(name) is not None:
         return file.match(name)
@@ -334,7 +344,8 @@ def _paths(file: ArrayFile, name: str) -> list[str]:
 
 
 def _recognised(file: ArrayFile, prefix: str) -> Iterator[TrajectoryGroup]:
-    """A group for the arrays of one shape in one group, recognised by their names."""
+    """Yields a group for the arrays of one shape in each group of the file, recognised by their
+    names."""
     groups: dict[str, dict[str, str]] = {}
     direct = (prefix + name for name in file.children(prefix))  # names() follows no links
     for path in dict.fromkeys((*direct, *file.names())):
@@ -359,8 +370,11 @@ def _recognised(file: ArrayFile, prefix: str) -> Iterator[TrajectoryGroup]:
 def _laid_out(
     file: ArrayFile, layout: Layout, source: Source, filter_key: str | None, actions: bool
 ) -> list[TrajectoryGroup]:
-    """A group for every trajectory of a layout; DATASET names an array in each, or in the file. For
-    ``actions`` positions stand in for actions."""
+    """Returns a group for every trajectory of a layout. DATASET names an array in each, or in the
+    file.
+
+    actions: positions stand in for actions where there are none.
+    """
     members = layout.members() if filter_key is None else layout.chosen(filter_key)
     if not members:
         raise InputError(
@@ -388,7 +402,7 @@ def _laid_out(
 def _named_arrays(
     file: ArrayFile, layout: Layout, members: Sequence[Member], name: str
 ) -> Iterator[tuple[Member, str, Dataset]]:
-    """The arrays that FILE:DATASET names, with their trajectories and paths."""
+    """Yields the arrays that FILE:DATASET names, with their trajectories and paths."""
     groups = {member.group: member for member in members if member.group}
     inside = groups and name.split("/")[0] not in {group.split("/")[0] for group in groups}
     if inside and "*" not in name:
@@ -413,7 +427,7 @@ def _named_arrays(
 
 
 def _owner(path: str, groups: Mapping[str, Member]) -> Member | None:
-    """The trajectory in whose group a dataset lies."""
+    """Returns the trajectory in whose group a dataset lies."""
     while "/" in path:
         path = path.rpartition("/")[0]
         if path in groups:
@@ -422,12 +436,12 @@ def _owner(path: str, groups: Mapping[str, Member]) -> Member | None:
 
 
 def _path(group: TrajectoryGroup) -> str:
-    """The path of the first array within its file."""
+    """Returns the path of the first array within its file."""
     return f"{group.group}/{group.array_name}".strip("/")
 
 
 def time_from_options(files: Files) -> Time | None:
-    """Return the time that --dt, --rate or --times of ``files.reading`` names, if one does.
+    """Returns the time that --dt, --rate or --times of ``files.reading`` names, if one does.
 
     Raises UsageError for more than one option or a value that is none, InputError for a file that
     cannot be read.

@@ -60,7 +60,7 @@ class Repair:
     wrap_dofs: str | None = None
 
     def refuse_gap(self) -> None:
-        """Raise UsageError for a gap that is no length of time."""
+        """Raises UsageError for a gap that is no length of time."""
         gap = self.max_gap
         if gap is not None and not (math.isfinite(gap) and gap > 0):
             raise UsageError("not a gap", where="--max-gap", expected="seconds > 0", found=str(gap))

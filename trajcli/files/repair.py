@@ -23,11 +23,18 @@ from trajcli.files.trajectory_group import TrajectoryGroup
 def repaired(
     recordings: Sequence[TrajectoryGroup], repair: Repair, least: int
 ) -> tuple[list[TrajectoryGroup], list[str]]:
-    """Repair recordings.
+    """Repairs recordings.
 
-    Returns the groups that take their place, which read the same files, and notes on what was done.
-    A segment between gaps needs ``least`` rows, else it is left out. Raises InputError where no
-    segment has so many, or stamps do not increase.
+    Args:
+        recordings: groups of recordings.
+        repair: what is done to them.
+        least: rows that a segment between gaps needs; shorter ones are left out.
+
+    Returns:
+        The repaired groups, which read the same files, and notes on what was done.
+
+    Raises:
+        InputError: if no segment is long enough, or stamps do not increase.
     """
     repair.refuse_gap()
     counts: Counter[str] = Counter()
@@ -43,7 +50,7 @@ def repaired(
 def _split(
     group: TrajectoryGroup, repair: Repair, least: int, counts: Counter[str]
 ) -> Iterator[TrajectoryGroup]:
-    """The segments of the recordings of a group; equally spaced recordings as they are."""
+    """Yields the segments of the recordings of a group; equally spaced recordings stay whole."""
     time = group.time
     if time is None or time.stamps is None:
         yield group
@@ -82,7 +89,10 @@ def _split(
 
 
 def _between_gaps(stamps: Any, where: str, repair: Repair, counts: Counter[str]) -> Sequence[Any]:
-    """The numbers of the rows between gaps; raises InputError for stamps that do not increase."""
+    """Returns the numbers of the rows between gaps.
+
+    Raises InputError for stamps that do not increase.
+    """
     rows = np.arange(len(stamps))
     if repair.repeated_times == "drop":
         rows = np.flatnonzero(np.concatenate([[True], stamps[1:] != stamps[:-1]]))
@@ -111,7 +121,7 @@ def _notes(counts: Counter[str], gap: float | None, least: int) -> Iterator[str]
 
 
 def _unwrapped(group: TrajectoryGroup, which: str) -> TrajectoryGroup:
-    """The group with angles in rad that wrap made continuous, as numpy.unwrap does."""
+    """Returns the group with wrapped angles in rad made continuous, as numpy.unwrap does."""
     dofs = parse_dofs(which, group.shape[2], "--wrap-dofs", group.joint_names or ()).numbers
     name = "position" if "position" in group.arrays else next(iter(group.arrays))
     if name in QUANTITIES[1:]:
@@ -120,8 +130,10 @@ def _unwrapped(group: TrajectoryGroup, which: str) -> TrajectoryGroup:
 
 
 def _unwrapped_array(array: Dataset, dofs: Sequence[int]) -> Dataset:
-    """[B, T, D] in float64. What is not finite stays where it is, and the rows behind it go on from
-    the last turn."""
+    """Returns an array [B, T, D] in float64 whose angles are continuous.
+
+    A value that is not finite stays, and the rows behind it continue from the last turn.
+    """
 
     def read_rows(start: int, stop: int) -> Any:
         values = np.array(array.read_rows(start, stop), np.float64)

@@ -22,7 +22,7 @@ Arrays = Mapping[str, Any]
 def save(
     path: Path, outputs: Arrays, time: Any, attributes: Mapping[str, Any], overwrite: bool
 ) -> None:
-    """Write outputs [B, T, D] and their time [T] or [B, T] as a run from the shell would."""
+    """Writes outputs [B, T, D] and their time [T] or [B, T] as a run from the shell would."""
     batch, rows, dofs = next(iter(outputs.values())).shape
     variables = [row_variable(name, values.dtype.name) for name, values in outputs.items()]
     variables.append(time_variable(shared=time.ndim < 2))
@@ -41,9 +41,9 @@ def save(
 
 
 def load(path: Path) -> tuple[dict[str, Any], Any, Mapping[str, Any]]:
-    """The outputs [B, T, D], their time and the attributes of a file that trajcli wrote.
+    """Returns the outputs [B, T, D], their time and the attributes of a file that trajcli wrote.
 
-    Raises InputError where there is no output, or no time, in the file.
+    Raises InputError if the file holds no output, or no time.
     """
     with open_arrays(path) as file:
         stored = {name: file.get(name) for name in QUANTITIES}

@@ -141,8 +141,10 @@ def natural_key(text: str) -> list[Any]:
 
 
 def relative_path(text: str, folder: str) -> str:
-    """FILE[:DATASET] as it is seen from a folder. Links among the folders are followed first, as
-    ``..`` leads out of where a link leads to."""
+    """Returns FILE[:DATASET] as it is seen from a folder.
+
+    Links among the folders are followed first, as ``..`` leads out of where a link leads to.
+    """
     head, tail = os.path.split(os.path.expanduser(text))
     return os.path.join(_relative_folder(head, folder), tail).removeprefix("./")
 

@@ -27,7 +27,7 @@ _MOST_FAULTS = 5
 
 
 def parse_floats(text: str) -> list[float] | None:
-    """``0,0.1,-2`` → [0.0, 0.1, -2.0]; None for what is not finite numbers."""
+    """Parses ``0,0.1,-2`` into [0.0, 0.1, -2.0]; returns None unless all are finite numbers."""
     try:
         values = [float(part) for part in text.split(",")]
     except ValueError:
@@ -54,7 +54,7 @@ class States:
         return first_and_more(self.sources)
 
     def of(self, numbers: Any) -> States:
-        """Those of the trajectories with these numbers [n]."""
+        """Returns the states of the trajectories with these numbers [n]."""
         if self.index is not None:
             return replace(self, index=rows_by_number(self.index, numbers))
         parts = {
@@ -64,9 +64,9 @@ class States:
         return replace(self, parts=parts)
 
     def rows(self, numbers: Any) -> dict[str, Any]:
-        """The states [n, D] of these trajectories in memory, or [1, D] where all share one.
+        """Returns the states [n, D] of these trajectories in memory, or [1, D] if they share one.
 
-        Raises InputError for an index of states that there are not.
+        Raises InputError for an index beyond the states.
         """
         chosen = self.of(numbers)
         parts = {part: in_memory(values) for part, values in chosen.parts.items()}
@@ -82,7 +82,7 @@ class States:
         return {part: rows[index] if len(rows) > 1 else rows for part, rows in parts.items()}
 
     def faults(self, role: str, count: int) -> list[Fault]:
-        """What does not fit so many trajectories."""
+        """Returns the faults of states that do not fit so many trajectories."""
         if self.index is not None:
             return index_shape_faults(self.names[f"{role}_index"], count, self.index)
         return [
@@ -92,7 +92,7 @@ class States:
         ]
 
     def with_index(self, role: str, index: Dataset) -> States:
-        """The same with an index."""
+        """Returns the states with an index that says which each trajectory uses."""
         values = index if index.nbytes > EAGER_BYTES else index.read()
         return replace(self, index=values, names={**self.names, f"{role}_index": index.where})
 
@@ -101,10 +101,10 @@ NO_STATE = States({}, {}, ["none"])
 
 
 def state_from_option(files: Files, role: str, text: str, group: TrajectoryGroup) -> States:
-    """The state that --start or --goal names: zero, numbers, FILE[:GROUP] or FILE:DATASET.
+    """Returns the state that --start or --goal names: zero, numbers, FILE[:GROUP] or FILE:DATASET.
 
-    It is of the dofs of a set, the first, and in its units where it states none. Raises UsageError
-    for a word that is none of these, InputError for a file without states.
+    It has the dofs of a group, and its units unless it states others. Raises UsageError for any
+    other word, InputError for a file without states.
     """
     option, numbers = f"--{role}", parse_floats(text)
     if text == "zero" or numbers is not None:
@@ -136,14 +136,16 @@ def state_from_option(files: Files, role: str, text: str, group: TrajectoryGroup
 
 
 def _with_index_beside(state: States, role: str, file: ArrayFile, prefix: str) -> States:
-    """The state with the index that lies beside it in its file, as goal_index beside goal/."""
+    """Returns the state with the index beside it in its file, such as goal_index beside goal/."""
     index = file.get(re.sub(f"(^|/){role}[/_]$", r"\1", prefix) + f"{role}_index")
     return state if index is None else state.with_index(role, index)
 
 
 def stored_state(role: str, group: TrajectoryGroup) -> States:
-    """The state beside the trajectories of a set, and its index; else the one that a layout
-    recorded."""
+    """Returns the state and its index beside the trajectories of a group.
+
+    Without one, it is the start that a layout recorded.
+    """
     position = group.companion(f"{role}/position", f"{role}_position")
     if position is None:
         return _recorded_state(group) if role == "start" else NO_STATE
@@ -157,8 +159,10 @@ def stored_state(role: str, group: TrajectoryGroup) -> States:
 def _state(
     role: str, stored: Mapping[str, Values | None], source: str, group: TrajectoryGroup
 ) -> States:
-    """States [D] or [S, D], of the dofs of a set and in SI; of many for each trajectory the dataset
-    itself. Raises InputError for another shape, or units of another kind than those of the set."""
+    """Returns states [D] or [S, D] with the dofs of a group, in SI; many stay in their file.
+
+    Raises InputError for another shape, or for units of another kind than those of the group.
+    """
     parts, names = dict[str, Values](), dict[str, str]()
     for part, values in stored.items():
         if values is None:
@@ -190,7 +194,7 @@ def _loaded(stored: Values) -> Values:
 
 
 def _recorded_state(group: TrajectoryGroup) -> States:
-    """Where a layout's trajectory began, of commands with as many dofs as were recorded."""
+    """Returns the recorded state before the first command of a layout with as many dofs."""
     if group.layout is None or group.member is None or not group.commands:
         return NO_STATE
     for pair in group.layout.start:
@@ -211,9 +215,9 @@ def _recorded_state(group: TrajectoryGroup) -> States:
 
 
 def joined_states(role: str, states: Sequence[States], batches: Sequence[int]) -> States:
-    """The states of all sets as those of one, whose sets have so many trajectories.
+    """Returns the states of several groups, which have so many trajectories each, as one.
 
-    Raises InputError where some sets lack what others have.
+    Raises InputError if some groups lack what others have.
     """
     first = states[0]
     if all(state is first for state in states):
@@ -241,7 +245,7 @@ def joined_states(role: str, states: Sequence[States], batches: Sequence[int]) -
 
 
 def _repeated(values: Values, batch: int) -> Values:
-    """States [1 or batch, D] as one for each trajectory."""
+    """Returns states [1 or batch, D] as one for each trajectory."""
     if values.shape[0] == batch:
         return values
     return np.broadcast_to(in_memory(values), (batch, values.shape[1]))

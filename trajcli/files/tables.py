@@ -61,7 +61,7 @@ class Table(ArrayFile):
 
     @abstractmethod
     def column(self, name: str) -> Dataset:
-        """The numbers of a column, [N] or [N, D]."""
+        """Returns the numbers of a column, [N] or [N, D]."""
 
     @abstractmethod
     def numeric(self, name: str) -> bool:
@@ -144,7 +144,7 @@ class Table(ArrayFile):
         return self._arrays.get(name)
 
     def match(self, pattern: str) -> list[str]:
-        """The pattern itself: its columns are dofs of one array."""
+        """Returns the pattern itself: its columns are dofs of one array."""
         self.require(pattern)
         return [pattern.strip("/")]
 
@@ -152,7 +152,7 @@ class Table(ArrayFile):
         return super().missing(name, names or list(dict.fromkeys([*self.groups, *self.columns])))
 
     def _named(self, name: str) -> list[str]:
-        """The columns of an array, of a column, or of several: a,b,*_joint."""
+        """Returns the columns of an array, of a column, or of several: a,b,*_joint."""
         if name in self.columns or f"/{name}" in self.columns:
             return [name if name in self.columns else f"/{name}"]
         known = self.groups.get(name) or self.families.get(name)
@@ -167,7 +167,7 @@ class Table(ArrayFile):
         return [column for part in parts for column in part] if all(parts) else []
 
     def _described(self, name: str) -> Dataset | None:
-        """An array by its name; also a column, or several."""
+        """Returns an array by its name, a column, or several columns as one array."""
         if name in ("times", "time") and self.time_column and name not in self.groups:
             return self._times(self.time_column)
         columns = self._named(name)
@@ -196,7 +196,7 @@ class Table(ArrayFile):
         return replace(stored, remarks=self._remarks(name, stored))
 
     def _times(self, column: str) -> Dataset:
-        """The stamps of the rows; of two columns nanoseconds."""
+        """Returns the stamps of the rows; two columns give nanoseconds."""
         where, stored = f"{self.path}:{column}", self.column(column)
         if column not in self._stamp_pair:
             unit = _with_unit(column)[1]
@@ -229,14 +229,17 @@ class Table(ArrayFile):
         return remarks
 
     def largest(self, columns: Sequence[str]) -> float:
-        """The largest magnitude of angles in columns that are at hand; else 0."""
+        """Returns the largest magnitude of angles in columns that are in memory; else 0."""
         return 0.0
 
 
 def _split(name: str) -> tuple[str, str]:
-    """The array of a column and its dof: q0, q[0] and q_0 → q, 0; position/elbow, position_elbow,
-    elbow_pos, elbow.pos and /joint_states/elbow/position → position, elbow; panda_joint1 →
-    panda_joint, panda_joint1; p_RS_x → p_RS, p_RS_x; pose.position.x → pose/position."""
+    """Returns the array of a column and its dof.
+
+    q0, q[0] and q_0 → q, 0; position/elbow, position_elbow, elbow_pos, elbow.pos and
+    /joint_states/elbow/position → position, elbow; panda_joint1 → panda_joint, panda_joint1; p_RS_x
+    → p_RS, p_RS_x; pose.position.x → pose/position.
+    """
     name = _plain(name)
     before, _, last = name.rpartition("/")
     if last in _WORDS and before:
@@ -253,17 +256,17 @@ def _split(name: str) -> tuple[str, str]:
 
 
 def _last(name: str) -> str:
-    """The last part of a path, /header/stamp or header.stamp, in lower case."""
+    """Returns the last part of a path, /header/stamp or header.stamp, in lower case."""
     return re.split(r"[./]", _plain(name).lower())[-1]
 
 
 def _plain(name: str) -> str:
-    """The name of a column without its unit: t [s] → t."""
+    """Returns the name of a column without its unit: t [s] → t."""
     return _with_unit(name)[0]
 
 
 def _with_unit(name: str) -> tuple[str, str]:
-    """The name and the unit of a column: t [s] → t, s; of times timestamp_ns, too."""
+    """Returns the name and the unit of a column: t [s] → t, s; of times timestamp_ns, too."""
     match = re.fullmatch(_UNIT, name)
     if match and match[1] and not match[2].isdecimal():
         return match[1], match[2]

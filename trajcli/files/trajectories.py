@@ -69,7 +69,7 @@ class Trajectories:
         return len(self.numbers)
 
     def take(self, which: Any) -> Trajectories:
-        """Return some of these trajectories: by their places among these, a slice, or booleans."""
+        """Returns some of these trajectories: by their places among these, a slice, or booleans."""
         taken = copy(self)
         for name in ("lengths", "runs", "group_numbers", "groups_in_use"):
             taken.__dict__.pop(name, None)
@@ -77,7 +77,7 @@ class Trajectories:
         return taken
 
     def rows_only(self, first: int, count: int) -> Trajectories:
-        """Return the same trajectories, of one length, with ``count`` rows from ``first`` on."""
+        """Returns the same trajectories, of one length, with ``count`` rows from ``first`` on."""
         cut = copy(self)
         cut.first_row, cut._rows = first, count
         return cut
@@ -88,7 +88,7 @@ class Trajectories:
         return [name for name in self.first.arrays if all(name in g.arrays for g in self.groups)]
 
     def only(self, names: Iterable[str]) -> Trajectories:
-        """Return the trajectories with these arrays alone."""
+        """Returns the trajectories with these arrays alone."""
         some = copy(self)
         some.__dict__["arrays"] = list(names)
         return some
@@ -143,7 +143,7 @@ class Trajectories:
         return patterns.pop() if len(patterns) == 1 else "*"
 
     def name(self, number: int) -> str:
-        """Return the group or episode of a trajectory that has one to itself, else its number."""
+        """Returns the group or episode of a trajectory that has one to itself, else its number."""
         if not self.several and self.first.shape[0] > 1:
             return str(number)
         k = int(np.searchsorted(self.offsets, number, "right")) - 1
@@ -195,33 +195,37 @@ class Trajectories:
         ]
 
     def locate(self, k: int, name: str = "") -> tuple[TrajectoryGroup, str, int]:
-        """Return the group of the k-th trajectory, where its array lies, and its number there."""
+        """Returns the group of the k-th trajectory, where its array lies, and its number there."""
         group = self.groups[self.group_numbers[k]]
         inside = int(self.numbers[k] - self.offsets[self.group_numbers[k]])
         return group, *group.place(inside, name)
 
     def place(self, k: int, name: str = "") -> str:
-        """Return where the k-th trajectory lies, for messages."""
+        """Returns where the k-th trajectory lies, for messages."""
         _, where, number = self.locate(k, name)
         return f"{where}, trajectory {number}"
 
     def by_length(self) -> list[Trajectories]:
-        """Return the trajectories of each length, the shortest first: a part of a run then orders
-        them as the whole run does."""
+        """Returns the trajectories of each length, the shortest first.
+
+        A part of a run then has them in the order of the whole run.
+        """
         if len(self.lengths) == 0 or (self.lengths == self.lengths[0]).all():
             return [self]
         return [self.take(self.lengths == rows) for rows in np.unique(self.lengths)]
 
     def by_group(self) -> Iterator[tuple[TrajectoryGroup, Trajectories]]:
-        """Yield each group, with those of these trajectories that lie in it."""
+        """Yields each group with the trajectories that lie in it."""
         breaks = np.flatnonzero(np.diff(self.group_numbers)) + 1
         for begin, end in pairwise([0, *breaks.tolist(), len(self)]):
             part = self.take(slice(begin, end))
             yield part.runs[0][0], part
 
     def dataset(self, name: str = "") -> Dataset:
-        """Return an array of trajectories of one length as one dataset [n, T, D]; without a name
-        what is integrated."""
+        """Returns an array of trajectories of one length as one dataset [n, T, D].
+
+        Without a name it is the array that is integrated.
+        """
         arrays = [group.array(name) for group in self.groups_in_use]
         first = arrays[0]
         if len(arrays) == 1 and first.shape[:2] == (len(self), self.rows):
@@ -236,7 +240,7 @@ class Trajectories:
         )
 
     def read(self, name: str) -> Array:
-        """Return an array [n, T, D] of trajectories of one length, in its stored type."""
+        """Returns an array [n, T, D] of trajectories of one length, in its stored type."""
         last = self.first_row + self.rows
         arrays = [
             np.asarray(group.array(name).read_part(begin, end, self.first_row, last))
@@ -252,10 +256,9 @@ class Trajectories:
         return steps.pop() if len(steps) == 1 else None
 
     def times(self) -> Floats | None:
-        """Return times [n, T] of trajectories of one length in seconds, as stored; None where
-        nothing says them.
+        """Returns times [n, T] of trajectories of one length in seconds, as stored.
 
-        Raises InputError for a file that contradicts itself.
+        None if nothing states them. Raises InputError for a file that contradicts itself.
         """
         first, last = self.first_row, self.first_row + self.rows
         clocks = [group.time for group, *_ in self.runs]
@@ -274,7 +277,7 @@ class Trajectories:
         return lines[0] if len(lines) == 1 else np.concatenate(lines)
 
     def known_times(self) -> Floats | None:
-        """Return times [n, T]; None also where the file contradicts itself."""
+        """Returns times [n, T]; None also if the file contradicts itself."""
         try:
             return self.times()
         except InputError:
@@ -302,10 +305,10 @@ class Trajectories:
         size: int = READ_BYTES,
         rows: int = 0,
     ) -> Iterator[Trajectories]:
-        """Yield these trajectories in their order, each once and whole, in blocks of one length.
+        """Yields the trajectories in their order, each once and whole, in blocks of one length.
 
-        Small groups with equally many rows are put together, so that few blocks are read. size: of
-        one array of a block, in bytes. rows: how many are computed of each trajectory.
+        Small groups with equally many rows are read together, so that there are few blocks. size:
+        the bytes of one array of a block. rows: how many rows are computed of each trajectory.
         """
         begin = held = 0
         for start, nbytes in self._pieces(size, rows):
@@ -319,8 +322,10 @@ class Trajectories:
         on_progress(len(self), len(self))
 
     def _pieces(self, size: int, rows: int) -> Iterator[tuple[int, int]]:
-        """Where trajectories of one group and length begin, at most a block of them, and the bytes
-        of one array of theirs."""
+        """Yields the first trajectory of each piece, and the bytes of one of its arrays.
+
+        A piece is of one group and one length, and no larger than a block.
+        """
         groups, lengths = self.group_numbers, self.lengths
         breaks = np.flatnonzero((np.diff(groups) != 0) | (np.diff(lengths) != 0)) + 1
         for begin, end in pairwise([0, *breaks.tolist(), len(self)]) if len(self) else ():
@@ -337,10 +342,10 @@ class Trajectories:
         return self.lengths[a] == self.lengths[b] and types[0] == types[1]
 
     def names(self, paths: Iterable[str]) -> list[str]:
-        """Return a name for each trajectory, as outputs have them: its group in the file; of
-        several files, behind the file's title.
+        """Returns the name that each trajectory has in an output: its group in the file.
 
-        paths: the files of the whole run, of which these may be a part.
+        With several files the title of the file comes first. paths: the files of the whole run, of
+        which these may be a part.
         """
         titles, uses = _file_titles(paths), Counter[str]()
         bases = {
@@ -367,11 +372,11 @@ class Trajectories:
 
 
 def timed(groups: Sequence[TrajectoryGroup], option: Time | None) -> list[TrajectoryGroup]:
-    """Return the groups at the times that an option names, else at those that their files state.
+    """Returns the groups at the times that an option names, else at those that their files state.
 
-    The option's times are those of all trajectories, [T] or [B, T] through all groups. The first
-    row of arrays that no mode calls actions is at 0 where there is a time for each row.
-    Raises InputError for times of another number of trajectories, and where there are none.
+    The times of an option, [T] or [B, T], are those of all trajectories through all groups. The
+    first row is at time 0 if there is a time for each row and no mode calls the arrays actions.
+    Raises InputError for times of another number of trajectories, and if there are none.
     """
     count, first, timed_groups = sum(group.shape[0] for group in groups), 0, []
     if option is not None:
@@ -391,14 +396,14 @@ def timed(groups: Sequence[TrajectoryGroup], option: Time | None) -> list[Trajec
 
 
 def require_time(time: Time | None, where: str, one: TrajectoryGroup | None = None) -> Time:
-    """The time itself, of a set where there is one; raises InputError where it is None."""
+    """Returns the time unchanged. Raises InputError if it is None."""
     if time is None:
         raise InputError(no_time(one, where))
     return time
 
 
 def no_time(one: TrajectoryGroup | None, where: str) -> Fault:
-    """The fault of trajectories without times: where to get them, or what may be them."""
+    """Returns the fault of trajectories without times, with a hint where they may be."""
     layout = None if one is None else one.layout
     near = [] if one is None or layout is not None else _near_times(one)
     found = "none given, and none in the input" + (f" (layout {layout.name})" if layout else "")
@@ -415,7 +420,7 @@ def no_time(one: TrajectoryGroup | None, where: str) -> Fault:
 
 
 def _near_times(one: TrajectoryGroup) -> list[str]:
-    """Datasets beside the trajectories that are called nearly as time stamps are."""
+    """Returns datasets beside the trajectories whose names are nearly those of time stamps."""
     near: list[str] = []
     for group in one.groups:
         for name in one.file.children(group)[:100]:
@@ -430,7 +435,7 @@ def _near_times(one: TrajectoryGroup) -> list[str]:
 
 
 def _require_times_of(time: Time, count: int) -> None:
-    """Raise InputError for steps or stamps of another number of trajectories."""
+    """Raises InputError for steps or stamps of another number of trajectories."""
     if time.shape[:-1] not in ((), (1,), (count,)):
         raise InputError(
             "steps and trajectories differ in number",
@@ -441,18 +446,20 @@ def _require_times_of(time: Time, count: int) -> None:
 
 
 def row_bytes(group: TrajectoryGroup) -> int:
-    """Return the bytes of a row of the group's largest array."""
+    """Returns the bytes of a row of the group's largest array."""
     return max(1, group.shape[2] * max(array.dtype.itemsize for array in group.arrays.values()))
 
 
 def numberless(group: str) -> str:
-    """Return data/demo_3 as data/demo_*."""
+    """Returns data/demo_3 as data/demo_*."""
     return re.sub(r"\d+", "*", group)
 
 
 def _base(group: TrajectoryGroup, k: int, titles: dict[str, str]) -> str:
-    """The name of the group of the k-th trajectory within its file, behind the file's title where
-    there are several."""
+    """Returns the name of the group of the k-th trajectory within its file.
+
+    With several files it begins with the title of the file.
+    """
     if len(titles) <= 1:
         return group.name_of(k)
     path = os.fspath(group.file_of(k).path)
@@ -462,8 +469,10 @@ def _base(group: TrajectoryGroup, k: int, titles: dict[str, str]) -> str:
 
 
 def _file_titles(paths: Iterable[str]) -> dict[str, str]:
-    """A title for each file of a run, from the list of its paths alone: the name without ending
-    where no two are the same, else the path below the folder that all share."""
+    """Returns a title for each file of a run, from the list of their paths alone.
+
+    It is the name without its ending if all differ, else the path below the folder that all share.
+    """
     listed = list(dict.fromkeys(paths))
     stems = {path: os.path.splitext(os.path.basename(path))[0] for path in listed}
     if len(set(stems.values())) == len(listed):

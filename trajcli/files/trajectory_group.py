@@ -37,14 +37,7 @@ from trajcli.files.stored_time import (
 )
 from trajcli.files.time import Lengths, Time, positive
 from trajcli.modes import ALIASES, MODES
-from trajcli.units import (
-    InputUnits,
-    Units,
-    for_dofs,
-    of_order,
-    parse_units,
-    require_same_kind,
-)
+from trajcli.units import InputUnits, Units, for_dofs, of_order, parse_units, require_same_kind
 
 ACTIONS = ("actions", "action")
 # Of the first trajectory, in which quaternions without a name are looked for.
@@ -81,7 +74,7 @@ class TrajectoryGroup:
         named: bool = False,
         guessed: bool = False,
     ) -> None:
-        """path: of the first dataset, within the file; datasets: by path or name."""
+        """Takes ``datasets`` by path or name; ``path`` is that of the first in the file."""
         group = path.rpartition("/")[0]
         self.file, self.layout, self.member = file, layout, member
         self.named, self.guessed = named or guessed, guessed
@@ -109,8 +102,10 @@ class TrajectoryGroup:
         self.row_numbers: Numbers | None = None
 
     def _with(self, **changes: Any) -> TrajectoryGroup:
-        """Return a copy with other attributes; what depends on the arrays is looked up again,
-        unless it is among them."""
+        """Returns a copy with other attributes.
+
+        What depends on the arrays is looked up again, unless it is among the ``changes``.
+        """
         group = copy.copy(self)
         for name in ("lengths", "time", "rotations", "joint_names"):
             group.__dict__.pop(name, None)
@@ -134,22 +129,24 @@ class TrajectoryGroup:
         return next(iter(self.arrays.values())).where
 
     def file_of(self, k: int) -> ArrayFile:
-        """Return the file of the k-th trajectory."""
+        """Returns the file of the k-th trajectory."""
         return self.file.members[self.numbers[k]] if self.file.members else self.file
 
     def name_of(self, k: int) -> str:
-        """Return the name of the k-th trajectory, of those with a group or file to themselves."""
+        """Returns the name of the k-th trajectory, of those with a group or file to themselves."""
         return self.file_of(k).path.stem + self.suffix if self.file.members else self.name
 
     def place(self, k: int, name: str = "") -> tuple[str, int]:
-        """Return where the k-th trajectory of an array lies, and its number there."""
+        """Returns where the k-th trajectory of an array lies, and its number there."""
         if self.file.members:
             return str(self.file_of(k).path), 0
         return self.array(name).where, int(self.numbers[k])
 
     def sources(self, begin: int, end: int) -> list[str]:
-        """Return where trajectories begin to end of the first array are read from; of rows of one
-        array, that array."""
+        """Returns where trajectories begin to end of the first array are read from.
+
+        Rows of one array are read from that array.
+        """
         if self.file.members:
             return [str(self.file_of(k).path) for k in range(begin, end)]
         rows = self.member is not None and not self.member.group
@@ -163,7 +160,7 @@ class TrajectoryGroup:
     def part(
         self, trajectories: Numbers, rows: Numbers, suffix: str, time: Time
     ) -> TrajectoryGroup:
-        """Return some rows of some trajectories, with their time, as a group of their own."""
+        """Returns some rows of some trajectories, with their time, as a group of their own."""
         one = len(trajectories) == 1 < self.shape[0] and not self.file.members
         alone = f"/trajectory_{trajectories[0]}" if one else ""
         return self._with(
@@ -178,24 +175,24 @@ class TrajectoryGroup:
         )
 
     def with_time(self, time: Time) -> TrajectoryGroup:
-        """Return the group with other times than the file states."""
+        """Returns the group with other times than the file states."""
         return self._with(lengths=self.lengths, time=time)
 
     def with_arrays(self, arrays: Mapping[str, Dataset]) -> TrajectoryGroup:
-        """Return the group with other arrays of the same shape."""
+        """Returns the group with other arrays of the same shape."""
         return self._with(lengths=self.lengths, time=self.time, arrays=arrays)
 
     def only(self, name: str) -> TrajectoryGroup:
-        """Return the group with this array alone, where it is one of several."""
+        """Returns the group with this array alone, where it is one of several."""
         if name not in self._stored or len(self._stored) == 1:
             return self
         return self._with(_stored={name: self._stored[name]}, arrays={name: self.arrays[name]},
                           array_name=name)  # fmt: skip
 
     def keep_dofs(self, which: str, where: str) -> TrajectoryGroup:
-        """Return the group with these dofs alone; where: the option, for messages.
+        """Returns the group with these dofs alone.
 
-        Raises UsageError for dofs that are not there.
+        where: the option, for messages. Raises UsageError for dofs that are not there.
         """
         picked = parse_dofs(which, self.shape[2], where, self.joint_names or ())
         stored = {name: picked.pick(array) for name, array in self._stored.items()}
@@ -204,16 +201,19 @@ class TrajectoryGroup:
                           dofs=replace(self.dofs, numbers=numbers))  # fmt: skip
 
     def name_dofs(self, joints: str) -> TrajectoryGroup:
-        """Return the group with its dofs called a,b,c; raises UsageError for names that are not
-        one for each."""
+        """Returns the group with its dofs called a,b,c.
+
+        Raises UsageError unless there is one name for each.
+        """
         return self._with(_joints=parse_joints(joints, self.shape[2]))
 
     def with_dofs(self, names: Sequence[str]) -> TrajectoryGroup:
-        """Return the group with other dofs, for the text of places in what is computed from it."""
+        """Returns the group with other dofs, to name places in what is computed from it."""
         return self._with(dofs=Dofs(len(names), range(len(names))), _joints=list(names))
 
     def name_rotations(self, text: str | None) -> TrajectoryGroup:
-        """Return the group with the rotations that --rotation names; None: those that names tell.
+        """Returns the group with the rotations that --rotation names; None takes those that names
+        tell.
 
         Raises UsageError for dofs and forms that do not fit.
         """
@@ -238,8 +238,10 @@ class TrajectoryGroup:
         return [dof for dof in range(self.shape[2]) if dof not in taken]
 
     def require_rotations(self) -> tuple[RotationDofs, ...]:
-        """Return the rotations; raises InputError for dofs that look like a quaternion, of which
-        nothing says what they are."""
+        """Returns the rotations.
+
+        Raises InputError for dofs that look like a quaternion if nothing says what they are.
+        """
         count, rows = self.shape[2], min(self.shape[1], _SAMPLED_ROWS)
         if self.rotations or self._rotation is not None or count < 4 or not self.shape[0]:
             return self.rotations
@@ -256,16 +258,16 @@ class TrajectoryGroup:
         return ()
 
     def pick(self, values: Any) -> Any:
-        """What lies beside the arrays, of all dofs of the file, as of those that are kept."""
+        """Picks the dofs of this group from values [..., D] that lie beside its arrays."""
         for dofs in self._picks:
             values = dofs.pick(values)
         return values
 
     def in_si(self, given: InputUnits) -> TrajectoryGroup:
-        """Return the group with arrays, states and times in SI, from the units that are given, or
-        else those that the file states. What is in no known unit stays as it is.
+        """Returns the group with arrays, states and times in SI.
 
-        Raises InputError for units of more or fewer dofs.
+        The units are those given, or else those that the file states. Values in an unknown unit
+        stay as they are. Raises InputError for units of more or fewer dofs.
         """
         units, arrays = units_of_arrays(self._stored, given.positions), dict(self._stored)
         for name, known in units.items():
@@ -296,9 +298,10 @@ class TrajectoryGroup:
         return "actions" if "actions" in self.arrays else next(iter(self.arrays))
 
     def state_units(self, part: str, stored: Dataset | None, count: int) -> Units | None:
-        """The units of a state of so many dofs: given, its own, or else those of the arrays.
+        """Returns the units of a state of so many dofs: given, stated by it, or else those of the
+        arrays.
 
-        Raises InputError for units of another kind.
+        Raises InputError for units of another kind than those of the arrays.
         """
         near, text = self.position_units, "" if stored is None else stated_unit(stored)
         units = parse_units(text) if text and not self.given.positions else near
@@ -321,7 +324,7 @@ class TrajectoryGroup:
         return self.arrays[self._first]
 
     def array(self, name: str) -> Dataset:
-        """Return an array by name; without one, :attr:`input`."""
+        """Returns an array by name; without one, :attr:`input`."""
         return self.arrays[name] if name else self.input
 
     @cached_property
@@ -356,10 +359,12 @@ class TrajectoryGroup:
         return time.fitted(*self.shape[:2], self.of_actions, self.lengths)
 
     def _stored_time(self, attribute: str, nominal: float | None) -> Time | None:
-        """Steps or stamps beside the arrays, else in the groups above.
+        """Returns the time that steps or stamps beside the arrays give, else those in the groups
+        above.
 
-        Those above may be of other trajectories, and are passed over where they do not fit. How
-        many steps actions need is for their mode to say. attribute, nominal: the attribute dt.
+        Those above may be of other trajectories, and are skipped where they do not fit. How many
+        steps actions need depends on their mode. attribute, nominal: the place and the value of the
+        attribute dt.
         """
         misfits: list[Time] = []
         for group in self.groups:
@@ -385,7 +390,8 @@ class TrajectoryGroup:
         return None
 
     def _likely_time(self) -> Time | None:
-        """Increasing numbers, one for each row, that by their name are time stamps."""
+        """Returns the time of increasing numbers, one for each row, that are time stamps by their
+        name."""
         for name in LIKELY_STAMPS:
             with contextlib.suppress(InputError):
                 if (stored := self.companion(name)) is None:
@@ -418,7 +424,8 @@ class TrajectoryGroup:
         return None if stamps is None else (stamps, (self.time.unit if self.time else "") or "s")
 
     def companion(self, *names: str, groups: Sequence[str] = ()) -> Dataset | None:
-        """The first of these datasets there is, beside the arrays, else in the groups above."""
+        """Returns the first of these datasets that lies beside the arrays, else in the groups
+        above."""
         groups = groups or self.groups
         stored = (self.file.get(group + name) for group in groups for name in names)
         dataset = next((one for one in stored if one is not None), None)
@@ -430,7 +437,8 @@ class TrajectoryGroup:
         return self.member.rows_of(dataset) if flat and self.member is not None else dataset
 
     def attribute(self, *names: str) -> tuple[str, Any] | None:
-        """The first of these attributes and where it is: of the first array, else of a group."""
+        """Returns the first of these attributes, and where it is: on the first array, else on a
+        group."""
         first = next(iter(self.arrays.values()))
         for name in names:
             value = first.attributes.get(name)
@@ -477,8 +485,10 @@ class TrajectoryGroup:
         return self.array_name.rpartition("/")[2] in ROTATIONS
 
     def _axes(self) -> list[str] | None:
-        """The names of the components of an orientation or angular rate, whose dofs are not those
-        of the positions beside it."""
+        """Returns the names of the components of an orientation or angular rate.
+
+        Its dofs are not those of the positions beside it.
+        """
         if not self.of_rotations:
             return None
         _, order = self.attribute("order", "rotation_order") or ("", "")
@@ -512,7 +522,8 @@ class TrajectoryGroup:
         return None
 
     def unit(self, name: str) -> str | None:
-        """The unit of an array: the one it states, else the one its position implies."""
+        """Returns the unit that an array states, else the one that the unit of positions
+        implies."""
         for array in (name, "position") if name in QUANTITIES else (name,):
             unit = stated_unit(self.arrays[array]) if array in self.arrays else ""
             if unit:

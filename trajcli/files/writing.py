@@ -26,13 +26,15 @@ def write(
 ) -> list[str]:
     """Writes an output: reserves its space in a hidden file, writes the blocks, and renames it.
 
-    Parameters:
+    Args:
         out: the name of the file, which says its form: .h5 or .hdf5, .npz, .npy.
         description: what the file holds.
-        blocks: called with the output that is open: writes a block of trajectories to it, then
-            yields how many are written, until all are.
+        blocks: called with the open output; writes a block of trajectories to it, then yields how
+            many are written, until all are.
+        overwrite: whether an existing OUT is replaced.
         compress: the level of deflate, 1 to 9, for HDF5.
         sources: the files that are read, which have to be the same when all is written.
+        on_progress: called after each block.
 
     Returns:
         Remarks about the complete output.
@@ -40,9 +42,8 @@ def write(
     Raises:
         OutputError, BusyError: for an OUT that cannot be written, not in this form, or that another
             process writes.
-        InputError: where a source changed while it was read.
-        Stopped: where a signal came between two blocks. OUT is then, as after any error, what it
-            was.
+        InputError: if a source changed while it was read.
+        Stopped: if a signal came between two blocks. OUT is then, as after any error, what it was.
     """
     refuse_form(out, description, compress)
     total = description.sizes["trajectory"]
