@@ -119,7 +119,7 @@ def describe_output(
 ) -> Description:
     """Describes an output: one array of all trajectories, or a group for each if lengths differ.
 
-    Args:
+    Parameters:
         lengths: the numbers of the trajectories that have each number of rows, counted as ``names``
             are.
         sizes: the sizes of the other dimensions that variables have.

@@ -1,5 +1,4 @@
-"""Guesses which arrays of a file are trajectories, where neither SOURCE nor the usual names say it,
-and which are rotations.
+"""Guesses which arrays of a file are trajectories, where neither SOURCE nor the usual names say it.
 
 Callers report the guess.
 """
@@ -7,13 +6,11 @@ Callers report the guess.
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 
 from trajcli.errors import InputError
-from trajcli.files.arrays import ArrayFile, Dataset, candidates
+from trajcli.files.arrays import ArrayFile, candidates
 from trajcli.files.conversion import as_batch, stated_unit
-from trajcli.files.quantities import QUANTITIES, ROTATIONS
-from trajcli.files.rotation_dofs import named_rotations
+from trajcli.files.quantities import QUANTITIES
 from trajcli.units import parse_units
 
 STATES = ("start", "goal", "grad")
@@ -21,7 +18,6 @@ STATES = ("start", "goal", "grad")
 POSITIONS = ("position", "qpos", "q", "joint_positions", "joint_position", "joint_pos", "actual_q",
              "arr_0")  # fmt: skip
 """What arrays of positions are called, too; the first of these is taken where nothing is named."""
-_SEARCHED = 100
 _RATES = {"velocity": "vel|twist|gyro|(?:^|_)(?:qd|dq)(?:$|_)",
           "acceleration": "acc|(?:^|_)(?:qdd|ddq)(?:$|_)", "jerk": "jerk"}  # fmt: skip
 """What arrays of derivatives of positions are called, by quantity."""
@@ -78,29 +74,3 @@ def _of_positions(file: ArrayFile, path: str) -> bool:
     """Whether an array says that it is in a unit of positions, not of their derivatives."""
     units = parse_units(stated_unit(file.require(path)))
     return units is not None and all(unit.order == 0 for unit in units)
-
-
-def rotations_beside(file: ArrayFile, group: str, shape: tuple[int, ...]) -> list[str]:
-    """Returns where arrays in a group that have other names than outputs are rotations.
-
-    shape: [B, T, D] of the trajectories that they lie beside.
-    """
-    beside = []
-    for child in file.children(group)[:_SEARCHED]:
-        with suppress(InputError):  # what is not meant may be anything
-            path = f"{group}/{child}".strip("/")
-            stored = None if child in (*QUANTITIES, *ROTATIONS) else file.get(path)
-            if stored is None or stored.shape[:-1] not in (shape[:2], shape[1:2]):
-                continue
-            if stored.dtype.kind == "f" and _is_rotation(child, stored):
-                beside.append(stored.where)
-    return beside
-
-
-def _is_rotation(name: str, stored: Dataset) -> bool:
-    """Whether its name or those of its dofs say that an array is a rotation, in whatever order."""
-    dofs = stored.attributes.get("joint_names", ())
-    try:
-        return bool(named_rotations(name, dofs, stored.shape[-1], "", None, stored.where))
-    except InputError:
-        return True

@@ -94,7 +94,7 @@ class Limits:
         Joints are found by name, as :func:`match_names` compares them; data without names has the
         first joints, in order. A dof that the file does not name has no limits.
 
-        Args:
+        Parameters:
             dofs: names of the dofs.
             itemsize: bytes of a stored value, whose rounding is forgiven.
             units: units of the data by quantity, where they are known.

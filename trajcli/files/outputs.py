@@ -81,7 +81,7 @@ class Output(ABC):
     def append(self, arrays: Mapping[str, Any], times: Any = None) -> int:
         """Writes the next trajectories of one length; returns how many there are so far.
 
-        Args:
+        Parameters:
             arrays: entries [n, ...] of variables; the first of them is [n, rows, ...].
             times: times of the rows [n or 1, rows], if the output has times.
         """

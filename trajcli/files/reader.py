@@ -19,10 +19,11 @@ from trajcli.checks import describe
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.files.arrays import ArrayFile, Dataset
 from trajcli.files.dofs import match_names
-from trajcli.files.guesses import STATES, likely_arrays, rotations_beside
+from trajcli.files.guesses import STATES, likely_arrays
 from trajcli.files.layout import Layout, Member
 from trajcli.files.opening import Files
 from trajcli.files.quantities import QUANTITIES, ROTATIONS
+from trajcli.files.rotation_groups import note_rotations_left_out
 from trajcli.files.source import Source, expand_files, parse_source
 from trajcli.files.stacked import JoinedFiles, joining
 from trajcli.files.stored_time import read_time
@@ -45,7 +46,7 @@ def read_groups(
     not have is looked for in the group of every trajectory. ``files.reading`` says what else is
     known of them.
 
-    Args:
+    Parameters:
         files: the files of the command.
         sources: the SOURCEs.
         as_stored: keeps the units of the files, unless the command line names others; else arrays
@@ -90,20 +91,6 @@ def read_groups(
     return wanted
 
 
-def refuse_rotations(groups: Sequence[TrajectoryGroup], command: str) -> None:
-    """Raises InputError for rotations, whose dofs mean nothing one by one."""
-    for group in groups[:1]:
-        for rotation in group.require_rotations():
-            raise InputError(
-                f"{command} takes dofs one by one, and these are a rotation",
-                where=group.input.where,
-                expected="other dofs",
-                found=str(rotation),
-                hint="--dofs picks others, --rotation none takes these as they are; "
-                "trajcli.rotations computes with rotations",
-            )
-
-
 def read_recordings(
     files: Files, sources: Sequence[str], as_stored: bool = False
 ) -> list[TrajectoryGroup]:
@@ -115,7 +102,9 @@ def read_recordings(
     if groups and groups[0].file.family == "ros":
         require_one_topic(groups)
     recorded = [
-        group for group in groups if group.named or group.lone or "position" in group.arrays
+        group
+        for group in groups
+        if group.named or group.file.names() == [""] or "position" in group.arrays
     ]
     note_rotations_left_out(files, groups, recorded)
     positions = [group.only("position") for group in recorded]
@@ -132,20 +121,6 @@ def read_recordings(
             "trajcli integrate takes actions",
         )
     return positions
-
-
-def note_rotations_left_out(
-    files: Files, groups: Sequence[TrajectoryGroup], kept: Sequence[TrajectoryGroup]
-) -> None:
-    """Notes rotations beside the positions that are read: they are a SOURCE of their own."""
-    read = {id(group) for group in kept}
-    left = [g.where for g in groups if ROTATIONS[0] in g.arrays and id(g) not in read]
-    firsts = {id(group.file): group for group in reversed(kept) if not group.named}
-    for group in firsts.values():
-        left += rotations_beside(group.file, group.group, group.shape)
-    if left:
-        more = f" and {len(left) - 1} more are" if left[1:] else " is"
-        files.note(f"{left[0]}{more} left out: name it as SOURCE")
 
 
 def one_per_group(groups: Sequence[TrajectoryGroup], actions: bool) -> list[TrajectoryGroup]:

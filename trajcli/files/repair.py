@@ -25,7 +25,7 @@ def repaired(
 ) -> tuple[list[TrajectoryGroup], list[str]]:
     """Repairs recordings.
 
-    Args:
+    Parameters:
         recordings: groups of recordings.
         repair: what is done to them.
         least: rows that a segment between gaps needs; shorter ones are left out.
@@ -126,7 +126,7 @@ def _unwrapped(group: TrajectoryGroup, which: str) -> TrajectoryGroup:
     name = "position" if "position" in group.arrays else next(iter(group.arrays))
     if name in QUANTITIES[1:]:
         return group
-    return group.with_arrays({**group.arrays, name: _unwrapped_array(group.arrays[name], dofs)})
+    return group.changed(arrays={**group.arrays, name: _unwrapped_array(group.arrays[name], dofs)})
 
 
 def _unwrapped_array(array: Dataset, dofs: Sequence[int]) -> Dataset:

@@ -14,14 +14,22 @@ import numpy as np
 from trajcli.checks import describe, index_shape_faults, state_count_fault
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.files.arrays import ArrayFile, Dataset, in_memory
-from trajcli.files.conversion import dataset_in_si, divided
+from trajcli.files.conversion import dataset_in_si, divided, stated_unit
 from trajcli.files.opening import Files
 from trajcli.files.quantities import QUANTITIES, RECORDED_ROW, first_and_more
 from trajcli.files.source import parse_source
 from trajcli.files.stacked import Values, rows_by_number, stacked
 from trajcli.files.trajectory_group import TrajectoryGroup
 from trajcli.memory import EAGER_BYTES
-from trajcli.units import per_si, unit_text
+from trajcli.units import (
+    Units,
+    for_dofs,
+    of_order,
+    parse_units,
+    per_si,
+    require_same_kind,
+    unit_text,
+)
 
 _MOST_FAULTS = 5
 
@@ -177,7 +185,7 @@ def _state(
             )
         values = group.pick(values)
         count, dataset = values.shape[-1], values if isinstance(values, Dataset) else None
-        units = group.state_units(part, dataset, count)
+        units = state_units(group, part, dataset, count)
         if units is not None:
             by = per_si(units)
             if (by != 1.0).any():
@@ -186,6 +194,25 @@ def _state(
                     source = f"{source}, in {unit_text(units)}"
         parts[part] = _loaded(values)
     return States(parts, names, [source])
+
+
+def state_units(
+    group: TrajectoryGroup, part: str, stored: Dataset | None, count: int
+) -> Units | None:
+    """Returns the units of a state of so many dofs: given, stated by it, or else those of the
+    arrays.
+
+    Raises InputError for units of another kind than those of the arrays.
+    """
+    near, text = group.position_units, "" if stored is None else stated_unit(stored)
+    units = parse_units(text) if text and not group.given.positions else near
+    if units is None:
+        return None
+    where = part if stored is None else stored.where
+    units = for_dofs(units, count, where)
+    if near is not None and len(near) in (1, len(units)):
+        require_same_kind([(group.as_stored.where, near), (where, units)])
+    return of_order(units, QUANTITIES.index(part))
 
 
 def _loaded(stored: Values) -> Values:

@@ -389,7 +389,7 @@ def timed(groups: Sequence[TrajectoryGroup], option: Time | None) -> list[Trajec
         else:
             time = option.select(range(first, first + batch), rows)
             acting = group.of_actions and (bool(group.stated_mode[0]) or not time.fits)
-            group = group.with_time(time.fitted(batch, rows, acting, group.lengths))
+            group = group.changed(time.fitted(batch, rows, acting, group.lengths))
         timed_groups.append(group)
         first += batch
     return timed_groups

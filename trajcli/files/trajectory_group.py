@@ -25,7 +25,7 @@ from trajcli.files.conversion import (
 from trajcli.files.dofs import Dofs, parse_dofs, parse_joints
 from trajcli.files.layout import Layout, Member
 from trajcli.files.quantities import QUANTITIES, ROTATIONS, TAKEN, unit_of
-from trajcli.files.rotation_dofs import RotationDofs, named_rotations, parse_rotations, unit_columns
+from trajcli.files.rotation_dofs import RotationDofs, named_rotations, parse_rotations
 from trajcli.files.stored_time import (
     LIKELY_STAMPS,
     RATES,
@@ -37,11 +37,9 @@ from trajcli.files.stored_time import (
 )
 from trajcli.files.time import Lengths, Time, positive
 from trajcli.modes import ALIASES, MODES
-from trajcli.units import InputUnits, Units, for_dofs, of_order, parse_units, require_same_kind
+from trajcli.units import InputUnits, Units, of_order
 
 ACTIONS = ("actions", "action")
-# Of the first trajectory, in which quaternions without a name are looked for.
-_SAMPLED_ROWS = 1000
 
 
 class TrajectoryGroup:
@@ -57,7 +55,8 @@ class TrajectoryGroup:
     they are what a robot was told to do, not what it did. ``named``: SOURCE names the array, or
     its name was ``guessed``. ``array_name``: the first array's path within its trajectory,
     "obs/joint_pos". ``units``: of the arrays where they are known, before :meth:`in_si` converted
-    them; ``given``: those of the command line. ``time``: of the rows, None where nothing says it.
+    them; ``given``: those of the command line. ``rotation_option``: what --rotation says. ``time``:
+    of the rows, None where nothing says it.
 
     Some rows of some trajectories of a group are a :meth:`part`: ``whole`` is then the group that
     it is of, ``numbers`` [B] which of its trajectories these are, ``row_numbers`` [T] which of its
@@ -91,7 +90,7 @@ class TrajectoryGroup:
         self.dofs = Dofs(self.shape[2], range(self.shape[2]))
         self._picks: tuple[Dofs, ...] = ()  # one after the other
         self._joints: list[str] | None = None
-        self._rotation: str | None = None
+        self.rotation_option: str | None = None
         self.units: Mapping[str, Units] = {}
         self.given = InputUnits()
         self.commands = layout is not None and self.array_name.split("/")[0] in layout.actions
@@ -152,11 +151,6 @@ class TrajectoryGroup:
         rows = self.member is not None and not self.member.group
         return [f"{self.file.path}:{self.array_name}" if rows else self.where]
 
-    @property
-    def lone(self) -> bool:
-        """Whether the file is one array without a name."""
-        return self.file.names() == [""]
-
     def part(
         self, trajectories: Numbers, rows: Numbers, suffix: str, time: Time
     ) -> TrajectoryGroup:
@@ -174,13 +168,12 @@ class TrajectoryGroup:
             _whole=self.whole,
         )
 
-    def with_time(self, time: Time) -> TrajectoryGroup:
-        """Returns the group with other times than the file states."""
-        return self._with(lengths=self.lengths, time=time)
-
-    def with_arrays(self, arrays: Mapping[str, Dataset]) -> TrajectoryGroup:
-        """Returns the group with other arrays of the same shape."""
-        return self._with(lengths=self.lengths, time=self.time, arrays=arrays)
+    def changed(
+        self, time: Time | None = None, arrays: Mapping[str, Dataset] | None = None
+    ) -> TrajectoryGroup:
+        """Returns the group with other times than the file states, or other arrays of its shape."""
+        time, arrays = time or self.time, arrays or self.arrays
+        return self._with(lengths=self.lengths, time=time, arrays=arrays)
 
     def only(self, name: str) -> TrajectoryGroup:
         """Returns the group with this array alone, where it is one of several."""
@@ -217,7 +210,7 @@ class TrajectoryGroup:
 
         Raises UsageError for dofs and forms that do not fit.
         """
-        group = self._with(_rotation=text)
+        group = self._with(rotation_option=text)
         _ = group.rotations  # refused here, if at all
         return group
 
@@ -225,8 +218,8 @@ class TrajectoryGroup:
     def rotations(self) -> tuple[RotationDofs, ...]:
         """The dofs that are rotations; raises InputError for quaternions of unknown order."""
         names, count, array = self.joint_names or (), self.shape[2], self.input
-        if self._rotation is not None:
-            return parse_rotations(self._rotation, count, names)
+        if self.rotation_option is not None:
+            return parse_rotations(self.rotation_option, count, names)
         family = self.file.family if self.layout is None else self.layout.name
         _, order = self.attribute("order", "rotation_order") or ("", None)
         return named_rotations(self.array_name, names, count, family, order, array.where)
@@ -236,26 +229,6 @@ class TrajectoryGroup:
         """The dofs that are no part of a rotation."""
         taken = {dof for rotation in self.rotations for dof in rotation.dofs}
         return [dof for dof in range(self.shape[2]) if dof not in taken]
-
-    def require_rotations(self) -> tuple[RotationDofs, ...]:
-        """Returns the rotations.
-
-        Raises InputError for dofs that look like a quaternion if nothing says what they are.
-        """
-        count, rows = self.shape[2], min(self.shape[1], _SAMPLED_ROWS)
-        if self.rotations or self._rotation is not None or count < 4 or not self.shape[0]:
-            return self.rotations
-        first = unit_columns(np.asarray(self.input.read_part(0, 1, 0, rows))[0])
-        if first is not None:
-            raise InputError(
-                "four dofs whose norm is 1 in all rows, as that of a quaternion",
-                where=self.input.where,
-                expected="names, or --rotation, that say what they are",
-                found=f"dofs {first} to {first + 3}",
-                hint=f"--rotation {first}:{first + 4}=xyzw (or =wxyz) reads them as a rotation, "
-                "--rotation none as four dofs",
-            )
-        return ()
 
     def pick(self, values: Any) -> Any:
         """Picks the dofs of this group from values [..., D] that lie beside its arrays."""
@@ -296,22 +269,6 @@ class TrajectoryGroup:
     @property
     def _first(self) -> str:
         return "actions" if "actions" in self.arrays else next(iter(self.arrays))
-
-    def state_units(self, part: str, stored: Dataset | None, count: int) -> Units | None:
-        """Returns the units of a state of so many dofs: given, stated by it, or else those of the
-        arrays.
-
-        Raises InputError for units of another kind than those of the arrays.
-        """
-        near, text = self.position_units, "" if stored is None else stated_unit(stored)
-        units = parse_units(text) if text and not self.given.positions else near
-        if units is None:
-            return None
-        where = part if stored is None else stored.where
-        units = for_dofs(units, count, where)
-        if near is not None and len(near) in (1, len(units)):
-            require_same_kind([(self.as_stored.where, near), (where, units)])
-        return of_order(units, QUANTITIES.index(part))
 
     @property
     def of_actions(self) -> bool:
@@ -473,7 +430,7 @@ class TrajectoryGroup:
         """The names of the dofs, where --joints or the file has one for each."""
         if self._joints is not None:
             return self._joints
-        names = self._axes() or self._stored_names()
+        names = self._axes() or self._stored_names(self.groups)
         if names is None and self.layout is not None:
             names = self.layout.dof_names(self.array_name)
         picked: list[str] = self.pick(names or [])
@@ -504,17 +461,13 @@ class TrajectoryGroup:
 
     def states_joints(self) -> bool:
         """Whether its columns, --joints or its own group say what the dofs are called."""
-        columns = next(iter(self._stored.values())).attributes.get("joint_names")
-        if isinstance(columns, list) or self._joints is not None:
-            return True
-        own = (self.groups[0] + name for name in ("joint_names", "dof"))
-        return any(self.file.get(path) is not None for path in own)
+        return self._joints is not None or self._stored_names(self.groups[:1]) is not None
 
-    def _stored_names(self) -> list[str] | None:
+    def _stored_names(self, groups: Sequence[str]) -> list[str] | None:
         named = next(iter(self._stored.values())).attributes.get("joint_names")
         if isinstance(named, list):  # headings of columns
             return [text_of(name) for name in named]
-        for path in (group + name for group in self.groups for name in ("joint_names", "dof")):
+        for path in (group + name for group in groups for name in ("joint_names", "dof")):
             with contextlib.suppress(InputError):  # names are a courtesy
                 stored = self.file.get(path)
                 if stored is not None and stored.dtype.kind in "SUO" and stored.ndim == 1:

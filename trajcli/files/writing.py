@@ -26,7 +26,7 @@ def write(
 ) -> list[str]:
     """Writes an output: reserves its space in a hidden file, writes the blocks, and renames it.
 
-    Args:
+    Parameters:
         out: the name of the file, which says its form: .h5 or .hdf5, .npz, .npy.
         description: what the file holds.
         blocks: called with the open output; writes a block of trajectories to it, then yields how

@@ -11,15 +11,10 @@ import numpy as np
 from trajcli.errors import FaultCollector, InputError, Note, TrajcliError, UsageError, raise_if_any
 from trajcli.files.dofs import parse_dofs
 from trajcli.files.opening import Files
-from trajcli.files.reader import (
-    read_groups,
-    read_recordings,
-    refuse_rotations,
-    require_alike,
-    time_from_options,
-)
+from trajcli.files.reader import read_groups, read_recordings, require_alike, time_from_options
 from trajcli.files.reading import select
 from trajcli.files.repair import repaired
+from trajcli.files.rotation_groups import refuse_rotations, require_rotations
 from trajcli.files.source import expand_files, parse_source
 from trajcli.files.states import NO_STATE, States, joined_states, state_from_option, stored_state
 from trajcli.files.time import Time
@@ -64,8 +59,7 @@ def resolve(
     stated: Any = None
     if groups:
         states, stated = check.attempt(
-            lambda: _option_states(request, files, groups[0]),
-            lambda: resolve_mode(request, groups),
+            lambda: _option_states(request, files, groups[0]), lambda: resolve_mode(request, groups)
         )
     # recordings begin at their first row; only modes that end at a goal read goal states
     to_goal = stated is not None and stated[0].options().get("ends") == "goal"
@@ -112,7 +106,7 @@ def resolve(
         mode = _noise_in_si(mode, members[0])
         members, more = repaired(members, request, _least_rows(mode))
         notes = [*notes, *more]
-        members[0].require_rotations()
+        require_rotations(members[0])
     trajectories = Trajectories(members, start, goal, notes)
     count = len(trajectories)
     raise_if_any([*start.faults("start", count), *goal.faults("goal", count)])
@@ -157,10 +151,7 @@ def _read_groups(
 
 
 def _require_like(
-    group: TrajectoryGroup,
-    others: Sequence[TrajectoryGroup],
-    request: Request,
-    option: Time | None,
+    group: TrajectoryGroup, others: Sequence[TrajectoryGroup], request: Request, option: Time | None
 ) -> None:
     """Raises InputError for a group that is unlike the others, or has no times.
 

@@ -19,17 +19,15 @@ from trajcli.files.arrays import in_memory
 from trajcli.files.description import Variable, describe_output, row_variable, time_variable
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Output
-from trajcli.files.reader import (
-    note_rotations_left_out,
-    one_per_group,
-    read_groups,
-    refuse_rotations,
-    require_alike,
-    time_from_options,
-)
+from trajcli.files.reader import one_per_group, read_groups, require_alike, time_from_options
 from trajcli.files.reading import select
 from trajcli.files.refusals import refuse_input
 from trajcli.files.repair import repaired
+from trajcli.files.rotation_groups import (
+    note_rotations_left_out,
+    refuse_rotations,
+    require_rotations,
+)
 from trajcli.files.states import stored_state
 from trajcli.files.time import Floats, Time
 from trajcli.files.trajectories import Trajectories, timed
@@ -75,7 +73,7 @@ def read_trajectories(
             )
     require_alike(groups)
     if rotations:
-        groups[0].require_rotations()
+        require_rotations(groups[0])
     else:
         refuse_rotations(groups, type(request).__name__.removesuffix("Request").lower())
     groups = timed(groups, time_from_options(files))

@@ -13,6 +13,7 @@ from trajcli.files.arrays import text_of
 from trajcli.files.conversion import stated_unit
 from trajcli.files.guesses import POSITIONS, named_rate
 from trajcli.files.quantities import QUANTITIES
+from trajcli.files.states import state_units
 from trajcli.modes import ALIASES, PARTS, Mode, make_method, make_mode
 from trajcli.units import KNOWN, in_si, of_order, parse_units, unit_text
 
@@ -152,7 +153,7 @@ def position_unit(one: TrajectoryGroup, mode: Mode, start: str | None) -> str | 
     elif start is None:
         beside = one.companion("start/position", "start_position")
         beside = None if beside is None else one.pick(beside)
-        units = None if beside is None else one.state_units("position", beside, one.shape[2])
+        units = None if beside is None else state_units(one, "position", beside, one.shape[2])
     else:
         units = None
     return None if units is None else unit_text(in_si(units))

@@ -17,6 +17,7 @@ from trajcli.files.file_bytes import Progress
 from trajcli.files.limits import Limits
 from trajcli.files.opening import Files
 from trajcli.files.reading import select
+from trajcli.files.rotation_groups import require_rotations
 from trajcli.files.trajectories import no_time
 from trajcli.scores import (
     UNITS,
@@ -176,7 +177,7 @@ def score_source(
         batch = turning if batch.first.of_rotations else batch  # rather than its rates
         taken = label(turning, next(iter(turning.first.arrays)))
         others = [other for other in others if other != taken]
-    rotations, free = batch.first.require_rotations(), batch.first.free_dofs
+    rotations, free = require_rotations(batch.first), batch.first.free_dofs
     stored, units, notes = quantities(batch) if free else ({}, {}, [])
     clock, array = batch.first.time, next(iter(batch.first.arrays))
     if clock is not None and clock.remark:
