@@ -357,7 +357,8 @@ private:
         constexpr int one = std::max(K - 1, 0), two = std::max(K - 2, 0);
         const Vec center = mean, ratio = K > 1 ? norm[one] * inverse[two] : Vec{};
         double* const now = polynomial(K);
-        Vec rest[MOST] = {}, moment = {};  // rest: what rounding left of the polynomials before
+        Vec rest[MOST] = {};  // what rounding left of the polynomials before
+        Vec square = {}, moment = {};
         for (Int i = 0; i < count_ * W; i += W) {
             const Vec time = load(times_ + i);
             Vec value = load(now + i);
@@ -368,9 +369,10 @@ private:
                 store(now + i, value);
                 for (int j = 0; j < K; j++) rest[j] += value * before[j];
             }
-            norm[K] += value * value;
+            square += value * value;
             moment += time * (value * value);
         }
+        norm[K] = square, mean = moment;
         if constexpr (K > 0) {
             for (int m = 0; m < 4; m++) {
                 const Vec slope = m > 0 ? static_cast<double>(m) * at_row[one][m - 1] : Vec{};
@@ -382,28 +384,29 @@ private:
                 rest[j] = none ? Vec{} : rest[j] * inverse[j];
                 for (Int lane = 0; lane < W; lane++) any |= !none[lane];
             }
-            if (any) take_away<K>(basis, rest, moment);
+            if (any) take_away<K>(basis, rest);
         }
         inverse[K] = 1.0 / norm[K];
-        mean = moment * inverse[K];
+        mean *= inverse[K];
         for (int m = 0; m < 4; m++) store(factor(K, m), at_row[K][m] * inverse[K]);
         if constexpr (K < LAST) extend<K + 1, LAST>(basis);
     }
 
     // Makes polynomial K orthogonal again to all before it.
     template <int K>
-    void take_away(Basis& basis, const Vec* rest, Vec& moment) const {
+    void take_away(Basis& basis, const Vec* rest) const {
         auto& [at_row, norm, inverse, mean] = basis;
         for (int j = 0; j < K; j++)
             for (int m = 0; m < 4; m++) at_row[K][m] -= rest[j] * at_row[j][m];
-        norm[K] = moment = Vec{};
+        Vec square = {}, moment = {};
         for (Int i = 0; i < count_ * W; i += W) {
             Vec value = load(polynomial(K) + i);
             for (int j = 0; j < K; j++) value -= rest[j] * load(polynomial(j) + i);
             store(polynomial(K) + i, value);
-            norm[K] += value * value;
+            square += value * value;
             moment += load(times_ + i) * (value * value);
         }
+        norm[K] = square, mean = moment;
     }
 
     template <class Point, class Pick>
@@ -470,35 +473,24 @@ private:
     void place_times(Int row, Rows<const double> gaps) {
         Windows windows(job_, row);
         const Int origin = windows.first();
+        Vec bases, time = {};
         follows_ = true;
         for (Int lane = 0; lane < W; lane++) {
             first_[lane] = windows.first() - origin;
             kinds_[lane] = {kinds_of(job_)[windows.kind()].base, 0, count_};
-            follows_ &= first_[lane] == lane && kinds_[lane].base == kinds_[0].base;
+            bases[lane] = static_cast<double>(kinds_[lane].base);
+            follows_ &= first_[lane] == lane;
             if (lane + 1 < rows_) windows.advance();
         }
-        if (follows_) {
-            const Int base = kinds_[0].base;
-            Vec time = {};
-            for (Int i = base; i >= 0; i--) {
-                store(times_ + i * W, time);
-                if (i > 0) time -= gather(gaps, i - 1);
-            }
-            time = Vec{};
-            for (Int i = base + 1; i < count_; i++)
-                store(times_ + i * W, time += gather(gaps, i - 1));
+        // sums of the gaps between, as differences of times would lose digits
+        for (Int i = 0; i < count_; i++) {
+            if (i > 0) time = bases < static_cast<double>(i) ? time + gather(gaps, i - 1) : time;
+            store(times_ + i * W, time);
         }
-        for (Int lane = 0; !follows_ && lane < W; lane++) {
-            const Int base = kinds_[lane].base;
-            const Rows<const double> after = gaps.from(first_[lane], 0);
-            double time = 0.0;
-            for (Int i = base; i >= 0; i--) {
-                times_[i * W + lane] = time;
-                if (i > 0) time -= *after.from(i - 1, 0).at;
-            }
-            time = 0.0;
-            for (Int i = base + 1; i < count_; i++)
-                times_[i * W + lane] = time += *after.from(i - 1, 0).at;
+        time = Vec{};
+        for (Int i = count_ - 2; i >= 0; i--) {
+            time = bases > static_cast<double>(i) ? time - gather(gaps, i) : time;
+            store(times_ + i * W, load(times_ + i * W) + time);
         }
     }
 
