@@ -47,6 +47,10 @@ inline const Kind* kinds_of(const Job& job) { return static_cast<const Kind*>(jo
 inline void add(double* point, Vec gradient) { store(point, load(point) + gradient); }
 
 // Rows by weights of a job's table, of points one unit apart, over powers of the spacing.
+//
+// SPARING, where something is not finite: what has weight zero in a row's order is left out of it.
+// That is a point between two differences of equal weights. Finite lanes have the same bits.
+template <bool SPARING>
 class Table {
 public:
     Table(const Job& job, const double* dt)
@@ -62,18 +66,25 @@ public:
     // Position to jerk of a row whose window begins at point ``first``.
     void derive(Int first, Int kind, Rows<const double> points, Vec* x) const {
         const auto [base, begin, end] = kinds_[kind];
-        const Int next = points.pitch;
-        const double* point = points.at + first * next;
+        const double* point = points.at + first * points.pitch;
         const double* weights = weights_ + kind * next_kind_ + begin * 4;
-        const double* at = point + begin * next;
-        Vec sum[4] = {}, here = load(at);
+        const double* at = point + begin * points.pitch;
+        Vec sum[4] = {}, here[4];
+        for (Vec& value : here) value = load(at);
         for (Int i = begin; i < end; i++, weights += 4) {
-            const Vec after = load(at += next), change = after - here;
+            const Vec next = load(at += points.pitch), change = next - here[0];
+            for (int m = copies_; SPARING && m < 4; m++) {
+                const bool skips = weights[m] == weight_of(kind, i + 1, m);
+                const Vec after = skips ? finite_or(next, here[m]) : next;
+                if (weights[m] != 0) sum[m] += weights[m] * (after - here[m]);
+                here[m] = after;
+            }
+            if (SPARING) continue;
             if (!copies_) sum[0] += weights[0] * change;
             for (int m = 1; m < 4; m++) sum[m] += weights[m] * change;
-            here = after;
+            here[0] = next;
         }
-        x[0] = load(point + base * next);
+        x[0] = load(point + base * points.pitch);
         if (!copies_) x[0] += sum[0];
         for (int m = 1; m < 4; m++) x[m] = sum[m] * scale_[m];
     }
@@ -81,67 +92,21 @@ public:
     // Its transpose: adds to the gradients of the points.
     void pull(Int first, Int kind, const Vec* x, Rows<double> points) const {
         const auto [base, begin, end] = kinds_[kind];
-        const Int next = points.pitch;
-        double* point = points.at + first * next;
-        const double* weights = weights_ + kind * next_kind_ + begin * 4;
-        double* at = point + begin * next;
-        Vec g[4], before = {};
-        for (int m = 0; m < 4; m++) g[m] = x[m] * scale_[m];
-        for (Int i = begin; i < end; i++, weights += 4, at += next) {
-            Vec sum = weights[1] * g[1] + weights[2] * g[2] + weights[3] * g[3];
-            if (!copies_) sum += weights[0] * g[0];
-            add(at, before - sum);
-            before = sum;
-        }
-        add(at, before);
-        add(point + base * next, g[0]);
-    }
-
-protected:
-    const Int next_kind_;
-    const bool copies_;
-    const Kind* kinds_;
-    const double* weights_;
-    Vec scale_[4];
-};
-
-// The same where something is not finite: what has weight zero in a row's order is left out of it.
-// That is a point between two differences of equal weights. Finite lanes have the same bits.
-class SparingTable : public Table {
-public:
-    using Table::Table;
-
-    void derive(Int first, Int kind, Rows<const double> points, Vec* x) const {
-        const auto [base, begin, end] = kinds_[kind];
-        const double* point = points.at + first * points.pitch;
-        x[0] = load(point + base * points.pitch);
-        for (int m = copies_; m < 4; m++) {
-            Vec sum = {}, here = load(point + begin * points.pitch);
-            for (Int i = begin; i < end; i++) {
-                const double weight = weight_of(kind, i, m);
-                Vec after = load(point + (i + 1) * points.pitch);
-                if (weight == weight_of(kind, i + 1, m)) after = finite_or(after, here);
-                if (weight != 0) sum += weight * (after - here);
-                here = after;
-            }
-            x[m] = m == 0 ? x[0] + sum : sum * scale_[m];
-        }
-    }
-
-    void pull(Int first, Int kind, const Vec* x, Rows<double> points) const {
-        const auto [base, begin, end] = kinds_[kind];
         double* point = points.at + first * points.pitch;
+        const double* weights = weights_ + kind * next_kind_ + begin * 4;
         Vec g[4], nan[4], before = {};  // nan: 0 where g is finite
         for (int m = 0; m < 4; m++) {
-            g[m] = finite_or(x[m], Vec{}) * scale_[m];
+            g[m] = (SPARING ? finite_or(x[m], Vec{}) : x[m]) * scale_[m];
             nan[m] = x[m] - x[m];
         }
-        for (Int i = begin; i <= end; i++) {
+        for (Int i = begin; i <= end; i++, weights += 4) {
             Vec sum = {};
-            for (int m : {1, 2, 3, 0})
-                if (m >= copies_) sum += weight_of(kind, i, m) * g[m];
+            if (i < end) {
+                sum = weights[1] * g[1] + weights[2] * g[2] + weights[3] * g[3];
+                if (!copies_) sum += weights[0] * g[0];
+            }
             Vec gradient = before - sum;
-            for (int m = copies_; m < 4; m++)
+            for (int m = copies_; SPARING && m < 4; m++)
                 if (weight_of(kind, i - 1, m) != weight_of(kind, i, m)) gradient += nan[m];
             add(point + i * points.pitch, gradient);
             before = sum;
@@ -155,6 +120,12 @@ private:
         const Kind& of = kinds_[kind];
         return i < of.begin || i >= of.end ? 0.0 : weights_[kind * next_kind_ + i * 4 + m];
     }
+
+    const Int next_kind_;
+    const bool copies_;
+    const Kind* kinds_;
+    const double* weights_;
+    Vec scale_[4];
 };
 
 // Rows where steps differ: derivatives of the polynomial through five points in Newton's form,
@@ -567,8 +538,8 @@ void for_rules(const Job& job, Fit& fit, const Tile& tile, Int row, Int rows, co
     if (!fits(job))
         return for_strips(lanes, [&](Int column) {
             !job.table ? work(Newton(job, gaps, column), 0, rows, 0, column)
-            : plain    ? work(Table(job, dt + column), 0, rows, 0, column)
-                       : work(SparingTable(job, dt + column), 0, rows, 0, column);
+            : plain    ? work(Table<false>(job, dt + column), 0, rows, 0, column)
+                       : work(Table<true>(job, dt + column), 0, rows, 0, column);
         });
     for (Int t = 0; t < rows; t += W) {
         const Int count = std::min(W, rows - t);
