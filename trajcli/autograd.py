@@ -174,9 +174,10 @@ def _pulled_back(
         kind = dtype if dtype in (torch.float32, torch.float64) else torch.float64
         grads = [empty(shape, str(kind)[6:], str(dt.device)) if wanted[0] else None]
         grads += [dt.new_empty((batch, dofs)) if want else None for want in wanted[1:]]
-        blank = dt.new_empty(()).expand(shape)  # only the shape of the actions matters
+        # only the shape of the actions matters
+        like = dt.new_empty(()).expand(shape) if grads[0] is None else grads[0]
         gradients = Gradients(grads[0], grads[1:5], grads[5:9])
-        job.kernels.adjoint(job.program, Operands(blank, dt), plain, gradients)
+        job.kernels.adjoint(job.program, Operands(like, dt), plain, gradients)
         if grads[0] is not None and kind != dtype:
             grads[0] = grads[0].to(dtype)
     else:

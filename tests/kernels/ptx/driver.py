@@ -226,13 +226,14 @@ def emulate_driver(capability: int) -> Launches:
         real = repeat(self, grid)
 
         def run(*arguments: Any) -> None:
-            launched.kernel, launched.memory = self, memory_of(arguments)
+            if launched.run:
+                launched.kernel, launched.memory = self, memory_of(arguments)
             real(*arguments)
             error, launched.error = launched.error, None
             if error is not None:
                 raise error
 
-        return run if launched.run else real
+        return run
 
     JITFunction.run = run
     CompiledKernel.__getitem__ = repeated
