@@ -57,8 +57,9 @@ void cascade_adjoint_strip(const Job& job, Int rows, Rows<const double> dt,
                            const Rows<const In>* upstream, double* state, Int pitch,
                            Rows<Out> actions, Int column) {
     const bool before = job.before[0] != 0;
+    const Int beyond = std::max(W - actions.pitch, Int(0));  // lanes that lie in the next row
     Coefficients c = {};
-    Vec z[4], total[4];
+    Vec z[4], total[4], later = {};
     for (int m = 0; m < 4; m++) z[m] = load(state + m * pitch + column);
     const Rows<const In> from[4] = {upstream[0], upstream[1], upstream[2], upstream[3]};
     for (Int t = rows - 1; t >= 0; t--) {
@@ -79,7 +80,11 @@ void cascade_adjoint_strip(const Job& job, Int rows, Rows<const double> dt,
             z[m] = total[m];
             for (int r = 1; r <= m; r++) z[m] += c.carry[r - 1] * total[m - r];
         }
-        store(actions.at + t * actions.pitch + column, u);
+        Out* const to = actions.at + t * actions.pitch + column;
+        store(to, u);
+        // the next row is computed already
+        for (Int i = 0; t + 1 < rows && i < beyond; i++) to[actions.pitch + i] = Out(later[i]);
+        later = u;
     }
     for (int m = 0; m < 4; m++) store(state + m * pitch + column, z[m]);
 }

@@ -299,7 +299,8 @@ public:
           count_(count),
           backwards_(backwards),
           whole_(tiling.columns % W == 0),
-          apart_(tiling.group > 1 || tiling.blocks > 1 || (backwards && !whole_) ||
+          apart_(tiling.group > 1 || tiling.blocks > 1 ||
+                 (backwards && (tiling.rows < tiling.total || tiling.columns * 2 < W)) ||
                  tiling.columns * (tiling.total + 1) < W),  // less than a vector reaches
           size_(tiling.rows * whole(tiling.lanes) + W),
           lanes_(count * size_),
