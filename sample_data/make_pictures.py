@@ -92,6 +92,36 @@ def draw_conventions(path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
+def draw_methods(path: Path) -> None:
+    """Draw what methods of differentiation make of the noise of a slow and of a fast motion."""
+    import numpy as np
+    from matplotlib import pyplot
+
+    import trajcli
+
+    random, times = np.random.default_rng(2), np.arange(300) / 100
+    figure, axes = pyplot.subplots(3, 2, figsize=(8.0, 5.2), sharex=True, layout="constrained")
+    for column, (rate, noise) in zip(axes.T, ((0.4, 0.01), (4.0, 0.01)), strict=True):
+        angle = 2 * np.pi * rate * times
+        exact = [(2 * np.pi * rate) ** k * np.sin(angle + k * np.pi / 2) for k in range(3)]
+        rows = exact[0] + random.normal(0.0, noise, len(times))
+        column[0].plot(times, rows, ".", color="#888888", markersize=2, label="recorded")
+        for method, colour in (("savgol", "#E69F00"), ("smooth", "#0072B2")):
+            found = trajcli.differentiate(rows[:, None], dt=0.01, method=method)
+            for axis, values in zip(column, found, strict=False):
+                axis.plot(times, values[0, :, 0], color=colour, linewidth=1.2, label=method)
+        for axis, values in zip(column, exact, strict=True):
+            axis.plot(times, values, "--", color="black", linewidth=0.7, label="exact")
+        cutoff = found.options["bandlimit"][0, 0]
+        column[0].set_title(f"{rate:g} Hz; smooth chose {cutoff:.2g} Hz", fontsize=9)
+        column[2].set_xlabel("time (s)")
+    for axis, name in zip(axes[:, 0], ("position", "velocity", "acceleration"), strict=True):
+        axis.set_ylabel(name)
+    axes[0, 1].legend(fontsize=7, loc="upper right", ncols=4)
+    axes[0, 1].set_ylim(-1.2, 1.7)
+    figure.savefig(path, dpi=110)
+
+
 AT = (1.3, 1.0, 0.0)
 """Where the body is drawn."""
 
@@ -107,6 +137,7 @@ def make(folder: Path) -> int:
             codes += [main([*words, "--quiet"]) for words in before]
             codes.append(main([*plot, "-o", str(folder / name), "--overwrite"]))
     draw_conventions(folder / "rotations.png")
+    draw_methods(folder / "methods.png")
     for line in TRANSCRIPT:
         print(f"$ trajcli {line}", flush=True)
         codes.append(main(line.split()))
