@@ -10,6 +10,7 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from trajcli.cli import main
 
@@ -107,7 +108,7 @@ def draw_methods(path: Path) -> None:
         rows = exact[0] + random.normal(0.0, noise, len(times))
         column[0].plot(times, rows, ".", color="#888888", markersize=2, label="recorded")
         for method, colour in (("savgol", "#E69F00"), ("smooth", "#0072B2")):
-            found = trajcli.differentiate(rows[:, None], dt=0.01, method=method)
+            found: Any = trajcli.differentiate(rows[:, None], dt=0.01, method=method)
             for axis, values in zip(column, found, strict=False):
                 axis.plot(times, values[0, :, 0], color=colour, linewidth=1.2, label=method)
         for axis, values in zip(column, exact, strict=True):

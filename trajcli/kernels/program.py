@@ -196,7 +196,7 @@ class Smoother:
 
     for each dof of each trajectory; m is ``order``, u the first ``used`` actions. ``unit`` [b] is a
     step in seconds by which states are scaled: all of dt where its steps are equal. ``stiffness``
-    [B, D] is κ. ``weights`` [B, T, D] are w, None is 1; an action of weight zero may be anything.
+    [B, D] is κ. ``weights`` [B, T, D] are w; an action of weight zero may be anything.
     The step from row i to row i + 1 is dt[:, i]. Rows that are all equal have derivatives of
     exactly zero; a dof with fewer than m rows of weight is NaN.
     """
@@ -205,7 +205,7 @@ class Smoother:
     order: int
     unit: Floats
     stiffness: Floats
-    weights: Floats | None = None
+    weights: Floats
     roles = ()
     """The states that rows depend on."""
     start_row = False

@@ -83,7 +83,8 @@ class Smooth(Mode):
         with np.errstate(over="ignore", divide="ignore"):
             stiffness = (2.0 * np.pi * cutoff * unit[:, None]) ** (-2 * self.order)
         stiffness = np.where(np.isnan(cutoff), 1.0, stiffness)
-        return Smoother(rows, self.order, unit, stiffness, self.weights)
+        weights = np.ones((batch, rows, dofs)) if self.weights is None else self.weights
+        return Smoother(rows, self.order, unit, stiffness, weights)
 
     def _of_dofs(self, name: str, batch: int, dofs: int) -> Floats:
         """An option of each dof [B, D]; NaN where it is not given."""

@@ -38,7 +38,7 @@ public:
           count_(job.used),
           uneven_(job.dt.stride[1] != 0),
           values_(count_ * W),
-          weights_(job.weights.data ? count_ * W : 0),
+          weights_(count_ * W),
           steps_(uneven_ ? count_ * W : 0),
           factors_(count_ * M * N * W) {}
 
@@ -215,14 +215,14 @@ private:
     }
 
     Vec* factors(Int t) { return reinterpret_cast<Vec*>(factors_.at + t * M * N * W); }
-    Vec weight(Int t) const { return job_.weights.data ? load(weights_.at + t * W) : all(1.0); }
+    Vec weight(Int t) const { return load(weights_.at + t * W); }
     Vec step(Int t) const {
         if (t + 1 == count_) return Vec{};
         return uneven_ ? load(steps_.at + t * W) / unit_ : all(1.0);
     }
 
     void read(const Array& array, Int lane, Int count, double* to) const {
-        for (Int t = 0; array.data && t < count; t++)
+        for (Int t = 0; t < count; t++)
             convert(array, element(array, trajectory_[lane], t, dof_[lane]), 1, to + t * W + lane);
     }
 

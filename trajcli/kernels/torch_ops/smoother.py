@@ -85,10 +85,8 @@ def _lanes(program: Smoother, positions: Tensor, dt: Tensor) -> _Lanes:
         return torch.as_tensor(values, dtype=torch.float64, device=dt.device)
 
     values = columns(positions)
-    weights = torch.ones_like(values)
-    if program.weights is not None:
-        weights = columns(sent(program.weights))
-        values = values.masked_fill(weights == 0.0, 0.0)
+    weights = columns(sent(program.weights))
+    values = values.masked_fill(weights == 0.0, 0.0)
     unit = sent(program.unit).reshape(-1, 1, 1)
     steps = dt[..., None].expand(-1, max(count - 1, 0), -1) if dt.shape[1] == 1 else dt[..., None]
     # rows that are all equal become exactly zero, and so do their derivatives
