@@ -619,11 +619,30 @@ case("quaternions of unknown order", npz(quat=TURNS, dt=0.1),
 case("dofs that are no quaternion", npz(q=np.column_stack([TURNS, T]), dt=0.1),
      "differentiate in.npz:q --method central --rotation xyzw -o o.h5",
      "differentiate in.npz:q --method central --rotation 0:4=xyzw -o o.h5")
-case("rotations that are integrated", npz(quat_xyzw=TURNS, dt=0.1),
-     "integrate in.npz:quat_xyzw --mode clique --start zero -o o.h5",
-     "integrate in.npz:quat_xyzw --mode clique --start zero --dofs 0:3 -o o.h5",
-     "integrate in.npz:quat_xyzw --mode clique --start zero --rotation none -o o2.h5",
+WILD = trajcli.rotations.exp(np.random.default_rng(0).normal(size=(60, 3)))
+case("rotations by a mode of dofs", npz(quat_xyzw=TURNS, dt=0.1),
+     "integrate in.npz:quat_xyzw --mode central --start zero -o o.h5",
+     "integrate in.npz:quat_xyzw --mode central --start zero --dofs 0:3 -o o.h5",
+     "integrate in.npz:quat_xyzw --mode central --start zero --rotation none -o o2.h5")
+case("orientations as angular rates", npz(quat_xyzw=TURNS, dt=0.1),
+     "integrate in.npz:quat_xyzw --mode velocity --start zero -o o.h5",
+     "integrate in.npz:quat_xyzw --mode velocity --start zero --dofs 0:3 -o o.h5",
+     "integrate in.npz:quat_xyzw --mode velocity --start zero --rotation none -o o2.h5")
+case("rotations that are fitted", npz(quat_xyzw=TURNS, dt=0.1),
+     "fit in.npz:quat_xyzw --knots 8 -o o.h5", "fit in.npz:quat_xyzw --knots 8 --dofs 0:3 -o o.h5",
+     "fit in.npz:quat_xyzw --knots 8 --rotation none -o o2.h5",
      lambda: trajcli.rotations.differentiate(TURNS[:, [3, 0, 1, 2]], dt=0.1))
+case("gradients of rotations", npz(angular_velocity=TURNS[:, :3], dt=0.1),
+     "integrate in.npz:angular_velocity --mode velocity --start zero --cost velocity -o o.h5",
+     lambda: trajcli.rotations.integrate(TURNS[:, :3], np.array([1.0, 0, 0, 0]), 0.1))
+case("a TUM trajectory of several", npz(quat_xyzw=np.stack([TURNS, TURNS]), dt=0.1),
+     "export in.npz:quat_xyzw -o o.tum", "export in.npz:quat_xyzw --episodes 0 -o o.tum")
+case("a TUM trajectory of no rotation", npz(pose=np.hstack([CURVE, TURNS])),
+     "export in.npz:pose -o o.tum",
+     "export in.npz:pose --rotation 3:7=xyzw --dt 0.1 -o o.tum")
+case("turns that smooth cannot follow", nothing,
+     lambda: trajcli.rotations.differentiate(WILD, dt=0.1, method="smooth", bandlimit=0.2),
+     lambda: trajcli.rotations.differentiate(WILD, dt=0.1, method="savgol", window=5))
 SPUN = np.stack([np.cos(T * 8), 0 * T, 0 * T, np.sin(T * 8)], 1)
 case("turns within half a window", nothing,
      lambda: trajcli.rotations.differentiate(SPUN, dt=0.1, method="savgol", window=15),

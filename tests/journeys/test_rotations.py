@@ -9,7 +9,7 @@ import pytest
 from trajcli import differentiate, rotations
 
 COMMANDS = {
-    "integrate": "--mode position --start zero -o out.h5",
+    "integrate": "--mode central --start zero -o out.h5",
     "fit": "--knots 8 -o out.h5",
 }
 """Commands that take dofs one by one."""

@@ -44,6 +44,7 @@ def integrate(
     goal: options.Goal = None,
     absolute: options.Absolute = None,
     actions: options.Actions = None,
+    rotation_frame: options.RotationFrame = "world",
     grad: options.Grad = None,
     cost: options.Cost = None,
     grad_factor: options.GradFactor = None,
@@ -75,6 +76,7 @@ def integrate(
         goal=goal,
         absolute=absolute,
         actions=actions,
+        rotation_frame=rotation_frame,
         grad=grad,
         cost=cost,
         factor=grad_factor,
@@ -145,7 +147,7 @@ def plan_lines(plan: dict[str, Any]) -> list[str]:
 def smoothing_lines(report: dict[str, Any]) -> list[str]:
     """Returns what mode smooth chose, as a line of the result."""
     about = report.get("smoothing")
-    if about is None:
+    if about is None or not about["bandlimit"]:  # which rotations have in OUT
         return []
     cutoffs, residuals = (
         [end for ends in about[name] if ends for end in ends] for name in ("bandlimit", "residual")

@@ -160,7 +160,7 @@ Robust = Annotated[bool, _computed("--robust", "smooth: lower the weights of out
 Order = Annotated[int | None, _computed("--order N",
     "smooth: of the derivative that is penalised, 3 or 4. (default: 3)")]
 RotationFrame = Annotated[Literal["world", "body"], _computed("--rotation-frame FRAME",
-    "Frame of angular rates: world | body.")]
+    "Frame of angular rates, and of delta turns: world | body.")]
 Window = Annotated[str | None, _computed("--window ROWS|SECONDS",
     "savgol: an odd number of rows, or like 0.2s: of each row those within half of it. "
     "(default: 0.3s)")]

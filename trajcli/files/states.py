@@ -183,7 +183,7 @@ def _state(
                 expected="[B, D] or [D]",
                 found=describe(values.shape),
             )
-        values = group.pick(values)
+        values = _in_form_of(group, part, group.pick(values))
         count, dataset = values.shape[-1], values if isinstance(values, Dataset) else None
         units = state_units(group, part, dataset, count)
         if units is not None:
@@ -213,6 +213,20 @@ def state_units(
     if near is not None and len(near) in (1, len(units)):
         require_same_kind([(group.as_stored.where, near), (where, units)])
     return of_order(units, QUANTITIES.index(part))
+
+
+def _in_form_of(group: TrajectoryGroup, part: str, values: Values) -> Values:
+    """Quaternions w, x, y, z from which rotation vectors start, as rotation vectors; else the
+    values."""
+    bodies, dofs = len(group.turning) if part == "position" else 0, group.shape[2]
+    if not bodies or dofs != 3 * bodies or values.shape[-1] != 4 * bodies:
+        return values
+    from trajcli.quaternions import from_quaternions
+
+    read = in_memory(values)
+    turned = from_quaternions(read.reshape(*read.shape[:-1], bodies, 4), "rotvec")
+    vectors: Values = turned.reshape(*read.shape[:-1], dofs)
+    return vectors
 
 
 def _loaded(stored: Values) -> Values:

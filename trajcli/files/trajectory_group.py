@@ -225,6 +225,14 @@ class TrajectoryGroup:
         return named_rotations(self.array_name, names, count, family, order, array.where)
 
     @property
+    def turning(self) -> tuple[RotationDofs, ...]:
+        """The rotations that actions turn: of arrays called angular_velocity, … their axes."""
+        last = self.array_name.rpartition("/")[2]
+        if self.rotations or self.rotation_option is not None or last not in ROTATIONS[1:]:
+            return self.rotations
+        return parse_rotations("rotvec", self.shape[2], ())
+
+    @property
     def free_dofs(self) -> list[int]:
         """The dofs that are no part of a rotation."""
         taken = {dof for rotation in self.rotations for dof in rotation.dofs}

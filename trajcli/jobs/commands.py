@@ -31,10 +31,17 @@ class Commands:
         absolute: dofs whose actions are positions, whatever the mode and ``actions``. Their rows
             are those of mode clique: the positions and their differences. Where a mode has not one
             row for each action (bspline, cuRobo's central), they are the mode's own.
+        turning: dofs that are rotations, which are no sums.
     """
 
     actions: str | None = None
     absolute: Sequence[int] = ()
+    turning: Sequence[int] = ()
+
+    def among(self, dofs: Sequence[int]) -> Commands:
+        """Returns the commands of some dofs, none of which is a rotation."""
+        absolute = [dofs.index(dof) for dof in self.absolute if dof in dofs]
+        return Commands(self.actions, absolute)
 
     def options(self) -> dict[str, str]:
         """Returns the options as texts, for reports and attributes; only those that are given."""
@@ -69,7 +76,8 @@ class Commands:
         with np.errstate(over="ignore", invalid="ignore"):
             total = np.cumsum(actions, 1) if self.actions == "delta" else actions
             used = start[:, None] + total
-        used[..., list(self.absolute)] = actions[..., list(self.absolute)]
+        kept = [*self.absolute, *self.turning]
+        used[..., kept] = actions[..., kept]
         return replace(inputs, actions=used)
 
     def apart(self, inputs: Inputs) -> list[int]:

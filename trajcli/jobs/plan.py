@@ -109,14 +109,15 @@ class Plan:
 
     @property
     def rotations(self) -> Sequence[RotationDofs]:
-        """The dofs of recordings that are rotations."""
-        return self.trajectories.first.rotations if self.request.recorded else ()
+        """The dofs that are rotations."""
+        first = self.trajectories.first
+        return first.rotations if self.request.recorded else first.turning
 
     @property
     def other_dofs(self) -> list[int]:
         """The dofs that are no part of a rotation."""
-        first = self.trajectories.first
-        return first.free_dofs if self.rotations else [*range(first.shape[2])]
+        taken = {dof for rotation in self.rotations for dof in rotation.dofs}
+        return [dof for dof in range(self.trajectories.first.shape[2]) if dof not in taken]
 
     @cached_property
     def bytes_read(self) -> int:

@@ -14,7 +14,7 @@ from trajcli.files.opening import Files
 from trajcli.files.reader import read_groups, read_recordings, require_alike, time_from_options
 from trajcli.files.reading import select
 from trajcli.files.repair import repaired
-from trajcli.files.rotation_groups import refuse_rotations, require_rotations
+from trajcli.files.rotation_groups import require_rotations
 from trajcli.files.source import expand_files, parse_source
 from trajcli.files.states import NO_STATE, States, joined_states, state_from_option, stored_state
 from trajcli.files.time import Time
@@ -86,7 +86,7 @@ def resolve(
             starts.append(start)
             goals.append(goal)
     if not request.recorded:
-        check.attempt(lambda: refuse_rotations(members, "integrate"))
+        check.attempt(lambda: _require_turns(request, members, stated and stated[0]))
     if not members:
         check.faults += [fault for _, faults in left_out for fault in faults]
     check.raise_if_any()
@@ -220,10 +220,43 @@ def _noise_in_si(mode: Mode, first: TrajectoryGroup) -> Mode:
     return replace(mode, noise=noise[0] if len(set(noise)) == 1 else noise)
 
 
+def _require_turns(request: Request, members: Sequence[TrajectoryGroup], mode: Mode) -> None:
+    """Raise InputError or UsageError for rotations that the mode does not integrate."""
+    for group in members[:1]:
+        require_rotations(group)
+        for rotation in group.turning[:1] if mode is not None else ():
+            where, hint = group.input.where, "--rotation none takes them as dofs, --dofs others"
+            plain = isinstance(mode, Cascade) and mode.frames == "full"
+            if not plain:
+                raise InputError(
+                    f"mode {mode.name} takes dofs one by one, and these are a rotation",
+                    where=where,
+                    expected="clique, velocity, acceleration or jerk, with frames full",
+                    found=str(rotation),
+                    hint=hint,
+                )
+            if mode.derivatives_of and any(of.form != "rotvec" for of in group.turning):
+                raise InputError(
+                    f"orientations, and mode {mode.name} takes angular rates",
+                    where=where,
+                    expected="three dofs about x, y and z, which --rotation WHICH=rotvec names",
+                    found=str(rotation),
+                    hint=hint,
+                )
+            if request.grad is not None or request.cost is not None:
+                raise UsageError(
+                    "no gradients of rotations in files",
+                    where="--grad" if request.grad is not None else "--cost",
+                    expected="none",
+                    hint="trajcli.rotations.integrate has them",
+                )
+
+
 def _commands(request: Request, first: TrajectoryGroup) -> Commands:
     """Returns what --actions and --absolute say of the dofs that are picked."""
+    turning = [] if request.recorded else [dof for of in first.turning for dof in of.dofs]
     if request.absolute is None:
-        return Commands(request.actions)
+        return Commands(request.actions, turning=turning)
     names = first.joint_names or ()
     absolute = parse_dofs(request.absolute, first.shape[2], "--absolute", names)
-    return Commands(request.actions, absolute.numbers)
+    return Commands(request.actions, absolute.numbers, turning)

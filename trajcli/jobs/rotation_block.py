@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,10 @@ SMOOTHED = {
     "residual": {"long_name": "deviation of residuals", "units": "rad"},
 }
 """What method smooth chooses for each axis, with its labels."""
+if TYPE_CHECKING:
+    from trajcli.inputs import Inputs
+    from trajcli.rotations import RotationTrajectory
+
 # By how much norms of quaternions in float32 may be off without a remark.
 _ROUNDING = 1e-6
 
@@ -54,6 +58,55 @@ def rotation_attributes(rotations: Sequence[RotationDofs], frame: str) -> dict[s
     """Returns the attributes of an output with these rotations."""
     several = {"rotations": len(rotations)} if len(rotations) > 1 else {}
     return {"rotation_order": "wxyz", "rotation_frame": frame, **several}
+
+
+def integrated(
+    inputs: Inputs, rotations: Sequence[RotationDofs], kind: str | None, frame: str
+) -> RotationTrajectory:
+    """Returns the orientations and rates that a block's actions lead to from its start.
+
+    Actions are angular rates [b, H, 3] of modes that sum, else orientations: each of a row or, of
+    kind "delta" or "relative", turns that are composed. Start positions are in the form of the
+    actions, zero the identity; rates of composed orientations are differences of neighbours.
+    """
+    from trajcli.quaternions import from_quaternions, to_quaternions
+    from trajcli.rotations import compose, differentiate, integrate
+    from trajcli.trajectory import State
+
+    def stacked(values: Any, form: bool = False) -> Any:
+        columns = [np.asarray(values[..., list(of.dofs)], np.float64) for of in rotations]
+        if form:
+            columns = [
+                to_quaternions(x, of.form, inputs.name("actions"), allow_nonfinite=inputs.trusted)
+                for x, of in zip(columns, rotations, strict=True)
+            ]
+        return columns[0] if len(columns) == 1 else np.stack(columns, -2)
+
+    index, mode = inputs.start_index, inputs.mode
+    states = {
+        part: values if index is None or len(values) == 1 else np.asarray(values)[np.asarray(index)]
+        for part, values in inputs.start.items()
+    }
+    position = np.array(states["position"], np.float64)
+    for dofs, form in ((list(of.dofs), of.form) for of in rotations):
+        if not position[..., dofs].any():
+            position[..., dofs] = from_quaternions(np.array([1.0, 0.0, 0.0, 0.0]), form)
+    first, steps = stacked(position, form=True), inputs.steps
+    if mode.derivatives_of:
+        rates = {part: stacked(values) for part, values in states.items() if part != "position"}
+        return integrate(
+            stacked(inputs.actions), State(first, **rates), steps, mode.name,
+            scheme=getattr(mode, "scheme", "euler"), frame=frame, allow_nonfinite=inputs.trusted,
+        )  # fmt: skip
+    turns = stacked(inputs.actions, form=True)
+    if kind is None:
+        first = np.broadcast_to(first, (len(turns), *first.shape[1:]))[:, None]
+        rows = np.concatenate([first, turns], 1)
+    else:
+        rows = compose(turns, first, kind=kind, frame=frame)
+    return differentiate(
+        rows, dt=steps, method="backward", frame=frame, allow_nonfinite=inputs.trusted
+    )
 
 
 def orientations(

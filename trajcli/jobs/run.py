@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,7 @@ from trajcli.files.writing import stopped, write
 from trajcli.inputs import Inputs
 from trajcli.jobs.plan import Plan, make_plan
 from trajcli.jobs.request import Request, fingerprint
-from trajcli.jobs.rotation_block import SMOOTHED, orientations
+from trajcli.jobs.rotation_block import SMOOTHED, integrated, orientations
 from trajcli.jobs.smoothing import Smoothing
 from trajcli.kernels.cuda import DeviceLost, DeviceOutOfMemory, device_errors
 from trajcli.modes import PARTS
@@ -171,14 +171,15 @@ class Execution:
         if plan.rotations and end > begin:
             check()
             self._write_rotations(output, inputs, group, begin)
-            inputs = replace(inputs, actions=np.take(inputs.actions, plan.other_dofs, -1))
+            inputs = _of_dofs(inputs, plan.other_dofs)
         if not plan.other_dofs:
             return
+        commands = plan.commands.among(plan.other_dofs) if plan.rotations else plan.commands
         inputs = inputs.chosen(plan.choice)
         if plan.choice.backend == "native" and plan.gradient is None:
             # the kernel notices NaN and Inf as it reads; a search for their place follows only then
             check(finite=False)
-            mixed = plan.commands.apart(inputs)  # with rows of another mode
+            mixed = commands.apart(inputs)  # with rows of another mode
             places = {
                 name: None if mixed else output.place(name, begin, group)
                 for name in (plan.quantities if end > begin else ())
@@ -192,9 +193,9 @@ class Execution:
         else:
             check()
             results = _results(plan, inputs, part.trajectories.numbers[begin:end])
-        positions = plan.commands.positions(inputs, plan.choice, plan.dtype)
+        positions = commands.positions(inputs, plan.choice, plan.dtype)
         for name, array in results:
-            plan.commands.put({name: array}, positions)
+            commands.put({name: array}, positions)
             self.bad += array.size - int(np.isfinite(array).sum())
             output.write(name, begin, array, group)
         if isinstance(inputs.mode, Smooth):
@@ -209,7 +210,7 @@ class Execution:
     def _write_rotations(self, output: Output, inputs: Inputs, group: int, begin: int) -> None:
         """Computes and writes the orientations and angular rates of recordings, some rows at a time
         so that memory is bounded, however long they are."""
-        from trajcli.rotations import differentiate_rows
+        from trajcli.rotations import RotationTrajectory, differentiate_rows
 
         plan, actions, request = self.plan, inputs.actions, self.plan.request
         place = self.plan.parts[group].trajectories.place
@@ -226,9 +227,17 @@ class Execution:
                     raise
                 return read(first, last, whole=True)  # whose error counts all rows
 
-        several = (len(plan.rotations),) if len(plan.rotations) > 1 else ()
-        shape = (*actions.shape[:2], *several, 4)
-        for first, motion in differentiate_rows(read, shape, inputs, request.rotation_frame):
+        several, frame = (
+            (len(plan.rotations),) if len(plan.rotations) > 1 else (),
+            request.rotation_frame,
+        )
+        rows: Iterable[tuple[int, RotationTrajectory]]
+        if request.recorded:
+            shape = (*actions.shape[:2], *several, 4)
+            rows = differentiate_rows(read, shape, inputs, frame)
+        else:
+            rows = [(0, integrated(inputs, plan.rotations, plan.commands.actions, frame))]
+        for first, motion in rows:
             for name, quantity, values in zip(ROTATIONS, QUANTITIES, motion, strict=True):
                 if quantity in plan.quantities and values is not None:
                     self.bad += values.size - int(np.isfinite(values).sum())
@@ -288,6 +297,12 @@ def _native(
     except OSError as error:
         raise OutputError(os_fault(path, error)) from None
     return arrays, kernel.faults if finite else None
+
+
+def _of_dofs(inputs: Inputs, dofs: Sequence[int]) -> Inputs:
+    """Returns a block's inputs with some of the dofs."""
+    start = {part: np.take(values, dofs, -1) for part, values in inputs.start.items()}
+    return replace(inputs, actions=np.take(inputs.actions, dofs, -1), start=start)
 
 
 def _results(plan: Plan, inputs: Inputs, numbers: Any) -> Results:

@@ -306,8 +306,9 @@ def _write_tum(chosen: Export, path: Path, _: str) -> None:
             where=where,
             expected="one trajectory of one rotation with its times",
             found=f"{len(chosen.numbers)} of {bodies}" + ", without times" * (not chosen.timed),
-            hint="--episodes 0 picks a trajectory, --dofs or FILE:DATASET a pose, --rotation says "
-            "what is a rotation, --dt how long a step is",
+            hint="--episodes 0 picks the first"
+            if len(chosen.numbers) > 1
+            else "--rotation WHICH=FORM names one, --dt SECONDS a step",
         )
     times, stamps = chosen.times(block)[0].astype(np.float64), block.start_stamps()
     if stamps is not None:
