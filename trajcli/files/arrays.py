@@ -426,6 +426,7 @@ class ArrayFile(ABC):
         wanted = pattern.strip("/")
         if "*" not in wanted:
             return [wanted]
+        # each level is matched against the children of the groups found so far
         paths = [""]
         for part in wanted.split("/"):  # as in a shell, * matches within one level
             paths = [

@@ -45,6 +45,7 @@ def dataset_in_si(stored: Dataset, units: Units) -> Dataset:
     by = per_si(units)
     if not (by != 1.0).any():
         return labelled
+    # results have the precision of the file, although they are computed in float64
     kind = stored.precision if stored.dtype.kind == "f" else None
     return replace(converted(labelled, lambda rows: divided(rows, by)), converted_from=kind)
 
@@ -110,6 +111,7 @@ def read_lengths(stored: Dataset, batch: int, rows: int) -> npt.NDArray[np.int64
 def converted(stored: Dataset, convert: Callable[[Any], Any]) -> Dataset:
     """Returns a dataset whose values are converted when they are read."""
     read = stored.reader
+    # an empty array tells the type of what the conversion gives
     dtype = convert(np.zeros(0, stored.dtype).reshape(0, *stored.shape[-1:])).dtype
     if isinstance(read, ReadApart):
         rows = read.rows
@@ -171,6 +173,7 @@ def units_of_arrays(arrays: Mapping[str, Dataset], given: Units) -> dict[str, Un
     found: dict[str, Units] = {}
     for name, array in arrays.items():
         text, order = stated_unit(array), QUANTITIES.index(name) if name in QUANTITIES else 0
+        # deg of the positions implies deg/s of the velocities
         if given or (not text and name in QUANTITIES and "position" in arrays):
             units = given or parse_units(stated_unit(arrays["position"]))
             units = None if units is None else of_order(units, order)

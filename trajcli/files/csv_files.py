@@ -335,6 +335,7 @@ def _is_heading(first: Sequence[str], second: Sequence[str]) -> bool:
     above values that are not whole numbers."""
     if not any(map(_is_number, first)):
         return True
+    # names may be numbers, but then whole ones
     whole = all(cell.isdecimal() for cell in first if _is_number(cell))
     words = any(
         cell and not _is_number(cell) and _is_number(below)

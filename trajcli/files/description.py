@@ -136,6 +136,7 @@ def describe_output(
         for rows, numbers in sorted(lengths.items()):
             groups.append(Group(rows, numbers, [names[n] for n in numbers]))
         variables = [_of_each_trajectory(variable, total) for variable in variables]
+    # times that all share are the coordinate of the rows, which take their name
     along = "row"
     if any(variable.name == "time" and variable.dims == ("row",) for variable in variables):
         along = "time"
@@ -157,6 +158,7 @@ def _of_each_trajectory(variable: Variable, total: int) -> Variable:
     """Returns a variable that all trajectories share as one that each of them has."""
     if variable.name == "time":
         return time_variable(shared=False)
+    # each group can then be read alone
     if not variable.dims:
         return replace(variable, dims=("trajectory",), values=np.full(total, variable.values))
     return variable

@@ -79,6 +79,7 @@ class Layout:
     @classmethod
     def fits(cls, file: ArrayFile) -> bool:
         """Whether a file is of this family."""
+        # the first trajectory stands for all
         first = next(cls.numbered(file), "") if cls.groups else ""
         if cls.groups and not first:
             return False

@@ -216,6 +216,7 @@ class D4rl(Layout):
                 )
             ends |= np.asarray(stored.read()).reshape(rows) != 0
         edges = [0, *(np.flatnonzero(ends) + 1).tolist()]
+        # the last trajectory may have been cut off before its end
         edges += [rows] if edges[-1] < rows else []
         pairs = enumerate(itertools.pairwise(edges))
         return [Member(f"trajectory_{i}", "", a, b) for i, (a, b) in pairs]
@@ -320,6 +321,7 @@ class LeRobot(TableLayout):
         return set(cls.holds) <= set(file.children()) and super().fits(file)
 
     def members(self) -> list[Member]:
+        # files may hold episodes in any order
         members = sorted(super().members(), key=lambda one: natural_key(one.name))
         stored = self.file.get("frame_index")
         frames = np.arange(self.rows) if stored is None else np.ravel(stored.read())

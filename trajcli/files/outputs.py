@@ -226,6 +226,7 @@ class NpzOutput(Output):
                     member.header_offset, member.external_attr, member.CRC = begin, 0o600 << 16, 0
                     member.file_size = member.compress_size = len(head) + size
                     first = begin + len(member.FileHeader(zip64=True))
+                    # the CRC-32 of what lies there now; it is computed again at the end
                     member.CRC = _checksum(file, first, member.file_size)
                     file.seek(begin)
                     file.write(member.FileHeader(zip64=True) + head)

@@ -149,6 +149,7 @@ def one_per_group(groups: Sequence[TrajectoryGroup], actions: bool) -> list[Traj
 def _opened(files: Files, sources: Sequence[Source]) -> Iterator[tuple[ArrayFile, Source]]:
     """Opens the files of sources; those that follow each other are joined where they can be."""
     opened = ((files.open(source.path), source) for source in sources)
+    # groupby joins neighbours of equal keys, and object() equals nothing else
     alike = groupby(
         opened, lambda pair: (object() if pair[1].dataset else joining(pair[0]), pair[1].dofs)
     )

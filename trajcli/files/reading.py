@@ -83,6 +83,7 @@ def select(text: str | None, count: int) -> Sequence[int]:
                 expected="3, 0:10, 2,5,-1 or all",
                 found=text if len(text) < 80 else f"{text[:77]}...",
             )
+        # a range may reach beyond the ends, as in Python; a number may not
         if ":" in part:
             ends = (int(n) if n is not None else None for n in match.groups())
             chosen += range(count)[slice(*ends)]

@@ -141,6 +141,7 @@ def require_space(path: Path, needed: int) -> None:
 
 def os_fault(path: Path, error: Exception) -> Fault:
     """Returns the fault of a path that cannot be written; HDF5's text holds the error number."""
+    # HDF5 writes errno into the text of its errors alone
     number = getattr(error, "errno", None)
     match = re.search(r"errno = (\d+)", str(error))
     if number is None and match:

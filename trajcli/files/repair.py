@@ -65,6 +65,7 @@ def _split(
             found=describe(time.stamps.shape),
         )
     lengths = np.full(batch, length) if group.lengths is None else group.lengths
+    # trajectories of one length that share their stamps share the rows between gaps
     if len(stamps) == 1 and not group.file.members:  # whose segments follow each other
         alike = [np.flatnonzero(lengths == rows) for rows in dict.fromkeys(lengths.tolist())]
     else:
@@ -139,6 +140,7 @@ def _unwrapped_array(array: Dataset, dofs: Sequence[int]) -> Dataset:
         values = np.array(array.read_rows(start, stop), np.float64)
         for trajectory in values:
             for dof in dofs:
+                # NaN would spread to all rows behind it
                 finite = np.isfinite(trajectory[:, dof])
                 trajectory[finite, dof] = np.unwrap(trajectory[finite, dof])
         return values

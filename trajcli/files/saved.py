@@ -26,6 +26,7 @@ def save(
     batch, rows, dofs = next(iter(outputs.values())).shape
     variables = [row_variable(name, values.dtype.name) for name, values in outputs.items()]
     variables.append(time_variable(shared=time.ndim < 2))
+    # what was chosen for each dof of each trajectory [B, D] is an array in the file
     tables = {name: attributes[name] for name in SMOOTHING if np.ndim(attributes.get(name, 0)) == 2}
     attributes = {name: value for name, value in attributes.items() if name not in tables}
     variables += [

@@ -61,6 +61,7 @@ def parse_source(text: str, attributes: bool = False) -> Source:
     text = os.path.expanduser(text)
     if os.path.exists(text):
         return Source(Path(text))
+    # a slice of dofs ends the text; other brackets may be part of a name
     sliced = re.fullmatch(r"(?s)(.*)\[(-?[0-9]{0,9}:-?[0-9]{0,9})\]", text)
     dofs = None
     if sliced is not None and ":" in sliced[1]:

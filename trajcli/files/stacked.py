@@ -74,6 +74,7 @@ def stacked(arrays: Sequence[Values]) -> Dataset:
     dtype = np.result_type(*{array.dtype for array in arrays})
 
     def read_rows(start: int, stop: int) -> Any:
+        # an empty block gives the type where no row is read
         blocks = [np.empty((0, *first.shape[1:]), dtype)]
         k = bisect_right(ends, start)
         while start < stop:

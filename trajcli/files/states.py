@@ -65,6 +65,7 @@ class States:
         """Returns the states of the trajectories with these numbers [n]."""
         if self.index is not None:
             return replace(self, index=rows_by_number(self.index, numbers))
+        # a state that all trajectories share has no rows to choose from
         parts = {
             part: values if values.shape[0] == 1 else rows_by_number(values, numbers)
             for part, values in self.parts.items()
@@ -118,6 +119,7 @@ def state_from_option(files: Files, role: str, text: str, group: TrajectoryGroup
     if text == "zero" or numbers is not None:
         values = np.zeros(group.shape[2]) if numbers is None else np.array(numbers)
         state = _state(role, {"position": values}, text, group)
+        # zeros are the same in every unit, so that none is named
         return state if values.any() else replace(state, sources=[text])
     if not set(".:/") & set(text) and not os.path.exists(text):
         raise UsageError(
@@ -134,6 +136,7 @@ def state_from_option(files: Files, role: str, text: str, group: TrajectoryGroup
         state = _state(role, {"position": files.dataset(text)}, text, group)
         beside = "" if file.family == "npy" else name[: name.rfind("/") + 1]
         return _with_index_beside(state, role, file, beside)
+    # start/position and start_position, in the group that is named or in one called start
     prefixes = (f"{name}/", f"{name}_", f"{name}/{role}/", f"{name}/{role}_")
     for prefix in prefixes if name else (f"{role}/", f"{role}_", ""):
         parts = {part: file.get(prefix + part) for part in QUANTITIES}
@@ -230,6 +233,7 @@ def _in_form_of(group: TrajectoryGroup, part: str, values: Values) -> Values:
 
 
 def _loaded(stored: Values) -> Values:
+    # one for each trajectory may be as large as the actions
     large = len(stored.shape) > 1 and stored.nbytes > EAGER_BYTES
     return stored if large else np.atleast_2d(in_memory(stored))
 
@@ -248,6 +252,7 @@ def _recorded_state(group: TrajectoryGroup) -> States:
                 or not array.shape[0]
             ):
                 break
+            # the first recorded row, seen as one state
             first_rows[part] = replace(array.require_numeric(), shape=(1, *array.shape[1:]))
         if first_rows:
             read = ", ".join(pair[: len(first_rows)])
@@ -267,6 +272,7 @@ def joined_states(role: str, states: Sequence[States], batches: Sequence[int]) -
     if indexed is not None:
         what = "several inputs, of which some have an index of states"
         raise InputError(what, where=indexed.source, hint="run them one at a time")
+    # a part that some inputs lack would silently be zero there
     full = max(states, key=lambda state: len(state.parts))
     for state in states:
         missing = [part for part in full.parts if part not in state.parts]

@@ -117,6 +117,7 @@ class Table(ArrayFile):
         """Two columns of seconds and nanoseconds, stamp_sec and stamp_nsec; or none."""
         lower = {name.lower(): name for name in self.columns}
         for name in lower:
+            # longer endings first, secs before sec
             stem = re.sub(f"({'|'.join(reversed(_SECONDS))})$", "", name)
             second = next((lower[stem + end] for end in _NANOSECONDS if stem + end in lower), None)
             if stem != name and second is not None:

@@ -55,6 +55,7 @@ class Trajectories:
     ) -> None:
         """Raises InputError for a file whose lengths cannot be those of its trajectories."""
         self.groups, self.start, self.goal, self.notes = tuple(groups), start, goal, tuple(notes)
+        # the number of the first trajectory of each group, and that of all
         self.offsets: Integers = np.cumsum([0, *(group.shape[0] for group in groups)])
         lengths = [
             np.full(group.shape[0], group.shape[1]) if group.lengths is None else group.lengths
@@ -71,6 +72,7 @@ class Trajectories:
     def take(self, which: Any) -> Trajectories:
         """Returns some of these trajectories: by their places among these, a slice, or booleans."""
         taken = copy(self)
+        # these were looked up for all trajectories
         for name in ("lengths", "runs", "group_numbers", "groups_in_use"):
             taken.__dict__.pop(name, None)
         taken.numbers = self.numbers[which]
@@ -183,6 +185,7 @@ class Trajectories:
         if not len(self):
             return [(self.first, 0, 0)]
         groups = self.group_numbers
+        # a run ends where a group ends or a number is skipped
         breaks = np.flatnonzero((np.diff(self.numbers) != 1) | (np.diff(groups) != 0)) + 1
         begins = np.concatenate([[0], breaks])
         counts = np.diff([*begins, len(self)])
@@ -330,6 +333,7 @@ class Trajectories:
         breaks = np.flatnonzero((np.diff(groups) != 0) | (np.diff(lengths) != 0)) + 1
         for begin, end in pairwise([0, *breaks.tolist(), len(self)]) if len(self) else ():
             group = self.groups[groups[begin]]
+            # results may have more rows than what is read
             each = max(1, max(group.shape[1], rows) * row_bytes(group))
             step = max(1, size // each)
             for start in range(begin, end, step):
@@ -388,6 +392,7 @@ def timed(groups: Sequence[TrajectoryGroup], option: Time | None) -> list[Trajec
             _require_times_of(require_time(group.time, group.input.where, group), batch)
         else:
             time = option.select(range(first, first + batch), rows)
+            # with a time for each row, rows are actions only if the file states a mode
             acting = group.of_actions and (bool(group.stated_mode[0]) or not time.fits)
             group = group.changed(time.fitted(batch, rows, acting, group.lengths))
         timed_groups.append(group)

@@ -55,6 +55,7 @@ def write(
             on_progress(done, total)
             if name := signal_name():
                 raise stopped(out, name, done, total)
+        # a change after the first read would mix two states of a file in one output
         if sources is not None:
             sources.require_unchanged()
         output.finish()
