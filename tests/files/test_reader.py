@@ -66,6 +66,7 @@ def test_files_of_one_array_each_are_one_group_of_trajectories(read):
     np.testing.assert_array_equal(of_five.read("actions"), np.stack([rows[0], rows[2]]))
     np.testing.assert_array_equal(of_eight.read("actions")[0], rows[1])
     np.testing.assert_array_equal(group.input.read()[0], np.pad(rows[0], ((0, 3), (0, 0))))
+    assert [len(block) for block in of_five.blocks(size=2 * 5 * 3 * 4)] == [2]
     assert of_five.sources == ["run_0.npy", "run_2.npy"]
     assert of_five.place(1) == "run_2.npy, trajectory 0"
     assert of_five.names(of_five.paths) == ["run_0", "run_2"]

@@ -333,8 +333,9 @@ class Trajectories:
         breaks = np.flatnonzero((np.diff(groups) != 0) | (np.diff(lengths) != 0)) + 1
         for begin, end in pairwise([0, *breaks.tolist(), len(self)]) if len(self) else ():
             group = self.groups[groups[begin]]
-            # results may have more rows than what is read
-            each = max(1, max(group.shape[1], rows) * row_bytes(group))
+            # padding of arrays is read as well; results may have more rows than what is read
+            read = int(lengths[begin]) if group.file.members else group.shape[1]
+            each = max(1, max(read, rows) * row_bytes(group))
             step = max(1, size // each)
             for start in range(begin, end, step):
                 yield start, each * (min(start + step, end) - start)
