@@ -113,7 +113,7 @@ class Plan:
         first = self.trajectories.first
         return first.rotations if self.request.recorded else first.turning
 
-    @property
+    @cached_property
     def other_dofs(self) -> list[int]:
         """The dofs that are no part of a rotation."""
         taken = {dof for rotation in self.rotations for dof in rotation.dofs}

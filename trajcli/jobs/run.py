@@ -98,7 +98,7 @@ def run(
     seconds = time.perf_counter() - began
     moved = plan.bytes_read + report["bytes_written"]
     notes = [*report["notes"], *execution.notes(), *remarks]
-    if isinstance(plan.mode, Smooth):
+    if execution.smoothing is not None:
         report |= execution.smoothing.report()
     return report | {"notes": notes, "seconds": seconds, "gb_per_s": moved / seconds / 1e9}
 
@@ -118,7 +118,10 @@ class Execution:
         self.plan, self.sizes = plan, plan.sizes
         self.done = self.bad = self.halved = 0
         self.largest = 0.0
-        self.smoothing = Smoothing([plan.trajectories.dofs[dof] for dof in plan.other_dofs])
+        self.smoothing = None
+        if isinstance(plan.mode, Smooth):
+            names = plan.trajectories.dofs
+            self.smoothing = Smoothing([names[dof] for dof in plan.other_dofs])
 
     def blocks(self, output: Output) -> Iterator[int]:
         """Computes and writes all blocks, smaller ones where a device has no room for whole ones;
@@ -203,6 +206,7 @@ class Execution:
                 # what the mode chose, or the recorded_position
                 chosen = getattr(inputs.mode, variable.name, inputs.actions)
                 output.write(variable.name, begin, chosen, group)
+            assert self.smoothing is not None
             self.smoothing.add(inputs.mode)
         if plan.positions is not None:
             self.largest = max(self.largest, largest(inputs.actions))
@@ -258,7 +262,8 @@ class Execution:
     def notes(self) -> Iterator[str]:
         """Yields warnings about the results, when all are written."""
         plan = self.plan
-        yield from self.smoothing.notes()
+        if self.smoothing is not None:
+            yield from self.smoothing.notes()
         if self.halved:
             times = f"halved {self.halved} times" if self.halved > 1 else "halved"
             yield Note(f"blocks were {times}: memory on {plan.choice.device} was short")

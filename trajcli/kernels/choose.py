@@ -145,11 +145,13 @@ def device_backend(name: str) -> tuple[str, str]:
         why = _device_fault(name)
         found = ("torch", why) if why else ("triton", "")
         if not why:
+            # only a kernel that ran shows that Triton's compiler and the driver fit the card
             try:
                 _probe(name)
             except UsageError:
                 raise
             except (cuda.DeviceOutOfMemory, cuda.DeviceLost) as error:
+                # may pass: not remembered
                 return "torch", f"backend triton runs no kernel now: {error}"
             except Exception as error:
                 line = str(error).strip().split("\n")[0]

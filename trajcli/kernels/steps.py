@@ -44,6 +44,7 @@ def _of_even_steps(
         dt·d̄t = k⟨ū, u⟩ + Σ_r r⟨s̄⁽ʳ⁾, s⁽ʳ⁾⟩ + Σ_r r⟨ḡ⁽ʳ⁾, g⁽ʳ⁾⟩ − Σ_m m⟨x̄⁽ᵐ⁾, x⁽ᵐ⁾⟩
     """
     order = program.order if isinstance(program, Cascade) else 0
+    # of the actions, four parts of the start, four of the goal, four outputs
     weights = (order, 0, 1, 2, 3, 0, 1, 2, 3, 0, -1, -2, -3)
     total: Any = dt * 0.0
     for weight, values, grad in zip(weights, [*inputs, *rows], [*pulled, *upstream], strict=True):
@@ -87,6 +88,7 @@ def _of_uneven_steps(
         if gain is None:
             continue
         adjoint[m] = _flipped(_flipped(gain).cumsum(1))
+        # dt · d gain / d dt, term by term: each is a power of dt
         n = k - m
         slope = n * _now(program, step, n) * now[k]
         if program.scheme == "foh":
@@ -103,6 +105,7 @@ def _of_uneven_steps(
         if gain is not None:
             total = total - (gain * now[m]).sum(2)
     gradient = total / step[:, :, 0] + zero[:, :, 0]
+    # steps behind the last row have no part in any output
     unused = dt.shape[1] - count
     return _join([gradient, *[columns(gradient, 0, 1) * 0.0] * unused]) if unused > 0 else gradient
 

@@ -63,6 +63,7 @@ class BSpline(Mode):
         # segment, not at its end
         standard = self.convention == "standard"
         to_goal = self.ends == "goal"
+        # the start state itself is row 0, so the curve's rows begin one later
         first = int(standard)
         return Band(
             used=horizon - to_goal,
@@ -120,6 +121,7 @@ def _polynomials(degree: int) -> tuple[Floats, Floats]:
         ]
         return sum(terms, Fraction(0)) / math.factorial(exponent)
 
+    # exact fractions, rounded once at the end
     powers = [
         on_differences(
             [[coefficient(i, m, n) for i in points] for m in range(4)], (degree + 1) // 2
@@ -139,6 +141,7 @@ def basis_table(degree: int, steps: int) -> Floats:
     coefficients, at_end = _polynomials(degree)
     time = np.arange(steps + 1) / steps
     table = np.zeros((steps + 1, 4, degree))
+    # Horner's rule in the local time
     for power in reversed(range(degree + 1)):
         table = table * time[:, None, None] + coefficients[:, :, power]
     table[-1] = at_end

@@ -105,6 +105,7 @@ class Central(FramedMode):
             )
         head = self._head()
         used, held = self.used(horizon), 2 if self.convention == "standard" else 4
+        # cuRobo's rows go on behind the last action, which it holds for two steps more
         to_goal = self.ends == "goal" and used > 0
         count = used + len(head) + held - (WINDOW - 1) if used else 0
         return Band(
@@ -125,6 +126,7 @@ class Central(FramedMode):
         """Returns points on the polynomial of the start state; the last is the start itself."""
         if self.convention == "standard":
             return np.array([taylor(Fraction(-1)), taylor(Fraction(0))], np.float64)
+        # position, velocity and acceleration as cuRobo extrapolates them k steps back
         past = [(1, -k, Fraction(k * k, 2) - 2 * k, CUROBO_PAST[k]) for k in (3, 2, 1)]
         return np.array([*past, taylor(Fraction(0))], np.float64)
 

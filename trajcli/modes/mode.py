@@ -88,6 +88,7 @@ class Mode:
         """Returns dt [b, h] with entry t−1 as the step from row t−1 to row t."""
         if not self.dt_ahead or dt.shape[1] == 1:
             return dt
+        # the step behind the last row is not known: the last one goes on
         return concatenate([dt[:, 1:], dt[:, -1, None]], 1)
 
     def row_times(self, dt: Array, horizon: int, recorded: bool) -> Array:

@@ -128,10 +128,12 @@ def rows_within(times: Floats, seconds: float, degree: int) -> npt.NDArray[np.in
         row, end = begin + place, begin + degree
         reach = np.maximum(times[row] - times[begin], times[end] - times[row])
         distance[row] = np.minimum(distance[row], reach)
+    # rows at exactly half of the window are in it, whatever rounding did to their times
     half = np.maximum(seconds / 2, distance) * (1.0 + _ROUNDING)
     rows = np.arange(count)
     first = np.minimum(np.searchsorted(times, times - half, "left"), rows)
     last = np.maximum(np.searchsorted(times, times + half, "right") - 1, rows)
+    # near an end a window keeps its width: it is that of the last row whose window is whole
     full = int(np.flatnonzero(first == 0)[-1])
     last[:full] = last[full]
     first[:full] = 0

@@ -34,6 +34,7 @@ def derivative_weights(points: Sequence[Number], at: Number, one: Number) -> lis
         # Π (x − other), its coefficients in powers of (x − at)
         roots = [at - other for other in others]
         for order in range(4):
+            # the derivative at the place is order! times the coefficient of (x − at)^order
             coefficient = elementary_symmetric(roots, len(roots) - order, one)
             weights[order].append(math.factorial(order) * coefficient / scale)
     return weights

@@ -91,6 +91,7 @@ class Call:
 
         Raises OSError where a file cannot be written, MemoryError where there is none.
         """
+        # 0: done, below 0: an input is not finite, above: errno
         status = int(self._function(self._pointer))
         if status > 0:
             raise MemoryError if status == errno.ENOMEM else OSError(status, os.strerror(status))
@@ -132,6 +133,7 @@ class Adjoint(Call):
     ) -> None:
         super().__init__(program, operands, upstream, gradients)
         job = self._job
+        # the gradient by the actions is written where forward writes its first output
         job.adjoint = 1
         place(job.dt, operands.dt, (0, 1))
         for entry, part in zip(job.upstream, upstream, strict=True):

@@ -90,6 +90,7 @@ def place(entry: Any, array: Array | None, axes: Sequence[int]) -> None:
     entry.data = address(array)
     for axis, stride, length in zip(axes, strides, array.shape, strict=True):
         entry.stride[axis] = stride if length > 1 else 0
+    # a single dof is not shared: its values are as far apart as contiguous ones
     if axes[-1] == 2 and array.shape[-1] == 1:
         entry.stride[2] = int(TYPES[entry.type % SWAPPED][1])
 
@@ -98,7 +99,7 @@ def place_outputs(job: Any, out: Outputs) -> None:
     """Describe outputs: contiguous memory, or places in files."""
     for entry, output in zip(job.out, out, strict=True):
         entry.file = -1
-        if isinstance(output, InFile):
+        if isinstance(output, InFile):  # the kernels call pwrite
             entry.file, entry.data = output.descriptor, output.offset
             job.type = np.dtype(output.dtype) == np.float64
         elif output is not None:
@@ -114,6 +115,8 @@ def place_program(job: Any, program: Program) -> list[Any]:
     if isinstance(program, Cascade):
         job.order, job.recorded = program.order, program.recorded
         job.steps = program.used
+        # coefficients of a step: x_m += Σ_r carry_r dtʳ x_m+r + now_n dtⁿ u_t + before_n dtⁿ u_t−1,
+        # n = order − m; see torch_ops/cascade.py
         euler = program.scheme == "euler"
         hold = [1.0 if euler else 1 / math.factorial(n) for n in (1, 2, 3)]
         job.carry[:], job.now[:] = hold[:2], hold

@@ -116,6 +116,7 @@ def pulled_back(
     """Gradients of the actions [B, H, D] and of the start and goal of every trajectory, four parts
     [B, D] each, from those of the outputs; float64."""
     batch, _, dofs = shape
+    # outputs are linear in actions and states, so gradients do not depend on their values: zeros do
     with torch.enable_grad():
         actions = dt.new_zeros(tuple(shape), dtype=torch.float64)
         states = [dt.new_zeros(batch, dofs, dtype=torch.float64) for _ in range(8)]
@@ -161,6 +162,7 @@ def _states(parts: Parts, index: Tensor | None, batch: int) -> list[Tensor | Non
         elif index is None:
             states.append(part.double().expand(batch, -1))
         else:
+            # reading a value of the index on a device would wait for it
             last = part.shape[0] - 1
             outside = (index < 0) | (index > last)
             state = part.double()[index.clamp(0, last)]

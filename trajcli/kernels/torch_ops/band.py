@@ -33,6 +33,7 @@ def outputs(
     if program.held and program.used:
         held = [columns(actions, program.used - 1, 1).expand(-1, program.held, -1)]
     zero = actions.new_zeros(actions.shape[0], 1, actions.shape[2])
+    # points in the order of time: of the start state, the actions, the last action held, the goal
     head = _points(program.head, start, spacing, zero)
     tail = _points(program.tail, goal, spacing, zero)
     points = torch.cat([*head, actions, *held, *tail], 1)
@@ -86,6 +87,7 @@ def _of_windows(
         used = _points_used(program, torch.as_tensor(program.base, device=device)[kind])
         weights, scales = weights_of_rows(program, dt), [torch.ones_like(spacing[..., None])] * 4
     orders = [m for m in range(4) if wanted[m]]
+    # orders whose rows have the same base share the differences from it
     near = {place[m].tobytes(): place[m] for m in orders}
     here = {
         key: points.index_select(1, first + torch.as_tensor(x, device=device)[kind])
@@ -111,6 +113,7 @@ def _of_windows(
 def _windows(program: Band, device: torch.device) -> tuple[Tensor, Tensor]:
     """The first point and the kind of every row's window, [T]."""
     windows = program.windows
+    # windows that would begin before the first point or end after the last are moved inside
     row = torch.arange(windows.count, device=device) + windows.offset
     first = (row // windows.steps - windows.shift).clamp(0, windows.last)
     return first, row - windows.steps * first
@@ -131,6 +134,7 @@ def weights_of_rows(program: Band, dt: Tensor) -> list[Tensor]:
     first, kind = _windows(program, dt.device)
     base = to_torch(np.array(program.base), str(dt.device))[kind][:, None]
     place = torch.arange(program.width - 1, device=dt.device)
+    # the step between two points of a window; points before the start are the first step apart
     step = first[:, None] + place - max(len(program.head) - 1, 0)
     dt = dt.expand(-1, program.steps) if dt.shape[1] == 1 else dt
     gaps = dt[:, step.clamp(0, program.steps - 1)]  # [b, T, W − 1]

@@ -27,15 +27,18 @@ def outputs(
     batch, _, dofs = actions.shape
     zero = actions.new_zeros(batch, dofs)
     state = [zero if part is None else part for part in start]
-    if recorded:
+    if recorded:  # the first row is the start; what it lacks is copied from later rows at the end
         state, actions = [actions[:, 0], zero, zero, zero], actions[:, 1:]
     count = actions.shape[1]
     dt = (dt if dt.shape[1] == 1 else columns(dt, 0, count))[:, :, None]  # [b, h, 1]
     rows: list[Tensor] = [zero] * 4  # [B, 1 + count, D], the state first
+    # row 0 is the start state, row t the state after action t
     rows[k] = torch.cat([state[k][:, None], actions], 1)
+    # lower orders are sums: x_m,t = x_m,t−1 + gain_t
     for m in reversed(range(k)):
         gain = _gain(program.scheme, rows, dt, m, k)
         rows[m] = torch.cat([state[m][:, None], gain], 1).cumsum(1)
+    # higher orders are differences: x_m,t = (x_m−1,t − x_m−1,t−1) / dt_t
     for m in range(k + 1, 1 + max((m for m in range(4) if wanted[m]), default=0)):
         rows[m] = torch.cat([state[m][:, None], rows[m - 1].diff(dim=1) / dt], 1)
     if recorded:
@@ -48,22 +51,26 @@ def outputs(
 
 
 def _gain(scheme: str, rows: Sequence[Tensor], dt: Tensor, m: int, k: int) -> Tensor:
-    """What quantity m gains in every step, [B, H, D]."""
+    """Returns what quantity m gains in every step, [B, H, D]."""
+    # semi-implicit: the derivative at the end of the step
     if scheme == "euler":
         return dt * rows[m + 1][:, 1:]
     n = k - m
     now, before = rows[k][:, 1:], rows[k][:, :-1]
+    # n-fold integral of the action over the step: u_t dtⁿ/n! where it is constant (zoh),
+    # (u_t + n u_t−1) dtⁿ/(n+1)! where it is linear from u_t−1 to u_t (foh)
     if scheme == "zoh":
         gain = dt**n / math.factorial(n) * now
     else:
         gain = dt**n / math.factorial(n + 1) * (now + n * before)
+    # Taylor terms of the derivatives between m and the action, at the beginning of the step
     for r in range(1, n):
         gain = gain + dt**r / math.factorial(r) * rows[m + r][:, :-1]
     return gain
 
 
 def _from_row(values: Tensor, first: int) -> Tensor:
-    """The rows before the first known one take its values; zero where there is none."""
+    """Returns rows of which those before the first known one copy it; zeros if none is known."""
     if first == 0 or values.dim() != 3:
         return values
     if values.shape[1] <= first:
