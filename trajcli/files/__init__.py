@@ -1,1 +1,1 @@
-"""What is read and written: sources, outputs, and the schema both share. Computes nothing."""
+"""Reads sources and writes outputs. Computes nothing."""

@@ -238,7 +238,8 @@ def _array(value: Any, most: int) -> Any:
 
 
 def _of_points(points: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns the arrays of the points of a JointTrajectory, but those that are empty in all."""
+    """Returns the arrays of the points of a JointTrajectory; leaves out those empty in all
+    points."""
     found: dict[str, Any] = {}
     for field, name in _OF_POINTS.items():
         rows = [point.get(field) or [] for point in points]

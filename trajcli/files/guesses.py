@@ -17,7 +17,7 @@ STATES = ("start", "goal", "grad")
 """Groups that hold states or gradients, not trajectories."""
 POSITIONS = ("position", "qpos", "q", "joint_positions", "joint_position", "joint_pos", "actual_q",
              "arr_0")  # fmt: skip
-"""What arrays of positions are called, too; the first of these is taken where nothing is named."""
+"""Other names of positions; the first of these is taken where nothing is named."""
 _RATES = {"velocity": "vel|twist|gyro|(?:^|_)(?:qd|dq)(?:$|_)",
           "acceleration": "acc|(?:^|_)(?:qdd|ddq)(?:$|_)", "jerk": "jerk"}  # fmt: skip
 """What arrays of derivatives of positions are called, by quantity."""

@@ -31,7 +31,7 @@ class Member(NamedTuple):
         return f"{self.group}/{name}" if self.group else name
 
     def rows_of(self, array: Dataset) -> Dataset:
-        """Returns its rows of an array that holds all trajectories, or else the array."""
+        """Returns its rows of an array that holds all trajectories; any other array unchanged."""
         if self.end is None:
             return array
         begin, read = self.begin, array.read_rows
@@ -45,18 +45,25 @@ class Member(NamedTuple):
 
 
 class Layout:
-    """How a family of projects stores trajectories in files. One object per file.
+    """Describes how a family of projects stores trajectories in files. One object per file.
 
-    name: the value of --layout. of: the project, for messages. groups: the name of a trajectory's
-    group without its number; empty if a file is one trajectory. holds: arrays that the first
-    trajectory must have (default: the first of ``actions``). marks: names of which the trajectory,
-    the group above it or the description of the environment must have one. actions, positions:
-    names of the arrays of actions and of recorded positions, most common first. start: pairs of
-    arrays (position, velocity) whose first row is the state before the first action. rates: paths
-    of the rate in Hz in the description of the recording. dt_hint: where to find dt if it is not
-    there. commands_positions: the actions are target positions in rad or m. rows: the number of
-    rows of arrays that hold all trajectories one after the other, else 0. remark: a note for the
-    user on the trajectories that were found.
+    Attributes:
+        name: the value of --layout.
+        of: the project, for messages.
+        groups: the name of a trajectory's group without its number; empty if a file is one
+            trajectory.
+        holds: arrays that the first trajectory must have (default: the first of ``actions``).
+        marks: names of which the trajectory, the group above it or the description of the
+            environment must have one.
+        actions, positions: names of the arrays of actions and of recorded positions, most common
+            first.
+        start: pairs of arrays (position, velocity) whose first row is the state before the first
+            action.
+        rates: paths of the rate in Hz in the description of the recording.
+        dt_hint: where to find dt if it is not there.
+        commands_positions: the actions are target positions in rad or m.
+        rows: the number of rows of arrays that hold all trajectories one after the other, else 0.
+        remark: a warning about the trajectories that were found.
     """
 
     name: ClassVar[str]

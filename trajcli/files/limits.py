@@ -59,7 +59,7 @@ class Bounds:
 
     @property
     def size(self) -> Floats:
-        """What an excess is measured by: the larger limit of each dof."""
+        """The larger limit of each dof, by which an excess is measured."""
         sides = np.abs([self.lower, self.upper])
         largest: Floats = np.where(np.isfinite(sides), sides, 0.0).max(axis=0)
         return np.where(largest > 0, largest, 1.0)
@@ -69,9 +69,13 @@ class Bounds:
 class Limits:
     """The limits that a file gives, in SI: by quantity, lower and upper [2, joints].
 
-    ``units``: by quantity, what the file has them in, where it says so. ``robot``: they are those
-    of a robot, of which the data may have a part. ``for_all``: one limit is of every dof.
-    ``turns``: the largest magnitudes of angular velocity, acceleration and jerk, in rad/s, ….
+    Attributes:
+        path: the file.
+        joints: names of the joints, if it has them.
+        tables: the limits by quantity.
+        units: the units of the file by quantity, where it states them.
+        robot: whether they are those of a whole robot; the data may have some of its joints.
+        for_all: whether there is one limit for all dofs.
     """
 
     path: Path

@@ -54,9 +54,11 @@ _AS_STATED = Reading()
 class Files:
     """The files of a command, few of them open at a time. Close it, or use ``with``.
 
-    reading: how every SOURCE is read. memory: the limit on decompressed data in bytes. on_progress:
-    called while something takes long to read, such as the messages of a bag. notes: what to tell
-    the user, such as which dataset was chosen where SOURCE names none.
+    Attributes:
+        reading: how every SOURCE is read.
+        sources: the files that were opened, and their states.
+        notes: notes and warnings for the user, such as which dataset was chosen where SOURCE names
+            none.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The words of outputs: what quantities, their units, and the dimensions beside them are called."""
+"""Names of quantities, their units, and the dimensions beside them in outputs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 TAKEN = ("trajectory", "time", "row", "step", "point", "each", "dof", "times", "dt", "lengths",
          "joint_names", "start_stamp")  # fmt: skip
-"""What outputs call their dimensions and what lies beside the arrays of trajectories."""
+"""Names in outputs of dimensions and of what lies beside the arrays of trajectories."""
 QUANTITIES = ("position", "velocity", "acceleration", "jerk")
 ROTATIONS = ("orientation", "angular_velocity", "angular_acceleration", "angular_jerk")
 UNITS_OF_ROTATIONS = ("", "rad/s", "rad/s^2", "rad/s^3")
@@ -17,13 +17,13 @@ SMOOTHING: dict[str, dict[str, str]] = {
     "residual": {"long_name": "deviation of residuals"},
     "reweighted": {"long_name": "rows with less weight"},
 }
-"""What the smoothing spline has for each dof of each trajectory, with its labels."""
+"""Arrays of the smoothing spline for each dof of each trajectory, with their labels."""
 RECORDED_POSITION = "recorded_position"
 """The positions that an output was smoothed from."""
 RECORDED_START = "the recording's first row"
-"""What the attribute ``start`` of an output says where the actions were a recording."""
+"""The attribute ``start`` of an output that was computed from a recording."""
 RECORDED_ROW = "first row of each"
-"""What it says where the start was looked up in what was recorded beside the actions."""
+"""The attribute ``start`` where states were recorded beside the actions."""
 
 
 def sources_text(attribute: str, names: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""How SOURCEs are understood: the same options, with one meaning, in every command."""
+"""Options that say how SOURCEs are read, with one meaning in every command."""
 
 from __future__ import annotations
 
@@ -15,12 +15,18 @@ _SLICE = re.compile(r"([+-]?\d{1,18})?(?::([+-]?\d{1,18})?(?::([+-]?\d{1,18})?)?
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """How the files of a SOURCE are read, as typed; None takes what the files say.
+    """Says how the files of a SOURCE are read, as typed. None takes what the files state.
 
-    layout: the family of the files. filter_key: only the trajectories listed by this name. dofs:
-    which, by number or name. joints: their names. rotation: which dofs are rotations, in what form.
-    episodes: which trajectories. dt, rate, times: steps, or stamps of the rows. units: what values
-    are in. allow_external: follow links, storage and virtual datasets out of a file.
+    Attributes:
+        layout: the family of the files.
+        filter_key: reads only the trajectories listed under this name.
+        dofs: the dofs that are read, by number or name.
+        joints: names of the dofs.
+        rotation: the dofs that are rotations, and their form.
+        episodes: the trajectories that are read.
+        dt, rate, times: the step, the rate in Hz, or stamps of the rows.
+        units: units of the values.
+        allow_external: follows links, storage and virtual datasets out of a file.
     """
 
     layout: str | None = None
@@ -37,22 +43,24 @@ class Reading:
 
     @property
     def plain(self) -> bool:
-        """Whether nothing says which trajectories, dofs or units are meant."""
+        """Whether no option picks trajectories or dofs, or states units."""
         named = (self.layout, self.filter_key, self.dofs, self.joints, self.rotation, self.units)
         return all(one is None for one in named)
 
     @property
     def input_units(self) -> InputUnits:
-        """The units that are typed; raises UsageError for what is not known."""
+        """The units as typed. Raises UsageError for unknown ones."""
         return InputUnits() if self.units is None else parse_option(self.units)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Repair:
-    """What is done to recordings before they are used, as typed.
+    """Says how recordings are repaired before they are used, as typed.
 
-    max_gap: seconds; stamps further apart end one trajectory and begin another. repeated_times:
-    "drop" leaves out rows whose stamp repeats the one before. wrap_dofs: angles that wrap.
+    Attributes:
+        max_gap: seconds; stamps further apart end one trajectory and begin another.
+        repeated_times: "drop" leaves out rows whose stamp repeats the one before.
+        wrap_dofs: the angles that are made continuous.
     """
 
     max_gap: float | None = None
@@ -69,7 +77,7 @@ class Repair:
 def select(text: str | None, count: int) -> Sequence[int]:
     """Returns the numbers that 3, 0:10 or -1 (or several, with commas) pick among ``count``.
 
-    None and "all" mean all. Raises UsageError for what is not there.
+    None and "all" pick all. Raises UsageError for numbers out of range.
     """
     if text is None or text.strip() == "all":
         return range(count)

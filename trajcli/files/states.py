@@ -45,10 +45,13 @@ def parse_floats(text: str) -> list[float] | None:
 
 @dataclass(frozen=True)
 class States:
-    """Start or goal states of trajectories: parts [S, D] by name, "position" to "jerk".
+    """Start or goal states of trajectories.
 
-    index [B] says which state each trajectory uses; without one S is B, or 1: shared by all.
-    names: where each part is from, for messages. sources: where the states of each input are from.
+    Attributes:
+        parts: states [S, D] by name, "position" to "jerk".
+        names: where each part is from, for messages.
+        sources: where the states of each input are from.
+        index: which state each trajectory uses [B]; without it S is B, or 1 for all.
     """
 
     parts: Mapping[str, Values]
@@ -58,7 +61,7 @@ class States:
 
     @property
     def source(self) -> str:
-        """Where the states come from, in a word."""
+        """The first source of the states, and how many others there are."""
         return first_and_more(self.sources)
 
     def of(self, numbers: Any) -> States:

@@ -35,7 +35,7 @@ ARRAYS = ("actions", "action", "position", "velocity", "acceleration", "jerk")
 _WORDS = {"pos": "position", "positions": "position", "vel": "velocity", "velocities": "velocity",
           "acc": "acceleration", "accel": "acceleration"}  # fmt: skip
 _WORDS |= {name: name for name in ARRAYS}
-"""What quantities are called before or behind the name of a joint."""
+"""Words for quantities before or behind the name of a joint."""
 _WORD = "|".join(_WORDS)
 _KNOWN = (*ARRAYS, *POSITIONS)
 # Endings of two columns that are one stamp.
@@ -43,13 +43,18 @@ _SECONDS, _NANOSECONDS = ("sec", "secs"), ("nsec", "nsecs", "nanosec", "nanosecs
 _UNIT = r"(.*?)\s*[\[(]([^\])]*)[\])]"
 _LISTED = 8
 DATA = "data"
+# Parts of the names of arrays that are no angles, and may have any values.
 _NO_ANGLES = "eff|torque|current|force|wrench|temp|volt"
-"""What is in the names of arrays that may have any values."""
 
 
 class Table(ArrayFile):
-    """A file of columns. ``columns``: what it calls them, in their order; ``dates``: those of
-    dates; ``remarks``: what to say of how they were read."""
+    """A file of columns.
+
+    Attributes:
+        columns: the names of the columns in the file, in their order.
+        dates: the columns of dates.
+        remarks: how the columns were read, for the user.
+    """
 
     columns: Sequence[str]
     dates: Sequence[str] = ()
@@ -65,7 +70,7 @@ class Table(ArrayFile):
 
     @abstractmethod
     def numeric(self, name: str) -> bool:
-        """Whether a column has one number that is not counted in a row."""
+        """Whether a column holds one number in a row that may be a value of a trajectory."""
 
     def scalar(self, name: str) -> bool:
         """Whether a column has one value in a row."""
@@ -73,7 +78,7 @@ class Table(ArrayFile):
 
     @cached_property
     def families(self) -> dict[str, list[str]]:
-        """Columns by the array that their names make them part of; of one alone, its own name."""
+        """The columns of each array, by their names; a single column has its own name."""
         found: dict[str, list[str]] = {}
         lone = {name for name in self.columns if self._is_alone(name) or not self.scalar(name)}
         taken = set(map(_plain, lone))
@@ -90,7 +95,7 @@ class Table(ArrayFile):
 
     @cached_property
     def groups(self) -> dict[str, list[str]]:
-        """The arrays by name, and their columns: families, or else all numbers as ``data``."""
+        """The arrays by name, with their columns: families, or else all numbers as ``data``."""
         numbers = {name for name in self.columns if self.numeric(name) and not self._is_alone(name)}
         families = {array: names for array, names in self.families.items() if set(names) <= numbers}
         several = sum(len(names) > 1 for names in families.values())

@@ -102,13 +102,13 @@ class Trajectories:
 
     @property
     def sources(self) -> list[str]:
-        """Where they are read from, each array once."""
+        """The arrays or files that they are read from, each once."""
         places = (place for group, *part in self.runs for place in group.sources(*part))
         return list(dict.fromkeys(places))
 
     @property
     def source(self) -> str:
-        """Where they are read from, in a word."""
+        """The first of their sources, and how many others there are."""
         return first_and_more(self.sources)
 
     @property
@@ -119,7 +119,7 @@ class Trajectories:
 
     @property
     def time_source(self) -> str:
-        """Where the times of their rows are from, in a word."""
+        """The first source of the times of their rows, and how many others there are."""
         return first_and_more(group.time.source for group in self.groups_in_use if group.time)
 
     @property
@@ -169,19 +169,19 @@ class Trajectories:
 
     @property
     def rows(self) -> int:
-        """The rows of trajectories of one length; of none, those that they would have."""
+        """The number of rows of trajectories of one length."""
         if self._rows is not None:
             return self._rows
         return int(self.lengths[0]) if len(self) else self.first.shape[1]
 
     @cached_property
     def group_numbers(self) -> Integers:
-        """Which group each trajectory lies in [n]."""
+        """The number of the group that each trajectory lies in [n]."""
         return np.searchsorted(self.offsets, self.numbers, "right") - 1
 
     @cached_property
     def runs(self) -> list[tuple[TrajectoryGroup, int, int]]:
-        """Where they lie: groups, and trajectories begin to end that follow each other there."""
+        """Groups, with trajectories begin to end that follow each other there."""
         if not len(self):
             return [(self.first, 0, 0)]
         groups = self.group_numbers

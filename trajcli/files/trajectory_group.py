@@ -101,10 +101,7 @@ class TrajectoryGroup:
         self.row_numbers: Numbers | None = None
 
     def _with(self, **changes: Any) -> TrajectoryGroup:
-        """Returns a copy with other attributes.
-
-        What depends on the arrays is looked up again, unless it is among the ``changes``.
-        """
+        """Returns a copy with other attributes; what depends on arrays is looked up again."""
         group = copy.copy(self)
         for name in ("lengths", "time", "rotations", "joint_names"):
             group.__dict__.pop(name, None)
@@ -142,10 +139,7 @@ class TrajectoryGroup:
         return self.array(name).where, int(self.numbers[k])
 
     def sources(self, begin: int, end: int) -> list[str]:
-        """Returns where trajectories begin to end of the first array are read from.
-
-        Rows of one array are read from that array.
-        """
+        """Returns where trajectories begin to end of the first array are read from."""
         if self.file.members:
             return [str(self.file_of(k).path) for k in range(begin, end)]
         rows = self.member is not None and not self.member.group
@@ -194,10 +188,8 @@ class TrajectoryGroup:
                           dofs=replace(self.dofs, numbers=numbers))  # fmt: skip
 
     def name_dofs(self, joints: str) -> TrajectoryGroup:
-        """Returns the group with its dofs called a,b,c.
-
-        Raises UsageError unless there is one name for each.
-        """
+        """Returns the group with its dofs called a,b,c; raises UsageError unless each has a
+        name."""
         return self._with(_joints=parse_joints(joints, self.shape[2]))
 
     def with_dofs(self, names: Sequence[str]) -> TrajectoryGroup:
@@ -266,12 +258,12 @@ class TrajectoryGroup:
 
     @property
     def input_units(self) -> Units | None:
-        """Those that are given, else those of the actions or the first array; None if not known."""
+        """The given units, else those of the actions or the first array; None if unknown."""
         return self.given.positions or self.units.get(self._first)
 
     @property
     def position_units(self) -> Units | None:
-        """What positions were in by that: deg of deg/s^2."""
+        """The units of positions that the input units imply: deg for deg/s^2."""
         return of_order(self.input_units, 0) if self.input_units else None
 
     @property
@@ -285,7 +277,7 @@ class TrajectoryGroup:
 
     @property
     def input(self) -> Dataset:
-        """What is integrated: the actions, or else the array that SOURCE names."""
+        """The array that is integrated: the actions, or else the one that SOURCE names."""
         return self.arrays[self._first]
 
     def array(self, name: str) -> Dataset:
@@ -294,9 +286,9 @@ class TrajectoryGroup:
 
     @cached_property
     def lengths(self) -> Lengths | None:
-        """Of arrays padded to T rows, how many each trajectory has [B]; None where all have T.
+        """The rows of each trajectory [B] of arrays padded to T rows; None if all have T.
 
-        Raises InputError for a dataset ``lengths`` that cannot be such.
+        Raises InputError for a dataset ``lengths`` that cannot hold them.
         """
         padded = self.layout is None and not self.single
         stored = self.file.get(f"{self.groups[0]}lengths") if padded else None
@@ -306,9 +298,9 @@ class TrajectoryGroup:
 
     @cached_property
     def time(self) -> Time | None:
-        """The times of the rows; None where nothing says them.
+        """The times of the rows; None if nothing states them.
 
-        Raises InputError where it contradicts itself.
+        Raises InputError if the file contradicts itself.
         """
         where, stated = self.attribute("dt") or ("", None)
         dt = positive(stated)
@@ -417,9 +409,10 @@ class TrajectoryGroup:
 
     @cached_property
     def stated_mode(self) -> tuple[str, dict[str, Any], str]:
-        """The mode that the file states, what it states of the mode's options, and where.
+        """The mode that the file states, its options that the file states, and where.
 
-        The name is "" where it states none, or another program's word; so may options be.
+        The name is "" if it states none, or a word of another program; options may be such words,
+        too.
         """
         stored = self.attribute("mode")
         name = "" if stored is None else ALIASES.get(text_of(stored[1]), text_of(stored[1]))
@@ -435,7 +428,7 @@ class TrajectoryGroup:
 
     @cached_property
     def joint_names(self) -> list[str] | None:
-        """The names of the dofs, where --joints or the file has one for each."""
+        """The names of the dofs, if --joints or the file has one for each."""
         if self._joints is not None:
             return self._joints
         names = self._axes() or self._stored_names(self.groups)
@@ -450,10 +443,7 @@ class TrajectoryGroup:
         return self.array_name.rpartition("/")[2] in ROTATIONS
 
     def _axes(self) -> list[str] | None:
-        """Returns the names of the components of an orientation or angular rate.
-
-        Its dofs are not those of the positions beside it.
-        """
+        """Returns the names of the components of an orientation or angular rate."""
         if not self.of_rotations:
             return None
         _, order = self.attribute("order", "rotation_order") or ("", "")
