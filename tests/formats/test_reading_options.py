@@ -104,7 +104,7 @@ def test_columns_of_a_table_are_a_dataset(trajcli, folder, command):
     assert result.code == 0, result.err
     if command in ("integrate", "export"):
         with h5py.File("out.h5") as file:
-            name = "position" if command == "integrate" else "y,x"
+            name = "position" if command == "integrate" else "data"
             np.testing.assert_array_equal(file[name][0, -ROWS:], values[:, [3, 1]])
             assert file["dof"].asstr()[:].tolist() == ["y", "x"]
 
