@@ -62,7 +62,7 @@ Array: TypeAlias = Any
 
 __all__ = ["CURVES", "FORMS", "RATES", "RotationTrajectory", "angle", "compose", "conjugate",
            "continuous", "cumulative_product", "decompose", "differentiate", "exp",
-           "from_quaternions", "integrate", "log", "multiply", "resample", "rotate",
+           "from_quaternions", "integrate", "log", "multiply", "resample", "rotate", "sample",
            "to_quaternions"]  # fmt: skip
 
 RATES = ("angular_velocity", "angular_acceleration", "angular_jerk")
@@ -228,7 +228,7 @@ def _smooth(values: Array, steps: Array, mode: Smooth) -> tuple[list[Array], Map
     first = spline(path)  # with NaN where a dof stands still and has no bandlimit
     rates = list(first.outputs().values())
     start = multiply(exp(rates[0][:, :1] - path[:, :1]), known[:, :1])
-    turned = multiply(cumulative_product(exp(_turns(rates[1:], 2, "foh", steps[..., None]))), start)
+    turned = multiply(cumulative_product(exp(_turns_of_spline(rates, steps[..., None]))), start)
     reference = concatenate([start, turned], 1)
     reference = reference / dot(reference, reference) ** 0.5
     off = log(multiply(known, conjugate(reference)))
@@ -385,11 +385,7 @@ def integrate(
 
 
 def _turns(rates: Sequence[Array], order: int, scheme: str, steps: Array) -> Array:
-    """The rotation vector of every step, from ω, α and the derivative of α [N, T, 3] at the rows.
-
-    With ω = Σ c_k·(t/h)^k in a step of length h, the second term of the Magnus expansion is
-    h²/2 · Σ_{k<m} c_k × c_m · (1/(m + 1) − 1/(k + 1))/(k + m + 2).
-    """
+    """The rotation vector of each step, by ω, α and the derivative of α [N, T, 3] at the rows."""
     if scheme == "euler":
         return steps * rates[0][:, 1:]
     terms = [rates[m][:, :-1] * steps**m / math.factorial(m) for m in range(order)]
@@ -398,11 +394,33 @@ def _turns(rates: Sequence[Array], order: int, scheme: str, steps: Array) -> Arr
         terms.append(after / math.factorial(order))
     else:
         terms += [before / math.factorial(order), (after - before) / math.factorial(order + 1)]
+    return _magnus(terms, steps)
+
+
+def _magnus(terms: Sequence[Array], steps: Array) -> Array:
+    """The rotation vectors of steps of length h in which ω = Σ c_k·(t/h)^k, by the first two terms
+    of the Magnus expansion, of which the second is
+    h²/2 · Σ_{k<m} c_k × c_m · (1/(m + 1) − 1/(k + 1))/(k + m + 2)."""
     turns = steps * sum(c / (k + 1) for k, c in enumerate(terms))
     for k, m in combinations(range(len(terms)), 2):
         weight = 0.5 * (1 / (m + 1) - 1 / (k + 1)) / (k + m + 2)
         turns = turns + weight * steps * steps * cross(terms[k], terms[m])
     return turns
+
+
+def _turns_of_spline(path: Sequence[Array], steps: Array) -> Array:
+    """The rotation vectors of the steps of a path, from it and two derivatives at the rows: between
+    them it is the quintic that has these."""
+    x, v, a = path[:3]
+    first, second = steps * v[:, :-1], 0.5 * steps**2 * a[:, :-1]
+    gap = x[:, 1:] - x[:, :-1] - first - second
+    slope = steps * v[:, 1:] - first - 2.0 * second
+    bend = steps**2 * (a[:, 1:] - a[:, :-1])
+    cubic = 10.0 * gap - 4.0 * slope + 0.5 * bend
+    quartic = -15.0 * gap + 7.0 * slope - bend
+    quintic = 6.0 * gap - 3.0 * slope + 0.5 * bend
+    powers = (first, second, cubic, quartic, quintic)
+    return _magnus([(k + 1) * c / steps for k, c in enumerate(powers)], steps)
 
 
 def resample(
@@ -445,6 +463,12 @@ def resample(
         rows = CURVES[method](values, knots, at)
     rows[0] = continuous(rows[0])
     return _result(rows, new, frame, given, {"method": method})
+
+
+def sample(motion: RotationTrajectory, times: Array, method: str = "spline") -> RotationTrajectory:
+    """Return a trajectory at other times [N] or [B, N], by a curve of ``resample`` through its
+    rows."""
+    return resample(motion.orientation, method, at=times, times=motion.time, frame=motion.frame)
 
 
 def _step_at(knots: Array, at: Array) -> tuple[Array, Array, Array]:

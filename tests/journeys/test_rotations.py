@@ -139,6 +139,9 @@ def test_shards_of_rotations_are_merged_to_the_bytes_of_the_whole(trajcli, pose,
         assert part.code == 0, part.err
     merged = trajcli("merge parts.h5")
     assert merged.code == 0, merged.err
+    shown = trajcli("inspect whole.h5:orientation --json").document["datasets"]
+    assert shown[0]["dofs"] == [f"{k}/q{axis}" for k in range(2) for axis in "wxyz"]
+    assert [rotation["form"] for rotation in shown[0]["rotations"]] == ["wxyz", "wxyz"]
     assert Path("parts.h5").read_bytes() == Path("whole.h5").read_bytes()
 
 

@@ -119,3 +119,17 @@ def test_actions_compose_to_the_orientations_they_were_taken_from(frame, kind):
 
     assert gradcheck(found, (steps, start), fast_mode=True)
     assert gradgradcheck(found, (steps, start), fast_mode=True)
+
+
+@pytest.mark.parametrize("frame", ["world", "body"])
+@pytest.mark.parametrize("method", ["slerp", "squad", "spline"])
+def test_a_trajectory_is_sampled_between_its_rows_in_its_frame(method, frame):
+    omega = np.tile([[0.3, -1.0, 0.5]], (40, 1))
+    start = np.array([0.5, 0.5, -0.5, 0.5])
+    motion = rotations.integrate(omega, start, 0.1, scheme="zoh", frame=frame)
+    times = np.array([0.0, 0.05, 1.234, 3.99, 4.0])
+    sampled = rotations.sample(motion, times, method)
+    turn = rotations.exp(times[:, None] * omega[0])
+    pair = (turn, start) if frame == "world" else (start, turn)
+    assert rotations.angle(sampled.orientation[0], rotations.multiply(*pair)).max() < 1e-13
+    np.testing.assert_allclose(sampled.angular_velocity[0], omega[:5], atol=1e-12)

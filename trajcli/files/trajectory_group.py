@@ -213,8 +213,17 @@ class TrajectoryGroup:
         if self.rotation_option is not None:
             return parse_rotations(self.rotation_option, count, names)
         family = self.file.family if self.layout is None else self.layout.name
-        _, order = self.attribute("order", "rotation_order") or ("", None)
+        order = self._order_of_quaternions
         return named_rotations(self.array_name, names, count, family, order, array.where)
+
+    @property
+    def _order_of_quaternions(self) -> Any:
+        """The attribute ``order`` of the array, or ``rotation_order`` of the file; None without.
+
+        The ``order`` of a file is that of mode smooth.
+        """
+        own = self._stored[next(iter(self._stored))].attributes.get("order")
+        return own if own is not None else (self.attribute("rotation_order") or ("", None))[1]
 
     @property
     def turning(self) -> tuple[RotationDofs, ...]:
@@ -446,7 +455,7 @@ class TrajectoryGroup:
         """Returns the names of the components of an orientation or angular rate."""
         if not self.of_rotations:
             return None
-        _, order = self.attribute("order", "rotation_order") or ("", "")
+        order = self._order_of_quaternions or ""
         rates = self.array_name.rpartition("/")[2] != ROTATIONS[0]
         axes = list("xyz") if rates else [f"q{axis}" for axis in text_of(order)]
         count = self._stored[next(iter(self._stored))].shape[2] // (len(axes) or 1)
