@@ -107,7 +107,7 @@ class Plan:
         """Says whether actions are increments or offsets, and which dofs are absolute."""
         return self.parts[0].commands
 
-    @property
+    @cached_property
     def rotations(self) -> Sequence[RotationDofs]:
         """The dofs that are rotations."""
         first = self.trajectories.first

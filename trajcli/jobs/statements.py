@@ -34,20 +34,21 @@ _LONGEST_STEP, _SHORTEST_STEP = 1.0, 1e-5
 
 
 def resolve_mode(
-    request: Request, sets: Sequence[TrajectoryGroup]
+    request: Request, groups: Sequence[TrajectoryGroup]
 ) -> tuple[Mode, str | None, list[str]]:
-    """The mode of a run, which file states it, if one does, and what others state.
+    """Returns the mode of a run, the file that states it (or None), and warnings of files that
+    state another mode.
 
-    Raises InputError where files state different modes and the user names none. A recording's is
-    the method, whatever files state.
+    A recording has the method of the request, whatever files state. Raises InputError where files
+    state different modes and the request names none.
     """
     if request.recorded:
-        return make_method(request.mode, bool(sets[0].rotations), **request.options), None, []
+        return make_method(request.mode, bool(groups[0].rotations), **request.options), None, []
     stated: dict[_Stated, str] = {}
-    for one in sets[:_FIRST]:
-        mode, said, where = _stated_mode(one)
+    for group in groups[:_FIRST]:
+        mode, with_options, where = _stated_mode(group)
         if mode:
-            stated.setdefault((mode, said), where)
+            stated.setdefault((mode, with_options), where)
     name = None if request.mode is None else ALIASES.get(request.mode, request.mode)
     if name is None and len(stated) > 1:
         raise InputError(
@@ -56,43 +57,48 @@ def resolve_mode(
             hint="--mode and its options say which",
         )
     options, notes, source = dict(request.options), list[str](), None
-    for (mode, said), where in stated.items():
-        taken = name is None
+    for (mode, with_options), where in stated.items():
+        # a file fills in what the request leaves open: the mode, and options of the same mode
+        fills_in = name is None
         name = name or mode
-        for option, value in said if mode == name else ():
-            taken = taken or option not in options
+        for option, value in with_options if mode == name else ():
+            fills_in = fills_in or option not in options
             options.setdefault(option, value)
-        if mode == name and all(options[option] == value for option, value in said):
-            source = where if taken else source
+        if mode == name and all(options[option] == value for option, value in with_options):
+            source = where if fills_in else source
         else:
-            typed = " ".join(f"--{option} {value}" for option, value in (("mode", mode), *said))
-            states = _described(mode, said)
+            words = (("mode", mode), *with_options)
+            typed = " ".join(f"--{option} {value}" for option, value in words)
+            states = _described(mode, with_options)
             notes.append(f"{where} states {states}, which this run is not ({typed})")
     return make_mode(name or _DEFAULT, **options), source, notes
 
 
-def _stated_mode(one: TrajectoryGroup) -> tuple[str, tuple[tuple[str, Any], ...], str]:
-    """Mode and options that an input states, and where; none of an output, which says how it was
-    made."""
-    mode, options, where = one.stated_mode
-    if not mode or one.input.where.rpartition("/")[2] in QUANTITIES:
+def _stated_mode(group: TrajectoryGroup) -> tuple[str, tuple[tuple[str, Any], ...], str]:
+    """Returns the mode and options that actions state, and where; "" where there are none.
+
+    Rows of an output state how they were made, not what they are to be integrated by.
+    """
+    mode, options, where = group.stated_mode
+    if not mode or group.input.where.rpartition("/")[2] in QUANTITIES:
         return "", (), ""
-    said = []
+    read = []
     for option in (name for name in _STATED if name in options):
-        with suppress(UsageError):  # what another program means by that name
-            said.append((option, getattr(make_mode(mode, **{option: options[option]}), option)))
-    return mode, tuple(said), where
+        with suppress(UsageError):  # another program's attribute of the same name
+            read.append((option, getattr(make_mode(mode, **{option: options[option]}), option)))
+    return mode, tuple(read), where
 
 
-def _described(mode: str, said: Sequence[tuple[str, Any]]) -> str:
-    options = ", ".join(f"{option} {value}" for option, value in said)
-    return f"mode {mode}" + f" with {options}" * bool(said)
+def _described(mode: str, options: Sequence[tuple[str, Any]]) -> str:
+    """Returns a mode and its options as words: mode jerk with scheme zoh."""
+    listed = ", ".join(f"{option} {value}" for option, value in options)
+    return f"mode {mode}" + f" with {listed}" * bool(options)
 
 
-def guess_faults(one: TrajectoryGroup, mode: Mode) -> list[Fault]:
-    """Positions by their name alone, which a mode would read as their derivatives."""
-    path, name = one.input.where, one.array_name.rpartition("/")[2]
-    if not one.guessed or not mode.derivatives_of or name not in POSITIONS:
+def guess_faults(group: TrajectoryGroup, mode: Mode) -> list[Fault]:
+    """Returns the fault of arrays that were guessed to be positions, of a mode that takes rates."""
+    path, name = group.input.where, group.array_name.rpartition("/")[2]
+    if not group.guessed or not mode.derivatives_of or name not in POSITIONS:
         return []
     expected = PARTS[mode.derivatives_of]
     return [
@@ -106,7 +112,7 @@ def guess_faults(one: TrajectoryGroup, mode: Mode) -> list[Fault]:
 
 
 def input_warnings(trajectories: Trajectories, longest: Inputs) -> Iterator[str]:
-    """Yields notes on what the actions are, on units and on steps.
+    """Yields warnings about what the actions seem to be, about units and about steps.
 
     longest: the inputs of the longest trajectories.
     """
@@ -121,82 +127,84 @@ def input_warnings(trajectories: Trajectories, longest: Inputs) -> Iterator[str]
     if (rate := named_rate(name)) not in ("", PARTS[mode.derivatives_of]):
         read = f"mode {mode.name} reads as {PARTS[mode.derivatives_of]}"
         yield f"{first.input.where} is called {name}, which {read} (--mode {rate})"
-    for one in trajectories.groups[:_FIRST]:
-        yield from _units(one, longest)
+    for group in trajectories.groups[:_FIRST]:
+        yield from _units(group, longest)
     clocks = (group.time for group in trajectories.groups[:_FIRST])
     yield from dict.fromkeys(clock.remark for clock in clocks if clock and clock.remark)
     yield from _steps(longest)
 
 
-def recorded_positions(one: TrajectoryGroup, mode: Mode) -> str | None:
-    """What to read instead, where a robot's commands would be taken for physical quantities."""
-    layout, member = one.layout, one.member
-    if layout is None or member is None or not one.commands:
+def recorded_positions(group: TrajectoryGroup, mode: Mode) -> str | None:
+    """Returns a hint at the recorded positions, where commands may be normalised; else None."""
+    layout, member = group.layout, group.member
+    if layout is None or member is None or not group.commands:
         return None
     if layout.commands_positions and mode.derivatives_of == 0:
-        return None  # positions to go to, in rad or m
-    listed = ", ".join(f"{one.file.path}:{name}" for name in layout.recorded(member))
+        return None  # the commands are positions in rad or m, and are read as such
+    listed = ", ".join(f"{group.file.path}:{name}" for name in layout.recorded(member))
     if not listed:
         return f"layout {layout.name} has no recorded positions here"
     return f"the recorded positions are {listed} (trajcli differentiate)"
 
 
-def position_unit(one: TrajectoryGroup, mode: Mode, start: str | None) -> str | None:
-    """The unit of the positions that are written: in SI, by --units, else the first input, else
-    the start. Of recorded positions in a unit that is not known, that."""
-    order, units = mode.derivatives_of, one.position_units
-    stated = one.input.attributes.get("units")
-    if one.given.positions or (units is not None and _derivative(one) == order):
+def position_unit(group: TrajectoryGroup, mode: Mode, start: str | None) -> str | None:
+    """Returns the unit of the positions that are written; None where it is not known.
+
+    It is the SI unit of --units, else of the first input, else of the start state. Recorded
+    positions in an unknown unit keep that.
+    """
+    order, units = mode.derivatives_of, group.position_units
+    stated = group.input.attributes.get("units")
+    if group.given.positions or (units is not None and _derivative(group) == order):
         pass
     elif order == 0 and stated is not None and units is None:
         return text_of(stated)
     elif start is None:
-        beside = one.companion("start/position", "start_position")
-        beside = None if beside is None else one.pick(beside)
-        units = None if beside is None else state_units(one, "position", beside, one.shape[2])
+        beside = group.companion("start/position", "start_position")
+        beside = None if beside is None else group.pick(beside)
+        units = None if beside is None else state_units(group, "position", beside, group.shape[2])
     else:
         units = None
     return None if units is None else unit_text(in_si(units))
 
 
-def units_report(one: TrajectoryGroup) -> dict[str, str] | None:
-    """What a set is in, who says so, and what SI has for it; None where that is not
-    known."""
-    units = one.input_units
+def units_report(group: TrajectoryGroup) -> dict[str, str] | None:
+    """Returns the unit of a group, who states it, and the SI unit; None where it is not known."""
+    units = group.input_units
     if units is None:
         return None
-    said = "--units" if one.given.positions else one.as_stored.where
-    return {"read": unit_text(units), "from": said, "written": unit_text(in_si(units))}
+    source = "--units" if group.given.positions else group.as_stored.where
+    return {"read": unit_text(units), "from": source, "written": unit_text(in_si(units))}
 
 
-def _derivative(one: TrajectoryGroup) -> int | None:
-    """How often the unit that the input states is derived by time."""
-    units = parse_units(stated_unit(one.input))
+def _derivative(group: TrajectoryGroup) -> int | None:
+    """Returns the time derivative that the stated unit is of: 1 for rad/s; None if not known."""
+    units = parse_units(stated_unit(group.input))
     orders = {unit.order for unit in units or ()}
     return orders.pop() if len(orders) == 1 else None
 
 
-def _units(one: TrajectoryGroup, inputs: Inputs) -> Iterator[str]:
-    """Units that are not known, that --units says otherwise, or that are no such derivative."""
-    stored, order = one.as_stored, inputs.mode.derivatives_of
+def _units(group: TrajectoryGroup, inputs: Inputs) -> Iterator[str]:
+    """Yields warnings of units that are unknown, contradict --units, or do not fit the mode."""
+    stored, order = group.as_stored, inputs.mode.derivatives_of
     where, stated, units = stored.where, stated_unit(stored), parse_units(stated_unit(stored))
-    given = one.given.positions
+    given = group.given.positions
     if stated and units is None and not given:
         yield f"{where} is in {stated!r}, which is not known ({KNOWN}): taken as it is"
     positions = stated if units is None else unit_text(of_order(units, 0))
     if given and stated and positions != unit_text(given):
         yield f"{where} is in {stated}; it is read in {unit_text(given)}, as --units says"
-    elif (found := _derivative(one)) is not None and found != order:
+    elif (found := _derivative(group)) is not None and found != order:
         yield f"{where} is in {stated}, which mode {inputs.mode.name} reads as {PARTS[order]}"
-    start = one.companion("start/position", "start_position") if inputs.start else None
+    start = group.companion("start/position", "start_position") if inputs.start else None
     if start is not None and start.where == inputs.names.get("start/position") and not given:
-        other = parse_units(stated_unit(one.pick(start)))
+        other = parse_units(stated_unit(group.pick(start)))
         if not stated and other is not None and unit_text(other) != unit_text(in_si(other)):
             yield f"{start.where} is in {unit_text(other)}, and {where} says no unit: taken as SI"
 
 
 def _steps(inputs: Inputs) -> Iterator[str]:
-    """Steps that no robot takes are in another unit."""
+    """Yields a warning where steps are so long or short that they cannot be seconds."""
     values: Any = inputs.dt if inputs.times is None else inputs.times
     if not isinstance(values, np.ndarray) or values.dtype.kind not in "iuf" or not values.size:
         return
