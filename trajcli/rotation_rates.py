@@ -1,0 +1,217 @@
+"""Angular rates of orientations by differences, windows and splines, and turns of angular rates.
+
+Orientations are unit quaternions w, x, y, z [N, T, 4] of continuous signs, rates in the world.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from trajcli import trajectory
+from trajcli.arrays import concatenate, is_torch, matched, readable, to_numpy
+from trajcli.errors import InputError
+from trajcli.kernels.fit import fit_weights
+from trajcli.memory import ROTATION_VALUES
+from trajcli.modes.smooth import Smooth
+from trajcli.quaternions import (
+    conjugate,
+    cross,
+    cumulative_product,
+    dot,
+    exp,
+    library,
+    log,
+    multiply,
+    rates_of_log,
+    rotate,
+)
+from trajcli.rotation_curves import turns_between
+from trajcli.sampling import take
+
+Array: TypeAlias = Any
+"""numpy.ndarray or torch.Tensor."""
+
+# How far rows of a window may turn away from its middle; the logarithm ends at 2π.
+_FARTHEST = 1.5 * math.pi
+# How far, in rad, the reference of smooth may be from the rows.
+_FARTHEST_DRIFT = 1.5
+
+
+def backward(
+    rows: Callable[[int, int], Array], shape: Sequence[int], steps: Array
+) -> Iterator[tuple[int, list[Array]]]:
+    """Yield rows of orientations and of differences of neighbours; α̇ needs three rows before."""
+    count, size = shape[1], max(4, ROTATION_VALUES // (shape[0] * math.prod(shape[2:-1])))
+    for begin in range(0, count, size):
+        first = max(0, begin - 3)
+        values = rows(first, min(begin + size, count))
+        own = steps if steps.shape[1] == 1 else steps[:, first : first + values.shape[1] - 1]
+        if values.shape[1] == 1:
+            yield begin, [values, *[values[..., 1:] * 0.0] * 3]
+            return
+        omega = log(multiply(values[:, 1:], conjugate(values[:, :-1]))) / own[..., None]
+        later = own if own.shape[1] == 1 else own[:, 1:]
+        later = later if later.shape[1] else own  # one rate has no step before it
+        rates = trajectory.differentiate(omega, dt=later, method="backward", allow_nonfinite=True)
+        parts = [concatenate([x[:, :1], x], 1) for x in rates.outputs().values()]
+        yield begin, [x[:, begin - first :] for x in (values, *parts[:3])]
+
+
+def smooth(values: Array, steps: Array, mode: Smooth) -> tuple[list[Array], Mapping[str, Any]]:
+    """Return orientations and rates of the smoothing spline, and by option what it chose [N, 3].
+
+    The turns from row to row add up to a path in the tangent space. Integrated, the spline of this
+    path is a reference r, which the noise's products move away from the rows; the path corrected
+    by the logarithms relative to r is smoothed again, and φ is how far that spline is from the
+    first: exp(φ)·r is the curve, and its rates are those of exp(φ) and, turned by it, those of r.
+    """
+    known, absent = filled(values)
+    turns = turns_between(known)
+    path = concatenate([0.0 * turns[:, :1], turns.cumsum(1)], 1)
+
+    options = {name: getattr(mode, name) for name in mode.option_names()}
+
+    def spline(rows: Array, **more: Any) -> trajectory.Trajectory:
+        rows = library(rows).where(absent, math.nan, rows) if absent.any() else rows
+        return trajectory.differentiate(
+            rows, dt=steps, method="smooth", allow_nonfinite=True, **{**options, **more}
+        )
+
+    first = spline(path)  # with NaN where a dof stands still and has no bandlimit
+    rates = list(first.outputs().values())
+    start = multiply(exp(rates[0][:, :1] - path[:, :1]), known[:, :1])
+    turned = multiply(cumulative_product(exp(_turns_of_spline(rates, steps[..., None]))), start)
+    reference = concatenate([start, turned], 1)
+    reference = reference / dot(reference, reference) ** 0.5
+    off = log(multiply(known, conjugate(reference)))
+    if readable(off) and (np.linalg.norm(to_numpy(off), axis=-1) > _FARTHEST_DRIFT).any():
+        raise InputError(
+            "turns that the smoothing spline cannot follow",
+            where="quaternions",
+            hint="record faster, or method savgol",
+        )
+    chosen = {k: x for k, x in first.options.items() if k in ("bandlimit", "residual")}
+    second = spline(rates[0] + off, bandlimit=chosen["bandlimit"], noise=None)
+    phi = [after - before for after, before in zip(second.outputs().values(), rates, strict=True)]
+    turn = exp(phi[0])
+    own, own_alpha, own_jerk = rates_of_log(*phi)
+    omega, alpha, jerk = (rotate(turn, x) for x in rates[1:])
+    around = cross(own, omega)
+    later = own_jerk + cross(own_alpha, omega) + cross(own, around + 2.0 * alpha) + jerk
+    chosen |= {k: x for k, x in second.options.items() if k == "reweighted"}
+    smoothed = [multiply(turn, reference), own + omega, own_alpha + around + alpha, later]
+    return smoothed, chosen
+
+
+def filled(values: Array) -> tuple[Array, Array]:
+    """Return rows [N, T, 4] with the known row before, or the first known one, in place of missing
+    ones, and which are missing [N, T, 1]."""
+    if not readable(values):
+        return values, matched(np.zeros((1, 1, 1)), values) > 0.0
+    known = np.isfinite(to_numpy(values)).all(-1)
+    rows = np.maximum.accumulate(np.where(known, np.arange(known.shape[1]), 0), 1)
+    rows = np.maximum(rows, known.argmax(1)[:, None])
+    absent = matched(1.0 - known[..., None], values) > 0.0
+    return (values if known.all() else take(values, matched(rows, values))), absent
+
+
+def in_windows(
+    rows: Callable[[int, int], Array], shape: Sequence[int], steps: Array, band: Any, bodies: int
+) -> Iterator[tuple[int, list[Array]]]:
+    """Yield rows of orientations and rates by polynomials that fit the logarithm in windows.
+
+    The five-point stencils of ``central`` are polynomials of degree 4 through their five rows.
+    """
+    count, width, degree, xp = shape[1], band.width, band.degree or 4, library(steps)
+    begins, places = band.windows.first(), band.windows.kind()
+    spans = None if band.spans is None else for_bodies(band.spans, bodies)
+    points = np.arange(width, dtype=np.longdouble)
+    of_unit = fit_weights(points - points[:, None], degree) if band.table is not None else []
+    table = [matched(weights.astype(np.float64), steps) for weights in of_unit]
+    size = max(1, ROTATION_VALUES // (shape[0] * bodies * (1 if table else 4 * width)))
+    for begin in range(0, count, size):
+        here = slice(begin, begin + size)
+        place, window = places[here], begins[here, None] + np.arange(width)
+        low = int(window.min())
+        values = rows(low, int(window.max()) + 1)
+        inside, middle = np.ones((1, *window.shape), bool), window[None, :, width // 2]
+        if spans is not None:
+            first, last = spans[:, here, :1], spans[:, here, 1:]
+            inside, middle = (window >= first) & (window <= last), (first + last)[..., 0] // 2
+        if table:
+            weights = [of_row[place] / steps[..., None] ** m for m, of_row in enumerate(table)]
+        else:
+            gaps = steps[:, window[:, :-1] % steps.shape[1]]  # one, or one per step
+            stamps = concatenate([gaps[..., :1] * 0.0, gaps.cumsum(-1)], -1)
+            own = stamps[:, np.arange(len(place)), place][..., None]
+            weights = fit_weights(stamps - own, degree, matched(1.0 * inside, values))
+        reference = take(values, matched(middle - low, values))
+        inverse, phi = conjugate(reference), [0.0 * reference[..., 1:]] * 4
+        for k in range(width):
+            turn = multiply(values[:, window[:, k] - low], inverse)
+            if not inside[..., k].all():
+                identity = matched(np.array([1.0, 0.0, 0.0, 0.0]), values)
+                turn = xp.where(matched(1.0 * inside[..., k, None], values) > 0, turn, identity)
+            if readable(turn) and (to_numpy(turn)[..., 0] < math.cos(_FARTHEST / 2)).any():
+                raise InputError(
+                    "a body turns by more than 270° within half a window",
+                    where="quaternions",
+                    hint="a shorter window, or method backward",
+                )
+            turn = log(turn, shortest=False)
+            phi = [x + w[..., k, None] * turn for x, w in zip(phi, weights, strict=True)]
+        if band.degree is None:  # through the row itself
+            own = values[:, begin - low : begin - low + len(place)]
+            phi[0] = log(multiply(own, inverse), shortest=False)
+        yield begin, [multiply(exp(phi[0]), reference), *rates_of_log(*phi)]
+
+
+def turns_of_rates(rates: Sequence[Array], order: int, scheme: str, steps: Array) -> Array:
+    """Return the rotation vector of each step, by ω, α and dα/dt [N, T, 3] at the rows."""
+    if scheme == "euler":
+        return steps * rates[0][:, 1:]
+    terms = [rates[m][:, :-1] * steps**m / math.factorial(m) for m in range(order)]
+    before, after = (x * steps**order for x in (rates[order][:, :-1], rates[order][:, 1:]))
+    if scheme == "zoh":
+        terms.append(after / math.factorial(order))
+    else:
+        terms += [before / math.factorial(order), (after - before) / math.factorial(order + 1)]
+    return _magnus(terms, steps)
+
+
+def _magnus(terms: Sequence[Array], steps: Array) -> Array:
+    """The rotation vectors of steps of length h in which ω = Σ c_k·(t/h)^k, by the first two terms
+    of the Magnus expansion, of which the second is
+    h²/2 · Σ_{k<m} c_k × c_m · (1/(m + 1) − 1/(k + 1))/(k + m + 2)."""
+    turns = steps * sum(c / (k + 1) for k, c in enumerate(terms))
+    for k, m in combinations(range(len(terms)), 2):
+        weight = 0.5 * (1 / (m + 1) - 1 / (k + 1)) / (k + m + 2)
+        turns = turns + weight * steps * steps * cross(terms[k], terms[m])
+    return turns
+
+
+def _turns_of_spline(path: Sequence[Array], steps: Array) -> Array:
+    """The rotation vectors of the steps of a path, from it and two derivatives at the rows: between
+    them it is the quintic that has these."""
+    x, v, a = path[:3]
+    first, second = steps * v[:, :-1], 0.5 * steps**2 * a[:, :-1]
+    gap = x[:, 1:] - x[:, :-1] - first - second
+    slope = steps * v[:, 1:] - first - 2.0 * second
+    bend = steps**2 * (a[:, 1:] - a[:, :-1])
+    cubic = 10.0 * gap - 4.0 * slope + 0.5 * bend
+    quartic = -15.0 * gap + 7.0 * slope - bend
+    quintic = 6.0 * gap - 3.0 * slope + 0.5 * bend
+    powers = (first, second, cubic, quartic, quintic)
+    return _magnus([(k + 1) * c / steps for k, c in enumerate(powers)], steps)
+
+
+def for_bodies(values: Array, bodies: int) -> Array:
+    """Return values [b, ...] of trajectories as [b·R, ...] of bodies; shared ones as they are."""
+    if bodies == 1 or len(values) == 1:
+        return values
+    return (values.repeat_interleave if is_torch(values) else values.repeat)(bodies, 0)
