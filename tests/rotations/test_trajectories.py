@@ -349,3 +349,4 @@ def test_smooth_has_gradients_for_its_bandlimit():
         return found.orientation, found.angular_velocity, found.angular_acceleration
 
     assert gradcheck(outputs, (q,), atol=1e-4)
+    assert gradgradcheck(outputs, (q[:9].detach().requires_grad_(),), atol=1e-3)

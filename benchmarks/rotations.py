@@ -1,0 +1,90 @@
+"""How fast rotations are computed, beside SciPy's Rotation, which is compiled.
+
+    python benchmarks/rotations.py [--rows 200000] [--rounds 7]
+
+Each pair takes turns; the ratio is the median over the rounds. The target is at most 3.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy.spatial.transform import Rotation, RotationSpline, Slerp
+
+from trajcli import rotations
+
+Pair = tuple[Callable[[], Any], Callable[[], Any]]
+
+
+def pairs(rows: int) -> dict[str, Pair]:
+    """Ours and SciPy's of each task, on a random walk of orientations."""
+    random, dt = np.random.default_rng(0), 0.01
+    q = rotations.exp(np.cumsum(random.normal(0, 0.01, (rows, 3)), 0))
+    times, vectors = dt * np.arange(rows), random.normal(size=(rows, 3))
+    at = np.sort(random.uniform(0, times[-1], rows))
+    rotvecs, matrices = rotations.log(q), rotations.from_quaternions(q, "matrix")
+
+    def read(values: Any = q) -> Rotation:
+        return Rotation.from_quat(values, scalar_first=True)
+
+    def spline() -> list[Any]:
+        curve = RotationSpline(times, read())
+        return [curve(at, order) for order in range(3)]
+
+    return {
+        "from rotation vectors": (
+            lambda: rotations.exp(rotvecs),
+            lambda: Rotation.from_rotvec(rotvecs).as_quat(),
+        ),
+        "to rotation vectors": (lambda: rotations.log(q), lambda: read().as_rotvec()),
+        "from matrices": (
+            lambda: rotations.to_quaternions(matrices, "matrix"),
+            lambda: Rotation.from_matrix(matrices.reshape(-1, 3, 3)).as_quat(),
+        ),
+        "to matrices": (
+            lambda: rotations.from_quaternions(q, "matrix"),
+            lambda: read().as_matrix(),
+        ),
+        "products": (
+            lambda: rotations.multiply(q[1:], q[:-1]),
+            lambda: (read(q[1:]) * read(q[:-1])).as_quat(),
+        ),
+        "turned vectors": (lambda: rotations.rotate(q, vectors), lambda: read().apply(vectors)),
+        "differences": (
+            lambda: rotations.differentiate(q, dt=dt, method="backward"),
+            lambda: (read(q[1:]) * read(q[:-1]).inv()).as_rotvec() / dt,
+        ),
+        "slerp": (
+            lambda: rotations.resample(q, "slerp", at=at, times=times),
+            lambda: Slerp(times, read())(at).as_quat(),
+        ),
+        "spline and rates": (
+            lambda: rotations.resample(q, "spline", at=at, times=times),
+            spline,
+        ),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=200_000)
+    parser.add_argument("--rounds", type=int, default=7)
+    options = parser.parse_args()
+    for name, tasks in pairs(options.rows).items():
+        seconds = np.empty((options.rounds, 2))
+        for taken in seconds:
+            for k, task in enumerate(tasks):
+                began = time.perf_counter()
+                task()
+                taken[k] = time.perf_counter() - began
+        ours, theirs = np.median(seconds, 0) * 1e3
+        ratio = np.median(seconds[:, 0] / seconds[:, 1])
+        print(f"{name:22} {ours:8.1f} ms, SciPy {theirs:8.1f} ms: {ratio:.2f} (target 3)")
+
+
+if __name__ == "__main__":
+    main()
