@@ -137,6 +137,9 @@ Actions = Annotated[Literal["delta", "relative"] | None, _read("--actions KIND",
     "(default: what the mode takes)")]
 SkipBad = Annotated[bool, _read("--skip-bad",
     "Leave out trajectories that cannot be computed, list them, and exit with 1.")]
+SkipOutside = Annotated[bool, _read("--skip-bad",
+    "Leave out times outside the rows, and trajectories that cannot be computed; list them, and "
+    "exit with 1.")]
 
 Mode = Annotated[ModeName | None, _computed("--mode MODE",
     "acceleration (acc) | jerk | velocity | clique (position) | central | bspline | "

@@ -24,7 +24,7 @@ def resample(
     hold: options.Hold = 0.0,
     rotation_frame: options.RotationFrame = "world",
     hold_dofs: options.HoldDofs = None,
-    skip_bad: options.SkipBad = False,
+    skip_bad: options.SkipOutside = False,
     overwrite: options.Overwrite = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
