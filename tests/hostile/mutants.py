@@ -105,11 +105,11 @@ def bases(folder: Path, tensors: bool = False) -> dict[str, tuple[Files, Sequenc
 
 def _formats(folder: Path, actions: Any) -> dict[str, tuple[Files, Sequence[str]]]:
     """Tables of text, and what needs a library that is there: bags and Zarr stores."""
-    head = "t,q/a,q/b,q/c\n"
+    head = "t,u/a,u/b,u/c\n"
     rows = "".join(f"{k / 50},{a},{b},{c}\n" for k, (a, b, c) in enumerate(actions[0]))
     found: dict[str, tuple[Files, Sequence[str]]] = {
         "csv": ({"log.csv": (head + rows).encode()}, READS),
-        "json": ({"log.json": json.dumps({"q": actions[0].tolist()}).encode()}, READS),
+        "json": ({"log.json": json.dumps({"u": actions[0].tolist()}).encode()}, READS),
     }
     with contextlib.suppress(ImportError):
         import zarr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import importlib.util
 import json
@@ -405,8 +406,23 @@ case("several arrays in one", npy(), f"{DIFFERENTIATE} out.npy",
 case("a full disk", npy(), lambda: _full_disk(), f"{DIFFERENTIATE} out.h5 --write position",
      f"{DIFFERENTIATE} out.h5 --dtype float32 --overwrite")
 case("a disk that is full when it is written", nothing, lambda: _disk_quota(), nothing)
-case("a lock that cannot be opened", both(npy(), lambda: Path(".out.h5.trajcli-lock").mkdir()),
-     f"{DIFFERENTIATE} out.h5", run("rm", "-r", ".out.h5.trajcli-lock"), f"{DIFFERENTIATE} out.h5")
+case("a lock that cannot be opened", both(npy(), text(".out.h5.trajcli-lock", "")),
+     lambda: _locked_away(), run("rm", ".out.h5.trajcli-lock"), f"{DIFFERENTIATE} out.h5")
+
+
+def _locked_away() -> None:
+    """Another user's lock cannot be opened; root opens any."""
+    import pytest
+
+    from trajcli.cli import main
+    from trajcli.files import atomic_output
+
+    def denied(lock: Path) -> int:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(lock))
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(atomic_output, "_open_lock", denied)
+        assert main(f"{DIFFERENTIATE} out.h5".split()) == 2
 
 
 def _to_zarr() -> None:
@@ -428,8 +444,6 @@ def _full_disk() -> None:
 
 
 def _disk_quota() -> None:
-    import errno
-
     from trajcli.errors import OutputError
     from trajcli.files.refusals import os_fault
 

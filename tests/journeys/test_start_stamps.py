@@ -108,3 +108,12 @@ def test_actions_with_a_stamp_more_begin_where_their_rows_do(trajcli, folder, me
         file["times"].attrs["units"] = "ns"
     assert trajcli(f"resample in.h5:actions --method {method} --to 50 -o out.h5").code == 0
     assert stamps("out.h5") == {"0": (int(clock[first]), "ns")}
+
+
+def test_segments_of_trajectories_at_equal_steps_have_their_own_stamps(trajcli, folder):
+    with h5py.File("in.h5", "w") as file:
+        file["position"] = np.random.default_rng(1).normal(size=(3, 40, 2))
+        file["times"] = FIRST[:, None] + np.arange(40) * 10_000_000
+        file["times"].attrs["units"] = "ns"
+    assert trajcli("differentiate in.h5 --method central --max-gap 0.5 -o out.h5").code == 0
+    assert sorted(value for value, _ in stamps("out.h5").values()) == sorted(FIRST)

@@ -107,7 +107,7 @@ class HiddenFolder:
                     continue
                 fault = os_fault(lock, error)
                 if os.path.lexists(lock):
-                    what, hint = "cannot be opened", f"rm -r {lock}, once nobody writes {self._out}"
+                    what, hint = "cannot be opened", f"rm {lock}, once nobody writes {self._out}"
                     fault = replace(fault, what=what, expected="a lock file", hint=hint)
                 raise OutputError(fault) from None
             try:

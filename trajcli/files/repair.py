@@ -70,7 +70,7 @@ def _split(
         alike = [np.flatnonzero(lengths == rows) for rows in dict.fromkeys(lengths.tolist())]
     else:
         alike = [np.array([k]) for k in range(batch)]
-    clock = None if time.clock is None else np.atleast_2d(in_memory(time.clock))
+    clock = time.clock
     for members in alike:
         one = int(members[0]) if len(stamps) > 1 else 0
         line = stamps[one, : lengths[members[0]]]
@@ -83,7 +83,7 @@ def _split(
                 time.source, time.where, stamps=line[rows][None], batch=len(members),
                 count=len(rows), shape=(1, len(rows)), stamped=True, unit=time.unit,
                 converted_from=time.converted_from,
-                clock=None if clock is None else clock[one, rows][None],
+                clock=clock and clock.select(members if clock.shape[0] > 1 else range(1), rows),
             )  # fmt: skip
             suffix = f"/segment_{number}" * (len(pieces) > 1)
             yield group.part(members, rows, suffix, kept)

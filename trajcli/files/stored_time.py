@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trajcli.errors import Fault, InputError
-from trajcli.files.arrays import Dataset
+from trajcli.files.arrays import Dataset, ReadApart
 from trajcli.files.conversion import converted, divided, stated_unit
 from trajcli.files.time import Floats, Lengths, Time, Values
 from trajcli.memory import EAGER_BYTES
@@ -62,8 +62,12 @@ def read_time(
     held = values if step is None else None
     dt, of_rows = (step, held) if stamps else (held if step is None else step, None)
     source = f"time stamps {source}" if stamps else source
+    clock = stored if stamps and stored.ndim in (1, 2) and stored.shape[-1] else None
+    if clock is not None and clock.ndim == 1:
+        line = ReadApart(lambda _, first, last: stored.read_rows(first, last), stored.shape)
+        clock = replace(stored, shape=(1, *stored.shape), reader=line)
     return Time(source, stored.where, dt, of_rows, shape=stored.shape, stamped=stamps, unit=unit,
-                converted_from=kind, clock=stored if stamps else None)  # fmt: skip
+                converted_from=kind, clock=clock)  # fmt: skip
 
 
 def stored_times(stored: Dataset, given: Unit | None, stamps: bool) -> tuple[Values, str, str]:

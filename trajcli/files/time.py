@@ -31,7 +31,7 @@ class Time:
     ``stamped``, of stamps, also where they are held as one dt. ``lengths`` [B]: how many rows are
     not padding. ``unit``: what the dataset was in, as text; "" where nothing says it.
     ``converted_from``: the type of floats in the file, where they were converted to seconds.
-    ``clock``: the stamps as the source has them, [T] or [B, T], in ``unit``.
+    ``clock``: the stamps as the source has them, [1 or B, T], in ``unit``.
     """
 
     source: str
@@ -46,7 +46,7 @@ class Time:
     lengths: Lengths | None = None
     unit: str = ""
     converted_from: np.dtype[Any] | None = None
-    clock: Values | None = None
+    clock: Dataset | None = None
 
     @classmethod
     def of(cls, source: str, dt: float, where: str = "") -> Time:
@@ -103,8 +103,9 @@ class Time:
         if shape and shape[-1] > 1:
             shape = (*shape[:-1], shape[-1] - surplus)
         cut = self.fitted(len(trajectories), count, self.actions)
-        each = self.clock is not None and self.clock.ndim == 2
-        clock = part(self.clock) if each else self.clock
+        clock = self.clock
+        if clock is not None and clock.shape[0] > 1:
+            clock = part(clock)
         return replace(cut, dt=part(self.dt), stamps=part(self.stamps), clock=clock, shape=shape)
 
     def shape_faults(self) -> list[Fault]:
@@ -193,20 +194,13 @@ class Time:
         of_rows: of actions with one stamp more than rows, the stamp of the first row, not that of
         the start. None without stamps.
         """
-        stamps = self.clock
-        if stamps is None or stamps.ndim not in (1, 2) or stamps.shape[-1] == 0:
+        if self.clock is None:
             return None
-        column = max(stamps.shape[-1] - self.count, 0) if of_rows and self.count else 0
-        rows = (begin, end) if stamps.ndim == 2 and stamps.shape[0] > 1 else (0, 1)
-        first: npt.NDArray[Any]
-        if stamps.ndim == 1:
-            part = (column, column + 1)
-            first = stamps.read_rows(*part) if isinstance(stamps, Dataset) else stamps[slice(*part)]
-        elif isinstance(stamps, Dataset):
-            first = stamps.read_part(*rows, column, column + 1)
-        else:
-            first = stamps[slice(*rows), column]
-        return np.broadcast_to(np.ravel(first), end - begin)
+        batch, stamps = self.clock.shape
+        column = max(stamps - self.count, 0) if of_rows and self.count else 0
+        rows = (begin, end) if batch > 1 else (0, 1)
+        first = np.ravel(self.clock.read_part(*rows, column, column + 1))
+        return np.broadcast_to(first, end - begin)
 
     def steps(self, begin: int, end: int) -> Floats:
         """Steps of trajectories begin..end, [b or 1, h]."""
