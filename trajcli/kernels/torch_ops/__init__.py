@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def forward(program: Program, operands: Operands, out: Parts) -> None:
-    """Fill the outputs; None is not wanted."""
+    """Fills the outputs; None is not wanted."""
     wanted = [buffer is not None for buffer in out]
     for part, inputs, buffers in blocks(program, operands, out):
         for buffer, values in zip(buffers, trajectories(part, inputs, wanted), strict=True):
@@ -33,7 +33,7 @@ def forward(program: Program, operands: Operands, out: Parts) -> None:
 
 
 def adjoint(program: Program, operands: Operands, upstream: Parts, gradients: Gradients) -> None:
-    """Fill the gradients from those of the outputs; None is not wanted."""
+    """Fills the gradients from those of the outputs; None is not wanted."""
     wanted = (gradients.actions, *gradients.start, *gradients.goal)
     for part, inputs, grads, buffers in blocks(program, operands, upstream, wanted):
         pulled = pulled_back(part, inputs.actions.shape, inputs.dt, grads)
@@ -65,8 +65,10 @@ def measure(
 def blocks(
     program: Program, operands: Operands, *arrays: Sequence[Any], size: int = TORCH_VALUES
 ) -> Iterator[tuple[Any, ...]]:
-    """The program, the operands and arrays [B, …] of trajectories that are computed together, which
-    have about so many values in an output."""
+    """Yields the program, the operands and parts of arrays [B, …] of a block of trajectories.
+
+    size: about how many values an output of a block has.
+    """
     batch, _, dofs = operands.actions.shape
     count = max(1, size // max(1, program.rows * dofs))
     for begin in range(0, batch, count):
@@ -76,7 +78,7 @@ def blocks(
 
 
 def _block_program(program: Program, block: slice, batch: int) -> Program:
-    """The program of a block of trajectories."""
+    """Returns the program of a block of trajectories."""
 
     def rows(values: Any) -> Any:
         return values[block] if values is not None and len(values) == batch else values
@@ -90,7 +92,7 @@ def _block_program(program: Program, block: slice, batch: int) -> Program:
 
 
 def _block_operands(operands: Operands, block: slice) -> Operands:
-    """The operands of a block of trajectories."""
+    """Returns the operands of a block of trajectories."""
     actions, dt, start, goal, start_index, goal_index = operands
     batch = actions.shape[0]
 
@@ -113,8 +115,10 @@ def _block_operands(operands: Operands, block: slice) -> Operands:
 def pulled_back(
     program: Program, shape: Sequence[int], dt: Tensor, upstream: Sequence[Tensor | None]
 ) -> list[Tensor]:
-    """Gradients of the actions [B, H, D] and of the start and goal of every trajectory, four parts
-    [B, D] each, from those of the outputs; float64."""
+    """Returns gradients of the inputs from those of the outputs, in float64.
+
+    They are those of the actions [B, H, D], then four parts [B, D] of the start and of the goal.
+    """
     batch, _, dofs = shape
     # outputs are linear in actions and states, so gradients do not depend on their values: zeros do
     with torch.enable_grad():
@@ -138,7 +142,7 @@ def pulled_back(
 def trajectories(
     program: Program, operands: Operands, wanted: Sequence[bool] = (True,) * 4
 ) -> list[Tensor | None]:
-    """The outputs [B, T, D] in float64, None for what is not wanted."""
+    """Returns the outputs [B, T, D] in float64, None for what is not wanted."""
     actions, dt = columns(operands.actions, 0, program.used).double(), operands.dt.double()
     if isinstance(program, Smoother):
         return smoother.outputs(program, actions, dt, wanted)
@@ -151,9 +155,9 @@ def trajectories(
 
 
 def _states(parts: Parts, index: Tensor | None, batch: int) -> list[Tensor | None]:
-    """A start or goal state per trajectory, four parts [B, D] in float64, None is zero.
+    """Returns a start or goal state per trajectory, four parts [B, D] in float64, None is zero.
 
-    NaN where an index that lies on a device is out of range: its values are not checked.
+    They are NaN where an index that lies on a device is out of range: its values are not checked.
     """
     states: list[Tensor | None] = []
     for part in parts:

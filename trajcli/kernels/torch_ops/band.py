@@ -27,7 +27,7 @@ def outputs(
     goal: Sequence[Tensor | None],
     wanted: Sequence[bool],
 ) -> list[Tensor | None]:
-    """Rows [B, T, D] from the used actions, dt [b, h] and state parts [B, D], all in float64."""
+    """Returns rows [B, T, D] of the used actions, dt [b, h] and state parts [B, D], all float64."""
     spacing = program.spacing * columns(dt, 0, 1)
     held = []
     if program.held and program.used:
@@ -49,7 +49,7 @@ def outputs(
 def _points(
     coefficients: Floats, state: Sequence[Tensor | None], spacing: Tensor, zero: Tensor
 ) -> list[Tensor]:
-    """Points of a state's Taylor polynomial, [B, 1, D]: Σ_m coefficient·spacingᵐ·part."""
+    """Returns points of a state's Taylor polynomial, [B, 1, D]: Σ_m coefficient·spacingᵐ·part."""
     scaled = [part if part is None else spacing**m * part for m, part in enumerate(state)]
     points = []
     for row in coefficients:
@@ -66,7 +66,7 @@ def _points(
 def _of_windows(
     program: Band, points: Tensor, dt: Tensor, spacing: Tensor, wanted: Sequence[bool]
 ) -> list[Tensor | None]:
-    """The values of every row's window [B, T, D], None for orders that are not wanted.
+    """Returns the values of every row's window [B, T, D], None for orders that are not wanted.
 
     x_m = Σ_i w_i·(X_i − X_n), for the position plus X_n, where n is a point of the window that is
     used. Points that are not used are left out, so that their NaN stays in other rows.
@@ -88,6 +88,7 @@ def _of_windows(
         weights, scales = weights_of_rows(program, dt), [torch.ones_like(spacing[..., None])] * 4
     orders = [m for m in range(4) if wanted[m]]
     # orders whose rows have the same base share the differences from it
+    # orders with the same point n share its differences
     near = {place[m].tobytes(): place[m] for m in orders}
     here = {
         key: points.index_select(1, first + torch.as_tensor(x, device=device)[kind])
@@ -111,7 +112,7 @@ def _of_windows(
 
 
 def _windows(program: Band, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The first point and the kind of every row's window, [T]."""
+    """Returns the first point and the kind of every row's window, [T]."""
     windows = program.windows
     # windows that would begin before the first point or end after the last are moved inside
     row = torch.arange(windows.count, device=device) + windows.offset
@@ -120,9 +121,9 @@ def _windows(program: Band, device: torch.device) -> tuple[Tensor, Tensor]:
 
 
 def on_points(table: Floats, base: Sequence[int]) -> Floats:
-    """A table of weights of points [P, 4, W], from one of differences [P, 4, W − 1].
+    """Turns weights of differences of neighbours [P, 4, W − 1] into weights of points [P, 4, W].
 
-    It has zeros for the points that are not used. The position's weights are those with the base.
+    They are exactly zero for points that are not used. Those of the position include the base.
     """
     weights = -np.diff(table, prepend=0.0, append=0.0)
     weights[range(len(base)), 0, base] += 1.0
@@ -130,7 +131,7 @@ def on_points(table: Floats, base: Sequence[int]) -> Floats:
 
 
 def weights_of_rows(program: Band, dt: Tensor) -> list[Tensor]:
-    """The weights of the points of every row's window where steps differ, four [b, T, W]."""
+    """Returns the weights of every row's points where steps differ, four arrays [b, T, W]."""
     first, kind = _windows(program, dt.device)
     base = to_torch(np.array(program.base), str(dt.device))[kind][:, None]
     place = torch.arange(program.width - 1, device=dt.device)
@@ -150,7 +151,7 @@ def weights_of_rows(program: Band, dt: Tensor) -> list[Tensor]:
 
 
 def _points_used(program: Band, base: Tensor) -> Tensor:
-    """Which points of a window have weights where steps differ, [b, T, 4, W]."""
+    """Returns which points of a window have weights where steps differ, [b, T, 4, W]."""
     first, _ = _windows(program, base.device)
     place = torch.arange(program.width, device=base.device)
     used = torch.ones_like(base, dtype=torch.bool)[None, :, None, None] & (place >= 0)
@@ -165,7 +166,7 @@ def _points_used(program: Band, base: Tensor) -> Tensor:
 
 
 def _through_points(gaps: Tensor, times: Tensor) -> list[Tensor]:
-    """Weights, in derivatives 1 to 3, of the polynomial through five points: three [b, T, 5].
+    """Returns weights of derivatives 1 to 3 of the polynomial through five points: three [b, T, 5].
 
     Derivatives of Newton's form f₀ + f₁(x−x₀) + f₂(x−x₀)(x−x₁) + …, where f are the divided
     differences: here as weights of the four differences of neighbours.
@@ -177,6 +178,7 @@ def _through_points(gaps: Tensor, times: Tensor) -> list[Tensor]:
         divided = divided.diff(dim=-2) / span[..., None]
         f.append(divided[..., 0, :])
     a, b, c, d, _ = (-times[..., None]).unbind(2)  # from points to the row
+    # the derivatives of f₁(x−x₀) + f₂(x−x₀)(x−x₁) + … at the row, by sums of products of times
     pair, triple = a + b, a + b + c
     pairs = a * b + pair * c  # products of two of the first three
     velocity = f[0] + f[1] * pair + f[2] * pairs + f[3] * (a * b * (c + d) + c * d * pair)

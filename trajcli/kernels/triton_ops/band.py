@@ -29,7 +29,7 @@ def forward(
     D: tl.constexpr, WIDTH: tl.constexpr, STEPS: tl.constexpr, EVEN: tl.constexpr,
     LANES: tl.constexpr,
 ):  # fmt: skip
-    """Rows [B, T, D] from actions [B, ≥ used, D] and states [S, D]."""
+    """Computes rows [B, T, D] from actions [B, H, D] and states [S, D]."""
     trajectory, row, dof, there = elements(tl.program_id(0), batch, START_ROW + count, D, LANES)
     t = tl.maximum(row - START_ROW, 0)
     uses = there & (row >= START_ROW)
@@ -79,8 +79,8 @@ def adjoint(
     D: tl.constexpr, WIDTH: tl.constexpr, STEPS: tl.constexpr, EVEN: tl.constexpr,
     LANES: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of actions [B, H, D] from those of rows by the first ``programs``; by as many as
-    states need after them those of starts, then of goals [B, D]."""
+    """Computes gradients of actions [B, H, D] from those of rows, by the first ``programs``; those
+    after them compute the gradients of starts, then of goals [B, D]."""
     number = tl.program_id(0) - programs
     of_states = number >= 0
     goals = tl.cdiv(batch * D, LANES)
@@ -93,7 +93,7 @@ def adjoint(
     else:
         trajectory, action, dof, there = elements(tl.program_id(0), batch, horizon, D, LANES)
         point = HEAD + action
-        points = held + 1  # the last action is held
+        points = held + 1  # the last action takes the gradients of the points that hold it, too
     step = tl.load(dt + trajectory * dt_stride, mask=there, other=1.0)
     scale, powers = scale_of(SPACING * step, EVEN), powers_of(SPACING * step)
     row = trajectory * (START_ROW + count) * D + dof
@@ -136,8 +136,8 @@ def adjoint(
 
 @triton.jit
 def elements(program, batch, rows, D: tl.constexpr, LANES: tl.constexpr):
-    """The trajectory, the row and the dof of each lane, in the order of memory, and whether there
-    is such a trajectory."""
+    """Returns the trajectory, the row and the dof of each lane, in the order of memory, and whether
+    there is such a trajectory."""
     size = rows * D
     begin = program.to(tl.int64) * LANES
     lane = (begin % size).to(tl.int32) + tl.arange(0, LANES)
@@ -148,14 +148,14 @@ def elements(program, batch, rows, D: tl.constexpr, LANES: tl.constexpr):
 
 @triton.jit
 def first_of(t, windows, STEPS: tl.constexpr):
-    """The first point of row t's window."""
+    """Returns the first point of row t's window."""
     offset, shift, last = windows[0], windows[1], windows[2]
     return tl.minimum(tl.maximum((t + offset) // STEPS - shift, 0), last)
 
 
 @triton.jit
 def load_action(action, point, ends, there, D: tl.constexpr):
-    """A point that is an action, or the last one held, in float64; zero for others."""
+    """Loads a point that is an action, or the last one held, in float64; zero for others."""
     head, used, held = ends
     number = tl.minimum(point - head, used - 1)
     mask = there & (point >= head) & (point < head + used + held)
@@ -164,21 +164,24 @@ def load_action(action, point, ends, there, D: tl.constexpr):
 
 @triton.jit
 def powers_of(h):
-    """1, h, h², h³."""
+    """Returns 1, h, h², h³."""
     return tl.full(h.shape, 1.0, tl.float64), h, h * h, h * h * h
 
 
 @triton.jit
 def scale_of(spacing, EVEN: tl.constexpr):
-    """What sums are multiplied by: weights of a row's own have its steps in them."""
+    """Returns what sums are multiplied by. Weights of a row's own have its steps in them."""
     unit = tl.full(spacing.shape, 1.0, tl.float64)
     return powers_of(unit / spacing if EVEN else unit)
 
 
 @triton.jit
 def with_states(points, first, ends_table, start, goal, spacing, there, ends):
-    """The points, those before and after the actions made of states: a row of the table has the
-    coefficients of a state's parts times powers of h. A part that has none is not used."""
+    """Makes the points before and after the actions of states, and returns all points.
+
+    A row of the table has the coefficients of a state's parts times powers of h. A part whose
+    coefficient is zero is not used.
+    """
     head, used, held = ends
     powers = powers_of(spacing)
     new = ()
@@ -222,7 +225,7 @@ def pull_point(
     rows, row, column, point, windows, scale, there, D: tl.constexpr, WIDTH: tl.constexpr,
     STEPS: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of a point, from those of the rows that use it."""
+    """Returns the gradient of a point, from those of the rows that use it."""
     weights, entries = column
     offset, shift, last, count = windows
     # the rows whose windows begin at most WIDTH − 1 points before this one

@@ -21,7 +21,7 @@ def forward(
     START_ROW: tl.constexpr, D: tl.constexpr, ORDER: tl.constexpr, SCHEME: tl.constexpr,
     EVEN: tl.constexpr, K: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
-    """Rows [B, T, D] from actions [B, H, D] and states [S, D]."""
+    """Computes rows [B, T, D] from actions [B, H, D] and states [S, D]."""
     trajectory, dof, there = columns(batch, D, LANES)
     action = trajectory * horizon * D + dof
     row = trajectory * (START_ROW + used) * D + dof
@@ -52,7 +52,7 @@ def adjoint(
     START_ROW: tl.constexpr, D: tl.constexpr, ORDER: tl.constexpr, SCHEME: tl.constexpr,
     EVEN: tl.constexpr, K: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of actions and of states [B, D] from those of rows, the last row first."""
+    """Computes gradients of actions and of states [B, D] from those of rows, the last row first."""
     trajectory, dof, there = columns(batch, D, LANES)
     row_0 = trajectory * (START_ROW + used) * D + dof
     step = dt + trajectory * dt_stride
@@ -89,7 +89,7 @@ def adjoint(
 
 @triton.jit
 def columns(batch, D: tl.constexpr, LANES: tl.constexpr):
-    """The trajectory and the dof of each lane, and whether there is such a trajectory."""
+    """Returns the trajectory and the dof of each lane, and whether there is such a trajectory."""
     column = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)
     trajectory = column // D
     return trajectory, (column % D).to(tl.int32), trajectory < batch
@@ -100,7 +100,7 @@ def fetch(
     arrays, COUNT: tl.constexpr, place, step, dt_step, begin, used, there, D: tl.constexpr,
     EVEN: tl.constexpr, K: tl.constexpr,
 ):  # fmt: skip
-    """K rows of each array from the begin-th on and, where steps differ, the steps into them."""
+    """Loads K rows of each array from the begin-th on and, where steps differ, their steps."""
     values = ()
     for m in tl.static_range(COUNT):
         for k in tl.static_range(K):
@@ -118,14 +118,14 @@ def fetch(
 
 @triton.jit
 def factors_of(step):
-    """dt, dt²/2, dt³/6 and 1/dt."""
+    """Returns dt, dt²/2, dt³/6 and 1/dt."""
     square = step * step
     return step, square * 0.5, square * step * (1.0 / 6.0), 1.0 / step
 
 
 @triton.jit
 def now_of(factors, n: tl.constexpr, SCHEME: tl.constexpr):
-    """The weight of the action in the quantity n orders below it."""
+    """Returns the weight of the action in the quantity n orders below it."""
     weight = factors[n - 1]
     if SCHEME == "foh":
         weight = weight * (1.0 / (n + 1))
@@ -134,16 +134,16 @@ def now_of(factors, n: tl.constexpr, SCHEME: tl.constexpr):
 
 @triton.jit
 def next_row(x, action, factors, ORDER: tl.constexpr, SCHEME: tl.constexpr):
-    """The row after x: four values."""
+    """Returns the four values of the row after x."""
     y = (action,)
     for n in tl.static_range(1, ORDER + 1):
-        if SCHEME == "euler":
+        if SCHEME == "euler":  # xᵐ + dt·xᵐ⁺¹, where xᵐ⁺¹ is that of this row already
             value = tl.fma(factors[0], y[0], x[ORDER - n])
         else:
             value = tl.fma(now_of(factors, n, SCHEME), action, x[ORDER - n])
             if SCHEME == "foh":
                 value = tl.fma(now_of(factors, n, SCHEME) * n, x[ORDER], value)
-            for r in tl.static_range(1, n):
+            for r in tl.static_range(1, n):  # Taylor's terms of the row before
                 value = tl.fma(factors[r - 1], x[ORDER - n + r], value)
         y = (value,) + y
     for m in tl.static_range(ORDER + 1, 4):
@@ -153,7 +153,7 @@ def next_row(x, action, factors, ORDER: tl.constexpr, SCHEME: tl.constexpr):
 
 @triton.jit
 def row_before(later, upstream, factors, ORDER: tl.constexpr, SCHEME: tl.constexpr):
-    """The transpose of next_row.
+    """Applies the transpose of next_row.
 
     later: the gradient of this row's four values by the rows after it. Returns the gradient of this
     row's action, and that of the row before by this row and those after it.

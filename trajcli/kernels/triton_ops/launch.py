@@ -50,7 +50,7 @@ class Launch:
         self._options = {"num_warps": arguments["LANES"] // WARP, "enable_fp_fusion": False}
 
     def __call__(self, *tensors: Any) -> None:
-        """Run, with tensors in the place of TENSORS or with those it was made of."""
+        """Runs, with tensors in the place of TENSORS or with those it was made of."""
         if not self._programs:
             return
         values: list[Any] = self._values.copy()  # threads may call at once
@@ -64,14 +64,14 @@ class Launch:
             self._run(*values)
 
     def without_tensors(self) -> Launch:
-        """This launch, to be run with others: it keeps no memory."""
+        """Returns this launch without its tensors, to be run with others."""
         for place in self._places:
             self._values[place] = None
         return self
 
 
 def forward(program: Program, operands: Operands, out: Parts) -> None:
-    """Fill the outputs that are wanted."""
+    """Fills the outputs that are wanted."""
     if by_torch(program):
         torch_ops.forward(program, operands, out)
         return
@@ -83,7 +83,7 @@ def forward(program: Program, operands: Operands, out: Parts) -> None:
 
 
 def adjoint(program: Program, operands: Operands, upstream: Parts, gradients: Gradients) -> None:
-    """Fill the gradients that are wanted of the inputs."""
+    """Fills the gradients that are wanted of the inputs."""
     if by_torch(program):
         torch_ops.adjoint(program, operands, upstream, gradients)
         return
@@ -96,19 +96,22 @@ def adjoint(program: Program, operands: Operands, upstream: Parts, gradients: Gr
 
 
 def by_torch(program: Program) -> bool:
-    """Whether torch computes this on the device: no kernel is written for it."""
+    """Returns whether torch computes this on the device, as no kernel is written for it."""
     return isinstance(program, Smoother) or (isinstance(program, Cascade) and program.recorded)
 
 
 def block_size(program: Program) -> int:
-    """Values of an output that are computed at once: all, but where weights of each row, and what
-    they are made of, take memory."""
+    """Returns how many values of an output are computed at once.
+
+    All are, except where each row has weights of its own: these, and what they are made of, take
+    many times the memory of the rows.
+    """
     uneven = isinstance(program, Band) and program.table is None
     return TORCH_VALUES if uneven else sys.maxsize
 
 
 def forward_launch(program: Program, operands: Operands, rows: Parts) -> Launch:
-    """The launch that fills the rows."""
+    """Returns the launch that fills the rows."""
     (actions,) = in_rows([operands.actions])
     arguments = arguments_of(program, operands, actions, rows)
     arguments |= state("start", operands.start, operands.start_index)
@@ -122,7 +125,7 @@ def forward_launch(program: Program, operands: Operands, rows: Parts) -> Launch:
 def adjoint_launch(
     program: Program, operands: Operands, upstream: Parts, gradients: Gradients
 ) -> Launch:
-    """The launch that fills the gradients."""
+    """Returns the launch that fills the gradients."""
     batch, horizon, dofs = operands.actions.shape
     arguments = arguments_of(program, operands, gradients.actions, upstream)
     arguments["start"] = tuple(gradients.start)
@@ -139,13 +142,13 @@ def adjoint_launch(
 
 
 def columns_of(operands: Operands) -> int:
-    """How many warps have a lane for each column of the actions."""
+    """Returns how many warps have a lane for each column of the actions."""
     batch, _, dofs = operands.actions.shape
     return int(-(-batch * dofs // WARP))
 
 
 def arguments_of(program: Program, operands: Operands, actions: Any, rows: Parts) -> dict[str, Any]:
-    """The arguments that both directions have in common."""
+    """Returns the arguments that both directions have in common."""
     assert not isinstance(program, Smoother)
     dt = operands.dt.double()
     arguments = {
@@ -178,12 +181,12 @@ captured: list[Any] = []
 
 
 def capturing(device: torch.device) -> bool:
-    """Whether the device's current stream is captured in a graph."""
+    """Returns whether the device's current stream is captured in a graph."""
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
 def band_arguments(program: Band, dt: Tensor) -> dict[str, Any]:
-    """Arguments that are a band; its tables are sent to a device once."""
+    """Returns the arguments that are a band. Its tables are sent to a device once."""
     windows, even = program.windows, program.table is not None
     on_device = _tables.setdefault(program, {})
     if dt.device not in on_device:
@@ -217,7 +220,7 @@ def band_arguments(program: Band, dt: Tensor) -> dict[str, Any]:
 
 
 def state(role: str, parts: Parts, index: Any) -> dict[str, Any]:
-    """Arguments that are a state: parts [S, D], an index, and S."""
+    """Returns the arguments that are a state: parts [S, D], an index, and S."""
     count = max((len(part) for part in parts if part is not None), default=1)
     rows = [None if x is None else readable(x).expand(count, -1).contiguous() for x in parts]
     index = None if index is None else index.contiguous()
@@ -225,12 +228,12 @@ def state(role: str, parts: Parts, index: Any) -> dict[str, Any]:
 
 
 def in_rows(arrays: Sequence[Any]) -> list[Any]:
-    """Tensors as kernels take them, of a float type and contiguous; None stays None."""
+    """Returns tensors as kernels take them: of a float type and contiguous. None stays None."""
     return [None if x is None else readable(x).contiguous() for x in arrays]
 
 
 def readable(array: Tensor) -> Tensor:
-    """The tensor in a type that kernels load."""
+    """Returns the tensor in a type that kernels load."""
     if array.dtype in (torch.float32, torch.float64):
         return array
     narrow = array.dtype in (torch.float16, torch.bfloat16)
@@ -238,7 +241,7 @@ def readable(array: Tensor) -> Tensor:
 
 
 def copy_back(results: Sequence[Any], buffers: Sequence[Any]) -> None:
-    """Copy results that were written to other memory into the caller's buffers."""
+    """Copies results that were written to other memory into the caller's buffers."""
     for result, buffer in zip(results, buffers, strict=True):
         if result is not None and result is not buffer:
             buffer.copy_(result)
@@ -252,7 +255,7 @@ def on(tensor: Tensor) -> AbstractContextManager[Any]:
 
 
 def probe(device: str) -> None:
-    """Compile and run one tiny kernel on a device; raises what prevents it.
+    """Compiles and runs one tiny kernel on a device; raises what prevents it.
 
     That needs a C compiler, Python's headers, and a Triton that supports the card.
     """

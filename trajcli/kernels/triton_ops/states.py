@@ -17,7 +17,7 @@ kernel = partial(triton.jit, do_not_specialize=SIZES, do_not_specialize_on_align
 
 @triton.jit
 def zeros(like, COUNT: tl.constexpr):
-    """COUNT times zero in float64, for all lanes."""
+    """Returns COUNT zeros in float64, for all lanes."""
     values = ()
     for _ in tl.static_range(COUNT):
         values = values + (tl.zeros(like.shape, tl.float64),)
@@ -26,7 +26,7 @@ def zeros(like, COUNT: tl.constexpr):
 
 @triton.jit
 def load_row(parts, places, there, other):
-    """Four values in float64: zero from an array that is absent, ``other`` where not there."""
+    """Loads four values in float64: zero from an absent array, ``other`` where not there."""
     values = ()
     for m in tl.static_range(4):
         if parts[m] is None:
@@ -39,7 +39,7 @@ def load_row(parts, places, there, other):
 
 @triton.jit
 def store_row(parts, values, places, there):
-    """Store values, rounded to what the arrays hold; an array that is absent is skipped."""
+    """Stores values, rounded to what the arrays hold. An absent array is skipped."""
     for m in tl.static_range(len(parts)):
         if parts[m] is not None:
             tl.store(parts[m] + places, values[m].to(parts[m].dtype.element_ty), mask=there)
@@ -47,8 +47,8 @@ def store_row(parts, values, places, there):
 
 @triton.jit
 def load_state(parts, index, count, trajectory, dof, there, D: tl.constexpr):
-    """Four parts of each trajectory's state, of which there are ``count``: one for all, or one for
-    each, or those that the index names. NaN where an index is out of range."""
+    """Loads four parts of each trajectory's state, of which there are ``count``: one for all, one
+    for each, or those that the index names. They are NaN where an index is out of range."""
     row = tl.where(count > 1, trajectory, 0)
     if index is not None:
         row = tl.load(index + trajectory, mask=there, other=0)
@@ -57,5 +57,5 @@ def load_state(parts, index, count, trajectory, dof, there, D: tl.constexpr):
 
 @triton.jit
 def write_one(number):
-    """For a probe of what compiles."""
+    """Writes a number, as a probe of what compiles."""
     tl.store(number, 1.0)
