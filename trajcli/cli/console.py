@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 SECONDS_BETWEEN_LINES = 30.0
 SECONDS_BEFORE_BAR = 0.5
 """Shorter work shows no bar."""
-# Shorter runs mostly open and close files: their rate says nothing.
-_RATE_SECONDS = 0.5
+# Shorter and smaller runs mostly open and close files: their rate, in GB/s, says nothing.
+_RATE_SECONDS, _LEAST_RATE = 0.5, 0.01
 WIDTH, PIPE_WIDTH = 79, 160
 """Columns of the first lines of a run, and of tables that are piped."""
 MOST_LISTED = 10
@@ -198,7 +198,8 @@ def bytes_text(count: float) -> str:
 
 def speed_text(report: Mapping[str, Any]) -> str:
     """Returns what was written and how long it took; the rate of runs that show one."""
-    rate = f", {report['gb_per_s']:.2f} GB/s" if report["seconds"] >= _RATE_SECONDS else ""
+    shown = report["seconds"] >= _RATE_SECONDS and report["gb_per_s"] >= _LEAST_RATE
+    rate = f", {report['gb_per_s']:.2f} GB/s" if shown else ""
     return f"{bytes_text(report['bytes_written'])} in {report['seconds']:.2f} s{rate}"
 
 

@@ -128,7 +128,8 @@ def plan_lines(plan: dict[str, Any]) -> list[str]:
     layout = f" ({plan['layout']})" if plan["layout"] else ""
     size = f"{count} × {rows} × {counted(shape['dofs'], 'dof')}"
     lines = [fitted("", plan["source"], f"{more}{layout}: {size}"), *units_lines(plan["units"])]
-    chosen = " ".join(f"{name}={value}" for name, value in plan["options"].items())
+    options = {n: f"{x:.4g}" if isinstance(x, float) else x for n, x in plan["options"].items()}
+    chosen = " ".join(f"{name}={value}" for name, value in options.items())
     mode = f"{plan['mode']} ({chosen})" if chosen else plan["mode"]
     source = fitted("as ", plan["mode_source"], " states") if plan["mode_source"] else ""
     if source and len(mode) + 2 + len(source) > WIDTH:
