@@ -27,7 +27,7 @@ from trajcli.kernels.steps import gradient_of_dt
 def integrate(
     program: Program, operands: Operands, kernels: Any, dtype: torch.dtype, wanted: Sequence[bool]
 ) -> list[Tensor | None]:
-    """The outputs [B, T, D] of a program, differentiable in all operands; None if not wanted."""
+    """Returns a program's outputs [B, T, D], differentiable in all operands; None if not wanted."""
     if isinstance(program, Smoother):
         _refuse_gradient_of_dt(operands.dt)
     of_steps = operands.dt.shape[1] > 1 and operands.dt.requires_grad
@@ -44,7 +44,7 @@ def integrate(
 
 
 def _refuse_gradient_of_dt(dt: Tensor) -> None:
-    """Raise UsageError for steps that a smoothing spline would be differentiated by."""
+    """Raises UsageError for steps that a smoothing spline would be differentiated by."""
     if dt.requires_grad or forward_ad.unpack_dual(dt).tangent is not None:
         raise UsageError(
             "method smooth has no gradient of dt and times",
@@ -114,7 +114,7 @@ class Integrate(Function):
             for grad, about, need, index in zip(pulled, ctx.inputs, needed, indices, strict=True)
         ]
         steps = None
-        if of_dt:
+        if of_dt:  # from the products of all inputs, outputs and their gradients
             inputs, rows = saved[:9], saved[9:]
             if torch.is_grad_enabled() and job.dtype != torch.float64:
                 # saved rows that are not rounded are no outputs, and have no derivatives
@@ -127,7 +127,7 @@ class Integrate(Function):
 
 
 class PullBack(Function):
-    """Gradients of the outputs to those of the actions and of the states per trajectory."""
+    """Turns gradients of the outputs into those of the actions and of the states per trajectory."""
 
     @staticmethod
     def forward(
@@ -166,7 +166,7 @@ class PullBack(Function):
 def _pulled_back(
     job: Job, actions: Any, wanted: tuple[bool, ...], dt: Tensor, *upstream: Any
 ) -> tuple[Tensor | None, ...]:
-    """What PullBack computes, without its place in the graph."""
+    """Computes what PullBack does, without its place in the graph."""
     (batch, _, dofs), dtype = shape, _ = actions
     plain = _in_memory(upstream)
     if plain is not None:
@@ -187,7 +187,7 @@ def _pulled_back(
 
 
 def _summed(grad: Tensor | None, count: int, index: Tensor | None) -> Tensor | None:
-    """The sum of gradients per trajectory over those that share a state."""
+    """Sums gradients per trajectory over those that share a state."""
     if grad is None or (index is None and grad.shape[0] == count):
         return grad
     if index is None:
@@ -196,8 +196,8 @@ def _summed(grad: Tensor | None, count: int, index: Tensor | None) -> Tensor | N
 
 
 def _in_memory(tensors: Sequence[Tensor | None]) -> list[Tensor | None] | None:
-    """The tensors as kernels may read them; None where one has no memory, as those of batched
-    gradients have not. A negative view is copied: its memory holds the opposite sign."""
+    """Returns the tensors as kernels may read them; None where one has no memory, as in a batch of
+    gradients. A negative view is copied: its memory holds the opposite sign."""
     found = []
     try:
         for x in tensors:
@@ -211,7 +211,7 @@ def _in_memory(tensors: Sequence[Tensor | None]) -> list[Tensor | None] | None:
 
 
 def needs_torch() -> bool:
-    """Whether torch.func or forward mode is active, which differentiate torch's operations only."""
+    """Returns whether torch.func or forward mode is active: they need torch's operations."""
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 

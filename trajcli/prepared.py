@@ -28,7 +28,7 @@ _FLOATS = {np.dtype(np.float32), np.dtype(np.float64)}
 
 
 def key_of(actions: Any, start: Any, dt: Any, about: tuple[Any, ...]) -> Any:
-    """What decides how a call is computed: libraries, types, shapes, and ``about``, its options.
+    """Returns what decides how a call is computed: libraries, types, shapes, and options ``about``.
 
     None for a call that is not cached: arrays that are not float32 or float64, C contiguous, in the
     memory of the CPU or of one CUDA device, a dt that is not a number, tensors within torch.func.
@@ -48,7 +48,7 @@ def key_of(actions: Any, start: Any, dt: Any, about: tuple[Any, ...]) -> Any:
 
 
 def parts_of(start: Any) -> tuple[Any, ...]:
-    """Four parts of a start state: a State, a position, or none."""
+    """Returns four parts of a start state: of a State, a position, or none."""
     if start is None or isinstance(start, str):
         return (None,) * 4
     if hasattr(start, "jerk"):
@@ -57,7 +57,7 @@ def parts_of(start: Any) -> tuple[Any, ...]:
 
 
 def _kind(array: Any) -> tuple[Any, ...]:
-    """The library, type and shape of an array that kernels read in place; () for others."""
+    """Returns library, type and shape of an array that kernels read in place; () for others."""
     if type(array) is np.ndarray:
         flags = array.flags
         plain = array.dtype in _FLOATS and flags.c_contiguous and flags.aligned
@@ -69,7 +69,7 @@ def _kind(array: Any) -> tuple[Any, ...]:
 
 
 def lookup(key: Any) -> Call | DeviceCall | None:
-    """The cached call of this key, if there is one."""
+    """Returns the cached call of this key, if there is one."""
     try:
         call: Call | DeviceCall | None = _cache.calls.get(key)
     except (AttributeError, TypeError):  # none yet in this thread; an option that has no hash
@@ -78,7 +78,7 @@ def lookup(key: Any) -> Call | DeviceCall | None:
 
 
 def store(key: Any, call: Call | DeviceCall) -> None:
-    """Cache a call."""
+    """Caches a call."""
     calls = _cache.__dict__.setdefault("calls", {})
     if len(calls) >= _CACHE_SIZE:
         del calls[next(iter(calls))]  # the oldest
@@ -207,14 +207,14 @@ class Call:
 
 
 def has_kernel(inputs: Inputs) -> bool:
-    """Whether Triton's kernels compute this; torch does the rest, on the device."""
+    """Returns whether Triton's kernels compute this; torch does the rest, on the device."""
     from trajcli.kernels import triton_ops
 
     return not triton_ops.by_torch(inputs.program())
 
 
 class DeviceCall:
-    """The same for tensors on a CUDA device and Triton's kernels.
+    """A call for tensors on a CUDA device, by Triton's kernels.
 
     What a graph captures of it stays as long as the process: the graph may be replayed then.
     """
@@ -292,7 +292,7 @@ class DeviceCall:
 
 
 def _without_memory(array: Any, shape: tuple[int, ...] | None = None) -> Any:
-    """An array of the same type and shape, or of another shape, C contiguous, without memory."""
+    """Returns an array of this type and shape, or another shape, C contiguous, without memory."""
     shape = array.shape if shape is None else shape
     size = array.dtype.itemsize
     strides = [size * int(np.prod(shape[k + 1 :], dtype=np.int64)) for k in range(len(shape))]

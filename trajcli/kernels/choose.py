@@ -43,7 +43,7 @@ _BACKEND = "TRAJCLI_BACKEND, or backend= in Python"
 
 
 def choose(device: str = "auto", backend: str = "auto", ready: bool = False) -> Choice:
-    """Pick device and backend; the device of ``auto`` is the CPU.
+    """Picks device and backend; the device of ``auto`` is the CPU.
 
     ready: a CUDA device must not only be there, but answer. torch is imported only for a CUDA
     device. Raises UsageError for an absent device or backend.
@@ -81,8 +81,10 @@ def choose(device: str = "auto", backend: str = "auto", ready: bool = False) -> 
 
 
 def backend_absence(backend: str) -> str:
-    """Why a backend cannot run here; empty where it can. Imports torch only for Triton, where
-    there is a driver."""
+    """Returns why a backend cannot run here; empty where it can.
+
+    Imports torch only for Triton, where there is a driver.
+    """
     if backend == "native":
         from trajcli.kernels import native
 
@@ -97,7 +99,7 @@ def backend_absence(backend: str) -> str:
 
 @cache
 def triton_absence() -> str:
-    """Why Triton cannot be used on any device; empty where it can."""
+    """Returns why Triton cannot be used on any device; empty where it can."""
     try:
         import triton
     except ImportError:
@@ -135,7 +137,7 @@ _device_backends: dict[str, tuple[str, str]] = {}
 
 
 def device_backend(name: str) -> tuple[str, str]:
-    """The backend that ``auto`` takes on a device, and why.
+    """Returns the backend that ``auto`` takes on a device, and why.
 
     Found once, but for what may pass, such as memory that is full. Raises UsageError where a CUDA
     graph is captured before: finding out runs a kernel, and waits for it.
@@ -165,7 +167,7 @@ def device_backend(name: str) -> tuple[str, str]:
 
 
 def _device_fault(name: str) -> str:
-    """Why Triton's kernels are not for a device; empty where they are."""
+    """Returns why Triton's kernels are not for a device; empty where they are."""
     import torch
 
     if not name.startswith("cuda") or torch.version.hip is not None:
@@ -181,7 +183,7 @@ def _device_fault(name: str) -> str:
 
 
 def _probe(name: str) -> None:
-    """Compile and run one small kernel: Triton builds C at run time, and may not support the
+    """Compiles and runs one small kernel: Triton builds C at run time, and may not support the
     card."""
     import torch
 

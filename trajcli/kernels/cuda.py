@@ -21,13 +21,13 @@ class DeviceLost(Exception):
 
 
 def driver() -> bool:
-    """Whether a driver is loaded. Its devices may still be unusable."""
+    """Returns whether a driver is loaded. Its devices may still be unusable."""
     return any(os.path.exists(path) for path in _DRIVERS)
 
 
 @cache
 def absence() -> str:
-    """Why there is no CUDA device, or empty. Imports torch only if a driver is loaded."""
+    """Returns why there is no CUDA device, or empty. Imports torch only if a driver is loaded."""
     if not driver():
         return "no NVIDIA driver is loaded"
     try:
@@ -47,7 +47,7 @@ def absence() -> str:
 
 
 def count() -> int:
-    """How many devices torch can use. Imports torch only if a driver is loaded."""
+    """Returns how many devices torch can use. Imports torch only if a driver is loaded."""
     if absence():
         return 0
     import torch
@@ -56,7 +56,7 @@ def count() -> int:
 
 
 def trouble(name: str) -> str:
-    """Why a present device cannot be used now; empty where it can.
+    """Returns why a present device cannot be used now; empty where it can.
 
     The first call creates the process's context on the device, which takes a while.
     """
@@ -71,14 +71,14 @@ def trouble(name: str) -> str:
 
 
 def capability(name: str) -> tuple[int, int]:
-    """The compute capability of a device."""
+    """Returns the compute capability of a device."""
     import torch
 
     return torch.cuda.get_device_capability(name)
 
 
 def free_bytes(name: str) -> int:
-    """Bytes of a device's memory that are free."""
+    """Returns how many bytes of a device's memory are free."""
     import torch
 
     return int(torch.cuda.mem_get_info(name)[0])

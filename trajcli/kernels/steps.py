@@ -20,7 +20,7 @@ Arrays = Sequence[Array | None]
 def gradient_of_dt(
     program: Program, dt: Array, inputs: Arrays, pulled: Arrays, rows: Arrays, upstream: Arrays
 ) -> Array:
-    """The gradient of dt [b, h], per trajectory: [B, h] float64.
+    """Returns the gradient of dt [b, h] for each trajectory: [B, h] float64.
 
     inputs: the actions [B, H, D], then four parts of the start and of the goal, gathered per
     trajectory [B, D]; pulled: their gradients. rows: the outputs; upstream: theirs. A band must
@@ -36,7 +36,7 @@ def gradient_of_dt(
 def _of_even_steps(
     program: Program, dt: Array, inputs: Arrays, pulled: Arrays, rows: Arrays, upstream: Arrays
 ) -> Array:
-    """One dt only sets the unit of time.
+    """Returns the gradient of one dt, which only sets the unit of time.
 
     x⁽ᵐ⁾·dtᵐ depends on u·dtᵏ, s⁽ʳ⁾·dtʳ and g⁽ʳ⁾·dtʳ alone, k being the order of the actions. So,
     by Euler's theorem on homogeneous functions, in every mode, end and convention
@@ -57,7 +57,7 @@ def _of_even_steps(
 def _of_uneven_steps(
     program: Cascade, dt: Array, inputs: Arrays, rows: Arrays, upstream: Arrays
 ) -> Array:
-    """The derivative of the row that a step leads to, times that row's gradient.
+    """Returns the derivative of the row that each step leads to, times that row's gradient.
 
     With the coefficients of :class:`Cascade`, λ_m the gradient of quantity m in a row, by all
     rows from it on: below the order, λ_m is a running sum from the end; above, differences.
@@ -111,8 +111,8 @@ def _of_uneven_steps(
 
 
 def _in_order(values: Array) -> Array:
-    """The values as contiguous float64: sums follow the order of memory, and so does their
-    rounding."""
+    """Returns the values as contiguous float64, as sums follow the order of memory, and so does
+    their rounding."""
     if isinstance(values, np.ndarray):
         return np.ascontiguousarray(values, np.float64)
     return values.double().contiguous()
@@ -128,7 +128,7 @@ def _now(program: Cascade, step: Array, n: int) -> Array:
 
 
 def _folded(grad: Array | None, first: int) -> Array | None:
-    """Add the gradients of rows that copy the first known row to that row's."""
+    """Adds the gradients of rows that copy the first known row to that row's."""
     if grad is None or first == 0:
         return grad
     if grad.shape[1] <= first:
@@ -143,12 +143,12 @@ def _sum(a: Array | None, b: Array) -> Array:
 
 
 def _earlier(values: Array) -> Array:
-    """All rows but the last."""
+    """Returns all rows but the last."""
     return columns(values, 0, values.shape[1] - 1)
 
 
 def _later(values: Array) -> Array:
-    """All rows but the first."""
+    """Returns all rows but the first."""
     return columns(values, 1, values.shape[1] - 1)
 
 

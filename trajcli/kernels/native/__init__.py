@@ -38,7 +38,7 @@ _MOST_THREADS = 1024
 
 @cache
 def _library() -> tuple[Any, str]:
-    """The compiled kernels, or None and why there are none."""
+    """Returns the compiled kernels, or None and why there are none."""
     spec = find_spec("trajcli.kernels.native._kernels")
     if spec is None or spec.origin is None:
         return None, "not built: no C++ compiler was found when trajcli was installed"
@@ -53,12 +53,12 @@ def _library() -> tuple[Any, str]:
 
 
 def absence() -> str:
-    """Why these kernels cannot run here; empty where they can."""
+    """Returns why these kernels cannot run here; empty where they can."""
     return _library()[1]
 
 
 def instruction_set() -> str:
-    """What the kernels run on: x86-64-v4, x86-64-v3 or baseline.
+    """Returns what the kernels run on: x86-64-v4, x86-64-v3 or baseline.
 
     The machine's best, or less where TRAJCLI_INSTRUCTIONS (1, 3 or 4) says so.
     """
@@ -66,7 +66,7 @@ def instruction_set() -> str:
 
 
 def threads() -> int:
-    """Threads to use: TRAJCLI_THREADS, else the processors this process may run on."""
+    """Returns how many threads to use: TRAJCLI_THREADS, else the processors of this process."""
     limit = os.environ.get("TRAJCLI_THREADS", "")
     if limit.isdecimal() and int(limit) > 0:
         return int(limit)
@@ -155,7 +155,7 @@ class Adjoint(Call):
 
 
 def forward(program: Program, operands: Operands, out: Outputs, finite: bool = False) -> bool:
-    """Compute a program's rows: position, velocity, acceleration and jerk, each [B, T, D].
+    """Computes a program's rows: position, velocity, acceleration and jerk, each [B, T, D].
 
     out: arrays of float32 or float64, all of one type, or places in files; None is not wanted.
     With ``finite`` it stops at an input that is used and not finite, and returns False.
@@ -166,7 +166,7 @@ def forward(program: Program, operands: Operands, out: Outputs, finite: bool = F
 
 
 def adjoint(program: Program, operands: Operands, upstream: Parts, gradients: Gradients) -> None:
-    """Compute the gradients of a program's inputs from those of its rows.
+    """Computes the gradients of a program's inputs from those of its rows.
 
     upstream: four arrays [B, T, D], None is zero. Of the operands only dt counts, and the shape
     of the actions where no gradient has it.
@@ -180,7 +180,7 @@ def adjoint(program: Program, operands: Operands, upstream: Parts, gradients: Gr
 def measure(
     program: Smoother, operands: Operands, residuals: Floats | None = None
 ) -> tuple[Floats, Floats]:
-    """The sums over a smoother's rows of w·r², r the residuals, and of the leverages, [B, D].
+    """Returns sums over a smoother's rows of w·r² and of the leverages, [B, D]; r are residuals.
 
     residuals: where r goes, [B, T, D].
     """
@@ -195,7 +195,7 @@ def measure(
 
 @contextmanager
 def _contiguous(arrays: Sequence[Any]) -> Iterator[list[Any]]:
-    """The arrays, with contiguous copies of those that lie otherwise, which are copied back."""
+    """Yields the arrays, with contiguous copies of those that are not, which are copied back."""
     places = list(arrays)
     for i, array in enumerate(arrays):
         if isinstance(array, np.ndarray):

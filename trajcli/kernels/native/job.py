@@ -58,7 +58,7 @@ Job: Any = _structures()["Job"]
 
 
 def address(array: Array) -> int:
-    """Where an array or a CPU tensor begins."""
+    """Returns the address of an array or a CPU tensor."""
     if not isinstance(array, np.ndarray):
         return int(array.data_ptr())
     try:
@@ -69,7 +69,7 @@ def address(array: Array) -> int:
 
 
 def layout(array: Array) -> tuple[tuple[int, ...], int]:
-    """The strides in bytes and the type of the elements."""
+    """Returns the strides in bytes and the type of the elements."""
     if isinstance(array, np.ndarray):
         code = array.dtype.str
         swapped = 0 if array.dtype.isnative else SWAPPED
@@ -80,7 +80,7 @@ def layout(array: Array) -> tuple[tuple[int, ...], int]:
 
 
 def place(entry: Any, array: Array | None, axes: Sequence[int]) -> None:
-    """Describe an array to the kernels; axes: which of [trajectory, row, dof] it has.
+    """Describes an array to the kernels; axes: which of [trajectory, row, dof] it has.
 
     Trajectories and rows that are one alone are shared by all: their stride is 0.
     """
@@ -96,7 +96,7 @@ def place(entry: Any, array: Array | None, axes: Sequence[int]) -> None:
 
 
 def place_outputs(job: Any, out: Outputs) -> None:
-    """Describe outputs: contiguous memory, or places in files."""
+    """Describes outputs: contiguous memory, or places in files."""
     for entry, output in zip(job.out, out, strict=True):
         entry.file = -1
         if isinstance(output, InFile):  # the kernels call pwrite
@@ -110,7 +110,7 @@ def place_outputs(job: Any, out: Outputs) -> None:
 
 
 def place_program(job: Any, program: Program) -> list[Any]:
-    """Describe a program; returns the arrays that must outlive the job."""
+    """Describes a program; returns the arrays that must outlive the job."""
     job.used, job.rows, job.start_row = program.used, program.rows, program.start_row
     if isinstance(program, Cascade):
         job.order, job.recorded = program.order, program.recorded
@@ -118,6 +118,7 @@ def place_program(job: Any, program: Program) -> list[Any]:
         # coefficients of a step: x_m += Σ_r carry_r dtʳ x_m+r + now_n dtⁿ u_t + before_n dtⁿ u_t−1,
         # n = order − m; see torch_ops/cascade.py
         euler = program.scheme == "euler"
+        # the factors of dtⁿ in c_n, now_n and before_n: see Cascade
         hold = [1.0 if euler else 1 / math.factorial(n) for n in (1, 2, 3)]
         job.carry[:], job.now[:] = hold[:2], hold
         if program.scheme == "foh":
@@ -163,7 +164,7 @@ def _place_band(job: Any, program: Band) -> list[Any]:
 
 
 def place_operands(job: Any, operands: Operands) -> None:
-    """Describe what a program is applied to."""
+    """Describes what a program is applied to."""
     job.batch, job.horizon, job.dofs = operands.actions.shape
     place(job.actions, operands.actions, (0, 1, 2))
     place(job.dt, operands.dt, (0, 1))

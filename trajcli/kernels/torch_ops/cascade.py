@@ -22,7 +22,7 @@ def outputs(
     start: Sequence[Tensor | None],
     wanted: Sequence[bool],
 ) -> list[Tensor | None]:
-    """Rows [B, T, D] from the used actions, dt [b, h] and start parts [B, D], all in float64."""
+    """Returns rows [B, T, D] of the used actions, dt [b, h] and start parts [B, D], all float64."""
     k, recorded = program.order, int(program.recorded)
     batch, _, dofs = actions.shape
     zero = actions.new_zeros(batch, dofs)
@@ -35,6 +35,7 @@ def outputs(
     # row 0 is the start state, row t the state after action t
     rows[k] = torch.cat([state[k][:, None], actions], 1)
     # lower orders are sums: x_m,t = x_m,t−1 + gain_t
+    # sums from the action's order down, then differences from it up
     for m in reversed(range(k)):
         gain = _gain(program.scheme, rows, dt, m, k)
         rows[m] = torch.cat([state[m][:, None], gain], 1).cumsum(1)
