@@ -150,7 +150,7 @@ def test_shards_of_rotations_are_merged_to_the_bytes_of_the_whole(trajcli, pose,
 )
 def test_rows_of_long_recordings_are_computed_a_few_at_a_time(trajcli, pose, method, monkeypatch):
     random = np.random.default_rng(2)
-    pair = rotations.exp(np.cumsum(random.normal(0, 0.02, (700, 2, 3)), 0))
+    pair = rotations.exp(np.cumsum(random.normal(0.01, 0.02, (700, 2, 3)), 0))
     with h5py.File("long.h5", "w") as file:
         file["pair"] = np.concatenate([pair.reshape(700, 8), random.normal(size=(700, 2))], 1)
         file["pair"][300:302] *= -1
