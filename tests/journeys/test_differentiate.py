@@ -53,7 +53,7 @@ def test_windows_and_degrees_are_those_of_the_library(trajcli, recording, words,
     [
         ("", "smooth (order=3)"),
         ("--robust", "smooth (order=3 robust=True)"),
-        ("--bandlimit 4", "smooth (order=3 bandlimit=4.0)"),
+        ("--bandlimit 4", "smooth (order=3 bandlimit=4)"),
         ("--window 9", "savgol (window=9 degree=4)"),
         ("--degree 3", "savgol (window=0.3s degree=3)"),
         ("--method savgol", "savgol (window=0.3s degree=4)"),

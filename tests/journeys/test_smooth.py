@@ -48,12 +48,15 @@ def test_shards_and_lengths_of_their_own_have_the_same_bits(trajcli, folder):
     with h5py.File("in.h5", "w") as file:
         for k, rows in enumerate((120, 90, 120)):
             file[f"data/demo_{k}/position"] = POSITIONS[k, :rows]
-    line = "differentiate in.h5:data/*/position --dt 0.02 --method smooth -o"
-    assert trajcli(f"{line} out.h5").code == 0
-    for shard in range(2):
-        assert trajcli(f"{line} parts.h5 --shard {shard}/2").code == 0
-    assert trajcli("merge parts.h5").code == 0
-    assert trajcli("diff out.h5 parts.h5").code == 0
+    line = "differentiate in.h5:data/*/position --dt 0.02 --method smooth --overwrite"
+    for more in ("--robust", ""):
+        assert trajcli(f"{line} -o out.h5 {more}").code == 0
+        for shard in range(2):
+            assert trajcli(f"{line} -o parts.h5 --shard {shard}/2 {more}").code == 0
+        assert trajcli("merge parts.h5 --overwrite").code == 0
+        assert trajcli("diff out.h5 parts.h5").code == 0
+        with h5py.File("out.h5") as whole, h5py.File("parts.h5") as merged:
+            assert whole.attrs.get("robust", 0) == merged.attrs.get("robust", 0) == bool(more)
     with h5py.File("out.h5") as file:
         assert file["data/demo_1/bandlimit"].shape == (2,)
         expected = library.differentiate(POSITIONS[1, :90], dt=0.02, method="smooth")

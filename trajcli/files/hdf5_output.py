@@ -73,7 +73,10 @@ class Hdf5Output(Output):
         with h5py.File(h5py.h5f.create(path, h5py.h5f.ACC_EXCL, created, access)) as file:
             for name, value in sorted(description.attributes.items()):
                 # names of files may hold bytes that are no text
-                file.attrs[name] = text_of(value) if isinstance(value, str) else value
+                if isinstance(value, str):
+                    value = text_of(value)
+                # netCDF has no booleans
+                file.attrs[name] = int(value) if isinstance(value, bool) else value
             whole = [v for v in description.variables if not (groups and v.by_trajectory)]
             made = {}
             for variable in whole:
