@@ -41,7 +41,8 @@ def diff(
     from trajcli.errors import Fault, UsageError
     from trajcli.files.reading import Reading
     from trajcli.files.source import expand_files, parse_source
-    from trajcli.views.diff import Tolerance, attributes_apart, compare, datasets, report
+    from trajcli.views.compared import datasets
+    from trajcli.views.diff import Tolerance, attributes_apart, compare, report
 
     faults = [
         Fault("not a tolerance", where=option, expected="a finite number >= 0", found=f"{value:g}")
