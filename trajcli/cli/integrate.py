@@ -154,11 +154,11 @@ def smoothing_lines(report: dict[str, Any]) -> list[str]:
         [end for ends in about[name] if ends for end in ends] for name in ("bandlimit", "residual")
     )
     if not cutoffs:
-        return ["all rows are equal: no cutoff was chosen"]
+        return ["dofs that do not move have no cutoff"]
     line = f"cutoff {_range(cutoffs)} Hz, residuals {_range(residuals)}"
     rows = sum(about["reweighted"])
     line += f", {counted(rows, 'row')} with less weight" * bool(rows)
-    return [line, f"the first and last {0.5 / min(cutoffs):.2g} s are less certain"]
+    return [line, f"derivatives within {0.5 / min(cutoffs):.2g} s of the ends are less certain"]
 
 
 def _range(values: list[float]) -> str:

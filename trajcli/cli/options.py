@@ -109,7 +109,7 @@ Divided = Annotated[Path, _argument("OUT", "OUT of the run, or OUT.parts.")]
 Out = Annotated[Path, _out("-o --out OUT",
     "OUT.h5, OUT.npz, or OUT.npy with one quantity.")]
 Figure = Annotated[Path, _out("-o --out FIG", "FIG.png, FIG.svg or FIG.pdf.")]
-Export = Annotated[Path, _out("-o --out OUT", "OUT.csv, .parquet, .rrd, .h5, .npz or .npy.")]
+Export = Annotated[Path, _out("-o --out OUT", "OUT.csv, .parquet, .rrd, .tum, .h5, .npz or .npy.")]
 LeRobot = Annotated[Path | None, _output("--lerobot DIR",
     "Write a copy of this LeRobot data set, with SOURCE as features trajcli.position, …, to a "
     "new folder OUT.", callback=_expanded)]
