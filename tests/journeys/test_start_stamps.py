@@ -117,3 +117,15 @@ def test_segments_of_trajectories_at_equal_steps_have_their_own_stamps(trajcli, 
         file["times"].attrs["units"] = "ns"
     assert trajcli("differentiate in.h5 --method central --max-gap 0.5 -o out.h5").code == 0
     assert sorted(value for value, _ in stamps("out.h5").values()) == sorted(FIRST)
+
+
+def test_segments_behind_a_gap_have_the_stamp_of_their_own_trajectory(trajcli, folder):
+    after = 20 * 10_000_000 + 1_000_000_000
+    rows = np.arange(40) * 10_000_000 + np.where(np.arange(40) < 20, 0, 1_000_000_000)
+    with h5py.File("in.h5", "w") as file:
+        file["position"] = np.random.default_rng(1).normal(size=(3, 40, 2))
+        file["times"] = FIRST[:, None] + rows
+        file["times"].attrs["units"] = "ns"
+    assert trajcli("differentiate in.h5 --method central --max-gap 0.5 -o out.h5").code == 0
+    found = sorted(value for value, _ in stamps("out.h5").values())
+    assert found == sorted([*FIRST, *(FIRST + after)])
