@@ -103,7 +103,7 @@ def one_row_group(path: str, shape: tuple[int, ...]) -> None:
 
 BOMBS = {
     "group.parquet": (one_row_group, (1 << 25, 4), (2,)),
-    "batch.npz": (packed_archive, (1 << 9, 1 << 16, 4), (0,)),
+    "batch.npz": (packed_archive, (1 << 9, 1 << 16, 4), (2,)),
     "long_chunk.h5": (one_chunk, (1 << 25, 4), (2,)),
     "chunks.h5": (many_chunks, (1 << 25, 4), (0,)),
 }

@@ -60,14 +60,6 @@ class _Header(NamedTuple):
         return rows
 
 
-def _read_header(stream: Any) -> _Header:
-    """Reads the header at the beginning of a stream."""
-    head = stream.read(12)  # 8 bytes of magic and version, then the length in 2 or 4
-    width = 2 if head[6:7] == b"\1" else 4
-    size = 8 + width + int.from_bytes(head[8 : 8 + width], "little")
-    return _parsed(head + stream.read(max(min(size, _LONGEST_HEADER) - 12, 0)))
-
-
 @lru_cache(maxsize=64)
 def _parsed(head: bytes) -> _Header:
     """Parses a header; thousands of files that one program wrote have the same."""
@@ -83,6 +75,13 @@ def _parsed(head: bytes) -> _Header:
     if any(n < 0 for n in shape):
         raise ValueError(f"a shape of {list(shape)}")
     return _Header(shape, dtype, fortran and len(shape) > 1, stream.tell())
+
+
+def _read_header(head: bytes) -> _Header:
+    """Parses the header at the beginning of some bytes."""
+    # 8 bytes of magic and version, then the length in 2 or 4
+    width = 2 if head[6:7] == b"\1" else 4
+    return _parsed(head[: 8 + width + int.from_bytes(head[8 : 8 + width], "little")])
 
 
 class NpyFile(ArrayFile):
@@ -102,7 +101,7 @@ class NpyFile(ArrayFile):
     def _read_header(self) -> _Header:
         file: FileBytes = self.opened()
         try:
-            header = _read_header(io.BytesIO(os.pread(file.descriptor, _LONGEST_HEADER, 0)))
+            header = _read_header(os.pread(file.descriptor, _LONGEST_HEADER, 0))
         except ValueError as error:
             if "pickled" not in str(error):
                 raise
@@ -144,8 +143,8 @@ class NpyFile(ArrayFile):
 class NpzFile(ArrayFile):
     """A zip archive of .npy members; trajcli.json in it holds attributes and units.
 
-    Uncompressed members are read in place. Compressed ones are decompressed and kept until the file
-    is closed, or, if they are larger than the memory limit, decompressed block by block.
+    Uncompressed members are read in place. Compressed ones are decompressed as a whole, and kept
+    until the file is closed.
     """
 
     failures = _FAULTS
@@ -184,9 +183,8 @@ class NpzFile(ArrayFile):
         require_deflate(info, self.path)
         header = self.safely(name, lambda: self._header(info), _ARRAY)
         stored = info.compress_type == zipfile.ZIP_STORED
-        # these have no rows that could be decompressed one block after the other
-        if not stored and (header.fortran or len(header.shape) < 2):
-            self.pool.refuse_larger(header.nbytes, where, "an archive in C order: numpy.savez")
+        if not stored:
+            self.pool.refuse_larger(header.nbytes, where, "numpy.savez, which does not compress")
         read = self._stored_rows if stored else self._unpacked_rows
 
         def read_rows(start: int, stop: int) -> Any:
@@ -198,7 +196,7 @@ class NpzFile(ArrayFile):
 
     def _header(self, info: zipfile.ZipInfo) -> _Header:
         with self.opened().zip.open(info) as stream:
-            header = _read_header(stream)
+            header = _read_header(stream.read(_LONGEST_HEADER))
         declared, size = header.nbytes, info.file_size - header.offset
         if declared > _EXPANSION_LIMIT * (info.compress_size + 1):
             raise ValueError(f"declares {declared} bytes in {info.compress_size} packed ones")
@@ -207,50 +205,23 @@ class NpzFile(ArrayFile):
         return header
 
     def _unpacked_rows(self, info: zipfile.ZipInfo, header: _Header, start: int, stop: int) -> Any:
-        """Returns rows of a compressed member, and keeps it decompressed.
-
-        Of a member larger than the memory limit only the rows read last are kept; a read of the
-        rows behind them goes on from there.
-        """
-        whole = header.nbytes <= self.pool.memory or header.fortran or len(header.shape) < 2
-        count = header.shape[0] if header.shape else 1
-        start, stop, _ = slice(start, stop).indices(count)
-        first, rows = self.opened().unpacked.get(info.filename, (0, ()))
-        if not first <= start <= stop <= first + len(rows) or not len(rows):
-            if whole:
-                self.pool.hold(self, header.nbytes)
-            archive, first = self.opened(), 0 if whole else start
-            stream = archive.streams.setdefault(info.filename, archive.zip.open(info))
-            shape = (count if whole else stop - start, *header.shape[1:])
-            row_bytes = header.nbytes // max(count, 1)
-            stream.seek(header.offset + first * row_bytes)
-            rows = np.frombuffer(stream.read(shape[0] * row_bytes), header.dtype)
-            rows = rows.reshape(shape[::-1]).T if header.fortran else rows.reshape(shape)
-            archive.unpacked[info.filename] = first, rows
-        return rows[start - first : stop - first] if header.shape else rows[0]
+        """Returns rows of a compressed member, and keeps all of it decompressed."""
+        archive: _Archive = self.opened()
+        if info.filename not in archive.unpacked:
+            self.pool.hold(self, header.nbytes)
+            archive = self.opened()
+            values = np.frombuffer(archive.zip.read(info), header.dtype, offset=header.offset)
+            order: Any = "F" if header.fortran else "C"
+            archive.unpacked[info.filename] = values.reshape(header.shape, order=order)
+        values = archive.unpacked[info.filename]
+        return values[start:stop] if header.shape else values
 
     def _stored_rows(self, info: zipfile.ZipInfo, header: _Header, start: int, stop: int) -> Any:
-        """Returns rows of an uncompressed member.
-
-        Raises BadZipFile if it has been read from front to end and its checksum differs.
-        """
-        archive: _Archive = self.opened()
+        """Returns rows of an uncompressed member."""
+        data: FileBytes = self.opened().bytes
         # a local header has 30 bytes, then name and extra field, whose lengths are at byte 26
-        lengths = archive.bytes.rows(np.dtype("<u2"), (2,), info.header_offset + 26, 0, 2)
-        begin = info.header_offset + 30 + int(lengths.sum())
-        rows = header.rows(archive.bytes, begin, start, stop)
-        at, checksum = archive.checked.get(info.filename, (0, 0))
-        first = start * (header.nbytes // header.shape[0]) if header.shape and start else 0
-        if first == 0:
-            head = archive.bytes.rows(np.dtype("u1"), (header.offset,), begin, 0, header.offset)
-            at, checksum = 0, zlib.crc32(head.tobytes())
-        if first == at and not header.fortran:
-            values = np.ascontiguousarray(rows).reshape(-1).view(np.uint8)
-            checksum = zlib.crc32(values.data, checksum)
-            archive.checked[info.filename] = (at + rows.nbytes, checksum)
-            if at + rows.nbytes == header.nbytes and checksum != info.CRC:
-                raise zipfile.BadZipFile(f"Bad CRC-32 for file {info.filename!r}")
-        return rows
+        lengths = data.rows(np.dtype("<u2"), (2,), info.header_offset + 26, 0, 2)
+        return header.rows(data, info.header_offset + 30 + int(lengths.sum()), start, stop)
 
 
 def require_deflate(info: zipfile.ZipInfo, path: Path) -> None:
@@ -270,11 +241,7 @@ def require_deflate(info: zipfile.ZipInfo, path: Path) -> None:
 
 
 class _Archive:
-    """An open zip archive.
-
-    streams: open members. unpacked: the first of the decompressed rows of a member, and the rows.
-    checked: how many bytes of a member were read in order, and their CRC-32.
-    """
+    """An open zip archive, and its members that were decompressed."""
 
     def __init__(self, path: Path) -> None:
         self.bytes = FileBytes(path)
@@ -283,12 +250,8 @@ class _Archive:
         except BaseException:
             self.bytes.close()
             raise
-        self.streams: dict[str, Any] = {}
-        self.unpacked: dict[str, tuple[int, npt.NDArray[Any]]] = {}
-        self.checked: dict[str, tuple[int, int]] = {}
+        self.unpacked: dict[str, npt.NDArray[Any]] = {}
 
     def close(self) -> None:
-        for stream in self.streams.values():
-            stream.close()
         self.zip.close()
         self.bytes.close()
