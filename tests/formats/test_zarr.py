@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import h5py
@@ -85,22 +84,6 @@ def test_a_pipe_in_a_store_is_not_waited_for(folder, name):
     result = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
     assert result.returncode == 2, result.stdout
     assert result.stderr.startswith("error: pipe.zarr"), result.stderr
-
-
-@pytest.mark.parametrize("version", [2, 3])
-@pytest.mark.parametrize("name", ["replay.zarr", "replay.zarr.zip"])
-def test_chunks_that_are_not_there_are_said(trajcli, folder, version, name):
-    replay("replay.zarr", version)
-    chunks = sorted(Path("replay.zarr/data/action").rglob("[012].0" if version == 2 else "0"))
-    Path(chunks[-1]).unlink()
-    with zipfile.ZipFile("replay.zarr.zip", "w") as archive:
-        for part in Path("replay.zarr").rglob("*"):
-            archive.write(part, part.relative_to("replay.zarr"))
-    result = trajcli(f"export {name} -o out.npz")
-    assert result.code == 0, result.err
-    said = "data/action: 1 of 3 chunks are not in the store; their values are the fill value, 0.0"
-    assert said in result.err
-    assert "chunks" not in trajcli(f"export {name}:data/state -o out.npz --overwrite").err
 
 
 @pytest.mark.parametrize("command", ["export", "plot", "check", "score", "inspect", "integrate"])

@@ -143,13 +143,6 @@ def test_a_chunk_that_changes_before_it_is_read_is_an_error() -> None:
         run(asked, on_progress=lambda done, total: change(path) if done == 1 else None)
 
 
-def test_a_chunk_that_appears_during_a_run_is_an_error() -> None:
-    asked, path = a_chunk_of_a_zarr_store(chunk=1)
-    os.rename(path, "chunk")
-    with pytest.raises(InputError, match="appeared while it was read"):
-        run(asked, on_progress=lambda done, total: os.rename("chunk", path) if done == 1 else None)
-
-
 def test_limits_that_change_while_they_are_used_are_an_error(monkeypatch) -> None:
     run(request("in.npy", dt="0.02"))
     write_time = Output.write_time

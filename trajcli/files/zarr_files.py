@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
 import stat
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +30,6 @@ _FILTERS = {
     "vlen-utf8", "vlen-bytes", "delta", "fixedscaleoffset", "quantize", "bitround", "shuffle",
     "packbits", "astype",
 }  # fmt: skip
-# Arrays of more chunks are not searched for missing or changing ones.
-_MOST_CHUNKS = 1 << 16
 _METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 # Bytes; the consolidated metadata of 10 000 arrays takes about 10 MB.
 _LONGEST_METADATA = 32 << 20
@@ -55,37 +51,24 @@ class ZarrFile(ArrayFile):
                 where=str(path),
                 hint="pip install zarr",
             ) from None
-        self._arrays: dict[str, Dataset] = {}
-        self._watched: set[str] = set()
+        self._datasets: dict[str, Dataset] = {}
 
     def begin(self) -> _Store:
         return _Store(self.path, self.pool.sources)
 
-    @cached_property
-    def _names(self) -> list[str]:
-        import zarr
-
-        root = self.opened().root
-        if isinstance(root, zarr.Array):
-            return [""]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # zarr warns of other files, such as .DS_Store
-            members = root.members(max_depth=None)
-        return natural_order(name for name, item in members if isinstance(item, zarr.Array))
-
     def names(self) -> list[str]:
-        return self.safely("", lambda: self._names)
+        return self.safely("", lambda: natural_order(self.opened().arrays))
 
     def get(self, name: str) -> Dataset | None:
         name = name.strip("/")
-        if name not in self.names():
-            return None
-        if name not in self._arrays:
-            self._arrays[name] = self.safely(name, lambda: self._described(name))
-        return self._arrays[name]
+        if name not in self._datasets and name in self.names():
+            if self.path.is_dir():  # a chunk that changes before it is read would mix two states
+                self.pool.sources.add(map(str, (self.path / name).rglob("*")))
+            self._datasets[name] = self.safely(name, lambda: self._described(name))
+        return self._datasets.get(name)
 
     def _described(self, name: str) -> Dataset:
-        stored, where = self._array(name), f"{self.path}:{name}"
+        stored, where = self.opened().arrays[name], f"{self.path}:{name}"
         codecs = {getattr(one, "codec_id", "") for one in stored.filters + stored.compressors}
         # strings of variable length have dtype object, but are never constructed from code
         texts = stored.metadata.to_dict().get("data_type") == "string"
@@ -97,105 +80,81 @@ class ZarrFile(ArrayFile):
         names = [name.removeprefix("numcodecs.") for name in _codecs(stored.metadata.to_dict())]
         packers = [name for name in names if name not in _FILTERS]
         if len(packers) > 1 or not _PACKERS.issuperset(packers):
-            what = "codecs that are not read"
             raise InputError(
-                what,
+                "codecs that are not read",
                 where=where,
                 expected=f"one of {', '.join(sorted(_PACKERS))}",
                 found=", ".join(packers),
                 hint="write it again with one of them",
             )
         chunk = stored.shards or stored.chunks
-        size, count = math.prod(chunk) * stored.dtype.itemsize, (stored.shape or (1,))[0]
-        self.pool.refuse_larger(size, where, "smaller chunks")
+        self.pool.refuse_larger(math.prod(chunk) * stored.dtype.itemsize, where, "smaller chunks")
 
         def read_rows(start: int, stop: int) -> Any:
-            if not stored.shape:
-                return self.safely(name, lambda: self._read(name, ...))
-            return self.safely(name, lambda: self._rows(name, *slice(start, stop).indices(count)))
+            return self.safely(name, lambda: self._rows(name, start, stop))
 
-        kind = f"chunks {list(chunk)}"
         dtype = np.dtype(str) if texts else stored.dtype
-        remarks, keys = [], self._keys(name) if dtype.kind == "f" and stored.ndim < 4 else []
-        # chunks are missing from a store that was copied in part, and read as the fill value
-        if gone := sum(not self.opened().holds(key) for key in keys):
-            remark = f"{where}: {gone} of {len(keys)} chunks are not in the store; their values"
-            remarks.append(f"{remark} are the fill value, {stored.fill_value}")
-        return Dataset(where, stored.shape, dtype, read_rows, dict(stored.attrs), kind, remarks)
+        about, kind = dict(stored.attrs), f"chunks {list(chunk)}"
+        return Dataset(where, stored.shape, dtype, read_rows, about, kind)
 
-    def _keys(self, name: str) -> list[str]:
-        """Returns the keys of all chunks of an array; none if it has too many."""
-        stored = self._array(name)
-        sizes = stored.shards or stored.chunks
-        along = [range(-(-n // max(m, 1))) for n, m in zip(stored.shape, sizes, strict=True)]
-        if math.prod(map(len, along)) > _MOST_CHUNKS:
-            return []
-        keys = map(stored.metadata.encode_chunk_key, itertools.product(*along))
-        return [f"{name}/{key}".strip("/") for key in keys]
-
-    def _rows(self, name: str, start: int, stop: int, _: int) -> Any:
-        """Reads rows of an array.
+    def _rows(self, name: str, start: int, stop: int) -> Any:
+        """Reads rows of an array, or the value of a scalar.
 
         If they are part of a chunk, like an episode of a replay buffer, the decompressed chunk is
         kept for the next episode.
         """
-        stored, last = self._array(name), self.opened().last
-        length = (stored.shards or stored.chunks)[0]
-        first = start // max(length, 1) * length
-        size = length * math.prod(stored.shape[1:]) * stored.dtype.itemsize
-        if not start < stop <= first + length or stop - start == length or size > KEPT_CHUNK:
-            return self._read(name, slice(start, stop))
-        if last.get(name, (None,))[0] != first:
-            last[name] = first, self._read(name, slice(first, first + length))
-        return last[name][1][start - first : stop - first]
-
-    def _read(self, name: str, rows: Any) -> Any:
-        """Reads rows; first records the files of the array, so that a change is noticed."""
-        if name not in self._watched:
-            self._watched.add(name)
-            if (folder := self.opened().folder) is not None:
-                self.pool.sources.add(str(folder / key) for key in self._keys(name))
-        values = np.asarray(self._array(name)[rows])
-        return np.array(values.tolist(), str) if values.dtype.hasobject else values
-
-    def _array(self, name: str) -> Any:
         store: _Store = self.opened()
-        if name not in store.items:
-            store.items[name] = store.root[name] if name else store.root
-        return store.items[name]
+        stored = store.arrays[name]
+        if not stored.shape:
+            return np.asarray(stored[...])
+        start, stop, _ = slice(start, stop).indices(stored.shape[0])
+        length = max((stored.shards or stored.chunks)[0], 1)
+        first = start // length * length
+        size = length * math.prod(stored.shape[1:]) * stored.dtype.itemsize
+        inside = start < stop <= first + length and stop - start < length
+        if not inside or size > KEPT_CHUNK or stored.dtype.hasobject:
+            values = np.asarray(stored[start:stop])
+            return np.array(values.tolist(), str) if values.dtype.hasobject else values
+        if store.chunks.get(name, (-1,))[0] != first:
+            store.chunks[name] = first, np.asarray(stored[first : first + length])
+        return store.chunks[name][1][start - first : stop - first]
 
     def attributes(self, group: str = "") -> Mapping[str, Any]:
         group = group.strip("/")
         there = not group or self.has_group(group)
-        return self.safely(group, lambda: dict(self._array(group).attrs)) if there else {}
+        root = self.opened().root
+        read = lambda: dict((root[group] if group else root).attrs)  # noqa: E731
+        return self.safely(group, read) if there else {}
 
 
 class _Store:
-    """An open store in a folder or a .zip archive; ``last``: the chunk read last of each array."""
+    """An open store in a folder or a .zip archive, with its arrays by name.
+
+    chunks: by array, the first row and the values of the chunk that was read last.
+    """
 
     def __init__(self, path: Path, sources: SourceFiles) -> None:
         import zarr
 
-        self.folder: Path | None = path if path.is_dir() else None
-        self._members: set[str] = set()
-        if self.folder is None:
+        folder = path.is_dir()
+        if not folder:
             with zipfile.ZipFile(path) as archive:
                 for member in archive.infolist():
                     require_deflate(member, path)
                     _require_small(member.filename, member.file_size)
-                    self._members.add(member.filename)
-        kind = zarr.storage.ZipStore if self.folder is None else _folder_store(sources)
+        kind = _folder_store(sources) if folder else zarr.storage.ZipStore
         self._store = kind(path, read_only=True)
         self.root: Any = zarr.open(self._store, mode="r")
-        self.items: dict[str, Any] = {}
-        self.last: dict[str, tuple[int, Any]] = {}
-
-    def holds(self, key: str) -> bool:
-        """Whether the store has an entry of this key."""
-        return key in self._members if self.folder is None else os.path.exists(self.folder / key)
+        self.arrays: dict[str, Any] = {"": self.root}
+        if not isinstance(self.root, zarr.Array):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # zarr warns of other files, such as .DS_Store
+                members = self.root.members(max_depth=None)
+            self.arrays = {name: item for name, item in members if isinstance(item, zarr.Array)}
+        self.chunks: dict[str, tuple[int, Any]] = {}
 
     def close(self) -> None:
-        self.last.clear()
+        self.chunks.clear()
         self._store.close()
 
 
