@@ -103,8 +103,8 @@ class Trajectory:
         Raises:
             OutputError: the file exists and ``overwrite`` is False, or it cannot be written.
         """
-        from trajcli.files.saved import save
         from trajcli.files.stored_time import equal_step
+        from trajcli.files.writing import save
 
         outputs = {name: to_numpy(values) for name, values in self.outputs().items()}
         time = to_numpy(self.time)
@@ -416,7 +416,7 @@ def load(path: str | Path) -> Trajectory:
     Raises:
         InputError: the file has no trajectories of one length.
     """
-    from trajcli.files.saved import load
+    from trajcli.files.writing import load
 
     outputs, time, about = load(Path(path))
     p, v, a, j = (outputs.get(name) for name in PARTS)

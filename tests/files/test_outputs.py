@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from trajcli.errors import OutputError
-from trajcli.files.description import (
+from trajcli.files.outputs import (
     Description,
+    Output,
     Variable,
     describe_output,
     row_variable,
     time_variable,
 )
-from trajcli.files.outputs import Output
 from trajcli.files.writing import write
 
 ROWS = np.array([5, 3, 5, 9, 3, 3, 5, 1])

@@ -438,14 +438,14 @@ def _to_zarr() -> None:
 
 
 def _full_disk() -> None:
-    from trajcli.files.refusals import require_space
+    from trajcli.files.atomic_output import require_space
 
     require_space(Path("out.h5"), 1 << 62)
 
 
 def _disk_quota() -> None:
     from trajcli.errors import OutputError
-    from trajcli.files.refusals import os_fault
+    from trajcli.files.atomic_output import os_fault
 
     raise OutputError(os_fault(Path("out.h5"), OSError(errno.ENOSPC, "no space")))
 

@@ -38,8 +38,8 @@ def export(
     .parquet: pip install pyarrow.
     """
     from trajcli.errors import UsageError
+    from trajcli.files.atomic_output import refuse_input, refuse_place
     from trajcli.files.reading import Reading, Repair
-    from trajcli.files.refusals import refuse_input, refuse_place
     from trajcli.jobs.statements import units_report
     from trajcli.views.export import require_kind, select_trajectories, write_export, write_lerobot
 

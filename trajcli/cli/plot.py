@@ -41,10 +41,9 @@ def plot(
     trajectories of one file, of positions the least and the largest; --score shows a score of
     them (trajcli score). This needs matplotlib: pip install matplotlib.
     """
-    from trajcli.files.atomic_output import new_file
+    from trajcli.files.atomic_output import new_file, refuse_input, refuse_place
     from trajcli.files.limits import read_limits
     from trajcli.files.reading import Reading
-    from trajcli.files.refusals import refuse_input, refuse_place
     from trajcli.views import figures
     from trajcli.views.plot import Peaks, panels, plot_sources, require_bounds, short_labels
     from trajcli.views.score import score_source

@@ -37,10 +37,9 @@ def score(
     jerk that a file lacks are central differences of its positions. Exit 1 where --fail holds.
     """
     from trajcli.errors import UsageError
-    from trajcli.files.atomic_output import new_file
+    from trajcli.files.atomic_output import new_file, refuse_input, refuse_place
     from trajcli.files.limits import read_limits
     from trajcli.files.reading import Reading
-    from trajcli.files.refusals import refuse_input, refuse_place
     from trajcli.views.score import comparison, csv_text, parse_conditions, report, score_source
     from trajcli.views.trajectories import expand_globs
 

@@ -27,6 +27,8 @@ from trajcli.memory import LEAST_MEMORY, memory_bound
 T = TypeVar("T")
 
 NUMERIC_KINDS = "fiu"
+PROVENANCE = "trajcli.json"
+"""The member of an .npz archive that holds what HDF5 files have as attributes."""
 _MOST_FILES = 64
 _LARGEST_JSON = 16 << 20
 # How many names are compared with a missing one, and how many a message lists.

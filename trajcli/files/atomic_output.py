@@ -15,14 +15,15 @@ import fcntl
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from trajcli.errors import BusyError, OutputError
-from trajcli.files.refusals import name_taken, os_fault, refuse_place
+from trajcli.errors import BusyError, Fault, OutputError
+from trajcli.files.file_bytes import file_state
 from trajcli.system import allocate, is_command, rename_new, signals
 
+_OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT)
 # Bytes of OUT's name in a hidden name; a file system takes 255.
 _LONGEST_NAME = 200
 
@@ -193,3 +194,92 @@ def reserve(path: Path, size: int) -> None:
         allocate(descriptor, size)
     finally:
         os.close(descriptor)
+
+
+def refuse_place(path: Path, overwrite: bool) -> None:
+    """Raises OutputError where a file of this name cannot or must not be written."""
+    if str(path) == "-" or re.match("[a-z0-9+]+:/", str(path), re.IGNORECASE):
+        hint = "write to a file, then send it on"
+        raise OutputError(
+            "not a file",
+            where=str(path),
+            expected="a name",
+            found="standard output" if str(path) == "-" else "an address",
+            hint=hint,
+        )
+    if not os.path.isdir(path.parent):
+        hint = f"mkdir -p {path.parent}"
+        raise OutputError(
+            "not a folder" if os.path.exists(path.parent) else "no such folder",
+            where=str(path.parent),
+            expected="the folder of OUT",
+            hint=hint,
+        )
+    if path.is_dir():
+        raise OutputError("already exists, and is a folder", where=str(path), expected="a file")
+    if os.path.lexists(path) and not overwrite:
+        raise OutputError(name_taken(path))
+
+
+def name_taken(path: Path) -> Fault:
+    """Returns the fault of an OUT that exists and must not be replaced."""
+    return Fault(
+        "already exists",
+        where=str(path),
+        expected="a name that is free",
+        hint="--overwrite replaces it once the new one is complete",
+    )
+
+
+def refuse_input(path: Path, inputs: Iterable[str | Path]) -> None:
+    """Raises OutputError where OUT is one of the inputs."""
+    out = file_state(path)
+    for source in inputs if out is not None else ():
+        state = file_state(source)
+        if state is not None and out is not None and state[:2] == out[:2]:  # device and inode
+            raise OutputError(
+                "the output is an input",
+                where=str(path),
+                expected="another name",
+                found=str(source),
+            )
+
+
+def require_space(path: Path, needed: int) -> None:
+    """Raises OutputError where the disk has fewer bytes free than are needed."""
+    disk = os.statvfs(path.parent)
+    free = disk.f_bavail * disk.f_frsize
+    if needed > free:
+        raise OutputError(
+            "not enough space on the disk",
+            where=str(path.parent),
+            expected=f"{needed} bytes for the output",
+            found=f"{free} bytes free",
+            hint="--write position writes less; --dtype float32 halves float64",
+        )
+
+
+def os_fault(path: Path, error: Exception) -> Fault:
+    """Returns the fault of a path that cannot be written; HDF5's text holds the error number."""
+    # HDF5 writes errno into the text of its errors alone
+    number = getattr(error, "errno", None)
+    match = re.search(r"errno = (\d+)", str(error))
+    if number is None and match:
+        number = int(match[1])
+    return Fault(
+        "cannot be written",
+        where=str(path),
+        found=str(error) if number is None else os.strerror(number),
+        hint="nothing was written; free some space" if number in _OUT_OF_SPACE else "",
+    )
+
+
+@contextlib.contextmanager
+def os_failures(path: Path) -> Iterator[None]:
+    """Turns failures to write a file, also within HDF5, into OutputError."""
+    try:
+        yield
+    except (OSError, RuntimeError, ValueError) as error:
+        if not isinstance(error, OSError) and "errno = " not in str(error):
+            raise
+        raise OutputError(os_fault(path, error)) from None

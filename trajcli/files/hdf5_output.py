@@ -17,8 +17,7 @@ import numpy as np
 from trajcli.errors import OutputError
 from trajcli.files.arrays import text_of
 from trajcli.files.atomic_output import reserve
-from trajcli.files.description import Variable
-from trajcli.files.outputs import Output
+from trajcli.files.outputs import Output, Variable
 from trajcli.memory import CHUNK_BYTES
 
 # About what HDF5 itself needs for a group of five datasets.

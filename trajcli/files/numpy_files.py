@@ -18,9 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from trajcli.errors import InputError
-from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles, json_object
+from trajcli.files.arrays import PROVENANCE, ArrayFile, Dataset, OpenFiles, json_object
 from trajcli.files.file_bytes import FileBytes
-from trajcli.files.refusals import PROVENANCE
 from trajcli.files.source import natural_order
 
 # The exceptions that NumPy, zipfile and zlib raise for damaged files.

@@ -23,7 +23,7 @@ READERS = {
     "hdf5": "hdf5.Hdf5File",
     "npy": "numpy_files.NpyFile",
     "npz": "numpy_files.NpzFile",
-    "parquet": "parquet_files.ParquetFile",
+    "parquet": "tables.ParquetFile",
     "csv": "csv_files.CsvFile",
     "ros": "ros_files.RosFile",
     "zarr": "zarr_files.ZarrFile",

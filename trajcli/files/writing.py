@@ -1,17 +1,90 @@
-"""The only way to an output file."""
+"""The only way to an output file: refuses what cannot be written, then writes all or nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
-from trajcli.errors import Stopped
-from trajcli.files.description import Description
+import numpy as np
+
+from trajcli.errors import Fault, InputError, OutputError, Stopped
+from trajcli.files.arrays import candidates
+from trajcli.files.atomic_output import refuse_place
 from trajcli.files.file_bytes import Progress, SourceFiles
-from trajcli.files.outputs import NpyOutput, NpzOutput, Output
-from trajcli.files.refusals import output_family, refuse_form
+from trajcli.files.opening import open_arrays
+from trajcli.files.outputs import (
+    Description,
+    NpyOutput,
+    NpzOutput,
+    Output,
+    Variable,
+    describe_output,
+    row_variable,
+    time_variable,
+)
+from trajcli.files.quantities import QUANTITIES, SMOOTHING
 from trajcli.system import is_command, signals
+
+_FAMILIES = {".h5": "hdf5", ".hdf5": "hdf5", ".npz": "npz", ".npy": "npy"}
+
+
+def output_family(path: Path) -> str:
+    """Returns "hdf5", "npz" or "npy" by OUT's name; raises OutputError for other names."""
+    family = _FAMILIES.get(path.suffix.lower())
+    if family is None:
+        fault = Fault(
+            "unknown kind of output",
+            where=str(path),
+            expected="OUT.h5, OUT.npz, or OUT.npy with one quantity",
+            found=path.suffix,
+            hint="of an .h5, xarray.open_dataset(OUT).to_zarr(STORE) makes a Zarr store",
+        )
+        raise OutputError(fault)
+    return family
+
+
+def refuse_output(path: Path, overwrite: bool) -> None:
+    """Raises OutputError where OUT cannot or must not be written."""
+    refuse_place(path, overwrite)
+    output_family(path)
+
+
+def refuse_form(path: Path, description: Description, compress: int | None = None) -> None:
+    """Raises OutputError where OUT's form cannot hold what is described, or not compressed."""
+    family, faults = output_family(path), []
+    if compress is not None and (family != "hdf5" or not 1 <= compress <= 9):
+        faults.append(
+            Fault(
+                "cannot be compressed",
+                where="--compress",
+                expected="OUT.h5 or OUT.hdf5, and a level from 1 to 9",
+                found=f"{path.name}, level {compress}",
+            )
+        )
+    if description.groups and family == "npy":
+        what = "trajectories of unequal length are not one array"
+        faults.append(Fault(what, where=str(path), expected="OUT.h5 or OUT.npz", found=path.suffix))
+    arrays = [variable.name for variable in description.streamed if variable.name != "time"]
+    if family == "npy" and len(arrays) != 1:
+        what = "a .npy file holds one array"
+        faults.append(
+            Fault(
+                what,
+                where=str(path),
+                expected="OUT.h5",
+                found=", ".join(arrays),
+                hint=f"--write {arrays[0]} writes one" if arrays else "",
+            )
+        )
+    names = Counter(name for group in description.groups for name in group.names)
+    for name, count in names.items():
+        if name.rpartition("/")[0] in names or name in ("", "dof") or count > 1:
+            faults.append(Fault("a trajectory within another, or without a name", where=name))
+    if faults:
+        raise OutputError(*faults[:5])
 
 
 def write(
@@ -79,3 +152,53 @@ def _output_type(out: Path) -> type[Output]:
 
         return Hdf5Output
     return NpzOutput if family == "npz" else NpyOutput
+
+
+Arrays = Mapping[str, Any]
+
+
+def save(
+    path: Path, outputs: Arrays, time: Any, attributes: Mapping[str, Any], overwrite: bool
+) -> None:
+    """Writes outputs [B, T, D] and their time [T] or [B, T] as a run from the shell would."""
+    batch, rows, dofs = next(iter(outputs.values())).shape
+    variables = [row_variable(name, values.dtype.name) for name, values in outputs.items()]
+    variables.append(time_variable(shared=time.ndim < 2))
+    # what was chosen for each dof of each trajectory [B, D] is an array in the file
+    tables = {name: attributes[name] for name in SMOOTHING if np.ndim(attributes.get(name, 0)) == 2}
+    attributes = {name: value for name, value in attributes.items() if name not in tables}
+    variables += [
+        Variable(name, ("trajectory", "dof"), values.dtype, SMOOTHING[name])
+        for name, values in tables.items()
+    ]
+    description = describe_output({rows: range(batch)}, {"dof": dofs}, variables, attributes)
+
+    def blocks(output: Output) -> Iterator[int]:
+        yield output.append({**outputs, **tables}, np.reshape(time, (-1, rows)))
+
+    write(path, description, blocks, overwrite=overwrite)
+
+
+def load(path: Path) -> tuple[dict[str, Any], Any, Mapping[str, Any]]:
+    """Returns the outputs [B, T, D], their time and the attributes of a file that trajcli wrote.
+
+    Raises InputError if the file holds no output, or no time.
+    """
+    with open_arrays(path) as file:
+        stored = {name: file.get(name) for name in QUANTITIES}
+        outputs = {
+            name: np.array(array.require_numeric().read())
+            for name, array in stored.items()
+            if array is not None and array.ndim == 3
+        }
+        time = file.get("time")
+        if not outputs or time is None:
+            raise InputError(
+                "not one array of trajectories for each output",
+                where=str(path),
+                expected=f"{', '.join(QUANTITIES)} [B, T, D] and time, as integrate writes them",
+                found=candidates(file.names()[:200], file.get),
+                hint="h5py reads groups of trajectories one by one",
+            )
+        tables = {name: array.read() for name in SMOOTHING if (array := file.get(name)) is not None}
+        return outputs, np.array(time.read()), {**file.attributes(), **tables}

@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import InputError, UsageError, raise_if_any
-from trajcli.files.description import Description, Variable, describe_output
+from trajcli.files.atomic_output import refuse_input
 from trajcli.files.file_bytes import Progress
 from trajcli.files.opening import Files
-from trajcli.files.outputs import Output
+from trajcli.files.outputs import Description, Output, Variable, describe_output
 from trajcli.files.quantities import QUANTITIES, unit_of
-from trajcli.files.refusals import refuse_input, refuse_output
 from trajcli.files.states import state_from_option
 from trajcli.files.trajectories import Trajectories
-from trajcli.files.writing import write
+from trajcli.files.writing import refuse_output, write
 from trajcli.fitting import Fitted, fewest_intervals, fit, require_intervals
 from trajcli.jobs.request import SourceRequest
 from trajcli.jobs.rows import Numbers, blocks_of, finite_rows, read_trajectories, row_times

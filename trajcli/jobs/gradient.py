@@ -15,7 +15,7 @@ import numpy as np
 from trajcli.checks import describe
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.files.arrays import Dataset, candidates
-from trajcli.files.description import Variable
+from trajcli.files.outputs import Variable
 from trajcli.files.quantities import QUANTITIES
 from trajcli.files.source import parse_source
 from trajcli.files.stacked import rows_by_number

@@ -18,17 +18,17 @@ import numpy as np
 from trajcli.adjoint import NAMES as INPUTS
 from trajcli.errors import InputError, Note
 from trajcli.files.arrays import ArrayFile
-from trajcli.files.description import (
+from trajcli.files.file_bytes import Progress
+from trajcli.files.hdf5_output import SOURCES
+from trajcli.files.opening import Files
+from trajcli.files.outputs import (
     Description,
     Group,
+    Output,
     Variable,
     describe_output,
     time_variable,
 )
-from trajcli.files.file_bytes import Progress
-from trajcli.files.hdf5_output import SOURCES
-from trajcli.files.opening import Files
-from trajcli.files.outputs import Output
 from trajcli.files.quantities import (
     QUANTITIES,
     RECORDED_POSITION,
@@ -36,8 +36,7 @@ from trajcli.files.quantities import (
     SMOOTHING,
     sources_text,
 )
-from trajcli.files.refusals import refuse_output
-from trajcli.files.writing import write
+from trajcli.files.writing import refuse_output, write
 from trajcli.jobs.rotation_block import SMOOTHED
 from trajcli.jobs.shards import PART_ATTRIBUTES, Run
 from trajcli.memory import MERGED_BYTES

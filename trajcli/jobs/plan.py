@@ -12,7 +12,9 @@ import numpy as np
 from trajcli.arrays import output_dtype
 from trajcli.errors import FaultCollector, InputError, Note, UsageError
 from trajcli.files.arrays import in_memory
-from trajcli.files.description import (
+from trajcli.files.atomic_output import refuse_input
+from trajcli.files.opening import Files
+from trajcli.files.outputs import (
     Description,
     Variable,
     describe_output,
@@ -20,7 +22,6 @@ from trajcli.files.description import (
     stamp_variables,
     time_variable,
 )
-from trajcli.files.opening import Files
 from trajcli.files.quantities import (
     QUANTITIES,
     RECORDED_START,
@@ -28,9 +29,9 @@ from trajcli.files.quantities import (
     sources_text,
     unit_of,
 )
-from trajcli.files.refusals import refuse_form, refuse_input, refuse_output
 from trajcli.files.rotation_dofs import RotationDofs
 from trajcli.files.trajectories import Trajectories
+from trajcli.files.writing import refuse_form, refuse_output
 from trajcli.jobs.commands import Commands
 from trajcli.jobs.gradient import Gradient
 from trajcli.jobs.inputs import (

@@ -9,15 +9,15 @@ import numpy as np
 
 from trajcli.arrays import output_dtype
 from trajcli.errors import Fault, InputError, Note, UsageError, raise_if_any
-from trajcli.files.description import Variable, stamp_variables
 from trajcli.files.dofs import parse_dofs
 from trajcli.files.file_bytes import Progress
 from trajcli.files.opening import Files
+from trajcli.files.outputs import Variable, stamp_variables
 from trajcli.files.quantities import QUANTITIES, ROTATIONS
-from trajcli.files.refusals import refuse_output
 from trajcli.files.time import Floats
 from trajcli.files.trajectories import Trajectories
 from trajcli.files.trajectory_group import TrajectoryGroup
+from trajcli.files.writing import refuse_output
 from trajcli.interpolation import curve_through
 from trajcli.jobs.output_times import output_times, placed
 from trajcli.jobs.request import SourceRequest

@@ -12,14 +12,14 @@ import numpy as np
 
 from trajcli.errors import InputError, Note
 from trajcli.extrema import extremes
-from trajcli.files.description import Variable
 from trajcli.files.file_bytes import Progress, SourceFiles
 from trajcli.files.limits import read_limits
 from trajcli.files.opening import Files
+from trajcli.files.outputs import Variable
 from trajcli.files.quantities import QUANTITIES
-from trajcli.files.refusals import refuse_output
 from trajcli.files.time import Floats
 from trajcli.files.trajectories import Trajectories
+from trajcli.files.writing import refuse_output
 from trajcli.jobs.request import SourceRequest
 from trajcli.jobs.rows import (
     Arrays,

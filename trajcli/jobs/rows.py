@@ -16,12 +16,11 @@ from trajcli.arrays import output_dtype
 from trajcli.checks import nonfinite_fault
 from trajcli.errors import InputError, raise_if_any
 from trajcli.files.arrays import in_memory
-from trajcli.files.description import Variable, describe_output, row_variable, time_variable
+from trajcli.files.atomic_output import refuse_input
 from trajcli.files.opening import Files
-from trajcli.files.outputs import Output
+from trajcli.files.outputs import Output, Variable, describe_output, row_variable, time_variable
 from trajcli.files.reader import one_per_group, read_groups, require_alike, time_from_options
 from trajcli.files.reading import select
-from trajcli.files.refusals import refuse_input
 from trajcli.files.repair import repaired
 from trajcli.files.rotation_groups import (
     note_rotations_left_out,

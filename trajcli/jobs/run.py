@@ -13,12 +13,11 @@ import numpy as np
 
 from trajcli.arrays import largest
 from trajcli.errors import InputError, Note, OutputError, UsageError, raise_if_any
-from trajcli.files.atomic_output import remove_dead
+from trajcli.files.atomic_output import os_fault, remove_dead
 from trajcli.files.file_bytes import Progress as Progress
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Output
 from trajcli.files.quantities import QUANTITIES, ROTATIONS
-from trajcli.files.refusals import os_fault
 from trajcli.files.writing import stopped, write
 from trajcli.inputs import Inputs
 from trajcli.jobs.plan import Plan, make_plan

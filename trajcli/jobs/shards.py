@@ -24,11 +24,12 @@ from typing import Any
 
 from trajcli.errors import Fault, InputError, OutputError, UsageError, raise_if_any
 from trajcli.files.arrays import ArrayFile, json_object
+from trajcli.files.atomic_output import os_fault
 from trajcli.files.file_bytes import SourceFiles, file_content
 from trajcli.files.hdf5 import Hdf5File
 from trajcli.files.hdf5_output import INPUTS
-from trajcli.files.refusals import os_fault, output_family
 from trajcli.files.source import Source, relative_path
+from trajcli.files.writing import output_family
 
 # The attributes that a part has and a merged output has not.
 PART_ATTRIBUTES = ("shard", "fingerprint")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.files.description import ROWS, Variable, row_variable
+from trajcli.files.outputs import ROWS, Variable, row_variable
 from trajcli.files.quantities import RECORDED_POSITION, SMOOTHING
 from trajcli.modes.smooth import Smooth
 

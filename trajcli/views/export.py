@@ -18,21 +18,20 @@ from trajcli import __version__
 from trajcli.checks import describe
 from trajcli.errors import Fault, InputError, OutputError, UsageError, raise_if_any
 from trajcli.files.arrays import text_of
-from trajcli.files.atomic_output import HiddenFolder, new_file, reserve
-from trajcli.files.description import (
+from trajcli.files.atomic_output import HiddenFolder, new_file, os_failures, reserve
+from trajcli.files.file_bytes import Progress, SourceFiles
+from trajcli.files.lerobot_copy import LeRobotCopy
+from trajcli.files.opening import Files
+from trajcli.files.outputs import (
     ROWS,
     Description,
+    Output,
     Variable,
     describe_output,
     time_variable,
 )
-from trajcli.files.file_bytes import Progress, SourceFiles
-from trajcli.files.lerobot_copy import LeRobotCopy
-from trajcli.files.opening import Files
-from trajcli.files.outputs import Output
 from trajcli.files.quantities import ROTATIONS
 from trajcli.files.reading import Repair, select
-from trajcli.files.refusals import os_failures
 from trajcli.files.trajectories import Array, Trajectories
 from trajcli.files.trajectory_group import bodies_of
 from trajcli.files.writing import write
