@@ -40,7 +40,7 @@ def export(
     from trajcli.errors import UsageError
     from trajcli.files.atomic_output import refuse_input, refuse_place
     from trajcli.files.reading import Reading, Repair
-    from trajcli.jobs.statements import units_report
+    from trajcli.jobs.resolve import units_report
     from trajcli.views.export import require_kind, select_trajectories, write_export, write_lerobot
 
     mended = {name: reading.pop(name) for name in ("max_gap", "repeated_times", "wrap_dofs")}

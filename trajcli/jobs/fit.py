@@ -19,8 +19,8 @@ from trajcli.files.trajectories import Trajectories
 from trajcli.files.writing import refuse_output, write
 from trajcli.fitting import Fitted, fewest_intervals, fit, require_intervals
 from trajcli.jobs.request import SourceRequest
+from trajcli.jobs.resolve import units_report
 from trajcli.jobs.rows import Numbers, blocks_of, finite_rows, read_trajectories, row_times
-from trajcli.jobs.statements import units_report
 from trajcli.trajectory import State
 
 # The word of --start and --goal that stands for a recorded position, and its row.

@@ -21,7 +21,7 @@ from trajcli.files.source import parse_source
 from trajcli.files.stacked import rows_by_number
 from trajcli.files.states import parse_floats
 from trajcli.inputs import Inputs
-from trajcli.jobs.commands import Commands
+from trajcli.jobs.inputs import Commands
 from trajcli.jobs.request import Request
 from trajcli.kernels.choose import Choice
 from trajcli.modes import PARTS

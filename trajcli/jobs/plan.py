@@ -15,6 +15,7 @@ from trajcli.files.arrays import in_memory
 from trajcli.files.atomic_output import refuse_input
 from trajcli.files.opening import Files
 from trajcli.files.outputs import (
+    ROWS,
     Description,
     Variable,
     describe_output,
@@ -24,7 +25,9 @@ from trajcli.files.outputs import (
 )
 from trajcli.files.quantities import (
     QUANTITIES,
+    RECORDED_POSITION,
     RECORDED_START,
+    SMOOTHING,
     first_and_more,
     sources_text,
     unit_of,
@@ -32,9 +35,9 @@ from trajcli.files.quantities import (
 from trajcli.files.rotation_dofs import RotationDofs
 from trajcli.files.trajectories import Trajectories
 from trajcli.files.writing import refuse_form, refuse_output
-from trajcli.jobs.commands import Commands
 from trajcli.jobs.gradient import Gradient
 from trajcli.jobs.inputs import (
+    Commands,
     LeftOut,
     LengthInputs,
     common_step,
@@ -42,19 +45,18 @@ from trajcli.jobs.inputs import (
     times_differ,
 )
 from trajcli.jobs.request import Request, relative_texts
-from trajcli.jobs.resolve import resolve
+from trajcli.jobs.resolve import (
+    input_warnings,
+    position_unit,
+    recorded_positions,
+    resolve,
+    units_report,
+)
 from trajcli.jobs.rotation_block import (
     rotation_attributes,
     rotation_sizes,
     rotation_variables,
     smoothed_variables,
-)
-from trajcli.jobs.smoothing import smoothing_variables
-from trajcli.jobs.statements import (
-    input_warnings,
-    position_unit,
-    recorded_positions,
-    units_report,
 )
 from trajcli.kernels.choose import Choice, choose
 from trajcli.kernels.cuda import free_bytes
@@ -187,7 +189,17 @@ class Plan:
         if not (isinstance(mode, Smooth) and self.other_dofs) or request.out.suffix == ".npy":
             return []
         unit = position_unit(self.trajectories.first, mode, request.start)
-        return [*smoothing_variables(mode, self.dtype, unit, request.allow_nonfinite)]
+        variables = [row_variable(RECORDED_POSITION, self.dtype, unit)]
+        for name, labels in SMOOTHING.items():
+            if name == "residual":
+                labels = {**labels, "units": unit or ""}
+            if name != "reweighted" or mode.robust:
+                kind = np.dtype("i8" if name == "reweighted" else "f8")
+                variables.append(Variable(name, ("trajectory", "dof"), kind, labels))
+        if request.allow_nonfinite:  # rows that are NaN are filled in, those of long gaps badly
+            labels = {"long_name": "row within a long gap"}
+            variables.append(Variable("guessed", ROWS, np.dtype("u1"), labels))
+        return variables
 
     def _start_index(self) -> Any:
         """Returns the number of each trajectory's start state; None without an index."""

@@ -33,8 +33,8 @@ from trajcli.files.trajectories import Trajectories, timed
 from trajcli.files.trajectory_group import TrajectoryGroup
 from trajcli.files.writing import write
 from trajcli.jobs.request import SourceRequest
+from trajcli.jobs.resolve import units_report
 from trajcli.jobs.rotation_block import rotation_sizes
-from trajcli.jobs.statements import units_report
 from trajcli.memory import CHANGED_BYTES
 from trajcli.resampling import rounding_of
 
