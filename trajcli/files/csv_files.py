@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import csv
-import io
 import itertools
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
@@ -73,9 +74,12 @@ class CsvFile(Table):
                 "a table without rows", where=str(self.path), expected="numbers in columns"
             )
         self._delimiter = next((d for d in "\t;," if d in line), " ")
-        rows = list(self._cells([line, *itertools.islice(_data(stream), _SAMPLE)]))
+        sample = _split([line, *itertools.islice(_data(stream), _SAMPLE)], self._delimiter)
+        rows = [[cell.strip() for cell in row] for row in sample]
+        self._comma = any(_DECIMAL_COMMA.fullmatch(cell) for row in rows for cell in row)
         if self._comma:
             self.remarks = [f"{self.path}: decimal commas are read as points"]
+            rows = [[cell.replace(",", ".") for cell in row] for row in rows]
         first, second = rows[0], rows[1] if rows[1:] else []
         headed = _is_heading(first, second)
         if headed:
@@ -86,24 +90,16 @@ class CsvFile(Table):
         else:
             self._skipped -= 1
             self.columns = [f"data{i}" for i in range(len(first))]
-            columns = next(map(_stripped, _split([heading], self._delimiter)), [])
-            headed = len(columns) == len(first)
+            names = next(_split([heading], self._delimiter), [])
+            headed = len(names) == len(first)
             if headed:
-                self._name_columns(columns)
+                self._name_columns([name.strip() for name in names])
         cells = list(zip(*(row for row in rows if len(row) == len(self.columns)), strict=True))
-        of_column = dict(zip(self.columns, cells, strict=False))
-        self._texts = {name for name, column in of_column.items() if _is_text(column)}
-        self.dates = [name for name, column in of_column.items() if _DATE.fullmatch(column[0])]
+        columns = dict(zip(self.columns, cells, strict=False))
+        self._texts = {name for name, column in columns.items() if _is_text(column)}
+        self.dates = [name for name, column in columns.items() if _DATE.fullmatch(column[0])]
         if not self._texts and (not headed or first[0] == ""):
             self._find_time(np.array([[float(cell or "nan") for cell in row] for row in cells]))
-
-    def _cells(self, lines: Iterable[str]) -> Iterator[list[str]]:
-        """Yields the cells of the first rows with decimal points; sets whether any had commas."""
-        self._comma = False
-        for cells in map(_stripped, _split(lines, self._delimiter)):
-            commas = set(filter(_DECIMAL_COMMA.fullmatch, cells))
-            self._comma |= bool(commas)
-            yield [cell.replace(",", ".") if cell in commas else cell for cell in cells]
 
     def _name_columns(self, names: list[str]) -> None:
         """Sets the names of the columns; pandas writes an index without one."""
@@ -179,60 +175,47 @@ class CsvFile(Table):
             )
             self.pool.hold(self, size)
             text = self.opened()
-            plain = not self._texts and not self._comma
-            text.values = self._read_fast(text) if plain else None
+            if not (self._texts or self._comma):
+                with contextlib.suppress(ValueError):  # cells that are no numbers, uneven rows
+                    values = np.loadtxt(
+                        self._rows(text), delimiter=self._delimiter.strip(" ") or None,
+                        comments=None, quotechar='"', ndmin=2, encoding=None,
+                    )  # fmt: skip
+                    text.values = values.T if values.shape[1] == len(self.columns) else None
             if text.values is None:
-                text.values = self._read_blocks(text)
+                text.values = self._read_cells(text)
         return text
 
     def _rows(self, text: _Text) -> Iterator[str]:
         return _data(itertools.islice(text.lines(), self._skipped, None))
 
-    def _read_fast(self, text: _Text) -> Any:
-        """Reads all columns [columns, N]; None where rows differ in length, or cells are not
-        numbers."""
-        try:
-            values = np.loadtxt(
-                self._rows(text), delimiter=self._delimiter.strip(" ") or None, comments=None,
-                quotechar='"', ndmin=2, encoding=None,
-            )  # fmt: skip
-        except ValueError:
-            return None
-        return values.T if values.shape[1] == len(self.columns) else None
-
-    def _read_blocks(self, text: _Text) -> Any:
-        """Reads all columns [columns, N] and notes the first cell of each that is not a number."""
-        rows, parts, count = self._numbered_rows(text), [], len(self.columns)
-        text.texts = {self.columns.index(name): [] for name in self._texts}
+    def _read_cells(self, text: _Text) -> Any:
+        """Reads all columns [columns, N], and notes the first cell of each that is not a number."""
+        parts, texts = [], [self.columns.index(name) for name in self._texts]
+        text.texts = {number: [] for number in texts}
+        rows = self._numbered_rows(text)
         while block := list(itertools.islice(rows, CSV_ROWS)):
             lines, cells = zip(*block, strict=True)
-            parts.append(np.zeros((count, len(block))))
+            parts.append(np.zeros((len(self.columns), len(block))))
             for number, column in enumerate(zip(*cells, strict=True)):
                 if number in text.texts:
                     text.texts[number] += column
                     continue
+                if self._comma:
+                    column = tuple(cell.replace(",", ".") for cell in column)
                 try:
-                    parts[-1][number] = list(map(self._number, column))
+                    parts[-1][number] = [float(cell.strip() or "nan") for cell in column]
                 except ValueError:
-                    bad = [_is_number(cell) for cell in column].index(False)
-                    fault = self._not_a_number(lines[bad], number, column[bad].strip())
+                    bad = next(k for k, cell in enumerate(column) if not _is_number(cell or "nan"))
+                    fault = Fault(
+                        "not a number",
+                        where=f"{self.path}, line {lines[bad]}, column {self.columns[number]}",
+                        expected="a number, or a blank cell",
+                        found=repr(column[bad].strip()),
+                        hint=f"name other columns: {self.path}:A,B",
+                    )
                     text.faults.setdefault(self.columns[number], fault)
         return np.concatenate(parts, axis=1)
-
-    def _number(self, cell: str) -> float:
-        """Returns the number in a cell; NaN for a blank one."""
-        return float((cell.replace(",", ".") if self._comma else cell).strip() or "nan")
-
-    def _not_a_number(self, line: int, number: int, cell: str) -> Fault:
-        others = [name for k, name in enumerate(self.columns) if self.numeric(name) and k != number]
-        named = ",".join(name for name in others if not self._is_alone(name))
-        return Fault(
-            "not a number",
-            where=f"{self.path}, line {line}, column {self.columns[number]}",
-            expected="a number, or a blank cell",
-            found=repr(cell),
-            hint=f"{self.path}:{named} reads the other columns" if named else "",
-        )
 
     def _numbered_rows(self, text: _Text) -> Iterator[tuple[int, list[str]]]:
         """Yields the cells of each row with the number of the line on which it ends."""
@@ -256,35 +239,32 @@ class _Text:
     """
 
     def __init__(self, path: Path) -> None:
-        self._file = open(open_regular(path), "rb")  # noqa: SIM115
+        self._descriptor = open_regular(path)
         self.line = 0
         self.values: Any = None
         self.texts: dict[int, list[str]] = {}
         self.faults: dict[str, Fault] = {}
-        self._encoding = _encoding(self._file.read(_LONGEST_LINE))
+        self._encoding = _encoding(os.pread(self._descriptor, _LONGEST_LINE, 0))
 
     def lines(self) -> Iterator[str]:
         """Yields the lines from the beginning; raises ValueError for one that is too long."""
-        self._file.seek(0)
+        os.lseek(self._descriptor, 0, os.SEEK_SET)
         self.line = 0
-        text = io.TextIOWrapper(self._file, self._encoding, newline="")
-        try:
+        with open(self._descriptor, encoding=self._encoding, newline="", closefd=False) as text:
             while line := text.readline(_LONGEST_LINE):
                 if len(line) == _LONGEST_LINE:
                     raise ValueError(f"a line of more than {_LONGEST_LINE} characters")
                 self.line += 1
                 yield line
-        finally:
-            if not self._file.closed:
-                text.detach()
 
     def count_lines(self) -> int:
         """Returns how many lines there are."""
-        self._file.seek(0)
-        return 1 + sum(block.count(b"\n") for block in iter(lambda: self._file.read(1 << 20), b""))
+        os.lseek(self._descriptor, 0, os.SEEK_SET)
+        with open(self._descriptor, "rb", closefd=False) as file:
+            return 1 + sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
 
     def close(self) -> None:
-        self._file.close()
+        os.close(self._descriptor)
         self.values = None
 
 
@@ -309,10 +289,6 @@ def _split(lines: Iterable[str], delimiter: str) -> Iterator[list[str]]:
     if delimiter == " ":
         return map(str.split, lines)
     return csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
-
-
-def _stripped(row: Sequence[str]) -> list[str]:
-    return [cell.strip() for cell in row]
 
 
 def _is_number(cell: str) -> bool:
@@ -356,9 +332,8 @@ def _values_of(texts: Sequence[str]) -> tuple[Any, dict[str, Any]]:
     dates = [_DATE.fullmatch(cell) for cell in cells]
     if not all(dates):
         numbers = any(cells) and all(_is_number(cell or "nan") for cell in cells)
-        return np.array([cell or "nan" for cell in cells], float) if numbers else np.array(
-            texts
-        ), {}
+        values = np.array([cell or "nan" for cell in cells], float) if numbers else np.array(texts)
+        return values, {}
     parts = [date.groups("0") for date in dates if date]
     moments = np.array([day for day, _, _ in parts], "datetime64[ns]").astype(np.int64)
     zones = [60 * int(hours) + int(f"{hours[0]}{minutes}") for _, hours, minutes in parts]
