@@ -321,12 +321,8 @@ class ArrayFile(ABC):
             except TrajcliError:
                 raise
             except self.failures as error:
-                raise self.damaged(name, error, expected) from None
-
-    def damaged(self, name: str, error: Exception, expected: str = "") -> InputError:
-        """Returns an InputError for an exception that the format's library raised."""
-        where = f"{self.path}:{self.slash}{name}" if name else self.path
-        return InputError(unreadable(where, expected or self.expected, error))
+                where = f"{self.path}:{self.slash}{name}" if name else self.path
+                raise InputError(unreadable(where, expected or self.expected, error)) from None
 
     def begin(self) -> Any:
         """Opens the file and returns a handle with a method ``close``."""

@@ -19,7 +19,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from trajcli.errors import Fault, InputError
+from trajcli.errors import InputError
 from trajcli.files.arrays import NUMERIC_KINDS, ArrayFile, Dataset, OpenFiles
 from trajcli.files.file_bytes import FileBytes
 from trajcli.files.source import natural_order
@@ -46,21 +46,13 @@ _Group = tuple[Mapping[str, int], Mapping[str, Any], bool]
 def _reading(method: Callable[..., Any]) -> Callable[..., Any]:
     """Decorates a method of Hdf5File that takes the path of an object.
 
-    It opens the file, strips slashes from the path, and turns h5py's exceptions into InputError.
+    It strips slashes from the path, and turns h5py's exceptions into InputError.
     """
 
     @functools.wraps(method)
     def read(self: Hdf5File, name: str = "", *rest: Any) -> Any:
         path = name.strip("/")
-        with self.lock:
-            if self._handle is None:
-                self.opened()
-            try:
-                return method(self, path, *rest)
-            except InputError:
-                raise
-            except _FAULTS as error:
-                raise self.damaged(path, error) from None
+        return self.safely(path, lambda: method(self, path, *rest))
 
     return read
 
@@ -78,7 +70,6 @@ class Hdf5File(ArrayFile):
 
     def __init__(self, path: Path, pool: OpenFiles | None = None) -> None:
         super().__init__(path, "hdf5", pool)
-        self._allow_external = self.pool.allow_external
         self._names: list[str] = []
         self._groups: dict[str, _Group | None] = {}
         self.opened()
@@ -92,7 +83,7 @@ class Hdf5File(ArrayFile):
         if self._names:
             return self._names
         names: list[str] = []
-        root = self._handle.root
+        root = self.opened().root
 
         def visit(name: bytes, info: Any) -> bytes | None:
             if name.count(b"/") > _DEEPEST_GROUP:
@@ -141,8 +132,8 @@ class Hdf5File(ArrayFile):
             try:
                 item = self._open(path)
                 if isinstance(item, h5py.h5g.GroupID):
-                    name = h5py.h5f.get_name(self._handle.root)
-                    foreign = self._allow_external and h5py.h5f.get_name(item) != name
+                    name = h5py.h5f.get_name(self.opened().root)
+                    foreign = self.pool.allow_external and h5py.h5f.get_name(item) != name
                     kinds: dict[str, int] = {}
                     item.links.iterate(
                         lambda name, info: kinds.setdefault(_text(name), info.type) and None,
@@ -160,7 +151,7 @@ class Hdf5File(ArrayFile):
 
         Raises InputError if the path leads out of the file, and h5py's own exceptions.
         """
-        root = self._handle.root
+        root = self.opened().root
         if not path:
             return root
         above, _, last = path.rpartition("/")
@@ -168,10 +159,7 @@ class Hdf5File(ArrayFile):
         kind = links.get(last)
         if kind == h5py.h5l.TYPE_EXTERNAL:
             file, inside = root.links.get_val(_raw(path))
-            if not self._allow_external:
-                target = f"a link to {_text(file)}:{_text(inside)}"
-                raise InputError(_leads_outside(f"{self.path}:/{path}", target))
-            self._lead_to(file)
+            self._lead_out(path, f"a link to {_text(file)}:{_text(inside)}", file)
         elif kind == h5py.h5l.TYPE_SOFT and not foreign:
             # followed here, not by HDF5, so that an external link on the way is seen
             target = _text(root.links.get_val(_raw(path)))
@@ -180,13 +168,23 @@ class Hdf5File(ArrayFile):
             return self._open(to, depth + 1) if depth < _DEEPEST_LINK else None
         return None if kind is None else h5py.h5o.open(root, _raw(path))
 
-    def _lead_to(self, name: str | bytes) -> str:
-        """Records a file that this one refers to, and returns its path."""
-        path = os.path.join(self.path.parent, os.fsdecode(name))
-        self.pool.sources.opened(path)
-        if path not in self.outside:
-            self.outside.append(path)
-        return path
+    def _lead_out(self, path: str, target: str, name: str | bytes | None = None) -> None:
+        """Raises InputError for what an object refers to out of its file, unless that is allowed.
+
+        name: the other file, which is recorded.
+        """
+        if not self.pool.allow_external:
+            raise InputError(
+                "leads out of the file",
+                where=f"{self.path}:/{path}",
+                expected="values in the file itself",
+                found=target,
+                hint="--allow-external reads it, if you trust the file",
+            )
+        if name is not None:
+            other = os.path.join(self.path.parent, os.fsdecode(name))
+            self.pool.sources.opened(other)
+            self.outside += [other] if other not in self.outside else []
 
     def _attributes(self, item: Any, path: str) -> Mapping[str, Any]:
         """Returns the attributes of the object at a path, which are read on demand."""
@@ -215,44 +213,35 @@ class Hdf5File(ArrayFile):
         item = self._open(path)
         if not isinstance(item, h5py.h5d.DatasetID):
             return None
-        where, handle = f"{self.path}:/{path}", self._handle
+        where, handle = f"{self.path}:/{path}", self.opened()
         offset, dtype, shape = item.get_offset(), item.dtype, item.shape
         attributes = self._attributes(item, path)
-        size = math.prod(shape) * dtype.itemsize
-        plain = offset is not None and dtype.kind in NUMERIC_KINDS and dtype.itemsize <= 8
         # offsets are relative to the user block, and mean nothing in another file
+        plain = offset is not None and dtype.kind in NUMERIC_KINDS and dtype.itemsize <= 8
         plain = plain and not handle.user_block and not self.outside
         plain = plain and not attributes.get("MATLAB_class")
         plain = plain and item.get_type().equal(h5py.h5t.py_create(dtype))  # or HDF5 converts
-        if plain and 0 < size <= handle.bytes.size - offset:
+        if plain and 0 < math.prod(shape) * dtype.itemsize <= handle.bytes.size - offset:
 
             def read_rows(start: int, stop: int) -> Any:
                 with self.lock:
-                    handle = self._handle or self.opened()
-                    return handle.bytes.rows(dtype, shape, offset, start, stop)
+                    return self.opened().bytes.rows(dtype, shape, offset, start, stop)
 
             return Dataset(where, shape, dtype, read_rows, attributes, "contiguous")
-        dataset = h5py.Dataset(item)
         if _is_bare_dimension(item):
             return None
-        if dataset.shape is None or attributes.get("MATLAB_empty"):
+        empty = shape is None or attributes.get("MATLAB_empty")
+        # a damaged string type looks like a sequence, and HDF5 would read beyond its memory
+        texts = item.get_type().get_class() == h5py.h5t.STRING
+        if empty or (dtype.hasobject and not texts):
             raise InputError(
-                "an empty dataset", where=where, expected="numbers", found="no values at all"
+                "an empty dataset" if empty else "not real numbers",
+                where=where,
+                expected="numbers or texts",
+                found="no values at all" if empty else "sequences",
             )
-        if dtype.hasobject and item.get_type().get_class() != h5py.h5t.STRING:
-            # a damaged string type looks like this, and HDF5 would read beyond its memory
-            raise InputError(
-                "not real numbers", where=where, expected="numbers or texts", found="sequences"
-            )
-        files, unpacked = _check_storage(dataset, where, self._allow_external)
-        for name in files:
-            if not os.path.exists(self._lead_to(name)) and dataset.is_virtual:
-                raise InputError(
-                    "a virtual dataset without its values",
-                    where=where,
-                    expected="",
-                    found=f"{name} is missing",
-                )
+        dataset = h5py.Dataset(item)
+        unpacked = self._check_storage(dataset, path)
         self.pool.refuse_larger(unpacked, where, "smaller chunks: h5repack -l CHUNK=...")
         packing = [dataset.compression, "shuffle" if dataset.shuffle else None]
         chunks = f"chunked {'×'.join(map(str, dataset.chunks))}" if dataset.chunks else "contiguous"
@@ -261,10 +250,58 @@ class Hdf5File(ArrayFile):
         found = Dataset(where, shape, dtype, read, attributes, storage)
         return _of_matlab(found, functools.partial(self._rows, path, True))
 
+    def _check_storage(self, dataset: Any, path: str) -> int:
+        """Returns the size of a decompressed chunk in bytes, or 0 if values are not compressed.
+
+        Raises InputError for values in other files, for those compressed more than once, and for a
+        dataset that declares far more than it stores.
+        """
+        where, properties = f"{self.path}:/{path}", dataset.id.get_create_plist()
+        filters = [properties.get_filter(k) for k in range(properties.get_nfilters())]
+        for code, *_, name in filters:
+            if code not in _BUILT_IN_FILTERS:
+                plug_in = name.decode("utf-8", "replace")
+                self._lead_out(path, f"a filter that is a plug-in: {plug_in}")
+        for file, *_ in dataset.external or ():
+            self._lead_out(path, f"values in {file}", file)
+        sources = dataset.virtual_sources() if dataset.is_virtual else ()
+        for file in dict.fromkeys(source.file_name for source in sources):
+            self._lead_out(path, "a virtual dataset", None if file == "." else file)
+            if file != "." and not os.path.exists(os.path.join(self.path.parent, file)):
+                raise InputError(
+                    "a virtual dataset without its values", where=where, found=f"no file {file}"
+                )
+        packers = [_COMPRESSORS[code] for code, *_ in filters if code in _COMPRESSORS]
+        if len(packers) > 1:  # a few kB compressed twice may expand to any size
+            raise InputError(
+                "packed more than once",
+                where=where,
+                expected="one compressor",
+                found=", ".join(packers),
+                hint="write it again with one compressor",
+            )
+        # the size of a value in the file, which HDF5 may convert to a larger one
+        each = min(dataset.dtype.itemsize, dataset.id.get_type().get_size())
+        size, stored = dataset.size * each, dataset.id.get_storage_size()
+        packed = dataset.chunks and filters
+        # HDF5 does not check the length of unfiltered chunks, and would read beyond short ones
+        declared = size > stored * (_EXPANSION_LIMIT if packed else 1)
+        if declared and not dataset.external and not dataset.is_virtual:
+            raise InputError(
+                "declares more than the file holds",
+                where=where,
+                expected=f"the values of {size} bytes declared "
+                f"({list(dataset.shape)} {dataset.dtype})",
+                found=f"{stored} bytes stored",
+                hint="it was never written, or cut off: get or write it again",
+            )
+        chunk = math.prod(dataset.chunks) * dataset.dtype.itemsize if packed else 0
+        return max(chunk, size) if packed and dataset.ndim == 1 else chunk
+
     @_reading
     def _rows(self, path: str, last: bool, start: int, stop: int) -> Any:
         """Reads rows by h5py; if ``last``, along the last axis and transposed (MATLAB's order)."""
-        datasets = self._handle.datasets
+        datasets = self.opened().datasets
         if path not in datasets:
             if len(datasets) >= _OPEN_DATASETS:
                 del datasets[next(iter(datasets))]
@@ -308,59 +345,6 @@ def _text(name: bytes | str) -> str:
     return name.decode("utf-8", "surrogateescape") if isinstance(name, bytes) else name
 
 
-def _leads_outside(where: str, target: str) -> Fault:
-    return Fault(
-        "leads out of the file",
-        where=where,
-        expected="values in the file itself",
-        found=target,
-        hint="--allow-external reads it, if you trust the file",
-    )
-
-
-def _check_storage(dataset: Any, where: str, allow_external: bool) -> tuple[list[str], int]:
-    """Returns the other files that hold values of a dataset, and the size of a decompressed chunk.
-
-    The size is 0 if the values are not compressed. Raises InputError for files that may not be
-    read, for values compressed more than once, and for a dataset that declares far more than it
-    stores.
-    """
-    properties = dataset.id.get_create_plist()
-    filters = [properties.get_filter(k) for k in range(properties.get_nfilters())]
-    plug_ins = [name.decode("utf-8", "replace") for code, *_, name in filters
-                if code not in _BUILT_IN_FILTERS]  # fmt: skip
-    for present, found in (
-        (dataset.is_virtual, "a virtual dataset"),
-        (dataset.external, f"values in {dataset.external and dataset.external[0][0]}"),
-        (plug_ins, f"a filter that is a plug-in: {', '.join(plug_ins)}"),
-    ):
-        if present and not allow_external:
-            raise InputError(_leads_outside(where, found))
-    sources = dataset.virtual_sources() if dataset.is_virtual else ()
-    files = [source.file_name for source in sources if source.file_name != "."]
-    files += [name for name, *_ in dataset.external or ()]
-    packers = [_COMPRESSORS[code] for code, *_ in filters if code in _COMPRESSORS]
-    if len(packers) > 1:  # a few kB compressed twice may expand to any size
-        what, hint = "packed more than once", "write it again with one compressor"
-        raise InputError(
-            what, where=where, expected="one compressor", found=", ".join(packers), hint=hint
-        )
-    # the size of a value in the file, which HDF5 may convert to a larger one
-    each = min(dataset.dtype.itemsize, dataset.id.get_type().get_size())
-    size, stored = dataset.size * each, dataset.id.get_storage_size()
-    packed = dataset.chunks and filters
-    # HDF5 does not check the length of unfiltered chunks, and would read beyond short ones
-    if size > stored * (_EXPANSION_LIMIT if packed else 1) and not files and not dataset.is_virtual:
-        declared = f"the values of {size} bytes declared ({list(dataset.shape)} {dataset.dtype})"
-        what, hint = "declares more than the file holds", "it was never written, or cut off"
-        hint += ": get or write it again"
-        raise InputError(
-            what, where=where, expected=declared, found=f"{stored} bytes stored", hint=hint
-        )
-    chunk = math.prod(dataset.chunks) * dataset.dtype.itemsize if packed else 0
-    return files, max(chunk, size) if packed and dataset.ndim == 1 else chunk
-
-
 class _Attributes(Mapping[str, Any]):
     """The attributes of an object that are numbers or text, read on demand.
 
@@ -384,7 +368,7 @@ class _Attributes(Mapping[str, Any]):
         return (name for name in self._names if name in self)
 
     def __len__(self) -> int:
-        return sum(1 for _ in self)
+        return len(list(self))
 
 
 def _read_attribute(item: Any, name: bytes) -> Any:
