@@ -164,26 +164,18 @@ class Limits:
         # a URDF goes on with the joints of a gripper
         if len(known) == len(dofs) or (known and (self.robot or not unknown)):
             return order
-        unnamed = all(name.isdecimal() for name in dofs)
         picked = picked or Dofs(len(dofs), range(len(dofs)))
-        if unnamed or self.joints is None:
+        if self.joints is None or all(name.isdecimal() for name in dofs):
             if count == picked.count or (count > picked.count and self.joints is not None):
                 return picked.numbers
             if count == len(dofs):
                 return range(count)
-        where, hint = str(self.path), "--joints a,b,c says what the dofs are called"
-        found = ", ".join(self.joints or [f"{count} joints without names"])
-        if known:
-            found = ", ".join(unknown)
-            raise InputError(
-                "unknown joint",
-                where=f"{where}: joint_names",
-                expected=", ".join(dofs),
-                found=found,
-                hint=hint,
-            )
         raise InputError(
-            "limits of other joints", where=where, expected=", ".join(dofs), found=found, hint=hint
+            "unknown joint" if known else "limits of other joints",
+            where=f"{self.path}: joint_names" if known else str(self.path),
+            expected=", ".join(dofs),
+            found=", ".join(unknown or [f"{count} joints without names"]),
+            hint="--joints a,b,c says what the dofs are called",
         )
 
 
@@ -212,16 +204,16 @@ def read_limits(path: Path, sources: SourceFiles | None = None) -> Limits:
         raise InputError("no limits in it", where=str(path), expected=expected)
     widths = [sides.shape[1] for sides in tables.values() if sides.ndim == 2]
     count = len(joints) if joints is not None else next(iter(widths), 1)
-    tables = {  # one number is of all joints
-        name: sides if sides.ndim == 2 else np.repeat(sides[:, None], count, 1)
-        for name, sides in tables.items()
-    }
     for name, sides in tables.items():
-        where, present, of = f"{path}: [{name}]", sides.shape[1], units.get(name)
-        if present != count:
-            expected = f"{count}, one per joint"
+        if sides.ndim == 1:  # one number is of all joints
+            sides = np.repeat(sides[:, None], count, 1)
+        where, stated = f"{path}: [{name}]", units.get(name, ())
+        if sides.shape[1] != count or len(stated) not in (0, 1, count):
             raise InputError(
-                "wrong number of limits", where=where, expected=expected, found=str(present)
+                "wrong number of limits" if sides.shape[1] != count else "units of other joints",
+                where=where,
+                expected=f"{count}, one per joint",
+                found=str(sides.shape[1]) if sides.shape[1] != count else unit_text(stated),
             )
         for joint in np.flatnonzero(sides[0] > sides[1])[:1]:
             raise InputError(
@@ -230,12 +222,7 @@ def read_limits(path: Path, sources: SourceFiles | None = None) -> Limits:
                 expected="lower <= upper",
                 found=f"{sides[0, joint]} and {sides[1, joint]}",
             )
-        if of is not None and len(of) not in (1, count):
-            expected = f"one, or {count}: one per joint"
-            raise InputError(
-                "units of other joints", where=where, expected=expected, found=unit_text(of)
-            )
-    tables = {n: sides / per_si(units[n]) if n in units else sides for n, sides in tables.items()}
+        tables[name] = sides / per_si(stated) if stated else sides
     for_all = joints is None and not widths
     return Limits(path, joints, tables, units, urdf or moveit, for_all, largest)
 
@@ -254,7 +241,7 @@ def _from_toml(path: Path, data: bytes) -> Parsed:
     except (ValueError, RecursionError) as error:
         raise InputError(unreadable(path, "a TOML file", error)) from None
     names, tables = document.get("joint_names"), {}
-    if names is not None and not _all(names, str):
+    if names is not None and not _are_texts(names):
         raise InputError(
             "not names", where=f"{path}: joint_names", expected="strings", found=repr(names)
         )
@@ -277,26 +264,20 @@ def _sides(stated: Any) -> Floats | None:
     A single side is symmetric. Returns None for anything that is not such a table.
     """
     table = stated if isinstance(stated, dict) else {}
-    sides_of = {side: table[side] for side in ("lower", "upper") if side in table}
-    listed = {k: v if isinstance(v, list) else [v] for k, v in sides_of.items()}
-    if not listed or not all(values and _all(values, int, float) for values in listed.values()):
-        return None
-    one = not any(isinstance(values, list) for values in sides_of.values())
     try:
-        arrays = {k: np.array(v, np.float64) for k, v in listed.items()}
-        opposite = -next(iter(arrays.values()))
-        pair = arrays.get("lower", opposite), arrays.get("upper", opposite)
-        sides = np.stack(np.broadcast_arrays(*pair))
-    except (OverflowError, ValueError):  # an integer of hundreds of digits; unequal lengths
+        given = {side: np.array(table[side]) for side in ("lower", "upper") if side in table}
+        if not given or any(v.dtype.kind not in "if" or v.ndim > 1 for v in given.values()):
+            return None
+        opposite = -next(iter(given.values())).astype(np.float64)
+        lower, upper = given.get("lower", opposite), given.get("upper", opposite)
+        sides: Floats = np.stack(np.broadcast_arrays(lower, upper)).astype(np.float64)
+    except ValueError:  # lists of unequal length
         return None
-    return None if np.isnan(sides).any() else sides[:, 0] if one else sides
+    return None if np.isnan(sides).any() or not sides.size else sides
 
 
-def _all(values: Any, *kinds: type) -> bool:
-    """Whether this is a list of such values; true and false are no numbers."""
-    return isinstance(values, list) and all(
-        isinstance(value, kinds) and not isinstance(value, bool) for value in values
-    )
+def _are_texts(values: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(value, str) for value in values)
 
 
 def _stated_units(
@@ -313,7 +294,7 @@ def _stated_units(
             if "" in found:
                 found[name] = of_order(found[""], order)
             continue
-        units = parse_units(",".join(stated) if _all(stated, str) else stated)
+        units = parse_units(",".join(stated) if _are_texts(stated) else stated)
         if units is None or {unit.order for unit in units} != {order}:
             parts = [unit_of(name or "position", part) for part in KNOWN.split(", ")]
             raise InputError(
