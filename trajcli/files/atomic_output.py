@@ -31,7 +31,8 @@ _LONGEST_NAME = 200
 class HiddenFolder:
     """The folder in which one process writes OUT; see the top of this module.
 
-    Raises OutputError where OUT is refused, BusyError where another process writes it.
+    Leaving its context removes it. Raises OutputError where OUT is refused, BusyError where another
+    process writes it, and OSError.
     """
 
     def __init__(self, path: Path, overwrite: bool) -> None:
@@ -51,14 +52,16 @@ class HiddenFolder:
             refuse_place(path, overwrite)  # the process before may just have written it
             if exclusive:
                 self._remove_dead()
+            os.mkdir(self.path, 0o700)
         except BaseException:
             self.close()
             raise
 
-    def make(self) -> None:
-        """Makes the folder, empty."""
-        remove(self.path)
-        os.mkdir(self.path, 0o700)
+    def __enter__(self) -> HiddenFolder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def publish(self) -> None:
         """Renames the data to OUT.
@@ -108,16 +111,18 @@ class HiddenFolder:
                     continue
                 fault = os_fault(lock, error)
                 if os.path.lexists(lock):
-                    what, hint = "cannot be opened", f"rm {lock}, once nobody writes {self._out}"
-                    fault = replace(fault, what=what, expected="a lock file", hint=hint)
+                    hint = f"rm {lock}, once nobody writes {self._out}"
+                    fault = replace(fault, what="cannot be opened", hint=hint)
                 raise OutputError(fault) from None
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 os.close(descriptor)
-                what = "another run is writing this output"
                 raise BusyError(
-                    what, where=str(self._out), expected="one writer", found=f"it holds {lock.name}"
+                    "another run is writing this output",
+                    where=str(self._out),
+                    expected="one writer",
+                    found=f"it holds {lock.name}",
                 ) from None
             except OSError:
                 self._lock = descriptor
@@ -131,12 +136,11 @@ class HiddenFolder:
 
     def _remove_dead(self) -> None:
         """Removes the folders of killed processes; a living one would hold the lock."""
-        names = [name for name in os.listdir(self._out.parent) if name.startswith(self._prefix)]
-        for name in names:
-            folder = self._out.parent / name
-            if not re.fullmatch("[0-9a-f]{8}", name.removeprefix(self._prefix)):
+        for name in os.listdir(self._out.parent):
+            if not re.fullmatch(f"{re.escape(self._prefix)}[0-9a-f]{{8}}", name):
                 continue
             with contextlib.suppress(FileNotFoundError):
+                folder = self._out.parent / name
                 status = os.lstat(folder)
                 others = status.st_uid != os.geteuid() or status.st_mode & 0o022
                 if stat.S_ISDIR(status.st_mode) and not others:  # nobody else can write to it
@@ -145,22 +149,16 @@ class HiddenFolder:
 
 def remove_dead(path: Path) -> None:
     """Removes what killed processes left beside OUT, unless it is being written."""
-    with contextlib.suppress(OutputError):
+    with contextlib.suppress(OutputError, OSError):
         HiddenFolder(path, overwrite=True).close()
 
 
 @contextlib.contextmanager
 def new_file(path: Path, overwrite: bool) -> Iterator[Path]:
     """Yields a hidden name to write to; the file appears under its own name when nothing failed."""
-    hidden = HiddenFolder(path, overwrite)
-    try:
-        hidden.make()
+    with os_failures(path), HiddenFolder(path, overwrite) as hidden:
         yield hidden.data
         hidden.publish()
-    except OSError as error:
-        raise OutputError(os_fault(path, error)) from None
-    finally:
-        hidden.close()
 
 
 def remove(path: Path) -> None:
@@ -199,21 +197,19 @@ def reserve(path: Path, size: int) -> None:
 def refuse_place(path: Path, overwrite: bool) -> None:
     """Raises OutputError where a file of this name cannot or must not be written."""
     if str(path) == "-" or re.match("[a-z0-9+]+:/", str(path), re.IGNORECASE):
-        hint = "write to a file, then send it on"
         raise OutputError(
             "not a file",
             where=str(path),
             expected="a name",
             found="standard output" if str(path) == "-" else "an address",
-            hint=hint,
+            hint="write to a file, then send it on",
         )
     if not os.path.isdir(path.parent):
-        hint = f"mkdir -p {path.parent}"
         raise OutputError(
             "not a folder" if os.path.exists(path.parent) else "no such folder",
             where=str(path.parent),
             expected="the folder of OUT",
-            hint=hint,
+            hint=f"mkdir -p {path.parent}",
         )
     if path.is_dir():
         raise OutputError("already exists, and is a folder", where=str(path), expected="a file")
@@ -236,7 +232,7 @@ def refuse_input(path: Path, inputs: Iterable[str | Path]) -> None:
     out = file_state(path)
     for source in inputs if out is not None else ():
         state = file_state(source)
-        if state is not None and out is not None and state[:2] == out[:2]:  # device and inode
+        if state and out and state[:2] == out[:2]:  # device and inode
             raise OutputError(
                 "the output is an input",
                 where=str(path),
@@ -260,12 +256,10 @@ def require_space(path: Path, needed: int) -> None:
 
 
 def os_fault(path: Path, error: Exception) -> Fault:
-    """Returns the fault of a path that cannot be written; HDF5's text holds the error number."""
+    """Returns the fault of a path that cannot be written."""
     # HDF5 writes errno into the text of its errors alone
-    number = getattr(error, "errno", None)
     match = re.search(r"errno = (\d+)", str(error))
-    if number is None and match:
-        number = int(match[1])
+    number = getattr(error, "errno", None) or (int(match[1]) if match else None)
     return Fault(
         "cannot be written",
         where=str(path),

@@ -206,8 +206,8 @@ def plain_value(value: Any) -> Any:
 
 
 class Output(ABC):
-    """An output file that is being written. ``finish`` makes it appear; leaving its context, or
-    ``discard``, removes what is not finished.
+    """An output file that is being written. ``finish`` makes it appear; leaving its context removes
+    what is not finished.
 
     Trajectories are written to the array of all of them or, where lengths differ, to those of a
     ``group`` of :attr:`Description.groups`; ``row`` then counts the trajectories of the group.
@@ -223,33 +223,34 @@ class Output(ABC):
         self._variables = {variable.name: variable for variable in description.variables}
         self._appended = Counter[int]()
         """How many trajectories were appended to each group."""
-        self._descriptors: dict[str, int] = {}
         self._addresses: dict[tuple[str, int], npt.NDArray[np.int64]] = {}
         """The byte at which a variable begins, by its name and 0, or at which it begins for each
         trajectory of a group, by its name and the number of the group."""
+        self._descriptors: dict[str, int] = {}
+        """The files of the variables that are not written to the output itself at first."""
         self._open: list[int] = []
 
     def begin(self, overwrite: bool) -> None:
         """Makes the hidden folder, reserves the space and writes the values known beforehand."""
-        self._hidden = HiddenFolder(self.path, overwrite)
-        try:
-            with os_failures(self.path):
-                self._hidden.make()
+        with os_failures(self.path):
+            self._hidden = HiddenFolder(self.path, overwrite)
+            try:
                 require_space(self.path, self.description.nbytes)
                 self._prepare()
-                names, data = (name for name, _ in self._addresses), self._hidden.data
-                opened = dict.fromkeys(names, self._open_file(data))
-                self._descriptors = opened | self._descriptors
+                self._data = self._open_file(self._hidden.data)
                 self._write_known()
-        except BaseException:
-            self.discard()
-            raise
+            except BaseException:
+                self.__exit__()
+                raise
 
     def __enter__(self) -> Output:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.discard()
+        while self._open:
+            with contextlib.suppress(OSError):
+                self._close()
+        self._hidden.close()
 
     @abstractmethod
     def _prepare(self) -> None:
@@ -263,32 +264,27 @@ class Output(ABC):
             arrays: entries [n, ...] of variables; the first of them is [n, rows, ...].
             times: times of the rows [n or 1, rows], if the output has times.
         """
-        count, group, groups = len(next(iter(arrays.values()))), 0, self.description.groups
+        first, group, groups = next(iter(arrays.values())), 0, self.description.groups
         if groups:
-            rows = np.shape(next(iter(arrays.values())))[1]
+            rows = np.shape(first)[1]
             group = next(k for k, part in enumerate(groups) if part.rows == rows)
         for name, values in arrays.items():
             self.write(name, self._appended[group], values, group)
         if times is not None:
-            self.write_time(self._appended[group], count, times, group)
-        self._appended[group] += count
+            self.write_time(self._appended[group], len(first), times, group)
+        self._appended[group] += len(first)
         return self._appended.total()
 
     def write(self, name: str, row: int, block: Any, group: int = 0) -> None:
         """Writes entries row, row + 1, … of a variable."""
-        variable = self._variables[name]
-        values = np.ascontiguousarray(block, variable.dtype)
+        values = np.ascontiguousarray(block, self._variables[name].dtype)
         if not values.size:
             return
-        if not (self.description.groups and variable.by_trajectory):  # entries follow each other
-            at = int(self._addresses[name, 0][0]) + row * self.description.entry_bytes(variable)
-            self._put(self._descriptors[name], values, at)
-            return
-        rows = slice(row, row + len(values))
-        addresses, size = self._addresses[name, group][rows], values.nbytes // len(values)
-        ends = np.flatnonzero(np.diff(addresses) != size) + 1
-        for begin, end in pairwise([0, *ends.tolist(), len(values)]):
-            self._put(self._descriptors[name], values[begin:end], int(addresses[begin]))
+        addresses = self._places(name, row, len(values), group)
+        # entries that follow each other in the file are written at once
+        ends = np.flatnonzero(np.diff(addresses) != values.nbytes // len(addresses)) + 1
+        for begin, end in pairwise([0, *ends.tolist(), len(addresses)]):
+            self._put(name, values[begin:end], int(addresses[begin]))
 
     def write_rows(self, name: str, entry: int, first: int, block: Any, group: int = 0) -> None:
         """Writes rows first, first + 1, … of entries [n, rows, ...] from ``entry`` on."""
@@ -297,12 +293,9 @@ class Output(ABC):
         if values.shape[1] == self.description.shape(variable, group)[1]:  # all of them
             self.write(name, entry, values, group)
             return
-        grouped = bool(self.description.groups)
-        size = self.description.entry_bytes(variable, group)
-        for k, of_entry in enumerate(values, entry):
-            addresses = self._addresses[name, group * grouped]
-            at = int(addresses[k]) if grouped else int(addresses[0]) + k * size
-            self._put(self._descriptors[name], of_entry, at + first * of_entry[0].nbytes)
+        places = self._places(name, entry, len(values), group)
+        for rows, address in zip(values, places.tolist(), strict=True):
+            self._put(name, rows, address + first * rows[0].nbytes)
 
     def write_time(self, row: int, count: int, times: Any, group: int = 0) -> None:
         """Writes the times [count or 1, T] of some trajectories; shared times are written once."""
@@ -322,11 +315,19 @@ class Output(ABC):
         size = self.description.entry_bytes(self._variables[name], group)
         if int(addresses[-1] - addresses[0]) != size * (len(addresses) - 1):
             return None
-        return self._descriptors[name], int(addresses[0]) + row * size
+        return self._descriptors.get(name, self._data), int(addresses[0]) + row * size
 
-    def _put(self, descriptor: int, values: Any, at: int) -> None:
-        """Writes bytes at their place in a file."""
-        view = memoryview(values).cast("B")
+    def _places(self, name: str, row: int, count: int, group: int) -> npt.NDArray[np.int64]:
+        """Returns the bytes at which entries row, row + 1, … of a variable begin."""
+        variable = self._variables[name]
+        if self.description.groups and variable.by_trajectory:
+            return self._addresses[name, group][row : row + count]
+        begin = int(self._addresses[name, 0][0])
+        return begin + self.description.entry_bytes(variable) * np.arange(row, row + count)
+
+    def _put(self, name: str, values: Any, at: int) -> None:
+        """Writes bytes at their place in the file of a variable."""
+        descriptor, view = self._descriptors.get(name, self._data), memoryview(values).cast("B")
         with os_failures(self.path):
             while view:
                 written = os.pwrite(descriptor, view[: 1 << 30], at)
@@ -334,16 +335,15 @@ class Output(ABC):
 
     def _write_known(self) -> None:
         """Writes the variables whose values the description has."""
-        groups = self.description.groups
         for variable in self.description.variables:
+            groups = self.description.groups if variable.by_trajectory else ()
             if variable.values is None:
-                continue
-            if not (variable.by_trajectory and groups):
-                shape = self.description.shape(variable) or 1
-                self.write(variable.name, 0, np.reshape(variable.values, shape))
                 continue
             for k, group in enumerate(groups):
                 self.write(variable.name, 0, variable.values[group.numbers], k)
+            if not groups:
+                shape = self.description.shape(variable)
+                self.write(variable.name, 0, np.reshape(variable.values, shape))
 
     def finish(self) -> None:
         """Completes the output and gives it its name."""
@@ -353,13 +353,6 @@ class Output(ABC):
             self._hidden.publish()
         for path in self._hidden.close():
             self.notes.append(f"{path} could not be removed; nothing needs it")
-
-    def discard(self) -> None:
-        """Removes everything that is not finished."""
-        while self._open:
-            with contextlib.suppress(OSError):
-                self._close()
-        self._hidden.close()
 
     def _complete(self) -> None:  # noqa: B027
         """Does what remains to be done once all blocks are written."""

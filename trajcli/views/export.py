@@ -395,17 +395,12 @@ def write_lerobot(chosen: Export, files: Files, folder: Path, out: Path) -> None
         what = "features there already"
         raise InputError(what, where=str(folder), found=", ".join(taken))
     frames = _frames(chosen, copy)
-    hidden = HiddenFolder(out, overwrite=False)
-    try:
-        with os_failures(out):
-            hidden.make()
-            copy.features = _features(chosen, frames, hidden.path)
-            copy.dofs = chosen.batch.first.joint_names
-            copy.write(hidden.data, partial(chosen.on_progress, len(frames), len(frames)))
-            files.sources.require_unchanged()
-            hidden.publish()
-    finally:
-        hidden.close()
+    with os_failures(out), HiddenFolder(out, overwrite=False) as hidden:
+        copy.features = _features(chosen, frames, hidden.path)
+        copy.dofs = chosen.batch.first.joint_names
+        copy.write(hidden.data, partial(chosen.on_progress, len(frames), len(frames)))
+        files.sources.require_unchanged()
+        hidden.publish()
 
 
 def _frames(chosen: Export, copy: LeRobotCopy) -> dict[int, slice]:
