@@ -25,8 +25,8 @@ if TYPE_CHECKING:
         UsageError,
     )
     from trajcli.fitting import Fitted, fit
+    from trajcli.matrices import Operator, operator
     from trajcli.modes import MODES
-    from trajcli.operators import Operator, operator
     from trajcli.resampling import resample
     from trajcli.retiming import Retimed, retime
     from trajcli.sampling import sample
@@ -45,7 +45,7 @@ _MODULES = {
     "autograd": {"clip_gradient", "scale_gradient"},
     "fitting": {"Fitted", "fit"},
     "modes": {"MODES"},
-    "operators": {"Operator", "operator"},
+    "matrices": {"Operator", "operator"},
     "resampling": {"resample"},
     "retiming": {"Retimed", "retime"},
     "sampling": {"sample"},

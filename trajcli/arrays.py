@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar
 
 import numpy as np
 
-from trajcli.errors import InputError, UsageError
+from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.kernels.program import Array
 from trajcli.system import HUGE_PAGE, PAGE, allocate_memory, free_memory
 
@@ -246,3 +246,163 @@ def output_dtype(kind: Any) -> str:
     """Returns float32 for float32 and half precision, else float64, for either library."""
     floats = kind.kind == "f" if isinstance(kind, np.dtype) else kind.is_floating_point
     return "float32" if floats and kind.itemsize <= 4 else "float64"
+
+
+def require_counts(least: int = 1, **counts: Any) -> None:
+    """Raises UsageError for values that are not whole numbers of at least ``least``."""
+    expected = f"a whole number >= {least}"
+    faults = [
+        Fault("not a count", where=name, expected=expected, found=repr(value))
+        for name, value in counts.items()
+        if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < least
+    ]
+    raise_if_any(faults, UsageError)
+
+
+def time_stamp_shape_faults(shape: Sequence[int], batch: int, rows: int, where: str) -> list[Fault]:
+    """Returns the fault of time stamps of a shape that does not fit [batch, rows]."""
+    if tuple(shape) in {(rows,), (batch, rows), (1, rows)}:
+        return []
+    return [
+        Fault(
+            "wrong number of time stamps",
+            where=where,
+            expected=f"one per row: [{rows}] or [{batch}, {rows}]",
+            found=describe(shape),
+            hint="one dt for all; integrate has a row more than actions (recorded rates: as many), "
+            "differentiate as many as positions",
+        )
+    ]
+
+
+def step_faults(
+    steps: Array, where: str, first_trajectory: int = 0, first_step: int = 0
+) -> list[Fault]:
+    """Returns the fault of steps, NumPy [b, h] or one number, not all positive and finite."""
+    if steps.min(initial=1.0) > 0.0 and steps.max(initial=1.0) < np.inf:  # false for NaN
+        return []
+    wrong = np.argwhere(~(np.isfinite(steps) & (steps > 0)))
+    axes = ("trajectory", "step")[2 - steps.ndim :]
+    first = wrong[0] + ((0, first_step)[2 - steps.ndim :])
+    step = repr(float(steps[tuple(wrong[0])]))
+    step += f" ({len(wrong)} such steps)" if len(wrong) > 1 else ""
+    return [
+        Fault(
+            "a step that is not positive and finite",
+            where=place(where, axes, first, steps.shape, first_trajectory),
+            expected="dt > 0, in seconds",
+            found=step,
+        )
+    ]
+
+
+def time_stamp_faults(
+    times: Array, where: str, first_trajectory: int = 0, row_numbers: Array | None = None
+) -> list[Fault]:
+    """Returns the faults of time stamps [T] or [B, T]: NaN, repeats, steps back."""
+    values = to_numpy(times)
+    table = values[None] if values.ndim == 1 else values
+    gaps = differences(table)
+    drop_hint = "leave those rows out, as trajcli differentiate --repeated-times drop does"
+    sort_hint = "sort the rows by time, or split the recording"
+    faults = []
+    for what, wrong, first_row, hint in (
+        ("time stamps that are not finite", ~np.isfinite(table), 0, ""),
+        ("time stamps that repeat", gaps == 0, 1, drop_hint),
+        ("time stamps that go back", gaps < 0, 1, sort_hint),
+    ):
+        places = np.argwhere(wrong)
+        if not len(places):
+            continue
+        named = []
+        for trajectory, row in (places[:3] + np.array([0, first_row])).tolist():
+            number = row if row_numbers is None else int(row_numbers[row])
+            spot = place("", ("trajectory",), (trajectory,), table.shape[:1], first_trajectory)
+            stamp = f"row {number} ({float(table[trajectory, row])!r})"
+            named.append(f"{spot}, {stamp}" if spot else stamp)
+        more = f" and {len(places) - 3} more" if len(places) > 3 else ""
+        faults.append(
+            Fault(
+                what,
+                where=where,
+                expected="strictly increasing seconds",
+                found=f"{len(places)} such: " + "; ".join(named) + more,
+                hint=hint,
+            )
+        )
+    return faults
+
+
+def nonfinite_fault(
+    values: Array,
+    where: str,
+    axes: Sequence[str],
+    first_trajectory: int = 0,
+    row_numbers: Array | None = None,
+) -> Fault | None:
+    """Returns the fault of an array with NaN or Inf, with the first place; None without any.
+
+    ``row_numbers`` are the numbers of the rows in the file, where some were dropped.
+    """
+    if not readable(values):
+        return None
+    if is_torch(values) and values.is_cuda and bool(values.detach().isfinite().all()):
+        return None  # this copies nothing to the host
+    array = to_numpy(values)
+    if array.dtype.kind != "f" or np.isfinite(largest(array)):
+        return None
+    finite = np.isfinite(array)
+    wrong = np.argwhere(~finite)
+    first = list(wrong[0])
+    if row_numbers is not None and "step" in axes:
+        first[axes.index("step")] = int(row_numbers[first[axes.index("step")]])
+    count = f" ({len(wrong)} values that are not finite)" if len(wrong) > 1 else ""
+    return Fault(
+        "NaN or Inf",
+        where=place(where, axes, first, array.shape, first_trajectory),
+        expected="finite numbers",
+        found=f"{float(array[tuple(wrong[0])])}{count}",
+        hint="--allow-nonfinite (allow_nonfinite=True) computes with it; "
+        "it stays within its trajectory and dof",
+    )
+
+
+def describe(shape: Sequence[int]) -> str:
+    """Returns a shape as text: [64, 100, 7]."""
+    return "[" + ", ".join(str(int(n)) for n in shape) + "]" if len(shape) else "one number"
+
+
+def place(
+    where: str,
+    axes: Sequence[str],
+    index: Iterable[int],
+    shape: Sequence[int],
+    first_trajectory: int,
+) -> str:
+    """Returns "where, trajectory 3, step 17, dof 2" for an index, without axes of length 1."""
+    named = [where] if where else []
+    for axis, i, size in zip(axes, index, shape, strict=True):
+        offset = first_trajectory if axis == "trajectory" else 0
+        if size > 1 or offset or (axis == "trajectory" and len(axes) == 3):
+            named.append(f"{axis} {int(i) + offset}")
+    return ", ".join(named)
+
+
+def state_count_fault(role: str, where: str, batch: int, shape: Sequence[int]) -> Fault:
+    """Returns the fault of states [S, D] where S is neither the number of trajectories nor 1."""
+    return Fault(
+        f"{role} states and trajectories differ in number (B)",
+        where=where,
+        expected=f"[{batch}, {shape[1]}], or one for all: [{shape[1]}]",
+        found=describe(shape),
+        hint=f"{role}_index [B] beside them says which each trajectory uses",
+    )
+
+
+def index_shape_faults(where: str, batch: int, index: Array) -> list[Fault]:
+    """Returns the fault of an index of states that is not an integer per trajectory."""
+    kind = str(index.dtype).removeprefix("torch.")
+    if tuple(index.shape) == (batch,) and "int" in kind:
+        return []
+    expected, found = f"integers [{batch}]", f"{kind} {describe(index.shape)}"
+    return [Fault("wrong shape or type", where=where, expected=expected, found=found)]

@@ -15,13 +15,16 @@ from trajcli.arrays import (
     as_array,
     cast,
     concatenate,
+    describe,
     float64,
     matched,
+    nonfinite_fault,
     output_dtype,
     readable,
+    time_stamp_faults,
+    time_stamp_shape_faults,
     to_numpy,
 )
-from trajcli.checks import describe, nonfinite_fault, time_stamp_faults, time_stamp_shape_faults
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.modes.bspline import BSpline
 from trajcli.modes.mode import PARTS

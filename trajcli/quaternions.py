@@ -13,8 +13,16 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from trajcli.arrays import as_array, concatenate, float64, is_torch, matched, readable, to_numpy
-from trajcli.checks import describe
+from trajcli.arrays import (
+    as_array,
+    concatenate,
+    describe,
+    float64,
+    is_torch,
+    matched,
+    readable,
+    to_numpy,
+)
 from trajcli.errors import InputError, UsageError
 
 Array: TypeAlias = Any

@@ -1,8 +1,9 @@
-"""Retimes trajectories: the smallest uniform time scaling that keeps limits."""
+"""Retimes trajectories: the smallest uniform time scaling that keeps limits, also between rows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -11,9 +12,8 @@ import numpy.typing as npt
 
 from trajcli.arrays import as_array, output_dtype, to_numpy
 from trajcli.errors import Fault, InputError, raise_if_any
-from trajcli.extrema import extremes
 from trajcli.modes.mode import PARTS
-from trajcli.sampling import is_known
+from trajcli.sampling import derivative, is_known, missing_parts, taylor
 from trajcli.trajectory import Trajectory
 
 Array = Any
@@ -47,6 +47,8 @@ Limit = tuple[Array, Array] | Array | float
 _Pair = tuple[Floats, Floats]
 # The least factor, whose third power is still a normal number; 1e100 is the largest.
 _LEAST = 1e-100
+# Halvings of a step that find where a cubic is zero: as many as a float64 has bits.
+_HALVINGS = 60
 
 
 def retime(
@@ -249,3 +251,71 @@ def _after_rounding(
         # step is half a last place of the outputs; beyond 8 turns it doubles each time
         factor = np.where(over, factor * (1.0 + step * 2.0 ** max(turn - 8, 0)), factor)
     return factor
+
+
+def extremes(
+    mode: str, options: Mapping[str, Any], rows: Mapping[str, Any], times: Floats
+) -> dict[str, Floats]:
+    """The extreme values of velocity, acceleration and jerk within the steps between rows.
+
+    Parameters:
+        mode, options: ``zoh``, ``foh`` or ``bspline``, as :func:`trajcli.sample` takes them.
+        rows: position to jerk [B, T, D] by name.
+        times: of the rows [T] or [B, T].
+
+    Returns:
+        By name [B, n, T−1, D]: the values where the derivative is zero, at most n in a step;
+        others repeat a row. Nothing where rows are not there that the curve is computed from.
+
+    Raises:
+        UsageError: a mode whose rows no known polynomial joins.
+    """
+    values = [None if name not in rows else np.asarray(rows[name], np.float64) for name in PARTS]
+    knots = np.atleast_2d(np.asarray(times, np.float64))
+    if missing_parts(mode, options, rows) or knots.shape[1] < 2:
+        return {}
+    middles, steps = (knots[:, 1:] + knots[:, :-1]) / 2, np.diff(knots)[..., None]
+    known, tau = taylor(mode, options, values, knots, middles)
+    begin = tau - steps / 2
+    found = {}
+    for order in (1, 2, 3):
+        if any(part is None for part in known[order:]) or order >= len(known):
+            continue
+        shape = np.broadcast_shapes(known[order].shape, begin.shape)
+        roots = _roots(
+            known[order + 1 :], *(np.broadcast_to(x, shape) for x in (begin, begin + steps))
+        )
+        if roots:
+            found[PARTS[order]] = np.stack([derivative(known, at, order) for at in roots], 1)
+    return found
+
+
+def _roots(taylor: Sequence[Floats], begin: Floats, end: Floats) -> list[Floats]:
+    """Where Σ_m c_m·τᵐ/m!, of degree at most 3, is zero within begin..end; else begin."""
+    degree = len(taylor) - 1
+    if degree < 1:
+        return []
+    with np.errstate(all="ignore"):
+        if degree == 1:
+            found = [-taylor[0] / taylor[1]]
+        elif degree == 2:  # without cancellation: Press et al., "Numerical Recipes", 5.6
+            half = -(
+                taylor[1]
+                + np.copysign(np.sqrt(taylor[1] ** 2 - 2 * taylor[2] * taylor[0]), taylor[1])
+            )
+            found = [half / taylor[2], 2 * taylor[0] / half]
+        else:  # between its own extremes it is monotonic
+            edges = np.sort([begin, *_roots(taylor[1:], begin, end), end], axis=0)
+            found = [_bisected(taylor, a, b) for a, b in itertools.pairwise(edges)]
+        return [np.where((at > begin) & (at < end), at, begin) for at in found]
+
+
+def _bisected(taylor: Sequence[Floats], low: Floats, high: Floats) -> Floats:
+    """Where the polynomial changes its sign between low and high, NaN where it does not."""
+    rising = derivative(taylor, high, 0) > 0
+    changes = (derivative(taylor, low, 0) > 0) != rising
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        above = (derivative(taylor, middle, 0) > 0) == rising
+        low, high = np.where(above, low, middle), np.where(above, middle, high)
+    return np.where(changes, (low + high) / 2, np.nan)

@@ -19,12 +19,12 @@ from trajcli.arrays import (
     as_array,
     cast,
     concatenate,
+    describe,
     matched,
     output_dtype,
 )
-from trajcli.checks import describe, nonfinite_faults, shape_faults
 from trajcli.errors import InputError, UsageError, raise_if_any
-from trajcli.inputs import Inputs
+from trajcli.inputs import Inputs, nonfinite_faults, shape_faults
 from trajcli.memory import ROTATION_VALUES
 from trajcli.modes import PARTS, make_method, make_mode
 from trajcli.modes.cascade import Clique
@@ -45,8 +45,8 @@ from trajcli.quaternions import (
     to_quaternions,
 )
 from trajcli.resampling import placed
-from trajcli.rotation_curves import CURVES
 from trajcli.rotation_rates import (
+    CURVES,
     backward,
     filled,
     for_bodies,

@@ -10,8 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.arrays import as_array, float64, is_torch, matched, readable, to_numpy
-from trajcli.checks import describe
+from trajcli.arrays import as_array, describe, float64, is_torch, matched, readable, to_numpy
 from trajcli.errors import Fault, InputError, UsageError
 from trajcli.modes import MODES, PARTS
 from trajcli.modes.mode import promise

@@ -12,10 +12,9 @@ from typing import Any, Literal, ParamSpec
 import numpy as np
 
 from trajcli import prepared
-from trajcli.arrays import as_array, is_torch, output_dtype, to_numpy, to_torch
-from trajcli.checks import describe, nonfinite_faults, shape_faults
+from trajcli.arrays import as_array, describe, is_torch, output_dtype, to_numpy, to_torch
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
-from trajcli.inputs import Inputs
+from trajcli.inputs import Inputs, nonfinite_faults, shape_faults
 from trajcli.kernels.choose import Choice, choose, choose_for
 from trajcli.modes import MODES, PARTS, make_method, make_mode
 from trajcli.modes.cascade import Cascade

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from trajcli.adjoint import pull_back
-from trajcli.checks import shape_faults
-from trajcli.inputs import Inputs
+from trajcli.inputs import Inputs, shape_faults
 from trajcli.kernels import native, torch_ops
 from trajcli.kernels.choose import Choice
 from trajcli.modes import PARTS, make_mode

@@ -10,7 +10,7 @@ import torch
 from scipy.interpolate import BPoly, CubicHermiteSpline, CubicSpline
 
 from trajcli import InputError, State, Trajectory, UsageError, integrate, matrices, resample, sample
-from trajcli.interpolation import METHODS
+from trajcli.resampling import METHODS
 
 RANDOM = np.random.default_rng(7)
 ROWS = RANDOM.standard_normal((3, 9, 2))

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.checks import describe
+from trajcli.arrays import describe
 from trajcli.errors import Fault, InputError, TrajcliError
 from trajcli.files.file_bytes import Progress, SourceFiles, file_state, read_regular, unreadable
 from trajcli.files.source import natural_order

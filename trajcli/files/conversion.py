@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.checks import describe
+from trajcli.arrays import describe
 from trajcli.errors import InputError
 from trajcli.files.arrays import Dataset, ReadApart
 from trajcli.files.quantities import QUANTITIES

@@ -15,7 +15,7 @@ from contextlib import suppress
 from itertools import groupby
 from typing import Any
 
-from trajcli.checks import describe
+from trajcli.arrays import describe
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.files.arrays import ArrayFile, Dataset
 from trajcli.files.dofs import match_names

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.checks import describe, time_stamp_faults
+from trajcli.arrays import describe, time_stamp_faults
 from trajcli.errors import InputError, Note, raise_if_any
 from trajcli.files.arrays import Dataset, in_memory
 from trajcli.files.dofs import parse_dofs

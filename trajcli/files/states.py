@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.checks import describe, index_shape_faults, state_count_fault
+from trajcli.arrays import describe, index_shape_faults, state_count_fault
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.files.arrays import ArrayFile, Dataset, in_memory
 from trajcli.files.conversion import dataset_in_si, divided, stated_unit

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.checks import describe, step_faults, time_stamp_faults, time_stamp_shape_faults
+from trajcli.arrays import describe, step_faults, time_stamp_faults, time_stamp_shape_faults
 from trajcli.errors import Fault, raise_if_any
 from trajcli.files.arrays import Dataset, Numbers
 from trajcli.units import KNOWN_TIMES, parse_time_unit

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.checks import describe
+from trajcli.arrays import describe
 from trajcli.errors import Fault, InputError, raise_if_any
 from trajcli.files.arrays import Dataset
 from trajcli.files.file_bytes import Progress

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trajcli.checks import describe
+from trajcli.arrays import describe
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.files.arrays import Dataset, candidates
 from trajcli.files.outputs import Variable

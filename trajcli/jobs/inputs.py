@@ -13,14 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.checks import shape_faults, value_faults
 from trajcli.errors import Fault, InputError, raise_if_any
 from trajcli.files.arrays import in_memory
 from trajcli.files.stacked import Values, stacked
 from trajcli.files.time import Time
 from trajcli.files.trajectories import Trajectories
 from trajcli.files.trajectory_group import TrajectoryGroup
-from trajcli.inputs import Inputs
+from trajcli.inputs import Inputs, shape_faults, value_faults
 from trajcli.kernels.choose import Choice
 from trajcli.memory import EAGER_BYTES, SCANNED_BYTES
 from trajcli.modes import PARTS, Mode

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.checks import describe
+from trajcli.arrays import describe
 from trajcli.errors import Fault, InputError, UsageError
 from trajcli.files.arrays import ArrayFile, Dataset, in_memory
 from trajcli.files.conversion import divided, stated_unit

@@ -18,7 +18,6 @@ from trajcli.files.time import Floats
 from trajcli.files.trajectories import Trajectories
 from trajcli.files.trajectory_group import TrajectoryGroup
 from trajcli.files.writing import refuse_output
-from trajcli.interpolation import curve_through
 from trajcli.jobs.output_times import output_times, placed
 from trajcli.jobs.request import SourceRequest
 from trajcli.jobs.rotation_block import (
@@ -41,6 +40,7 @@ from trajcli.modes.cascade import Cascade
 from trajcli.resampling import (
     curve_of_mode,
     curve_of_rows,
+    curve_through,
     finite_parts,
     finite_parts_of_mode,
     new_count,

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import InputError, Note
-from trajcli.extrema import extremes
 from trajcli.files.file_bytes import Progress, SourceFiles
 from trajcli.files.limits import read_limits
 from trajcli.files.opening import Files
@@ -30,7 +29,7 @@ from trajcli.jobs.rows import (
     trajectory_names,
     write_rows,
 )
-from trajcli.retiming import Limit, Retimed, paced
+from trajcli.retiming import Limit, Retimed, extremes, paced
 from trajcli.sampling import is_known, missing_parts
 
 # Attributes that hold at any pace: they say which curve the trajectory is.

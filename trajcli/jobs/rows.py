@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.arrays import output_dtype
-from trajcli.checks import nonfinite_fault
+from trajcli.arrays import nonfinite_fault, output_dtype
 from trajcli.errors import InputError, raise_if_any
 from trajcli.files.arrays import in_memory
 from trajcli.files.atomic_output import refuse_input

@@ -8,12 +8,11 @@ from typing import Any, SupportsIndex
 
 from trajcli.errors import Fault, UsageError, raise_if_any
 from trajcli.modes.bspline import BSpline
-from trajcli.modes.cascade import SCHEMES, Acceleration, Clique, Jerk, Velocity
+from trajcli.modes.cascade import SCHEMES, Acceleration, Clique, Jerk, Teleport, Velocity
 from trajcli.modes.central import Central
 from trajcli.modes.mode import CONVENTIONS, FRAMES, PARTS, Mode
 from trajcli.modes.savgol import SavitzkyGolay
 from trajcli.modes.smooth import Smooth, value_faults
-from trajcli.modes.teleport import Teleport
 
 MODES: dict[str, type[Mode]] = {
     "clique": Clique,

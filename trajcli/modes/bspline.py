@@ -12,8 +12,8 @@ import numpy as np
 
 from trajcli.errors import Fault
 from trajcli.kernels.program import Band, Floats, Windows
+from trajcli.modes.central import blossoms, on_differences, without_rounding
 from trajcli.modes.mode import NO_POINTS, Case, Mode, needs_goal, needs_start
-from trajcli.modes.stencils import blossoms, on_differences, without_rounding
 
 
 @dataclass(frozen=True)

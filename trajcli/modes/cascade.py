@@ -1,13 +1,16 @@
-"""The cascade: four modes by one relation, xᵐ_t − xᵐ_{t−1} = dt_t · xᵐ⁺¹_t."""
+"""The cascade: four modes by one relation, xᵐ_t − xᵐ_{t−1} = dt_t · xᵐ⁺¹_t; and teleport."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from trajcli.errors import Fault, UsageError
 from trajcli.kernels import program
-from trajcli.modes.mode import PARTS, Case, FramedMode, needs_start, no_goal
+from trajcli.kernels.program import Band, Windows
+from trajcli.modes.mode import NO_POINTS, PARTS, Case, FramedMode, needs_start, no_goal
 
 SCHEMES = ("euler", "zoh", "foh")
 
@@ -99,3 +102,28 @@ class Jerk(Cascade):
 
     name = "jerk"
     derivatives_of = 3
+
+
+@dataclass(frozen=True)
+class Teleport(FramedMode):
+    """The actions are positions; velocity, acceleration and jerk are zero."""
+
+    name = "teleport"
+
+    def faults(self, case: Case) -> Iterator[Fault]:
+        yield from (*needs_start(case), *no_goal(self.name, case), *self.frames_faults(case))
+
+    def program(self, horizon: int, recorded: bool, uneven: bool) -> Band:
+        used = self.used(horizon)
+        return Band(
+            used=used,
+            steps=used,
+            head=NO_POINTS,
+            tail=NO_POINTS,
+            held=0,
+            windows=Windows(used, max(used - 1, 0)),
+            width=1,
+            base=(0,),
+            table=np.zeros((1, 4, 0)),
+            start_row=self.start_row(recorded),
+        )

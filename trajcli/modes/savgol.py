@@ -12,8 +12,8 @@ import numpy.typing as npt
 from trajcli.errors import Fault, InputError
 from trajcli.kernels.fit import fit_weights
 from trajcli.kernels.program import Band, Floats, Windows
+from trajcli.modes.central import without_rounding
 from trajcli.modes.mode import NO_POINTS, Case, Mode, no_goal, recordings_only
-from trajcli.modes.stencils import without_rounding
 
 MOST_ROWS = 999
 # The share of half a window by which stamps may lie beyond it, as they are rounded.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trajcli.checks import describe
+from trajcli.arrays import describe
 from trajcli.errors import InputError
 from trajcli.files.arrays import NUMERIC_KINDS, ArrayFile, Dataset, json_object, text_of
 from trajcli.files.conversion import in_one_unit

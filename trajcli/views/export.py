@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from trajcli import __version__
-from trajcli.checks import describe
+from trajcli.arrays import describe
 from trajcli.errors import Fault, InputError, OutputError, UsageError, raise_if_any
 from trajcli.files.arrays import text_of
 from trajcli.files.atomic_output import HiddenFolder, new_file, os_failures, reserve

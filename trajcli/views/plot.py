@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.checks import describe
+from trajcli.arrays import describe
 from trajcli.errors import InputError, UsageError
 from trajcli.files.conversion import as_batch
 from trajcli.files.file_bytes import Progress

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.checks import describe
+from trajcli.arrays import describe
 from trajcli.errors import InputError
 from trajcli.files.opening import Files
 from trajcli.files.reader import read_groups

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from trajcli.kernels.fit import control, penalty
 from trajcli.kernels.program import Array, Band, Cascade, Operands, Program, Smoother
-from trajcli.kernels.spline import control, penalty
 from trajcli.memory import NATIVE_TILE
 
 TYPES = ("f4", "f8", "f2", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8")

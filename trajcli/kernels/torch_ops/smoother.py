@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import torch
 
+from trajcli.kernels.fit import control, penalty
 from trajcli.kernels.program import Smoother
-from trajcli.kernels.spline import control, penalty
 
 if TYPE_CHECKING:
     from torch import Tensor
