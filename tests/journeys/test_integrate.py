@@ -373,6 +373,27 @@ def test_the_same_input_beside_it_gives_the_same_bytes_wherever_it_lies(trajcli,
     assert (there / out).read_bytes() == first
 
 
+def test_paths_that_are_part_of_other_names_are_relative_in_an_output_where_they_are_paths(
+    trajcli, folder
+):
+    actions = np.load("actions.npy")
+    with h5py.File("x.h5", "w") as file:  # a group of the same name as the file
+        file["x.h5/actions"], file["x.h5/dt"] = actions, 0.02
+    os.makedirs("of x.h5/runs")
+    for name in ("x.h5", "start.npy"):
+        shutil.copy(name, "of x.h5")
+    words = ["x.h5", "of x.h5/x.h5", "--start", "0,0,0", "-o", "of x.h5/runs/out.h5"]
+    assert trajcli("integrate", *words).code == 0
+    with h5py.File("of x.h5/runs/out.h5") as file:
+        said = dict(file.attrs)
+    assert said["source"] == "../../x.h5:/x.h5/actions\n../x.h5:/x.h5/actions"
+    assert said["dt_source"] == "../../x.h5:/x.h5/dt and 1 more"
+    words = ["x.h5", "--start", "of x.h5/start.npy", "-o", "of x.h5/runs/out.h5", "--overwrite"]
+    assert trajcli("integrate", *words).code == 0
+    with h5py.File("of x.h5/runs/out.h5") as file:
+        assert file.attrs["start"] == "../start.npy"
+
+
 def test_the_request_in_an_output_names_files_as_seen_from_there(trajcli, folder):
     os.makedirs("runs/first")
     assert trajcli(f"{RUN} --mode jerk -o runs/first/out.h5").code == 0

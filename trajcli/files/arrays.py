@@ -21,7 +21,7 @@ import numpy.typing as npt
 from trajcli.arrays import describe
 from trajcli.errors import Fault, InputError, TrajcliError
 from trajcli.files.file_bytes import Progress, SourceFiles, file_state, read_regular, unreadable
-from trajcli.files.source import natural_order
+from trajcli.files.source import Origin, natural_order
 from trajcli.memory import LEAST_MEMORY, memory_bound
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ class Dataset:
     the file, where values are converted to float64 as they are read.
     """
 
-    where: str
+    where: Origin
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     reader: Callable[[int, int], Any]

@@ -22,7 +22,7 @@ import numpy as np
 from trajcli.errors import InputError
 from trajcli.files.arrays import NUMERIC_KINDS, ArrayFile, Dataset, OpenFiles
 from trajcli.files.file_bytes import FileBytes
-from trajcli.files.source import natural_order
+from trajcli.files.source import Origin, natural_order
 from trajcli.memory import CHUNK_CACHE
 
 _OPEN_DATASETS = 8
@@ -213,7 +213,7 @@ class Hdf5File(ArrayFile):
         item = self._open(path)
         if not isinstance(item, h5py.h5d.DatasetID):
             return None
-        where, handle = f"{self.path}:/{path}", self.opened()
+        where, handle = Origin(self.path, f":/{path}"), self.opened()
         offset, dtype, shape = item.get_offset(), item.dtype, item.shape
         attributes = self._attributes(item, path)
         # offsets are relative to the user block, and mean nothing in another file

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from trajcli.errors import InputError
 from trajcli.files.arrays import ArrayFile, Dataset, json_object
+from trajcli.files.source import Origin
 from trajcli.files.time import Time, positive
 
 Names = Sequence[str]
@@ -37,7 +38,7 @@ class Member(NamedTuple):
         begin, read = self.begin, array.read_rows
         return replace(
             array,
-            where=f"{array.where} ({self.name}: rows {begin} to {self.end - 1})",
+            where=array.where.then(f" ({self.name}: rows {begin} to {self.end - 1})"),
             shape=(self.end - begin, *array.shape[1:]),
             reader=lambda start, stop: read(begin + start, begin + stop),
             storage="part of an array",
@@ -116,14 +117,14 @@ class Layout:
             return [Member(self.file.path.stem)]
         return [Member(group, group) for group in self.numbered(self.file)]
 
-    def facts(self) -> tuple[str, Mapping[str, Any]]:
+    def facts(self) -> tuple[Origin, Mapping[str, Any]]:
         """Returns where the family describes its recordings, and that description."""
-        return f"{self.file.path}:/data@env_args", environment(self.file)
+        return Origin(self.file.path, ":/data@env_args"), environment(self.file)
 
     @cached_property
     def step(self) -> Time | None:
         """The time step, if the file or a side-car file states it."""
-        where, facts = self.facts() if self.rates else ("", {})
+        where, facts = self.facts() if self.rates else (Origin(), {})
         steps = (from_rate(facts, path, where) for path in self.rates)
         return next((step for step in steps if step is not None), None)
 
@@ -176,8 +177,9 @@ def entry(table: Any, path: Names) -> Any:
     return table
 
 
-def from_rate(table: Any, path: Names, where: str) -> Time | None:
+def from_rate(table: Any, path: Names, where: Origin) -> Time | None:
     """Returns the time of the rate in Hz at a path of keys in a table; None if there is none."""
     rate = positive(entry(table, path))
-    source = f"{where} {'.'.join(path)}"
-    return None if rate is None else Time.of(f"{source}, {rate:g} Hz", 1.0 / rate)
+    if rate is None:
+        return None
+    return Time.of(where.then(f" {'.'.join(path)}, {rate:g} Hz"), 1.0 / rate)

@@ -14,7 +14,7 @@ from trajcli.files.arrays import ArrayFile, Dataset, json_object, text_of
 from trajcli.files.guesses import likely_arrays
 from trajcli.files.layout import Layout, Member, Names, Pairs, entry, environment, from_rate
 from trajcli.files.quantities import QUANTITIES
-from trajcli.files.source import natural_key
+from trajcli.files.source import Origin, natural_key
 from trajcli.files.tables import TRAJECTORIES
 from trajcli.files.time import Time, positive
 
@@ -89,7 +89,7 @@ class Robosuite(Robomimic):
     @cached_property
     def step(self) -> Time | None:
         about = json_object(self.file.attributes("data").get("env_info"))
-        where = f"{self.file.path}:/data@env_info"
+        where = Origin(self.file.path, ":/data@env_info")
         return super().step or from_rate(about, ("control_freq",), where)
 
 
@@ -121,8 +121,8 @@ class IsaacLab(Robomimic):
         dt, decimation = (positive(entry(facts, ("sim_args", n))) for n in ("dt", "decimation"))
         if dt is None or decimation is None:
             return super().step
-        source = f"{where} sim_args.dt × decimation = {dt:g} s × {decimation:g}"
-        return Time.of(source, dt * decimation)
+        formula = f" sim_args.dt × decimation = {dt:g} s × {decimation:g}"
+        return Time.of(where.then(formula), dt * decimation)
 
 
 class Aloha(Layout):
@@ -160,8 +160,8 @@ class ManiSkill(Layout):
         mode = entry(self._table, ("env_info", "env_kwargs", "control_mode"))
         self.commands_positions = mode == "pd_joint_pos"
 
-    def facts(self) -> tuple[str, Mapping[str, Any]]:
-        return str(self._beside), self._table
+    def facts(self) -> tuple[Origin, Mapping[str, Any]]:
+        return Origin(self._beside), self._table
 
 
 class Minari(Layout):
@@ -341,11 +341,11 @@ class LeRobot(TableLayout):
         texts = isinstance(names, list) and all(isinstance(name, str) for name in names)
         return [text_of(name) for name in names] if texts else None
 
-    def facts(self) -> tuple[str, Mapping[str, Any]]:
+    def facts(self) -> tuple[Origin, Mapping[str, Any]]:
         return self._info
 
     @cached_property
-    def _info(self) -> tuple[str, dict[str, Any]]:
+    def _info(self) -> tuple[Origin, dict[str, Any]]:
         """The path and content of info.json.
 
         It lies in FOLDER/meta for FOLDER/data/CHUNK/FILE, else in meta beside the file. It is
@@ -354,7 +354,7 @@ class LeRobot(TableLayout):
         folders = self.file.path.absolute().parents
         above = "../../" if len(folders) > 2 and folders[1].name == "data" else ""
         name = f"{above}meta/info.json"
-        return str(self.file.path_beside(name)), self.file.beside(name)
+        return Origin(self.file.path_beside(name)), self.file.beside(name)
 
 
 _FAMILIES: tuple[type[Layout], ...] = (

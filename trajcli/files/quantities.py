@@ -30,16 +30,9 @@ def sources_text(attribute: str, names: Iterable[str]) -> str:
     """Returns an attribute of an output that sums up names: ``source`` has a line for each, of many
     the first; another one the first, and how many others there are."""
     lines = list(dict.fromkeys(names))
-    if attribute != "source":
-        return first_and_more(lines)
-    more = len(lines) - _LISTED_SOURCES
-    return "\n".join(lines[:_LISTED_SOURCES] + [f"and {more} more"] * (more > 0))
-
-
-def first_and_more(names: Iterable[str]) -> str:
-    """Returns the first of the names, and how many others there are."""
-    first, *others = dict.fromkeys(names)
-    return f"{first} and {len(others)} more" if others else first
+    most, between = (_LISTED_SOURCES, "\n") if attribute == "source" else (1, " ")
+    more = len(lines) - most
+    return between.join(lines[:most] + [f"and {more} more"] * (more > 0))
 
 
 def unit_of(quantity: str, positions: str) -> str:

@@ -24,7 +24,7 @@ from trajcli.files.layout import Layout, Member
 from trajcli.files.opening import Files
 from trajcli.files.quantities import QUANTITIES, ROTATIONS
 from trajcli.files.rotation_groups import note_rotations_left_out
-from trajcli.files.source import Source, expand_files, parse_source
+from trajcli.files.source import Origin, Source, expand_files, parse_source
 from trajcli.files.stacked import JoinedFiles, joining
 from trajcli.files.stored_time import read_time
 from trajcli.files.time import Time, positive
@@ -437,11 +437,11 @@ def time_from_options(files: Files) -> Time | None:
             raise UsageError(
                 "a rate that is not positive", where="--rate", expected="Hz > 0", found=f"{rate:g}"
             )
-        return Time(f"--rate {rate:g}", "--rate", dt=1.0 / rate)
+        return Time.of(Origin(after=f"--rate {rate:g}"), 1.0 / rate)
     if dt is None:
         return None
     with suppress(ValueError):
-        return Time("--dt", "--dt", dt=float(dt))
+        return Time.of(Origin(after="--dt"), float(dt))
     if not set(".:/") & set(dt) and not os.path.exists(dt):
         raise UsageError(
             "neither a value nor a file",
@@ -467,4 +467,4 @@ def time_from_options(files: Files) -> Time | None:
     step = positive(value)
     if step is None:
         raise InputError("not a step", where=dt, expected="one number > 0", found=repr(value))
-    return Time(dt, dt, dt=step)
+    return Time.of(source.origin, step)

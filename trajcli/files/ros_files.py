@@ -19,6 +19,7 @@ import numpy.typing as npt
 from trajcli.errors import InputError
 from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles
 from trajcli.files.file_bytes import open_regular
+from trajcli.files.source import Origin
 
 # How many messages are read to find the fields of a topic, and at most how many bytes.
 _FIRST, _FIRST_BYTES = 64, 1 << 24
@@ -68,7 +69,7 @@ class RosFile(ArrayFile):
         paths = [path for path in first if f"{path}.".startswith(f"{field}.")]
         if not paths:
             return None
-        where, like = f"{self.path}:/{name}", np.hstack([first[path][:0] for path in paths])
+        where, like = Origin(self.path, f":/{name}"), np.hstack([first[path][:0] for path in paths])
 
         def read_rows(start: int, stop: int) -> Any:
             whole = self.safely(topic, lambda: self._read(topic))

@@ -60,7 +60,7 @@ def note_rotations_left_out(
 ) -> None:
     """Notes rotations beside the positions that are read: they are a SOURCE of their own."""
     read = {id(group) for group in kept}
-    left = [g.where for g in groups if ROTATIONS[0] in g.arrays and id(g) not in read]
+    left: list[str] = [g.where for g in groups if ROTATIONS[0] in g.arrays and id(g) not in read]
     firsts = {id(group.file): group for group in reversed(kept) if not group.named}
     for group in firsts.values():
         left += _rotations_beside(group.file, group.group, group.shape)
@@ -74,7 +74,7 @@ def _rotations_beside(file: ArrayFile, group: str, shape: tuple[int, ...]) -> li
 
     shape: [B, T, D] of the trajectories that they lie beside.
     """
-    beside = []
+    beside: list[str] = []
     for child in file.children(group)[:_SEARCHED]:
         with suppress(InputError):  # what is not meant may be anything
             path = f"{group}/{child}".strip("/")

@@ -23,6 +23,39 @@ ONE_SOURCE = ("zarr.json", ".zgroup", ".zarray")
 """The folder of a Zarr store has one of these files."""
 
 
+class Origin(str):
+    """Says where values are from, and knows which part of that is the path of a file.
+
+    It is immutable, and reads as its text: "time stamps x.h5:/times, in ms" has the path x.h5.
+    """
+
+    path: str
+    before: str
+    after: str
+
+    def __new__(cls, path: str | Path = "", after: str = "", before: str = "") -> Origin:
+        """Takes a path, "" for values of no file, and the texts after and before it."""
+        origin = super().__new__(cls, f"{before}{path}{after}")
+        origin.path, origin.before, origin.after = str(path), before, after
+        return origin
+
+    def then(self, text: str) -> Origin:
+        """Returns the origin with more text behind it."""
+        return Origin(self.path, self.after + text, self.before)
+
+    def seen_from(self, folder: str) -> str:
+        """Returns the text with its path relative to a folder, as outputs have it."""
+        if not self.path:
+            return str(self)
+        return f"{self.before}{relative_path(self.path, folder)}{self.after}"
+
+
+def first_and_more(origins: Iterable[Origin]) -> Origin:
+    """Returns the first of the origins, and how many others there are."""
+    first, *others = dict.fromkeys(origins)
+    return first.then(f" and {len(others)} more") if others else first
+
+
 class Source(NamedTuple):
     """A file and, if named, a dataset, pattern or group in it and an attribute of that."""
 
@@ -32,13 +65,16 @@ class Source(NamedTuple):
     dofs: str | None = None
     """The slice of dofs: ":7" in FILE:DATASET[:7]."""
 
-    def __str__(self) -> str:
-        text = str(self.path)
-        if self.dataset is not None:
-            text += f":{self.dataset}"
+    @property
+    def origin(self) -> Origin:
+        """The source as the origin of what is read from it."""
+        text = "" if self.dataset is None else f":{self.dataset}"
         if self.dofs is not None:
             text += f"[{self.dofs}]"
-        return f"{text}@{self.attribute}" if self.attribute else text
+        return Origin(self.path, f"{text}@{self.attribute}" if self.attribute else text)
+
+    def __str__(self) -> str:
+        return str(self.origin)
 
 
 def parse_source(text: str, attributes: bool = False) -> Source:

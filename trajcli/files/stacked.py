@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.files.arrays import ArrayFile, Dataset, ReadApart, in_memory
-from trajcli.files.quantities import first_and_more
+from trajcli.files.source import Origin, first_and_more
 
 Values = Any
 """numpy.ndarray, or a Dataset that is read block by block."""
@@ -85,6 +85,6 @@ def stacked(arrays: Sequence[Values]) -> Dataset:
             start, k = end, k + 1
         return blocks[1] if len(blocks) == 2 else np.concatenate(blocks)
 
-    where = first_and_more(getattr(array, "where", "") for array in arrays)
+    where = first_and_more(getattr(array, "where", Origin()) for array in arrays)
     kind = np.result_type(*{getattr(array, "precision", array.dtype) for array in arrays})
     return Dataset(where, (ends[-1], *first.shape[1:]), dtype, read_rows, converted_from=kind)

@@ -16,8 +16,8 @@ from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.files.arrays import ArrayFile, Dataset, in_memory
 from trajcli.files.conversion import dataset_in_si, divided, stated_unit
 from trajcli.files.opening import Files
-from trajcli.files.quantities import QUANTITIES, RECORDED_ROW, first_and_more
-from trajcli.files.source import parse_source
+from trajcli.files.quantities import QUANTITIES, RECORDED_ROW
+from trajcli.files.source import Origin, first_and_more, parse_source
 from trajcli.files.stacked import Values, rows_by_number, stacked
 from trajcli.files.trajectory_group import TrajectoryGroup
 from trajcli.memory import EAGER_BYTES
@@ -56,11 +56,11 @@ class States:
 
     parts: Mapping[str, Values]
     names: Mapping[str, str]
-    sources: Sequence[str]
+    sources: Sequence[Origin]
     index: Values | None = None
 
     @property
-    def source(self) -> str:
+    def source(self) -> Origin:
         """The first source of the states, and how many others there are."""
         return first_and_more(self.sources)
 
@@ -109,7 +109,7 @@ class States:
         return replace(self, index=values, names={**self.names, f"{role}_index": index.where})
 
 
-NO_STATE = States({}, {}, ["none"])
+NO_STATE = States({}, {}, [Origin(after="none")])
 
 
 def state_from_option(files: Files, role: str, text: str, group: TrajectoryGroup) -> States:
@@ -121,9 +121,9 @@ def state_from_option(files: Files, role: str, text: str, group: TrajectoryGroup
     option, numbers = f"--{role}", parse_floats(text)
     if text == "zero" or numbers is not None:
         values = np.zeros(group.shape[2]) if numbers is None else np.array(numbers)
-        state = _state(role, {"position": values}, text, group)
+        state = _state(role, {"position": values}, Origin(after=text), group)
         # zeros are the same in every unit, so that none is named
-        return state if values.any() else replace(state, sources=[text])
+        return state if values.any() else replace(state, sources=[Origin(after=text)])
     if not set(".:/") & set(text) and not os.path.exists(text):
         raise UsageError(
             "neither a value nor a file",
@@ -136,7 +136,7 @@ def state_from_option(files: Files, role: str, text: str, group: TrajectoryGroup
     file = files.open(source.path)
     name = (source.dataset or "").strip("/")
     if file.family == "npy" or (name and file.get(name) is not None):
-        state = _state(role, {"position": files.dataset(text)}, text, group)
+        state = _state(role, {"position": files.dataset(text)}, source.origin, group)
         beside = "" if file.family == "npy" else name[: name.rfind("/") + 1]
         return _with_index_beside(state, role, file, beside)
     # start/position and start_position, in the group that is named or in one called start
@@ -145,7 +145,9 @@ def state_from_option(files: Files, role: str, text: str, group: TrajectoryGroup
         parts = {part: file.get(prefix + part) for part in QUANTITIES}
         if parts["position"] is not None:
             numeric = {part: values and values.require_numeric() for part, values in parts.items()}
-            return _with_index_beside(_state(role, numeric, text, group), role, file, prefix)
+            return _with_index_beside(
+                _state(role, numeric, source.origin, group), role, file, prefix
+            )
     raise InputError(file.missing(name or f"{role}/position"))
 
 
@@ -164,14 +166,15 @@ def stored_state(role: str, group: TrajectoryGroup) -> States:
     if position is None:
         return _recorded_state(group) if role == "start" else NO_STATE
     others = {part: group.companion(f"{role}/{part}", f"{role}_{part}") for part in QUANTITIES[1:]}
-    source = position.where.removesuffix("/position")
+    where = position.where
+    source = Origin(where.path, where.after.removesuffix("/position"))
     state = _state(role, {"position": position, **others}, source, group)
     index = group.companion(f"{role}_index")
     return state if index is None else state.with_index(role, index)
 
 
 def _state(
-    role: str, stored: Mapping[str, Values | None], source: str, group: TrajectoryGroup
+    role: str, stored: Mapping[str, Values | None], source: Origin, group: TrajectoryGroup
 ) -> States:
     """Returns states [D] or [S, D] with the dofs of a group, in SI; many stay in their file.
 
@@ -197,7 +200,7 @@ def _state(
             if (by != 1.0).any():
                 values = dataset_in_si(dataset, units) if dataset else divided(values, by)
                 if part == "position":
-                    source = f"{source}, in {unit_text(units)}"
+                    source = source.then(f", in {unit_text(units)}")
         parts[part] = _loaded(values)
     return States(parts, names, [source])
 
@@ -259,7 +262,9 @@ def _recorded_state(group: TrajectoryGroup) -> States:
             first_rows[part] = replace(array.require_numeric(), shape=(1, *array.shape[1:]))
         if first_rows:
             read = ", ".join(pair[: len(first_rows)])
-            return _state("start", first_rows, f"{group.file.path}: {RECORDED_ROW} {read}", group)
+            return _state(
+                "start", first_rows, Origin(group.file.path, f": {RECORDED_ROW} {read}"), group
+            )
     return NO_STATE
 
 

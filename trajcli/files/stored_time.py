@@ -17,6 +17,7 @@ import numpy.typing as npt
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import Dataset, ReadApart
 from trajcli.files.conversion import converted, divided, stated_unit
+from trajcli.files.source import Origin
 from trajcli.files.time import Floats, Lengths, Time, Values
 from trajcli.memory import EAGER_BYTES
 from trajcli.units import KNOWN_TIMES, Unit, parse_time_unit
@@ -61,7 +62,7 @@ def read_time(
         step = float(values.flat[0])
     held = values if step is None else None
     dt, of_rows = (step, held) if stamps else (held if step is None else step, None)
-    source = f"time stamps {source}" if stamps else source
+    source = Origin(source.path, source.after, "time stamps " * stamps)
     clock = stored if stamps and stored.ndim in (1, 2) and stored.shape[-1] else None
     if clock is not None and clock.ndim == 1:
         line = ReadApart(lambda _, first, last: stored.read_rows(first, last), stored.shape)
@@ -70,7 +71,7 @@ def read_time(
                 converted_from=kind, clock=clock)  # fmt: skip
 
 
-def stored_times(stored: Dataset, given: Unit | None, stamps: bool) -> tuple[Values, str, str]:
+def stored_times(stored: Dataset, given: Unit | None, stamps: bool) -> tuple[Values, str, Origin]:
     """Numbers in seconds, what their unit was, and where they are from; many with values for every
     trajectory stay where they are. Raises InputError for minutes, hours and days."""
     text = given.name if given is not None else stated_unit(stored)
@@ -91,7 +92,7 @@ def stored_times(stored: Dataset, given: Unit | None, stamps: bool) -> tuple[Val
         return (stored if lazy else np.asarray(stored.read())), text, stored.where
     convert = partial(_in_seconds, unit=unit, stamps=stamps)
     values = converted(stored, convert) if lazy else convert(np.asarray(stored.read()))
-    said = f"{stored.where}, in {unit}" + (" since 1970 by their size" if by_size else "")
+    said = stored.where.then(f", in {unit}" + " since 1970 by their size" * bool(by_size))
     return values, text or by_size, said
 
 

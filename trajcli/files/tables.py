@@ -22,6 +22,7 @@ from trajcli.errors import Fault, InputError, Note
 from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles
 from trajcli.files.file_bytes import open_regular
 from trajcli.files.guesses import POSITIONS, named_rate
+from trajcli.files.source import Origin
 from trajcli.memory import TABLE_ROWS
 from trajcli.units import parse_time_unit
 
@@ -181,7 +182,7 @@ class Table(ArrayFile):
         columns = self._named(name)
         if not columns:
             return None
-        where, parts = f"{self.path}:{name}", [self.column(column) for column in columns]
+        where, parts = Origin(self.path, f":{name}"), [self.column(column) for column in columns]
         units = [_with_unit(column)[1] for column in columns]
         about = dict(parts[0].attributes)
         if any(units):
@@ -205,7 +206,7 @@ class Table(ArrayFile):
 
     def _times(self, column: str) -> Dataset:
         """Returns the stamps of the rows; two columns give nanoseconds."""
-        where, stored = f"{self.path}:{column}", self.column(column)
+        where, stored = Origin(self.path, f":{column}"), self.column(column)
         if column not in self._stamp_pair:
             unit = _with_unit(column)[1]
             about = dict(stored.attributes) | ({"units": unit} if unit else {})
@@ -328,7 +329,7 @@ class ParquetFile(Table):
         return None if "frame_index" in self.columns else super().time_column
 
     def column(self, name: str) -> Dataset:
-        where = f"{self.path}:{name}"
+        where = Origin(self.path, f":{name}")
         rows = int(self._edges[-1])
         first = self._group(name, 0, where) if rows else np.zeros(0)
         inner, dtype = first.shape[1:], first.dtype

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from trajcli.arrays import describe, step_faults, time_stamp_faults, time_stamp_shape_faults
 from trajcli.errors import Fault, raise_if_any
 from trajcli.files.arrays import Dataset, Numbers
+from trajcli.files.source import Origin
 from trajcli.units import KNOWN_TIMES, parse_time_unit
 
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -34,7 +35,7 @@ class Time:
     ``clock``: the stamps as the source has them, [1 or B, T], in ``unit``.
     """
 
-    source: str
+    source: Origin
     where: str
     dt: float | Values | None = None
     stamps: Values | None = None
@@ -49,7 +50,7 @@ class Time:
     clock: Dataset | None = None
 
     @classmethod
-    def of(cls, source: str, dt: float, where: str = "") -> Time:
+    def of(cls, source: Origin, dt: float, where: str = "") -> Time:
         """One step for all."""
         return cls(source, where or source, dt=dt)
 

@@ -24,7 +24,7 @@ from trajcli.arrays import describe
 from trajcli.errors import Fault, InputError, raise_if_any
 from trajcli.files.arrays import Dataset
 from trajcli.files.file_bytes import Progress
-from trajcli.files.quantities import first_and_more
+from trajcli.files.source import Origin, first_and_more
 from trajcli.files.states import NO_STATE, States
 from trajcli.files.stored_time import LIKELY_STAMPS, STAMPS
 from trajcli.files.time import Time
@@ -101,13 +101,13 @@ class Trajectories:
         return list(dict.fromkeys(group for group, *_ in self.runs))
 
     @property
-    def sources(self) -> list[str]:
+    def sources(self) -> list[Origin]:
         """The arrays or files that they are read from, each once."""
         places = (place for group, *part in self.runs for place in group.sources(*part))
         return list(dict.fromkeys(places))
 
     @property
-    def source(self) -> str:
+    def source(self) -> Origin:
         """The first of their sources, and how many others there are."""
         return first_and_more(self.sources)
 
@@ -118,7 +118,7 @@ class Trajectories:
         return list(dict.fromkeys(os.fspath(file.path) for file in files))
 
     @property
-    def time_source(self) -> str:
+    def time_source(self) -> Origin:
         """The first source of the times of their rows, and how many others there are."""
         return first_and_more(group.time.source for group in self.groups_in_use if group.time)
 

@@ -26,6 +26,7 @@ from trajcli.files.dofs import Dofs, parse_dofs, parse_joints
 from trajcli.files.layout import Layout, Member
 from trajcli.files.quantities import QUANTITIES, ROTATIONS, TAKEN, unit_of
 from trajcli.files.rotation_dofs import RotationDofs, named_rotations, parse_rotations
+from trajcli.files.source import Origin
 from trajcli.files.stored_time import (
     LIKELY_STAMPS,
     RATES,
@@ -120,7 +121,7 @@ class TrajectoryGroup:
         return batch, rows, dofs
 
     @property
-    def where(self) -> str:
+    def where(self) -> Origin:
         """The place of the first array, for messages."""
         return next(iter(self.arrays.values())).where
 
@@ -138,12 +139,12 @@ class TrajectoryGroup:
             return str(self.file_of(k).path), 0
         return self.array(name).where, int(self.numbers[k])
 
-    def sources(self, begin: int, end: int) -> list[str]:
+    def sources(self, begin: int, end: int) -> list[Origin]:
         """Returns where trajectories begin to end of the first array are read from."""
         if self.file.members:
-            return [str(self.file_of(k).path) for k in range(begin, end)]
+            return [Origin(self.file_of(k).path) for k in range(begin, end)]
         rows = self.member is not None and not self.member.group
-        return [f"{self.file.path}:{self.array_name}" if rows else self.where]
+        return [Origin(self.file.path, f":{self.array_name}") if rows else self.where]
 
     def part(
         self, trajectories: Numbers, rows: Numbers, suffix: str, time: Time
@@ -311,15 +312,17 @@ class TrajectoryGroup:
 
         Raises InputError if the file contradicts itself.
         """
-        where, stated = self.attribute("dt") or ("", None)
+        where, stated = self.attribute("dt") or (Origin(), None)
         dt = positive(stated)
         time = self._stored_time(where, dt) or (self.layout.step if self.layout else None)
         if time is None and dt is not None:
             time = Time.of(where, dt)
         if time is None:
-            where, stated = self.attribute(*RATES) or ("", None)
+            where, stated = self.attribute(*RATES) or (Origin(), None)
             rate = positive(stated)
-            time = None if rate is None else Time.of(f"{where}, {rate:g} Hz", 1.0 / rate, where)
+            time = (
+                None if rate is None else Time.of(where.then(f", {rate:g} Hz"), 1.0 / rate, where)
+            )
         if time is None:  # the rate of some families is in a file of its own
             return None if self.layout is not None and self.layout.rates else self._likely_time()
         return time.fitted(*self.shape[:2], self.of_actions, self.lengths)
@@ -365,7 +368,7 @@ class TrajectoryGroup:
                 time = read_time(stored, True, self.given.time, self.lengths)
                 time = time.fitted(*self.shape[:2], self.of_actions, self.lengths)
                 if time.fits and not time.faults(0, 1):
-                    return replace(time, source=f"{time.source}, by its name")
+                    return replace(time, source=time.source.then(", by its name"))
         return None
 
     def first_stamps(
@@ -402,18 +405,18 @@ class TrajectoryGroup:
         flat = self.layout is not None and dataset.shape[:1] == (self.layout.rows,)
         return self.member.rows_of(dataset) if flat and self.member is not None else dataset
 
-    def attribute(self, *names: str) -> tuple[str, Any] | None:
+    def attribute(self, *names: str) -> tuple[Origin, Any] | None:
         """Returns the first of these attributes, and where it is: on the first array, else on a
         group."""
         first = next(iter(self.arrays.values()))
         for name in names:
             value = first.attributes.get(name)
             if value is not None:
-                return f"{first.where}@{name}", value
+                return first.where.then(f"@{name}"), value
             for group in self.groups:
                 value = self.file.attributes(group).get(name)
                 if value is not None:
-                    return f"{self.file.path}:/{group.rstrip('/')}@{name}", value
+                    return Origin(self.file.path, f":/{group.rstrip('/')}@{name}"), value
         return None
 
     @cached_property

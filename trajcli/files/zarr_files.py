@@ -17,7 +17,7 @@ from trajcli.errors import InputError
 from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles
 from trajcli.files.file_bytes import SourceFiles
 from trajcli.files.numpy_files import require_deflate
-from trajcli.files.source import natural_order
+from trajcli.files.source import Origin, natural_order
 from trajcli.memory import KEPT_CHUNK
 
 # Codecs of version 2 that construct Python objects.
@@ -68,7 +68,7 @@ class ZarrFile(ArrayFile):
         return self._datasets.get(name)
 
     def _described(self, name: str) -> Dataset:
-        stored, where = self.opened().arrays[name], f"{self.path}:{name}"
+        stored, where = self.opened().arrays[name], Origin(self.path, f":{name}")
         codecs = {getattr(one, "codec_id", "") for one in stored.filters + stored.compressors}
         # strings of variable length have dtype object, but are never constructed from code
         texts = stored.metadata.to_dict().get("data_type") == "string"

@@ -84,7 +84,7 @@ def run_fit(
         require_intervals(intervals, request.degree, least)
         typical = (float(np.median(lengths)) - 1.0) / intervals
         steps = request.steps or max(1, round(typical))
-        description = _describe(request, files, trajectories, name, intervals, steps)
+        description = _describe(request, trajectories, name, intervals, steps)
         error = np.empty(len(lengths))
 
         def blocks(output: Output) -> Iterator[int]:
@@ -135,7 +135,6 @@ def _held_states(request: FitRequest, files: Files, trajectories: Trajectories) 
 
 def _describe(
     request: FitRequest,
-    files: Files,
     trajectories: Trajectories,
     name: str,
     intervals: int,
@@ -161,6 +160,6 @@ def _describe(
         {points: range(count)},
         {"point": points, "dof": trajectories.first.shape[2], "each": 1},
         variables,
-        request.attributes(stated, files.paths()),
+        request.attributes(stated),
         joint_names=trajectories.first.joint_names,
     )

@@ -28,11 +28,11 @@ from trajcli.files.quantities import (
     RECORDED_POSITION,
     RECORDED_START,
     SMOOTHING,
-    first_and_more,
     sources_text,
     unit_of,
 )
 from trajcli.files.rotation_dofs import RotationDofs
+from trajcli.files.source import Origin, first_and_more
 from trajcli.files.trajectories import Trajectories
 from trajcli.files.writing import refuse_form, refuse_output
 from trajcli.jobs.gradient import Gradient
@@ -44,7 +44,7 @@ from trajcli.jobs.inputs import (
     inputs_by_length,
     times_differ,
 )
-from trajcli.jobs.request import Request, relative_texts
+from trajcli.jobs.request import Request
 from trajcli.jobs.resolve import (
     input_warnings,
     position_unit,
@@ -64,8 +64,6 @@ from trajcli.memory import BLOCK_VALUES, BYTES_PER_STEP, BYTES_PER_VALUE, SHARE_
 from trajcli.modes import PARTS, Mode
 from trajcli.modes.smooth import Smooth
 
-# Names of sources in which paths are replaced together.
-_AT_ONCE = 100
 # The options of methods of differentiation.
 _RECORDING_OPTIONS = ("window", "degree", "order", "bandlimit", "noise", "robust")
 _MOST_FAULTS = 5
@@ -79,7 +77,6 @@ class Plan:
         parts: the inputs of the trajectories of each length, the shortest first.
         sizes: how many trajectories of each length are computed at once.
         own_times: whether the rows of trajectories are at different times.
-        paths: the files that were read.
         mode_source: the file that states the mode, where the request names none.
         left_out: the trajectories and files that --skip-bad leaves out.
         positions: where actions may be normalised commands, a hint at the recorded positions.
@@ -94,7 +91,6 @@ class Plan:
     gradient: Gradient | None
     sizes: Sequence[int]
     own_times: bool
-    paths: Sequence[str]
     mode_source: str | None
     left_out: Sequence[LeftOut]
     notes: Sequence[str]
@@ -128,14 +124,14 @@ class Plan:
         return sum(part.inputs.actions.nbytes for part in self.parts)
 
     @cached_property
-    def sources(self) -> dict[str, Sequence[str]]:
-        """The names of all sources, by the attribute of the output that sums them up."""
+    def sources(self) -> dict[str, Sequence[Origin]]:
+        """All sources, by the attribute of the output that sums them up."""
         groups = self.trajectories.groups_in_use
         start, goal = self.trajectories.start, self.trajectories.goal
         return {
             "source": self.trajectories.sources,
             "dt_source": list(dict.fromkeys(group.time.source for group in groups if group.time)),
-            "start": [RECORDED_START] if self.request.recorded else start.sources,
+            "start": [Origin(after=RECORDED_START)] if self.request.recorded else start.sources,
             **({"goal": goal.sources} if goal.parts else {}),
         }
 
@@ -215,9 +211,17 @@ class Plan:
         about = {"mode": self.mode.name, **options, "dt": common_step(self.parts)}
         if self.rotations:
             about |= rotation_attributes(self.rotations, self.request.rotation_frame)
-        texts = {name: sources_text(name, names) for name, names in self.sources.items()}
-        stated = self.request.attributes(texts, self.paths)
-        return {**about, **self.commands.options(), **stated}
+        texts = {name: sources_text(name, names) for name, names in self._sources_seen.items()}
+        return {**about, **self.commands.options(), **self.request.attributes(texts)}
+
+    @property
+    def _sources_seen(self) -> dict[str, list[str]]:
+        """All :attr:`sources`, with paths relative to the folder of OUT."""
+        folder = self.request.folder
+        return {
+            name: [origin.seen_from(folder) for origin in origins]
+            for name, origins in self.sources.items()
+        }
 
     def sources_of_part(self) -> dict[str, list[str]]:
         """Returns the lists of a part: all :attr:`sources`, with paths relative to the folder of
@@ -226,14 +230,7 @@ class Plan:
         if groups := self.output.groups:
             titles = {n: name for g in groups for n, name in zip(g.numbers, g.names, strict=True)}
             listed["trajectory"] = [titles[number] for number in sorted(titles)]
-        for name, names in self.sources.items():
-            listed[name] = []
-            # every text is searched for every path: short texts keep that quick
-            for begin in range(0, len(names), _AT_ONCE):
-                text = {name: "\0".join(names[begin : begin + _AT_ONCE])}
-                moved = relative_texts(text, self.paths, self.request.out)
-                listed[name] += moved[name].split("\0")
-        return listed
+        return listed | self._sources_seen
 
     @cached_property
     def description(self) -> dict[str, Any]:
@@ -327,7 +324,6 @@ def make_plan(request: Request, files: Files) -> Plan:
         gradient=gradient,
         sizes=[_block_size(part, kind, memory) for part in parts],
         own_times=own_times,
-        paths=files.paths(),
         mode_source=mode_source,
         left_out=left_out,
         notes=[

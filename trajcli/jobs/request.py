@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -15,6 +15,7 @@ from trajcli import __version__
 from trajcli.files.quantities import QUANTITIES
 from trajcli.files.reading import Reading, Repair
 from trajcli.files.source import (
+    Origin,
     Source,
     expand_files,
     expand_pattern,
@@ -47,7 +48,7 @@ class SourceRequest(Reading, Repair):
         Paths are relative to OUT's folder, and a pattern is replaced by the files that it stands
         for. Bytes that are no text are escaped. Commands other than integrate are named.
         """
-        folder, defaults = os.path.realpath(self.out.parent), vars(type(self)([], Path()))
+        folder, defaults = self.folder, vars(type(self)([], Path()))
         chosen = {
             name: relative_path(str(value), folder) if isinstance(value, Path) else value
             for name, value in vars(self).items()
@@ -64,11 +65,19 @@ class SourceRequest(Reading, Repair):
         text = json.dumps(moved, sort_keys=True, ensure_ascii=False)
         return re.sub("[\ud800-\udfff]", lambda byte: f"\\u{ord(byte[0]):04x}", text)
 
-    def attributes(self, texts: Mapping[str, Any], paths: Iterable[str]) -> dict[str, Any]:
-        """Returns the attributes of an output: these texts, with their ``paths`` relative to the
-        folder of OUT, the version of trajcli, and the request."""
-        stated = relative_texts(texts, paths, self.out)
-        return {**stated, "trajcli_version": __version__, "request": self.to_json()}
+    @property
+    def folder(self) -> str:
+        """The folder of OUT, which paths in an output are relative to."""
+        return os.path.realpath(self.out.parent)
+
+    def attributes(self, stated: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the attributes of an output: those stated, with the paths of origins relative to
+        the folder of OUT, the version of trajcli, and the request."""
+        seen = {
+            name: value.seen_from(self.folder) if isinstance(value, Origin) else value
+            for name, value in stated.items()
+        }
+        return {**seen, "trajcli_version": __version__, "request": self.to_json()}
 
 
 @dataclass(frozen=True)
@@ -180,12 +189,11 @@ def fingerprint(request: Request) -> str:
     version, and of the name, size and time of change of each input."""
     import hashlib  # which loads OpenSSL: a plain run does without
 
-    folder = os.path.realpath(request.out.parent)
     inputs = []
     for path in request.paths():
         with suppress(OSError):  # a missing file is reported when it is read
             status = os.stat(path)
-            inputs.append((relative_path(path, folder), status.st_size, status.st_mtime_ns))
+            inputs.append((relative_path(path, request.folder), status.st_size, status.st_mtime_ns))
     text = json.dumps([request.to_json(), __version__, sorted(inputs)])
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -203,20 +211,3 @@ def _with_paths(values: dict[str, Any], move: Callable[[str], str]) -> dict[str,
         if isinstance(text, str) and not is_value(text):
             moved[name] = move(text)
     return moved
-
-
-def relative_texts(texts: Mapping[str, Any], paths: Iterable[str], out: Path) -> dict[str, Any]:
-    """Returns attributes of an output with the paths in their texts relative to its folder."""
-    folder = os.path.realpath(out.parent)
-    whole = "\n".join(value for value in texts.values() if isinstance(value, str))
-    present = sorted({path for path in paths if path and path in whole}, key=len, reverse=True)
-    if not present:
-        return dict(texts)
-    # one pass, the longest path first: a path may be part of another, or of a replaced one
-    pattern = re.compile("|".join(map(re.escape, present)))
-    return {
-        name: pattern.sub(lambda found: relative_path(found[0], folder), value)
-        if isinstance(value, str)
-        else value
-        for name, value in texts.items()
-    }

@@ -194,7 +194,7 @@ def write_rows(
 
     Parameters:
         counts: the rows that each trajectory has when it is computed [n].
-        attributes: attributes of the output; paths in them become relative to OUT.
+        attributes: attributes of the output; origins among them become relative to OUT.
         more: variables with one number for each trajectory.
         step: the dt of all rows, where there is one.
         own_times: without a step, whether rows of trajectories are at different times.
@@ -213,7 +213,7 @@ def write_rows(
         lengths,
         {"dof": len(others), **rotation_sizes(first.rotations if rotations else ())},
         [*variables, *_beside_actions(trajectories, step)],
-        request.attributes(stated, files.paths()),
+        request.attributes(stated),
         names=trajectory_names(trajectories) if several else None,
         joint_names=names and [names[dof] for dof in others],
     )
