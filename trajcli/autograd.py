@@ -3,8 +3,8 @@
 For fixed dt every mode is linear in its actions, start and goal: x = L(u, s, g). Its transpose is
 the adjoint kernel, (ū, s̄, ḡ) = Lᵀ(x̄). One is the other's derivative.
 
-The gradient of dt follows from both: see :mod:`trajcli.kernels.steps`. The gradient of a band's
-unequal steps, forward mode and torch.func go through :mod:`trajcli.kernels.torch_ops`, which torch
+The gradient of one dt follows from both: see :mod:`trajcli.adjoint`. The gradient of unequal
+steps, forward mode and torch.func go through :mod:`trajcli.kernels.torch_ops`, which torch
 differentiates itself.
 """
 
@@ -17,41 +17,35 @@ import torch
 from torch import Tensor
 from torch.autograd import Function, forward_ad
 
+from trajcli.adjoint import gradient_of_even_dt
 from trajcli.arrays import empty
 from trajcli.errors import UsageError
 from trajcli.kernels import torch_ops
-from trajcli.kernels.program import Band, Gradients, Operands, Program, Smoother
-from trajcli.kernels.steps import gradient_of_dt
+from trajcli.kernels.program import Gradients, Operands, Program, Smoother
 
 
 def integrate(
     program: Program, operands: Operands, kernels: Any, dtype: torch.dtype, wanted: Sequence[bool]
 ) -> list[Tensor | None]:
     """Returns a program's outputs [B, T, D], differentiable in all operands; None if not wanted."""
-    if isinstance(program, Smoother):
-        _refuse_gradient_of_dt(operands.dt)
-    of_steps = operands.dt.shape[1] > 1 and operands.dt.requires_grad
-    transformed = needs_torch()
-    if transformed or (of_steps and isinstance(program, Band)):
-        rows = torch_ops.trajectories(program, operands, wanted)
-        rows = [None if x is None else x.to(dtype) for x in rows]
-        return rows if transformed else [None if x is None else _InOrder.apply(x) for x in rows]
-    tensors = (operands.dt, operands.actions, *operands.start, *operands.goal)
-    indices = (operands.start_index, operands.goal_index)
-    needed = (True,) * 4 if of_steps else tuple(wanted)
-    rows = Integrate.apply(Job(program, kernels, kernels, dtype, needed, indices), *tensors)
-    return [x if want else None for x, want in zip(rows, wanted, strict=True)]
-
-
-def _refuse_gradient_of_dt(dt: Tensor) -> None:
-    """Raises UsageError for steps that a smoothing spline would be differentiated by."""
-    if dt.requires_grad or forward_ad.unpack_dual(dt).tangent is not None:
+    dt = operands.dt
+    of_dt = dt.requires_grad or forward_ad.unpack_dual(dt).tangent is not None
+    if of_dt and isinstance(program, Smoother):
         raise UsageError(
             "method smooth has no gradient of dt and times",
             where="dt",
             expected="steps without one",
             hint="dt.detach(), or method savgol, which has it",
         )
+    transformed = needs_torch()
+    if transformed or (dt.shape[1] > 1 and dt.requires_grad):
+        rows = torch_ops.trajectories(program, operands, wanted)
+        rows = [None if x is None else x.to(dtype) for x in rows]
+        return rows if transformed else [None if x is None else _InOrder.apply(x) for x in rows]
+    tensors = (dt, operands.actions, *operands.start, *operands.goal)
+    indices = (operands.start_index, operands.goal_index)
+    job = Job(program, kernels, kernels, dtype, tuple(wanted), indices)
+    return list(Integrate.apply(job, *tensors))
 
 
 class Job(NamedTuple):
@@ -122,7 +116,7 @@ class Integrate(Function):
                 rows = Integrate.apply(again, dt, *inputs)
             operands = Operands(inputs[0], dt, inputs[1:5], inputs[5:], *job.indices)
             values = (operands.actions, *operands.states())
-            steps = gradient_of_dt(job.program, dt, values, pulled, rows, upstream)
+            steps = gradient_of_even_dt(job.program, dt, values, pulled, rows, upstream)
         return None, steps, *grads
 
 
@@ -158,7 +152,7 @@ class PullBack(Function):
         rows = Integrate.apply(job, dt, *seconds)
         steps = None
         if of_dt:
-            steps = gradient_of_dt(job.program, dt, seconds, saved[4:], rows, saved[:4])
+            steps = gradient_of_even_dt(job.program, dt, seconds, saved[4:], rows, saved[:4])
         grads = [x if want else None for x, want in zip(rows, ctx.wanted, strict=True)]
         return None, None, None, steps, *grads
 

@@ -76,11 +76,6 @@ class Inputs:
         return self.mode.rows(self.horizon, self.recorded)
 
     @property
-    def intervals(self) -> int:
-        """The number of steps between the rows of the input, which is that of entries in dt."""
-        return self.horizon - self.recorded
-
-    @property
     def uneven(self) -> bool:
         """Whether steps may differ within a trajectory."""
         steps = self.dt if self.times is None else self.times
@@ -147,12 +142,6 @@ class Inputs:
             return isinstance(values, np.ndarray)
         return not (self.trusted and values.device.type != "cpu") and readable(values)
 
-    def arrays(self) -> list[Array]:
-        """Returns the arrays that are present, the actions first."""
-        single = (self.actions, self.dt, self.times)
-        parts = (*self.start.values(), *self.goal.values())
-        return [value for value in (*single, *parts) if value is not None]
-
     def block(
         self, actions: Array, begin: int, end: int, shift: int, names: Mapping[str, str]
     ) -> Inputs:
@@ -164,7 +153,9 @@ class Inputs:
         def rows(values: Array | None, shared: bool = False) -> Array | None:
             if values is None or values.ndim == 0:
                 return values
-            return _rows(values, 0, values.shape[0]) if shared else _rows(values, begin, end)
+            first, last = (0, values.shape[0]) if shared else (begin, end)
+            in_file = hasattr(values, "read_rows")
+            return values.read_rows(first, last) if in_file else values[first:last]
 
         def steps(values: Array | None) -> Array | None:
             return rows(values, values is not None and (values.ndim < 2 or values.shape[0] == 1))
@@ -286,20 +277,17 @@ class Inputs:
         actions = _placed(self.actions, device)
         if str(actions.dtype) == "torch.bfloat16":
             actions = actions.float()  # not all kernels read bfloat16
+        steps = self.steps
+        if device is not None and not is_torch(steps):
+            steps = np.array(steps)  # the caller may overwrite dt before a backward pass
         return Operands(
             actions,
-            self._steps_on(device),
+            float64(_placed(steps, device)),
             state(self.start, self.start_index),
             state(self.goal, self.goal_index),
             index(self.start_index),
             index(self.goal_index),
         )
-
-    def _steps_on(self, device: str | None) -> Array:
-        steps = self.steps
-        if device is not None and not is_torch(steps):
-            steps = np.array(steps)  # the caller may overwrite dt before a backward pass
-        return float64(_placed(steps, device))
 
     def compute(
         self,
@@ -309,13 +297,6 @@ class Inputs:
         kernels: Any = None,
     ) -> dict[str, Any]:
         """Returns the outputs [B, T, D] as NumPy arrays, by ``kernels`` or those of the choice."""
-        outputs = self.compute_there(choice, dtype, wanted, kernels)
-        return {name: to_numpy(values) for name, values in outputs.items()}
-
-    def compute_there(
-        self, choice: Choice, dtype: str, wanted: Sequence[str], kernels: Any = None
-    ) -> dict[str, Any]:
-        """Returns the outputs where they are computed: NumPy arrays, or tensors on the device."""
         kernels = kernels or choice.kernels
         self = self.chosen(choice)
         shape = (self.actions.shape[0], self.rows, self.actions.shape[2])
@@ -324,7 +305,7 @@ class Inputs:
         outputs = {name: empty(shape, dtype, device) for name in wanted}
         with nullcontext() if device is None else sys.modules["torch"].inference_mode():
             kernels.forward(self.program(), operands, [outputs.get(name) for name in PARTS])
-        return outputs
+        return {name: to_numpy(values) for name, values in outputs.items()}
 
 
 @lru_cache(maxsize=256)
@@ -352,11 +333,6 @@ def _repeated(part: Array, count: int) -> Array:
         return part
     shape = (count, part.shape[1])
     return part.expand(shape) if is_torch(part) else np.broadcast_to(part, shape)
-
-
-def _rows(values: Array, begin: int, end: int) -> Array:
-    """Returns rows of an array, or of a dataset in a file."""
-    return values.read_rows(begin, end) if hasattr(values, "read_rows") else values[begin:end]
 
 
 def shape_faults(inputs: Inputs, steps: bool = True) -> list[Fault]:
@@ -428,7 +404,8 @@ def _without_unnamed(states: Array, index: Array) -> Array:
 
 def _step_shape_faults(inputs: Inputs) -> list[Fault]:
     """Returns the fault of dt or time stamps that are absent, both given, or of another shape."""
-    batch, steps = int(inputs.actions.shape[0]), inputs.intervals
+    # steps between the rows of the input, which is the number of entries in dt
+    batch, steps = int(inputs.actions.shape[0]), inputs.horizon - inputs.recorded
     if inputs.times is not None:
         where = inputs.name("times")
         if inputs.dt is not None:
@@ -472,7 +449,7 @@ def _state_faults(inputs: Inputs, role: str) -> list[Fault]:
     faults = [
         fault
         for part, values in parts.items()
-        for fault in _part_faults(inputs, role, part, tuple(values.shape), index is not None)
+        for fault in _part_faults(inputs, role, part, tuple(values.shape))
     ]
     counts = {int(v.shape[0]) for v in parts.values() if v.ndim == 2 and v.shape[0] != 1}
     if index is None:
@@ -487,12 +464,10 @@ def _state_faults(inputs: Inputs, role: str) -> list[Fault]:
     return faults
 
 
-def _part_faults(
-    inputs: Inputs, role: str, part: str, shape: tuple[int, ...], indexed: bool
-) -> list[Fault]:
+def _part_faults(inputs: Inputs, role: str, part: str, shape: tuple[int, ...]) -> list[Fault]:
     """Returns the fault of a part of a state whose shape does not fit the actions."""
-    batch, _, dofs = (int(n) for n in inputs.actions.shape)
-    where = inputs.name(f"{role}/{part}")
+    batch, _, dofs = inputs.actions.shape
+    where, indexed = inputs.name(f"{role}/{part}"), getattr(inputs, f"{role}_index") is not None
     if len(shape) != 2:
         what, expected = "wrong number of dimensions", "[B, D] or [D]"
         return [Fault(what, where=where, expected=expected, found=describe(shape))]

@@ -362,7 +362,8 @@ def _checked(
             "unknown dtype", where="dtype", expected=" or ".join(DTYPES), found=repr(dtype)
         )
     dtype = dtype or output_dtype(inputs.actions.dtype)
-    tensors = [value for value in inputs.arrays() if is_torch(value)]
+    states = (*inputs.start.values(), *inputs.goal.values())
+    tensors = [x for x in (inputs.actions, inputs.dt, inputs.times, *states) if is_torch(x)]
     choice = choose_for(tensors[0].device, backend) if tensors else choose("cpu", backend)
     if key is not None and choice.backend == "native":
         prepared.store(key, prepared.Call(inputs, dtype, wanted, not inputs.trusted, zero))
