@@ -18,7 +18,7 @@ from trajcli.errors import InputError, UsageError, raise_if_any
 from trajcli.inputs import Inputs, shape_faults
 from trajcli.kernels.choose import choose
 from trajcli.kernels.program import Band
-from trajcli.modes import PARTS, Mode, make_mode
+from trajcli.modes import PARTS, make_mode
 
 Array = Any
 """numpy.ndarray, float64."""
@@ -252,7 +252,17 @@ def operator(
         )
     recorded = start == "first" or ends == "recording"
     require_counts(horizon=horizon)
-    _require_memory(made, horizon, recorded)
+    # four quantities, H + 8 columns, 8 bytes, and three copies while they are made
+    needed = 4 * made.rows(int(horizon), recorded) * (horizon + 8) * 8 * 3
+    present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > present:
+        raise UsageError(
+            "matrices that do not fit into memory",
+            where=f"horizon {horizon}",
+            expected=f"at most {present:.3g} bytes, the memory of this machine",
+            found=f"about {needed:.3g} bytes",
+            hint="a shorter horizon",
+        )
     zero = np.zeros((1, 1))
     inputs = Inputs(
         mode=made,
@@ -274,21 +284,6 @@ def operator(
         mode=made.name,
         options=made.options(recorded),
     )
-
-
-def _require_memory(mode: Mode, horizon: int, recorded: bool) -> None:
-    """Raises UsageError for matrices larger than the memory of the machine."""
-    # four quantities, H + 8 columns, 8 bytes, and three copies while they are made
-    needed = 4 * mode.rows(int(horizon), recorded) * (horizon + 8) * 8 * 3
-    present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if needed > present:
-        raise UsageError(
-            "matrices that do not fit into memory",
-            where=f"horizon {horizon}",
-            expected=f"at most {present:.3g} bytes, the memory of this machine",
-            found=f"about {needed:.3g} bytes",
-            hint="a shorter horizon",
-        )
 
 
 def _columns(inputs: Inputs) -> list[Array]:

@@ -206,13 +206,6 @@ class Call:
         call.run()
 
 
-def has_kernel(inputs: Inputs) -> bool:
-    """Returns whether Triton's kernels compute this; torch does the rest, on the device."""
-    from trajcli.kernels import triton_ops
-
-    return not triton_ops.by_torch(inputs.program())
-
-
 class DeviceCall:
     """A call for tensors on a CUDA device, by Triton's kernels.
 

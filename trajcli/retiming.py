@@ -93,8 +93,9 @@ def paced(
     bounds = {name: _pair(limits[name]) for name in PARTS[1:] if name in limits}
     raise_if_any(_limit_faults(values, bounds), InputError)
     peaks = {name: _peaks(values[name], name) for name in bounds}
+    # those of one root after those of another, [B, n·(T−1), D]
     within = {
-        name: _flat(reached, values[name].shape)
+        name: np.asarray(reached, np.float64).reshape(len(reached), -1, reached.shape[-1])
         for name, reached in between.items()
         if name in bounds
     }
@@ -123,20 +124,12 @@ def paced(
     scaled = {name: scaled_by(array, factor, PARTS.index(name)) for name, array in values.items()}
     used = {name: share / factor ** PARTS.index(name) for name, share in worst.items()}
     slack = {name: np.maximum(1.0 - share, 0.0) for name, share in used.items()}
-    place = _places(limited_by, shares, {**values, **_joined(values, within)}, bounds)
+    # values on the rows, and behind them those between
+    joined = {name: np.concatenate([values[name], more], 1) for name, more in within.items()}
+    place = _places(limited_by, shares, {**values, **joined}, bounds)
     rows = next(iter(values.values())).shape[1]  # what is between rows is of the row before
     place = place[0], np.where(place[1] < rows, place[1], (place[1] - rows) % max(rows - 1, 1))
     return Retimed(factor, scaled, limited_by.tolist(), *place, slack)
-
-
-def _flat(reached: Floats, shape: tuple[int, ...]) -> Floats:
-    """Values between rows as [B, n·(T−1), D], those of one root after those of another."""
-    return np.asarray(reached, np.float64).reshape(shape[0], -1, shape[2])
-
-
-def _joined(values: Mapping[str, Array], within: Mapping[str, Floats]) -> dict[str, Array]:
-    """Values [B, T + n·(T−1), D] on rows, and behind them those between."""
-    return {name: np.concatenate([values[name], more], 1) for name, more in within.items()}
 
 
 def _places(

@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.arrays import as_array, describe, float64, is_torch, matched, readable, to_numpy
-from trajcli.errors import Fault, InputError, UsageError
+from trajcli.arrays import as_array, cast, describe, float64, is_torch, matched, readable, to_numpy
+from trajcli.errors import InputError, UsageError
 from trajcli.modes import MODES, PARTS
 from trajcli.modes.mode import promise
 from trajcli.trajectory import Trajectory, wanted_outputs
@@ -67,9 +67,9 @@ def sample(
     at = located(times, knots, like.shape[0])
     rows = [None if x is None else float64(x) for x in trajectory]
     known, tau = taylor(trajectory.mode, trajectory.options, rows, knots, at)
-    wanted = wanted_outputs(write)
+    wanted, dtype = wanted_outputs(write), str(like.dtype).removeprefix("torch.")
     p, v, a, j = (
-        None if row is None or name not in wanted else _rounded(derivative(known, tau, m), row)
+        None if row is None or name not in wanted else cast(derivative(known, tau, m), dtype)
         for m, (name, row) in enumerate(zip(PARTS, trajectory, strict=True))
     )
     return Trajectory(p, v, a, j, times)
@@ -174,7 +174,15 @@ def located(times: Array, knots: Array, batch: int, rounding: float = 0.0) -> Ar
         )
     # within torch.func, and while a graph is captured, no values can be read
     if readable(at) and readable(knots) and (wrong := outside(to_numpy(at), to_numpy(knots))):
-        raise InputError(_outside_fault(to_numpy(at), to_numpy(knots), *wrong))
+        (trajectory, entry), ends = wrong, to_numpy(knots)[:, [0, -1]]
+        begin, end = ends[min(trajectory, len(ends) - 1)].tolist()
+        several = f"trajectory {trajectory}, " if len(at) > 1 or len(ends) > 1 else ""
+        raise InputError(
+            "a time that is not within the trajectory",
+            where=f"times, {several}entry {entry}",
+            expected=f"{begin!r} to {end!r} s",
+            found=repr(float(to_numpy(at)[min(trajectory, len(at) - 1), entry])),
+        )
     after, last = search(knots, at, right=False), knots.shape[1] - 1
     after = after - 1 * (after > last)
     # a time just before or after a row may mean that row
@@ -183,18 +191,6 @@ def located(times: Array, knots: Array, batch: int, rounding: float = 0.0) -> Ar
         near = abs(off) <= _rounding(knots, after) + rounding
         at = at - (off.detach().where(near, 0.0) if is_torch(off) else np.where(near, off, 0.0))
     return at
-
-
-def _outside_fault(times: Floats, knots: Floats, trajectory: int, entry: int) -> Fault:
-    """Returns the fault of a time outside the trajectory."""
-    begin, end = knots[min(trajectory, len(knots) - 1), [0, -1]].tolist()
-    several = f"trajectory {trajectory}, " if len(times) > 1 or len(knots) > 1 else ""
-    return Fault(
-        "a time that is not within the trajectory",
-        where=f"times, {several}entry {entry}",
-        expected=f"{begin!r} to {end!r} s",
-        found=repr(float(times[min(trajectory, len(times) - 1), entry])),
-    )
 
 
 def _rounding(knots: Array, index: Array) -> Array:
@@ -302,7 +298,3 @@ def take(values: Array, index: Array) -> Array:
     values = np.broadcast_to(values, (batch, *values.shape[1:]))
     index = index[..., None] if values.ndim == 3 else index
     return np.take_along_axis(values, index, 1)
-
-
-def _rounded(values: Array, like: Array) -> Array:
-    return values.to(like.dtype) if is_torch(values) else values.astype(like.dtype)

@@ -367,7 +367,11 @@ def _checked(
     choice = choose_for(tensors[0].device, backend) if tensors else choose("cpu", backend)
     if key is not None and choice.backend == "native":
         prepared.store(key, prepared.Call(inputs, dtype, wanted, not inputs.trusted, zero))
-    elif key is not None and choice.backend == "triton" and prepared.has_kernel(inputs):
+    elif (
+        key is not None
+        and choice.backend == "triton"
+        and not choice.kernels.by_torch(inputs.program())
+    ):
         prepared.store(key, prepared.DeviceCall(inputs, choice, dtype, wanted, zero))
     return _compute(inputs, choice, dtype, wanted, tensors=bool(tensors))
 

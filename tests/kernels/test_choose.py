@@ -23,8 +23,8 @@ def two_devices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_device_is_taken_where_it_is_named(two_devices):
-    assert choose(ready=True).device == "cpu"
-    assert choose("cuda", ready=True).device == "cuda:0"
+    assert choose().device == "cpu"
+    assert choose("cuda").device == "cuda:0"
     assert choose("cuda:1", "torch")[:2] == ("torch", "cuda:1")
     with pytest.raises(UsageError, match="triton runs on CUDA devices"):
         choose(backend="triton")
@@ -39,7 +39,7 @@ def test_a_device_that_is_absent_is_an_error(two_devices, name):
 def test_a_device_that_does_not_answer_is_an_error(two_devices, monkeypatch):
     monkeypatch.setattr(cuda, "trouble", lambda name: "all CUDA-capable devices are busy")
     with pytest.raises(UsageError, match=r"busy or broken(?s:.*)devices are busy"):
-        choose("cuda", ready=True)
+        choose("cuda")
 
 
 @pytest.mark.parametrize(

@@ -310,7 +310,7 @@ def make_plan(request: Request, files: Files) -> Plan:
         left_out = [*left_out, *bad.values()]
         parts = inputs_by_length(trajectories, mode, commands, request.recorded)
     arrays = [part.inputs.actions for part in parts]
-    choice = choose(request.device, request.backend, ready=True)
+    choice = choose(request.device, request.backend)
     stored = np.result_type(*(getattr(actions, "precision", actions.dtype) for actions in arrays))
     dtype = request.dtype or output_dtype(stored)
     kind, memory = _working_memory(choice, gradient is not None, request.memory)

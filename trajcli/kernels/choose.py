@@ -42,11 +42,11 @@ class Choice(NamedTuple):
 _BACKEND = "TRAJCLI_BACKEND, or backend= in Python"
 
 
-def choose(device: str = "auto", backend: str = "auto", ready: bool = False) -> Choice:
+def choose(device: str = "auto", backend: str = "auto") -> Choice:
     """Picks device and backend; the device of ``auto`` is the CPU.
 
-    ready: a CUDA device must not only be there, but answer. torch is imported only for a CUDA
-    device. Raises UsageError for an absent device or backend.
+    torch is imported only for a CUDA device. Raises UsageError for an absent device or backend, and
+    for a device that does not answer.
     """
     if backend not in ("auto", *BACKENDS):
         raise UsageError(
@@ -61,7 +61,7 @@ def choose(device: str = "auto", backend: str = "auto", ready: bool = False) -> 
             f"backend {backend} is absent", where=_BACKEND, expected="torch", found=why
         )
     reason = "the default" if device == "auto" else f"--device {device}"
-    name = "cpu" if device in ("auto", "cpu") else _cuda_device(device, ready)
+    name = "cpu" if device in ("auto", "cpu") else _cuda_device(device)
     if backend == "native" and name != "cpu":
         raise UsageError(
             "backend native runs on the CPU", where=_BACKEND, expected="torch", found=name
@@ -74,10 +74,14 @@ def choose(device: str = "auto", backend: str = "auto", ready: bool = False) -> 
             found=name,
             hint="tensors on a CUDA device, or --device cuda",
         )
-    if backend == "auto":
-        backend, because = device_backend(name) if name != "cpu" else _cpu_backend()
-        reason += f"; {because}" if because else ""
-    return Choice(backend, name, reason)
+    because = ""
+    if backend == "auto" and name != "cpu":
+        backend, because = device_backend(name)
+    elif backend == "auto":
+        why = backend_absence("native")
+        backend = "torch" if why else "native"
+        because = f"kernels {why}; torch takes ten times as long" if why else ""
+    return Choice(backend, name, "; ".join(filter(None, (reason, because))))
 
 
 def backend_absence(backend: str) -> str:
@@ -109,13 +113,6 @@ def triton_absence() -> str:
     return f"triton {triton.__version__} is older than {oldest}" if version < OLDEST_TRITON else ""
 
 
-def _cpu_backend() -> tuple[str, str]:
-    from trajcli.kernels import native
-
-    why = native.absence()
-    return ("torch", f"kernels {why}; torch takes ten times as long") if why else ("native", "")
-
-
 def choose_for(device: Any, backend: str) -> Choice:
     """Pick the backend for tensors on a torch device. It is there, as they are: nothing looks for
     drivers. Raises UsageError for a backend that cannot run on it."""
@@ -142,28 +139,26 @@ def device_backend(name: str) -> tuple[str, str]:
     Found once, but for what may pass, such as memory that is full. Raises UsageError where a CUDA
     graph is captured before: finding out runs a kernel, and waits for it.
     """
-    found = _device_backends.get(name)
-    if found is None:
-        why = _device_fault(name)
-        found = ("torch", why) if why else ("triton", "")
-        if not why:
-            # only a kernel that ran shows that Triton's compiler and the driver fit the card
-            try:
-                _probe(name)
-            except UsageError:
-                raise
-            except (cuda.DeviceOutOfMemory, cuda.DeviceLost) as error:
-                # may pass: not remembered
-                return "torch", f"backend triton runs no kernel now: {error}"
-            except Exception as error:
-                line = str(error).strip().split("\n")[0]
-                why = f"backend triton compiles no kernel here: {type(error).__name__}: {line}"
-                found = "torch", why
-            else:
-                capability = ".".join(map(str, cuda.capability(name)))
-                found = "triton", f"compiled for compute capability {capability}"
-        _device_backends[name] = found
-    return found
+    if name in _device_backends:
+        return _device_backends[name]
+    backend, why = "torch", _device_fault(name)
+    if not why:
+        # only a kernel that ran shows that Triton's compiler and the driver fit the card
+        try:
+            _probe(name)
+        except UsageError:
+            raise
+        except (cuda.DeviceOutOfMemory, cuda.DeviceLost) as error:
+            # may pass: not remembered
+            return "torch", f"backend triton runs no kernel now: {error}"
+        except Exception as error:
+            line = cuda.first_line(error)
+            why = f"backend triton compiles no kernel here: {type(error).__name__}: {line}"
+        else:
+            capability = ".".join(map(str, cuda.capability(name)))
+            backend, why = "triton", f"compiled for compute capability {capability}"
+    _device_backends[name] = backend, why
+    return backend, why
 
 
 def _device_fault(name: str) -> str:
@@ -200,9 +195,8 @@ def _probe(name: str) -> None:
         triton_ops.probe(name)
 
 
-def _cuda_device(device: str, ready: bool) -> str:
+def _cuda_device(device: str) -> str:
     """Returns torch's name for cuda or cuda:N; raises UsageError where there is no such device."""
-
     match = re.fullmatch("cuda(?::([0-9]+))?", device)
     if match is None:
         raise UsageError(
@@ -222,8 +216,7 @@ def _cuda_device(device: str, ready: bool) -> str:
             hint=hint,
         )
     name = f"cuda:{index}"
-    trouble = cuda.trouble(name) if ready else ""
-    if trouble:
+    if trouble := cuda.trouble(name):
         raise UsageError(
             "the device is busy or broken",
             where=where,

@@ -66,7 +66,7 @@ def trouble(name: str) -> str:
         torch.zeros(1, device=name)
         torch.cuda.synchronize(name)
     except RuntimeError as error:
-        return _first_line(error)
+        return first_line(error)
     return ""
 
 
@@ -100,15 +100,16 @@ def device_errors() -> Iterator[None]:
     try:
         yield
     except torch.cuda.OutOfMemoryError as error:
-        raise DeviceOutOfMemory(_first_line(error)) from None
+        raise DeviceOutOfMemory(first_line(error)) from None
     except RuntimeError as error:
         text = str(error)
         if "out of memory" in text:
-            raise DeviceOutOfMemory(_first_line(error)) from None
+            raise DeviceOutOfMemory(first_line(error)) from None
         if any(words in text for words in _LOST):
-            raise DeviceLost(_first_line(error)) from None
+            raise DeviceLost(first_line(error)) from None
         raise
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """Returns the first line of an error's message."""
     return str(error).strip().split("\n")[0]

@@ -27,15 +27,12 @@ class BSpline(Mode):
 
     name = "bspline"
     degrees = (3, 4, 5)
+    copies_actions = False
 
     degree: int = 3
     steps: int = 1
     ends: str = "plan"
     convention: str = "standard"
-
-    @property
-    def copies_actions(self) -> bool:
-        return False
 
     def faults(self, case: Case) -> Iterator[Fault]:
         if case.recorded or self.ends == "recording":

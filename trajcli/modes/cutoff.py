@@ -71,9 +71,8 @@ class Columns(NamedTuple):
     def take(self, which: npt.NDArray[np.int64]) -> Columns:
         """Returns some of the columns."""
         steps = self.steps[which] if len(self.steps) > 1 else self.steps
-        values, weights = self.values[which], self.weights[which]
-        given, noise = self.given[which], self.noise[which]
-        return Columns(self.order, values, steps, given, noise, self.kernels, weights)
+        arrays = ("values", "given", "noise", "weights")
+        return self._replace(steps=steps, **{name: getattr(self, name)[which] for name in arrays})
 
     @property
     def counts(self) -> Floats:

@@ -72,7 +72,7 @@ class Mode:
 
     def rows(self, horizon: int, recorded: bool) -> int:
         """Returns T, the number of rows per trajectory of ``horizon`` actions."""
-        raise NotImplementedError
+        return horizon
 
     @property
     def copies_actions(self) -> bool:

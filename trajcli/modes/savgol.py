@@ -33,13 +33,10 @@ class SavitzkyGolay(Mode):
 
     name = "savgol"
     degrees = (2, 3, 4, 5)
+    copies_actions = False
 
     window: int | str = "0.3s"
     degree: int = 4
-
-    @property
-    def copies_actions(self) -> bool:
-        return False
 
     def faults(self, case: Case) -> Iterator[Fault]:
         yield from no_goal(self.name, case)
@@ -62,9 +59,6 @@ class SavitzkyGolay(Mode):
                 found=str(self.window),
                 hint="a window in seconds, like 0.3s, takes the rows there are",
             )
-
-    def rows(self, horizon: int, recorded: bool) -> int:
-        return horizon
 
     def program(self, horizon: int, recorded: bool, uneven: bool) -> Band:
         window = int(self.window)

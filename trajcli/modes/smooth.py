@@ -34,6 +34,7 @@ class Smooth(Mode):
     formula = "p, v, a, j of the curve with least Σ w·(x − z)² + λ·∫(x⁽ᵐ⁾)²"
     needs = "a recording (trajcli differentiate) of order + 1 rows"
     gives = "H"
+    copies_actions = False
 
     order: int = 3
     bandlimit: Any = None
@@ -56,10 +57,6 @@ class Smooth(Mode):
         values = {name: getattr(self, name) for name in names}
         return {name: x for name, x in values.items() if x is not None and x is not False}
 
-    @property
-    def copies_actions(self) -> bool:
-        return False
-
     def faults(self, case: Case) -> Iterator[Fault]:
         yield from no_goal(self.name, case)
         yield from recordings_only(self.name, case)
@@ -71,9 +68,6 @@ class Smooth(Mode):
                 found=str(case.horizon),
                 hint="method backward differences recordings of any length",
             )
-
-    def rows(self, horizon: int, recorded: bool) -> int:
-        return horizon
 
     def program_of(self, shape: Sequence[int], steps: Floats) -> Smoother:
         """The program for positions of this shape at steps [b, 1 or T − 1]."""
