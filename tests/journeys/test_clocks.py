@@ -230,3 +230,17 @@ def test_trajectories_that_cannot_be_computed_are_left_out(trajcli, folder):
     rows[:, 3, 0] = np.nan
     np.save("bad.npy", rows)
     assert trajcli("resample bad.npy --dt 0.1 --to 20 -o o.h5 --skip-bad").code == 2
+
+
+def test_nonfinite_rows_are_resampled_where_that_is_allowed(trajcli, folder):
+    rows = np.load("actions.npy")
+    rows[1, 3, 0] = np.nan
+    np.save("bad.npy", rows)
+    assert trajcli("resample bad.npy --dt 0.1 --to 20 -o o.h5").code == 2
+    assert trajcli("resample bad.npy --dt 0.1 --to 20 -o out.h5 --allow-nonfinite").code == 0
+    assert trajcli("resample actions.npy --dt 0.1 --to 20 -o all.h5").code == 0
+    with h5py.File("out.h5") as out, h5py.File("all.h5") as whole:
+        missing = np.isnan(out["actions"][:])
+        assert missing[1, 5:8, 0].all()  # rows at 0.25, 0.3 and 0.35 s, of lines to or from NaN
+        assert missing.sum() == 3
+        np.testing.assert_array_equal(out["actions"][:][~missing], whole["actions"][:][~missing])

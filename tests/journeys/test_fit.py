@@ -106,3 +106,19 @@ def test_velocities_are_not_fitted_and_gaps_are_said(trajcli, recordings):
     result = trajcli("fit in.h5 --knots 20 -o points.h5")
     assert result.code == 2
     assert "too few rows to fit" in result.err
+
+
+def test_recordings_that_cannot_be_fitted_are_left_out(trajcli, recordings):
+    starts = np.arange(15.0).reshape(5, 3)
+    with h5py.File("in.h5", "r+") as file:
+        file["position"][1, 7, 2] = np.nan
+        file["begin/position"] = starts
+    line = "fit in.h5:position --knots 20 --start in.h5:begin -o out.h5"
+    assert trajcli(line).code == 2
+    result = trajcli(f"{line} --skip-bad --json")
+    assert result.code == 1
+    (left,) = result.document["left_out"]
+    assert "trajectory 1, step 7, dof 2" in left["name"]
+    assert result.document["trajectories"] == len(result.document["errors"]) == 4
+    with h5py.File("out.h5") as file:  # the others keep the states that are theirs
+        np.testing.assert_array_equal(file["start/position"], np.delete(starts, 1, 0))

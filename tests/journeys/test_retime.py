@@ -174,3 +174,25 @@ def test_limits_hold_between_the_rows_of_a_known_curve(trajcli, folder, mode):
 
         worst = [peak("velocity") / 0.5, peak("acceleration") / 2]
     assert 0.999 < max(worst) < 1 + 1e-6
+
+
+def test_what_cannot_be_retimed_is_left_out_and_the_clock_is_written(trajcli, folder):
+    arrays, stamps = rows(), 1_700_000_000_000 + 100 * np.arange(4 * 15).reshape(4, 15)
+    with h5py.File("in.h5", "w") as file:
+        for name, values in arrays.items():
+            file[name] = values
+        file["times"] = stamps
+        file["times"].attrs["units"] = "ms"
+        file["velocity"][2, 3, 1] = np.nan
+    limits("[velocity]\nupper = 0.5")
+    line = "retime in.h5 --limits limits.toml -o"
+    assert trajcli(f"{line} out.h5").code == 2
+    result = trajcli(f"{line} out.h5 --skip-bad --json")
+    assert result.code == 1
+    (left,) = result.document["left_out"]
+    assert "trajectory 2, step 3, dof 1" in left["name"]
+    with h5py.File("out.h5") as file:
+        np.testing.assert_array_equal(file["start_stamp"], stamps[[0, 1, 3], 0])
+        assert file["start_stamp"].attrs["units"] == "ms"
+        assert file["velocity"].shape == (3, 15, 3)
+        assert np.abs(file["velocity"]).max() <= 0.5

@@ -27,11 +27,12 @@ def fit(
     steps: options.FitSteps = 0,
     start: options.FitStart = None,
     goal: options.FitGoal = None,
+    skip_bad: options.SkipBad = False,
     overwrite: options.Overwrite = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
     **reading: Any,
-) -> None:
+) -> int:
     """Fit B-splines to recorded positions by least squares.
 
     All trajectories get the same number of knots. OUT holds the control points, the start and goal
@@ -44,6 +45,7 @@ def fit(
         sources=source,
         out=out,
         overwrite=overwrite,
+        skip_bad=skip_bad,
         knots=knots,
         error=error,
         degree=degree,
@@ -67,4 +69,6 @@ def fit(
         f"next: trajcli integrate {shlex.quote(str(out))}",
     )
     console.remark(*report["notes"])
+    console.remark(*(f"left out: {bad['name']}: {bad['reason']}" for bad in report["left_out"]))
     console.document(report)
+    return 1 if report["left_out"] else 0

@@ -25,6 +25,7 @@ def resample(
     rotation_frame: options.RotationFrame = "world",
     hold_dofs: options.HoldDofs = None,
     skip_bad: options.SkipOutside = False,
+    allow_nonfinite: options.AllowNonfinite = False,
     overwrite: options.Overwrite = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -55,6 +56,7 @@ def resample(
         rotation_frame=rotation_frame,
         hold_dofs=hold_dofs,
         skip_bad=skip_bad,
+        allow_nonfinite=allow_nonfinite,
         **reading,
     )
     console = Console(json, quiet)

@@ -23,11 +23,12 @@ def retime(
     limits: options.Limits,
     slower_only: options.SlowerOnly = False,
     verbose: options.VerbosePaces = False,
+    skip_bad: options.SkipBad = False,
     overwrite: options.Overwrite = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
     **reading: Any,
-) -> None:
+) -> int:
     """Stretch time by the smallest factor that keeps limits.
 
     Each trajectory has its own factor s, written as time_scale: velocity becomes v/s, acceleration
@@ -40,6 +41,7 @@ def retime(
         sources=source,
         out=out,
         overwrite=overwrite,
+        skip_bad=skip_bad,
         limits=limits,
         slower_only=slower_only,
         **reading,
@@ -59,7 +61,9 @@ def retime(
     )
     console.say(f"{out}: {bytes_text(report['bytes_written'])}")
     console.remark(*report["notes"])
+    console.remark(*(f"left out: {bad['name']}: {bad['reason']}" for bad in report["left_out"]))
     console.document(report)
+    return 1 if report["left_out"] else 0
 
 
 def _lines(report: dict[str, Any]) -> list[str]:

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from trajcli.errors import InputError, UsageError, raise_if_any
-from trajcli.files.atomic_output import refuse_input
 from trajcli.files.file_bytes import Progress
 from trajcli.files.opening import Files
-from trajcli.files.outputs import Description, Output, Variable, describe_output
+from trajcli.files.outputs import Variable
 from trajcli.files.quantities import QUANTITIES, unit_of
-from trajcli.files.states import state_from_option
+from trajcli.files.states import States, state_from_option
 from trajcli.files.trajectories import Trajectories
-from trajcli.files.writing import refuse_output, write
+from trajcli.files.writing import refuse_output
 from trajcli.fitting import Fitted, fewest_intervals, fit, require_intervals
 from trajcli.jobs.request import SourceRequest
-from trajcli.jobs.resolve import units_report
-from trajcli.jobs.rows import Numbers, blocks_of, finite_rows, read_trajectories, row_times
+from trajcli.jobs.rows import (
+    Arrays,
+    Numbers,
+    blocks_of,
+    computable,
+    finite_rows,
+    read_trajectories,
+    row_times,
+    write_rows,
+)
 from trajcli.trajectory import State
 
 # The word of --start and --goal that stands for a recorded position, and its row.
@@ -57,7 +63,7 @@ def run_fit(
     with Files(request, on_progress=on_progress) as files:
         least = 8 if request.knots is None else request.knots - request.degree + 6
         trajectories = read_trajectories(request, files, actions=False, least=least)
-        arrays, lengths = trajectories.arrays, trajectories.lengths
+        arrays = trajectories.arrays
         name = "position" if "position" in arrays else arrays[0]
         if name in QUANTITIES[1:]:
             raise InputError(
@@ -66,86 +72,73 @@ def run_fit(
                 expected="recorded positions",
                 found=name,
             )
-        refuse_input(request.out, files.paths())
-        files.sources.add(files.paths())
-        held = _held_states(request, files, trajectories)
+        trajectories, states = trajectories.only([name]), dict[str, States]()
+        for role, (word, _) in _ENDS.items():
+            if (text := getattr(request, role)) not in (None, word, "rest"):
+                states[role] = state_from_option(files, role, text, trajectories.first)
+                raise_if_any(states[role].faults(role, len(trajectories)))
+        good, left_out = computable(request, trajectories)
+        trajectories, lengths = trajectories.take(good), trajectories.lengths[good]
+        dofs, shortest = trajectories.first.shape[2], int(lengths.min())
 
-        def fits(intervals: int) -> Iterator[tuple[int, Fitted]]:
-            for begin, places, block in blocks_of(trajectories, np.arange(len(lengths))):
-                times, positions = row_times(block)[0], finite_rows(block, name)
-                start, goal = (state(places, positions) for state in held)
-                yield begin, fit(positions, times=times, knots=intervals,
-                                 degree=request.degree, start=start, goal=goal)  # fmt: skip
+        def held(role: str, places: Numbers, positions: Any) -> State | None:
+            """Returns the state that the curves of a block begin or end at; None where fitted."""
+            text, row = getattr(request, role), _ENDS[role][1]
+            if role in states:
+                return State(**states[role].rows(good[places]))
+            still = np.zeros((1, dofs)) if text == "rest" else None
+            return None if text is None else State(positions[:, row], still, still, still)
 
-        intervals, least = request.knots, int(lengths.min())
+        def fitted(places: Numbers, block: Trajectories, intervals: int) -> Fitted:
+            positions = finite_rows(block, name)
+            start, goal = (held(role, places, positions) for role in _ENDS)
+            return fit(positions, times=row_times(block)[0], knots=intervals,
+                       degree=request.degree, start=start, goal=goal)  # fmt: skip
+
+        def worst(intervals: int) -> float:
+            blocks = blocks_of(trajectories, np.arange(len(lengths)))
+            return max(float(fitted(*block, intervals).error.max()) for block in blocks)
+
+        intervals = request.knots
         if intervals is None:
-            worst = lambda n: max(float(one.error.max()) for _, one in fits(n))  # noqa: E731
-            intervals = fewest_intervals(worst, request.error, request.degree, least)
-        require_intervals(intervals, request.degree, least)
+            intervals = fewest_intervals(worst, request.error, request.degree, shortest)
+        require_intervals(intervals, request.degree, shortest)
         typical = (float(np.median(lengths)) - 1.0) / intervals
-        steps = request.steps or max(1, round(typical))
-        description = _describe(request, trajectories, name, intervals, steps)
-        error = np.empty(len(lengths))
+        steps, error = request.steps or max(1, round(typical)), np.empty(len(lengths))
 
-        def blocks(output: Output) -> Iterator[int]:
-            for begin, fitted in fits(intervals):
-                values = {"actions": fitted.actions, "dt": fitted.knot[:, None] / steps}
-                for role, state in (("start", fitted.start), ("goal", fitted.goal)):
-                    values |= {f"{role}/{part}": rows for part, rows in state.parts().items()}
-                error[begin : begin + len(fitted.error)] = fitted.error
-                yield output.append(values)
+        def compute(block: Trajectories, places: Numbers) -> tuple[None, Arrays]:
+            curves = fitted(places, block, intervals)
+            error[places] = curves.error
+            values = {"actions": curves.actions, "dt": curves.knot[:, None] / steps}
+            for role, state in (("start", curves.start), ("goal", curves.goal)):
+                values |= {f"{role}/{part}": rows for part, rows in state.parts().items()}
+            return None, values
 
-        remarks = write(
-            request.out, description, blocks, overwrite=request.overwrite, sources=files.sources
+        points = intervals - request.degree - 1
+        report = write_rows(
+            request,
+            files,
+            trajectories,
+            np.full(len(lengths), points),
+            _variables(trajectories.first.unit(name)),
+            compute,
+            {"mode": "bspline", "degree": request.degree, "steps": steps, "ends": "goal"},
+            left_out,
+            sizes={"point": points, "each": 1},
         )
     return {
-        "out": str(request.out), "source": trajectories.source, "array": name,
-        "dt_source": trajectories.time_source, "units": units_report(trajectories.first),
-        "trajectories": len(error), "degree": request.degree,
-        "intervals": intervals, "steps": steps, "notes": [*files.notes, *remarks],
+        **report, "array": name, "degree": request.degree, "intervals": intervals, "steps": steps,
         "error": {"median": float(np.median(error)), "most": float(error.max())},
-        "errors": error.tolist(), "bytes_written": description.nbytes,
+        "errors": error.tolist(),
     }  # fmt: skip
 
 
-def _held_states(request: FitRequest, files: Files, trajectories: Trajectories) -> list[Any]:
-    """Returns a function for start and goal: of a block's places and positions, the state that the
-    fit is held to, or None."""
-    makers = []
-    for role, (word, row) in _ENDS.items():
-        text = getattr(request, role)
-        state = None
-        if text not in (None, word, "rest"):
-            state = state_from_option(files, role, text, trajectories.first)
-            raise_if_any(state.faults(role, len(trajectories)))
-
-        def held(
-            places: Numbers, positions: Any, text: Any = text, row: int = row, state: Any = state
-        ) -> State | None:
-            if text is None:
-                return None
-            if state is not None:
-                return State(**state.rows(places))
-            still = np.zeros((1, trajectories.first.shape[2])) if text == "rest" else None
-            return State(positions[:, row], still, still, still)
-
-        makers.append(held)
-    return makers
-
-
-def _describe(
-    request: FitRequest,
-    trajectories: Trajectories,
-    name: str,
-    intervals: int,
-    steps: int,
-) -> Description:
+def _variables(unit: str | None) -> list[Variable]:
     """Describes what ``integrate --mode bspline --ends goal`` reads: control points, dt and both
-    states."""
-    count, points = len(trajectories), intervals - request.degree - 1
-    kind, unit = np.dtype("f8"), trajectories.first.unit(name) or ""
+    states. unit: of the positions, where it is known."""
     labels = {"long_name": "control points", **({"units": unit} if unit else {})}
     spacing = {"long_name": "knot spacing / steps", "units": "s"}
+    kind = np.dtype("f8")
     variables = [
         Variable("actions", ("trajectory", "point", "dof"), kind, labels),
         Variable("dt", ("trajectory", "each"), kind, spacing),
@@ -154,12 +147,4 @@ def _describe(
         for part in QUANTITIES:
             labels = {"units": unit_of(part, unit)} if unit else {}
             variables.append(Variable(f"{role}/{part}", ("trajectory", "dof"), kind, labels))
-    stated = {"mode": "bspline", "degree": request.degree, "steps": steps, "ends": "goal",
-              "source": trajectories.source, "source_dt": trajectories.time_source}  # fmt: skip
-    return describe_output(
-        {points: range(count)},
-        {"point": points, "dof": trajectories.first.shape[2], "each": 1},
-        variables,
-        request.attributes(stated),
-        joint_names=trajectories.first.joint_names,
-    )
+    return variables

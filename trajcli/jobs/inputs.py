@@ -26,7 +26,7 @@ from trajcli.modes import PARTS, Mode
 from trajcli.modes.cascade import Cascade, Clique
 
 Arrays = Mapping[str, Any]
-_MOST_FAULTS = 5
+MOST_FAULTS = 5
 # The name of a trajectory or file that --skip-bad leaves out, and its faults.
 LeftOut = tuple[str, Sequence[Fault]]
 
@@ -181,7 +181,7 @@ class LengthInputs:
         misfits = shape_faults(self.inputs, steps)
         groups = self.of_groups() if misfits else ()
         located = (shape_faults(group.inputs, steps) for group in groups)
-        return list(islice(chain.from_iterable(located), _MOST_FAULTS)) or misfits
+        return list(islice(chain.from_iterable(located), MOST_FAULTS)) or misfits
 
     def read(self, begin: int, end: int) -> Inputs:
         """Returns the inputs of trajectories begin to end, in memory; their names say where they
@@ -209,7 +209,7 @@ class LengthInputs:
             return faults  # numbers in the block and in the file differ by a constant
         # else one trajectory after the other, so that faults name its place in its file
         located = (faults for _, faults in self._bad(begin, end, allow_nonfinite).values())
-        return list(islice(chain.from_iterable(located), _MOST_FAULTS)) or faults
+        return list(islice(chain.from_iterable(located), MOST_FAULTS)) or faults
 
     def bad(self, allow_nonfinite: bool) -> dict[int, LeftOut]:
         """Reads all values; returns the trajectories that cannot be integrated, by number."""
@@ -316,7 +316,7 @@ def _steps_of(groups: Sequence[_Members], counts: Sequence[int]) -> tuple[Values
     Steps are [] (one for all), [h], [n, 1] or [n, h], stamps [T] or [n, T]. counts: how many steps
     a trajectory may have; the first is the number of intervals between rows.
     """
-    clocks = [_time(group) for group, _ in groups]
+    clocks = [time_of(group) for group, _ in groups]
     first, step, where = clocks[0], clocks[0].uniform, clocks[0].where
     if step is not None and all(clock.uniform == step for clock in clocks):
         selected = _selected_time(*groups[0])
@@ -356,7 +356,8 @@ def _steps_of(groups: Sequence[_Members], counts: Sequence[int]) -> tuple[Values
     return joined, None, "dt of the inputs"
 
 
-def _time(group: TrajectoryGroup) -> Time:
+def time_of(group: TrajectoryGroup) -> Time:
+    """Returns the times of a group that has them."""
     assert group.time is not None  # it was required when the group was looked up
     return group.time
 
@@ -365,9 +366,9 @@ def _selected_time(group: TrajectoryGroup, members: Trajectories) -> Time:
     """Returns the times of some trajectories of a group, for as many rows as they have."""
     batch, rows, _ = group.shape
     if len(members) == batch and members.rows == rows:
-        return _time(group)
+        return time_of(group)
     inside = members.numbers - members.numbers[:1] + members.runs[0][1]
-    return _time(group).select(inside, members.rows)
+    return time_of(group).select(inside, members.rows)
 
 
 def _fits(selected: Time, counts: Sequence[int]) -> bool:
@@ -380,8 +381,8 @@ def _fits(selected: Time, counts: Sequence[int]) -> bool:
 
 def _steps_or_stamps(group: TrajectoryGroup, members: Trajectories) -> tuple[Values, bool]:
     """Returns steps or stamps, [h] or [1 or n, h], and whether they are stamps."""
-    if _time(group).uniform is not None:
-        return np.full((1, 1), _time(group).uniform), False
+    if time_of(group).uniform is not None:
+        return np.full((1, 1), time_of(group).uniform), False
     time = _selected_time(group, members)
     return (time.dt, False) if time.stamps is None else (time.stamps, True)
 

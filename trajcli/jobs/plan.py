@@ -37,6 +37,7 @@ from trajcli.files.trajectories import Trajectories
 from trajcli.files.writing import refuse_form, refuse_output
 from trajcli.jobs.gradient import Gradient
 from trajcli.jobs.inputs import (
+    MOST_FAULTS,
     Commands,
     LeftOut,
     LengthInputs,
@@ -66,7 +67,6 @@ from trajcli.modes.smooth import Smooth
 
 # The options of methods of differentiation.
 _RECORDING_OPTIONS = ("window", "degree", "order", "bandlimit", "noise", "robust")
-_MOST_FAULTS = 5
 
 
 @dataclass(frozen=True)
@@ -349,7 +349,7 @@ def _bad_trajectories(
         bad |= part.bad(allow_nonfinite)
     in_order = {number: bad[number] for number in sorted(bad)}
     if len(bad) == sum(len(part.trajectories) for part in parts):
-        first = list(in_order.values())[:_MOST_FAULTS]
+        first = list(in_order.values())[:MOST_FAULTS]
         raise InputError(*(fault for _, faults in first for fault in faults))
     return in_order
 

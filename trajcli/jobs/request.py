@@ -41,6 +41,8 @@ class SourceRequest(Reading, Repair):
     sources: Sequence[str]
     out: Path
     overwrite: bool = False
+    skip_bad: bool = False
+    allow_nonfinite: bool = False
 
     def to_json(self) -> str:
         """Returns all that shapes the result, as one JSON text.
@@ -105,8 +107,6 @@ class Request(SourceRequest):
     backend: str = field(default_factory=lambda: os.environ.get("TRAJCLI_BACKEND") or "auto")
     memory: int = field(default_factory=memory_bound)
     compress: int | None = None
-    allow_nonfinite: bool = False
-    skip_bad: bool = False
     shard: Shard | None = None
     recorded: ClassVar[bool] = False
     """Whether the actions are recorded positions, with no start state of their own."""

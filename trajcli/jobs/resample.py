@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from trajcli.arrays import output_dtype
-from trajcli.errors import Fault, InputError, Note, UsageError, raise_if_any
+from trajcli.errors import InputError, Note, UsageError, raise_if_any
 from trajcli.files.dofs import parse_dofs
 from trajcli.files.file_bytes import Progress
 from trajcli.files.opening import Files
-from trajcli.files.outputs import Variable, stamp_variables
+from trajcli.files.outputs import Variable, stamp_variables, time_variable
 from trajcli.files.quantities import QUANTITIES, ROTATIONS
+from trajcli.files.states import stored_state
 from trajcli.files.time import Floats
 from trajcli.files.trajectories import Trajectories
 from trajcli.files.trajectory_group import TrajectoryGroup
 from trajcli.files.writing import refuse_output
+from trajcli.jobs.inputs import MOST_FAULTS
 from trajcli.jobs.output_times import output_times, placed
 from trajcli.jobs.request import SourceRequest
 from trajcli.jobs.rotation_block import (
     orientations,
     rotation_attributes,
+    rotation_sizes,
     rotation_variables,
 )
 from trajcli.jobs.rows import (
     Arrays,
     Numbers,
+    array_variables,
     blocks_of,
+    computable,
     finite_rows,
     read_trajectories,
     row_times,
@@ -49,7 +56,6 @@ from trajcli.resampling import (
 from trajcli.sampling import is_known, located, missing_parts, slack_at_ends
 
 _DEFAULT = "linear"
-_MOST_FAULTS = 5
 
 
 @dataclass(frozen=True)
@@ -65,7 +71,6 @@ class ResampleRequest(SourceRequest):
     hold: float = 0.0
     rotation_frame: str = "world"
     hold_dofs: str | None = None
-    skip_bad: bool = False
 
 
 class Curves:
@@ -95,17 +100,16 @@ class Curves:
             self.held = [self._numbers.index(number) for number in picked.numbers]
         self._two_valued = np.ones(len(self._numbers), bool)
         self._moving = np.zeros(len(self._numbers), bool)
-        known: list[str] = []
+        known: Iterable[str] = ()
         if self.mode is not None:
             known = finite_parts_of_mode(self.mode.name, self.mode.options(), quantities)
         elif quantities:
-            known = [n for n in finite_parts(self.method, quantities) if n in quantities]
+            known = finite_parts(self.method, quantities)
         self._others = [name for name in trajectories.arrays if name not in QUANTITIES]
         if self._others:
-            finite_parts(self.method, QUANTITIES[:1])
-        self.names = [name for name in trajectories.arrays if name in known or name in self._others]
-        left = [name for name in quantities if name not in known]
-        if left:
+            finite_parts(self.method, QUANTITIES[:1])  # refuses methods that take derivatives
+        self.names = [name for name in trajectories.arrays if name in (*known, *self._others)]
+        if left := [name for name in quantities if name not in known]:
             of = f"scheme {getattr(self.mode, 'scheme', '')}" if self.mode else self.method
             why = f"by {of} it is not finite between the rows"
             self.notes.append(Note(f"no {', '.join(left)}: {why}"))
@@ -202,61 +206,58 @@ def run_resample(
     Raises TrajcliError with every fault that was found. OUT is then what it was before.
     """
     refuse_output(request.out, request.overwrite)
+    rate = _rate(request)
     with Files(request, on_progress=on_progress) as files:
-        new = output_times(files, request.to, request.at)
         trajectories = read_trajectories(request, files, actions=True, least=2, rotations=True)
         rotations, others = trajectories.first.rotations, trajectories.first.free_dofs
         turns = _turns_method(request.method) if rotations else ""
-        new.require_shape(len(trajectories))
+        new = None if rate else output_times(files, str(request.at), len(trajectories))
         curves = Curves(request, trajectories)
         holding = curves.mode is None and curves.method == "hold"
-        left_out: list[Fault] = []
-        if request.skip_bad:
-            good = _computable(trajectories, holding, left_out)
-            trajectories, new = trajectories.take(good), new.take(good)
-        lengths = trajectories.lengths
-        counts, ends, slack = _measured(trajectories, holding, new.rate)
-        clock = trajectories.start_stamps(of_rows=not holding)
-        stamps = None
-        if new.values is not None:
-            stamps, outside = placed(new, clock, ends, slack)
-            kept = np.flatnonzero(stamps.counts)
-            if outside and not (request.skip_bad and len(kept)):
-                raise InputError(*outside[:_MOST_FAULTS])
-            left_out += outside
-            trajectories, stamps = trajectories.take(kept), stamps.take(kept)
-            counts, lengths = stamps.counts, lengths[kept]
+        good, left_out = computable(request, trajectories, holding)
+        trajectories = trajectories.take(good)
+        counts, ends, slack = _measured(trajectories, holding, rate)
+        clock, stamps = trajectories.start_stamps(of_rows=not holding), None
+        if new is not None:
+            stamps = placed(new, good, clock, ends, slack)
+            inside = np.flatnonzero(stamps.counts)
+            if stamps.faults and not (request.skip_bad and len(inside)):
+                raise InputError(*stamps.faults[:MOST_FAULTS])
+            left_out += stamps.faults
+            trajectories, stamps = trajectories.take(inside), stamps.take(inside)
+            counts = stamps.counts
             if clock is not None:
                 files.note(stamps.remark)
-                clock = clock[0][kept], clock[1]
+                clock = stamps.start_stamps((clock[0][inside], clock[1]))
 
         def compute(block: Trajectories, places: Numbers) -> tuple[Floats, Arrays]:
             knots, rounding = row_times(block, acting=holding)
             if stamps is None:
-                times = since = np.arange(counts[places[0]])[None] / (new.rate or 1.0)
+                times = since = np.arange(counts[places[0]])[None] / (rate or 1.0)
             else:
                 times, since = stamps.of(places)
-            values = {name: finite_rows(block, name) for name in trajectories.arrays}
+            values = {
+                name: finite_rows(block, name, request.allow_nonfinite)
+                for name in trajectories.arrays
+            }
             within = np.clip(times, 0.0, knots[:, -1:])  # ends may be off by rounding
             at = located(within, knots, len(block), rounding)
-            times = times if clock is None else since
-            if not rotations:
-                with np.errstate(over="ignore", invalid="ignore"):
-                    return times, curves.evaluate(values, knots, at)
-            rows, frame = values[trajectories.arrays[0]], request.rotation_frame
+            arrays: dict[str, Any] = {}
+            if rotations:
+                from trajcli.rotations import resample
 
-            q = orientations(rows, rotations, block.place, files.notes)
-            from trajcli.rotations import resample
-
-            made = resample(q, turns, times=knots, at=at, frame=frame)
-            named = zip(ROTATIONS, made, strict=True)
-            arrays = {name: turned for name, turned in named if turned is not None}
-            if others:
+                rows, frame = values[trajectories.arrays[0]], request.rotation_frame
+                q = orientations(rows, rotations, block.place, files.notes, request.allow_nonfinite)
+                motion = resample(q, turns, times=knots, at=at, frame=frame)
+                named = zip(ROTATIONS, motion, strict=True)
+                arrays |= {name: turned for name, turned in named if turned is not None}
                 values = {name: x[..., others] for name, x in values.items()}
-                arrays |= curves.evaluate(values, knots, at)
-            return times, arrays
+            if others:
+                with np.errstate(over="ignore", invalid="ignore"):
+                    arrays |= curves.evaluate(values, knots, at)
+            return (times if clock is None else since), arrays
 
-        stated: dict[str, Any] = {"dt": new.step}
+        stated: dict[str, Any] = {"dt": "varies" if rate is None else 1.0 / rate}
         if curves.mode is not None:
             stated["samples_of"] = described(curves.mode)
         else:
@@ -265,45 +266,76 @@ def run_resample(
             stated["hold"] = curves.hold
         if curves.held:
             stated["hold_dofs"] = request.hold_dofs
-        step = None if new.rate is None else 1.0 / new.rate
-        described_rotations: list[Variable] = []
+        turned: list[Variable] = []
         if rotations:
             kinds = {group.input.precision for group in trajectories.groups}
-            described_rotations += rotation_variables(
+            turned += rotation_variables(
                 rotations,
                 QUANTITIES[: 4 if turns == "spline" else 2],
                 output_dtype(np.result_type(*kinds)),
                 request.rotation_frame,
             )
             stated |= rotation_attributes(rotations, request.rotation_frame)
+        own_times = stamps is not None and stamps.own_times and len(counts) > 1
+        variables = [
+            *array_variables(trajectories.only(curves.names)),
+            *turned,
+            time_variable(shared=not own_times),
+            *stamp_variables(clock),
+            *_beside_actions(trajectories, rate),
+        ]
+        sizes = rotation_sizes(rotations)
         report = write_rows(
-            request,
-            files,
-            trajectories.only(curves.names),
-            counts,
-            compute,
-            stated,
-            stamp_variables(clock if stamps is None else stamps.start_stamps(clock)),
-            step=step,
-            own_times=stamps is not None and stamps.own_times,
-            rotations=described_rotations,
+            request, files, trajectories, counts, variables, compute, stated, left_out, sizes
         )
+    lengths = trajectories.lengths
     return {
         **report,
         "to": request.to,
         "at": request.at,
         "method": stated.get("method"),
         "samples_of": stated.get("samples_of"),
-        "arrays": [*(curves.names if others else ()), *(v.name for v in described_rotations)],
+        "arrays": [*(curves.names if others else ()), *(v.name for v in turned)],
         "notes": [*curves.notes, *curves.two_valued(), *report["notes"]],
-        "left_out": [
-            {"name": fault.where, "reason": f"{fault.what}: {fault.found}",
-             "faults": [fault.as_dict()]}
-            for fault in left_out
-        ],
         "rows_before": {"least": int(lengths.min()), "most": int(lengths.max())},
         "rows": {"least": int(counts.min()), "most": int(counts.max())},
-    }  # fmt: skip
+    }
+
+
+def _rate(request: ResampleRequest) -> float | None:
+    """Returns the rate in Hz; None where --at names times. Raises UsageError for neither or both,
+    and for a rate that is not positive."""
+    rate = request.to
+    if (rate is None) == (request.at is None):
+        raise UsageError(
+            "no rate and no times" if rate is None else "a rate and times",
+            where="--to and --at",
+            expected="one of them",
+        )
+    if rate is not None and not (math.isfinite(rate) and rate > 0):
+        raise UsageError(
+            "a rate that is not positive", where="--to", expected="Hz > 0", found=f"{rate:g}"
+        )
+    return rate
+
+
+def _beside_actions(trajectories: Trajectories, rate: float | None) -> Iterator[Variable]:
+    """Describes what lies beside actions: their step, where it is one, and their start and goal
+    states, [D] for all or [n, D].
+
+    Raises InputError for states, or an index of states, that do not fit.
+    """
+    if "actions" in trajectories.arrays and rate is not None:
+        label = {"long_name": "step of the actions", "units": "s"}
+        yield Variable("dt", (), np.dtype("f8"), label, np.asarray(1.0 / rate))
+    alone = len(trajectories.groups) == 1 and trajectories.arrays == ["actions"]
+    for role in ("start", "goal") if alone else ():
+        state = stored_state(role, trajectories.first)
+        raise_if_any(state.faults(role, trajectories.first.shape[0]))
+        for part, rows in state.rows(trajectories.numbers).items():
+            values = rows if len(rows) == len(trajectories) else rows[0]
+            dims = ("trajectory", "dof")[-values.ndim :]
+            yield Variable(f"{role}/{part}", dims, values.dtype, {}, values)
 
 
 def _measured(
@@ -313,39 +345,13 @@ def _measured(
     from the first, and how far that may be off by rounding."""
     counts, (ends, slack) = np.zeros(len(trajectories), np.int64), np.zeros((2, len(trajectories)))
     by_length = np.argsort(trajectories.lengths, kind="stable")  # for few, large blocks
-    for _, places, block in blocks_of(trajectories, by_length):
+    for places, block in blocks_of(trajectories, by_length):
         knots, rounding = row_times(block, acting=holding)
         ends[places], slack[places] = knots[:, -1], slack_at_ends(knots) + rounding
         if rate is not None:
             acting, last = knots.shape[1] > block.rows, knots[:, -1].tolist()
             counts[places] = [new_count(rate, end, rounding, acting) for end in last]
     return counts, ends, slack
-
-
-def _computable(trajectories: Trajectories, holding: bool, left_out: list[Fault]) -> Numbers:
-    """Returns the trajectories whose values are finite and whose times go on, by their places;
-    reads all values. Raises InputError where there are none."""
-
-    def read(block: Trajectories) -> None:
-        row_times(block, acting=holding)
-        for name in trajectories.arrays:
-            finite_rows(block, name)
-
-    good = []
-    for _, places, block in blocks_of(trajectories, np.arange(len(trajectories))):
-        try:
-            read(block)
-            good += places.tolist()
-        except InputError:
-            for k, place in enumerate(places.tolist()):
-                try:
-                    read(block.take([k]))
-                    good.append(place)
-                except InputError as error:
-                    left_out += error.faults
-    if not good:
-        raise InputError(*left_out[:_MOST_FAULTS])
-    return np.array(good)
 
 
 def _turns_method(method: str | None) -> str:

@@ -14,7 +14,7 @@ from trajcli.errors import InputError, Note
 from trajcli.files.file_bytes import Progress, SourceFiles
 from trajcli.files.limits import read_limits
 from trajcli.files.opening import Files
-from trajcli.files.outputs import Variable
+from trajcli.files.outputs import Variable, stamp_variables, time_variable
 from trajcli.files.quantities import QUANTITIES
 from trajcli.files.time import Floats
 from trajcli.files.trajectories import Trajectories
@@ -23,10 +23,11 @@ from trajcli.jobs.request import SourceRequest
 from trajcli.jobs.rows import (
     Arrays,
     Numbers,
+    array_variables,
+    computable,
     finite_rows,
     read_trajectories,
     row_times,
-    trajectory_names,
     write_rows,
 )
 from trajcli.retiming import Limit, Retimed, extremes, paced
@@ -54,11 +55,23 @@ def run_retime(
     """
     refuse_output(request.out, request.overwrite)
     with Files(request, on_progress=on_progress) as files:
-        trajectories = quantities_alone(read_trajectories(request, files, actions=False))
+        trajectories = read_trajectories(request, files, actions=False)
+        arrays = [name for name in trajectories.arrays if name in QUANTITIES]
+        if not arrays:
+            raise InputError(
+                "not a trajectory",
+                where=trajectories.source,
+                expected=", ".join(QUANTITIES),
+                found=", ".join(trajectories.arrays),
+                hint="trajcli integrate makes trajectories of actions, differentiate of positions",
+            )
+        trajectories = trajectories.only(arrays)
+        good, left_out = computable(request, trajectories)
+        trajectories = trajectories.take(good)
         paces = Paces(trajectories, request.limits, files.sources)
 
         def compute(block: Trajectories, places: Numbers) -> tuple[Floats, Arrays]:
-            values = {name: finite_rows(block, name) for name in trajectories.arrays}
+            values = {name: finite_rows(block, name) for name in arrays}
             times = row_times(block)[0]
             reached = paces.between(values, times)
             retimed = paced(values, paces.limits, request.slower_only, reached)
@@ -73,26 +86,17 @@ def run_retime(
         stated |= {"dt": "varies", "limits": str(request.limits)}
         stated["slower_only"] = int(request.slower_only)
         label = {"long_name": "time_scale"}
-        scale = Variable("time_scale", ("trajectory",), paces.factor.dtype, label)
+        variables = [
+            *array_variables(trajectories),
+            time_variable(shared=len(trajectories) == 1),
+            Variable("time_scale", ("trajectory",), paces.factor.dtype, label),
+            *stamp_variables(trajectories.start_stamps()),
+        ]
         report = write_rows(
-            request, files, trajectories, trajectories.lengths, compute, stated, [scale]
+            request, files, trajectories, trajectories.lengths, variables, compute, stated, left_out
         )
     notes = [*report["notes"], *paces.notes()]
     return {**report, "limits": str(request.limits), **paces.report(), "notes": notes}
-
-
-def quantities_alone(trajectories: Trajectories) -> Trajectories:
-    """Returns trajectories without other arrays; raises InputError where nothing else is there."""
-    arrays = [name for name in trajectories.arrays if name in QUANTITIES]
-    if not arrays:
-        raise InputError(
-            "not a trajectory",
-            where=trajectories.source,
-            expected=", ".join(QUANTITIES),
-            found=", ".join(trajectories.arrays),
-            hint="trajcli integrate makes trajectories of actions, differentiate of positions",
-        )
-    return trajectories.only(arrays)
 
 
 class Paces:
@@ -101,47 +105,38 @@ class Paces:
     Attributes:
         limits: those of velocity, acceleration and jerk, in the order of the dofs.
         factor: the scaling of time [n].
-        time: when a trajectory is at a limit [n]; NaN where no limit binds.
-        quantity, dof: which limit that is.
-        slack: the share of each limit that is left [n], by quantity.
         copied: dofs whose actions are positions whatever the mode.
-        beyond: the number of trajectories with positions beyond their limits.
     """
 
     def __init__(self, trajectories: Trajectories, path: Path, sources: SourceFiles) -> None:
         """Raises InputError for limits of quantities that the trajectories do not have."""
-        arrays = trajectories.arrays
-        self._trajectories, first, stored = (
-            trajectories,
-            trajectories.first,
-            read_limits(path, sources),
-        )
+        arrays, first, count = trajectories.arrays, trajectories.first, len(trajectories)
+        stored = read_limits(path, sources)
         itemsize = min(first.arrays[name].precision.itemsize for name in arrays)
         units = {name: first.unit(name) or "" for name in arrays}
         names, picked = first.dof_labels, first.dofs
         bounds = stored.bounds(names, itemsize, units, picked)
         missing = [name for name in bounds if name not in ("position", *arrays)]
         if missing:
-            hint = "trajcli differentiate makes them of positions; or leave these limits out"
             raise InputError(
                 f"limits of {', '.join(missing)}, and no such rows",
                 where=trajectories.source,
                 expected=", ".join(bounds),
                 found=", ".join(arrays),
-                hint=hint,
+                hint="trajcli differentiate makes them of positions; or leave these limits out",
             )
         remarks = (stored.remarks(name, names, first.units.get(name), picked) for name in bounds)
         self._remarks = list(dict.fromkeys(chain.from_iterable(remarks)))
         listed = str(first.file.attributes().get("absolute", "")).split(",")
         self.copied = [k for k, number in enumerate(picked.numbers) if str(number) in listed]
-        self._dof_names, self._position = names, bounds.pop("position", None)
+        self._trajectories, self._position = trajectories, bounds.pop("position", None)
         self.limits: dict[str, Limit] = {n: (of.lower, of.upper) for n, of in bounds.items()}
-        count = len(trajectories)
-        self.factor, self.time = np.ones(count), np.full(count, np.nan)
-        self.quantity: list[str] = [""] * count
-        self.dof = np.full(count, -1)
-        self.slack = {name: np.ones(count) for name in self.limits}
-        self.beyond = 0
+        self.factor = np.ones(count)
+        # what binds each trajectory: a quantity of a dof at a time; "", -1 and NaN where nothing
+        self._quantity = np.full(count, "", object)
+        self._dof, self._time = np.full(count, -1), np.full(count, np.nan)
+        self._slack = {name: np.ones(count) for name in self.limits}
+        self._beyond = 0
 
     def between(self, values: Arrays, times: Floats) -> dict[str, Floats]:
         """Returns the extremes of the curve between its rows, by quantity; {} where the file does
@@ -149,54 +144,51 @@ class Paces:
         mode, options, _ = self._trajectories.first.stated_mode
         if not is_known(mode, options):
             return {}
-        needed = missing_parts(mode, options, values)
-        if needed:
-            what = (
-                f"limits hold at the rows alone: between them the curve takes {', '.join(needed)}"
-            )
-            self._remarks.append(Note(what))
+        if needed := missing_parts(mode, options, values):
+            what = "limits hold at the rows alone: between them the curve takes"
+            self._remarks.append(Note(f"{what} {', '.join(needed)}"))
             return {}
-        found = extremes(mode, options, values, times)
-        for part in found.values():
+        reached = extremes(mode, options, values, times)
+        for part in reached.values():
             part[..., self.copied] = 0.0
-        return found
+        return reached
 
     def add(self, places: Numbers, values: Arrays, retimed: Retimed, times: Floats) -> None:
         """Adds a block with values [b, T, D] at times [b, T]."""
-        at, bound = places, retimed.row >= 0
-        self.factor[at], self.dof[at] = retimed.factor, retimed.dof
-        self.time[at[bound]] = times[bound, retimed.row[bound]]
-        for number, name in zip(at.tolist(), retimed.limited_by, strict=True):
-            self.quantity[number] = name
+        self.factor[places], self._dof[places] = retimed.factor, retimed.dof
+        self._quantity[places] = retimed.limited_by
+        bound = retimed.row >= 0
+        self._time[places[bound]] = times[bound, retimed.row[bound]]
         for name, share in retimed.slack.items():
-            self.slack[name][at] = share
+            self._slack[name][places] = share
         bounds, position = self._position, values.get("position")
         if bounds is not None and position is not None:
             excess = np.maximum(position - bounds.upper, bounds.lower - position) / bounds.size
-            self.beyond += int((excess > bounds.slack).any((1, 2)).sum())
+            self._beyond += int((excess > bounds.slack).any((1, 2)).sum())
 
     def report(self) -> dict[str, Any]:
         """Returns all results as plain values; trajectories have the name of their group, or their
         number in the file."""
-        numbers = map(str, range(len(self.factor)))
-        several = self._trajectories.several
-        names = trajectory_names(self._trajectories) if several else list(numbers)
-        joints = [None if dof < 0 else self._dof_names[dof] for dof in self.dof.tolist()]
+        trajectories, quantities = self._trajectories, self._quantity.tolist()
+        names = list(map(str, range(len(trajectories))))
+        if trajectories.several:
+            names = trajectories.names(trajectories.paths)
+        labels = trajectories.dofs
         return {
             "factor": {"least": float(self.factor.min()), "most": float(self.factor.max())},
             "factors": self.factor.tolist(),
-            "limited_by": dict(Counter(name or "nothing" for name in self.quantity)),
+            "limited_by": dict(Counter(name or "nothing" for name in quantities)),
             "binding": {
                 "trajectory": names,
-                "quantity": [name or None for name in self.quantity],
-                "joint": joints,
-                "time": [None if time != time else time for time in self.time.tolist()],
+                "quantity": [name or None for name in quantities],
+                "joint": [None if dof < 0 else labels[dof] for dof in self._dof.tolist()],
+                "time": [None if time != time else time for time in self._time.tolist()],
             },
-            "slack": {name: share.tolist() for name, share in self.slack.items()},
+            "slack": {name: share.tolist() for name, share in self._slack.items()},
         }
 
     def notes(self) -> list[str]:
         """Returns the warnings about limits."""
-        of = f"positions beyond their limits in {self.beyond} of {len(self.factor)} trajectories"
-        beyond = [f"{of}, which no pace changes"] if self.beyond else []
+        of = f"positions beyond their limits in {self._beyond} of {len(self.factor)} trajectories"
+        beyond = [f"{of}, which no pace changes"] if self._beyond else []
         return [*dict.fromkeys(self._remarks), *beyond]

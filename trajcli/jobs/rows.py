@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from trajcli.arrays import nonfinite_fault, output_dtype
-from trajcli.errors import InputError, raise_if_any
+from trajcli.errors import Fault, InputError, raise_if_any
 from trajcli.files.arrays import in_memory
 from trajcli.files.atomic_output import refuse_input
 from trajcli.files.opening import Files
-from trajcli.files.outputs import Output, Variable, describe_output, row_variable, time_variable
+from trajcli.files.outputs import Output, Variable, describe_output, row_variable
 from trajcli.files.reader import one_per_group, read_groups, require_alike, time_from_options
 from trajcli.files.reading import select
 from trajcli.files.repair import repaired
@@ -26,14 +26,12 @@ from trajcli.files.rotation_groups import (
     refuse_rotations,
     require_rotations,
 )
-from trajcli.files.states import stored_state
-from trajcli.files.time import Floats, Time
+from trajcli.files.time import Floats
 from trajcli.files.trajectories import Trajectories, timed
-from trajcli.files.trajectory_group import TrajectoryGroup
 from trajcli.files.writing import write
+from trajcli.jobs.inputs import MOST_FAULTS, time_of
 from trajcli.jobs.request import SourceRequest
 from trajcli.jobs.resolve import units_report
-from trajcli.jobs.rotation_block import rotation_sizes
 from trajcli.memory import CHANGED_BYTES
 from trajcli.resampling import rounding_of
 
@@ -75,9 +73,9 @@ def read_trajectories(
     else:
         refuse_rotations(groups, type(request).__name__.removesuffix("Request").lower())
     groups = timed(groups, time_from_options(files))
-    for time in map(_time, groups):
+    for time in map(time_of, groups):
         raise_if_any(time.faults(0, 1) if time.uniform is not None else time.shape_faults())
-    if remark := _time(groups[0]).remark:
+    if remark := time_of(groups[0]).remark:
         files.warn(remark)
     groups, notes = repaired(groups, request, least)
     for note in notes:
@@ -86,56 +84,67 @@ def read_trajectories(
     return trajectories.take(np.sort(select(request.episodes, len(trajectories))))
 
 
-def trajectory_names(trajectories: Trajectories) -> list[str]:
-    """Returns the names that trajectories have in an output."""
-    return trajectories.names(trajectories.paths)
+def computable(
+    request: SourceRequest, trajectories: Trajectories, acting: bool = False
+) -> tuple[Numbers, list[Fault]]:
+    """Returns the places of the trajectories to compute, and the faults of those left out.
 
+    With ``skip_bad`` these are the trajectories whose values are finite and whose times increase;
+    all values are read to find them. acting: see :func:`row_times`.
 
-def states_beside(trajectories: Trajectories) -> dict[str, npt.NDArray[Any]]:
-    """Returns start and goal states beside actions: one [D] for all, or [n, D].
-
-    Raises InputError for states, or an index of states, that do not fit.
+    Raises InputError where none can be computed.
     """
-    states: dict[str, npt.NDArray[Any]] = {}
-    if len(trajectories.groups) > 1 or trajectories.arrays != ["actions"]:
-        return states
-    for role in ("start", "goal"):
-        state = stored_state(role, trajectories.first)
-        raise_if_any(state.faults(role, trajectories.first.shape[0]))
-        for part, rows in state.rows(trajectories.numbers).items():
-            states[f"{role}/{part}"] = rows if len(rows) == len(trajectories) else rows[0]
-    return states
+    places = np.arange(len(trajectories))
+    if not request.skip_bad:
+        return places, []
+
+    def read(block: Trajectories) -> None:
+        row_times(block, acting)
+        for name in trajectories.arrays:
+            finite_rows(block, name, request.allow_nonfinite)
+
+    good: list[int] = []
+    faults: list[Fault] = []
+    for members, block in blocks_of(trajectories, places):
+        try:
+            read(block)
+            good += members.tolist()
+        except InputError:  # one after the other, to tell the bad from the good
+            for k, place in enumerate(members.tolist()):
+                try:
+                    read(block.take([k]))
+                    good.append(place)
+                except InputError as error:
+                    faults += error.faults
+    if not good:
+        raise InputError(*faults[:MOST_FAULTS])
+    return np.array(good), faults
 
 
 def blocks_of(
     trajectories: Trajectories, places: Numbers, rows: int = 0
-) -> Iterator[tuple[int, Numbers, Trajectories]]:
-    """Yields blocks of trajectories that are read at once.
+) -> Iterator[tuple[Numbers, Trajectories]]:
+    """Yields blocks of trajectories that are read at once, each with their places.
 
-    Parameters:
-        places: the trajectories to yield, in this order.
-        rows: how many rows are computed of each, which may be more than are read.
-
-    Yields:
-        The number of trajectories before the block, the places of its own, and the block.
+    places: the trajectories to yield, in this order. rows: how many rows are computed of each,
+    which may be more than are read.
     """
     first = 0
     for block in trajectories.take(places).blocks(size=CHANGED_BYTES, rows=rows):
-        end = first + len(block)
-        yield first, places[first:end], block
-        first = end
+        yield places[first : first + len(block)], block
+        first += len(block)
 
 
-def finite_rows(block: Trajectories, name: str) -> Any:
+def finite_rows(block: Trajectories, name: str, allow_nonfinite: bool = False) -> Any:
     """Reads an array [b, T, D]; raises InputError for NaN and Inf, with their place."""
     values, axes = block.read(name), ("trajectory", "step", "dof")
-    if nonfinite_fault(values, name, axes) is not None:
-        hint = "a curve through them does not exist: repair the input, or leave it out"
-        for k, rows in enumerate(values):
-            _, where, number = block.locate(k, name)
-            fault = nonfinite_fault(rows[None], where, axes, number)
-            if fault:
-                raise InputError(replace(fault, hint=hint))
+    if allow_nonfinite or nonfinite_fault(values, name, axes) is None:
+        return values
+    for k, rows in enumerate(values):
+        _, where, number = block.locate(k, name)
+        if fault := nonfinite_fault(rows[None], where, axes, number):
+            hint = "a curve through them does not exist: repair the input, or leave it out"
+            raise InputError(replace(fault, hint=hint))
     return values
 
 
@@ -147,7 +156,7 @@ def row_times(block: Trajectories, acting: bool = False) -> tuple[Floats, float]
 
     Raises InputError for times that do not increase.
     """
-    runs = [(group, _time(group), begin, end) for group, begin, end in block.runs]
+    runs = [(group, time_of(group), begin, end) for group, begin, end in block.runs]
     acting = acting and all(
         group.of_actions and time.fitted(group.shape[0], group.shape[1] + 1).fits
         for group, time, *_ in runs
@@ -168,14 +177,17 @@ def row_times(block: Trajectories, acting: bool = False) -> tuple[Floats, float]
     return times[:1] if (times == times[:1]).all() else times, rounding
 
 
-def _time(group: TrajectoryGroup) -> Time:
-    assert group.time is not None
-    return group.time
+# Called with a block and its places among all trajectories; returns times [b or 1, T'], or None for
+# outputs without them, and arrays [b, T', D], or [b] of one number for each trajectory.
+Compute = Callable[[Trajectories, Numbers], tuple[Floats | None, Arrays]]
 
 
-# Called with a block and its places among all trajectories; returns times [b or 1, T'] and arrays
-# [b, T', D], or [b] of one number for each trajectory.
-Compute = Callable[[Trajectories, Numbers], tuple[Floats, Arrays]]
+def array_variables(trajectories: Trajectories) -> Iterator[Variable]:
+    """Describes the arrays of trajectories, each with its type and unit in the files."""
+    for name in trajectories.arrays if trajectories.first.free_dofs else ():
+        kinds = {group.arrays[name].precision for group in trajectories.groups}
+        dtype = output_dtype(np.result_type(*kinds))
+        yield row_variable(name, dtype, trajectories.first.unit(name))
 
 
 def write_rows(
@@ -183,45 +195,40 @@ def write_rows(
     files: Files,
     trajectories: Trajectories,
     counts: Numbers,
+    variables: Sequence[Variable],
     compute: Compute,
     attributes: Mapping[str, Any],
-    more: Sequence[Variable] = (),
-    step: float | None = None,
-    own_times: bool = True,
-    rotations: Sequence[Variable] = (),
+    left_out: Sequence[Fault],
+    sizes: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
     """Computes and writes all trajectories; returns the part of the report that commands share.
 
     Parameters:
         counts: the rows that each trajectory has when it is computed [n].
+        variables: what the output holds.
         attributes: attributes of the output; origins among them become relative to OUT.
-        more: variables with one number for each trajectory.
-        step: the dt of all rows, where there is one.
-        own_times: without a step, whether rows of trajectories are at different times.
-        rotations: variables of the dofs that are rotations, which leave the other arrays.
+        left_out: the faults of what is not computed.
+        sizes: the sizes of dimensions other than ``dof``.
     """
     refuse_input(request.out, files.paths())
+    files.sources.add(files.paths())
     stated = {**attributes, "source": trajectories.source, "source_dt": trajectories.time_source}
     lengths = {n: np.flatnonzero(counts == n) for n in np.unique(counts).tolist()}
-    own_times = own_times and step is None and len(counts) > 1
     first = trajectories.first
-    names, others = first.joint_names, first.free_dofs if rotations else [*range(first.shape[2])]
-    of_dofs = _arrays(trajectories) if others else ()
-    variables = [*of_dofs, *rotations, time_variable(shared=not own_times), *more]
     several = len(lengths) > 1 or trajectories.several
+    names, dofs = first.joint_names, first.free_dofs
     description = describe_output(
         lengths,
-        {"dof": len(others), **rotation_sizes(first.rotations if rotations else ())},
-        [*variables, *_beside_actions(trajectories, step)],
+        {"dof": len(dofs), **(sizes or {})},
+        variables,
         request.attributes(stated),
-        names=trajectory_names(trajectories) if several else None,
-        joint_names=names and [names[dof] for dof in others],
+        names=trajectories.names(trajectories.paths) if several else None,
+        joint_names=names and [names[dof] for dof in dofs],
     )
-    files.sources.add(files.paths())
 
     def blocks(output: Output) -> Iterator[int]:
-        for count, places_of_length in lengths.items():
-            for _, places, block in blocks_of(trajectories, places_of_length, count):
+        for count, members in lengths.items():
+            for places, block in blocks_of(trajectories, members, count):
                 times, arrays = compute(block, places)
                 yield output.append(arrays, times)
 
@@ -232,27 +239,14 @@ def write_rows(
         "out": str(request.out),
         "source": trajectories.source,
         "dt_source": trajectories.time_source,
-        "units": units_report(trajectories.first),
+        "units": units_report(first),
         "trajectories": len(counts),
         "output": description.kind,
         "notes": [*files.notes, *remarks],
+        "left_out": [
+            {"name": fault.where, "reason": f"{fault.what}: {fault.found}",
+             "faults": [fault.as_dict()]}
+            for fault in left_out
+        ],
         "bytes_written": description.nbytes,
-    }
-
-
-def _arrays(trajectories: Trajectories) -> Iterator[Variable]:
-    """Describes the arrays, each with its type and unit in the files."""
-    for name in trajectories.arrays:
-        kinds = {group.arrays[name].precision for group in trajectories.groups}
-        yield row_variable(
-            name, output_dtype(np.result_type(*kinds)), trajectories.first.unit(name)
-        )
-
-
-def _beside_actions(trajectories: Trajectories, step: float | None) -> Iterator[Variable]:
-    """Describes the step of actions, where it is one, and their start and goal states."""
-    if "actions" in trajectories.arrays and step is not None:
-        label = {"long_name": "step of the actions", "units": "s"}
-        yield Variable("dt", (), np.dtype("f8"), label, np.asarray(step))
-    for name, values in states_beside(trajectories).items():
-        yield Variable(name, ("trajectory", "dof")[-values.ndim :], values.dtype, {}, values)
+    }  # fmt: skip
