@@ -76,7 +76,7 @@ def _library() -> Iterator[str]:
 
 def _commands() -> Iterator[str]:
     """A section for each command: its help."""
-    from trajcli.cli.app import command_line
+    from trajcli.cli import command_line
 
     yield "# Commands\n"
     group: Any = command_line()

@@ -1030,7 +1030,7 @@ UNTRIED: dict[str, str] = {
     "one call with the same arguments just before the capture": "a CUDA graph",
     "tensors on a CUDA device, or --device cuda": "a CUDA device",
     "--device cpu, or wait until others have left the device": "a CUDA device whose memory is full",
-    "less at once (a smaller TRAJCLI_MEMORY), or a machine with more memory": "no memory is left",
+    "set a smaller TRAJCLI_MEMORY, or use a machine with more memory": "no memory is left",
     "TRAJCLI_DEBUG=1 shows where; please report it": "a bug",
     "convert it where TensorFlow is: for i, e in enumerate("
     "tfds.builder_from_directory(FOLDER).as_dataset(split='train')): "

@@ -14,7 +14,7 @@ from trajcli.modes import ALIASES, METHODS, MODES
 
 def test_the_choices_are_what_the_rooms_below_know():
     assert set(get_args(options.ModeName)) == {*MODES, *ALIASES} - {"savgol", "smooth"}
-    assert set(get_args(options.MethodOfDifferences)) == {*METHODS}
+    assert set(get_args(options.DifferencesName)) == {*METHODS}
     assert set(get_args(options.LayoutName)) == {*LAYOUTS, PLAIN}
 
 

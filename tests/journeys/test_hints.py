@@ -63,7 +63,7 @@ def hints() -> Iterator[tuple[str, str]]:
 
 
 def commands() -> dict[str, set[str]]:
-    from trajcli.cli.app import command_line
+    from trajcli.cli import command_line
 
     made = command_line().commands
     return {name: {word for one in of.params for word in one.opts} for name, of in made.items()}

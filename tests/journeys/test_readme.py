@@ -95,7 +95,7 @@ def test_the_transcript_shows_what_the_commands_print(copy):
 
 
 def test_every_option_named_in_the_pages_exists():
-    from trajcli.cli.app import command_line
+    from trajcli.cli import command_line
 
     commands = command_line().commands
     flags = {flag for c in commands.values() for p in c.params for flag in p.opts}

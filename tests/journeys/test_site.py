@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import trajcli
-from trajcli.cli.app import COMMANDS, command_line
+from trajcli.cli import COMMANDS, command_line
 
 for module in ("mkdocs", "material", "mkdocstrings"):
     pytest.importorskip(module)

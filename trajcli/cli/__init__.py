@@ -1,4 +1,7 @@
-"""The command line: parses, calls one function of the rooms below, and prints."""
+"""The command line: parses the arguments, runs one command, and reports its errors.
+
+Only the command that is named is imported, and typer only once signals are answered.
+"""
 
 from __future__ import annotations
 
@@ -9,25 +12,46 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from functools import cache
+from importlib import import_module
+from inspect import getdoc
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from trajcli.errors import Fault, TrajcliError
 
+COMMANDS = ("integrate", "differentiate", "status", "merge", "inspect", "plot", "check", "score",
+            "diff", "export", "resample", "retime", "fit", "modes", "info")  # fmt: skip
+"""In the order of the help. Each is a function in a module of its name, with an EXAMPLE."""
 # Commands that write a file; score does with --csv.
-_WRITING = ("integrate", "merge", "plot", "export", "resample", "retime", "fit", "operator")
+_WRITING = ("integrate", "differentiate", "merge", "plot", "export", "resample", "retime", "fit")
 # Objects between two garbage collections while modules load, which leave no garbage.
 _WHILE_LOADING = 100_000
+_EXAMPLES = """
+Integrate actions, differentiate a recording and inspect the result, in sample_data:
+
+    trajcli integrate sample_data/reach.h5 --mode jerk --scheme zoh -o out.h5
+    trajcli differentiate sample_data/recorded.h5 -o recorded.h5
+    trajcli inspect out.h5
+
+Differentiate the joint positions of all demonstrations in a robomimic file:
+
+    trajcli differentiate demo.hdf5:obs/robot0_joint_pos -o demo.h5
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command line and returns its exit code.
 
-    0: done, 1: the data failed, 2: input, 70: a bug, 75: stopped, 130: Ctrl-C in a command that
-    writes nothing.
+    Every error becomes one message on stderr, and with --json also a document on stdout. A
+    traceback appears only with TRAJCLI_DEBUG=1.
 
-    Every error becomes one message on stderr (with --json, also a document on stdout); a
-    traceback only with TRAJCLI_DEBUG=1.
+    Parameters:
+        arguments: the words after ``trajcli``; None takes those of the process.
+
+    Returns:
+        0: done, 1: the data failed, 2: wrong usage or input, 70: a bug, 75: stopped by a signal,
+        130: Ctrl-C in a command that writes nothing.
     """
     from trajcli.system import Interrupt
 
@@ -35,23 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _run(words)
     except Interrupt as signal:
-        from trajcli.cli.console import Console
-
-        return Console(_wants_json(words)).fail(_interrupted(str(signal), words))
-
-
-def _wants_json(words: Sequence[str]) -> bool:
-    return "--json" in words or os.environ.get("TRAJCLI_JSON", "0") not in ("", "0")
-
-
-def _interrupted(name: str, words: Sequence[str]) -> TrajcliError:
-    """Returns the error of a command that the signal of this name ended."""
-    from trajcli.errors import Cancelled, Fault, Stopped
-
-    csv = any(word.startswith("--csv") for word in words) or "TRAJCLI_CSV" in os.environ
-    writes = (words[:1] == ["score"] and csv) or not {*words[:1]}.isdisjoint(_WRITING)
-    kind = Stopped if writes or name != "SIGINT" else Cancelled
-    return kind(Fault(f"stopped by {name}", hint="run the same command again"))
+        return _fail(_interrupted(str(signal), words), words)
 
 
 def _run(words: list[str]) -> int:
@@ -60,98 +68,105 @@ def _run(words: list[str]) -> int:
 
     from typer import Abort
 
-    from trajcli.cli.app import command_line
-    from trajcli.cli.console import Console
     from trajcli.errors import OutputError, TrajcliError, UsageError
 
-    debug = os.environ.get("TRAJCLI_DEBUG") == "1"
-    # NumPy warns of huge values, of limits near zero, of a signalling NaN that becomes wider; here
-    # what is not finite is reported with its place
+    # every value that is not finite is reported with its place, so NumPy's warnings add nothing
     numbers = "(overflow|underflow|divide by zero|invalid value) encountered"
     warnings.filterwarnings("ignore", numbers, RuntimeWarning)
-    # zarr reads groups concurrently: the first damaged one is the error, and asyncio would print
-    # tracebacks of the others
+    # zarr reads groups concurrently: asyncio would print a traceback for all errors but the first
     if not (log := logging.getLogger("asyncio")).handlers:
         log.addHandler(logging.NullHandler())
-    if "_TRAJCLI_COMPLETE" in os.environ:
+    completes = "_TRAJCLI_COMPLETE" in os.environ
+    if completes:
         from trajcli.cli import completion
 
         completion.prepare(os.environ)
-    failure: TrajcliError
     try:
         command = command_line(*words[:1])
-        code = command(words, prog_name="trajcli", standalone_mode=False)
+        code = command(words or ["--help"], prog_name="trajcli", standalone_mode=False)
         return code if isinstance(code, int) else 0
-    except TrajcliError as error:
-        if debug:
-            raise
-        failure = error
-    except Abort:
-        failure = _interrupted("SIGINT", words)
     except SystemExit:
-        if "_TRAJCLI_COMPLETE" in os.environ:
+        if completes:
             raise
-        return 0  # Typer leaves so where the reader of the help has gone
-    except OSError as error:
-        if debug:
-            raise
-        failure = OutputError(
-            error.strerror or str(error), where=os.fsdecode(error.filename or "the system")
-        )
-    except MemoryError:
-        hint = "less at once (a smaller TRAJCLI_MEMORY), or a machine with more memory"
-        failure = UsageError("out of memory", hint=hint)
+        return 0  # Typer exits when the reader of the help has closed the pipe
+    except Abort:
+        failure: TrajcliError = _interrupted("SIGINT", words)
     except Exception as error:
-        if hasattr(error, "format_message"):  # Typer's own: an unknown option, a missing value
-            if not error.format_message():
-                return 2  # no arguments: the help has been shown
-            failure = UsageError(_usage_fault(error))
-        elif debug:
+        # Typer's own errors: an unknown option, a missing value
+        usage = hasattr(error, "format_message")
+        if os.environ.get("TRAJCLI_DEBUG") == "1" and not usage:
             raise
+        if isinstance(error, TrajcliError):
+            failure = error
+        elif isinstance(error, OSError):
+            where = os.fsdecode(error.filename or "the system")
+            failure = OutputError(error.strerror or str(error), where=where)
+        elif isinstance(error, MemoryError):
+            hint = "set a smaller TRAJCLI_MEMORY, or use a machine with more memory"
+            failure = UsageError("out of memory", hint=hint)
+        elif usage:
+            failure = UsageError(_usage_fault(error))
         else:
-            hint = "TRAJCLI_DEBUG=1 shows where; please report it"
-            failure = TrajcliError(f"a bug in trajcli: {type(error).__name__}: {error}", hint=hint)
-    return Console(_wants_json(words)).fail(_with_flags(failure, words))
+            what = f"a bug in trajcli: {type(error).__name__}: {error}"
+            failure = TrajcliError(what, hint="TRAJCLI_DEBUG=1 shows where; please report it")
+    return _fail(_with_flags(failure, words), words)
+
+
+def _fail(failure: TrajcliError, words: Sequence[str]) -> int:
+    """Prints an error and returns its exit code."""
+    from trajcli.cli.console import Console
+
+    as_json = "--json" in words or os.environ.get("TRAJCLI_JSON", "0") not in ("", "0")
+    return Console(as_json).fail(failure)
+
+
+def _interrupted(name: str, words: Sequence[str]) -> TrajcliError:
+    """Returns the error of a command that the signal ``name`` ended."""
+    from trajcli.errors import Cancelled, Fault, Stopped
+
+    csv = any(word.startswith("--csv") for word in words) or "TRAJCLI_CSV" in os.environ
+    writes = bool({*words[:1]} & {*_WRITING, *["score"] * csv})
+    kind = Stopped if writes or name != "SIGINT" else Cancelled
+    return kind(Fault(f"stopped by {name}", hint="run the same command again"))
 
 
 def _with_flags(failure: TrajcliError, words: Sequence[str]) -> TrajcliError:
-    """Returns the error with options named as in a shell: --window where Python says window."""
+    """Returns the error with the shell's options: --window where Python says window."""
     from dataclasses import replace
-
-    from trajcli.cli.app import COMMANDS, command_line
 
     name = words[0] if words and words[0] in COMMANDS else ""
     if not name or not any(fault.where.isidentifier() for fault in failure.faults):
         return failure
     options = command_line(name).commands[name].params
-    # Python says window, the shell --window
     flags = {option.name: max(option.opts, key=len) for option in options}
-    flags.pop("actions", None)  # the array, where a fault names it
+    flags.pop("actions", None)  # where a fault names it, it is the array
     return type(failure)(
         *(replace(fault, where=flags.get(fault.where, fault.where)) for fault in failure.faults)
     )
 
 
 def _usage_fault(error: Any) -> Fault:
-    """Returns an error of Typer's as a fault, which names the choice nearest to a wrong one."""
+    """Returns Typer's error as a fault that suggests the nearest choice or the other command."""
     import difflib
 
     from trajcli.errors import Fault
 
-    context = getattr(error, "ctx", None)
-    command = context.command_path if context else "trajcli"
+    context: Any = getattr(error, "ctx", None)
     parameter: Any = getattr(error, "param", None)
+    name, flag = (context.info_name if context else ""), getattr(error, "option_name", None)
+    command, message = context.command_path if context else "trajcli", error.format_message()
+    # integrate and differentiate have options of their own, which are easily confused
+    other = {"integrate": "differentiate", "differentiate": "integrate"}.get(name or "")
+    if flag and other:
+        options = command_line(other).commands[other].params
+        if any(flag in option.opts for option in options):
+            hint = f"trajcli {other} takes {flag}" + "; --method here" * (flag == "--mode")
+            return Fault("no such option", where=f"{command} {flag}", hint=hint)
     choices = [str(choice) for choice in getattr(getattr(parameter, "type", None), "choices", ())]
-    message = error.format_message()
-    if (flag := getattr(error, "option_name", None)) and (other := _other_command(context, flag)):
-        hint = f"trajcli {other} takes {flag}"
-        hint += "; --method here" if flag == "--mode" else ""
-        return Fault("no such option", where=f"{command} {flag}", hint=hint)
     value = message.partition(": '")[2].partition("'")[0]
     if not choices or not value:
         return Fault(message, where=command, hint=f"{command} --help")
-    # jrek is offered jerk
-    near = difflib.get_close_matches(value, choices, 1)
+    near = difflib.get_close_matches(value, choices, 1)  # jrek is near jerk
     hint = f"did you mean {near[0]}?" if near else f"{command} --help"
     if value in ("savgol", "smooth", "recording"):
         hint = "trajcli differentiate takes recorded positions"
@@ -159,16 +174,78 @@ def _usage_fault(error: Any) -> Fault:
     return Fault("not a choice", where=where, expected=expected, found=value, hint=hint)
 
 
-def _other_command(context: Any, flag: str) -> str:
-    """Returns which of integrate and differentiate takes a flag that the other lacks; else ""."""
-    from trajcli.cli.app import command_line
+class _PlainHelp:
+    """Help as headings and two columns, without Rich, which takes longer to load than the rest."""
 
-    pair = {"integrate": "differentiate", "differentiate": "integrate"}
-    other = pair.get(context.info_name or "", "") if context else ""
-    if not other:
-        return ""
-    params = command_line(other).commands[other].params
-    return other if any(flag in param.opts for param in params) else ""
+    def format_options(self: Any, ctx: Any, formatter: Any) -> None:
+        """Writes the arguments and the options under the headings of cli/options.py."""
+        group = hasattr(self, "commands")
+        if group:
+            self.format_commands(ctx, formatter)
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            title = "Options" if group else "How it runs"
+            title = "Arguments" if parameter.param_type_name == "argument" else title
+            title = getattr(parameter, "rich_help_panel", None) or title
+            panels.setdefault(title, []).append(parameter.get_help_record(ctx))
+        for title, records in panels.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+    def format_epilog(self: Any, ctx: Any, formatter: Any) -> None:
+        """Writes the examples unwrapped, so that they can be copied."""
+        formatter.write(f"\n{self.epilog.strip()}\n")
+
+    def collect_usage_pieces(self: Any, ctx: Any) -> list[str]:
+        """Returns the usage with the required options: SOURCE... -o OUT."""
+        required = (p for p in self.params if p.required and p.param_type_name == "option")
+        options = [f"{min(option.opts, key=len)} {option.metavar}" for option in required]
+        pieces = super().collect_usage_pieces(ctx)  # type: ignore[misc]
+        return [*(piece.strip("{}") for piece in pieces), *options]
+
+
+@cache
+def command_line(first: str = "") -> Any:
+    """Returns the click command of one command, or of all where ``first`` names none."""
+    import typer
+    from typer.core import TyperCommand, TyperGroup
+
+    app = typer.Typer(
+        name="trajcli",
+        cls=type("Group", (_PlainHelp, TyperGroup), {}),
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        epilog=_EXAMPLES,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+    def print_version(wanted: bool) -> None:
+        if wanted:
+            print(f"trajcli {import_module('trajcli').__version__}")
+            raise typer.Exit
+
+    help = "Print the version."
+    flag = typer.Option(False, "--version", callback=print_version, is_eager=True, help=help)
+
+    @app.callback()
+    def trajcli(version: bool = flag) -> None:
+        """Compute position, velocity, acceleration and jerk of robot trajectories: integrate
+        batches of actions from a start state, differentiate recordings, and inspect the results.
+        """
+
+    for name in [first] if first in COMMANDS else COMMANDS:
+        module = import_module(f"trajcli.cli.{name}")
+        command = getattr(module, name)
+        paragraphs = str(getdoc(command)).split("\n\n")
+        app.command(
+            name,
+            cls=type("Command", (_PlainHelp, TyperCommand), {}),
+            help="\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs),
+            short_help=paragraphs[0],
+            epilog=module.EXAMPLE,
+            context_settings={"auto_envvar_prefix": "TRAJCLI"},  # --dry-run is TRAJCLI_DRY_RUN
+        )(command)
+    return typer.main.get_command(app)
 
 
 def run() -> None:
@@ -179,13 +256,13 @@ def run() -> None:
     try:
         code = main()
         ignore_signals()
-    except Interrupt as signal:  # before the command, or behind it
+    except Interrupt as signal:  # before or after the command itself
         code = _interrupted(str(signal), sys.argv[1:]).exit_code
     end_process(code)
 
 
 def start_process() -> None:
-    """Prepares a process of its own, before anything is loaded."""
+    """Prepares the process of a command, before anything else is imported."""
     gc.set_threshold(_WHILE_LOADING)
     # NumPy's linear algebra is not used, and its idle threads would spin
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -195,14 +272,14 @@ def start_process() -> None:
 
 
 def settle() -> None:
-    """Resumes garbage collection once all modules are loaded, leaving them out of it."""
+    """Resumes garbage collection once all modules are loaded, and excludes their objects."""
     if gc.get_threshold()[0] == _WHILE_LOADING:
         gc.freeze()
         gc.set_threshold(700, 10, 10)
 
 
 def end_process(code: int) -> NoReturn:
-    """Ends the process; all files are closed, and memory need not be freed first."""
+    """Ends the process at once: all files are closed, and freeing memory would take time."""
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):

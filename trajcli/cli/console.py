@@ -1,6 +1,6 @@
-"""Writes what people and programs read: the one place for stdout, stderr and JSON.
+"""Writes to stdout and stderr: text, notes, progress, errors and JSON documents.
 
-Names come from files and must not steer the terminal: control, escape and bidirectional
+Names come from files and must not control the terminal: control, escape and bidirectional
 characters are made visible here, and nowhere else.
 """
 
@@ -13,7 +13,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -22,42 +22,65 @@ from trajcli.errors import Note, OutputError
 if TYPE_CHECKING:
     from trajcli.errors import TrajcliError
     from trajcli.files.opening import Files
-    from trajcli.files.reading import Reading
 
 SECONDS_BETWEEN_LINES = 30.0
+"""Between two lines of progress, where stderr is no terminal."""
 SECONDS_BEFORE_BAR = 0.5
 """Shorter work shows no bar."""
-# Shorter and smaller runs mostly open and close files: their rate, in GB/s, says nothing.
+# Shorter and smaller runs mostly open and close files, so that their rate in GB/s means nothing.
 _RATE_SECONDS, _LEAST_RATE = 0.5, 0.01
 WIDTH, PIPE_WIDTH = 79, 160
-"""Columns of the first lines of a run, and of tables that are piped."""
+"""Columns of the lines of a run, and of tables in a pipe."""
 MOST_LISTED = 10
-"""The most faults, and the most notes, on stderr; JSON has all."""
+"""The largest number of faults or notes on stderr; the JSON document has all."""
 
 
 class Console:
-    """Writes text to stdout or, where stdout holds a JSON document or data, to stderr."""
+    """Writes text to stdout or, where stdout holds a JSON document or data, to stderr.
 
-    def __init__(
-        self, as_json: bool = False, quiet: bool = False, text_on_stderr: bool = False
-    ) -> None:
-        self.as_json = as_json
-        self.quiet = quiet
-        self._text = "stderr" if as_json or text_on_stderr else "stdout"
+    Attributes:
+        as_json: whether stdout holds one JSON document.
+        quiet: whether only warnings and errors are written.
+        stream: the stream for text.
+    """
+
+    def __init__(self, as_json: bool = False, quiet: bool = False) -> None:
+        self.as_json, self.quiet = as_json, quiet
+        self.stream = "stderr" if as_json else "stdout"
 
     def say(self, *lines: str) -> None:
-        """Writes lines for people."""
+        """Writes lines of text."""
         if not self.quiet:
             self._put(_lines(*lines))
 
+    def show(self, parts: Iterable[Any]) -> None:
+        """Writes Rich tables, texts and figures; with --json nothing, as the document has all."""
+        if self.quiet or self.as_json:
+            return
+        from rich.segment import Segment, Segments
+
+        for part in parts:
+            shown = [Segment(visible(s.text), s.style, s.control) for s in self.rich.render(part)]
+            with self.rich.capture() as capture:
+                self.rich.print(Segments(shown), end="")
+            # Rich pads lines to the width, which a pipe does not need
+            lines = capture.get().removesuffix("\n").split("\n")
+            self._put("\n".join(line.rstrip(" ") for line in lines) + "\n")
+
     def remark(self, *lines: str) -> None:
-        """Writes notes and warnings, with --quiet only these: the first ones, and how many more
-        there are."""
+        """Writes notes and warnings, with --quiet only warnings; of many only the first."""
         kinds = [(line, "note" if isinstance(line, Note) else "warning") for line in lines]
         listed = [f"{kind}: {line}" for line, kind in kinds if kind == "warning" or not self.quiet]
         more = len(listed) - MOST_LISTED
         rest = [f"note: and {more} more, which --json lists"] if more > 0 else []
         _write("stderr", _lines(*listed[:MOST_LISTED], *rest))
+
+    def remarks_of(self, report: Mapping[str, Any]) -> int:
+        """Writes the notes of a run and what --skip-bad left out; returns 1 if it left out any."""
+        left_out = report.get("left_out", [])
+        lines = (f"left out: {bad['name']}: {bad['reason']}" for bad in left_out)
+        self.remark(*report["notes"], *lines)
+        return 1 if left_out else 0
 
     def document(self, value: Any) -> None:
         """Writes the one JSON document of a run, with null for NaN and Inf.
@@ -73,15 +96,50 @@ class Console:
         if error is not None:
             raise OutputError(f"the {what} is lost", where="stdout", found=error)
 
+    def fail(self, error: TrajcliError) -> int:
+        """Writes an error and returns its exit code."""
+        faults = error.faults
+        report = {"exit_code": error.exit_code, "faults": [fault.as_dict() for fault in faults]}
+        with contextlib.suppress(OutputError):  # stderr still gets the message
+            self.document({"error": report})
+        first, *more = [line for fault in faults[:MOST_LISTED] for line in fault.lines()]
+        if len(faults) > MOST_LISTED:
+            more.append(f"and {len(faults) - MOST_LISTED} more, which --json lists")
+        many = f"{len(faults)} errors" if len(faults) > 1 else "error"
+        _write("stderr", _lines(f"{many}: {first}", *more))
+        return error.exit_code
+
+    def progress(self, what: str = "trajectories") -> Progress:
+        """Returns a context that shows progress in ``what``."""
+        return Progress(not self.quiet, what)
+
+    @contextlib.contextmanager
+    def opened(
+        self, reading: Mapping[str, Any], what: str = "trajectories"
+    ) -> Iterator[tuple[Files, Progress]]:
+        """Opens files for a command that only reads, with progress in ``what``.
+
+        Parameters:
+            reading: the fields of files.reading.Reading.
+
+        Raises InputError where a file has changed while the command read it.
+        """
+        from trajcli.files.opening import Files
+        from trajcli.files.reading import Reading
+
+        with (
+            self.progress(what) as progress,
+            Files(Reading(**reading), on_progress=progress) as files,
+        ):
+            yield files, progress
+            files.sources.require_unchanged()
+
     @cached_property
     def rich(self) -> Any:
-        """Returns a Rich console like the stream for people that writes into a buffer instead.
-
-        Text that is piped may be wider than 80 columns.
-        """
+        """A Rich console like the stream for text, which writes into a buffer instead."""
         from rich.console import Console as RichConsole
 
-        stream = getattr(sys, self._text)
+        stream = getattr(sys, self.stream)
         terminal = stream is not None and stream.isatty()
 
         class Buffer(io.StringIO):
@@ -97,52 +155,11 @@ class Console:
             emoji=False,
         )
 
-    def show(self, renderable: Any) -> None:
-        """Writes a Rich table, text or figure for people."""
-        if self.quiet:
-            return
-        from rich.segment import Segment, Segments
-
-        parts = [Segment(visible(s.text), s.style, s.control) for s in self.rich.render(renderable)]
-        with self.rich.capture() as capture:
-            self.rich.print(Segments(parts), end="")
-        # Rich pads lines to the width, which a pipe does not need
-        lines = capture.get().removesuffix("\n").split("\n")
-        self._put("\n".join(line.rstrip(" ") for line in lines) + "\n")
-
     def _put(self, text: str) -> None:
-        """Writes text for people, and warns where there is no room for it."""
-        error = _write(self._text, text)
+        """Writes text, and warns where the stream has no room for it."""
+        error = _write(self.stream, text)
         if error is not None and not self.as_json:
             self.remark(f"stdout: {error}; the rest of the text is lost")
-
-    def fail(self, error: TrajcliError) -> int:
-        """Writes an error, and returns its exit code."""
-        faults = error.faults
-        report = {"exit_code": error.exit_code, "faults": [fault.as_dict() for fault in faults]}
-        with contextlib.suppress(OutputError):  # stderr still gets the message
-            self.document({"error": report})
-        first, *more = [line for fault in faults[:MOST_LISTED] for line in fault.lines()]
-        if len(faults) > MOST_LISTED:
-            more.append(f"and {len(faults) - MOST_LISTED} more, which --json lists")
-        many = f"{len(faults)} errors" if len(faults) > 1 else "error"
-        _write("stderr", _lines(f"{many}: {first}", *more))
-        return error.exit_code
-
-
-@contextlib.contextmanager
-def opened(
-    how: Reading, quiet: bool, what: str = "trajectories"
-) -> Iterator[tuple[Files, Progress]]:
-    """Opens files for a command that reads, with progress in ``what``.
-
-    Raises InputError where a file has changed when the command is done with it.
-    """
-    from trajcli.files.opening import Files
-
-    with Progress(not quiet, what) as progress, Files(how, on_progress=progress) as files:
-        yield files, progress
-        files.sources.require_unchanged()
 
 
 class Progress:
@@ -162,29 +179,24 @@ class Progress:
             self._bar.stop()
 
     def __call__(self, done: float, total: int) -> None:
-        """Shows that ``done`` of ``total`` are written; of the last one maybe a part."""
+        """Shows that ``done`` of ``total`` are written; a fraction is part of the next."""
         if not self._shown:
             return
         now = time.monotonic()
         if self._terminal:
-            # short work shows no bar
             if self._bar is None and done < total and now - self._began >= SECONDS_BEFORE_BAR:
-                self._bar = self._make_bar(total)
+                from rich.console import Console as RichConsole
+                from rich.progress import Progress as RichProgress
+
+                self._bar = RichProgress(console=RichConsole(stderr=True), transient=True)
+                self._bar.add_task(self._what, total=total)
+                self._bar.start()
             if self._bar is not None:
                 self._bar.update(0, completed=done, total=total)
         elif now - self._last >= SECONDS_BETWEEN_LINES:
             self._last = now
             percent = int(100 * done / max(total, 1))
             _write("stderr", _lines(f"{int(done)} of {total} {self._what} ({percent} %)"))
-
-    def _make_bar(self, total: int) -> Any:
-        from rich.console import Console as RichConsole
-        from rich.progress import Progress as RichProgress
-
-        bar = RichProgress(console=RichConsole(stderr=True), transient=True)
-        bar.add_task(self._what, total=total)
-        bar.start()
-        return bar
 
 
 def bytes_text(count: float) -> str:
@@ -197,26 +209,38 @@ def bytes_text(count: float) -> str:
 
 
 def speed_text(report: Mapping[str, Any]) -> str:
-    """Returns what was written and how long it took; the rate of runs that show one."""
-    shown = report["seconds"] >= _RATE_SECONDS and report["gb_per_s"] >= _LEAST_RATE
-    rate = f", {report['gb_per_s']:.2f} GB/s" if shown else ""
+    """Returns how much was written in how long, and the rate where it means something."""
+    meaningful = report["seconds"] >= _RATE_SECONDS and report["gb_per_s"] >= _LEAST_RATE
+    rate = f", {report['gb_per_s']:.2f} GB/s" if meaningful else ""
     return f"{bytes_text(report['bytes_written'])} in {report['seconds']:.2f} s{rate}"
 
 
+def source_lines(report: Mapping[str, Any], size: str = "") -> list[str]:
+    """Returns lines on what was read: trajectories, where their steps are from, and units."""
+    count = counted(report["trajectories"], "trajectory", "trajectories")
+    return [
+        fitted("", report["source"], f": {count}{size}"),
+        fitted("steps from ", report["dt_source"]),
+        *units_lines(report["units"]),
+    ]
+
+
 def units_lines(units: Mapping[str, str] | None) -> list[str]:
-    """Returns a line on what was converted to SI; none where nothing was."""
+    """Returns a line on what was converted to SI, or none."""
     if units is None or units["read"] == units["written"]:
         return []
-    return [
-        fitted(f"units {units['read']}, from ", units["from"], f", converted to {units['written']}")
-    ]
+    before, behind = f"units {units['read']}, from ", f", converted to {units['written']}"
+    return [fitted(before, units["from"], behind)]
 
 
 def fitted(before: str, path: str, behind: str = "") -> str:
     """Returns a line for 80 columns, in which a long path is cut in the middle."""
-    from trajcli.views.terminal import shortened
+    room = max(WIDTH - len(before) - len(behind), 40)
+    if len(path) > room:
+        from trajcli.views.terminal import shortened
 
-    return before + shortened(path, max(WIDTH - len(before) - len(behind), 40)) + behind
+        path = shortened(path, room)
+    return before + path + behind
 
 
 def counted(number: int, singular: str, plural: str = "") -> str:
@@ -224,6 +248,7 @@ def counted(number: int, singular: str, plural: str = "") -> str:
     return f"{number} {singular if number == 1 else plural or singular + 's'}"
 
 
+# C0 and C1 controls, and Unicode's Default_Ignorable_Code_Point: what a terminal obeys or hides.
 _HIDDEN = {
     code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 65536 else f"\\U{code:08x}"
     for code in (
@@ -245,13 +270,13 @@ _HIDDEN = {
 def visible(text: str) -> str:
     """Returns text with control, escape, bidirectional and invisible characters as escapes.
 
-    Line ends stay. Invisible are Unicode's Default_Ignorable_Code_Point.
+    Line ends stay.
     """
     return text.translate(_HIDDEN)
 
 
 def _lines(*lines: str) -> str:
-    """Returns lines as one text, written at once: other processes may write to the same file.
+    """Joins lines into one text, to be written at once: other processes may share the file.
 
     Line ends within a line come from names, and become escapes.
     """
@@ -259,10 +284,10 @@ def _lines(*lines: str) -> str:
 
 
 def _write(stream: str, text: str) -> str | None:
-    """Writes text to a stream, and returns the reason where there is no room for it.
+    """Writes text to a stream; returns the reason where there is no room for it, else None.
 
-    A reader that has gone, or was never there, does not stop a run. Letters that the stream's
-    encoding lacks are written as escapes.
+    A reader that has closed the pipe does not stop a run. Letters that the stream's encoding lacks
+    are written as escapes.
     """
     file = getattr(sys, stream)
     if file is None:
@@ -279,7 +304,7 @@ def _write(stream: str, text: str) -> str | None:
 
 
 def _plain(value: Any) -> Any:
-    """Returns a value that JSON has: arrays as lists, NaN and Inf as None, all else as text."""
+    """Returns a value as JSON can hold it: arrays as lists, NaN and Inf as None, others as text."""
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

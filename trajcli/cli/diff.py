@@ -6,10 +6,10 @@ import math
 from typing import Any
 
 from trajcli.cli import options
-from trajcli.cli.console import Console, opened
+from trajcli.cli.console import Console
 
 EXAMPLE = """
-Examples, on files in sample_data (the first makes what the second compares):
+Examples, on files in sample_data (the second compares what the first writes):
 
     trajcli integrate sample_data/reach.h5 --mode jerk --scheme zoh -o out.h5 --overwrite
 
@@ -17,29 +17,28 @@ Examples, on files in sample_data (the first makes what the second compares):
 """
 
 
-@options.reading
+@options.command(options.READING)
 def diff(
+    console: Console,
     first: options.FirstSource,
     second: options.SecondSource,
     rtol: options.Rtol = 0.0,
     atol: options.Atol = 0.0,
     ulp: options.Ulp = 0.0,
     verbose: options.Verbose = False,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
     **reading: Any,
 ) -> int:
-    """Compare two files or datasets; exit 1 where they differ.
+    """Compare two files or datasets; exit with 1 if they differ.
 
-    Of every dataset, this shows the largest absolute and relative difference, the largest in
-    units of the last place (ulp), the root mean square (RMS), and where the worst value is.
-    Where most of a difference is a delay or an offset of B, this says by how much, for each dof,
-    and what remains. Trajectories with different numbers of rows are aligned by their times. With
-    --episodes (3, 0:10 or all) trajectories are compared one by one, whatever groups hold them.
-    Without tolerances nothing may differ.
+    For every dataset this shows the largest difference, absolute, relative and in units in the
+    last place (ulp), the root mean square (RMS), and the place of the largest. Where a delay or
+    an offset of B explains most of a difference, this shows both for each dof, and what remains.
+
+    Trajectories with different numbers of rows are compared at the same times. With --episodes
+    (3, 0:10 or all) trajectories are compared in their order, whatever their groups are called.
+    Without tolerances no value may differ.
     """
     from trajcli.errors import Fault, UsageError
-    from trajcli.files.reading import Reading
     from trajcli.files.source import expand_files, parse_source
     from trajcli.views.compared import datasets
     from trajcli.views.diff import Tolerance, attributes_apart, compare, report
@@ -51,21 +50,17 @@ def diff(
     ]
     if faults:
         raise UsageError(*faults)
-    how = Reading(**reading)
-    console = Console(json, quiet)
     sources = parse_source(first), parse_source(second)
-    with opened(how, quiet, "datasets") as (files, progress):
-        pair = datasets(files, first, how.episodes), datasets(files, second, how.episodes)
+    with console.opened(reading, "datasets") as (files, progress):
+        pair = datasets(files, first), datasets(files, second)
         differences = list(compare(*pair, Tolerance(rtol, atol, ulp), progress))
-        whole = how.episodes is None and all(
+        whole = files.reading.episodes is None and all(
             source.dataset is None and expand_files(source) == [source] for source in sources
         )
         paths = (source.path for source in sources)
         attributes = attributes_apart(*map(files.open, paths)) if whole else []
     passed = all(difference.passed for difference in differences)
-    if not (json or quiet):
-        for part in report((first, second), differences, attributes, verbose):
-            console.show(part)
+    console.show(report((first, second), differences, attributes, verbose))
     console.document(
         {
             "a": first,

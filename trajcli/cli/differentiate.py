@@ -1,8 +1,9 @@
-"""trajcli differentiate: turns recorded positions into trajectories."""
+"""trajcli differentiate: differentiates recorded positions."""
 
 from typing import Any
 
 from trajcli.cli import options
+from trajcli.cli.console import Console
 from trajcli.cli.integrate import run_request
 
 EXAMPLE = """
@@ -16,8 +17,9 @@ Examples, on files in sample_data:
 """
 
 
-@options.computing_recordings
+@options.command(options.READING, options.REPAIR, options.RUN)
 def differentiate(
+    console: Console,
     source: options.Sources,
     out: options.Out,
     method: options.Differences = None,
@@ -32,22 +34,24 @@ def differentiate(
 ) -> int:
     """Differentiate recorded positions into trajectories.
 
-    SOURCE holds positions [B, T, D] (or [T, D]) with their times. OUT gets position, velocity,
-    acceleration and jerk [B, T, D]; with savgol and smooth the position is smoothed as well, and
-    smooth adds the cutoff of each dof that it chose (bandlimit) and the deviation of its residuals
-    (residual). Of rotations OUT gets orientation (unit quaternions w, x, y, z), angular_velocity,
-    angular_acceleration and angular_jerk.
+    SOURCE holds positions [B, T, D] (or [T, D]) and their times. OUT gets position, velocity,
+    acceleration and jerk [B, T, D]; rotations become orientation (unit quaternions w, x, y, z),
+    angular_velocity, angular_acceleration and angular_jerk.
+
+    savgol and smooth also smooth the positions. smooth adds the cutoff that it chose for each dof
+    (bandlimit) and the standard deviation of the residuals (residual).
     """
     from trajcli.jobs.request import DifferentiateRequest
 
     return run_request(
+        console,
         DifferentiateRequest,
         typed,
         sources=source,
         out=out,
         mode=method,
         rotation_frame=rotation_frame,
-        options=options.of_mode(
+        options=options.mode_options(
             window=window,
             degree=degree,
             bandlimit=bandlimit,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trajcli.cli import options
-from trajcli.cli.console import Console, bytes_text, counted, opened, units_lines
+from trajcli.cli.console import Console, bytes_text, counted, units_lines
 
 EXAMPLE = """
 Examples, on files in sample_data:
@@ -16,42 +16,40 @@ Examples, on files in sample_data:
 """
 
 
-@options.reading_recordings
+@options.command(options.READING, options.REPAIR)
 def export(
+    console: Console,
     source: options.OneSource,
     out: options.Export,
     lerobot: options.LeRobot = None,
     overwrite: options.Overwrite = False,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
     **reading: Any,
 ) -> None:
     """Write trajectories for other programs.
 
-    OUT is .csv for PlotJuggler, .rrd for rerun, .parquet for pandas, .npz or .npy for NumPy, .h5,
-    .tum for evo, or with --lerobot a copy of a LeRobot data set.
+    The ending of OUT names the format: .csv for PlotJuggler, .rrd for rerun, .parquet for pandas,
+    .npz or .npy for NumPy, .tum for evo, and .h5. With --lerobot OUT is a copy of a LeRobot data
+    set.
 
-    A table has a column t and one for each quantity and joint, like position/joint1; with several
-    trajectories the first column is trajectory. An .rrd has these as scalars on the time line
-    "time", and orientations as transforms. A .tum has lines "timestamp tx ty tz qx qy qz qw" of one
-    trajectory; without positions tx, ty and tz are 0. For .rrd: pip install rerun-sdk. For
-    .parquet: pip install pyarrow.
+    A table has a column t and a column for each quantity and joint, like position/joint1; with
+    several trajectories its first column is trajectory. An .rrd has the same as scalars on the
+    time line "time", and orientations as transforms; it needs rerun-sdk. A .parquet needs pyarrow.
+    A .tum has lines "timestamp tx ty tz qx qy qz qw" of one trajectory; without positions tx, ty
+    and tz are 0.
     """
     from trajcli.errors import UsageError
     from trajcli.files.atomic_output import refuse_input, refuse_place
-    from trajcli.files.reading import Reading, Repair
+    from trajcli.files.reading import Repair
     from trajcli.jobs.resolve import units_report
     from trajcli.views.export import require_kind, select_trajectories, write_export, write_lerobot
 
-    mended = {name: reading.pop(name) for name in ("max_gap", "repeated_times", "wrap_dofs")}
-    how, repair = Reading(**reading), Repair(**mended)
-    console = Console(json, quiet)
+    repair = Repair(**{name: reading.pop(name) for name in options.REPAIR})
     if lerobot is None:
         require_kind(out)
         refuse_place(out, overwrite)
     elif overwrite:
         raise UsageError("--lerobot DIR writes to a new folder", where="--overwrite")
-    with opened(how, quiet) as (files, progress):
+    with console.opened(reading) as (files, progress):
         chosen = select_trajectories(files, source, repair, progress)
         refuse_input(out, files.paths())
         if lerobot is None:

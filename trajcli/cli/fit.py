@@ -6,10 +6,10 @@ import shlex
 from typing import Any
 
 from trajcli.cli import options
-from trajcli.cli.console import Console, Progress, bytes_text, counted, fitted, units_lines
+from trajcli.cli.console import Console, bytes_text, source_lines
 
 EXAMPLE = """
-Examples, on the files in sample_data (the second turns what the first fits into trajectories):
+Examples, on the files in sample_data (the second integrates what the first fits):
 
     trajcli fit sample_data/recorded.h5:position --error 0.002 --steps 10 -o points.h5 --overwrite
 
@@ -17,8 +17,9 @@ Examples, on the files in sample_data (the second turns what the first fits into
 """
 
 
-@options.reading_recordings
+@options.command(options.READING, options.REPAIR)
 def fit(
+    console: Console,
     source: options.Sources,
     out: options.Out,
     knots: options.Intervals = None,
@@ -29,15 +30,13 @@ def fit(
     goal: options.FitGoal = None,
     skip_bad: options.SkipBad = False,
     overwrite: options.Overwrite = False,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
     **reading: Any,
 ) -> int:
     """Fit B-splines to recorded positions by least squares.
 
-    All trajectories get the same number of knots. OUT holds the control points, the start and goal
-    states, dt, mode and options, of which `trajcli integrate OUT` makes the curve. The states are
-    fitted as well, except for what --start and --goal hold exactly.
+    All trajectories get the same number of knots. OUT holds control points, start and goal states,
+    dt, mode and options, from which `trajcli integrate OUT` computes the curve. The states are
+    fitted as well, except where --start and --goal fix them.
     """
     from trajcli.jobs.fit import FitRequest, run_fit
 
@@ -54,21 +53,16 @@ def fit(
         goal=goal,
         **reading,
     )
-    console = Console(json, quiet)
-    with Progress(not quiet) as progress:
+    with console.progress() as progress:
         report = run_fit(request, progress)
     worst = report["error"]["most"]
-    trajectories = counted(report["trajectories"], "trajectory", "trajectories")
     console.say(
-        fitted("", report["source"], f": {trajectories}"),
-        fitted("steps from ", report["dt_source"]),
-        *units_lines(report["units"]),
+        *source_lines(report),
         f"degree {degree}, {report['intervals']} intervals between knots",
-        f"no row further than {worst:.3g} from its curve",
+        f"all rows within {worst:.3g} of their curve",
         f"{out}: {bytes_text(report['bytes_written'])}",
         f"next: trajcli integrate {shlex.quote(str(out))}",
     )
-    console.remark(*report["notes"])
-    console.remark(*(f"left out: {bad['name']}: {bad['reason']}" for bad in report["left_out"]))
+    code = console.remarks_of(report)
     console.document(report)
-    return 1 if report["left_out"] else 0
+    return code

@@ -14,12 +14,9 @@ Example:
 """
 
 
-def info(
-    json: options.Json = False,
-    quiet: options.Quiet = False,
-) -> None:
-    """Show versions, devices and backends, and why one is absent."""
-    console = Console(json, quiet)
+@options.command()
+def info(console: Console) -> None:
+    """Show versions, devices and backends, and why some are absent."""
     facts = _facts()
     for name, version in facts["versions"].items():
         console.say(f"{name:<10} {version or 'not installed'}")

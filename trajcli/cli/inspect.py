@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trajcli.cli import options
-from trajcli.cli.console import Console, bytes_text, opened
+from trajcli.cli.console import Console, bytes_text
 
 EXAMPLE = """
 Examples, on files in sample_data:
@@ -16,35 +16,29 @@ Examples, on files in sample_data:
 """
 
 
-@options.reading
+@options.command(options.READING)
 def inspect(
+    console: Console,
     source: options.Sources,
     full: options.Full = False,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
     **reading: Any,
 ) -> None:
-    """Show what is in a file: datasets, times, ranges, peaks, a plot.
+    """Show what a file holds: datasets, times, ranges, peaks, a plot.
 
-    For each dof this shows the range, the peaks of velocity, acceleration and jerk and when they
-    are; where values are NaN or Inf; how long the trajectories are, at which rate, and how regular
-    it is. Ranges and peaks are those of all trajectories, or of --episodes; the plot shows the
-    first of them.
+    This lists the datasets and where they hold NaN or Inf, the length and rate of the
+    trajectories, and the range of each dof with its peak velocity, acceleration and jerk. They
+    are those of all trajectories, or of --episodes; the plot shows the first of these.
 
-    Large files are sampled, unless --full.
+    Only a sample of a large file is read, unless --full is given.
     """
-    from trajcli.files.reading import Reading
     from trajcli.views.inspect import inspect_source, report
     from trajcli.views.trajectories import expand_globs
 
-    how, console, reports = Reading(**reading), Console(json, quiet), []
+    reports = []
     for text in expand_globs(source):
-        with opened(how, quiet) as (files, progress):
-            facts, charts, dofs = inspect_source(files, text, how.episodes, full, progress)
+        with console.opened(reading) as (files, progress):
+            facts, charts, dofs = inspect_source(files, text, full, progress)
         console.remark(*files.notes)
         reports.append(facts)
-        if not (json or quiet):
-            size = bytes_text(facts["bytes"])
-            for part in report(facts, charts, dofs, size, console.rich):
-                console.show(part)
+        console.show(report(facts, charts, dofs, bytes_text(facts["bytes"]), console.rich))
     console.document({"files": reports})

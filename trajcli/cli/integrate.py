@@ -1,4 +1,4 @@
-"""trajcli integrate: turns actions and a start state into trajectories."""
+"""trajcli integrate: integrates actions from a start state."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -6,7 +6,6 @@ from trajcli.cli import options, settle
 from trajcli.cli.console import (
     WIDTH,
     Console,
-    Progress,
     bytes_text,
     counted,
     fitted,
@@ -28,8 +27,9 @@ Examples, on files in sample_data:
 """
 
 
-@options.computing
+@options.command(options.READING, options.RUN)
 def integrate(
+    console: Console,
     source: options.Sources,
     out: options.Out,
     mode: options.Mode = None,
@@ -50,20 +50,21 @@ def integrate(
     grad_factor: options.GradFactor = None,
     **typed: Any,
 ) -> int:
-    """Integrate actions and a start state into trajectories.
+    """Integrate actions from a start state into trajectories.
 
     SOURCE holds actions [B, H, D] (or [H, D]): B trajectories of H actions for D dofs. OUT gets
-    position, velocity, acceleration and jerk [B, T, D]. `trajcli modes` lists the modes.
+    position, velocity, acceleration and jerk [B, T, D]. `trajcli modes` explains the modes.
     """
     from trajcli.jobs.request import Request
 
     return run_request(
+        console,
         Request,
         typed,
         sources=source,
         out=out,
         mode=mode,
-        options=options.of_mode(
+        options=options.mode_options(
             scheme=scheme,
             ends=ends,
             degree=degree,
@@ -83,18 +84,17 @@ def integrate(
     )
 
 
-def run_request(kind: "type[Request]", typed: dict[str, Any], **own: Any) -> int:
+def run_request(console: Console, kind: "type[Request]", typed: dict[str, Any], **own: Any) -> int:
     """Runs a request, prints its plan and its result, and returns the exit code.
 
     Parameters:
-        typed: the options that integrate and differentiate have in common.
+        typed: the options that integrate and differentiate share.
         own: the fields of the request that the command itself fills.
     """
     from trajcli.jobs.run import run
     from trajcli.jobs.shards import parse_shard
 
-    console, dry_run = Console(typed.pop("json"), typed.pop("quiet")), typed.pop("dry_run")
-    text, shard = typed["write"], typed["shard"]
+    dry_run, text, shard = typed.pop("dry_run"), typed["write"], typed["shard"]
     typed["write"] = tuple(part.strip() for part in text.split(",") if part.strip())
     if not typed["write"]:
         what, expected = "no names", "one or more, like a,b"
@@ -105,20 +105,17 @@ def run_request(kind: "type[Request]", typed: dict[str, Any], **own: Any) -> int
         settle()
         console.say(*plan_lines(plan.description))
 
-    with Progress(shown=not console.quiet) as progress:
+    with console.progress() as progress:
         report = run(kind(**own, **typed), say_plan, progress, dry_run)
-    console.remark(*report["notes"])
-    console.remark(*(f"left out: {bad['name']}: {bad['reason']}" for bad in report["left_out"]))
+    code = console.remarks_of(report)
     console.say(*smoothing_lines(report), last_line(report))
     console.document(report)
-    return 1 if report["left_out"] else 0
+    return code
 
 
 def plan_lines(plan: dict[str, Any]) -> list[str]:
-    """Returns the first lines of a run: what is read and computed, with which steps, and where.
-
-    Each fits a terminal of 80 columns; long paths are cut in the middle for that.
-    """
+    """Returns the first lines of a run, for 80 columns: what is read and computed, dt, start and
+    device."""
     shape, recorded = plan["shape"], plan["start"] is None
     shortest, longest = shape["shortest"], shape["horizon"]
     count = counted(shape["trajectories"], "trajectory", "trajectories")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from trajcli.cli import options
-from trajcli.cli.console import Console, Progress, counted, speed_text
+from trajcli.cli.console import Console, counted, speed_text
 
 EXAMPLE = """
-Example, on the files in sample_data (the first writes the part that the second merges):
+Example, on the files in sample_data (the second merges the part that the first writes):
 
     trajcli integrate sample_data/reach.h5 --mode jerk --scheme zoh -o out.h5 --shard 0/1
 
@@ -14,22 +14,17 @@ Example, on the files in sample_data (the first writes the part that the second 
 """
 
 
-def merge(
-    out: options.Divided,
-    overwrite: options.Overwrite = False,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
-) -> None:
-    """Join the parts of a run in shards into OUT, in their order.
+@options.command()
+def merge(console: Console, out: options.Divided, overwrite: options.Overwrite = False) -> None:
+    """Join the shards of a run into OUT, in their order.
 
-    All parts must be there, written by one command, and unchanged. They are kept.
+    All parts must exist, unchanged and written by the same command. They stay where they are.
     """
     from trajcli.jobs.merge import merge as merge_parts
 
-    console = Console(json, quiet)
-    with Progress(not quiet) as progress:
+    with console.progress() as progress:
         report = merge_parts(out, overwrite, progress)
-    console.remark(*report["notes"])
+    console.remarks_of(report)
     trajectories = counted(report["trajectories"], "trajectory", "trajectories")
     parts = counted(report["parts"], "part")
     console.say(f"{report['out']}: {trajectories} of {parts}, {speed_text(report)}")

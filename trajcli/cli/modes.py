@@ -1,4 +1,4 @@
-"""trajcli modes: lists what can be computed."""
+"""trajcli modes: explains what can be computed."""
 
 from __future__ import annotations
 
@@ -44,12 +44,9 @@ _MODES = {
 # fmt: on
 
 
-def modes(
-    json: options.Json = False,
-    quiet: options.Quiet = False,
-) -> None:
-    """List the modes with formula, needs, rows and options."""
-    console = Console(json, quiet)
+@options.command()
+def modes(console: Console) -> None:
+    """Explain the modes: formula, input, rows and options."""
     table = []
     for names, (formula, needs, rows, taken) in _MODES.items():
         name, *aliases = names.split()

@@ -1,7 +1,7 @@
-"""Defines every option once; its name is that of the command's parameter.
+"""Defines every option once, under the name of the command's parameter.
 
-The command line goes before TRAJCLI_* in the environment, and that before the default. Choices
-are literals: they complete with Tab, and a wrong one is answered with the right ones.
+A value on the command line wins over TRAJCLI_* in the environment, and that over the default.
+Choices are literals, so that they complete with Tab and an error lists them.
 """
 
 from __future__ import annotations
@@ -9,37 +9,41 @@ from __future__ import annotations
 import inspect
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial, wraps
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import typer
 
+from trajcli.cli.console import Console
+
 T = TypeVar("T")
+# The headings of the help, in one order for all commands: options seen often come first.
+_PANELS = ("What is computed", "Start and goal state", "What is shown", "What is allowed",
+           "Time steps", "What is read", "Recordings", "Gradients, written under grad/", "Output",
+           "How it runs")  # fmt: skip
 
 
-def of_mode(**typed: Any) -> dict[str, Any]:
-    """Returns the options of a mode that have a value, with a window in rows as a number."""
+def mode_options(**typed: Any) -> dict[str, Any]:
+    """Returns the options of a mode that were typed, with numbers parsed.
+
+    Raises UsageError where --bandlimit is no number.
+    """
+    from trajcli.errors import UsageError
+
     chosen = {name: value for name, value in typed.items() if value is not None}
     # 15 is a number of rows, 0.3s a time
     if re.fullmatch("[+-]?[0-9]{1,9}", chosen.get("window", "")):
         chosen["window"] = int(chosen["window"])
-    if "bandlimit" in chosen:
-        chosen["bandlimit"] = _numbers(chosen["bandlimit"])
+    if text := chosen.get("bandlimit"):
+        try:
+            values = [float(part) for part in text.split(",")]
+        except ValueError:
+            what, where, expected = "not a number", "--bandlimit", "Hz, like 2.5 or 2.5,4"
+            raise UsageError(what, where=where, expected=expected, found=repr(text)) from None
+        chosen["bandlimit"] = values if len(values) > 1 else values[0]
     return chosen
-
-
-def _numbers(text: str) -> float | list[float]:
-    """Returns the number, or the numbers between commas, of --bandlimit."""
-    from trajcli.errors import UsageError
-
-    try:
-        values = [float(part) for part in text.split(",")]
-    except ValueError:
-        expected, where = "Hz, like 2.5 or 2.5,4", "--bandlimit"
-        raise UsageError("not a number", where=where, expected=expected, found=repr(text)) from None
-    return values if len(values) > 1 else values[0]
 
 
 def _datasets(incomplete: str) -> list[str]:
@@ -54,87 +58,76 @@ def _expanded(path: Path | None) -> Path | None:
     return None if path is None else Path(os.path.expanduser(path))
 
 
-def _panel(title: str | None) -> Callable[..., Any]:
-    """Returns a function that makes options under one heading of the help.
-
-    Where FILE:DATASET may stand, the names in the file complete.
-    """
-
-    def option(usage: str, help: str, **more: Any) -> Any:
-        """Makes an option used as "--mode MODE"; a switch has flags only."""
-        words = usage.split()
-        flags = [word for word in words if word.startswith("-")]
-        more |= {"metavar": " ".join(words[len(flags) :]) or None, "show_envvar": False}
-        if "FILE:" in usage + help or "FILE[:" in usage + help:
-            more["autocompletion"] = _datasets
-        return typer.Option(*flags, help=help, rich_help_panel=title, **more)
-
-    return option
+def _option(panel: str, usage: str, help: str, **more: Any) -> Any:
+    """Returns an option used as "--mode MODE", or a switch, which has flags only."""
+    words = usage.split()
+    flags = [word for word in words if word.startswith("-")]
+    more |= {"metavar": " ".join(words[len(flags) :]) or None, "show_envvar": False}
+    # names of datasets complete wherever FILE:DATASET may stand
+    if "FILE:" in usage + help or "FILE[:" in usage + help:
+        more["autocompletion"] = _datasets
+    return typer.Option(*flags, help=help, rich_help_panel=panel, **more)
 
 
 def _argument(metavar: str, help: str) -> Any:
-    """Makes an argument; names in the file complete where FILE may stand."""
+    """Returns a positional argument."""
     completion = _datasets if "FILE" in help else None
     return typer.Argument(metavar=metavar, help=help, show_default=False, autocompletion=completion)
 
 
-_read = _panel("What is read")
-_computed = _panel("What is computed")
-_steps = _panel("Time steps")
-_state = _panel("Start and goal state")
-_recording = _panel("Recordings")
-_gradient = _panel("Gradients, written under grad/")
-_output = _panel("Output")
-_run = _panel("How it runs")
+(_computed, _state, _shown, _tolerance, _steps, _read, _recording, _gradient, _output,
+ _run) = (partial(_option, panel) for panel in _PANELS)  # fmt: skip
 # -o has no environment variable: every run has an output of its own
 _out = partial(_output, show_default=False, callback=_expanded, allow_from_autoenv=False)
-_look = _panel("What is looked at")
-_tolerance = _panel("What is allowed")
-_WHICH = "Trajectories: 3, 0:10, 2,5,-1 or all."
 
 # fmt: off
 ModeName = Literal["acceleration", "acc", "jerk", "velocity", "clique", "position", "central",
                    "bspline", "teleport"]
 LayoutName = Literal["robomimic", "mimicgen", "robosuite", "libero", "isaaclab", "aloha",
                      "maniskill", "d4rl", "minari", "lerobot", "replay", "table", "plain"]
-MethodName = Literal["hold", "linear", "ramp-and-hold", "cubic", "quintic"]
+CurveName = Literal["hold", "linear", "ramp-and-hold", "cubic", "quintic"]
+DifferencesName = Literal["smooth", "savgol", "central", "backward"]
 
 Sources = Annotated[list[str], _argument("SOURCE...",
-    "FILE[:DATASET]; DATASET may hold *, or be columns a,b. HDF5, NumPy, CSV, bags, Zarr, "
-    "Parquet, MATLAB, YAML, JSON, .pt.")]
-OneSource = Annotated[str, _argument("SOURCE", "FILE[:DATASET or :GROUP].")]
-FirstSource = Annotated[str, _argument("A", "FILE[:DATASET or :GROUP].")]
-SecondSource = Annotated[str, _argument("B", "FILE[:DATASET or :GROUP], the other one.")]
-Divided = Annotated[Path, _argument("OUT", "OUT of the run, or OUT.parts.")]
+    "FILE or FILE:DATASET, where DATASET may contain * or list columns (a,b). Formats: HDF5, "
+    "NumPy, CSV, ROS bag, Zarr, Parquet, MATLAB, YAML, JSON, .pt.")]
+OneSource = Annotated[str, _argument("SOURCE", "FILE, FILE:DATASET or FILE:GROUP.")]
+FirstSource = Annotated[str, _argument("A", "FILE, FILE:DATASET or FILE:GROUP.")]
+SecondSource = Annotated[str, _argument("B", "What A is compared with, named like A: FILE, ….")]
+Divided = Annotated[Path, _argument("OUT", "The run's OUT, or its folder OUT.parts.")]
 Out = Annotated[Path, _out("-o --out OUT",
-    "OUT.h5, OUT.npz, or OUT.npy with one quantity.")]
-Figure = Annotated[Path, _out("-o --out FIG", "FIG.png, FIG.svg or FIG.pdf.")]
-Export = Annotated[Path, _out("-o --out OUT", "OUT.csv, .parquet, .rrd, .tum, .h5, .npz or .npy.")]
+    "The file to write: OUT.h5, OUT.npz, or OUT.npy (one quantity).")]
+Figure = Annotated[Path, _out("-o --out FIG",
+    "The figure to write: FIG.png, FIG.svg or FIG.pdf.")]
+Export = Annotated[Path, _out("-o --out OUT",
+    "The file to write: OUT.csv, .parquet, .rrd, .tum, .h5, .npz or .npy.")]
 LeRobot = Annotated[Path | None, _output("--lerobot DIR",
-    "Write a copy of this LeRobot data set, with SOURCE as features trajcli.position, …, to a "
-    "new folder OUT.", callback=_expanded)]
-Json = Annotated[bool, _run("--json", "One JSON document on stdout; text on stderr.")]
-Quiet = Annotated[bool, _run("--quiet -q", "Only warnings and errors.")]
+    "Write a copy of the LeRobot data set in DIR to a new folder OUT, with SOURCE as features "
+    "trajcli.position, ….", callback=_expanded)]
+Json = Annotated[bool, _run("--json", "Print one JSON document on stdout, text on stderr.")]
+Quiet = Annotated[bool, _run("--quiet -q", "Print only warnings and errors.")]
 
 Layout = Annotated[LayoutName | None, _read("--layout NAME",
-    "The family of the files: robomimic, mimicgen, robosuite, libero, isaaclab, aloha, "
-    "maniskill, d4rl, minari, lerobot, replay (Zarr), table; or plain arrays. "
-    "(default: recognised)")]
+    "Layout of the files: robomimic, mimicgen, robosuite, libero, isaaclab, aloha, maniskill, "
+    "d4rl, minari, lerobot, replay (Zarr), table, or plain arrays. (default: recognised)")]
 FilterKey = Annotated[str | None, _read("--filter-key NAME",
-    "Only the trajectories listed in /mask/NAME.")]
-Episodes = Annotated[str | None, _read("--episodes WHICH", f"{_WHICH} (default: all)")]
+    "Read only the trajectories listed in /mask/NAME.")]
+_WHICH = "Trajectories to {}: 3, 0:10, 2,5,-1 or all. (default: {})"
+Episodes = Annotated[str | None, _read("--episodes WHICH", _WHICH.format("read", "all"))]
+PlotEpisodes = Annotated[str | None, _read("--episodes WHICH",
+    _WHICH.format("draw", "the first; all with --histogram and --score"))]
 Dofs = Annotated[str | None, _read("--dofs WHICH",
-    "Dofs, by number or name: 0:7, or 2,5,-1, or elbow,wrist. (default: all)")]
+    "Dofs to read, by number or name: 0:7, or 2,5,-1, or elbow,wrist. (default: all)")]
 Joints = Annotated[str | None, _read("--joints NAMES",
-    "Names of these dofs, in order: a,b,c. (default: what the file says)")]
+    "Names of these dofs, in order: a,b,c. (default: those in the file)")]
 Rotation = Annotated[str | None, _read("--rotation WHICH=FORM",
-    "Dofs that are rotations: 3:7=xyzw, or qw,qx,qy,qz=wxyz; rotvec, rot6d, matrix; FORM for all; "
-    "none. (default: by their names)")]
+    "Dofs that are rotations: 3:7=xyzw, or qw,qx,qy,qz=wxyz, or a FORM alone for all dofs. Also "
+    "rotvec, rot6d, matrix; none. (default: recognised by name)")]
 Absolute = Annotated[str | None, _read("--absolute WHICH",
-    "Dofs (a gripper) whose actions are positions, whatever --mode and --actions: 7, or names.")]
+    "Dofs (such as a gripper) whose actions are positions in every mode: 7, or names.")]
 Actions = Annotated[Literal["delta", "relative"] | None, _read("--actions KIND",
-    "Position commands: delta (steps from one to the next) | relative (offsets from the start). "
-    "(default: what the mode takes)")]
+    "Read position commands as delta (steps from one to the next) or relative (offsets from the "
+    "start). (default: as the mode takes them)")]
 SkipBad = Annotated[bool, _read("--skip-bad",
     "Leave out trajectories that cannot be computed, list them, and exit with 1.")]
 SkipOutside = Annotated[bool, _read("--skip-bad",
@@ -142,204 +135,190 @@ SkipOutside = Annotated[bool, _read("--skip-bad",
     "exit with 1.")]
 
 Mode = Annotated[ModeName | None, _computed("--mode MODE",
-    "acceleration (acc) | jerk | velocity | clique (position) | central | bspline | "
-    "teleport. (default: what the file says, else acceleration)")]
+    "What the actions are: acceleration (acc), jerk, velocity, clique (position), central, "
+    "bspline or teleport. (default: what the file states, else acceleration)")]
 Scheme = Annotated[Literal["euler", "zoh", "foh"] | None, _computed("--scheme SCHEME",
-    "How sums treat the action between rows: euler|zoh|foh. (default: euler)")]
+    "How an action acts over its step: euler, zoh (constant) or foh (linear from row to row). "
+    "(default: euler)")]
 Ends = Annotated[Literal["plan", "goal"] | None, _computed("--ends ENDS",
-    "central, bspline: plan|goal. (default: plan)")]
-Degree = Annotated[int | None, _computed("--degree N", "bspline: 3, 4 or 5. (default: 3)")]
-MethodOfDifferences = Literal["smooth", "savgol", "central", "backward"]
-Differences = Annotated[MethodOfDifferences | None, _computed("--method NAME",
-    "smooth (a spline that chooses its cutoff) | savgol (local polynomials, which smooth) | "
-    "central (five points) | backward (neighbours). (default: savgol with --window or --degree and "
-    "for rotations, else smooth)")]
+    "End of central and bspline: plan (the last action) or goal (the goal state). "
+    "(default: plan)")]
+Degree = Annotated[int | None, _computed("--degree N",
+    "Degree of the B-spline: 3, 4 or 5. (default: 3)")]
+Differences = Annotated[DifferencesName | None, _computed("--method NAME",
+    "smooth (a smoothing spline that chooses its cutoff), savgol (local polynomials), central "
+    "(five-point differences) or backward (differences from the row before). (default: savgol "
+    "with --window or --degree and for rotations, else smooth)")]
 Bandlimit = Annotated[str | None, _computed("--bandlimit HZ",
-    "smooth: its cutoff, one for all dofs or one for each: 2.5,4. (default: chosen for each dof of "
-    "each trajectory by cross-validation)")]
+    "Cutoff of smooth: for all dofs (2.5) or for each (2.5,4). (default: chosen by "
+    "cross-validation for each dof of each trajectory)")]
 Noise = Annotated[float | None, _computed("--noise SIGMA",
-    "smooth: instead, the deviation that residuals are to have, in the unit of the positions.")]
-Robust = Annotated[bool, _computed("--robust", "smooth: lower the weights of outliers.")]
+    "Choose the cutoff of smooth so that the residuals have this standard deviation, in the unit "
+    "of the positions.")]
+Robust = Annotated[bool, _computed("--robust", "Give outliers less weight in smooth.")]
 Order = Annotated[int | None, _computed("--order N",
-    "smooth: of the derivative that is penalised, 3 or 4. (default: 3)")]
+    "Order of the derivative that smooth penalises: 3 or 4. (default: 3)")]
 RotationFrame = Annotated[Literal["world", "body"], _computed("--rotation-frame FRAME",
-    "Frame of angular rates, and of delta turns: world | body.")]
+    "Frame of angular velocities and of delta rotations: world or body.")]
 Window = Annotated[str | None, _computed("--window ROWS|SECONDS",
-    "savgol: an odd number of rows, or like 0.2s: of each row those within half of it. "
+    "Window of savgol around each row: an odd number of rows, or seconds like 0.2s. "
     "(default: 0.3s)")]
-FitDegree = Annotated[int | None, _computed("--degree N", "savgol: 2 to 5. (default: 4)")]
+FitDegree = Annotated[int | None, _computed("--degree N",
+    "Degree of savgol's polynomials: 2 to 5. (default: 4)")]
 Steps = Annotated[int | None, _computed("--steps N",
-    "bspline: rows per knot interval. (default: 1)")]
+    "Rows per knot interval of the B-spline. (default: 1)")]
 Frames = Annotated[Literal["full", "actions", "curobo"] | None, _computed("--frames FRAMES",
-    "full (rows 0..H) | actions (1..H) | curobo (0..H-1). (default: full)")]
+    "Rows to write: full (0..H), actions (1..H) or curobo (0..H-1). (default: full)")]
 Convention = Annotated[Literal["standard", "curobo"] | None, _computed("--convention NAME",
-    "standard, or curobo: match cuRobo 0.7. (default: standard)")]
-ToRate = Annotated[float | None, _computed("--to HZ", "Rows per second to write.")]
+    "standard, or curobo to match cuRobo 0.7. (default: standard)")]
+ToRate = Annotated[float | None, _computed("--to HZ", "Rows per second of the output.")]
 ToTimes = Annotated[str | None, _computed("--at FILE:DATASET",
-    "Instead: the times to write, [N] or [B, N]: stamps of the source's clock, or from the "
-    "first row, whichever fits.")]
-Method = Annotated[MethodName | None, _computed("--method NAME",
-    "hold | linear | ramp-and-hold | cubic | quintic. (default: exact, else linear)")]
-Hold = Annotated[float, _computed("--hold SHARE", "ramp-and-hold: share of the step that is held.")]
+    "Write at these times instead, [N] or [B, N]: stamps of the source's clock or seconds from "
+    "the first row, whichever fits.")]
+Method = Annotated[CurveName | None, _computed("--method NAME",
+    "Curve between the rows: hold, linear, ramp-and-hold, cubic or quintic. (default: the exact "
+    "curve where the file states its mode, else linear)")]
+Hold = Annotated[float, _computed("--hold SHARE",
+    "Share of each step for which ramp-and-hold holds the reached row.")]
 HoldDofs = Annotated[str | None, _computed("--hold-dofs WHICH",
-    "Dofs that keep each row until the next whatever the method, like a gripper: 7, or names.")]
-SplineDegree = Annotated[int, _computed("--degree N", "bspline: 3, 4 or 5.")]
-Intervals = Annotated[int | None, _computed("--knots N", "Intervals between knots.")]
+    "Dofs (such as a gripper) that hold each row until the next in every method: 7, or names.")]
+SplineDegree = Annotated[int, _computed("--degree N", "Degree of the B-spline: 3, 4 or 5.")]
+Intervals = Annotated[int | None, _computed("--knots N", "Number of knot intervals.")]
 FitError = Annotated[float | None, _computed("--error E",
-    "Instead: roughly the fewest that bring every row within E (rad or m) of its curve.")]
+    "Choose roughly the fewest knot intervals that bring every row within E (rad or m) of its "
+    "curve.")]
 FitSteps = Annotated[int, _computed("--steps N",
-    "Rows per knot interval for which dt is written. (default: as in the recording)",
+    "Rows per knot interval that the dt in OUT gives. (default: as in the recording)",
     show_default=False)]
 Limits = Annotated[Path, _computed("--limits FILE",
-    "A table per quantity, as in sample_data/limits.toml.", show_default=False,
-    callback=_expanded)]
+    "Limits of velocity, acceleration and jerk, as in sample_data/limits.toml.",
+    show_default=False, callback=_expanded)]
 SlowerOnly = Annotated[bool, _computed("--slower-only", "Never make a trajectory faster.")]
 
 Dt = Annotated[str | None, _steps("--dt DT",
-    "SECONDS, FILE:DATASET or FILE:DATASET@ATTR. (default: what the file says)")]
-Rate = Annotated[float | None, _steps("--rate HZ", "Steps per second.")]
+    "Time step: SECONDS, FILE:DATASET or FILE:DATASET@ATTR. (default: what the file states)")]
+Rate = Annotated[float | None, _steps("--rate HZ", "Rows per second, instead of --dt.")]
 Times = Annotated[str | None, _steps("--times FILE:DATASET",
     "Time stamps of the rows, in seconds.")]
 RepeatedTimes = Annotated[Literal["error", "drop"], _recording("--repeated-times WHAT",
-    "Rows whose stamp repeats the one before: error | drop.")]
+    "What to do with a row that has the stamp of the row before: error or drop.")]
 MaxGap = Annotated[float | None, _recording("--max-gap SECONDS",
-    "Split where stamps are further apart; each piece is a trajectory of its own.")]
+    "Split where stamps are further apart; each piece becomes a trajectory.")]
 WrapDofs = Annotated[str | None, _recording("--wrap-dofs WHICH",
-    "Angles that wrap, like 3,5, or names; they are made continuous first.")]
+    "Dofs whose angles wrap, which are made continuous first: 3,5, or names.")]
 
 Start = Annotated[str | None, _state("--start START",
-    "zero | NUMBERS | FILE[:GROUP] | FILE:DATASET. (default: in SOURCE)")]
+    "zero, NUMBERS, FILE[:GROUP] or FILE:DATASET. (default: in SOURCE)")]
 Goal = Annotated[str | None, _state("--goal GOAL",
-    "zero | FILE:GROUP | FILE:DATASET, for --ends goal. (default: in SOURCE)")]
+    "Goal of --ends goal: zero, FILE:GROUP or FILE:DATASET. (default: in SOURCE)")]
 FitStart = Annotated[str | None, _state("--start START",
-    "Start exactly at: first (position) | rest (first, at rest) | NUMBERS | FILE[:GROUP]. "
-    "(default: fitted)")]
+    "Start exactly at: first (position), rest (first position, at rest), NUMBERS or "
+    "FILE[:GROUP]. (default: fitted)")]
 FitGoal = Annotated[str | None, _state("--goal GOAL",
-    "End exactly at: last (position) | rest (last, at rest) | NUMBERS | FILE[:GROUP]. "
+    "End exactly at: last (position), rest (last position, at rest), NUMBERS or FILE[:GROUP]. "
     "(default: fitted)")]
 StartIndex = Annotated[str | None, _state("--start-index FILE:DATASET",
-    "[B]: which start state each trajectory uses.")]
+    "Number of the start state of each trajectory [B].")]
 
 Grad = Annotated[str | None, _gradient("--grad FILE[:GROUP]",
-    "Upstream gradients [B, T, D], named like the outputs; any of them.")]
+    "Upstream gradients [B, T, D] of some or all outputs, named like them.")]
 Cost = Annotated[str | None, _gradient("--cost EXPRESSION",
-    "Instead: the gradient of a weighted sum of squares, like velocity+0.1*jerk.")]
+    "Differentiate a weighted sum of squares instead, like velocity+0.1*jerk.")]
 GradFactor = Annotated[float | None, _gradient("--grad-factor F",
     "Multiply all gradients. (default: 1)")]
 
 Write = Annotated[str, _output("--write NAMES", "Any of position,velocity,acceleration,jerk.")]
 Dtype = Annotated[Literal["float32", "float64"] | None, _output("--dtype TYPE",
-    "float32 | float64. (default: the input's)")]
+    "float32 or float64. (default: the input's)")]
 Units = Annotated[str | None, _read("--units UNITS",
-    "Units of positions: rad, deg, m, cm, mm, for all dofs or each (rad,rad,m); of time stamps: "
-    "s, ms, us, ns. They are converted to SI. (default: what the file says)")]
-Overwrite = Annotated[bool, _output("--overwrite", "Replace OUT if it is there.")]
+    "Units of positions (rad, deg, m, cm, mm), for all dofs or each (rad,rad,m), and of time "
+    "stamps (s, ms, us, ns). They are converted to SI. (default: those in the file)")]
+Overwrite = Annotated[bool, _output("--overwrite", "Replace an existing output.")]
 Compress = Annotated[int | None, _output("--compress LEVEL",
-    "Shuffle and deflate OUT.h5, level 1 to 9 (4 is usual).")]
+    "Compress OUT.h5 (shuffle and deflate), at level 1 to 9; 4 is usual.")]
 Title = Annotated[str | None, _output("--title TEXT",
-    "The title; '' for none. (default: files and trajectories)")]
+    "Title; '' draws none. (default: files and trajectories)")]
 FigureSize = Annotated[str | None, _output("--size WxH",
     "Width and height: 3.5x2.6in, 9x6.5cm, 90x65mm. (default: 7 in wide)")]
 FileLabels = Annotated[str | None, _output("--labels A,B",
-    "What the files are called in the legend and title.")]
+    "Names of the files in the legend and title.")]
+Csv = Annotated[Path | None, _output("--csv FILE",
+    "Write a table with a line per trajectory; - writes it to stdout.", callback=_expanded)]
 
-Device = Annotated[str, _run("--device DEVICE", "auto (cpu)|cpu|cuda|cuda:N.")]
-AllowNonfinite = Annotated[bool, _run("--allow-nonfinite",
-    "Compute with NaN and Inf in the input.")]
+Device = Annotated[str, _run("--device DEVICE", "auto (the CPU), cpu, cuda or cuda:N.")]
+AllowNonfinite = Annotated[bool, _run("--allow-nonfinite", "Compute with NaN and Inf as input.")]
 AllowExternal = Annotated[bool, _run("--allow-external",
     "Follow HDF5 links, storage and virtual datasets out of the file.")]
-DryRun = Annotated[bool, _run("--dry-run", "Say what would be done, and stop.")]
+DryRun = Annotated[bool, _run("--dry-run", "Print what would be done, and stop.")]
 Shard = Annotated[str | None, _run("--shard I/N",
-    "Shard I of N, from 0 on, into OUT.parts; trajcli status and merge go on from there.")]
+    "Compute shard I of N, counted from 0, into OUT.parts; see trajcli status and merge.")]
 
-PlotEpisodes = Annotated[str | None, _look("--episodes WHICH",
-    f"{_WHICH} (default: the first; --histogram: all)")]
-LimitsFile = Annotated[Path | None, _look("--limits FILE",
-    "Limits of the joints: .toml as in sample_data, or a URDF.", callback=_expanded)]
-Full = Annotated[bool, _look("--full", "Read all values of a large file, not a sample.")]
-Histogram = Annotated[bool, _look("--histogram",
-    "Draw a histogram of the peaks of all trajectories.")]
-ScoreName = Annotated[str | None, _look("--score NAME",
-    "Draw a histogram of a score of all trajectories; trajcli score lists them.")]
-Verbose = Annotated[bool, _look("--verbose -v",
+LimitsFile = Annotated[Path | None, _shown("--limits FILE",
+    "Joint limits: .toml as in sample_data, or a URDF.", callback=_expanded)]
+Full = Annotated[bool, _shown("--full", "Read all values of a large file, not a sample.")]
+Histogram = Annotated[bool, _shown("--histogram",
+    "Draw histograms of the peaks of all trajectories.")]
+ScoreName = Annotated[str | None, _shown("--score NAME",
+    "Draw a histogram of one of the scores that trajcli score lists.")]
+Verbose = Annotated[bool, _shown("--verbose -v",
     "List every trajectory that fails or differs.")]
-VerboseScores = Annotated[bool, _look("--verbose -v", "List every trajectory.")]
-Sort = Annotated[str | None, _look("--sort SCORE",
-    "List trajectories, the largest score first; -SCORE: the least first.")]
-Fail = Annotated[list[str] | None, _look("--fail CONDITION",
-    "Exit 1 where a trajectory meets this condition: \"p95_jerk>50\". May be repeated.")]
-Csv = Annotated[Path | None, _output("--csv FILE", "Write a line per trajectory; - for stdout.",
-    callback=_expanded)]
-VerbosePaces = Annotated[bool, _look("--verbose -v",
-    "List what limits each trajectory, when, and the slack of the other limits.")]
-Recompute = Annotated[bool, _look("--recompute",
-    "Run the recorded command again and compare; the sources must be where they were.")]
-VelocityOf = Annotated[str | None, _look("--velocity-of DATASET",
-    "Check that SOURCE is the derivative of these positions, of the same file or FILE:DATASET; "
-    "or POSITIONS=VELOCITIES of a file.")]
-Rtol = Annotated[float, _tolerance("--rtol R", "Allow R times the larger of the two.")]
-Atol = Annotated[float, _tolerance("--atol A", "Allow A, added to --rtol.")]
-Ulp = Annotated[float, _tolerance("--ulp N", "Or allow N units in the last place.")]
+VerboseScores = Annotated[bool, _shown("--verbose -v", "List every trajectory.")]
+VerbosePaces = Annotated[bool, _shown("--verbose -v",
+    "List which limit binds each trajectory and when, and the slack of the others.")]
+Sort = Annotated[str | None, _shown("--sort SCORE",
+    "List the trajectories with the largest score first; with -SCORE, the smallest.")]
+Fail = Annotated[list[str] | None, _shown("--fail CONDITION",
+    "Exit with 1 if any trajectory meets this condition: \"p95_jerk>50\". May be repeated.")]
+Recompute = Annotated[bool, _shown("--recompute",
+    "Run the recorded command again and compare; its sources must be where they were.")]
+VelocityOf = Annotated[str | None, _shown("--velocity-of DATASET",
+    "Check that SOURCE is the derivative of these positions, in the same file or FILE:DATASET. "
+    "POSITIONS=VELOCITIES names both in SOURCE.")]
+Rtol = Annotated[float, _tolerance("--rtol R", "Allow R times the larger magnitude.")]
+Atol = Annotated[float, _tolerance("--atol A", "Allow A in addition to --rtol.")]
+Ulp = Annotated[float, _tolerance("--ulp N", "Alternatively, allow N units in the last place.")]
+
+READING = {"layout": Layout, "filter_key": FilterKey, "dofs": Dofs, "joints": Joints,
+           "rotation": Rotation, "episodes": Episodes, "dt": Dt, "rate": Rate, "times": Times,
+           "units": Units, "allow_external": AllowExternal}
+"""The fields of files.reading.Reading: how every SOURCE is read."""
+REPAIR = {"max_gap": MaxGap, "repeated_times": RepeatedTimes, "wrap_dofs": WrapDofs}
+"""The fields of files.reading.Repair: how recordings are repaired."""
+RUN = {"skip_bad": SkipBad, "write": Write, "dtype": Dtype, "overwrite": Overwrite,
+       "compress": Compress, "dry_run": DryRun, "device": Device, "shard": Shard,
+       "allow_nonfinite": AllowNonfinite}
+"""The options that integrate and differentiate share."""
 # fmt: on
-
-_READING = {"layout": Layout, "filter_key": FilterKey, "dofs": Dofs, "joints": Joints,
-            "rotation": Rotation, "episodes": Episodes, "dt": Dt, "rate": Rate, "times": Times,
-            "units": Units, "allow_external": AllowExternal}  # fmt: skip
-_REPAIR = {"max_gap": MaxGap, "repeated_times": RepeatedTimes, "wrap_dofs": WrapDofs}
-_COMPUTING = {"skip_bad": SkipBad, "write": Write, "dtype": Dtype, "overwrite": Overwrite,
-              "compress": Compress, "dry_run": DryRun, "json": Json, "quiet": Quiet,
-              "device": Device, "shard": Shard, "allow_nonfinite": AllowNonfinite}  # fmt: skip
-_DEFAULTS = {"allow_external": False, "repeated_times": "error", "skip_bad": False,
-             "write": "position,velocity,acceleration,jerk", "overwrite": False, "dry_run": False,
-             "json": False, "quiet": False, "device": "auto", "allow_nonfinite": False}  # fmt: skip
-_PANELS = (None, "What is computed", "Start and goal state", "What is looked at",
-           "What is allowed", "Time steps", "What is read", "Recordings",
-           "Gradients, written under grad/", "Output", "How it runs")  # fmt: skip
+_DEFAULTS = {
+    "repeated_times": "error",
+    "write": "position,velocity,acceleration,jerk",
+    "device": "auto",
+}  # fmt: skip
 
 
-def reading(command: Callable[..., T]) -> Callable[..., T]:
-    """Gives a command that takes ``**reading`` the options of files.reading.Reading."""
-    return _with(command, _READING)
+def command(*groups: Mapping[str, Any]) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """Makes a function a command: its first parameter becomes a Console, made from --json and
+    --quiet, and its ``**`` the options of some groups."""
 
+    def decorate(function: Callable[..., T]) -> Callable[..., T]:
+        signature = inspect.signature(function, eval_str=True)
+        own = [p for p in list(signature.parameters.values())[1:] if p.kind is not p.VAR_KEYWORD]
+        shared = {name: kind for group in groups for name, kind in group.items()}
+        # Typer reads the signature: every option of a group needs a parameter there
+        for name, kind in (shared | {"json": Json, "quiet": Quiet}).items():
+            default = _DEFAULTS.get(name, False if get_args(kind)[0] is bool else None)
+            own.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default,
+                                         annotation=kind))  # fmt: skip
+        panels: tuple[str | None, ...] = (None, *_PANELS)
+        own.sort(key=lambda p: panels.index(p.annotation.__metadata__[0].rich_help_panel))
 
-def reading_recordings(command: Callable[..., T]) -> Callable[..., T]:
-    """Gives a command that takes ``**reading`` the options of Reading and of Repair."""
-    return _with(command, _READING | _REPAIR)
+        @wraps(function)
+        def run(json: bool, quiet: bool, **typed: Any) -> T:
+            return function(Console(json, quiet), **typed)
 
+        parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
+        run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in parameters}
+        return run
 
-def computing(command: Callable[..., T]) -> Callable[..., T]:
-    """Gives a command that takes ``**typed`` the options of Reading and of a run to OUT."""
-    return _with(command, _READING | _COMPUTING)
-
-
-def computing_recordings(command: Callable[..., T]) -> Callable[..., T]:
-    """Gives a command that takes ``**typed`` the options of Reading, Repair and a run to OUT."""
-    return _with(command, _READING | _REPAIR | _COMPUTING)
-
-
-def _with(command: Callable[..., T], more: dict[str, Any]) -> Callable[..., T]:
-    """Returns a command with more options in place of its ``**``, in the order of the help."""
-    signature = inspect.signature(command, eval_str=True)
-    # Typer reads the signature, so ** becomes the options one by one
-    own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
-    options = [
-        inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=_DEFAULTS.get(name), annotation=kind
-        )
-        for name, kind in more.items()
-    ]
-
-    def panel(parameter: inspect.Parameter) -> int:
-        option = parameter.annotation.__metadata__[0]
-        return _PANELS.index(option.rich_help_panel)
-
-    @wraps(command)
-    def run(**typed: Any) -> T:
-        return command(**typed)
-
-    # the headings of the help have one order in all commands
-    ordered = sorted([*own, *options], key=panel)
-    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in ordered]
-    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {p.name: p.annotation for p in parameters}
-    return run
+    return decorate

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from trajcli.cli import options
-from trajcli.cli.console import Console, bytes_text, opened
+from trajcli.cli.console import Console, bytes_text
 
 EXAMPLE = """
 Examples, on files in sample_data:
@@ -19,8 +19,9 @@ Examples, on files in sample_data:
 """  # noqa: E501
 
 
-@options.reading
+@options.command(options.READING | {"episodes": options.PlotEpisodes})
 def plot(
+    console: Console,
     source: options.Sources,
     out: options.Figure,
     limits: options.LimitsFile = None,
@@ -30,41 +31,35 @@ def plot(
     size: options.FigureSize = None,
     labels: options.FileLabels = None,
     overwrite: options.Overwrite = False,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
     **reading: Any,
 ) -> None:
     """Draw position, velocity, acceleration and jerk over time.
 
-    FIG is .png, .svg or .pdf. Several trajectories and files are drawn over each other, limits as
-    bands (trajcli check counts what is beyond them). --histogram shows the peaks of all
-    trajectories of one file, of positions the least and the largest; --score shows a score of
-    them (trajcli score). This needs matplotlib: pip install matplotlib.
+    FIG is .png, .svg or .pdf. Several trajectories and files share the panels, and limits are
+    bands. --histogram draws the peaks of all trajectories of a file, and the smallest and largest
+    positions; --score draws one of their scores. This needs matplotlib: pip install matplotlib.
     """
     from trajcli.files.atomic_output import new_file, refuse_input, refuse_place
     from trajcli.files.limits import read_limits
-    from trajcli.files.reading import Reading
     from trajcli.views import figures
     from trajcli.views.plot import Peaks, panels, plot_sources, require_bounds, short_labels
     from trajcli.views.score import score_source
 
-    how = Reading(**reading)
-    console = Console(json, quiet)
     figures.require_format(out)
     inches = None if size is None else figures.parse_size(size)
     refuse_place(out, overwrite)
     matplotlib = figures.require_matplotlib()
-    with opened(how, quiet) as (files, progress):
+    with console.opened(reading) as (files, progress):
         table = read_limits(limits, files.sources) if limits else None
-        chosen = plot_sources(files, source, how.episodes, table, labels)
+        chosen = plot_sources(files, source, table, labels)
         refuse_input(out, [*files.paths(), *([limits] if limits else [])])
         with figures.settings(matplotlib), new_file(out, overwrite) as hidden:
             drawn: Sequence[Peaks] = []
             if score is not None:
                 names = short_labels(chosen)
                 scored = {
-                    label: score_source(files, str(one.origin), table, how.episodes, progress)
-                    for label, one in zip(names, chosen, strict=True)
+                    label: score_source(files, str(plotted.origin), table, progress)
+                    for label, plotted in zip(names, chosen, strict=True)
                 }
                 heading = ("" if names[1:] else names[0]) if title is None else title
                 figure = figures.draw_score(scored, score, heading)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trajcli.cli import options
-from trajcli.cli.console import Console, Progress, bytes_text, counted, fitted, units_lines
+from trajcli.cli.console import Console, bytes_text, source_lines
 
 EXAMPLE = """
 Example, on the files in sample_data:
@@ -14,8 +14,9 @@ Example, on the files in sample_data:
 """
 
 
-@options.reading_recordings
+@options.command(options.READING, options.REPAIR)
 def resample(
+    console: Console,
     source: options.Sources,
     out: options.Out,
     to: options.ToRate = None,
@@ -27,20 +28,18 @@ def resample(
     skip_bad: options.SkipOutside = False,
     allow_nonfinite: options.AllowNonfinite = False,
     overwrite: options.Overwrite = False,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
     **reading: Any,
 ) -> int:
     """Write trajectories or actions at another rate or at given times.
 
-    SOURCE is a dataset or a file; of a file its actions are taken or, where it has none, position,
-    velocity, acceleration and jerk. A trajectory whose file states scheme zoh or foh or mode
-    bspline is a known polynomial between its rows, and written exactly. Otherwise a curve goes
-    through the rows, and all derivatives written are those of the curve.
+    SOURCE is a dataset, or a file of which the actions are taken or, if it has none, position,
+    velocity, acceleration and jerk. If the file states scheme zoh or foh or mode bspline, the
+    trajectory is a known polynomial between its rows, and the output is exact. Otherwise --method
+    chooses a curve through the rows, and all derivatives in OUT are those of the curve.
 
-    The curves: hold keeps each row until the next; ramp-and-hold reaches the next row early,
-    by --hold of the step; cubic goes by position and velocity, or is the spline through the
-    positions alone; quintic goes by position, velocity and acceleration. Rotations turn by slerp
+    hold keeps each row until the next; ramp-and-hold moves linearly to the next row and then holds
+    it for --hold of the step; cubic matches position and velocity, or is the spline through the
+    positions alone; quintic matches position, velocity and acceleration. Rotations turn by slerp
     (linear) or by a spline of their logarithm (cubic).
     """
     from trajcli.jobs.resample import ResampleRequest, run_resample
@@ -59,29 +58,22 @@ def resample(
         allow_nonfinite=allow_nonfinite,
         **reading,
     )
-    console = Console(json, quiet)
-    with Progress(not quiet) as progress:
+    with console.progress() as progress:
         report = run_resample(request, progress)
-    trajectories = counted(report["trajectories"], "trajectory", "trajectories")
-    console.say(
-        fitted("", report["source"], f": {trajectories} × {_range(report['rows_before'])} rows"),
-        ", ".join(report["arrays"]),
-        fitted("steps from ", report["dt_source"]),
-        *units_lines(report["units"]),
-    )
-    how = f"exactly as {report['samples_of']}" if report["samples_of"] else report["method"]
-    console.say(f"{how} · " + (f"{to:g} Hz" if at is None else f"at the times of {at}"))
-    console.remark(*report["notes"])
-    console.remark(*(f"left out: {bad['name']}: {bad['reason']}" for bad in report["left_out"]))
+    first, *others = source_lines(report, f" × {_range(report['rows_before'])} rows")
+    curve = f"exactly as {report['samples_of']}" if report["samples_of"] else report["method"]
+    times = f"{to:g} Hz" if at is None else f"at the times of {at}"
+    console.say(first, ", ".join(report["arrays"]), *others, f"{curve} · {times}")
+    code = console.remarks_of(report)
     console.say(
         f"{out}: {report['trajectories']} × {_range(report['rows'])} rows, "
         f"{bytes_text(report['bytes_written'])}"
     )
     console.document(report)
-    return 1 if report["left_out"] else 0
+    return code
 
 
 def _range(rows: dict[str, Any]) -> str:
-    """Returns numbers of rows as text: 10 to 13."""
+    """Returns the range of the numbers of rows: 10 to 13."""
     low, high = rows["least"], rows["most"]
     return str(high) if low == high else f"{low} to {high}"

@@ -1,11 +1,11 @@
-"""trajcli retime: finds the pace at which trajectories keep their limits."""
+"""trajcli retime: stretches time so that trajectories keep limits."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from trajcli.cli import options
-from trajcli.cli.console import Console, Progress, bytes_text, counted, fitted, units_lines
+from trajcli.cli.console import Console, bytes_text, source_lines
 
 EXAMPLE = """
 Example, on the files in sample_data:
@@ -16,8 +16,9 @@ Example, on the files in sample_data:
 """
 
 
-@options.reading
+@options.command(options.READING)
 def retime(
+    console: Console,
     source: options.Sources,
     out: options.Out,
     limits: options.Limits,
@@ -25,15 +26,14 @@ def retime(
     verbose: options.VerbosePaces = False,
     skip_bad: options.SkipBad = False,
     overwrite: options.Overwrite = False,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
     **reading: Any,
 ) -> int:
     """Stretch time by the smallest factor that keeps limits.
 
-    Each trajectory has its own factor s, written as time_scale: velocity becomes v/s, acceleration
-    a/s² and jerk j/s³; positions stay. A factor below 1 makes a trajectory faster, unless
-    --slower-only. The limits are of velocity, acceleration and jerk, of all or some joints.
+    Each trajectory has a factor s of its own, which OUT holds as time_scale: velocity becomes v/s,
+    acceleration a/s² and jerk j/s³; positions do not change. A factor below 1 makes a trajectory
+    faster, which --slower-only prevents. FILE limits velocity, acceleration or jerk of all or some
+    joints.
     """
     from trajcli.jobs.retime import RetimeRequest, run_retime
 
@@ -46,28 +46,23 @@ def retime(
         slower_only=slower_only,
         **reading,
     )
-    console = Console(json, quiet)
-    with Progress(not quiet) as progress:
+    with console.progress() as progress:
         report = run_retime(request, progress)
     reasons = ", ".join(f"{name}: {count}" for name, count in report["limited_by"].items())
-    trajectories = counted(report["trajectories"], "trajectory", "trajectories")
     paces = dict.fromkeys(f"{report['factor'][end]:.6g}" for end in ("least", "most"))
     console.say(
-        fitted("", report["source"], f": {trajectories}"),
-        fitted("steps from ", report["dt_source"]),
+        *source_lines(report),
         f"time × {' to '.join(paces)} · limited by {reasons}",
-        *units_lines(report["units"]),
         *(_lines(report) if verbose or report["trajectories"] == 1 else ()),
     )
     console.say(f"{out}: {bytes_text(report['bytes_written'])}")
-    console.remark(*report["notes"])
-    console.remark(*(f"left out: {bad['name']}: {bad['reason']}" for bad in report["left_out"]))
+    code = console.remarks_of(report)
     console.document(report)
-    return 1 if report["left_out"] else 0
+    return code
 
 
 def _lines(report: dict[str, Any]) -> list[str]:
-    """Returns a line per trajectory: the limit that binds, when, and the slack of the others."""
+    """Returns which limit binds each trajectory and when, and the slack of the others."""
     binding, several, lines = report["binding"], report["trajectories"] > 1, []
     for k, name in enumerate(binding["trajectory"]):
         quantity, joint, when = (binding[key][k] for key in ("quantity", "joint", "time"))

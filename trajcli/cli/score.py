@@ -1,11 +1,11 @@
-"""trajcli score: scores how good motions are."""
+"""trajcli score: scores motions."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from trajcli.cli import options
-from trajcli.cli.console import Console, opened
+from trajcli.cli.console import Console
 
 EXAMPLE = """
 Examples, on files in sample_data:
@@ -16,8 +16,9 @@ Examples, on files in sample_data:
 """
 
 
-@options.reading
+@options.command(options.READING)
 def score(
+    console: Console,
     source: options.Sources,
     limits: options.LimitsFile = None,
     sort: options.Sort = None,
@@ -25,38 +26,35 @@ def score(
     csv: options.Csv = None,
     verbose: options.VerboseScores = False,
     overwrite: options.Overwrite = False,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
     **reading: Any,
 ) -> int:
-    """Score how smooth, long and near their limits trajectories are.
+    """Score the length, smoothness and use of limits of trajectories.
 
     The scores are duration, path length, RMS and 95th percentile of jerk, log dimensionless jerk
-    (log_jerk), spectral arc length (sparc), the shares of time standing still, of saturated values
-    and of the limits, and jumps of time stamps; docs/scores.md has the formulas. Velocity and
-    jerk that a file lacks are central differences of its positions. Exit 1 where --fail holds.
+    (log_jerk), spectral arc length (sparc), the share of time at rest (still), of saturated values
+    and of the limits, and jumps of time stamps; docs/scores.md has the formulas. Velocity and jerk
+    that a file lacks are central differences of its positions. The exit code is 1 if any
+    trajectory meets a --fail condition.
     """
     from trajcli.errors import UsageError
     from trajcli.files.atomic_output import new_file, refuse_input, refuse_place
     from trajcli.files.limits import read_limits
-    from trajcli.files.reading import Reading
     from trajcli.views.score import comparison, csv_text, parse_conditions, report, score_source
     from trajcli.views.trajectories import expand_globs
 
     conditions, to_stdout = parse_conditions(fail or [], sort), str(csv) == "-"
-    if to_stdout and json:
+    if to_stdout and console.as_json:
         what, where = "two documents on stdout", "--json and --csv -"
         raise UsageError(what, where=where, expected="one of them")
     if csv is not None and not to_stdout:
         refuse_place(csv, overwrite)
-    how = Reading(**reading)
-    console = Console(json, quiet, text_on_stderr=to_stdout)
+    console.stream = "stderr" if to_stdout else console.stream
     tables, reports = {}, []
     texts = expand_globs(source)
     for text in texts:
-        with opened(how, quiet) as (files, progress):
+        with console.opened(reading) as (files, progress):
             bounds = read_limits(limits, files.sources) if limits else None
-            tables[text] = table = score_source(files, text, bounds, how.episodes, progress)
+            tables[text] = table = score_source(files, text, bounds, progress)
             if csv is not None:
                 refuse_input(csv, [*files.paths(), *([limits] if limits else [])])
         failed = {test[0]: [table.names[i] for i in table.failing(test)] for test in conditions}
@@ -64,14 +62,13 @@ def score(
             "file": text, "dataset": table.label, "passed": not any(failed.values()),
             "failed": failed, "notes": table.notes, "summary": table.summary(),
             "outliers": table.outliers(),
-            "trajectories": list(table.lines(sort)) if json else [],
+            "trajectories": list(table.lines(sort)) if console.as_json else [],
         })  # fmt: skip
         if len(texts) > 1:
             console.say(f"{text}:")
-        for part in report(table, conditions, sort, verbose) if not quiet else ():
-            console.show(part)
-    if len(tables) > 1 and not quiet:
-        console.show(comparison(tables))
+        console.show(report(table, conditions, sort, verbose))
+    if len(tables) > 1:
+        console.show([comparison(tables)])
     if to_stdout:
         console.data(csv_text(tables, sort))
     elif csv is not None:

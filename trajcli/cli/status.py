@@ -6,7 +6,7 @@ from trajcli.cli import options
 from trajcli.cli.console import MOST_LISTED, Console, counted
 
 EXAMPLE = """
-Example, on the files in sample_data (the first writes the part that the second lists):
+Example, on the files in sample_data (the second lists the part that the first writes):
 
     trajcli integrate sample_data/reach.h5 --mode jerk --scheme zoh -o out.h5 --shard 0/1
 
@@ -14,18 +14,14 @@ Example, on the files in sample_data (the first writes the part that the second 
 """
 
 
-def status(
-    out: options.Divided,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
-) -> int:
-    """Show which shards of a run are done; exit 1 unless all are.
+@options.command()
+def status(console: Console, out: options.Divided) -> int:
+    """Show which shards of a run are done; exit with 1 unless all are.
 
-    The last line lists the shards to run again, as sbatch takes them: --array=3,7-9
+    The last line names the shards to run again, as an option of sbatch: --array=3,7-9
     """
     from trajcli.jobs.shards import Run, ranges
 
-    console = Console(json, quiet)
     run = Run(out)
     complete = len(run.done) == run.count
     counts = f"{len(run.done)} of {counted(run.count, 'shard')} done"

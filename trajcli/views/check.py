@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from trajcli.files.limits import Limits, read_limits
 from trajcli.files.opening import Files
 from trajcli.files.quantities import QUANTITIES, RECORDED_START
 from trajcli.files.reading import select
+from trajcli.files.source import parse_source
 from trajcli.files.trajectories import Array, Trajectories
 from trajcli.modes import MODES
 from trajcli.scores import with_derivatives
@@ -48,9 +50,8 @@ _SPANS = 3
 def check_source(
     files: Files,
     source: str,
-    start_of: Callable[[], StartRows | str],
+    start_of: Callable[[Files, Path], StartRows | str],
     limits: Path | None = None,
-    episodes: str | None = None,
     velocity_of: str | None = None,
     on_progress: Progress = lambda done, total: None,
 ) -> list[Finding]:
@@ -67,20 +68,21 @@ def check_source(
     tables = None if limits is None else read_limits(limits, files.sources)
     # an array that is compared with positions is a velocity
     named = "position" if velocity_of is None else "velocity"
+    start = partial(start_of, files, parse_source(source).path)
     findings: list[Finding] = []
     batches = read_batches(files, [source])
     turns = {} if tables is None else tables.turns
     stored = {name for batch in batches for name in batch.first.arrays}
     missing = dict.fromkeys(() if tables is None else (*tables.tables, *turns))
     for batch in batches:
-        numbers = select(episodes, len(batch))
+        numbers = select(files.reading.episodes, len(batch))
         turning = RotationStatistics(batch, ("norm", "sign"), turns, stored)
         check = None
         if tables is not None and tables.tables and not turning.alone:
             check = LimitCheck(batch, tables, named, batches)
         for name in (*turning.of, *(tables.tables if tables and check else ())):
             missing.pop(name, None)
-        findings += _check_batch(batch, numbers, check, turning, start_of, on_progress)
+        findings += _check_batch(batch, numbers, check, turning, start, on_progress)
         findings += turning.findings(len(numbers))
         if velocity_of is not None:
             findings.append(velocities_finding(files, batch, numbers, velocity_of))

@@ -23,14 +23,14 @@ Compared = tuple[Dataset, Callable[[], "Time | None"], Sequence[RotationDofs]]
 that are rotations."""
 
 
-def datasets(files: Files, text: str, episodes: str | None = None) -> dict[str, Compared]:
+def datasets(files: Files, text: str) -> dict[str, Compared]:
     """Returns the datasets that a source names, by name.
 
     The names of several files begin with their places in the folder. A single dataset that is
-    named is called "": it is compared with whatever the other source holds. With ``episodes``
+    named is called "": it is compared with whatever the other source holds. With --episodes
     these are the arrays of each of these trajectories, by its place among them.
     """
-    source = parse_source(text)
+    source, episodes = parse_source(text), files.reading.episodes
     if episodes is not None:
         return _of_trajectories(files, text, episodes, bool(source.dataset))
     several = expand_files(source)

@@ -59,7 +59,6 @@ _TIMES = ("dt", "dt_source", "source_dt", "rate", "fps", "control_freq")
 def inspect_source(
     files: Files,
     text: str,
-    episodes: str | None = None,
     full: bool = False,
     on_progress: Progress = lambda done, total: None,
 ) -> tuple[dict[str, Any], list[Chart], list[str]]:
@@ -69,7 +68,7 @@ def inspect_source(
     charts and the names of the dofs of one trajectory. Large files are sampled, unless ``full``.
     Raises InputError where the file cannot be opened, or the named dataset is not there.
     """
-    source = parse_source(text)
+    source, episodes = parse_source(text), files.reading.episodes
     opened = [files.open(member.path) for member in expand_files(source)]
     layout, named = files.layout(opened[0]), source.dataset or ""
     names = []

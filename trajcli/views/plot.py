@@ -179,7 +179,6 @@ class PlotSource:
 def plot_sources(
     files: Files,
     texts: Sequence[str],
-    episodes: str | None = None,
     limits: Limits | None = None,
     labels: str | None = None,
 ) -> list[PlotSource]:
@@ -199,7 +198,9 @@ def plot_sources(
             )
         whole_batch(batches)
         main = max(batches, key=lambda batch: len(batch.first.arrays))
-        sources.append(PlotSource(len(sources), origin, batches, main, episodes, limits))
+        sources.append(
+            PlotSource(len(sources), origin, batches, main, files.reading.episodes, limits)
+        )
     names = [] if labels is None else [name.strip() for name in labels.split(",")]
     if names and (len(names) != len(sources) or not all(names)):
         raise UsageError(

@@ -158,7 +158,6 @@ def score_source(
     files: Files,
     source: str,
     limits: Limits | None = None,
-    episodes: str | None = None,
     on_progress: Progress = lambda done, total: None,
 ) -> ScoreTable:
     """Returns the scores of the trajectories that a source names.
@@ -200,7 +199,7 @@ def score_source(
             known = batch.first.units.get(stored[name])
             remarks = limits.remarks(name, batch.dofs, known, batch.first.dofs)
             notes += [f"{name} limits: {text}" for text in remarks]
-    numbers = np.asarray(select(episodes, len(batch)))
+    numbers = np.asarray(select(files.reading.episodes, len(batch)))
     lengths = batch.lengths[numbers]
     by_length = np.argsort(lengths, kind="stable")  # trajectories of one length share a block
     parts, extremes = list[Scores](), []
