@@ -187,31 +187,6 @@ def test_compiled_code_gives_the_same_numbers_or_says_that_it_cannot():
     torch.testing.assert_close(gradient, want, rtol=1e-6, atol=0)
 
 
-def test_golden_gradients_of_curobo_are_met(golden):
-    import h5py
-
-    met = 0
-    with h5py.File(golden) as file:
-        for family in ("clique", "central"):
-            for case in file[family].values():
-                if "grad_actions" not in case:
-                    continue
-                sample = {name: torch.as_tensor(x[()]) for name, x in case["input"].items()}
-                start = State(*(sample[f"start_{name}"] for name in PARTS[:3]))
-                options: dict[str, Any] = {"mode": family, "convention": "curobo"}
-                if case.name.endswith("_goal"):
-                    options |= {"ends": "goal", "goal": sample["goal_position"]}
-                u = sample["actions"].requires_grad_()
-                result = trajcli.integrate(u, start, sample["dt"], **options)
-                pulled = [torch.as_tensor(case["upstream"][name][()]) for name in PARTS]
-                rows = [getattr(result, name) for name in PARTS]
-                (grad,) = torch.autograd.grad(rows, u, pulled)
-                want = case["grad_actions"][()]
-                assert np.abs(grad.numpy() - want).max() <= 2e-6 * np.abs(want).max(), case.name
-                met += 1
-    assert met >= 9
-
-
 @pytest.mark.parametrize("factor", [0.5, 0.0, -2.0, torch.tensor([1.0, -1.0, 3.0], dtype=F64)])
 def test_a_gradient_factor_scales_gradients_and_nothing_else(factor):
     x = torch.randn(4, 3, dtype=F64, requires_grad=True)

@@ -1,4 +1,5 @@
-"""Calls of the backends, and their results compared with the reference."""
+"""Calls of the backends, their rows compared with those of torch, and their gradients with the
+transpose of its rows. Those of torch are held to exact arithmetic by modes/test_exact.py."""
 
 from __future__ import annotations
 
@@ -9,8 +10,6 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
-from gmpy2 import mpq
-from kernels import reference
 from kernels.cases import Case
 
 from trajcli.kernels.program import Gradients, Operands
@@ -90,104 +89,77 @@ def tensor(values: Any) -> Any:
     return result.cuda() if torch.cuda.is_available() else result
 
 
-# -- beside the reference -----------------------------------------------------------------------
+# -- beside torch -------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=512)
-def expected_rows(case: Case, number: Any) -> reference.Expected:
-    return reference.forward(case.program, case.operands, number)
+def torch_rows(case: Case) -> list[Any]:
+    return rows("torch", replace(case, dtype="float64"))
 
 
 @lru_cache(maxsize=512)
-def expected_gradients(case: Case, number: Any) -> Any:
+def transposed_rows(case: Case) -> tuple[list[int], list[Any], list[Any]]:
+    """Actions whose gradients are compared; the gradients of these and of the parts of start and
+    goal, which are the transposed matrix of torch's rows times those from above; and the sums of
+    the magnitudes that each is the sum of: Σ_m Σ_t |∂x_m[t]/∂input|·|gradient of x_m[t]|."""
     horizon = case.operands.actions.shape[1]
     places = list(range(horizon))
     if horizon > 400:  # the matrix would be large: a sample, and both ends
         drawn = np.random.default_rng(horizon).choice(horizon, 60, replace=False)
         places = sorted({*places[:30], *places[-30:], *map(int, drawn)})
-    result = reference.adjoint(case.program, case.operands, case.upstream, number, places)
+    count = len(places)
+    spans = getattr(case.program, "spans", None)
+    batch = max(len(case.operands.dt), 1 if spans is None else len(spans))
+    actions = np.zeros((batch, horizon, count + 8))
+    actions[:, places, range(count)] = 1.0
+    units = np.zeros((8, 1, count + 8))
+    units[range(8), 0, range(count, count + 8)] = 1.0
+    operands = Operands(actions, case.operands.dt, list(units[:4]), list(units[4:]))
+    matrices = rows("torch", replace(case, operands=operands, dtype="float64"))
+    result = []
+    for function in (np.asarray, np.abs):
+        total: Any = sum(
+            np.swapaxes(function(matrix), 1, 2) @ function(grad.astype(np.float64))
+            for matrix, grad in zip(matrices, case.upstream, strict=True)
+            if grad is not None
+        )
+        if isinstance(total, int):  # nothing from above
+            batch, _, dofs = case.operands.actions.shape
+            total = np.zeros((batch, count + 8, dofs))
+        result.append([total[:, :count], *np.moveaxis(total[:, count:], 1, 0)])
     return places, *result
 
 
-def assert_rows(backend: str, case: Case, number: Any = np.longdouble) -> None:
-    """The backend's rows are the reference's."""
-    want = expected_rows(case, number)
-    for name, result, values, sizes in zip(NAMES, rows(backend, case), *want, strict=True):
-        if not result.size:
-            continue
-        largest = sizes.max(axis=1, keepdims=True)
-        assert_within(result, values, largest, promised(case), f"{name}, {backend}: {case}")
+def assert_rows(backend: str, case: Case) -> None:
+    """The backend's rows are torch's, within twice what is promised of the largest along the
+    trajectory and dof."""
+    for name, result, want in zip(NAMES, rows(backend, case), torch_rows(case), strict=True):
+        largest = np.abs(want).max(axis=1, keepdims=True, initial=0.0)
+        assert_within(result, want, largest, 2 * promised(case), f"{name}, {backend}: {case}")
 
 
-def assert_gradients(backend: str, case: Case, number: Any = np.longdouble) -> None:
-    """The backend's gradients are those of the reference."""
-    places, want, sizes = expected_gradients(case, number)
+def assert_gradients(backend: str, case: Case) -> None:
+    """The backend's gradients are the transpose of torch's rows."""
+    places, want, sizes = transposed_rows(case)
     of_actions, *of_states = gradients(backend, case)
     result = [of_actions[:, places], *of_states]
     for name, values, exact, size in zip(INPUTS, result, want, sizes, strict=True):
         note = f"gradient of {name}, {backend}: {case}"
-        assert_within(values, exact, size, promised(case), note)
-
-
-@lru_cache(maxsize=4)
-def torch_rows(case: Case) -> list[Any]:
-    return rows("torch", replace(case, dtype="float64"))
-
-
-@lru_cache(maxsize=4)
-def torch_gradients(case: Case) -> list[Any]:
-    return gradients("torch", replace(case, dtype="float64"))
-
-
-def assert_rows_of_torch(backend: str, case: Case) -> None:
-    """The backend's rows are torch's: for trajectories too long for the reference."""
-    want = torch_rows(case)
-    for name, result, values in zip(NAMES, rows(backend, case), want, strict=True):
-        largest = np.abs(values).max(axis=1, keepdims=True)
-        assert_within(result, values, largest, 2 * promised(case), f"{name}, {backend}: {case}")
-
-
-def assert_gradients_of_torch(backend: str, case: Case) -> None:
-    """The same of gradients: of actions within that part of the largest along the trajectory and
-    dof, of states within that part of the sum of the magnitudes that are summed."""
-    want = torch_gradients(case)
-    sizes = [np.abs(want[0]).max(axis=1, keepdims=True), *magnitudes_of_state_gradients(case)]
-    results = gradients(backend, case)
-    for name, result, values, size in zip(INPUTS, results, want, sizes, strict=True):
-        note = f"gradient of {name}, {backend}: {case}"
-        assert_within(result, values, size, 2 * promised(case), note)
-
-
-@lru_cache(maxsize=4)
-def magnitudes_of_state_gradients(case: Case) -> list[Any]:
-    """What the gradients of the parts of start and goal are sums of, [B, D] each:
-    Σ_m Σ_t |∂x_m[t]/∂part|·|gradient of x_m[t]|."""
-    _, horizon, _ = case.operands.actions.shape
-    units = list(np.eye(8)[:, None])  # one part is 1 in every lane, the others are 0
-    actions = np.zeros((len(case.operands.dt), horizon, 8))
-    operands = Operands(actions, case.operands.dt, units[:4], units[4:])
-    slopes = rows("torch", replace(case, operands=operands, dtype="float64"))
-    total: Any = sum(
-        np.swapaxes(np.abs(slope), 1, 2) @ np.abs(grad.astype(np.float64))
-        for slope, grad in zip(slopes, case.upstream, strict=True)
-        if grad is not None
-    )  # [B, 8, D]
-    return [total[:, m] for m in range(8)]
+        assert_within(values, exact, size, 2 * promised(case), note)
 
 
 def assert_within(result: Any, want: Any, size: Any, relative: float, what: str) -> None:
     """Within that part of the size, and half a unit in the last place."""
     assert result.shape == want.shape, what
     assert np.isfinite(result).all(), f"{what}: {result[~np.isfinite(result)][0]} in the results"
-    number = mpq if want.dtype == object else np.longdouble
-    off = abs(reference.numbers(result, number) - want)
+    off = np.abs(result.astype(np.float64) - want)
     ulp = np.spacing(np.abs(result)).astype(np.float64)
-    wrong = off.astype(np.float64) > relative * size.astype(np.float64) + LAST_ROUNDING * ulp
+    wrong = off > relative * size + LAST_ROUNDING * ulp
     if wrong.any():
         first = tuple(int(i) for i in np.argwhere(wrong)[0])
         raise AssertionError(
             f"{what}: {wrong.sum()} of {wrong.size} values are wrong, the first at {first}: "
-            f"{result[first]!r} for {float(want[first])!r}"
+            f"{result[first]!r} for {want[first]!r}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Cascades and bands: every backend gives the rows and the gradients of the reference."""
+"""Cascades and bands: every backend gives the rows of torch and their transpose as gradients."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from gmpy2 import mpq
 from kernels import comparison
 from kernels.cases import (
     BANDS,
@@ -36,20 +35,17 @@ class Way(NamedTuple):
     """Forward or back: how results are compared."""
 
     assert_right: Callable[..., None]
-    assert_those_of_torch: Callable[..., None]
     assert_same_alone: Callable[..., None]
     assert_same_without_others: Callable[..., None]
 
 
 ROWS = Way(
     comparison.assert_rows,
-    comparison.assert_rows_of_torch,
     comparison.assert_same_alone,
     comparison.assert_same_without_others,
 )
 GRADIENTS = Way(
     comparison.assert_gradients,
-    comparison.assert_gradients_of_torch,
     comparison.assert_same_gradients_alone,
     comparison.assert_same_gradients_without_others,
 )
@@ -62,10 +58,10 @@ def jobs(*works: Job) -> Any:
 
 @each_way
 @jobs(*JOBS)
-def test_every_shape_of_dt_is_exact(work: Job, way: Way, backend: str) -> None:
+def test_every_shape_of_dt_is_right(work: Job, way: Way, backend: str) -> None:
     for k, form in enumerate(work.forms):
         for horizon in sorted({max(horizon, work.least) for horizon in (1, 2, 3, 6)}):
-            way.assert_right(backend, case(work, (2, horizon, 2), form, "float64", k), mpq)
+            way.assert_right(backend, case(work, (2, horizon, 2), form, "float64", k))
 
 
 @each_way
@@ -87,20 +83,12 @@ def test_long_trajectories_are_right(work: Job, way: Way, backend: str) -> None:
 
 @each_way
 @jobs(*JOBS)
-def test_very_long_trajectories_are_those_of_torch(work: Job, way: Way, compiled: str) -> None:
-    """More than any tile holds: they are done in pieces."""
+def test_very_long_trajectories_are_right(work: Job, way: Way, compiled: str) -> None:
+    """More than any tile holds: they are done in pieces; and more than caches hold, by threads."""
     offset, steps = JOBS.index(work), dict(work.options).get("steps", 1)
-    for k, (batch, horizon, dofs) in enumerate(((2, 4500, 7), (17, 1300, 1))):
-        form, dtype = work.forms[(k + offset) % len(work.forms)], DTYPES[(k + offset) % 2]
-        sample = case(work, (batch, horizon // steps, dofs), form, dtype)
-        way.assert_those_of_torch(compiled, sample)
-
-
-@each_way
-@jobs(*JOBS[::6])
-def test_very_many_are_those_of_torch(work: Job, way: Way, compiled: str) -> None:
-    """More than a processor's caches hold: several threads write them."""
-    way.assert_those_of_torch(compiled, case(work, (35, 1300, 7), work.forms[-1], "float64"))
+    form, dtype = work.forms[offset % len(work.forms)], DTYPES[offset % 2]
+    shape = ((2, 4500, 7), (17, 1300, 1), (35, 1300, 7))[offset % 3]
+    way.assert_right(compiled, case(work, (shape[0], shape[1] // steps, shape[2]), form, dtype))
 
 
 @each_way

@@ -130,20 +130,16 @@ def test_time_is_one_row_for_shared_steps_and_one_for_each_trajectory_otherwise(
 
 
 @EVERY_MODE
-@pytest.mark.parametrize("kind", ["int8", "int32", "int64", "uint8", "uint16"])
-def test_whole_numbers_are_taken_as_float64(mode: str, kind: str) -> None:
-    whole = RNG.integers(0, 100, size=(B, H, D)).astype(kind)
-    result = trajcli.integrate(whole, START, 0.1, mode)
-    assert result.position.dtype == np.float64
-    assert_same(result, trajcli.integrate(whole.astype(float), START, 0.1, mode))
-
-
-@EVERY_MODE
-def test_half_precision_is_taken_as_float32(mode: str) -> None:
-    half = ACTIONS.astype(np.float16)
-    result = trajcli.integrate(half, START, 0.1, mode)
-    assert result.position.dtype == np.float32
-    assert_same(result, trajcli.integrate(half.astype(np.float32), START, 0.1, mode))
+@pytest.mark.parametrize(
+    ("kind", "wide"), [("int8", "f8"), ("int64", "f8"), ("uint16", "f8"), ("float16", "f4")]
+)
+def test_whole_numbers_are_taken_as_float64_and_halves_as_float32(
+    mode: str, kind: str, wide: str
+) -> None:
+    actions = RNG.integers(0, 100, size=(B, H, D)).astype(kind)
+    result = trajcli.integrate(actions, START, 0.1, mode)
+    assert result.position.dtype == wide
+    assert_same(result, trajcli.integrate(actions.astype(wide), START, 0.1, mode))
 
 
 @EVERY_MODE
@@ -179,12 +175,7 @@ def test_whole_numbers_may_be_time_stamps() -> None:
 LAYOUTS = {
     "big-endian": lambda x: x.astype(x.dtype.newbyteorder(">")),
     "Fortran order": np.asfortranarray,
-    "every other row of a larger array": lambda x: np.repeat(x, 2, axis=-2)[..., ::2, :],
-    "reversed and reversed again": lambda x: x[..., ::-1].copy()[..., ::-1],
     "read-only": lambda x: np.frombuffer(x.tobytes(), x.dtype).reshape(x.shape),
-    "big-endian, read-only": lambda x: np.frombuffer(x.astype(">f8").tobytes(), ">f8").reshape(
-        x.shape
-    ),
     "an axis moved": lambda x: np.moveaxis(np.moveaxis(x, 0, -1).copy(), -1, 0),
     "a list": lambda x: x.tolist(),
 }
@@ -210,18 +201,6 @@ def test_outputs_are_arrays_of_their_own(mode: str) -> None:
         assert values.flags.writeable
         assert not np.shares_memory(values, actions)
         assert not np.shares_memory(values, getattr(START, part))
-
-
-@EVERY_MODE
-@pytest.mark.parametrize("part", PARTS)
-def test_each_output_is_the_same_when_it_alone_is_asked_for(mode: str, part: str) -> None:
-    whole = trajcli.integrate(ACTIONS, START, 0.1, mode)
-    alone = trajcli.integrate(ACTIONS, START, 0.1, mode, write=[part])
-    for name in PARTS:
-        if name == part:
-            assert (getattr(alone, name) == getattr(whole, name)).all()
-        else:
-            assert getattr(alone, name) is None
 
 
 # -- torch -----------------------------------------------------------------------------------
@@ -258,6 +237,15 @@ def test_arrays_and_tensors_may_be_mixed(mode: str) -> None:
             assert isinstance(result.position, torch.Tensor)
         for part in PARTS:
             assert (np.asarray(getattr(result, part)) == getattr(expected, part)).all()
+
+
+@pytest.mark.parametrize("dt", [np.zeros(0), np.zeros((1, 0)), 0.1], ids=["[0]", "[1, 0]", "one"])
+@pytest.mark.parametrize("make", [np.asarray, torch.tensor])
+def test_a_recording_of_one_row_needs_no_step(dt: Any, make: Any) -> None:
+    actions = make(np.array([[[3.0]]], dtype="f4"))
+    sample = make(dt) if isinstance(dt, np.ndarray) else dt
+    result = trajcli.differentiate(actions, dt=sample, method="backward")
+    assert [float(x[0, 0, 0]) for x in (result.position, result.velocity)] == [3.0, 0.0]
 
 
 # -- names -----------------------------------------------------------------------------------

@@ -21,7 +21,6 @@ RNG = np.random.default_rng(0)
 SEEDED = RNG.bit_generator.state
 F64 = torch.float64
 PARTS = ("position", "velocity", "acceleration", "jerk")
-Matrix = list[list[Decimal]]
 
 
 @pytest.fixture(autouse=True)
@@ -30,83 +29,56 @@ def numbers_that_do_not_depend_on_other_tests() -> None:
     torch.manual_seed(0)
 
 
-def times(a: Matrix, b: Matrix) -> Matrix:
-    return [
-        [
-            sum((x * y for x, y in zip(row, col, strict=True)), Decimal(0))
-            for col in zip(*b, strict=True)
-        ]
-        for row in a
-    ]
-
-
-def plus(a: Matrix, b: Matrix, factor: int = 1) -> Matrix:
-    return [[x + factor * y for x, y in zip(r, s, strict=True)] for r, s in zip(a, b, strict=True)]
-
-
-def inverse(a: Matrix) -> Matrix:
+def inverse(a: Any) -> Any:
+    """By Gauss and Jordan, with pivots."""
     n = len(a)
-    rows = [[*row, *(Decimal(i == j) for j in range(n))] for i, row in enumerate(a)]
+    rows = np.concatenate([a, [[Decimal(i == j) for j in range(n)] for i in range(n)]], 1)
     for c in range(n):
-        pivot = max(range(c, n), key=lambda r: abs(rows[r][c]))
-        rows[c], rows[pivot] = rows[pivot], rows[c]
-        rows[c] = [x / rows[c][c] for x in rows[c]]
-        for r in range(n):
-            if r != c:
-                rows[r] = [x - rows[r][c] * y for x, y in zip(rows[r], rows[c], strict=True)]
-    return [row[n:] for row in rows]
+        pivot = c + int(abs(rows[c:, c]).argmax())
+        rows[[c, pivot]] = rows[[pivot, c]]
+        rows[c] = rows[c] / rows[c, c]
+        for r in (r for r in range(n) if r != c):
+            rows[r] = rows[r] - rows[r, c] * rows[c]
+    return rows[:, n:]
 
 
 def spline(z: Any, steps: Any, weights: Any, cutoff: float, m: int) -> list[np.ndarray]:
     """Derivatives 0 … 3 of the spline at the rows, by the normal equations in 70 digits."""
     with localcontext() as context:
         context.prec = 70
-        steps = [Decimal(float(x)) for x in steps]
+        exact = np.vectorize(lambda x: Decimal(float(x)), otypes=[object])
+        h = exact(sorted(steps)[(len(steps) - 1) // 2 : len(steps) // 2 + 1]).mean()
         stiffness = Decimal(float((2 * np.pi * cutoff * float(np.median(steps))) ** (-2 * m)))
-        h = sorted(steps)[len(steps) // 2]
-        if len(steps) % 2 == 0:
-            h = (h + sorted(steps)[len(steps) // 2 - 1]) / 2
-        penalty = stiffness * h ** (2 * m - 1)
-        zero = [[Decimal(0)] * m for _ in range(m)]
-        diagonal, above, side, maps = [], [], [], []
+        penalty, orders = stiffness * h ** (2 * m - 1), range(m)
+        z, steps, weights = map(exact, (z, steps, weights))
+        maps = []  # of each step: states by Taylor, the penalty on what they miss, and both
         for t in steps:
-            taylor = [[t ** (k - j) / factorial(k - j) if k >= j else Decimal(0) for k in range(m)]
-                      for j in range(m)]  # fmt: skip
-            gramian = [[t ** (2 * m - 1 - j - k) / ((2 * m - 1 - j - k) * factorial(m - 1 - j)
-                        * factorial(m - 1 - k)) for k in range(m)] for j in range(m)]  # fmt: skip
-            inner = [[penalty * x for x in row] for row in inverse(gramian)]
-            left = times([list(row) for row in zip(*taylor, strict=True)], inner)
-            maps.append((taylor, inner, left))
-        for i, (value, weight) in enumerate(zip(z, weights, strict=True)):
-            block = [list(row) for row in zero]
-            block[0][0] = Decimal(float(weight))
+            taylor = np.array([[t ** (k - j) / factorial(k - j) if k >= j else Decimal(0)
+                                for k in orders] for j in orders])  # fmt: skip
+            gramian = np.array([[t ** (2 * m - 1 - j - k) / ((2 * m - 1 - j - k)
+                                 * factorial(m - 1 - j) * factorial(m - 1 - k)) for k in orders]
+                                for j in orders])  # fmt: skip
+            inner = penalty * inverse(gramian)
+            maps.append((taylor, inner, taylor.T @ inner))
+        diagonal, side = [], []
+        for i, weight in enumerate(weights):
+            block, right = exact(np.zeros((m, m))), exact(np.zeros((m, 1)))
+            block[0, 0], right[0, 0] = weight, weight * z[i]
             if i < len(steps):
-                block = plus(block, times(maps[i][2], maps[i][0]))
-                above.append([[-x for x in row] for row in maps[i][2]])
+                block = block + maps[i][2] @ maps[i][0]
             if i > 0:
-                block = plus(block, maps[i - 1][1])
+                gain = -maps[i - 1][2].T @ inverse(diagonal[i - 1])
+                block = block + maps[i - 1][1] + gain @ maps[i - 1][2]
+                right = right - gain @ side[i - 1]
             diagonal.append(block)
-            side.append(
-                [[Decimal(float(weight)) * Decimal(float(value))], *[[Decimal(0)]] * (m - 1)]
-            )
-        for i in range(1, len(side)):
-            gain = times(
-                [list(row) for row in zip(*above[i - 1], strict=True)], inverse(diagonal[i - 1])
-            )
-            diagonal[i] = plus(diagonal[i], times(gain, above[i - 1]), -1)
-            side[i] = plus(side[i], times(gain, side[i - 1]), -1)
-        states: list[Matrix] = [[]] * len(side)
-        for i in reversed(range(len(side))):
-            rest = side[i]
-            if i + 1 < len(side):
-                rest = plus(rest, times(above[i], states[i + 1]), -1)
-            states[i] = times(inverse(diagonal[i]), rest)
-        found = [[float(state[k][0]) for state in states] for k in range(min(m, 4))]
+            side.append(right)
+        states = [inverse(diagonal[-1]) @ side[-1]]
+        for i in reversed(range(len(steps))):
+            states.insert(0, inverse(diagonal[i]) @ (side[i] + maps[i][2] @ states[0]))
+        found = [[float(state[k, 0]) for state in states] for k in range(min(m, 4))]
         if m == 3:
-            noises = [
-                plus(states[i + 1], times(maps[i][0], states[i]), -1) for i in range(len(steps))
-            ]
-            jerks = [times(maps[i][2], e)[m - 1][0] / penalty for i, e in enumerate(noises)]
+            missed = [states[i + 1] - maps[i][0] @ states[i] for i in range(len(steps))]
+            jerks = [(maps[i][2] @ e)[m - 1, 0] / penalty for i, e in enumerate(missed)]
             found.append([*map(float, jerks), 0.0])
         return [np.array(values) for values in found]
 
