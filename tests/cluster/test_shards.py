@@ -83,28 +83,6 @@ def short_files(count: int, **more: Any) -> Request:
     return request
 
 
-def read_all(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Every array of an output, and the attributes of the whole."""
-    if path.suffix == ".npz":
-        with np.load(path) as file:
-            return {name: file[name] for name in file.files if name != "trajcli.json"}, {}
-    with h5py.File(path) as file:
-        names: list[str] = []
-        file.visititems(
-            lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None
-        )
-        return {name: file[name][()] for name in names}, dict(file.attrs)
-
-
-def require_same(one: Path, other: Path) -> None:
-    (arrays, attributes), (expected, wanted) = read_all(one), read_all(other)
-    assert arrays.keys() == expected.keys()
-    for name, values in expected.items():
-        assert arrays[name].dtype == values.dtype
-        np.testing.assert_array_equal(arrays[name], values, err_msg=name)
-    assert attributes == wanted
-
-
 MORE_THAN_TRAJECTORIES = (
     "an array", "compressed", "an array with lengths", "gradients", "gradients of one start"
 )  # fmt: skip
@@ -119,7 +97,6 @@ def test_shards_merged_are_the_run_in_one_piece(name, count):
     whole = request.out.rename(request.out.with_stem("whole"))
     run_shards(request, count, reversed(range(count)))
     merge(request.out)
-    require_same(request.out, whole)
     assert request.out.read_bytes() == whole.read_bytes()
 
 
@@ -192,7 +169,7 @@ def test_a_part_of_another_command_is_refused_by_what_differs_and_replaced_when_
     merge(OUT)
     OUT.rename("merged.h5")
     run(other)
-    require_same(Path("merged.h5"), OUT)
+    assert Path("merged.h5").read_bytes() == OUT.read_bytes()
 
 
 def test_an_input_that_changed_between_shards_is_found():

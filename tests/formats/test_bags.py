@@ -162,26 +162,6 @@ def test_a_topic_that_is_larger_than_the_memory_is_refused(folder):
         file.require("js/position").read()
 
 
-def test_planned_trajectories_are_trajectories(trajcli, folder):
-    make = Maker("db3")
-    messages: Messages = []
-    plans = [np.random.default_rng(k).normal(size=(4 + k, 2)) for k in range(3)]
-    for k, plan in enumerate(plans):
-        points = [
-            make("trajectory_msgs/msg/JointTrajectoryPoint", row, 2 * row, 3 * row, np.empty(0),
-                 make("builtin_interfaces/msg/Duration", i, 500_000_000))
-            for i, row in enumerate(plan)
-        ]  # fmt: skip
-        of = "trajectory_msgs/msg/JointTrajectory"
-        messages.append(("/plan", of, BEGIN + k, make(of, make.header(0), ["a", "b"], points)))
-    path = make.write("db3", messages)
-    assert trajcli(f"export {path} -o out.h5").code == 0
-    with h5py.File("out.h5") as file:
-        for k, plan in enumerate(plans):
-            group = file[f"plan/{k}"] if f"plan/{k}" in file else file[f"trajectory_{k}"]
-            np.testing.assert_array_equal(np.squeeze(group["acceleration"]), 3 * plan)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_messages_are_read_from_any_number_on_in_any_order(folder, kind):
     from trajcli.files.opening import open_arrays

@@ -43,31 +43,6 @@ def test_columns_of_one_prefix_are_one_array_beside_their_times(trajcli, folder,
         assert abs(file.attrs["dt"] - 0.02) < 1e-15
 
 
-@pytest.mark.parametrize("form", ["csv", "parquet"])
-@pytest.mark.parametrize("count", [1, 3])
-def test_what_export_wrote_is_integrated_without_options(trajcli, folder, form, count):
-    rng = np.random.default_rng(3)
-    positions = rng.normal(size=(count, 40, 2))
-    np.savez("in.npz", position=positions, dt=0.1)
-    assert trajcli(f"export in.npz -o log.{form}").code == 0
-    shown = trajcli(f"inspect log.{form} --json").document
-    assert shown["trajectories"]["count"] == count
-    for source in (f"log.{form}", f"log.{form}:position"):
-        line = f"differentiate {source} --method central -o out.h5"
-        result = trajcli(f"{line} --overwrite")
-        assert result.code == 0, result.err
-        with h5py.File("out.h5") as file:
-            np.testing.assert_array_equal(file["position"], positions)
-            assert file.attrs["dt"] == 0.1
-        assert f"log.{form}:position" in result.out
-    np.savez("in.npz", actions=positions, dt=0.1)
-    assert trajcli(f"export in.npz -o log.{form} --overwrite").code == 0
-    line = f"integrate log.{form} --start zero --dt 0.1 -o out.h5 --overwrite"
-    assert trajcli(line).code == 0
-    assert trajcli("integrate in.npz --start zero -o same.h5 --overwrite").code == 0
-    assert trajcli("diff out.h5:position same.h5:position").code == 0
-
-
 @pytest.mark.parametrize(
     ("delimiter", "ending"), [(",", "csv"), (";", "csv"), ("\t", "tsv"), (" ", "txt")]
 )

@@ -52,20 +52,6 @@ def test_every_form_holds_the_trajectories_of_every_family(trajcli, folder, fami
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_tidy_parquet_reads_back_bit_for_bit(trajcli, folder, dtype):
-    line = f"integrate actions.npy --start start.npy --dt 0.02 --dtype {dtype} -o out.h5"
-    assert trajcli(line).code == 0
-    for more in ("", " --episodes 3"):
-        assert trajcli(f"export out.h5 -o out.parquet --overwrite{more}").code == 0
-        assert trajcli("export out.parquet -o back.npz --overwrite").code == 0
-        assert trajcli(f"export out.h5 -o direct.npz --overwrite{more}").code == 0
-        with np.load("back.npz") as back, np.load("direct.npz") as direct:
-            for name in ("position", "velocity", "acceleration", "jerk"):
-                assert back[name].dtype == direct[name].dtype == np.dtype(dtype)
-                np.testing.assert_array_equal(back[name], direct[name])
-
-
 @pytest.mark.parametrize(
     ("command", "more"),
     [("export", "-o out.csv"), ("plot", "-o out.png"), ("score", "--dt 0.1")],

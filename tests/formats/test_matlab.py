@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import h5py
 import numpy as np
 import pytest
+from layouts import writers
 
 RANDOM = np.random.default_rng(5)
 
 
 def write(**variables: np.ndarray) -> None:
-    """The layout of `save -v7.3`: dimensions reversed, the class as an attribute."""
-    with h5py.File("in.mat", "w", userblock_size=512) as file:
-        for name, values in variables.items():
-            file.create_dataset(name, data=values.T).attrs["MATLAB_class"] = np.bytes_("double")
-    with open("in.mat", "r+b") as file:
-        file.write(b"MATLAB 7.3 MAT-file, HDF5 schema 1.00 .".ljust(116) + bytes(8) + b"\0\2IM")
+    writers.matlab(Path("in.mat"), **variables)
 
 
 @pytest.mark.parametrize("batch", [4, 1])

@@ -12,12 +12,15 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from formats import test_families as families
 from formats import test_tables as tables
 from layouts import writers
 
 from trajcli.files.source import natural_key
 
+RATE = 50
+JOINTS = ["shoulder", "elbow", "wrist"]
+LENGTHS = (9, 6, 8, 7, 9, 6, 8, 7, 9, 6, 8)
+"""Of so many that the tenth would come second if names were sorted as texts."""
 QUANTITIES = ("position", "velocity", "acceleration", "jerk")
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "data.md"
 Rows = list[np.ndarray]
@@ -35,17 +38,83 @@ def dialect(name: str, path: str = "log.csv") -> Case:
     return make, tables.STEP
 
 
-def family(name: str, path: str) -> Case:
-    """A maker of test_families; what it calls in.hdf5 becomes path."""
+def curves(lengths: tuple[int, ...] = LENGTHS, kind: str = "f8") -> Rows:
+    return [
+        np.sin(np.arange(n)[:, None] / RATE + k + np.arange(3)).astype(kind)
+        for k, n in enumerate(lengths)
+    ]
 
-    def make() -> Rows:
-        made = families.MAKERS[name]()
-        first = Path(made.source.split(":")[0])
-        if first.exists() and str(first) != path:
-            shutil.move(first, path)
-        return [np.asarray(rows, float) for rows in made.expected]
 
-    return make, 1 / families.RATE
+def columns(rows: Rows) -> dict[str, np.ndarray]:
+    """The number of its trajectory, its place there and its time, of each row."""
+    frames = np.concatenate([np.arange(len(one)) for one in rows])
+    numbers = np.repeat(np.arange(len(rows)), [len(one) for one in rows])
+    return {"episode_index": numbers, "frame_index": frames, "timestamp": frames / RATE}
+
+
+def pandas_parquet() -> Rows:
+    pandas, rows = pytest.importorskip("pandas"), curves()
+    joints = {f"q/{name}": np.concatenate(rows)[:, k] for k, name in enumerate(JOINTS)}
+    frame = pandas.DataFrame({**columns(rows), **joints})
+    frame.to_parquet("log.parquet", index=False, row_group_size=20)
+    return rows
+
+
+def replay() -> Rows:
+    zarr, rows = pytest.importorskip("zarr"), curves(kind="f4")
+    root = zarr.open_group("buffer.zarr", mode="w", zarr_format=2)
+    root.create_array("data/action", data=np.concatenate(rows), chunks=(20, 3))
+    root.create_array("meta/episode_ends", data=np.cumsum(LENGTHS))
+    return rows
+
+
+def matlab_5() -> Rows:
+    rows = curves((9,) * 11)
+    pytest.importorskip("scipy.io").savemat("log.mat", {"position": np.stack(rows), "dt": 1 / RATE})
+    return rows
+
+
+def folder_of_files() -> Rows:
+    given = writers.demos(scale=0.9)
+    Path("set").mkdir()
+    for k, demo in enumerate(given):
+        writers.aloha(Path(f"set/episode_{k}.hdf5"), demo)
+    return [demo["actions"] for demo in given]
+
+
+def minari() -> Rows:
+    library = pytest.importorskip("minari")
+    from gymnasium.spaces import Box
+    from minari.data_collector import EpisodeBuffer
+
+    rows, buffers = curves(), []
+    for k, actions in enumerate(rows):
+        ends = np.arange(len(actions)) == len(actions) - 1
+        buffers.append(
+            EpisodeBuffer(
+                id=k, seed=None, actions=actions, observations=np.zeros((len(actions) + 1, 4)),
+                rewards=np.zeros(len(actions)), terminations=ends, truncations=np.zeros_like(ends),
+            )
+        )  # fmt: skip
+    library.create_dataset_from_buffers(
+        "reach-v0", buffers, env=None,
+        action_space=Box(-9, 9, (3,)), observation_space=Box(-9, 9, (4,)),
+    )  # fmt: skip
+    return rows
+
+
+def lerobot() -> Rows:
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    rows = curves(kind="f4")
+    feature = {"dtype": "float32", "shape": [3], "names": {"motors": JOINTS}}
+    about = {"codebase_version": "v3.0", "fps": RATE, "features": {"action": feature}}
+    Path("set/meta").mkdir(parents=True)
+    Path("set/meta/info.json").write_text(json.dumps(about))
+    Path("set/data/chunk-000").mkdir(parents=True)
+    flat = arrow.FixedSizeListArray.from_arrays(np.concatenate(rows).reshape(-1), 3)
+    table = arrow.table({"action": flat, **columns(rows)})
+    parquet.write_table(table, "set/data/chunk-000/file-000.parquet")
+    return rows
 
 
 def demos(write: Callable[..., None], path: str, *more: object, extra: int = 0) -> Case:
@@ -73,12 +142,8 @@ def ruckig() -> Rows:
 
 
 def matlab_73() -> Rows:
-    rows = families.curves((9,) * 3)
-    with h5py.File("log.mat", "w", userblock_size=512) as file:
-        for name, values in {"position": np.stack(rows), "dt": np.full((1, 1), 0.02)}.items():
-            file.create_dataset(name, data=values.T).attrs["MATLAB_class"] = np.bytes_("double")
-    with open("log.mat", "r+b") as file:
-        file.write(b"MATLAB 7.3 MAT-file, HDF5 schema 1.00 .".ljust(116) + bytes(8) + b"\0\2IM")
+    rows = curves((9,) * 3)
+    writers.matlab(Path("log.mat"), position=np.stack(rows), dt=np.full((1, 1), 0.02))
     return rows
 
 
@@ -89,7 +154,7 @@ def ros(kind: str, of: str) -> Case:
         pytest.importorskip("rosbags")
         from formats.test_bags import BEGIN, Maker
 
-        make, (rows,), messages = Maker(kind), families.curves((40,)), []
+        make, (rows,), messages = Maker(kind), curves((40,)), []
         name = f"{'sensor_msgs' if of in ('JointState', 'Imu') else 'nav_msgs'}/msg/{of}"
         for k, row in enumerate(rows):
             stamp = BEGIN + k * 20_000_000
@@ -97,7 +162,7 @@ def ros(kind: str, of: str) -> Case:
             turn = make("geometry_msgs/msg/Quaternion", 0.0, 0.0, 0.0, 1.0)
             vector, nine = make("geometry_msgs/msg/Vector3", *row), np.zeros(9)
             if of == "JointState":
-                message = make.joints(stamp, families.JOINTS, row)
+                message = make.joints(stamp, JOINTS, row)
             elif of == "Imu":
                 message = make(name, make.header(stamp), turn, nine, vector, nine, vector, nine)
             else:
@@ -123,26 +188,26 @@ def joint_trajectory() -> Rows:
     pytest.importorskip("rosbags")
     from formats.test_bags import BEGIN, Maker
 
-    make, (rows,) = Maker("mcap"), families.curves((40,))
+    make, (rows,) = Maker("mcap"), curves((40,))
     empty, points = np.empty(0), []
     for k, row in enumerate(rows):
         time = make("builtin_interfaces/msg/Duration", 0, k * 20_000_000)
         kind = "trajectory_msgs/msg/JointTrajectoryPoint"
         points.append(make(kind, row, empty, empty, empty, time))
     name = "trajectory_msgs/msg/JointTrajectory"
-    message = make(name, make.header(BEGIN), families.JOINTS, points)
+    message = make(name, make.header(BEGIN), JOINTS, points)
     shutil.move(make.write("mcap", [("/plan", name, BEGIN, message)]), "log.mcap")
     return [rows]
 
 
 def document(path: str) -> Case:
     def make() -> Rows:
-        (rows,) = families.curves((40,))
+        (rows,) = curves((40,))
         points = [
             {"positions": row, "time_from_start": {"sec": 0, "nanosec": k * 20_000_000}}
             for k, row in enumerate(rows.tolist())
         ]
-        message = {"joint_names": families.JOINTS, "points": points}
+        message = {"joint_names": JOINTS, "points": points}
         if path.endswith("json"):
             Path(path).write_text(json.dumps(message))
         else:
@@ -153,7 +218,7 @@ def document(path: str) -> Case:
 
 
 def droid() -> Rows:
-    rows = families.curves((40,))
+    rows = curves((40,))
     with h5py.File("trajectory.h5", "w") as file:
         file["observation/robot_state/joint_positions"] = rows[0]
         file["action/joint_position"] = rows[0]
@@ -161,7 +226,7 @@ def droid() -> Rows:
 
 
 def numpy_archive() -> Rows:
-    rows = families.curves((9,) * 3)
+    rows = curves((9,) * 3)
     np.savez("log.npz", position=np.stack(rows), dt=0.02)
     return rows
 
@@ -180,7 +245,7 @@ CASES: dict[str, Case] = {
     "UR": dialect("UR"),
     "KUKA": dialect("KUKA"),
     "Ruckig": (ruckig, 0.02),
-    "MATLAB 5": (lambda: family("matlab 5", "log.mat")[0](), 1 / families.RATE),
+    "MATLAB 5": (matlab_5, 1 / RATE),
     "MATLAB 7.3": (matlab_73, 0.02),
     "JointState, ROS 1": ros("bag", "JointState"),
     "JointState, ROS 2": ros("db3", "JointState"),
@@ -190,13 +255,13 @@ CASES: dict[str, Case] = {
     "robomimic": demos(writers.robomimic, "demo.hdf5"),
     "ManiSkill": demos(writers.maniskill, "demo.hdf5", "pd_joint_pos", extra=1),
     "Isaac Lab": demos(writers.isaaclab, "demo.hdf5"),
-    "ALOHA": family("aloha", "set"),
+    "ALOHA": (folder_of_files, 1 / RATE),
     "DROID": (droid, 1 / 15),
-    "Minari": family("minari", "reach-v0"),
-    "LeRobot": family("lerobot", "set"),
-    "replay buffer": family("replay", "buffer.zarr"),
+    "Minari": (minari, 1 / RATE),
+    "LeRobot": (lerobot, 1 / RATE),
+    "replay buffer": (replay, 1 / RATE),
     "npz": (numpy_archive, 0.02),
-    "Parquet": family("pandas parquet", "log.parquet"),
+    "Parquet": (pandas_parquet, 1 / RATE),
     "YAML": document("plan.yaml"),
     "JSON": document("plan.json"),
 }
@@ -209,9 +274,9 @@ NAMES: dict[str, list[str] | None] = {
     "PlotJuggler": tables.JOINTS, "`rostopic echo -p`": tables.NUMBERS,
     "EuRoC": [f"p_RS_R_{axis}" for axis in XYZ], "TUM": [f"t{axis}" for axis in XYZ],
     "UR": tables.NUMBERS, "KUKA": ["A1", "A2", "A3"], "Ruckig": tables.NUMBERS,
-    "JointState, ROS 1": families.JOINTS, "JointState, ROS 2": families.JOINTS,
-    "JointTrajectory": families.JOINTS, "Imu": XYZ, "Odometry": XYZ, "LeRobot": families.JOINTS,
-    "Parquet": families.JOINTS, "YAML": families.JOINTS, "JSON": families.JOINTS,
+    "JointState, ROS 1": JOINTS, "JointState, ROS 2": JOINTS,
+    "JointTrajectory": JOINTS, "Imu": XYZ, "Odometry": XYZ, "LeRobot": JOINTS,
+    "Parquet": JOINTS, "YAML": JOINTS, "JSON": JOINTS,
 }  # fmt: skip
 UNITS = {"EuRoC": "m", "KUKA": "rad"}
 CLOCKS = {

@@ -96,10 +96,10 @@ def bases(folder: Path, tensors: bool = False) -> dict[str, tuple[Files, Sequenc
         import pyarrow  # noqa: F401
     except ImportError:
         return found
-    table = {"info.json": _INFO, "data/chunk-0/set.parquet": _parquet(actions)}
+    table = {"data/chunk-0/set.parquet": _parquet(actions)}
     lines = [line.replace("{0}", "data/chunk-0/set.parquet") for line in READS]
-    found["parquet"] = (dict(reversed(table.items())), READS)
-    found["info"] = ({"meta/info.json": _INFO, **_without(table, "info.json")}, lines)
+    found["parquet"] = ({**table, "info.json": _INFO}, READS)
+    found["info"] = ({"meta/info.json": _INFO, **table}, lines)
     return found
 
 
@@ -124,7 +124,7 @@ def _formats(folder: Path, actions: Any) -> dict[str, tuple[Files, Sequence[str]
     with contextlib.suppress(ImportError):
         for kind in ("mcap", "db3", "bag"):
             name, lines = f"log.{kind}", [line.replace("{0}", "{0}:/js/position") for line in READS]
-            found[kind] = ({name: _bag(folder / kind, kind, actions[0].astype("f8"))}, lines)
+            found[kind] = ({name: _bag(kind, actions[0].astype("f8"))}, lines)
     return found
 
 
@@ -142,25 +142,15 @@ def _tensors(actions: Any) -> dict[str, tuple[Files, Sequence[str]]]:
     return found
 
 
-def _bag(place: Path, kind: str, positions: Any) -> bytes:
+def _bag(kind: str, positions: Any) -> bytes:
     """A bag of joint states."""
-    from rosbags.rosbag1 import Writer as Writer1
-    from rosbags.rosbag2 import StoragePlugin, Writer
-    from rosbags.typesys import Stores, get_typestore
+    from formats.test_bags import BEGIN, JOINTS, Maker
 
-    old, joints = kind == "bag", "sensor_msgs/msg/JointState"
-    store = get_typestore(Stores.ROS1_NOETIC if old else Stores.ROS2_HUMBLE)
-    plugin = StoragePlugin.MCAP if kind == "mcap" else StoragePlugin.SQLITE3
-    writer: Any = Writer1(place) if old else Writer(place, version=9, storage_plugin=plugin)
-    turn = store.serialize_ros1 if old else store.serialize_cdr
-    with writer:
-        topic = writer.add_connection("/js", joints, typestore=store)
-        for k, row in enumerate(positions):
-            stamp = store.types["builtin_interfaces/msg/Time"](1_700_000_000, k * 20_000_000)
-            header = store.types["std_msgs/msg/Header"](*[k] * old, stamp, "base")
-            message = store.types[joints](header, ["a", "b", "c"], row, row, np.zeros(0))
-            writer.write(topic, 1_700_000_000_000_000_000 + k, turn(message, joints))
-    return (place if old else next(place.glob(f"*.{kind}"))).read_bytes()
+    make = Maker(kind)
+    states = [make.joints(BEGIN + k, ["a", "b", "c"], row, row) for k, row in enumerate(positions)]
+    messages = [("/js", JOINTS, BEGIN + k, state) for k, state in enumerate(states)]
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        return make.write(kind, messages).read_bytes()
 
 
 def mutant(files: Files, random: Random) -> Files:
@@ -508,10 +498,6 @@ def _parts(folder: Path, source: bytes) -> Files:
     parts = sorted((place / "out.h5.parts").glob("*.h5"), reverse=True)
     files = {f"out.h5.parts/{part.name}": part.read_bytes() for part in parts}
     return {**files, "in.h5": source}
-
-
-def _without(files: Files, name: str) -> Files:
-    return {other: data for other, data in files.items() if other != name}
 
 
 _SIDE_CAR = b"""{"env_info": {"env_id": "PickCube-v1", "control_freq": 20, "env_kwargs":

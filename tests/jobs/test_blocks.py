@@ -12,6 +12,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from kernels.cases import BANDS, CASCADES
 
 from trajcli.errors import InputError
 from trajcli.jobs.request import DifferentiateRequest, Request
@@ -22,32 +23,20 @@ ROOT = Path(__file__).resolve().parents[2]
 B, H, D = 3, 25, 3
 RNG = np.random.default_rng(0)
 
-MODES = {
+MODES: dict[str, dict[str, Any]] = {
     **{
-        f"{mode} {scheme}": {"mode": mode, "options": {"scheme": scheme}}
-        for mode in ("clique", "velocity", "acceleration", "jerk")
-        for scheme in ("euler", "zoh", "foh")
+        str(work): {
+            "mode": "backward" if work.recorded and work.mode == "clique" else work.mode,
+            "options": dict(work.options),
+            **({"goal": "goal.npy"} if ("ends", "goal") in work.options else {}),
+        }
+        for work in (*CASCADES, *BANDS)
     },
-    "backward": {"mode": "backward"},
     "actions' rows": {"mode": "acceleration", "options": {"frames": "actions"}},
     "curobo's rows": {"mode": "jerk", "options": {"frames": "curobo"}},
     "curobo's steps": {"mode": "clique", "options": {"convention": "curobo"}},
-    "central": {"mode": "central"},
-    "central, actions' rows": {"mode": "central", "options": {"frames": "actions"}},
-    "central, curobo's rows": {"mode": "central", "options": {"frames": "curobo"}},
-    "central to a goal": {"mode": "central", "options": {"ends": "goal"}, "goal": "goal.npy"},
-    "savgol": {"mode": "savgol", "options": {"window": 5}},
-    "central of curobo": {"mode": "central", "options": {"convention": "curobo"}},
-    "bspline": {"mode": "bspline", "options": {"degree": 4, "steps": 3}},
-    "bspline, many rows": {"mode": "bspline", "options": {"degree": 5, "steps": 40}},
-    "bspline to a goal": {
-        "mode": "bspline",
-        "options": {"degree": 3, "steps": 2, "ends": "goal"},
-        "goal": "goal.npy",
-    },
-    "bspline of curobo": {"mode": "bspline", "options": {"convention": "curobo"}},
-    "teleport": {"mode": "teleport", "options": {"frames": "curobo"}},
 }
+RECORDED = {str(work) for work in (*CASCADES, *BANDS) if work.recorded}
 STEPS = {
     "one step": {"dt": "0.013"},
     "each its own": {"dt": "each.npy"},
@@ -77,7 +66,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def request_of(mode: str, steps: str, **more: object) -> Request:
     """The request for a mode with steps of a kind."""
-    recorded = MODES[mode]["mode"] in ("backward", "savgol")
+    recorded = mode in RECORDED
     kind, start = (DifferentiateRequest, {}) if recorded else (Request, {"start": "start.npz"})
     named = {k: v.format(n=H - 1 if recorded else H) for k, v in STEPS[steps].items()}
     options = {**start, **MODES[mode], **named, **more}
@@ -196,7 +185,9 @@ def test_rows_with_repeated_stamps_are_left_out_block_by_block(folder):
     stamps = np.load(f"stamps{H - 1}.npy")
     stamps[[10, 11, 20]] = stamps[[9, 9, 19]]
     np.save("repeats.npy", stamps)
-    request = replace(request_of("backward", "stamps"), times="repeats.npy", repeated_times="drop")
+    request = replace(
+        request_of("clique recorded", "stamps"), times="repeats.npy", repeated_times="drop"
+    )
     assert "3 rows" in str(run(request)["notes"])
     blockwise(replace(request, out=Path("blocks.h5")))
     assert_same(Path("whole.h5"), Path("blocks.h5"))

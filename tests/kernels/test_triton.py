@@ -31,10 +31,7 @@ from kernels.comparison import (
     assert_same_gradients_alone,
     assert_same_gradients_without_others,
     assert_same_without_others,
-    gradients,
-    map_arrays,
     rows,
-    tensor,
 )
 from kernels.ptx import driver
 from kernels.test_memory import assert_same_from_views
@@ -42,7 +39,6 @@ from kernels.test_memory import assert_same_from_views
 from trajcli import InputError, State, prepared
 from trajcli.kernels import cuda, triton_ops
 from trajcli.kernels.choose import triton_absence
-from trajcli.kernels.program import Gradients, Operands
 
 pytestmark = [
     pytest.mark.skipif(bool(triton_absence()), reason=triton_absence()),
@@ -138,32 +134,6 @@ def test_what_is_not_finite_stays_in_its_dof(work):
         others[1, :, 2] = False
         np.testing.assert_array_equal(a[others], b[others])
         assert not np.isfinite(a[1, :, 2]).all()
-
-
-@pytest.mark.parametrize("work", WORKS[::2], ids=str)
-def test_arrays_may_lie_anyhow_in_memory(work):
-    sample = case(work, (3, 6, 5), "[B,1]", "float32", 2)
-
-    def spread(array: torch.Tensor) -> torch.Tensor:
-        """A view with gaps between dofs and between trajectories."""
-        wide = array.new_full((*array.shape[:-1], 2 * array.shape[-1] + 1), 7.0)
-        wide[..., 1::2] = array
-        return wide[..., 1::2]
-
-    out = [spread(tensor(np.zeros_like(x))) for x in rows("triton", sample)]
-    plain = Operands(*map_arrays(tensor, sample.operands))
-    states = [[None if x is None else spread(x) for x in parts] for parts in plain[2:4]]
-    operands = Operands(spread(plain.actions), plain.dt.expand(-1, 1), *states, *plain[4:])
-    triton_ops.forward(sample.program, operands, out)
-    for a, b in zip(out, rows("triton", sample), strict=True):
-        np.testing.assert_array_equal(a.cpu(), b)
-    want = gradients("triton", sample)
-    result = [spread(tensor(np.zeros_like(x))) for x in want]
-    upstream = [spread(tensor(x)) for x in sample.upstream]
-    into = Gradients(result[0], result[1:5], result[5:])
-    triton_ops.adjoint(sample.program, operands, upstream, into)
-    for a, b in zip(result, want, strict=True):
-        np.testing.assert_array_equal(a.cpu(), b)
 
 
 @pytest.mark.skipif(cuda.count() > 0, reason="the views are in the memory of the CPU")

@@ -219,3 +219,16 @@ def minari(path: Path, given: Demos, grouped: bool = False) -> None:
                 group.create_dataset(
                     name, data=values, chunks=True, maxshape=(None, *values.shape[1:])
                 )
+
+
+def matlab(path: Path, **variables: np.ndarray) -> None:
+    """As MATLAB's save -v7.3: dimensions reversed, the class as an attribute, texts as codes."""
+    with h5py.File(path, "w", userblock_size=512) as file:
+        for name, values in variables.items():
+            text = values.dtype.kind == "U"
+            codes = np.array([list(map(ord, row)) for row in values], "u2") if text else values
+            kind = "char" if text else {"float64": "double"}.get(str(values.dtype), "uint64")
+            file.create_dataset(name, data=codes.T).attrs["MATLAB_class"] = np.bytes_(kind)
+    with open(path, "r+b") as file:
+        text = b"MATLAB 7.3 MAT-file, Platform: GLNXA64, HDF5 schema 1.00 ."
+        file.write(text.ljust(116) + bytes(8) + b"\x00\x02IM")

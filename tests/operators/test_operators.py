@@ -4,55 +4,37 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from kernels.cases import BANDS, CASCADES, job
 
 import trajcli
 
 PARTS = ("position", "velocity", "acceleration", "jerk")
 
-CASES = [
-    *(
-        (mode, {"scheme": scheme, "frames": frames}, False)
-        for mode in ("clique", "velocity", "acceleration", "jerk")
-        for scheme in ("euler", "zoh", "foh")
-        for frames in ("full", "actions", "curobo")
-    ),
-    ("jerk", {"convention": "curobo"}, False),
-    ("clique", {}, True),
-    *((mode, {"frames": f}, False) for mode in ("central", "teleport") for f in ("full", "curobo")),
-    ("central", {"frames": "actions", "ends": "goal"}, False),
-    ("central", {"convention": "curobo"}, False),
-    ("central", {"convention": "curobo", "ends": "goal"}, False),
-    ("central", {}, True),
-    *(
-        ("bspline", {"degree": degree, "steps": steps, "ends": ends, "convention": name}, False)
-        for degree in (3, 4, 5)
-        for steps in (1, 3)
-        for ends in ("plan", "goal")
-        for name in ("standard", "curobo")
-    ),
+WORKS = [
+    *(work for work in (*CASCADES, *BANDS) if work.mode != "savgol"),
+    *(job(mode, frames=x) for mode in ("jerk", "central") for x in ("actions", "curobo")),
+    *(job(mode, convention="curobo") for mode in ("jerk", "bspline")),
+    job("central", convention="curobo", ends="goal"),
 ]
 
 
-@pytest.mark.parametrize(
-    ("mode", "options", "recorded", "steps"),
-    [(*case, steps) for case in CASES for steps in ("one", "each")[: 2 - (case[0] == "bspline")]],
-)
-@pytest.mark.parametrize("H", [1, 2, 3, 9])
-def test_matrices_times_inputs_are_what_integrate_gives(mode, options, recorded, H, steps):
+@pytest.mark.parametrize("steps", ["one", "each"])
+@pytest.mark.parametrize("work", WORKS, ids=str)
+@pytest.mark.parametrize("H", [1, 2, 9])
+def test_matrices_times_inputs_are_what_integrate_gives(work, H, steps):
+    mode, options, recorded = work.mode, dict(work.options), work.recorded
+    if mode == "bspline":
+        steps = "one"
     if recorded:
         H += 4 if mode == "central" else 1
     random = np.random.default_rng(H)
     dt = random.uniform(0.01, 0.2, H - recorded) if steps == "each" else 0.07
     u, s, g = random.standard_normal((H, 2)), *random.standard_normal((2, 4, 2))
-    sample = dict(options)
+    sample = {}
     if options.get("ends") == "goal":
         used = 1 if mode == "central" else 4
         sample["goal"] = trajcli.State(*g[:used, None])
-    if recorded:
-        method = "backward" if mode == "clique" else mode
-        result = trajcli.differentiate(u, dt=dt, method=method)
-    else:
-        result = trajcli.integrate(u, trajcli.State(*s[:, None]), dt, mode, **sample)
+    result = work.trajectory(u, trajcli.State(*s[:, None]), dt, **sample)
     operator = trajcli.operator(H, dt, mode, start="first" if recorded else None, **options)
     want = np.concatenate([getattr(result, name)[0] for name in PARTS])
     got, size = operator.A @ u, np.abs(operator.A) @ np.abs(u)

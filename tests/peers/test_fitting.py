@@ -73,25 +73,6 @@ def test_a_spline_is_given_back(degree, horizon, held):
     assert found.error.max() < 1e-12
 
 
-def test_a_cubic_fit_is_scipys():
-    times = np.sort(RNG.uniform(0, 4, 300))
-    positions = np.sin(np.outer(times, [1.0, 2.5])) + 0.01 * RNG.normal(size=(300, 2))
-    intervals = 20
-    found = trajcli.fit(positions, times=times, knots=intervals)
-    knot = (times[-1] - times[0]) / intervals
-    knots = times[0] + knot * np.arange(-3, intervals + 4)
-    knots[-4] = times[-1]  # which SciPy wants to lie within, to the bit
-    expected = interpolate.make_lsq_spline(times, positions, knots, k=3)
-    made = curve(found, 3, 5)
-    at = times[0] + made.time
-    inside = np.clip(at, times[0], times[-1])
-    np.testing.assert_allclose(made.position[0], expected(inside), atol=1e-10)
-    np.testing.assert_allclose(made.velocity[0], expected(inside, 1), atol=1e-8)
-    np.testing.assert_allclose(made.acceleration[0], expected(inside, 2), atol=1e-6)
-    off = np.abs(expected(times) - positions).max()
-    assert found.error == pytest.approx([off], rel=1e-9)
-
-
 @pytest.mark.parametrize("degree", [3, 4, 5])
 @pytest.mark.parametrize("parts", [0, 1, 2, 4])
 def test_a_fit_with_held_states_is_the_dense_least_squares_solution(degree, parts):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -46,17 +45,6 @@ def datasets(path: Path) -> dict[str, Any]:
     return arrays
 
 
-def kind(array: np.ndarray) -> str:
-    return "string" if array.dtype.kind in "OU" else array.dtype.name
-
-
-def readme_table(readme: str, file: str) -> list[tuple[str, str, str, str]]:
-    """Name, shape, type and unit of each dataset in the README's section on a file."""
-    section = readme.split(f"\n## {file}\n")[1].split("\n## ")[0]
-    rows = re.findall(r"^\| `(.+?)` \| (.+?) \| (.+?) \| (.*?) ?\|", section, re.MULTILINE)
-    return sorted(rows)
-
-
 @pytest.fixture(scope="module")
 def limits(samples: Path) -> Any:
     tomllib = pytest.importorskip("tomllib")
@@ -69,46 +57,6 @@ def assert_within(limits: Any, part: str, values: np.ndarray) -> None:
     slack = 1e-9 * upper.max()
     assert np.all(values <= upper + slack)
     assert np.all(values >= lower - slack)
-
-
-@pytest.mark.parametrize("file", DATA)
-def test_a_sample_holds_what_the_readme_lists(samples: Path, file: str) -> None:
-    readme = (samples / "README.md").read_text(encoding="utf-8")
-    listed = readme_table(readme, file)
-    arrays = load(samples / file)
-    described = sorted((name, str(list(a.shape)), kind(a)) for name, a in arrays.items())
-    assert [row[:3] for row in listed] == described
-    for array in arrays.values():
-        assert array.dtype.kind != "f" or np.all(np.isfinite(array))
-
-
-@pytest.mark.parametrize("file", [name for name in DATA if name.endswith(".h5")])
-def test_a_dataset_carries_the_unit_that_the_readme_gives(samples: Path, file: str) -> None:
-    readme = (samples / "README.md").read_text(encoding="utf-8")
-    listed = {name: unit for name, _, _, unit in readme_table(readme, file)}
-    assert listed == {n: d.attrs.get("units", "") for n, d in datasets(samples / file).items()}
-
-
-def test_the_samples_are_small_and_all_described(samples: Path) -> None:
-    files = {path.name for path in samples.iterdir() if path.is_file()}
-    others = {"limits.toml", "README.md", "make_samples.py", "make_pictures.py", "tour.ipynb"}
-    others |= {"camera.h5"}  # a cut of a recording, not made
-    assert files == {*DATA, *others}
-    assert sum((samples / name).stat().st_size for name in files) < 3e6
-
-
-def test_the_limits_give_a_number_per_joint(samples: Path, limits: Any) -> None:
-    names = limits["joint_names"]
-    assert len(names) == 7
-    assert limits["units"] == "rad"
-    assert np.all(np.less(limits["position"]["lower"], limits["position"]["upper"]))
-    for part in ("position", "velocity", "acceleration", "jerk"):
-        assert len(limits[part]["upper"]) == len(names)
-    for part in ("velocity", "acceleration", "jerk"):
-        assert min(limits[part]["upper"]) > 0
-    for file in ("reach.h5", "control_points.npz", "recorded.h5", "recorded_faulty.h5"):
-        stored = load(samples / file)["joint_names"]
-        assert [n.decode() if isinstance(n, bytes) else n for n in stored] == names
 
 
 def test_jerk_with_zero_order_hold_lands_on_the_positions_of_ruckig(samples: Path) -> None:

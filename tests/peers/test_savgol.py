@@ -250,23 +250,6 @@ def test_gradients_with_a_window_in_seconds(shape: tuple[int, ...]) -> None:
     assert torch.autograd.gradgradcheck(call, inputs, fast_mode=True)
 
 
-@pytest.mark.parametrize("degree", [2, 3, 4, 5])
-def test_polynomials_up_to_the_degree_come_back_exactly(degree: int) -> None:
-    times = np.cumsum(random.uniform(0.01, 0.03, 40))
-    times -= times[0]
-    curve = np.polynomial.Polynomial(random.normal(size=degree + 1), domain=[0, times[-1]])
-    positions = curve(times)[:, None]
-    for window in (11, 15):
-        result = trajcli.differentiate(
-            positions, method="savgol", times=times, window=window, degree=degree
-        )
-        for order, values in enumerate(result):
-            wanted = curve.deriv(order)(times) if order else curve(times)
-            # of the positions' own rounding, which derivatives divide by powers of the step
-            size = abs(positions).max() / times[1] ** order
-            np.testing.assert_allclose(values[0, :, 0], wanted, rtol=0, atol=1e-12 * size)
-
-
 @pytest.mark.parametrize("shape", [(), (2, 1), (7,), (2, 7)], ids=str)
 def test_gradients_of_positions_and_steps(shape: tuple[int, ...]) -> None:
     def call(positions: Any, dt: Any) -> Any:
