@@ -35,7 +35,7 @@ def read(tmp_path, monkeypatch):
                 for name, values in arrays.items():
                     file[name] = values
                 file.attrs.update(attributes or {})
-            (one,) = read_groups(files, [path])
+            ((one,), _) = read_groups(files, [path])
             return one
 
         yield written
@@ -136,7 +136,7 @@ def test_times_further_away_are_used_where_those_beside_do_not_exist(tmp_path):
         file["far/position"] = np.zeros((ROWS, 1))
         file.attrs["rate"] = 8
     with Files() as files:
-        found = [one.time for one in read_groups(files, [f"{tmp_path}/in.h5"])]
+        found = [one.time for one in read_groups(files, [f"{tmp_path}/in.h5"])[0]]
     steps = [one.uniform for one in found if one is not None]
     assert steps == [0.5, 0.25, 0.1, 0.25]
 
@@ -166,7 +166,7 @@ def test_a_clock_in_nanoseconds_loses_nothing(tmp_path):
         file["times"] = stamps
         file["times"].attrs["units"] = "nanoseconds since 1970-01-01"
     with Files() as files:
-        time = read_groups(files, [f"{tmp_path}/in.h5"])[0].time
+        time = read_groups(files, [f"{tmp_path}/in.h5"])[0][0].time
         exact = [[(int(t) - int(line[0])) / 10**9 for t in line] for line in stamps]
         np.testing.assert_array_equal(time.row_times(), exact)
 

@@ -170,7 +170,7 @@ def test_what_belongs_to_a_data_set_is_looked_for_in_its_folder_alone(tmp_path, 
         source = tmp_path / folder / "in.parquet"
         parquet.write_table(arrow.table(columns), source)
         with Files() as files:
-            (one,) = read_groups(files, [str(source)])
+            ((one,), _) = read_groups(files, [str(source)])
             return None if one.time is None else one.time.uniform
 
     assert step("a/data/chunk-000", "a/meta") == 0.05

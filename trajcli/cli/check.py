@@ -47,8 +47,8 @@ def check(
         source = [f"{file}:{velocities}" for file in source]
     for text in expand_globs(source):
         with console.opened(reading) as (files, progress):
-            findings = check_source(files, text, start_rows, limits, velocity_of, progress)
-        console.remark(*files.notes)
+            findings, notes = check_source(files, text, start_rows, limits, velocity_of, progress)
+        console.remark(*notes)
         if recompute:
             from trajcli.jobs.recompute import recompute as compare
 

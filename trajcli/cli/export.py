@@ -58,7 +58,7 @@ def export(
             write_lerobot(chosen, files, lerobot, out)
         parts = out.rglob("*") if out.is_dir() else [out]
         size = sum(part.stat().st_size for part in parts if part.is_file())
-    console.remark(*files.notes)
+    console.remark(*chosen.batch.notes)
     count = len(chosen.numbers)
     console.say(*units_lines(units_report(chosen.batch.first)))
     trajectories = counted(count, "trajectory", "trajectories")

@@ -10,7 +10,7 @@ from copy import copy
 from importlib import import_module
 from pathlib import Path
 
-from trajcli.errors import Fault, InputError, Note
+from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles
 from trajcli.files.dofs import pick_dofs
 from trajcli.files.file_bytes import Progress, open_regular, unreadable
@@ -57,8 +57,6 @@ class Files:
     Attributes:
         reading: how every SOURCE is read.
         sources: the files that were opened, and their states.
-        notes: notes and warnings for the user, such as which dataset was chosen where SOURCE names
-            none.
     """
 
     def __init__(
@@ -71,7 +69,6 @@ class Files:
         self._files: dict[str, ArrayFile] = {}
         self._layouts: dict[str, Layout | None] = {}
         self.sources = self._pool.sources
-        self.notes: list[str] = []
         self.reading = reading
 
     def read_as(self, reading: Reading) -> Files:
@@ -94,15 +91,6 @@ class Files:
         if key not in self._layouts:
             self._layouts[key] = layout_of(file, self.reading.layout)
         return self._layouts[key]
-
-    def note(self, text: str) -> None:
-        """Adds a note on what was done or recognised, unless it is there already."""
-        self.warn(Note(text))
-
-    def warn(self, text: str) -> None:
-        """Adds a warning of what may be wrong, unless it is there already."""
-        if text not in self.notes:
-            self.notes.append(text)
 
     def dataset(self, text: str) -> Dataset:
         """Returns the numeric dataset FILE:DATASET; without DATASET, the only one of the file."""

@@ -10,20 +10,20 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from itertools import groupby
 from typing import Any
 
 from trajcli.arrays import describe
-from trajcli.errors import Fault, InputError, UsageError, raise_if_any
+from trajcli.errors import Fault, InputError, Note, UsageError, raise_if_any
 from trajcli.files.arrays import ArrayFile, Dataset
 from trajcli.files.dofs import match_names
 from trajcli.files.guesses import STATES, likely_arrays
 from trajcli.files.layout import Layout, Member
 from trajcli.files.opening import Files
 from trajcli.files.quantities import QUANTITIES, ROTATIONS
-from trajcli.files.rotation_groups import note_rotations_left_out
+from trajcli.files.rotation_groups import rotations_left_out
 from trajcli.files.source import Origin, Source, expand_files, parse_source
 from trajcli.files.stacked import JoinedFiles, joining
 from trajcli.files.stored_time import read_time
@@ -37,8 +37,8 @@ _LONE = ("npy", "zarr", "pt")
 
 def read_groups(
     files: Files, sources: Sequence[str], as_stored: bool = False, actions: bool = False
-) -> list[TrajectoryGroup]:
-    """Returns the trajectories that SOURCEs name, in their order.
+) -> tuple[list[TrajectoryGroup], list[str]]:
+    """Returns the trajectories that SOURCEs name, in their order, and notes for the user.
 
     SOURCE is FILE[:DATASET]; FILE may be a glob, DATASET may hold * and end in a slice of dofs,
     [:7]. Without DATASET it is every group with actions or position, velocity, acceleration or
@@ -62,13 +62,15 @@ def read_groups(
             "no SOURCE", where="SOURCE", expected="one or more of FILE[:DATASET]", found="none"
         )
     groups: list[TrajectoryGroup] = []
+    notes: list[str] = []
     reading, units = files.reading, files.reading.input_units
     named = [part for text in sources for part in expand_files(parse_source(text))]
     for file, source in _opened(files, named):
-        in_file = _groups_of_file(files, file, source, actions)
+        in_file, remarks = _groups_of_file(files, file, source, actions)
         if in_file[0].file.family == "ros" and (actions or not as_stored):
             require_one_topic(in_file)
         groups += in_file
+        notes += remarks
     wanted = [group for group in groups if not actions or group.named or "actions" in group.arrays]
     if groups and not wanted:
         raise InputError(_without_actions(groups))
@@ -80,25 +82,27 @@ def read_groups(
         wanted = [group.name_rotations(reading.rotation) for group in wanted]
     with suppress(InputError):  # of an order that matters to commands that compute
         for rotation in wanted[0].rotations if wanted else ():
-            files.note(f"{wanted[0].input.where}: {rotation} is a rotation")
+            notes.append(Note(f"{wanted[0].input.where}: {rotation} is a rotation"))
     if not as_stored or units.positions:
         wanted = [group.in_si(units) for group in wanted]
-    if not as_stored:
-        raise_if_any(joint_faults(wanted, files.note))
-    elif len(sources) > 1:
-        with suppress(InputError):  # require_alike raises, of commands that take them together
-            list(joint_faults(wanted, files.note))
-    return wanted
+    if not as_stored or len(sources) > 1:
+        # as stored: require_alike raises, of commands that take them together
+        with suppress(InputError) if as_stored else nullcontext():
+            matched, faults = _compare_joints(wanted)
+            notes += matched
+            raise_if_any(faults)
+    return wanted, list(dict.fromkeys(notes))
 
 
 def read_recordings(
     files: Files, sources: Sequence[str], as_stored: bool = False
-) -> list[TrajectoryGroup]:
-    """Returns the positions that SOURCEs name; where they name none, those of every trajectory.
+) -> tuple[list[TrajectoryGroup], list[str]]:
+    """Returns the positions that SOURCEs name, and notes for the user. Where SOURCEs name none,
+    they are the positions of every trajectory.
 
     Raises InputError for files with none.
     """
-    groups = read_groups(files, sources, as_stored)
+    groups, notes = read_groups(files, sources, as_stored)
     if groups and groups[0].file.family == "ros":
         require_one_topic(groups)
     recorded = [
@@ -106,7 +110,6 @@ def read_recordings(
         for group in groups
         if group.named or group.file.names() == [""] or "position" in group.arrays
     ]
-    note_rotations_left_out(files, groups, recorded)
     positions = [group.only("position") for group in recorded]
     if groups and not positions:
         first = groups[0]
@@ -120,7 +123,7 @@ def read_recordings(
             hint=f"{first.file.path}:{(names or ['DATASET'])[0]} names them; "
             "trajcli integrate takes actions",
         )
-    return positions
+    return positions, [*notes, *rotations_left_out(groups, recorded)]
 
 
 def one_per_group(groups: Sequence[TrajectoryGroup], actions: bool) -> list[TrajectoryGroup]:
@@ -160,8 +163,8 @@ def _opened(files: Files, sources: Sequence[Source]) -> Iterator[tuple[ArrayFile
 
 def _groups_of_file(
     files: Files, file: ArrayFile, source: Source, actions: bool
-) -> list[TrajectoryGroup]:
-    """Returns the groups of one file; notes what is taken without being named."""
+) -> tuple[list[TrajectoryGroup], list[str]]:
+    """Returns the groups of one file, and notes, as on what is taken without being named."""
     filter_key, layout = files.reading.filter_key, files.layout(file)
     if layout is not None:
         groups = _laid_out(file, layout, source, filter_key, actions)
@@ -174,17 +177,17 @@ def _groups_of_file(
         )
     else:
         groups = _plain(file, source, actions)
-    if layout is not None and layout.remark:
-        files.warn(layout.remark)
+    notes = [layout.remark] if layout is not None and layout.remark else []
     if groups[0].guessed:
         paths = list(dict.fromkeys(map(_path, groups)))
         more = f" and {len(paths) - 1} more are" if paths[1:] else " is"
-        files.note(f"SOURCE names no dataset: {file.path}:{file.slash}{paths[0]}{more} taken")
-    for remark in (text for g in groups for array in g.arrays.values() for text in array.remarks):
-        files.warn(remark)
-    if source.dofs is None:
-        return groups
-    return [group.keep_dofs(source.dofs, f"{group.where}[{source.dofs}]") for group in groups]
+        taken = f"{file.path}:{file.slash}{paths[0]}{more} taken"
+        notes.append(Note(f"SOURCE names no dataset: {taken}"))
+    notes += (text for g in groups for array in g.arrays.values() for text in array.remarks)
+    if source.dofs is not None:
+        dofs = source.dofs
+        groups = [group.keep_dofs(dofs, f"{group.where}[{dofs}]") for group in groups]
+    return groups, notes
 
 
 def require_alike(groups: Sequence[TrajectoryGroup]) -> None:
@@ -192,7 +195,7 @@ def require_alike(groups: Sequence[TrajectoryGroup]) -> None:
     converted into each other."""
     require_same_kind([(group.as_stored.where, group.position_units) for group in groups])
     raise_if_any(dof_faults(groups))
-    raise_if_any(joint_faults(groups))
+    raise_if_any(_compare_joints(groups)[1])
 
 
 def dof_faults(groups: Sequence[TrajectoryGroup]) -> Iterator[Fault]:
@@ -210,13 +213,12 @@ def dof_faults(groups: Sequence[TrajectoryGroup]) -> Iterator[Fault]:
             return
 
 
-def joint_faults(
-    groups: Sequence[TrajectoryGroup], note: Callable[[str], None] = lambda text: None
-) -> Iterator[Fault]:
-    """Yields the fault of trajectories that have other joints, or joints in another order.
+def _compare_joints(groups: Sequence[TrajectoryGroup]) -> tuple[list[str], list[Fault]]:
+    """Compares names of joints by :func:`match_names`.
 
-    Names are compared by :func:`match_names`; ``note`` is told of the first that match unequal. A
-    group without names of its own has those of its file, which are read once for each file.
+    Returns a note on the first group whose names match without being equal, and the fault of the
+    first that has other joints, or joints in another order. A group without names of its own has
+    those of its file, which are read once for each file.
     """
     firsts = {id(group.file): group for group in reversed(groups)}
     stating = (
@@ -226,25 +228,24 @@ def joint_faults(
     )
     named = ((group, names) for group in stating if (names := group.joint_names) is not None)
     first, expected = next(named, (None, []))
-    noted = False
+    notes: list[str] = []
     for group, names in named:
         if names == expected or first is None:
             continue
         if match_names(names, expected) == list(range(len(expected))):
             a, b = next(pair for pair in zip(names, expected, strict=True) if pair[0] != pair[1])
-            if not noted:
-                note(f"{group.where}: joints are matched by name, {a} with {b} of {first.where}")
-            noted = True
+            matched = f"joints are matched by name, {a} with {b} of {first.where}"
+            notes = notes or [Note(f"{group.where}: {matched}")]
         else:
-            as_in = f"as in {first.where}"
-            yield Fault(
+            fault = Fault(
                 "trajectories of different joints",
                 where=group.where,
-                expected=f"{', '.join(expected)}, {as_in}",
+                expected=f"{', '.join(expected)}, as in {first.where}",
                 found=", ".join(names),
                 hint="--dofs with their names takes the same of each, in one order",
             )
-            return
+            return notes, [fault]
+    return notes, []
 
 
 def require_one_topic(groups: Sequence[TrajectoryGroup]) -> None:

@@ -7,9 +7,8 @@ from contextlib import suppress
 
 import numpy as np
 
-from trajcli.errors import InputError
+from trajcli.errors import InputError, Note
 from trajcli.files.arrays import ArrayFile, Dataset
-from trajcli.files.opening import Files
 from trajcli.files.quantities import QUANTITIES, ROTATIONS
 from trajcli.files.rotation_dofs import RotationDofs, named_rotations, unit_columns
 from trajcli.files.trajectory_group import TrajectoryGroup
@@ -55,18 +54,18 @@ def refuse_rotations(groups: Sequence[TrajectoryGroup], command: str) -> None:
             )
 
 
-def note_rotations_left_out(
-    files: Files, groups: Sequence[TrajectoryGroup], kept: Sequence[TrajectoryGroup]
-) -> None:
-    """Notes rotations beside the positions that are read: they are a SOURCE of their own."""
+def rotations_left_out(
+    groups: Sequence[TrajectoryGroup], kept: Sequence[TrajectoryGroup]
+) -> list[str]:
+    """Returns a note on rotations beside the positions that are read, which are a SOURCE of their
+    own; none where there are no such rotations."""
     read = {id(group) for group in kept}
     left: list[str] = [g.where for g in groups if ROTATIONS[0] in g.arrays and id(g) not in read]
     firsts = {id(group.file): group for group in reversed(kept) if not group.named}
     for group in firsts.values():
         left += _rotations_beside(group.file, group.group, group.shape)
-    if left:
-        more = f" and {len(left) - 1} more are" if left[1:] else " is"
-        files.note(f"{left[0]}{more} left out: name it as SOURCE")
+    more = f" and {len(left) - 1} more are" if left[1:] else " is"
+    return [Note(f"{left[0]}{more} left out: name it as SOURCE")] if left else []
 
 
 def _rotations_beside(file: ArrayFile, group: str, shape: tuple[int, ...]) -> list[str]:

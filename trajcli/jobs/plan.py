@@ -327,7 +327,6 @@ def make_plan(request: Request, files: Files) -> Plan:
         mode_source=mode_source,
         left_out=left_out,
         notes=[
-            *files.notes,
             *trajectories.notes,
             *_conversion_notes(trajectories, dtype),
             *_memory_notes(parts, kind, request.memory),

@@ -215,6 +215,7 @@ def run_resample(
         curves = Curves(request, trajectories)
         holding = curves.mode is None and curves.method == "hold"
         good, left_out = computable(request, trajectories, holding)
+        remarks: list[str] = []
         trajectories = trajectories.take(good)
         counts, ends, slack = _measured(trajectories, holding, rate)
         clock, stamps = trajectories.start_stamps(of_rows=not holding), None
@@ -227,7 +228,7 @@ def run_resample(
             trajectories, stamps = trajectories.take(inside), stamps.take(inside)
             counts = stamps.counts
             if clock is not None:
-                files.note(stamps.remark)
+                remarks.append(Note(stamps.remark))
                 clock = stamps.start_stamps((clock[0][inside], clock[1]))
 
         def compute(block: Trajectories, places: Numbers) -> tuple[Floats, Arrays]:
@@ -247,7 +248,7 @@ def run_resample(
                 from trajcli.rotations import resample
 
                 rows, frame = values[trajectories.arrays[0]], request.rotation_frame
-                q = orientations(rows, rotations, block.place, files.notes, request.allow_nonfinite)
+                q = orientations(rows, rotations, block.place, remarks, request.allow_nonfinite)
                 motion = resample(q, turns, times=knots, at=at, frame=frame)
                 named = zip(ROTATIONS, motion, strict=True)
                 arrays |= {name: turned for name, turned in named if turned is not None}
@@ -296,7 +297,7 @@ def run_resample(
         "method": stated.get("method"),
         "samples_of": stated.get("samples_of"),
         "arrays": [*(curves.names if others else ()), *(v.name for v in turned)],
-        "notes": [*curves.notes, *curves.two_valued(), *report["notes"]],
+        "notes": [*curves.notes, *curves.two_valued(), *report["notes"], *remarks],
         "rows_before": {"least": int(lengths.min()), "most": int(lengths.max())},
         "rows": {"least": int(counts.min()), "most": int(counts.max())},
     }

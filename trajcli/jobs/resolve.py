@@ -76,13 +76,14 @@ def resolve(
         InputError, UsageError: with everything that is missing or does not fit.
     """
     check, left_out = FaultCollector(), list[LeftOut]()
-    _, groups, option = check.attempt(
+    _, read, option = check.attempt(
         lambda: _refuse_options(request),
         lambda: _read_groups(request, files, sources, left_out),
         lambda: time_from_options(files),
     )
     if option is None and (request.dt, request.rate, request.times) != (None, None, None):
         check.raise_if_any()  # a time option that is wrong is one fault, not two
+    groups, notes = read or ([], [])
     states: Any = None
     stated: Any = None
     if groups:
@@ -96,7 +97,7 @@ def resolve(
     members: list[TrajectoryGroup] = []
     starts: list[States] = []
     goals: list[States] = []
-    for group in groups or ():
+    for group in groups:
         try:
             group = group.in_si(request.input_units)
             _require_like(group, members, request, option)
@@ -123,17 +124,18 @@ def resolve(
     start, goal = joined_states("start", starts, batches), joined_states("goal", goals, batches)
     if request.start_index is not None:
         start = start.with_index("start", files.dataset(request.start_index))
-    mode, mode_source, notes = stated
+    mode, mode_source, disagreements = stated
+    notes += disagreements
     raise_if_any([fault for one in members for fault in guess_faults(one, mode)], UsageError)
     commands = _commands(request, members[0])
     raise_if_any(commands.faults(mode), UsageError)
     if not request.recorded and recorded_rates(members, mode):
         mode, note = _of_rates(request, members[0], mode)
-        notes = [*notes, note]
+        notes.append(note)
     if request.recorded:
         mode = _noise_in_si(mode, members[0])
-        members, more = repaired(members, request, _least_rows(mode))
-        notes = [*notes, *more]
+        members, repairs = repaired(members, request, _least_rows(mode))
+        notes += repairs
         require_rotations(members[0])
     trajectories = Trajectories(members, start, goal, notes)
     count = len(trajectories)
@@ -156,13 +158,13 @@ def _refuse_options(request: Request) -> None:
 
 def _read_groups(
     request: Request, files: Files, sources: Sequence[str], left_out: list[LeftOut]
-) -> list[TrajectoryGroup]:
-    """Returns the groups that the sources name, in the units of their files.
+) -> tuple[list[TrajectoryGroup], list[str]]:
+    """Returns the groups that the sources name, in the units of their files, and notes.
 
     With skip_bad, files that cannot be read are added to ``left_out`` instead.
     """
 
-    def read(texts: Sequence[str]) -> list[TrajectoryGroup]:
+    def read(texts: Sequence[str]) -> tuple[list[TrajectoryGroup], list[str]]:
         if request.recorded:
             return read_recordings(files, texts, as_stored=True)
         return read_groups(files, texts, as_stored=True, actions=True)
@@ -170,12 +172,16 @@ def _read_groups(
     if not request.skip_bad:
         return read(sources)
     groups: list[TrajectoryGroup] = []
+    notes: dict[str, None] = {}  # each once, in their order
     for source in (part for text in sources for part in expand_files(parse_source(text))):
         try:
-            groups += read([str(source)])
+            of_source, remarks = read([str(source)])
         except (InputError, UsageError) as error:
             left_out.append((str(source), error.faults))
-    return groups
+        else:
+            groups += of_source
+            notes |= dict.fromkeys(remarks)
+    return groups, list(notes)
 
 
 def _require_like(

@@ -22,9 +22,9 @@ from trajcli.files.reader import one_per_group, read_groups, require_alike, time
 from trajcli.files.reading import select
 from trajcli.files.repair import repaired
 from trajcli.files.rotation_groups import (
-    note_rotations_left_out,
     refuse_rotations,
     require_rotations,
+    rotations_left_out,
 )
 from trajcli.files.time import Floats
 from trajcli.files.trajectories import Trajectories, timed
@@ -52,9 +52,9 @@ def read_trajectories(
     Raises:
         InputError: for files without trajectories, or without times.
     """
-    every = read_groups(files, request.sources)
+    every, notes = read_groups(files, request.sources)
     groups = one_per_group(every, actions)
-    note_rotations_left_out(files, every, groups)
+    notes += rotations_left_out(every, groups)
     trajectories = Trajectories(groups)
     if not trajectories.arrays:
         raise InputError(
@@ -76,11 +76,9 @@ def read_trajectories(
     for time in map(time_of, groups):
         raise_if_any(time.faults(0, 1) if time.uniform is not None else time.shape_faults())
     if remark := time_of(groups[0]).remark:
-        files.warn(remark)
-    groups, notes = repaired(groups, request, least)
-    for note in notes:
-        files.note(note)
-    trajectories = Trajectories(groups)
+        notes.append(remark)
+    groups, repairs = repaired(groups, request, least)
+    trajectories = Trajectories(groups, notes=[*notes, *repairs])
     return trajectories.take(np.sort(select(request.episodes, len(trajectories))))
 
 
@@ -242,7 +240,7 @@ def write_rows(
         "units": units_report(first),
         "trajectories": len(counts),
         "output": description.kind,
-        "notes": [*files.notes, *remarks],
+        "notes": [*trajectories.notes, *remarks],
         "left_out": [
             {"name": fault.where, "reason": f"{fault.what}: {fault.found}",
              "faults": [fault.as_dict()]}

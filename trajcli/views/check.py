@@ -35,7 +35,7 @@ from trajcli.views.trajectories import (
     read_batches,
     trajectory_text,
 )
-from trajcli.views.velocity import velocities_finding
+from trajcli.views.velocity import read_positions, velocities_finding
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -54,8 +54,8 @@ def check_source(
     limits: Path | None = None,
     velocity_of: str | None = None,
     on_progress: Progress = lambda done, total: None,
-) -> list[Finding]:
-    """Checks the trajectories that a source names.
+) -> tuple[list[Finding], list[str]]:
+    """Checks the trajectories that a source names; returns what was found, and notes.
 
     Parameters:
         start_of: returns the states that row 0 of an output must equal, or why they are unknown.
@@ -71,6 +71,7 @@ def check_source(
     start = partial(start_of, files, parse_source(source).path)
     findings: list[Finding] = []
     batches = read_batches(files, [source])
+    notes = dict.fromkeys(note for batch in batches[:1] for note in batch.notes)
     turns = {} if tables is None else tables.turns
     stored = {name for batch in batches for name in batch.first.arrays}
     missing = dict.fromkeys(() if tables is None else (*tables.tables, *turns))
@@ -85,11 +86,13 @@ def check_source(
         findings += _check_batch(batch, numbers, check, turning, start, on_progress)
         findings += turning.findings(len(numbers))
         if velocity_of is not None:
-            findings.append(velocities_finding(files, batch, numbers, velocity_of))
+            positions = read_positions(files, batch, velocity_of)
+            notes |= dict.fromkeys(positions.notes)
+            findings.append(velocities_finding(batch, numbers, positions, velocity_of))
     for name in missing:  # a limit that cannot be checked is a failure
         why = "no dofs are rotations" if name in turns else "all dofs are rotations"
         findings.append(Finding(f"{name} limits", source, False, f"not checked: {why}"))
-    return findings
+    return findings, list(notes)
 
 
 def _check_batch(

@@ -61,11 +61,12 @@ def inspect_source(
     text: str,
     full: bool = False,
     on_progress: Progress = lambda done, total: None,
-) -> tuple[dict[str, Any], list[Chart], list[str]]:
+) -> tuple[dict[str, Any], list[Chart], list[str], list[str]]:
     """Inspects a file, a folder of them, or the datasets that a source names.
 
     Returns a report of plain values, which lists unreadable datasets with the reason, and the
-    charts and the names of the dofs of one trajectory. Large files are sampled, unless ``full``.
+    charts and the names of the dofs of one trajectory, and notes. Large files are sampled, unless
+    ``full``.
     Raises InputError where the file cannot be opened, or the named dataset is not there.
     """
     source, episodes = parse_source(text), files.reading.episodes
@@ -86,10 +87,11 @@ def inspect_source(
         except InputError:  # SOURCE may name something else that is listed
             if named and not names:
                 raise
+    notes = list(batches[0].notes) if batches else []
     try:
         main, _ = whole_batch(batches)
     except InputError as error:  # which other commands refuse
-        files.warn("; ".join(line.strip() for line in error.faults[0].lines()[:3]))
+        notes.append("; ".join(line.strip() for line in error.faults[0].lines()[:3]))
         main = main_batch(batches)
     chosen = [] if main is None else select(episodes, len(main))
     numbers = [] if main is None else list(_numbers(batches, main, chosen, episodes))
@@ -114,8 +116,8 @@ def inspect_source(
         "one_sided": one_sided(main) if main else 0,
     }
     if main is None or not chosen:
-        return report, [], []
-    return report, list(_charts(main.take(chosen[:1]))), main.dofs
+        return report, [], [], notes
+    return report, list(_charts(main.take(chosen[:1]))), main.dofs, notes
 
 
 def _numbers(

@@ -231,7 +231,7 @@ def score_source(
         scores={name: scores[name][back] for name in UNITS if name in scores},
         units={n: ", ".join(dict.fromkeys(units.get(x, x).split(","))) for n, x in UNITS.items()},
         rows=(int(lengths.min()), int(lengths.max())),
-        notes=[*files.notes, *notes],
+        notes=[*batch.notes, *notes],
         numbers=numbers.tolist(),
     )
 

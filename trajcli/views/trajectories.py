@@ -154,30 +154,27 @@ def expand_globs(texts: Sequence[str]) -> list[str]:
 def read_batches(
     files: Files, sources: Sequence[str], as_stored: bool = False, repair: Repair | None = None
 ) -> list[Trajectories]:
-    """Returns the trajectories that sources name, in batches of the same arrays and dofs.
+    """Returns the trajectories that sources name, in batches of the same arrays and dofs. Each has
+    the notes on all.
 
     Parameters:
         as_stored: keeps the units of the files, unless --units says others.
         repair: what is repaired in recordings first.
     """
-    joined = batches(read_groups(files, sources, as_stored))
-    time = time_from_options(files)
+    groups, notes = read_groups(files, sources, as_stored)
+    joined, time = _joined(groups), time_from_options(files)
     if time is not None:
-        joined = [Trajectories(timed(batch.groups, time)) for batch in joined]
-    if repair is None or repair == Repair():
-        return joined
-    repaired_batches = []
-    for batch in joined:
-        for group in batch.groups:
-            require_time(group.time, group.where, group)
-        groups, notes = repaired(batch.groups, repair, 1)
-        for note in notes:
-            files.note(note)
-        repaired_batches.append(Trajectories(groups))
-    return repaired_batches
+        joined = [timed(members, time) for members in joined]
+    if repair is not None and repair != Repair():
+        for k, members in enumerate(joined):
+            for group in members:
+                require_time(group.time, group.where, group)
+            joined[k], repairs = repaired(members, repair, 1)
+            notes += repairs
+    return [Trajectories(members, notes=dict.fromkeys(notes)) for members in joined]
 
 
-def batches(groups: Iterable[TrajectoryGroup]) -> list[Trajectories]:
+def _joined(groups: Iterable[TrajectoryGroup]) -> list[list[TrajectoryGroup]]:
     """Joins groups of the same arrays whose names differ only in numbers, in their order.
 
     Groups of other names (actions, and reference/position) hold other arrays of the same
@@ -188,7 +185,7 @@ def batches(groups: Iterable[TrajectoryGroup]) -> list[Trajectories]:
         written = group.group and "trajcli_version" in group.file.attributes()
         key = "*" if written else numberless(group.group)
         members.setdefault((key, group.shape[2], *group.arrays), []).append(group)
-    return list(map(Trajectories, members.values()))
+    return list(members.values())
 
 
 def main_batch(candidates: Sequence[Trajectories]) -> Trajectories | None:
@@ -233,4 +230,4 @@ def whole_batch(candidates: Sequence[Trajectories]) -> tuple[Trajectories | None
                 hint="FILE:DATASET names an array that all have",
             )
     labels = [label(batch, next(iter(batch.first.arrays))) for batch in others]
-    return (main if len(same) == 1 else Trajectories(groups)), labels
+    return (main if len(same) == 1 else Trajectories(groups, notes=main.notes)), labels

@@ -30,8 +30,15 @@ _UNITS = {
 }
 
 
+def read_positions(files: Files, batch: Trajectories, positions: str) -> Trajectories:
+    """Returns the positions that FILE:DATASET names, or DATASET in the file of a batch."""
+    name = positions if parse_source(positions).path.exists() else f"{batch.path}:{positions}"
+    groups, notes = read_groups(files, [name])
+    return Trajectories(groups, notes=notes)
+
+
 def velocities_finding(
-    files: Files, batch: Trajectories, numbers: Sequence[int], positions: str
+    batch: Trajectories, numbers: Sequence[int], others: Trajectories, positions: str
 ) -> Finding:
     """Compares velocities of trajectories with the five-point differences of their positions.
 
@@ -39,13 +46,12 @@ def velocities_finding(
     differences, and the factor, delay and rate that fit best.
 
     Parameters:
-        positions: DATASET of the same file, or FILE:DATASET.
+        others: the positions, from :func:`read_positions`.
+        positions: how the command line names them.
 
     Raises:
-        InputError: there are no such positions, or there is no time step.
+        InputError: there are other positions than velocities, or there is no time step.
     """
-    name = positions if parse_source(positions).path.exists() else f"{batch.path}:{positions}"
-    others = Trajectories(read_groups(files, [name]))
     velocity, position = (
         name if name in members.arrays else next(iter(members.arrays))
         for name, members in (("velocity", batch.first), ("position", others.first))
@@ -58,7 +64,7 @@ def velocities_finding(
         expected, actual = (text.removeprefix("1 × ") for text in texts)
         what = "positions and velocities of different shapes"
         expected = f"{expected}, as the velocities"
-        raise InputError(what, where=name, expected=expected, found=actual)
+        raise InputError(what, where=others.source, expected=expected, found=actual)
     if any(0 in members.shape for members in batch.groups):
         what, expected, actual = "nothing to compare", "rows and dofs", "an empty array"
         raise InputError(what, where=batch.path, expected=expected, found=actual)
