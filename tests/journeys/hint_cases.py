@@ -119,6 +119,15 @@ def lacking(module: str, line: str) -> Callable[[], Any]:
     return call
 
 
+def _old_torch() -> None:
+    from unittest import mock
+
+    from trajcli.cli import main
+
+    with mock.patch("torch.__version__", "2.5.1"):
+        assert main(["inspect", "in.pt"]) == 2
+
+
 # --- steps and stamps ------------------------------------------------------------------------
 
 case("no time step", npy(), f"differentiate in.npy {OUT}",
@@ -610,6 +619,8 @@ for module, name, head in (("yaml", "in.yaml", b"a: 1\n"), ("scipy", "in.mat", b
                            ("rosbags", "in.bag", b"#ROSBAG V2.0\n"), ("torch", "in.pt", b"PK\3\4")):
     case(f"{module} is not installed", lambda name=name, head=head: Path(name).write_bytes(head),
          lacking(module, f"inspect {name}"), lambda module=module: importlib.util.find_spec(module))
+case("torch is too old", lambda: Path("in.pt").write_bytes(b"PK\3\4"), _old_torch,
+     lambda: importlib.util.find_spec("torch"))
 case("matplotlib is not installed", trajectory, lacking("matplotlib", "plot out.h5 -o out.png"),
      lambda: importlib.util.find_spec("matplotlib"))
 case("rerun is not installed", trajectory, lacking("rerun", "export out.h5 -o out.rrd"),

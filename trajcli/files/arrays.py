@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -165,6 +166,18 @@ class ReadApart:
         for k, part in enumerate(parts):
             values[k, : len(part)] = part
         return values
+
+
+def import_library(module: str, package: str, path: Path) -> Any:
+    """Returns the module of a library that a format needs; raises InputError without it."""
+    try:
+        return import_module(module)
+    except ImportError:
+        raise InputError(
+            f"is read by {package}, which is not installed",
+            where=str(path),
+            hint=f"pip install {package}",
+        ) from None
 
 
 def text_of(value: object) -> str:

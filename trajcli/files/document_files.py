@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import InputError
-from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles
+from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles, import_library
 from trajcli.files.file_bytes import open_regular, read_regular
 from trajcli.files.source import Origin, natural_order
 
@@ -98,19 +98,12 @@ class MatlabFile(DocumentFile):
     expected, suffix = "a MATLAB 5 file", "matlab"
 
     def load(self) -> Any:
-        try:
-            from scipy.io import loadmat, whosmat
-        except ImportError:
-            raise InputError(
-                "MATLAB 5 files are read by SciPy, which is not installed",
-                where=str(self.path),
-                hint="pip install scipy; or save -v7.3, which is HDF5, in MATLAB",
-            ) from None
+        matlab = import_library("scipy.io", "scipy", self.path)
         with open(open_regular(self.path), "rb") as file:
-            count = sum(np.prod(shape, dtype=float) for _, shape, _ in whosmat(file))
+            count = sum(np.prod(shape, dtype=float) for _, shape, _ in matlab.whosmat(file))
             self.pool.refuse_larger(8 * int(count), str(self.path), "save -v7.3 in MATLAB")
             file.seek(0)
-            variables = loadmat(file)
+            variables = matlab.loadmat(file)
         return {name: value for name, value in variables.items() if not name.startswith("__")}
 
 
@@ -120,9 +113,16 @@ class TorchFile(DocumentFile):
     expected, suffix, storage = "tensors, as torch.save writes them", "pt", "tensor"
 
     def load(self) -> Any:
-        _require_torch(self.path)
-        import torch
-
+        torch = import_library("torch", "torch", self.path)
+        if tuple(map(int, torch.__version__.split(".")[:2])) < _TORCH:
+            needed = ".".join(map(str, _TORCH))
+            raise InputError(
+                "tensors are read by torch",
+                where=str(self.path),
+                expected=f"torch {needed} or later",
+                found=torch.__version__,
+                hint=f"pip install 'torch>={needed}', or numpy.savez where it was made",
+            )
         os.close(open_regular(self.path))
         archive = zipfile.is_zipfile(self.path)  # torch before 1.6 wrote no archives
         if archive:
@@ -183,17 +183,15 @@ class _Arrays(dict[str, Any]):
             self[path] = array
             return
         pairs: Iterable[tuple[Any, Any]] = ()
+        fields = getattr(getattr(value, "dtype", None), "names", None)
         if isinstance(value, Mapping):
             points = value.get("points")
             if isinstance(points, list) and "joint_names" in value:
                 value = {"joint_names": value["joint_names"], **_of_points(points)}
             pairs = value.items()
-        elif isinstance(value, np.ndarray) and value.dtype.names:  # a structure of MATLAB
-            items = value.ravel()
-            one = len(items) == 1
-            pairs = [(n, items[0][n]) for n in value.dtype.names] if one else enumerate(items)
-        elif isinstance(value, np.void) and value.dtype.names:
-            pairs = [(name, value[name]) for name in value.dtype.names]
+        elif fields:  # a structure of MATLAB, or several
+            items = np.ravel(value)
+            pairs = enumerate(items) if len(items) != 1 else [(n, items[0][n]) for n in fields]
         elif isinstance(value, (list, tuple, np.ndarray)):
             pairs = enumerate(np.ravel(value) if isinstance(value, np.ndarray) else value)
         for key, item in pairs:
@@ -211,80 +209,48 @@ def _array(value: Any, most: int) -> Any:
     """
     if hasattr(value, "untyped_storage"):
         return value
-    if isinstance(value, np.ndarray) and value.dtype.kind == "O":  # a cell array of MATLAB
-        cells = [item.item() for item in value.ravel() if getattr(item, "size", 0) == 1]
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind != "O":
+            return None if value.dtype.names else value
+        # a cell array of MATLAB: texts, or arrays of any kind
+        cells = [cell.item() for cell in value.ravel() if getattr(cell, "size", 0) == 1]
         texts = len(cells) == value.size and all(isinstance(cell, str) for cell in cells)
         return np.array(cells) if texts and cells else None
-    if isinstance(value, np.ndarray):
-        return None if value.dtype.names else value
     if isinstance(value, (bool, str)) or not isinstance(value, (int, float, list)):
         return None
     first, count, depth = value, 1, 0
-    while isinstance(first, list):
-        count, depth = count * len(first), depth + 1
+    while isinstance(first, list) and first:
+        count, depth, first = count * len(first), depth + 1, first[0]
         if count > most or depth > _DEEPEST:  # YAML's aliases can also lead back
             raise ValueError(f"lists of more numbers than the {most} bytes of the file")
-        if not first:
-            return None
-        first = first[0]
-    if isinstance(first, (int, float, str)):
-        try:
-            array = np.array(value)
-        except ValueError:  # lists of unequal length
-            return None
-        same = array.dtype.kind == ("U" if isinstance(first, str) else array.dtype.kind)
-        return array if array.dtype.kind in "fiuU" and same else None
-    return None
+    try:
+        array = np.array(value) if isinstance(first, (int, float, str)) else None
+    except ValueError:  # lists of unequal length
+        return None
+    kinds = "U" if isinstance(first, str) else "fiu"
+    return array if array is not None and array.dtype.kind in kinds else None
 
 
 def _of_points(points: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Returns the arrays of the points of a JointTrajectory; leaves out those empty in all
     points."""
-    found: dict[str, Any] = {}
+    arrays: dict[str, Any] = {}
     for field, name in _OF_POINTS.items():
         rows = [point.get(field) or [] for point in points]
         if any(rows):
-            found[name] = np.array(rows, np.float64)
+            arrays[name] = np.array(rows, np.float64)
     stamps = [point.get("time_from_start") for point in points]
     if all(isinstance(stamp, (int, float)) for stamp in stamps):
-        found["times"] = np.array(stamps, np.float64)
+        arrays["times"] = np.array(stamps, np.float64)
     elif all(isinstance(stamp, Mapping) for stamp in stamps):
-        parts = [
-            [int(n) * _PER_SECOND[k] for k, n in dict(stamp or {}).items()] for stamp in stamps
-        ]
-        found["times"] = np.array([sum(part) for part in parts], np.int64)
-    return found
+        times = [sum(int(n) * _PER_SECOND[k] for k, n in dict(s or {}).items()) for s in stamps]
+        arrays["times"] = np.array(times, np.int64)
+    return arrays
 
 
 def parse_yaml(path: Path, data: bytes) -> Any:
     """Returns a YAML document, or a list of several. Raises InputError without PyYAML."""
-    try:
-        import yaml
-    except ImportError:
-        raise InputError(
-            "YAML is read by PyYAML, which is not installed",
-            where=str(path),
-            hint="pip install pyyaml",
-        ) from None
+    yaml = import_library("yaml", "pyyaml", path)
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # of C, where it is there
-    documents = [one for one in yaml.load_all(data, loader) if one is not None]
+    documents = [part for part in yaml.load_all(data, loader) if part is not None]
     return documents[0] if len(documents) == 1 else documents
-
-
-def _require_torch(path: Path) -> None:
-    """Raises InputError without a torch that can be trusted to read only tensors."""
-    try:
-        import torch
-
-        version = str(torch.__version__)
-        if tuple(map(int, version.split(".")[:2])) >= _TORCH:
-            return
-    except ImportError:
-        version = "none"
-    raise InputError(
-        "tensors are read by torch",
-        where=str(path),
-        expected=f"torch {_TORCH[0]}.{_TORCH[1]} or later",
-        found=version,
-        hint=f"pip install 'torch>={_TORCH[0]}.{_TORCH[1]}', or numpy.savez where it was made",
-    )

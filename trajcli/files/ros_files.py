@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trajcli.errors import InputError
-from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles
+from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles, import_library
 from trajcli.files.file_bytes import open_regular
 from trajcli.files.source import Origin
 
@@ -43,14 +43,7 @@ class RosFile(ArrayFile):
 
     def __init__(self, path: Path, pool: OpenFiles | None = None) -> None:
         super().__init__(path, "ros", pool)
-        try:
-            import rosbags.highlevel  # noqa: F401
-        except ImportError:
-            raise InputError(
-                "bags are read by rosbags, which is not installed",
-                where=str(path),
-                hint="pip install rosbags",
-            ) from None
+        import_library("rosbags.highlevel", "rosbags", path)
         bag: _Bag = self.opened()
         self._counts = {name: int(topic.msgcount) for name, topic in bag.topics.items()}
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import Fault, InputError, Note
-from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles
+from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles, import_library
 from trajcli.files.file_bytes import open_regular
 from trajcli.files.guesses import POSITIONS, named_rate
 from trajcli.files.source import Origin
@@ -293,14 +293,7 @@ class ParquetFile(Table):
 
     def __init__(self, path: Path, pool: OpenFiles | None = None) -> None:
         super().__init__(path, "parquet", pool)
-        try:
-            import pyarrow as arrow
-        except ImportError:
-            raise InputError(
-                "Parquet is read by pyarrow, which is not installed",
-                where=str(path),
-                hint="pip install pyarrow",
-            ) from None
+        arrow = import_library("pyarrow", "pyarrow", path)
         self.failures = (arrow.ArrowException, OSError, ValueError, KeyError, MemoryError)
         self._types, self._edges = self.safely("", self._read_schema)
         self.columns = list(self._types)

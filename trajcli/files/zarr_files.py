@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import InputError
-from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles
+from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles, import_library
 from trajcli.files.file_bytes import SourceFiles
 from trajcli.files.numpy_files import require_deflate
 from trajcli.files.source import Origin, natural_order
@@ -43,14 +43,7 @@ class ZarrFile(ArrayFile):
 
     def __init__(self, path: Path, pool: OpenFiles | None = None) -> None:
         super().__init__(path, "zarr", pool)
-        try:
-            import zarr  # noqa: F401
-        except ImportError:
-            raise InputError(
-                "Zarr stores are read by zarr, which is not installed",
-                where=str(path),
-                hint="pip install zarr",
-            ) from None
+        import_library("zarr", "zarr", path)
         self._datasets: dict[str, Dataset] = {}
 
     def begin(self) -> _Store:
