@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import builtins
 import json
+import sys
 from pathlib import Path
 
 import h5py
@@ -146,14 +146,7 @@ def test_columns_that_are_no_arrays_are_refused(trajcli, folder, column, told):
 
 def test_without_pyarrow_the_extra_is_named(trajcli, folder, monkeypatch):
     parquet.write_table(table([0], True), "one.parquet")
-    real = builtins.__import__
-
-    def absent(name: str, *more: object) -> object:
-        if name.startswith("pyarrow"):
-            raise ImportError(name)
-        return real(name, *more)
-
-    monkeypatch.setattr(builtins, "__import__", absent)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
     result = trajcli("integrate one.parquet --start zero --rate 30 -o out.h5")
     assert result.code == 2
     assert "pip install pyarrow" in result.err

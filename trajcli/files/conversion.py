@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import ChainMap
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -40,8 +39,7 @@ def dataset_in_si(stored: Dataset, units: Units) -> Dataset:
     text = unit_text(in_si(units))
     if stored.attributes.get("units") == text:
         return stored
-    others: Any = stored.attributes  # which are not read
-    labelled = replace(stored, attributes=ChainMap({"units": text}, others))
+    labelled = replace(stored, attributes={**stored.attributes, "units": text})
     by = per_si(units)
     if not (by != 1.0).any():
         return labelled

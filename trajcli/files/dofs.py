@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import ChainMap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -48,8 +47,7 @@ class Dofs:
             units = stated_unit(values).split(",")
             if len(units) == present > 1:
                 units = [units[number] for number in self.numbers]
-                attributes: Any = values.attributes  # which are not read
-                attributes = ChainMap({"units": ",".join(units)}, attributes)
+                attributes = {**values.attributes, "units": ",".join(units)}
                 picked = replace(picked, attributes=attributes)
             return replace(picked, shape=(*values.shape[:-1], len(self.numbers)))
         if hasattr(values, "shape"):

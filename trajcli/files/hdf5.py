@@ -21,7 +21,7 @@ import numpy as np
 
 from trajcli.errors import InputError
 from trajcli.files.arrays import NUMERIC_KINDS, ArrayFile, Dataset, OpenFiles
-from trajcli.files.file_bytes import FileBytes
+from trajcli.files.file_bytes import FileBytes, unreadable
 from trajcli.files.source import Origin, natural_order
 from trajcli.memory import CHUNK_CACHE
 
@@ -46,13 +46,22 @@ _Group = tuple[Mapping[str, int], Mapping[str, Any], bool]
 def _reading(method: Callable[..., Any]) -> Callable[..., Any]:
     """Decorates a method of Hdf5File that takes the path of an object.
 
-    It strips slashes from the path, and turns h5py's exceptions into InputError.
+    It opens the file, strips slashes from the path, and turns h5py's exceptions into InputError.
     """
 
     @functools.wraps(method)
     def read(self: Hdf5File, name: str = "", *rest: Any) -> Any:
         path = name.strip("/")
-        return self.safely(path, lambda: method(self, path, *rest))
+        with self.lock:
+            if self._handle is None:
+                self.opened()
+            try:
+                return method(self, path, *rest)
+            except InputError:
+                raise
+            except _FAULTS as error:
+                where = f"{self.path}:/{path}" if path else self.path
+                raise InputError(unreadable(where, self.expected, error)) from None
 
     return read
 
@@ -83,7 +92,7 @@ class Hdf5File(ArrayFile):
         if self._names:
             return self._names
         names: list[str] = []
-        root = self.opened().root
+        root = self._handle.root
 
         def visit(name: bytes, info: Any) -> bytes | None:
             if name.count(b"/") > _DEEPEST_GROUP:
@@ -132,7 +141,7 @@ class Hdf5File(ArrayFile):
             try:
                 item = self._open(path)
                 if isinstance(item, h5py.h5g.GroupID):
-                    name = h5py.h5f.get_name(self.opened().root)
+                    name = h5py.h5f.get_name(self._handle.root)
                     foreign = self.pool.allow_external and h5py.h5f.get_name(item) != name
                     kinds: dict[str, int] = {}
                     item.links.iterate(
@@ -140,7 +149,9 @@ class Hdf5File(ArrayFile):
                         info=True,
                     )
                     links = {name: kinds[name] for name in natural_order(kinds)}
-                    self._groups[path] = links, self._attributes(item, path), foreign
+                    read = functools.partial(self._attribute, path)
+                    attributes = _Attributes(list(map(_text, _attribute_names(item))), read)
+                    self._groups[path] = links, attributes, foreign
             except BaseException:
                 del self._groups[path]
                 raise
@@ -151,7 +162,7 @@ class Hdf5File(ArrayFile):
 
         Raises InputError if the path leads out of the file, and h5py's own exceptions.
         """
-        root = self.opened().root
+        root = self._handle.root
         if not path:
             return root
         above, _, last = path.rpartition("/")
@@ -186,16 +197,6 @@ class Hdf5File(ArrayFile):
             self.pool.sources.opened(other)
             self.outside += [other] if other not in self.outside else []
 
-    def _attributes(self, item: Any, path: str) -> Mapping[str, Any]:
-        """Returns the attributes of the object at a path, which are read on demand."""
-        names: list[bytes] = []
-        if h5py.h5a.get_num_attrs(item):
-            with contextlib.suppress(*_FAULTS):
-                h5py.h5a.iterate(item, names.append)
-
-        read = functools.partial(self._attribute, path)
-        return _Attributes([_text(name) for name in names], read) if names else {}
-
     @_reading
     def _attribute(self, path: str, name: str) -> Any:
         return _read_attribute(self._open(path), _raw(name))
@@ -213,9 +214,10 @@ class Hdf5File(ArrayFile):
         item = self._open(path)
         if not isinstance(item, h5py.h5d.DatasetID):
             return None
-        where, handle = Origin(self.path, f":/{path}"), self.opened()
+        where, handle = Origin(self.path, f":/{path}"), self._handle
         offset, dtype, shape = item.get_offset(), item.dtype, item.shape
-        attributes = self._attributes(item, path)
+        stated = ((_text(name), _read_attribute(item, name)) for name in _attribute_names(item))
+        attributes = {name: value for name, value in stated if value is not None}
         # offsets are relative to the user block, and mean nothing in another file
         plain = offset is not None and dtype.kind in NUMERIC_KINDS and dtype.itemsize <= 8
         plain = plain and not handle.user_block and not self.outside
@@ -225,7 +227,9 @@ class Hdf5File(ArrayFile):
 
             def read_rows(start: int, stop: int) -> Any:
                 with self.lock:
-                    return self.opened().bytes.rows(dtype, shape, offset, start, stop)
+                    return (self._handle or self.opened()).bytes.rows(
+                        dtype, shape, offset, start, stop
+                    )
 
             return Dataset(where, shape, dtype, read_rows, attributes, "contiguous")
         if _is_bare_dimension(item):
@@ -301,7 +305,7 @@ class Hdf5File(ArrayFile):
     @_reading
     def _rows(self, path: str, last: bool, start: int, stop: int) -> Any:
         """Reads rows by h5py; if ``last``, along the last axis and transposed (MATLAB's order)."""
-        datasets = self.opened().datasets
+        datasets = self._handle.datasets
         if path not in datasets:
             if len(datasets) >= _OPEN_DATASETS:
                 del datasets[next(iter(datasets))]
@@ -346,10 +350,8 @@ def _text(name: bytes | str) -> str:
 
 
 class _Attributes(Mapping[str, Any]):
-    """The attributes of an object that are numbers or text, read on demand.
-
-    References, very long attributes and unreadable ones are left out.
-    """
+    """The attributes of a group that are numbers or text, read on demand: each demonstration of
+    robomimic has a model of 100 kB."""
 
     def __init__(self, names: list[str], read: Callable[[str], Any]) -> None:
         self._names, self._read = names, read
@@ -357,8 +359,7 @@ class _Attributes(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         if name in self._names and name not in self._values:
-            with contextlib.suppress(InputError):
-                self._values[name] = self._read(name)
+            self._values[name] = self._read(name)
         value = self._values.get(name)
         if value is None:
             raise KeyError(name)
@@ -371,26 +372,37 @@ class _Attributes(Mapping[str, Any]):
         return len(list(self))
 
 
-def _read_attribute(item: Any, name: bytes) -> Any:
-    """Returns an attribute that is a number, an array of numbers or a text; None for any other.
+def _attribute_names(item: Any) -> list[bytes]:
+    names: list[bytes] = []
+    if h5py.h5a.get_num_attrs(item):
+        with contextlib.suppress(*_FAULTS):
+            h5py.h5a.iterate(item, names.append)
+    return names
 
-    h5py's AttributeManager takes three times as long, and the units of every array are read.
+
+def _read_attribute(item: Any, name: bytes) -> Any:
+    """Returns an attribute that is a number, an array of numbers or a text.
+
+    Returns None for references, very long attributes and unreadable ones. h5py's AttributeManager
+    takes three times as long, and the units of every array are read.
     """
-    stored = h5py.h5a.open(item, name)
-    if stored.get_type().get_class() not in _PLAIN_TYPES:
-        return None  # HDF5 may read beyond its memory if such a type is damaged
-    shape, dtype = stored.shape, stored.dtype
-    if stored.get_storage_size() > _LONGEST_ATTRIBUTE or shape is None:
-        return None
-    if shape and dtype.kind not in "fiu":
-        return None  # an array of strings may refer to one long string any number of times
-    value: Any = np.empty(shape, dtype)
-    stored.read(value)
-    value = value if shape else value[()]
-    if isinstance(value, bytes):
-        value = value.decode("utf-8", "replace")
-    kinds = (str, int, float, np.integer, np.floating, np.ndarray)
-    return value if isinstance(value, kinds) else None
+    with contextlib.suppress(*_FAULTS):
+        stored = h5py.h5a.open(item, name)
+        if stored.get_type().get_class() not in _PLAIN_TYPES:
+            return None  # HDF5 may read beyond its memory if such a type is damaged
+        shape, dtype = stored.shape, stored.dtype
+        if stored.get_storage_size() > _LONGEST_ATTRIBUTE or shape is None:
+            return None
+        if shape and dtype.kind not in "fiu":
+            return None  # an array of strings may refer to one long string any number of times
+        value: Any = np.empty(shape, dtype)
+        stored.read(value)
+        value = value if shape else value[()]
+        if isinstance(value, bytes):
+            value = value.decode("utf-8", "replace")
+        kinds = (str, int, float, np.integer, np.floating, np.ndarray)
+        return value if isinstance(value, kinds) else None
+    return None
 
 
 def _is_bare_dimension(item: Any) -> bool:
