@@ -86,7 +86,7 @@ def test_a_file_that_changed_since_it_was_closed_is_refused(tmp_path):
     with Hdf5File(tmp_path / "in.h5") as file:
         found = file.require("x")
     (tmp_path / "other.h5").replace(tmp_path / "in.h5")
-    with pytest.raises(InputError, match="changed while it was read"):
+    with pytest.raises(InputError, match="replaced while it was read"):
         found.read()
 
 

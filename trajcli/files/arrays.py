@@ -10,7 +10,6 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
@@ -21,7 +20,15 @@ import numpy.typing as npt
 
 from trajcli.arrays import describe
 from trajcli.errors import Fault, InputError, TrajcliError
-from trajcli.files.file_bytes import Progress, SourceFiles, file_state, read_regular, unreadable
+from trajcli.files.file_bytes import (
+    Progress,
+    SourceFiles,
+    State,
+    changed,
+    file_state,
+    read_regular,
+    unreadable,
+)
 from trajcli.files.source import Origin, natural_order
 from trajcli.memory import LEAST_MEMORY, memory_bound
 
@@ -201,17 +208,16 @@ def candidates(names: Iterable[str], get: Callable[[str], Dataset | None]) -> st
     Likely trajectories, floats [B, T, D] or [T, D], come first. A dataset that cannot be read is
     listed without a shape.
     """
-    texts: list[tuple[bool, str]] = []
+    likely, others = list[str](), list[str]()
     for name in names:
-        stored, text = None, name
-        with suppress(InputError):
+        try:
             stored = get(name)
-        if stored is not None:
-            text = f"{name} {describe(stored.shape)}"
+        except InputError:
+            stored = None
         fits = stored is not None and stored.ndim in (2, 3) and stored.dtype.kind == "f"
-        texts.append((not fits, text))
-    listed = [text for _, text in sorted(texts, key=lambda pair: pair[0])[:_LISTED]]
-    return ", ".join(listed) or "no datasets"
+        text = name if stored is None else f"{name} {describe(stored.shape)}"
+        (likely if fits else others).append(text)
+    return ", ".join([*likely, *others][:_LISTED]) or "no datasets"
 
 
 class OpenFiles:
@@ -257,35 +263,27 @@ class OpenFiles:
     def refuse_larger(self, size: int, where: str, hint: str) -> None:
         """Raises InputError if data that is decompressed as a whole takes more than ``memory``."""
         if size > self.memory:
-            hint = f"a larger TRAJCLI_MEMORY, or {hint}"
             raise InputError(
                 "too large to be unpacked",
                 where=where,
                 expected=f"at most {self.memory} bytes at once",
                 found=f"{size} bytes",
-                hint=hint,
+                hint=f"a larger TRAJCLI_MEMORY, or {hint}",
             )
 
 
 class ArrayFile(ABC):
     """A file of named arrays. Close it, or use ``with``; a later read opens it again.
 
-    To add a format, write a subclass in a module of its own and add a line to
-    :data:`trajcli.files.opening.READERS`. The subclass is constructed with a path and a pool and
-    implements
-
-    - :meth:`begin`: opens the file by :func:`.file_bytes.open_regular`, which never waits for a
-      pipe, and returns a handle with a method ``close``; :meth:`opened` returns that handle later;
-    - :meth:`names`: the paths of all arrays, like "data/demo_0/actions";
-    - :meth:`get`: one array as a :class:`Dataset`, whose values are read on demand;
-
-    and, where the format has them, :meth:`attributes` and :meth:`children`. It sets ``failures``,
-    the exceptions that its library raises for a damaged file, and ``expected``, a description of an
-    intact one; every access to the file goes through :meth:`safely`, which turns these exceptions
-    into InputError. Data that must be decompressed as a whole is announced to the pool
-    (:meth:`OpenFiles.refuse_larger`, :meth:`OpenFiles.hold`). Joint names, times and units need no
-    method: they are arrays called joint_names or dof, dt and times, and attributes ``units``. Where
-    trajectories are not arrays [B, T, D] or [T, D], a :class:`.layouts.Layout` locates them.
+    To add a format, write a subclass in a module of its own, and add a line to
+    :data:`trajcli.files.opening.READERS`. It implements :meth:`begin`, :meth:`names`, :meth:`get`
+    and, where the format has them, :meth:`attributes` and :meth:`children`. ``failures`` are the
+    exceptions that its library raises for a damaged file, and ``expected`` describes an intact one:
+    every access to the file goes through :meth:`safely`, which turns these exceptions into
+    InputError. Data that must be decompressed as a whole is announced to the pool
+    (:meth:`OpenFiles.refuse_larger`, :meth:`OpenFiles.hold`). Joint names, times and units are
+    arrays called joint_names or dof, dt and times, and attributes ``units``. Where trajectories are
+    not arrays [B, T, D] or [T, D], a :class:`.layouts.Layout` locates them.
 
     slash: the prefix of dataset names in messages. outside: other files that were read, too.
     members: the files of which each holds one trajectory of the array; none for a single file.
@@ -302,7 +300,7 @@ class ArrayFile(ABC):
         self.pool = pool or OpenFiles()
         self.lock = self.pool.lock
         self._handle: Any = None
-        self._state: tuple[int, ...] | None = None
+        self._state: State | None = None
 
     def opened(self) -> Any:
         """Returns the handle that :meth:`begin` made, and opens the file again if it was closed.
@@ -314,11 +312,7 @@ class ArrayFile(ABC):
                 state = file_state(self.path)
                 self.pool.sources.opened(self.path, state)
                 if self._state not in (None, state):
-                    raise InputError(
-                        "changed while it was read",
-                        where=str(self.path),
-                        hint="another program writes it: run again when it is done",
-                    )
+                    raise InputError(changed(self.path, self._state, state))
                 self._handle, self._state = self.safely("", self.begin), state
                 self.pool.add(self)
             return self._handle
@@ -338,7 +332,10 @@ class ArrayFile(ABC):
                 raise InputError(unreadable(where, expected or self.expected, error)) from None
 
     def begin(self) -> Any:
-        """Opens the file and returns a handle with a method ``close``."""
+        """Opens the file by :func:`.file_bytes.open_regular`, which never waits for a pipe.
+
+        Returns a handle with a method ``close``, which :meth:`opened` returns later.
+        """
         raise NotImplementedError
 
     @abstractmethod

@@ -25,10 +25,11 @@ from trajcli.system import file_system
 
 Progress = Callable[[float, int], None]
 """Called with the number of trajectories done, which may be fractional, and their total."""
+State = tuple[int, ...]
+"""Device, inode, size, mtime and ctime of a file."""
 # File systems whose mapped pages do not disappear.
 _SAFE = frozenset(("ext2", "ext3", "ext4", "xfs", "tmpfs", "overlay"))
 _file_system = cache(file_system)
-_WRITTEN_HINT = "another program writes it: run again when it is done"
 # Bytes hashed at each end of a file.
 _HASHED_BYTES = 64 << 10
 
@@ -112,8 +113,8 @@ class FileBytes:
         while len(view):
             count = os.preadv(self.descriptor, [view], offset)
             if not count:
-                now = os.fstat(self.descriptor).st_size
-                raise InputError(shortened(str(self._path), offset + len(view), now))
+                now = file_state(self._path)
+                raise InputError(changed(self._path, (*(now or (0, 0))[:2], self.size), now))
             view, offset = view[count:], offset + count
         return values
 
@@ -126,14 +127,20 @@ class FileBytes:
         os.close(self.descriptor)
 
 
-def shortened(path: str, before: int, now: int) -> Fault:
-    """Returns the fault of a file that another program truncated; sizes are in bytes."""
+def changed(path: str | Path, before: State | None, now: State | None) -> Fault:
+    """Returns the fault of a file that has another state than before."""
+    if before is None:
+        what = "appeared"
+    elif now is None or now[:2] != before[:2]:
+        what = "replaced"
+    else:
+        what = "became shorter" if now[2] < before[2] else "changed"
     return Fault(
-        "became shorter while it was read",
-        where=path,
-        expected=f"{before} bytes, as at the beginning",
-        found=f"{now} bytes",
-        hint=_WRITTEN_HINT,
+        f"{what} while it was read",
+        where=str(path),
+        expected="the file as it was" if before else "no file, as before",
+        found=f"{now[2]} bytes" if now else "",
+        hint="another program writes it: run again when it is done",
     )
 
 
@@ -144,7 +151,7 @@ class SourceFiles:
     """
 
     def __init__(self) -> None:
-        self._before: dict[str, tuple[int, ...] | None] = {}
+        self._before: dict[str, State | None] = {}
         self._opened: dict[str, None] = {}
 
     def add(self, paths: Iterable[str]) -> None:
@@ -153,7 +160,7 @@ class SourceFiles:
             if path not in self._before:
                 self._before[path] = file_state(path)
 
-    def opened(self, path: str | Path, state: tuple[int, ...] | None = None) -> None:
+    def opened(self, path: str | Path, state: State | None = None) -> None:
         """Records a file that is about to be opened; ``state``: its present one, if known."""
         self._opened[str(path)] = None
         if str(path) not in self._before:
@@ -168,37 +175,12 @@ class SourceFiles:
 
     def require_unchanged(self) -> None:
         """Raises InputError for files that changed; a file that was removed had been read."""
-        faults = []
-        for path, before in self._before.items():
-            now = file_state(path)
-            if now is None or now == before:
-                continue
-            if before is None:
-                faults.append(
-                    Fault(
-                        "appeared while it was read",
-                        where=path,
-                        expected="no file",
-                        hint=_WRITTEN_HINT,
-                    )
-                )
-            elif now[:2] == before[:2] and now[2] < before[2]:
-                faults.append(shortened(path, before[2], now[2]))
-            else:
-                what = "replaced" if now[:2] != before[:2] else "changed"
-                faults.append(
-                    Fault(
-                        f"{what} while it was read",
-                        where=path,
-                        expected="as it was",
-                        hint=_WRITTEN_HINT,
-                    )
-                )
-        raise_if_any(faults)
+        states = ((path, before, file_state(path)) for path, before in self._before.items())
+        raise_if_any(changed(*state) for state in states if state[2] not in (None, state[1]))
 
 
-def file_state(path: str | Path) -> tuple[int, ...] | None:
-    """Returns device, inode, size, mtime and ctime of a file; None if there is none.
+def file_state(path: str | Path) -> State | None:
+    """Returns the state of a file; None if there is none.
 
     Only the kernel sets ctime, so that no program can hide a change.
     """
