@@ -82,19 +82,18 @@ class Table(ArrayFile):
     @cached_property
     def families(self) -> dict[str, list[str]]:
         """The columns of each array, by their names; a single column has its own name."""
-        found: dict[str, list[str]] = {}
+        parts: dict[str, list[str]] = {}
         lone = {name for name in self.columns if self._is_alone(name) or not self.scalar(name)}
         taken = set(map(_plain, lone))
         for name in self.columns:
             array = _split(name)[0]
             if name in lone or array in taken:
                 array = name if name in self._stamp_pair else _plain(name)
-            found.setdefault(array.lstrip("/"), []).append(name)
-        families: dict[str, list[str]] = {}
-        for array, columns in found.items():
-            known = len(columns) > 1 or array in ARRAYS
-            families[array if known else _plain(columns[0]).lstrip("/")] = columns
-        return families
+            parts.setdefault(array.lstrip("/"), []).append(name)
+        return {
+            array if columns[1:] or array in ARRAYS else _plain(columns[0]).lstrip("/"): columns
+            for array, columns in parts.items()
+        }
 
     @cached_property
     def groups(self) -> dict[str, list[str]]:
@@ -223,14 +222,14 @@ class Table(ArrayFile):
     def _remarks(self, name: str, stored: Dataset) -> list[str]:
         """Returns notes on how an array was read, and a warning of angles that may be degrees."""
         remarks: list[str] = list(map(Note, self.remarks))
-        if name == DATA in self.groups and len(columns := self.groups[name]) > 1:
-            dofs = list(map(_plain, columns[:_LISTED]))
-            more = f" and {len(columns) - _LISTED} more" if columns[_LISTED:] else ""
-            listed = f"{', '.join(dofs)}{more}"
+        columns = self.groups.get(name, [])
+        if name == DATA and columns[1:]:
+            listed = ", ".join(map(_plain, columns[:_LISTED]))
+            listed += f" and {len(columns) - _LISTED} more" if columns[_LISTED:] else ""
             remarks.append(Note(f"{stored.where}: the dofs are the columns {listed}"))
-        angles = not (named_rate(name) or re.search(_NO_ANGLES, name.lower()))
-        angles = angles and name in self.groups and not stored.attributes.get("units")
-        if angles and (largest := self.largest(self.groups[name])) > 2 * np.pi * 1.001:
+        rate = named_rate(name) or re.search(_NO_ANGLES, name.lower())
+        angles = [] if rate or stored.attributes.get("units") else columns
+        if (largest := self.largest(angles)) > 2 * np.pi * 1.001:
             remarks.append(
                 f"{stored.where} says no unit and has values up to {largest:.4g}: taken as rad or "
                 "m; --units deg reads degrees"
@@ -295,26 +294,22 @@ class ParquetFile(Table):
         super().__init__(path, "parquet", pool)
         arrow = import_library("pyarrow", "pyarrow", path)
         self.failures = (arrow.ArrowException, OSError, ValueError, KeyError, MemoryError)
-        self._types, self._edges = self.safely("", self._read_schema)
+        about = self.safely("", lambda: self.opened().file.metadata)
+        counts = [about.row_group(k).num_rows for k in range(about.num_row_groups)]
+        self._edges = np.cumsum([0, *counts])  # the first row of each row group
+        schema = self.safely("", lambda: about.schema.to_arrow_schema())
+        self._types = dict(zip(schema.names, schema.types, strict=True))
         self.columns = list(self._types)
         self.dates = [name for name, kind in self._types.items() if arrow.types.is_timestamp(kind)]
 
-    def begin(self) -> _Handle:
-        return _Handle(self.path)
-
-    def _read_schema(self) -> tuple[dict[str, Any], Any]:
-        """Returns the types of the columns, and the first row of each row group."""
-        about = self.opened().file.metadata
-        counts = [about.row_group(k).num_rows for k in range(about.num_row_groups)]
-        schema = about.schema.to_arrow_schema()
-        return dict(zip(schema.names, schema.types, strict=True)), np.cumsum([0, *counts])
+    def begin(self) -> _ParquetHandle:
+        return _ParquetHandle(self.path)
 
     def scalar(self, name: str) -> bool:
         return not hasattr(self._types[name], "value_type")
 
     def numeric(self, name: str) -> bool:
-        kind: str = str(self._types[name])
-        return kind.startswith(("float", "double", "halffloat"))
+        return str(self._types[name]).startswith(("float", "double", "halffloat"))
 
     @cached_property
     def time_column(self) -> str | None:
@@ -322,8 +317,7 @@ class ParquetFile(Table):
         return None if "frame_index" in self.columns else super().time_column
 
     def column(self, name: str) -> Dataset:
-        where = Origin(self.path, f":{name}")
-        rows = int(self._edges[-1])
+        where, rows = Origin(self.path, f":{name}"), int(self._edges[-1])
         first = self._group(name, 0, where) if rows else np.zeros(0)
         inner, dtype = first.shape[1:], first.dtype
         if not inner:  # those are read as a whole
@@ -336,7 +330,8 @@ class ParquetFile(Table):
                 if self._edges[k] >= stop:
                     break
                 values = self._group(name, k, where)
-                _check_even(values.shape[1:] == inner, where)
+                if values.shape[1:] != inner:
+                    raise _uneven(where)
                 low = int(self._edges[k])
                 parts.append(values[max(start - low, 0) : stop - low])
             return np.concatenate(parts)
@@ -365,7 +360,7 @@ class ParquetFile(Table):
         return self.safely(name, read, "numbers, or lists of them")
 
 
-class _Handle:
+class _ParquetHandle:
     """An open Parquet file, and of each column the row group read last."""
 
     def __init__(self, path: Path) -> None:
@@ -394,11 +389,10 @@ def _values(column: Any, where: str) -> Any:
             "missing values", where=where, expected="a number in every row", found="nulls"
         )
     kind, types = column.type, arrow.types
-    if types.is_fixed_size_list(kind) or types.is_list(kind) or types.is_large_list(kind):
-        flat = column.flatten()
-        lengths = np.asarray(column.value_lengths())
-        even = (lengths == lengths[:1]).all() and len(flat) == lengths.sum()
-        _check_even(bool(even), where)
+    if hasattr(kind, "value_type") and hasattr(column, "value_lengths"):
+        flat, lengths = column.flatten(), np.asarray(column.value_lengths())
+        if (lengths != lengths[:1]).any() or len(flat) != lengths.sum():
+            raise _uneven(where)
         return _values(flat, where).reshape(len(column), -1)
     if types.is_string(kind) or types.is_large_string(kind):
         return np.array(column.to_pylist(), np.str_)
@@ -412,8 +406,7 @@ def _values(column: Any, where: str) -> Any:
     return column.to_numpy(zero_copy_only=False)
 
 
-def _check_even(even: bool, where: str) -> None:
-    if not even:
-        raise InputError(
-            "lists of different length", where=where, expected="as many numbers in every row"
-        )
+def _uneven(where: str) -> InputError:
+    return InputError(
+        "lists of different length", where=where, expected="as many numbers in every row"
+    )
