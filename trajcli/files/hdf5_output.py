@@ -45,13 +45,14 @@ class Hdf5Output(Output):
         bytes do not depend on blocks or parts; lists the inputs of a part."""
         if not self._packed and not self.inputs:
             return
-        access = _access(bool(self.description.groups))
-        opened = h5py.h5f.open(os.fsencode(self._hidden.data), h5py.h5f.ACC_RDWR, access)
+        groups = self.description.groups
+        opened = h5py.h5f.open(
+            os.fsencode(self._hidden.data), h5py.h5f.ACC_RDWR, _access(bool(groups))
+        )
         with h5py.File(opened) as file:
             values = self._hidden.path / "values"
             for (name, k), addresses in self._addresses.items():
                 for n, at in enumerate(addresses.tolist() if name in self._packed else ()):
-                    groups = self.description.groups
                     dataset = file[f"{groups[k].names[n]}/{name}" if groups else name]
                     rows = np.memmap(values, dataset.dtype, "r", at, dataset.shape)
                     for part in dataset.iter_chunks():
@@ -65,17 +66,15 @@ class Hdf5Output(Output):
         # values between which no description lies can be written at once
         count = sum(len(group.names) for group in groups)
         room = min(_GROUP_BYTES * count, _LARGEST_META_BLOCK) if groups else 2048
-        created, access = h5py.h5p.create(h5py.h5p.FILE_CREATE), _access(bool(groups))
-        created.set_obj_track_times(False)
+        access = _access(bool(groups))
         access.set_meta_block_size(room)
+        created = _untimed(h5py.h5p.FILE_CREATE)
         path = os.fsencode(self._hidden.data)
         with h5py.File(h5py.h5f.create(path, h5py.h5f.ACC_EXCL, created, access)) as file:
             for name, value in sorted(description.attributes.items()):
-                # names of files may hold bytes that are no text
-                if isinstance(value, str):
-                    value = text_of(value)
-                # netCDF has no booleans
-                file.attrs[name] = int(value) if isinstance(value, bool) else value
+                # names of files may hold bytes that are no text, and netCDF has no booleans
+                text, yes = isinstance(value, str), isinstance(value, bool)
+                file.attrs[name] = text_of(value) if text else int(value) if yes else value
             whole = [v for v in description.variables if not (groups and v.by_trajectory)]
             made = {}
             for variable in whole:
@@ -99,42 +98,19 @@ class Hdf5Output(Output):
     ) -> Iterator[Any]:
         """Makes a dataset for a variable in each of some HDF5 groups, and yields it.
 
-        Notes where their values lie, but of datasets in chunks, which have no place yet.
+        Notes where their values lie: contiguous ones have their place in the file from now on, and
+        those that are compressed at the end are kept in a file of their own.
         """
-        shape = self.description.shape(variable, group)
+        shape, packed = self.description.shape(variable, group), self._is_packed(variable)
         nbytes = self.description.nbytes_of(variable, group)
-        if self.description.groups and variable.by_trajectory:
-            shape = shape[1:]
-        space = h5py.h5s.create_simple(shape) if shape else h5py.h5s.create(h5py.h5s.SCALAR)
-        kind = h5py.h5t.py_create(variable.dtype, logical=True)
-        properties, addresses = self._properties(variable, group), []
-        path, _, name = variable.name.rpartition("/")
-        for parent in parents:
-            within = _group(parent, path) if path else parent
-            dataset = h5py.h5d.create(within, name.encode(), kind, space, properties)
-            addresses.append(dataset.get_offset())
-            yield dataset
-        if nbytes == 0:
-            addresses = [0] * len(parents)
-        elif self._is_packed(variable):
-            self._packed.add(variable.name)
-            size = nbytes // len(parents)
-            addresses = [self._end + n * size for n in range(len(parents))]
-            self._end += nbytes
-        if None not in addresses:
-            self._addresses[variable.name, group] = np.array(addresses, np.int64)
-
-    def _properties(self, variable: Variable, group: int) -> Any:
-        """Returns how the datasets of a variable are made: contiguous ones have their place in the
-        file from now on, and are filled later."""
-        properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-        if self._is_packed(variable):
-            count, rows, *inner = self.description.shape(variable, group)
+        in_group = bool(self.description.groups) and variable.by_trajectory
+        properties = _untimed(h5py.h5p.DATASET_CREATE)
+        if packed:
+            count, rows, *inner = shape
             entry = self.description.entry_bytes(variable, group)
             if entry > CHUNK_BYTES:
                 rows = max(1, CHUNK_BYTES * rows // entry)
             count = max(1, min(count, CHUNK_BYTES // entry))
-            in_group = bool(self.description.groups)
             properties.set_chunk((rows, *inner) if in_group else (count, rows, *inner))
             properties.set_shuffle()
             properties.set_deflate(self.level)
@@ -142,8 +118,22 @@ class Hdf5Output(Output):
             properties.set_layout(h5py.h5d.CONTIGUOUS)
             properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
             properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
-        properties.set_obj_track_times(False)
-        return properties
+        if in_group:
+            shape = shape[1:]
+        space = h5py.h5s.create_simple(shape) if shape else h5py.h5s.create(h5py.h5s.SCALAR)
+        kind = h5py.h5t.py_create(variable.dtype, logical=True)
+        path, _, name = variable.name.rpartition("/")
+        addresses = []
+        for parent in parents:
+            within = _group(parent, path) if path else parent
+            dataset = h5py.h5d.create(within, name.encode(), kind, space, properties)
+            addresses.append(dataset.get_offset() if nbytes and not packed else 0)
+            yield dataset
+        if packed:
+            self._packed.add(variable.name)
+            addresses = [self._end + n * (nbytes // len(parents)) for n in range(len(parents))]
+            self._end += nbytes
+        self._addresses[variable.name, group] = np.array(addresses, np.int64)
 
     def _make_scales(
         self, file: Any, variables: Sequence[Variable], made: Mapping[str, Any]
@@ -229,10 +219,15 @@ def _group(parent: Any, path: str) -> Any:
 
 
 def _new_group(parent: Any, name: str) -> Any:
-    """Makes a group that does not say when it was made, as the same input gives the same bytes."""
-    properties = h5py.h5p.create(h5py.h5p.GROUP_CREATE)
+    return h5py.h5g.create(parent, name.encode(), None, _untimed(h5py.h5p.GROUP_CREATE))
+
+
+def _untimed(kind: Any) -> Any:
+    """Returns properties of objects that do not say when they were made: the same input gives the
+    same bytes."""
+    properties = h5py.h5p.create(kind)
     properties.set_obj_track_times(False)
-    return h5py.h5g.create(parent, name.encode(), None, properties)
+    return properties
 
 
 def _access(groups: bool) -> Any:
