@@ -102,7 +102,7 @@ class Trajectory:
         Raises:
             OutputError: the file exists and ``overwrite`` is False, or it cannot be written.
         """
-        from trajcli.files.stored_time import equal_step
+        from trajcli.files.time import equal_step
         from trajcli.files.writing import save
 
         outputs = {name: to_numpy(values) for name, values in self.outputs().items()}

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 from trajcli.errors import InputError, UsageError
-from trajcli.files.opening import Files
-from trajcli.files.reader import read_groups, time_from_options
+from trajcli.files.opening import Files, time_from_options
+from trajcli.files.reader import read_groups
 from trajcli.files.reading import Reading
-from trajcli.files.stored_time import equal_step
-from trajcli.files.time import Time
+from trajcli.files.time import Time, equal_step
 from trajcli.files.trajectory_group import TrajectoryGroup
 
 ROWS = 6

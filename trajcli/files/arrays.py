@@ -9,11 +9,13 @@ import math
 import os
 import threading
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
+from itertools import accumulate
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +31,7 @@ from trajcli.files.file_bytes import (
     read_regular,
     unreadable,
 )
-from trajcli.files.source import Origin, natural_order
+from trajcli.files.source import Origin, first_and_more, natural_order
 from trajcli.memory import LEAST_MEMORY, memory_bound
 
 T = TypeVar("T")
@@ -44,6 +46,8 @@ _SEARCHED, _LISTED = 2000, 8
 _TYPES = {"c": "complex numbers", "O": "objects or strings", "S": "strings", "U": "strings",
           "b": "booleans", "V": "records"}  # fmt: skip
 
+Values: TypeAlias = Any
+"""numpy.ndarray, or a Dataset that is read block by block."""
 Numbers = range | npt.NDArray[np.integer[Any]]
 
 
@@ -451,3 +455,36 @@ class ArrayFile(ABC):
 def in_memory(values: Any) -> Any:
     """Returns an array in memory; reads it if it is a dataset."""
     return np.asarray(values.read() if isinstance(values, Dataset) else values)
+
+
+def rows_by_number(values: Values, numbers: Any) -> Values:
+    """Returns rows of [B, ...] by number; of a dataset [B, T, ...] they are read when needed."""
+    if len(numbers) == values.shape[0] and (np.diff(numbers) == 1).all():
+        return values
+    if isinstance(values, Dataset) and values.ndim > 1:
+        return values.select(numbers, range(values.shape[1]))
+    return in_memory(values)[numbers]
+
+
+def stacked(arrays: Sequence[Values]) -> Dataset:
+    """Returns values [b, ...] one behind the other, equal in shape behind the first axis."""
+    first, ends = arrays[0], list(accumulate(array.shape[0] for array in arrays))
+    if isinstance(first, Dataset) and len(arrays) == 1:
+        return first
+    dtype = np.result_type(*{array.dtype for array in arrays})
+
+    def read_rows(start: int, stop: int) -> Any:
+        # an empty block gives the type where no row is read
+        blocks = [np.empty((0, *first.shape[1:]), dtype)]
+        k = bisect_right(ends, start)
+        while start < stop:
+            begin, end, array = ends[k] - arrays[k].shape[0], min(stop, ends[k]), arrays[k]
+            rows = slice(start - begin, end - begin)
+            in_file = isinstance(array, Dataset)
+            blocks.append(array.read_rows(rows.start, rows.stop) if in_file else array[rows])
+            start, k = end, k + 1
+        return blocks[1] if len(blocks) == 2 else np.concatenate(blocks)
+
+    where = first_and_more(getattr(array, "where", Origin()) for array in arrays)
+    kind = np.result_type(*{getattr(array, "precision", array.dtype) for array in arrays})
+    return Dataset(where, (ends[-1], *first.shape[1:]), dtype, read_rows, converted_from=kind)

@@ -10,13 +10,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from trajcli.errors import InputError, UsageError
-from trajcli.files.arrays import ArrayFile, Dataset, json_object, text_of
-from trajcli.files.guesses import likely_arrays
+from trajcli.files.arrays import ArrayFile, Dataset, candidates, json_object, text_of
+from trajcli.files.conversion import as_batch, stated_unit
 from trajcli.files.layout import Layout, Member, Names, Pairs, entry, environment, from_rate
-from trajcli.files.quantities import QUANTITIES
+from trajcli.files.quantities import POSITIONS, QUANTITIES, STATES
 from trajcli.files.source import Origin, natural_key
 from trajcli.files.tables import TRAJECTORIES
 from trajcli.files.time import Time, positive
+from trajcli.units import parse_units
 
 # Columns of a table that are read by default.
 _NAMES = ("actions", "action", *QUANTITIES)
@@ -385,3 +386,51 @@ def layout_of(file: ArrayFile, wanted: str | None = None) -> Layout | None:
     if file.family in ("npy", "npz"):
         return None
     return next((kind(file) for kind in LAYOUTS.values() if kind.fits(file)), None)
+
+
+def likely_arrays(file: ArrayFile, prefix: str) -> list[str]:
+    """Returns the arrays that are trajectories by their name, or as the only ones of numbers.
+
+    Callers report the guess. Raises InputError with what there is instead, likely arrays first.
+    """
+    # below #refs# MATLAB keeps what its cells hold
+    paths = [p for p in file.names() if p.startswith(prefix) and not p.startswith("#")]
+    named: dict[str, list[str]] = {}
+    unread: dict[str, InputError] = {}
+    for path in paths:
+        group, _, last = path.rpartition("/")
+        state = group.rpartition("/")[2] in STATES or last.startswith(("start_", "goal_"))
+        try:
+            stored = None if state else file.get(path)
+        except InputError as error:  # as MATLAB's cells; what is not meant may be anything
+            unread.setdefault(last if last in POSITIONS else "", error)
+            continue
+        if stored and stored.dtype.kind == "f":
+            if last in QUANTITIES:
+                as_batch(stored)  # raises why it is no trajectory
+            if stored.ndim in (2, 3):
+                named.setdefault(last, []).append(path)
+    taken = next((name for name in POSITIONS if name in {*named, *unread}), None)
+    if taken is None:  # the only one, or the only one in a unit of positions
+        placed = [name for name in named if _of_positions(file, named[name][0])]
+        taken = next(iter(placed if len(named) > 1 else named), None) if len(placed) < 2 else None
+    if taken in unread:
+        raise unread[taken]
+    if taken is not None:
+        return named[taken]
+    if unread and not named:
+        raise next(iter(unread.values()))
+    likely = [path for paths in named.values() for path in paths]
+    raise InputError(
+        "no trajectories found",
+        where=str(file.path),
+        expected=f"datasets called actions, {', '.join(QUANTITIES)}: [B, T, D] or [T, D]",
+        found=candidates([*likely, *(path for path in paths if path not in likely)], file.get),
+        hint=f"name one as {file.path}:{likely[0] if likely else 'DATASET'}",
+    )
+
+
+def _of_positions(file: ArrayFile, path: str) -> bool:
+    """Whether an array says that it is in a unit of positions, not of their derivatives."""
+    units = parse_units(stated_unit(file.require(path)))
+    return units is not None and all(unit.order == 0 for unit in units)

@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 import os
 import shlex
+from collections.abc import Sequence
+from contextlib import suppress
 from copy import copy
 from importlib import import_module
 from pathlib import Path
 
-from trajcli.errors import Fault, InputError
-from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles
+import numpy as np
+
+from trajcli.errors import Fault, InputError, UsageError
+from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles, ReadApart
 from trajcli.files.dofs import pick_dofs
 from trajcli.files.file_bytes import Progress, open_regular, unreadable
 from trajcli.files.layout import Layout
 from trajcli.files.layouts import layout_of
 from trajcli.files.reading import Reading
-from trajcli.files.source import ONE_SOURCE, expand_files, natural_order, parse_source
+from trajcli.files.source import (
+    ONE_SOURCE,
+    Origin,
+    expand_files,
+    first_and_more,
+    natural_order,
+    parse_source,
+)
+from trajcli.files.time import Time, positive, read_time
 
 READERS = {
     "hdf5": "hdf5.Hdf5File",
@@ -117,6 +130,60 @@ class Files:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def time_from_options(files: Files) -> Time | None:
+    """Returns the time that --dt, --rate or --times of ``files.reading`` names, if one does.
+
+    Raises UsageError for more than one option or a value that is none, InputError for a file that
+    cannot be read.
+    """
+    reading, given = files.reading, files.reading.input_units.time
+    dt, rate, times = reading.dt, reading.rate, reading.times
+    options = (("--dt", dt), ("--rate", rate), ("--times", times))
+    present = [name for name, value in options if value is not None]
+    if len(present) > 1:
+        raise UsageError(
+            "more than one time step", where=" and ".join(present), expected="one of them"
+        )
+    if times is not None:
+        return read_time(files.dataset(times), True, given)
+    if rate is not None:
+        if not (math.isfinite(rate) and rate > 0):
+            raise UsageError(
+                "a rate that is not positive", where="--rate", expected="Hz > 0", found=f"{rate:g}"
+            )
+        return Time.of(Origin(after=f"--rate {rate:g}"), 1.0 / rate)
+    if dt is None:
+        return None
+    with suppress(ValueError):
+        return Time.of(Origin(after="--dt"), float(dt))
+    if not set(".:/") & set(dt) and not os.path.exists(dt):
+        raise UsageError(
+            "neither a value nor a file",
+            where="--dt",
+            expected="SECONDS (as 0.02), FILE:DATASET or FILE:DATASET@ATTR",
+            found=dt,
+        )
+    source = parse_source(dt, attributes=True)
+    if source.attribute is None:
+        return read_time(files.dataset(dt), False, given)
+    file = files.open(source.path)
+    holder = source.dataset or ""
+    dataset = file.get(holder) if holder else None
+    attributes = dataset.attributes if dataset is not None else file.attributes(holder)
+    value = attributes.get(source.attribute)
+    if value is None:
+        raise InputError(
+            "no such attribute",
+            where=dt,
+            expected="an attribute of this name",
+            found=", ".join(attributes) or "no attributes",
+        )
+    step = positive(value)
+    if step is None:
+        raise InputError("not a step", where=dt, expected="one number > 0", found=repr(value))
+    return Time.of(source.origin, step)
 
 
 def open_arrays(path: Path, pool: OpenFiles | None = None) -> ArrayFile:
@@ -229,3 +296,41 @@ def _missing_file(path: Path) -> Fault:
         found="nothing of this name" if there else f"no folder {folder}",
         hint=f"did you mean {', '.join(str(folder / name) for name in near)}?" if near else "",
     )
+
+
+class JoinedFiles(ArrayFile):
+    """Files of which each holds one array [T, D] of a type, as one file of an array [n, T, D].
+
+    Thousands of small files are then one group of trajectories. Where they differ in length,
+    ``lengths`` is beside the array.
+    """
+
+    def __init__(self, files: Sequence[ArrayFile]) -> None:
+        first = files[0]
+        super().__init__(first.path, first.family, first.pool)
+        self.members = files
+        arrays = [file.require("") for file in files]
+        lengths = [array.shape[0] for array in arrays]
+        where = first_and_more(array.where for array in arrays)
+        shape, dtype = (len(files), max(lengths), arrays[0].shape[1]), arrays[0].dtype
+        read = ReadApart(lambda k, *rows: arrays[k].read_rows(*rows), lengths)
+        self._array = Dataset(where, shape, dtype, read, storage="a file for each")
+        counts = np.array(lengths)
+        self._lengths = Dataset(
+            where, counts.shape, counts.dtype, lambda start, stop: counts[start:stop]
+        )
+
+    def names(self) -> list[str]:
+        return [""]
+
+    def get(self, name: str) -> Dataset | None:
+        return {"": self._array, "lengths": self._lengths}.get(name.strip("/"))
+
+
+def joining(file: ArrayFile) -> object:
+    """Returns what files have in common that :class:`JoinedFiles` can join: the type and the dofs
+    of arrays [T, D] in .npy files. Of any other file it returns what no second one has."""
+    array = file.get("") if file.family == "npy" else None
+    if array is None or array.ndim != 2 or 0 in array.shape:
+        return object()
+    return array.dtype, array.shape[1]

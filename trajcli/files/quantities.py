@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 TAKEN = ("trajectory", "time", "row", "step", "point", "each", "dof", "times", "dt", "lengths",
@@ -24,6 +25,19 @@ RECORDED_START = "the recording's first row"
 """The attribute ``start`` of an output that was computed from a recording."""
 RECORDED_ROW = "first row of each"
 """The attribute ``start`` where states were recorded beside the actions."""
+STATES = ("start", "goal", "grad")
+"""Groups that hold states or gradients, not trajectories."""
+POSITIONS = ("position", "qpos", "q", "joint_positions", "joint_position", "joint_pos", "actual_q",
+             "arr_0")  # fmt: skip
+"""Other names of positions; the first of these is taken where nothing is named."""
+_RATES = {"velocity": "vel|twist|gyro|(?:^|_)(?:qd|dq)(?:$|_)",
+          "acceleration": "acc|(?:^|_)(?:qdd|ddq)(?:$|_)", "jerk": "jerk"}  # fmt: skip
+"""What arrays of derivatives of positions are called, by quantity."""
+
+
+def named_rate(name: str) -> str:
+    """Returns the derivative that an array is by its name, velocity to jerk; "" for others."""
+    return next((rate for rate, words in _RATES.items() if re.search(words, name.lower())), "")
 
 
 def sources_text(attribute: str, names: Iterable[str]) -> str:

@@ -6,8 +6,6 @@ called, how long, at which times, and what lies beside them.
 
 from __future__ import annotations
 
-import math
-import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,24 +13,26 @@ from contextlib import nullcontext, suppress
 from itertools import groupby
 from typing import Any
 
+import numpy as np
+
 from trajcli.arrays import describe
 from trajcli.errors import Fault, InputError, Note, UsageError, raise_if_any
 from trajcli.files.arrays import ArrayFile, Dataset
-from trajcli.files.dofs import match_names
-from trajcli.files.guesses import STATES, likely_arrays
+from trajcli.files.dofs import RotationDofs, match_names, named_rotations, unit_columns
 from trajcli.files.layout import Layout, Member
-from trajcli.files.opening import Files
-from trajcli.files.quantities import QUANTITIES, ROTATIONS
-from trajcli.files.rotation_groups import rotations_left_out
-from trajcli.files.source import Origin, Source, expand_files, parse_source
-from trajcli.files.stacked import JoinedFiles, joining
-from trajcli.files.stored_time import read_time
-from trajcli.files.time import Time, positive
+from trajcli.files.layouts import likely_arrays
+from trajcli.files.opening import Files, JoinedFiles, joining
+from trajcli.files.quantities import QUANTITIES, ROTATIONS, STATES
+from trajcli.files.source import Source, expand_files, parse_source
 from trajcli.files.trajectory_group import ACTIONS, TrajectoryGroup, bodies_of
 from trajcli.units import require_same_kind
 
 # Families of which a file may be one array without a name.
 _LONE = ("npy", "zarr", "pt")
+# Names in a group that are looked at.
+_SEARCHED = 100
+# Rows of the first trajectory, in which quaternions without a name are looked for.
+_SAMPLED_ROWS = 1000
 
 
 def read_groups(
@@ -417,55 +417,76 @@ def _path(group: TrajectoryGroup) -> str:
     return f"{group.group}/{group.array_name}".strip("/")
 
 
-def time_from_options(files: Files) -> Time | None:
-    """Returns the time that --dt, --rate or --times of ``files.reading`` names, if one does.
+def require_rotations(group: TrajectoryGroup) -> tuple[RotationDofs, ...]:
+    """Returns the rotations of a group.
 
-    Raises UsageError for more than one option or a value that is none, InputError for a file that
-    cannot be read.
+    Raises InputError for dofs that look like a quaternion if nothing says what they are.
     """
-    reading, given = files.reading, files.reading.input_units.time
-    dt, rate, times = reading.dt, reading.rate, reading.times
-    options = (("--dt", dt), ("--rate", rate), ("--times", times))
-    present = [name for name, value in options if value is not None]
-    if len(present) > 1:
-        raise UsageError(
-            "more than one time step", where=" and ".join(present), expected="one of them"
-        )
-    if times is not None:
-        return read_time(files.dataset(times), True, given)
-    if rate is not None:
-        if not (math.isfinite(rate) and rate > 0):
-            raise UsageError(
-                "a rate that is not positive", where="--rate", expected="Hz > 0", found=f"{rate:g}"
-            )
-        return Time.of(Origin(after=f"--rate {rate:g}"), 1.0 / rate)
-    if dt is None:
-        return None
-    with suppress(ValueError):
-        return Time.of(Origin(after="--dt"), float(dt))
-    if not set(".:/") & set(dt) and not os.path.exists(dt):
-        raise UsageError(
-            "neither a value nor a file",
-            where="--dt",
-            expected="SECONDS (as 0.02), FILE:DATASET or FILE:DATASET@ATTR",
-            found=dt,
-        )
-    source = parse_source(dt, attributes=True)
-    if source.attribute is None:
-        return read_time(files.dataset(dt), False, given)
-    file = files.open(source.path)
-    holder = source.dataset or ""
-    dataset = file.get(holder) if holder else None
-    attributes = dataset.attributes if dataset is not None else file.attributes(holder)
-    value = attributes.get(source.attribute)
-    if value is None:
+    count, rows = group.shape[2], min(group.shape[1], _SAMPLED_ROWS)
+    if group.rotations or group.rotation_option is not None or count < 4 or not group.shape[0]:
+        return group.rotations
+    first = unit_columns(np.asarray(group.input.read_part(0, 1, 0, rows))[0])
+    if first is not None:
         raise InputError(
-            "no such attribute",
-            where=dt,
-            expected="an attribute of this name",
-            found=", ".join(attributes) or "no attributes",
+            "four dofs whose norm is 1 in all rows, as that of a quaternion",
+            where=group.input.where,
+            expected="names, or --rotation, that say what they are",
+            found=f"dofs {first} to {first + 3}",
+            hint=f"--rotation {first}:{first + 4}=xyzw (or =wxyz) reads them as a rotation, "
+            "--rotation none as four dofs",
         )
-    step = positive(value)
-    if step is None:
-        raise InputError("not a step", where=dt, expected="one number > 0", found=repr(value))
-    return Time.of(source.origin, step)
+    return ()
+
+
+def refuse_rotations(groups: Sequence[TrajectoryGroup], command: str) -> None:
+    """Raises InputError for rotations, whose dofs mean nothing one by one."""
+    for group in groups[:1]:
+        for rotation in require_rotations(group):
+            raise InputError(
+                f"{command} takes dofs one by one, and these are a rotation",
+                where=group.input.where,
+                expected="other dofs",
+                found=str(rotation),
+                hint="--dofs picks others, --rotation none takes these as they are; "
+                "trajcli.rotations computes with rotations",
+            )
+
+
+def rotations_left_out(
+    groups: Sequence[TrajectoryGroup], kept: Sequence[TrajectoryGroup]
+) -> list[str]:
+    """Returns a note on rotations beside the positions that are read, which are a SOURCE of their
+    own; none where there are no such rotations."""
+    read = {id(group) for group in kept}
+    left: list[str] = [g.where for g in groups if ROTATIONS[0] in g.arrays and id(g) not in read]
+    firsts = {id(group.file): group for group in reversed(kept) if not group.named}
+    for group in firsts.values():
+        left += _rotations_beside(group.file, group.group, group.shape)
+    more = f" and {len(left) - 1} more are" if left[1:] else " is"
+    return [Note(f"{left[0]}{more} left out: name it as SOURCE")] if left else []
+
+
+def _rotations_beside(file: ArrayFile, group: str, shape: tuple[int, ...]) -> list[str]:
+    """Returns where arrays in a group that have other names than outputs are rotations.
+
+    shape: [B, T, D] of the trajectories that they lie beside.
+    """
+    beside: list[str] = []
+    for child in file.children(group)[:_SEARCHED]:
+        with suppress(InputError):  # what is not meant may be anything
+            path = f"{group}/{child}".strip("/")
+            stored = None if child in (*QUANTITIES, *ROTATIONS) else file.get(path)
+            if stored is None or stored.shape[:-1] not in (shape[:2], shape[1:2]):
+                continue
+            if stored.dtype.kind == "f" and _is_rotation(child, stored):
+                beside.append(stored.where)
+    return beside
+
+
+def _is_rotation(name: str, stored: Dataset) -> bool:
+    """Whether its name or those of its dofs say that an array is a rotation, in whatever order."""
+    dofs = stored.attributes.get("joint_names", ())
+    try:
+        return bool(named_rotations(name, dofs, stored.shape[-1], "", None, stored.where))
+    except InputError:
+        return True

@@ -13,12 +13,11 @@ import numpy as np
 
 from trajcli.arrays import describe, index_shape_faults, state_count_fault
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
-from trajcli.files.arrays import ArrayFile, Dataset, in_memory
+from trajcli.files.arrays import ArrayFile, Dataset, Values, in_memory, rows_by_number, stacked
 from trajcli.files.conversion import dataset_in_si, divided, stated_unit
 from trajcli.files.opening import Files
 from trajcli.files.quantities import QUANTITIES, RECORDED_ROW
 from trajcli.files.source import Origin, first_and_more, parse_source
-from trajcli.files.stacked import Values, rows_by_number, stacked
 from trajcli.files.trajectory_group import TrajectoryGroup
 from trajcli.memory import EAGER_BYTES
 from trajcli.units import (

@@ -21,7 +21,7 @@ import numpy as np
 from trajcli.errors import Fault, InputError, Note
 from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles, import_library
 from trajcli.files.file_bytes import open_regular
-from trajcli.files.guesses import POSITIONS, named_rate
+from trajcli.files.quantities import POSITIONS, named_rate
 from trajcli.files.source import Origin
 from trajcli.memory import TABLE_ROWS
 from trajcli.units import parse_time_unit

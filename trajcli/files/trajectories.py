@@ -26,8 +26,7 @@ from trajcli.files.arrays import Dataset
 from trajcli.files.file_bytes import Progress
 from trajcli.files.source import Origin, first_and_more
 from trajcli.files.states import NO_STATE, States
-from trajcli.files.stored_time import LIKELY_STAMPS, STAMPS
-from trajcli.files.time import Time
+from trajcli.files.time import LIKELY_STAMPS, STAMPS, Time
 from trajcli.files.trajectory_group import TrajectoryGroup
 from trajcli.memory import READ_BYTES
 

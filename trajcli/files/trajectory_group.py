@@ -22,21 +22,29 @@ from trajcli.files.conversion import (
     units_of_arrays,
     with_joined_axes,
 )
-from trajcli.files.dofs import Dofs, parse_dofs, parse_joints
+from trajcli.files.dofs import (
+    Dofs,
+    RotationDofs,
+    named_rotations,
+    parse_dofs,
+    parse_joints,
+    parse_rotations,
+)
 from trajcli.files.layout import Layout, Member
 from trajcli.files.quantities import QUANTITIES, ROTATIONS, TAKEN, unit_of
-from trajcli.files.rotation_dofs import RotationDofs, named_rotations, parse_rotations
 from trajcli.files.source import Origin
-from trajcli.files.stored_time import (
+from trajcli.files.time import (
     LIKELY_STAMPS,
     RATES,
     STAMPS,
+    Lengths,
+    Time,
+    positive,
     read_time,
     reconciled,
     require_nominal,
     stamps_after,
 )
-from trajcli.files.time import Lengths, Time, positive
 from trajcli.modes import ALIASES, MODES
 from trajcli.units import InputUnits, Units, of_order
 

@@ -14,11 +14,10 @@ import numpy as np
 
 from trajcli.arrays import describe
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
-from trajcli.files.arrays import Dataset, candidates
+from trajcli.files.arrays import Dataset, candidates, rows_by_number
 from trajcli.files.outputs import Variable
 from trajcli.files.quantities import QUANTITIES
 from trajcli.files.source import parse_source
-from trajcli.files.stacked import rows_by_number
 from trajcli.files.states import parse_floats
 from trajcli.inputs import Inputs
 from trajcli.jobs.inputs import Commands

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import Fault, InputError, raise_if_any
-from trajcli.files.arrays import in_memory
-from trajcli.files.stacked import Values, stacked
+from trajcli.files.arrays import Values, in_memory, stacked
 from trajcli.files.time import Time
 from trajcli.files.trajectories import Trajectories
 from trajcli.files.trajectory_group import TrajectoryGroup

@@ -13,6 +13,7 @@ from trajcli.arrays import output_dtype
 from trajcli.errors import FaultCollector, InputError, Note, UsageError
 from trajcli.files.arrays import in_memory
 from trajcli.files.atomic_output import refuse_input
+from trajcli.files.dofs import RotationDofs
 from trajcli.files.opening import Files
 from trajcli.files.outputs import (
     ROWS,
@@ -31,7 +32,6 @@ from trajcli.files.quantities import (
     sources_text,
     unit_of,
 )
-from trajcli.files.rotation_dofs import RotationDofs
 from trajcli.files.source import Origin, first_and_more
 from trajcli.files.trajectories import Trajectories
 from trajcli.files.writing import refuse_form, refuse_output

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trajcli.errors import InputError
+from trajcli.files.dofs import RotationDofs
 from trajcli.files.outputs import ROWS, Variable
 from trajcli.files.quantities import QUANTITIES, ROTATIONS, UNITS_OF_ROTATIONS
-from trajcli.files.rotation_dofs import RotationDofs
 
 SMOOTHED = {
     "bandlimit": {"long_name": "cutoff frequency", "units": "Hz"},

@@ -16,16 +16,18 @@ from trajcli.arrays import nonfinite_fault, output_dtype
 from trajcli.errors import Fault, InputError, raise_if_any
 from trajcli.files.arrays import in_memory
 from trajcli.files.atomic_output import refuse_input
-from trajcli.files.opening import Files
+from trajcli.files.opening import Files, time_from_options
 from trajcli.files.outputs import Output, Variable, describe_output, row_variable
-from trajcli.files.reader import one_per_group, read_groups, require_alike, time_from_options
-from trajcli.files.reading import select
-from trajcli.files.repair import repaired
-from trajcli.files.rotation_groups import (
+from trajcli.files.reader import (
+    one_per_group,
+    read_groups,
     refuse_rotations,
+    require_alike,
     require_rotations,
     rotations_left_out,
 )
+from trajcli.files.reading import select
+from trajcli.files.repair import repaired
 from trajcli.files.time import Floats
 from trajcli.files.trajectories import Trajectories, timed
 from trajcli.files.writing import write

@@ -9,10 +9,9 @@ from functools import cache, partial
 
 from trajcli.errors import InputError
 from trajcli.files.arrays import NUMERIC_KINDS, Dataset
-from trajcli.files.dofs import pick_dofs
+from trajcli.files.dofs import RotationDofs, named_rotations, pick_dofs
 from trajcli.files.opening import Files
 from trajcli.files.reading import select
-from trajcli.files.rotation_dofs import RotationDofs, named_rotations
 from trajcli.files.source import Source, expand_files, parse_source
 from trajcli.files.time import Time
 from trajcli.views.rotations import known_rotations

@@ -15,8 +15,8 @@ from trajcli.arrays import describe
 from trajcli.errors import InputError
 from trajcli.files.arrays import NUMERIC_KINDS, ArrayFile, Dataset, json_object, text_of
 from trajcli.files.conversion import in_one_unit
+from trajcli.files.dofs import RotationDofs
 from trajcli.files.file_bytes import Progress
-from trajcli.files.rotation_dofs import RotationDofs
 from trajcli.files.time import Time
 from trajcli.files.trajectories import Array, Floats
 from trajcli.memory import SCANNED_BYTES

@@ -13,12 +13,11 @@ import numpy as np
 from trajcli.errors import InputError, raise_if_any
 from trajcli.files.arrays import ArrayFile, Dataset
 from trajcli.files.file_bytes import Progress
-from trajcli.files.opening import Files
+from trajcli.files.opening import Files, time_from_options
 from trajcli.files.quantities import QUANTITIES, ROTATIONS
-from trajcli.files.reader import time_from_options
 from trajcli.files.reading import select
 from trajcli.files.source import expand_files, parse_source
-from trajcli.files.stored_time import STAMPS
+from trajcli.files.time import STAMPS
 from trajcli.files.trajectories import Trajectories
 from trajcli.memory import LEAST_SAMPLED_BYTES, SAMPLED_BYTES, SCANNED_BYTES
 from trajcli.views.rotations import RotationStatistics

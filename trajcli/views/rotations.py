@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import InputError
+from trajcli.files.dofs import RotationDofs
 from trajcli.files.limits import Bounds
 from trajcli.files.quantities import ROTATIONS, UNITS_OF_ROTATIONS
-from trajcli.files.rotation_dofs import RotationDofs
 from trajcli.files.trajectories import Array, Floats, Trajectories
 from trajcli.files.trajectory_group import TrajectoryGroup
 from trajcli.quaternions import TOLERANCE, unit

@@ -10,9 +10,9 @@ import numpy as np
 
 from trajcli.errors import InputError, raise_if_any
 from trajcli.files.limits import Bounds, Limits
-from trajcli.files.opening import Files
+from trajcli.files.opening import Files, time_from_options
 from trajcli.files.quantities import QUANTITIES, unit_of
-from trajcli.files.reader import dof_faults, read_groups, time_from_options
+from trajcli.files.reader import dof_faults, read_groups
 from trajcli.files.reading import Repair
 from trajcli.files.repair import repaired
 from trajcli.files.source import expand_files, parse_source

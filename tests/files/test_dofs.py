@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from trajcli.errors import InputError, UsageError
-from trajcli.files.rotation_dofs import named_rotations, parse_rotations, unit_columns
+from trajcli.files.dofs import named_rotations, parse_rotations, unit_columns
 
 
 def named(array="x", names=(), count=None, layout="", order=None):
