@@ -128,7 +128,7 @@ class Call:
         self._take_step(float(operands.dt[0, 0]))
 
     def _take_step(self, dt: float) -> None:
-        """Use another dt, in a new array: a backward pass may still need the previous one."""
+        """Uses another dt, in a new array: a backward pass may still need the previous one."""
         self._dt, self._step = dt, np.array([[dt]])
         self._forward.step_at(self._address(self._step))
         self._time = self._mode.row_times(self._step, self._horizon, self._recorded)[0]

@@ -41,12 +41,12 @@ def library(values: Array) -> Any:
 
 
 def dot(a: Array, b: Array) -> Array:
-    """Return the scalar products of vectors [..., n], [..., 1]."""
+    """Returns the scalar products of vectors [..., n], [..., 1]."""
     return (a * b).sum(-1)[..., None]
 
 
 def cross(a: Array, b: Array) -> Array:
-    """Return the cross products of vectors [..., 3], which broadcast."""
+    """Returns the cross products of vectors [..., 3], which broadcast."""
     (ax, ay, az), (bx, by, bz) = ((v[..., 0], v[..., 1], v[..., 2]) for v in (a, b))
     return library(a).stack([ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx], -1)
 
@@ -59,7 +59,7 @@ def _horner(coefficients: Sequence[float], x: Array) -> Array:
 
 
 def multiply(a: Array, b: Array) -> Array:
-    """Return the product a·b of quaternions [..., 4], which broadcast: first b turns, then a.
+    """Returns the product a·b of quaternions [..., 4], which broadcast: first b turns, then a.
 
     Where b is the conjugate of a, x, y and z are exactly zero.
     """
@@ -72,19 +72,19 @@ def multiply(a: Array, b: Array) -> Array:
 
 
 def conjugate(quaternions: Array) -> Array:
-    """Return the inverse rotations of unit quaternions [..., 4]: w, −x, −y, −z."""
+    """Returns the inverse rotations of unit quaternions [..., 4]: w, −x, −y, −z."""
     return concatenate([quaternions[..., :1], -quaternions[..., 1:]], -1)
 
 
 def rotate(quaternions: Array, vectors: Array) -> Array:
-    """Return vectors [..., 3] of the body in the world."""
+    """Returns vectors [..., 3] of the body in the world."""
     w, v = quaternions[..., :1], quaternions[..., 1:]
     twice = 2.0 * cross(v, vectors)
     return vectors + w * twice + cross(v, twice)
 
 
 def exp(rotvecs: Array) -> Array:
-    """Return the quaternions [..., 4] of rotation vectors [..., 3], axis times angle in rad.
+    """Returns the quaternions [..., 4] of rotation vectors [..., 3], axis times angle in rad.
 
     cos(θ/2) and sin(θ/2)/θ are functions of θ²; as such all of their derivatives exist at zero.
     """
@@ -99,7 +99,7 @@ def exp(rotvecs: Array) -> Array:
 
 
 def log(quaternions: Array, *, shortest: bool = True) -> Array:
-    """Return the rotation vectors [..., 3] of quaternions [..., 4], in rad and up to π long.
+    """Returns the rotation vectors [..., 3] of quaternions [..., 4], in rad and up to π long.
 
     shortest: False reads w < 0 as a turn of more than π, up to 2π. The angle, 2·atan2(|v|, w), is
     smooth at a half turn; over |v| it is a series in (|v|/w)² near zero.
@@ -118,12 +118,12 @@ def log(quaternions: Array, *, shortest: bool = True) -> Array:
 
 
 def angle(a: Array, b: Array) -> Array:
-    """Return the angle [...] between orientations [..., 4], in rad from 0 to π."""
+    """Returns the angle [...] between orientations [..., 4], in rad from 0 to π."""
     return library(a).linalg.norm(log(multiply(a, conjugate(b))), None, -1)
 
 
 def continuous(quaternions: Array, before: Array | None = None) -> Array:
-    """Return quaternions [..., T, 4] with signs such that none has a negative product with the one
+    """Returns quaternions [..., T, 4] with signs such that none has a negative product with the one
     before, and the first with that of the row ``before`` [..., 1, 4] or, without it, w >= 0; rows
     with NaN are passed over."""
     values, xp = (
@@ -194,7 +194,7 @@ FORMS: dict[str, Form] = {
 
 
 def unit(values: Array, form: str) -> tuple[Array, Array]:
-    """Return unit quaternions [..., 4] of rotations in a form, and how far the norm of each or, of
+    """Returns unit quaternions [..., 4] of rotations in a form, and how far the norm of each or, of
     a matrix, an entry is off, [...]; NaN of no rotation."""
     with np.errstate(invalid="ignore", divide="ignore"):
         quaternions = FORMS[form][1](values)
@@ -206,7 +206,7 @@ def unit(values: Array, form: str) -> tuple[Array, Array]:
 def to_quaternions(
     values: Array, form: str = "wxyz", where: str = "rotations", *, allow_nonfinite: bool = False
 ) -> Array:
-    """Return unit quaternions w, x, y, z of rotations in any form, in float64.
+    """Returns unit quaternions w, x, y, z of rotations in any form, in float64.
 
     Parameters:
         values: [..., 4] of ``wxyz`` or ``xyzw``; [..., 3] of ``rotvec``, axis times angle in rad;
@@ -245,12 +245,12 @@ def to_quaternions(
 
 
 def from_quaternions(quaternions: Array, form: str) -> Array:
-    """Return unit quaternions [..., 4] in another form; ``to_quaternions`` is the inverse."""
+    """Returns unit quaternions [..., 4] in another form; ``to_quaternions`` is the inverse."""
     return FORMS[form][2](to_quaternions(quaternions))
 
 
 def cumulative_product(quaternions: Array) -> Array:
-    """Return all products q_k·…·q_0 of quaternions [..., T, 4], in O(log T) vector operations.
+    """Returns all products q_k·…·q_0 of quaternions [..., T, 4], in O(log T) vector operations.
 
     Neighbours are multiplied, their products accumulated, and those between follow from these:
     G. Blelloch, "Prefix sums and their applications", 1990.
@@ -283,7 +283,7 @@ def _slope_of(coefficients: Sequence[float]) -> list[float]:
 
 
 def rates_of_log(phi: Array, *slopes: Array) -> list[Array]:
-    """Return ω, α and the derivative of α of exp(φ)·q in the world, of one to three slopes.
+    """Returns ω, α and the derivative of α of exp(φ)·q in the world, of one to three slopes.
 
     slopes: φ̇, φ̈, …, [..., 3]. ω = J·φ̇ with the left Jacobian of exp, J·x = x + b·φ×x + c·φ×(φ×x),
     b = (1 − cos θ)/θ² and c = (θ − sin θ)/θ³ (T. Barfoot, "State Estimation for Robotics", ch. 7).
@@ -310,7 +310,7 @@ def rates_of_log(phi: Array, *slopes: Array) -> list[Array]:
 
 
 def slope_of_log(phi: Array, omega: Array) -> Array:
-    """Return φ̇ of exp(φ)·q that turns by ω in the world: the inverse of the left Jacobian."""
+    """Returns φ̇ of exp(φ)·q that turns by ω in the world: the inverse of the left Jacobian."""
     square, u = dot(phi, phi), cross(phi, omega)
     share = _horner(_G, square) / (2.0 * _horner(_B, square))
     return omega - 0.5 * u + share * cross(phi, u)

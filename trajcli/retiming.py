@@ -88,7 +88,7 @@ def paced(
     slower_only: bool,
     between: Mapping[str, Floats],
 ) -> Retimed:
-    """``retime`` of parts, and of what a curve reaches between their rows [B, n, T−1, D]."""
+    """Retimes parts by limits that also hold between their rows, at values [B, n, T−1, D]."""
     values = {name: to_numpy(as_array(parts[name], name)) for name in PARTS[1:] if name in parts}
     bounds = {name: _pair(limits[name]) for name in PARTS[1:] if name in limits}
     raise_if_any(_limit_faults(values, bounds), InputError)
@@ -249,7 +249,7 @@ def _after_rounding(
 def extremes(
     mode: str, options: Mapping[str, Any], rows: Mapping[str, Any], times: Floats
 ) -> dict[str, Floats]:
-    """The extreme values of velocity, acceleration and jerk within the steps between rows.
+    """Returns the extreme velocities, accelerations and jerks within the steps between rows.
 
     Parameters:
         mode, options: ``zoh``, ``foh`` or ``bspline``, as :func:`trajcli.sample` takes them.
@@ -284,7 +284,7 @@ def extremes(
 
 
 def _roots(taylor: Sequence[Floats], begin: Floats, end: Floats) -> list[Floats]:
-    """Where Σ_m c_m·τᵐ/m!, of degree at most 3, is zero within begin..end; else begin."""
+    """Returns where Σ_m c_m·τᵐ/m!, of degree at most 3, is zero within begin..end; else begin."""
     degree = len(taylor) - 1
     if degree < 1:
         return []
@@ -304,7 +304,7 @@ def _roots(taylor: Sequence[Floats], begin: Floats, end: Floats) -> list[Floats]
 
 
 def _bisected(taylor: Sequence[Floats], low: Floats, high: Floats) -> Floats:
-    """Where the polynomial changes its sign between low and high, NaN where it does not."""
+    """Returns where the polynomial changes its sign between low and high, NaN where it does not."""
     rising = derivative(taylor, high, 0) > 0
     changes = (derivative(taylor, low, 0) > 0) != rising
     for _ in range(_HALVINGS):

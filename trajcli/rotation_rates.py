@@ -47,7 +47,7 @@ _MOST_ITERATIONS = 60
 def backward(
     rows: Callable[[int, int], Array], shape: Sequence[int], steps: Array
 ) -> Iterator[tuple[int, list[Array]]]:
-    """Yield rows of orientations and of differences of neighbours; α̇ needs three rows before."""
+    """Yields rows of orientations and of differences of neighbours; α̇ needs three rows before."""
     count, size = shape[1], max(4, ROTATION_VALUES // (shape[0] * math.prod(shape[2:-1])))
     for begin in range(0, count, size):
         first = max(0, begin - 3)
@@ -65,7 +65,7 @@ def backward(
 
 
 def smooth(values: Array, steps: Array, mode: Smooth) -> tuple[list[Array], Mapping[str, Any]]:
-    """Return orientations and rates of the smoothing spline, and by option what it chose [N, 3].
+    """Returns orientations and rates of the smoothing spline, and by option what it chose [N, 3].
 
     The turns from row to row add up to a path in the tangent space. Integrated, the spline of this
     path is a reference r, which the noise's products move away from the rows; the path corrected
@@ -111,7 +111,7 @@ def smooth(values: Array, steps: Array, mode: Smooth) -> tuple[list[Array], Mapp
 
 
 def filled(values: Array) -> tuple[Array, Array]:
-    """Return rows [N, T, 4] with the known row before, or the first known one, in place of missing
+    """Returns rows [N, T, 4] with the known row before, or the first known one, in place of missing
     ones, and which are missing [N, T, 1]."""
     if not readable(values):
         return values, matched(np.zeros((1, 1, 1)), values) > 0.0
@@ -125,7 +125,7 @@ def filled(values: Array) -> tuple[Array, Array]:
 def in_windows(
     rows: Callable[[int, int], Array], shape: Sequence[int], steps: Array, band: Any, bodies: int
 ) -> Iterator[tuple[int, list[Array]]]:
-    """Yield rows of orientations and rates by polynomials that fit the logarithm in windows.
+    """Yields rows of orientations and rates by polynomials that fit the logarithm in windows.
 
     The five-point stencils of ``central`` are polynomials of degree 4 through their five rows.
     """
@@ -174,7 +174,7 @@ def in_windows(
 
 
 def turns_of_rates(rates: Sequence[Array], order: int, scheme: str, steps: Array) -> Array:
-    """Return the rotation vector of each step, by ω, α and dα/dt [N, T, 3] at the rows."""
+    """Returns the rotation vector of each step, by ω, α and dα/dt [N, T, 3] at the rows."""
     if scheme == "euler":
         return steps * rates[0][:, 1:]
     terms = [rates[m][:, :-1] * steps**m / math.factorial(m) for m in range(order)]
@@ -213,7 +213,7 @@ def _turns_of_spline(path: Sequence[Array], steps: Array) -> Array:
 
 
 def for_bodies(values: Array, bodies: int) -> Array:
-    """Return values [b, ...] of trajectories as [b·R, ...] of bodies; shared ones as they are."""
+    """Returns values [b, ...] of trajectories as [b·R, ...] of bodies; shared ones as they are."""
     if bodies == 1 or len(values) == 1:
         return values
     return (values.repeat_interleave if is_torch(values) else values.repeat)(bodies, 0)
@@ -228,7 +228,7 @@ def _step_at(knots: Array, at: Array) -> tuple[Array, Array, Array]:
 
 
 def turns_between(values: Array) -> Array:
-    """Return the rotation vectors [N, T − 1, 3] from row to row, the shortest ones."""
+    """Returns the rotation vectors [N, T − 1, 3] from row to row, the shortest ones."""
     return log(multiply(values[:, 1:], conjugate(values[:, :-1])))
 
 
@@ -307,7 +307,7 @@ def _velocity(phi: Array, slope: Array) -> Array:
 
 
 def _solve_blocks(below: Array, on: Array, above: Array, right: Array) -> Array:
-    """Solve a block-tridiagonal system [N, n, 3, 3] for [N, n, 3] by cyclic reduction (R. Hockney,
+    """Solves a block-tridiagonal system [N, n, 3, 3] for [N, n, 3] by cyclic reduction (R. Hockney,
     J. ACM 12, 1965): O(log n) vector operations."""
     solve = library(on).linalg.solve
     if on.shape[1] == 1:

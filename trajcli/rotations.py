@@ -102,7 +102,7 @@ def differentiate(
     allow_nonfinite: bool = False,
     **smoothing: Any,
 ) -> RotationTrajectory:
-    """Differentiate recorded orientations: angular velocity, acceleration and jerk of each row.
+    """Differentiates recorded orientations: angular velocity, acceleration and jerk of each row.
 
     Parameters:
         quaternions: [T, 4], [B, T, 4] or, of several bodies, [B, T, R, 4], with any signs.
@@ -145,7 +145,7 @@ def differentiate(
 def differentiate_rows(
     read: Callable[[int, int], Array], shape: Sequence[int], inputs: Inputs, frame: str
 ) -> Iterator[tuple[int, RotationTrajectory]]:
-    """Yield orientations and rates of some rows after the other, with the number of the first.
+    """Yields orientations and rates of some rows after the other, with the number of the first.
 
     read: returns unit quaternions of rows first to last. shape: [B, T, 4] or [B, T, R, 4], of all.
     inputs: with the method of differentiation and the steps; its actions are not read.
@@ -191,7 +191,7 @@ def integrate(
     frame: str = "world",
     allow_nonfinite: bool = False,
 ) -> RotationTrajectory:
-    """Integrate angular velocity, acceleration or jerk into orientations.
+    """Integrates angular velocity, acceleration or jerk into orientations.
 
     Parameters:
         actions: [H, 3], [B, H, 3] or [B, H, R, 3] in rad/s, rad/s² or rad/s³, as ``mode`` says.
@@ -293,13 +293,13 @@ def resample(
 
 
 def sample(motion: RotationTrajectory, times: Array, method: str = "spline") -> RotationTrajectory:
-    """Return a trajectory at other times [N] or [B, N], by a curve of ``resample`` through its
+    """Returns a trajectory at other times [N] or [B, N], by a curve of ``resample`` through its
     rows."""
     return resample(motion.orientation, method, at=times, times=motion.time, frame=motion.frame)
 
 
 def compose(actions: Array, start: Array, *, kind: str = "delta", frame: str = "world") -> Array:
-    """Return the orientations that delta or relative rotations lead to, the first the start.
+    """Returns the orientations that delta or relative rotations lead to, the first the start.
 
     Parameters:
         actions: quaternions [H, 4], [B, H, 4] or [B, H, R, 4].
@@ -318,7 +318,7 @@ def compose(actions: Array, start: Array, *, kind: str = "delta", frame: str = "
 
 
 def decompose(quaternions: Array, *, kind: str = "delta", frame: str = "world") -> Array:
-    """Return the actions that ``compose`` makes into orientations, from the first on."""
+    """Returns the actions that ``compose`` makes into orientations, from the first on."""
     given, values = _actions(quaternions, kind, frame)
     origin = values[:, :-1] if kind == "delta" else values[:, :1]
     turns = continuous(multiply(values[:, 1:], conjugate(origin)))

@@ -33,7 +33,7 @@ def processors() -> int:
 
 
 def allocate_memory(size: int) -> int:
-    """Return the address of whole pages; of huge ones, where the system has any and they fit."""
+    """Returns the address of whole pages; of huge ones, where the system has any and they fit."""
     library, address = ctypes.CDLL(None), ctypes.c_void_p()
     page = PAGE if size % HUGE_PAGE else HUGE_PAGE
     if library.posix_memalign(ctypes.byref(address), page, ctypes.c_size_t(size)):
@@ -44,7 +44,7 @@ def allocate_memory(size: int) -> int:
 
 
 def free_memory(address: int) -> None:
-    """Free what :func:`allocate_memory` allocated."""
+    """Frees what :func:`allocate_memory` allocated."""
     ctypes.CDLL(None).free(ctypes.c_void_p(address))
 
 

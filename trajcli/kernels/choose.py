@@ -114,7 +114,7 @@ def triton_absence() -> str:
 
 
 def choose_for(device: Any, backend: str) -> Choice:
-    """Pick the backend for tensors on a torch device. It is there, as they are: nothing looks for
+    """Picks the backend for tensors on a torch device. It is there, as they are: nothing looks for
     drivers. Raises UsageError for a backend that cannot run on it."""
     name = str(device)
     if device.type == "cpu":

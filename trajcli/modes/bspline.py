@@ -56,7 +56,7 @@ class BSpline(Mode):
         return (horizon + self.degree + 1) * self.steps + 1
 
     def program(self, horizon: int, recorded: bool, uneven: bool) -> Band:
-        # in cuRobo row 0 is a row of the curve, and the goal state holds at the start of the last
+        # cuRobo takes row 0 from the curve, and has the goal state at the start of the last
         # segment, not at its end
         standard = self.convention == "standard"
         to_goal = self.ends == "goal"
@@ -82,10 +82,10 @@ class BSpline(Mode):
         )
 
     def _points(self, when: int) -> Floats:
-        """Returns the control points of the segment that is the polynomial of a state.
+        """Returns the control points of the segment that is the Taylor polynomial of a state.
 
-        They are coefficients of the parts of the state, which holds at the local time ``when`` in
-        the segment, in knots.
+        They are coefficients of the state's parts. The curve has this state at the local time
+        ``when`` of the segment, in knots.
         """
         points = np.array(blossoms(self.degree, when), np.float64)
         # cuRobo ignores the jerk of the start with degree 3

@@ -91,7 +91,7 @@ class Central(FramedMode):
 
     def program(self, horizon: int, recorded: bool, uneven: bool) -> Band:
         if recorded:
-            # a recording has a stencil for each place in the window: one-sided at the ends
+            # one stencil for each place in the window: one-sided at the ends
             places = tuple(range(WINDOW))
             return Band(
                 used=horizon,

@@ -1,7 +1,7 @@
 """Chooses the cutoffs of smoothing splines by the recorded values, and says where to doubt them.
 
 The cutoff is that of least modified generalised cross-validation (C. Gu, "Smoothing spline ANOVA
-models", 2013). Outliers are those of P. Huber, "Robust statistics", 1981, weighted again and again.
+models", 2013). Outliers are reweighted in rounds, as in P. Huber, "Robust statistics", 1981.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ import numpy.typing as npt
 from trajcli.kernels.program import Floats, Operands, Smoother
 
 _GRID_STEP, _GOLDEN_STEPS, _BISECTIONS = 0.35, 7, 30
-# Of the cutoffs that are tried: periods in a trajectory.
+# The lowest cutoff that is tried, in periods per trajectory.
 _SLOWEST = 0.05
 # γ of modified generalised cross-validation: above 1, few rows are not followed too closely.
 _PENALTY = 1.2
-# The mean square of the smallest nine tenths of normal residuals, by the mean of all; and the
-# median of their sizes, by the deviation.
+# Of normal residuals: the mean square of the smallest nine tenths over that of all, and the median
+# magnitude over the standard deviation.
 _SHARE, _OF_NORMAL, _MEDIAN_OF_NORMAL = 0.9, 0.623, 0.6745
-# Outliers: of the range, the least scale; how many scales far the farthest residual is where
-# there are any; the largest share of rows that may be; how often rows are weighed again.
+# Outliers: the least scale of residuals, as a share of the range; the number of scales beyond which
+# a residual is an outlier; the largest share of rows that may be outliers; rounds of reweighting.
 _LEAST_SCALE, _FLAGGED, _MOST_FLAGGED, _ROUNDS = 1e-4, 5.0, 0.1, 6
 _GOLDEN = (3.0 - math.sqrt(5.0)) / 2.0
 _FEW_ROWS, _GAP_STEPS = 30, 2.0
-# By how much, and by how many standard deviations, the correlation of neighbouring residuals is
-# above that of white noise where the noise is not white.
+# Noise is taken as correlated where the correlation of neighbouring residuals exceeds that of white
+# noise by this much, and by so many standard deviations.
 _CORRELATED, _DEVIATIONS = 0.17, 4.0
 _FREQUENCIES = (np.arange(256) + 0.5) / 512.0
 
@@ -36,9 +36,13 @@ Booleans = npt.NDArray[np.bool_]
 
 
 class Smoothed(NamedTuple):
-    """Of each column: its cutoff in Hz (NaN where all rows are equal or too few), the weights
-    [n, T, 1], the deviation of its residuals, how many rows have less weight than others, which
-    rows are within long gaps [n, T, 1], and the doubts there are by kind."""
+    """What is chosen for each column, and what may be doubted.
+
+    The cutoff is in Hz, NaN where all rows are equal or too few; the weights are [n, T, 1].
+    ``residual`` is the deviation of the residuals, ``reweighted`` the number of rows whose weight
+    was lowered. ``guessed`` [n, T, 1] marks rows within long gaps, ``doubts`` the columns by kind
+    of doubt.
+    """
 
     cutoff: Floats
     weights: Floats
@@ -49,8 +53,11 @@ class Smoothed(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """Dofs side by side, each a trajectory: values and weights [n, T, 1], steps [1 or n, h], and
-    the cutoff and the deviation of residuals that are given, [n], NaN where they are not."""
+    """Dofs side by side, each as a trajectory of its own.
+
+    Values and weights are [n, T, 1], steps [1 or n, h]. The cutoff and the deviation of residuals
+    that the caller gives are [n], NaN where there is none.
+    """
 
     order: int
     values: Floats
@@ -63,7 +70,7 @@ class Columns(NamedTuple):
     @staticmethod
     def of(order: int, values: Floats, steps: Floats, given: Floats, noise: Floats,
            kernels: Any) -> Columns:  # fmt: skip
-        """Columns whose NaN have weight zero; those with too few other rows have no weight."""
+        """Returns columns: NaN weigh nothing, and no row of a column with too few others does."""
         present = np.isfinite(values)
         enough = present.sum(1, keepdims=True) > order
         return Columns(order, values, steps, given, noise, kernels, (present & enough) * 1.0)
@@ -76,7 +83,7 @@ class Columns(NamedTuple):
 
     @property
     def counts(self) -> Floats:
-        """How many rows have weight, [n]."""
+        """The number of rows that have weight, [n]."""
         return np.asarray((self.weights != 0.0).sum((1, 2)), np.float64)
 
     def smoothed(self, robust: bool) -> Smoothed:
@@ -106,7 +113,7 @@ class Columns(NamedTuple):
         )  # fmt: skip
 
     def measure(self, cutoff: Floats, residuals: bool = False) -> tuple[Floats, Floats, Any]:
-        """Σ w·r² and Σ ℓ, ℓ the leverages, [n], and the residuals r [n, T, 1] or None."""
+        """Returns Σ w·r² and Σ ℓ [n], ℓ the leverages, and the residuals r [n, T, 1] or None."""
         unit = np.median(self.steps, axis=1)
         stiffness = (2.0 * np.pi * np.nan_to_num(cutoff, nan=1.0) * unit) ** (-2 * self.order)
         rows = self.values.shape[1]
@@ -117,7 +124,7 @@ class Columns(NamedTuple):
         return squares[:, 0], leverages[:, 0], off
 
     def _chosen(self) -> Floats:
-        """The cutoffs that are given, that the noise determines, or else of the least score."""
+        """Returns the cutoffs that are given, that the noise determines, or that score least."""
         if not np.isnan(self.given).any():
             return self.given
         rows = self.values.shape[1]
@@ -130,14 +137,14 @@ class Columns(NamedTuple):
         return chosen
 
     def _score(self, logs: Floats) -> Floats:
-        """ln Σwr² − 2·ln(n − γ·Σℓ), modified generalised cross-validation, by ln f_c."""
+        """Returns the score ln Σwr² − 2·ln(n − γ·Σℓ) of modified generalised cross-validation."""
         squares, leverages, _ = self.measure(np.exp(logs))
         free = self.counts - _PENALTY * leverages
         score: Floats = np.where(free > 0.0, np.log(squares) - 2.0 * np.log(free), np.inf)
         return score
 
     def _least(self, low: Floats, high: Floats) -> Floats:
-        """ln f_c of the least score: on a grid, then by golden sections of the steps around it."""
+        """Finds ln f_c of the least score: on a grid, then by golden sections around the best."""
         points = math.ceil((high - low).max() / _GRID_STEP) + 1
         grid = np.minimum(low + _GRID_STEP * np.arange(points)[:, None], high)
         scores = np.stack([self._score(logs) for logs in grid])
@@ -158,7 +165,7 @@ class Columns(NamedTuple):
         return chosen
 
     def _matched(self, low: Floats, high: Floats) -> Floats:
-        """ln f_c at which the residuals' deviation is the noise, by bisection."""
+        """Finds ln f_c at which the deviation of the residuals is the noise, by bisection."""
         most = self.noise**2 * self.counts
         for _ in range(_BISECTIONS):
             middle = 0.5 * (low + high)
@@ -167,8 +174,10 @@ class Columns(NamedTuple):
         return 0.5 * (low + high)
 
     def _reweighted(self) -> tuple[Floats, Floats]:
-        """Cutoffs, and weights that are lowered at outliers: choose, weigh, and choose again. A
-        column of which more than a tenth of the rows would be outliers keeps its weights."""
+        """Returns cutoffs, and weights that are lowered at outliers: choose, weigh, choose again.
+
+        A column keeps its weights where more than a tenth of its rows would be outliers.
+        """
         plain = self._chosen()
         cutoff, weights, which = plain.copy(), self.weights.copy(), np.arange(len(plain))
         for _ in range(_ROUNDS):
@@ -188,7 +197,7 @@ class Columns(NamedTuple):
         return cutoff, weights
 
     def _distances(self, cutoff: Floats, weights: Floats) -> Floats:
-        """|r|/3s [n, T, 1], s the deviation of residuals by the smallest nine tenths of them."""
+        """Returns |r|/3s [n, T, 1], s the deviation by the smallest nine tenths of residuals."""
         _, leverages, off = self.measure(cutoff, residuals=True)
         used, counts = weights > 0.0, self.counts
         few = (_SHARE * counts).astype(int)
@@ -199,14 +208,14 @@ class Columns(NamedTuple):
         return np.where(used, np.abs(off) / (3.0 * scale[:, None, None]), 0.0)
 
     def _least_scale(self) -> Floats:
-        """The least scale of residuals that tells outliers."""
+        """Returns the least scale by which residuals are judged."""
         values = np.where(self.weights > 0.0, self.values, np.nan)[:, :, 0]
         least, most = np.fmin.reduce(values, 1), np.fmax.reduce(values, 1)
         scale: Floats = _LEAST_SCALE * (most - least)
         return scale
 
     def _crowded(self, off: Any) -> Booleans:
-        """Which columns have more outliers than are lowered, on the scale of the median."""
+        """Returns which columns have too many outliers to lower, on the scale of the median."""
         used, middle = self.weights[:, :, 0] > 0.0, (self.counts / 2.0).astype(int)
         sizes = np.sort(np.where(used, np.abs(off[:, :, 0]), np.inf), axis=1)
         median = np.take_along_axis(sizes, middle[:, None], 1)[:, 0]
@@ -216,8 +225,10 @@ class Columns(NamedTuple):
         return crowded
 
     def _gaps(self, half_period: Floats) -> tuple[Booleans, Booleans]:
-        """Which rows are missing within gaps that are longer than half a period of the cutoff, or
-        at the ends, and which columns have gaps so long."""
+        """Returns the missing rows at the ends and within long gaps, and the columns of long gaps.
+
+        A gap is long where it exceeds half a period of the cutoff.
+        """
         used, unit = self.weights[:, :, 0] > 0.0, np.median(self.steps, axis=1)
         steps = np.broadcast_to(self.steps, (len(self.steps), used.shape[1] - 1))
         times = np.concatenate([np.zeros((len(steps), 1)), steps.cumsum(1)], 1)
@@ -231,7 +242,7 @@ class Columns(NamedTuple):
         return guessed[:, :, None], gaps
 
     def _stairs(self, half_period: Floats) -> Booleans:
-        """Which columns rest for long and then change by one step of the encoder, as a rule."""
+        """Returns which columns mostly rest for long, then change by one step of an encoder."""
         changes = np.abs(np.diff(self.values[:, :, 0], axis=1))
         moved = changes > 0.0
         count = moved.sum(1)
@@ -242,7 +253,7 @@ class Columns(NamedTuple):
         return stairs
 
     def _correlated(self, cutoff: Floats, off: Floats) -> Booleans:
-        """Which columns have residuals that are more alike than those of white noise."""
+        """Returns which columns have residuals more correlated than those of white noise."""
         r = np.where(self.weights[:, :, 0] == 1.0, off[:, :, 0], 0.0)
         pairs = (r[:, 1:] * r[:, :-1]).sum(1) / (r * r).sum(1)
         # of white noise the residuals have the spectrum (1 − gain)²

@@ -22,8 +22,8 @@ CONVENTIONS = ("standard", "curobo")
 def promise(rows: int) -> float:
     """Returns how far results may be off before they are rounded, as a share of a magnitude.
 
-    That is the largest along the trajectory, of the values themselves or of those whose difference
-    they are.
+    The magnitude is the largest along the trajectory, of the values or of those whose difference
+    they are: section 5 of the contract, measured on random and on constant actions.
     """
     return max(1e-12, 1.2e-16 * rows)
 
@@ -67,7 +67,7 @@ class Mode:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def faults(self, case: Case) -> Iterable[Fault]:
-        """Returns why this mode cannot run a case."""
+        """Returns the reasons why this mode cannot run a case."""
         raise NotImplementedError
 
     def rows(self, horizon: int, recorded: bool) -> int:

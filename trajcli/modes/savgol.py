@@ -16,7 +16,7 @@ from trajcli.modes.central import without_rounding
 from trajcli.modes.mode import NO_POINTS, Case, Mode, no_goal, recordings_only
 
 MOST_ROWS = 999
-# The share of half a window by which stamps may lie beyond it, as they are rounded.
+# Stamps are rounded: they may lie beyond half a window by this share of it.
 _ROUNDING = 1e-5
 
 
@@ -84,7 +84,8 @@ class SavitzkyGolay(Mode):
         even = steps.shape == (1, 1)
         if steps.shape[1] == 1:
             steps = np.broadcast_to(steps, (len(steps), max(horizon - 1, 1)))
-        elapsed = np.where(steps > 0, steps, 0.0)[:, : horizon - 1].cumsum(1)  # others are faults
+        # steps that are not positive are reported elsewhere, as faults
+        elapsed = np.where(steps > 0, steps, 0.0)[:, : horizon - 1].cumsum(1)
         times = np.concatenate([np.zeros((len(steps), 1)), elapsed], 1)
         spans = np.stack([rows_within(line, seconds, self.degree) for line in times])
         # the least s for which windows of 2·s + 1 rows, which stop at the ends, hold all spans
@@ -139,7 +140,8 @@ def rows_within(times: Floats, seconds: float, degree: int) -> npt.NDArray[np.in
 @functools.lru_cache(maxsize=16)
 def fit_table(window: int, degree: int) -> Floats:
     """Returns weights on differences of points one unit apart, [place, order, W − 1]."""
-    points = np.arange(window, dtype=np.longdouble)  # ten more bits, where the machine has them
+    # long double has eleven more bits than float64, where the machine has it
+    points = np.arange(window, dtype=np.longdouble)
     weights = np.stack(fit_weights(points - points[:, None], degree), 1)  # [place, order, point]
     weights[np.abs(weights) < 1e-13 * np.abs(weights).max(2, keepdims=True)] = 0.0  # rounding
     # Σ_i w_i X_i = X_base + Σ_i c_i (X_{i+1} − X_i), where c_i is the sum of the weights beyond the

@@ -25,9 +25,9 @@ class Smooth(Mode):
     each trajectory, by :mod:`trajcli.modes.cutoff`, or such that the residuals' deviation is
     ``noise``. ``robust`` lowers the weights of outliers; NaN has weight zero.
 
-    :meth:`chosen` sets ``weights`` [B, T, D], the deviation of the ``residual`` and how many rows
-    were ``reweighted`` [B, D], which rows are ``guessed`` [B, T, D], being within long gaps, and
-    for each kind of ``doubts`` which dofs they concern [B, D].
+    :meth:`chosen` sets the ``weights`` [B, T, D], the deviation of the ``residual`` and the number
+    of rows ``reweighted`` [B, D]. It marks rows within long gaps as ``guessed`` [B, T, D], and
+    lists for each kind of ``doubts`` the dofs that it concerns [B, D].
     """
 
     name = "smooth"
@@ -51,8 +51,11 @@ class Smooth(Mode):
         return ("order", "bandlimit", "noise", "robust")
 
     def options(self, recorded: bool = False) -> dict[str, Any]:
-        """The options that are set, with the bandlimit of each dof [B, D] (NaN: nothing was
-        chosen), and the residuals' deviation and how many rows were reweighted [B, D]."""
+        """Returns the options that are set, and what was chosen.
+
+        That is the bandlimit of each dof [B, D] (NaN: nothing was chosen), the deviation of the
+        residuals and the number of reweighted rows [B, D].
+        """
         names = (*self.option_names(), "residual", "reweighted")
         values = {name: getattr(self, name) for name in names}
         return {name: x for name, x in values.items() if x is not None and x is not False}
@@ -70,7 +73,7 @@ class Smooth(Mode):
             )
 
     def program_of(self, shape: Sequence[int], steps: Floats) -> Smoother:
-        """The program for positions of this shape at steps [b, 1 or T − 1]."""
+        """Returns the program for positions of a shape at steps [b, 1 or T − 1]."""
         batch, rows, dofs = shape
         cutoff = self._of_dofs("bandlimit", batch, dofs)
         unit = np.median(steps, axis=1)
@@ -81,7 +84,7 @@ class Smooth(Mode):
         return Smoother(rows, self.order, unit, stiffness, weights)
 
     def _of_dofs(self, name: str, batch: int, dofs: int) -> Floats:
-        """An option of each dof [B, D]; NaN where it is not given."""
+        """Returns an option for each dof [B, D], NaN where it is not given."""
         option = getattr(self, name)
         given = np.asarray(np.nan if option is None else option, np.float64)
         sizes = zip(given.shape[::-1], (dofs, batch), strict=False)
@@ -96,11 +99,11 @@ class Smooth(Mode):
 
     def chosen(self, positions: Floats | None, shape: Sequence[int], steps: Floats, kernels: Any,
                where: str) -> Smooth:  # fmt: skip
-        """The same mode with what is chosen by the values.
+        """Returns the mode with the bandlimits and weights that it chooses by the values.
 
-        positions [B, T, D]; None if they cannot be read, as within torch.func: then there must be
-        a bandlimit, and no row is missing. kernels: the module that measures residuals.
-        Raises InputError for a bandlimit that the rate does not carry.
+        ``positions`` [B, T, D] are None where they cannot be read, as within torch.func: then the
+        caller must give a bandlimit, and no row is missing. ``kernels`` measure the residuals.
+        Raises InputError for a bandlimit above half the rate.
         """
         batch, rows, dofs = shape
         cutoff = self._of_dofs("bandlimit", batch, dofs)

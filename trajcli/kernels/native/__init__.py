@@ -98,7 +98,7 @@ class Call:
         return status == 0
 
     def step_at(self, place: int) -> None:
-        """Put another dt in the place of the first: the address of float64 in the same layout."""
+        """Puts another dt in the place of the first: the address of float64 in the same layout."""
         self._job.dt.data = place
 
     @property
@@ -120,7 +120,7 @@ class Forward(Call):
         self._entries = [self._job.actions, *self._job.start, *self._job.out]
 
     def at(self, actions: int, start: Sequence[int | None], out: Sequence[int | None]) -> None:
-        """Put others in the place of these arrays: their addresses (see :func:`address`)."""
+        """Puts others in the place of these arrays: their addresses (see :func:`address`)."""
         for entry, where in zip(self._entries, (actions, *start, *out), strict=True):
             entry.data = where
 
@@ -148,7 +148,7 @@ class Adjoint(Call):
     def at(
         self, upstream: Sequence[int | None], actions: int | None, start: Sequence[int | None]
     ) -> None:
-        """Put others in the place of these arrays: their addresses (see :func:`address`)."""
+        """Puts others in the place of these arrays: their addresses (see :func:`address`)."""
         for entry, where in zip(self._entries, (*upstream, actions), strict=True):
             entry.data = where
         self._job.start_gradient[:] = start

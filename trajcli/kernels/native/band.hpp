@@ -35,7 +35,7 @@ inline Int first_row(const Job& job, Int point) {
                                        : std::clamp(row, Int(0), job.window_count);
 }
 
-// What a kind of row takes: the point its position is based on, and the differences that have
+// A kind of row: the point that its position is based on, and the range of differences that have
 // weights.
 struct Kind {
     Int base, begin, end;
@@ -46,10 +46,11 @@ inline const Kind* kinds_of(const Job& job) { return static_cast<const Kind*>(jo
 // Adds to the gradient of a point.
 inline void add(double* point, Vec gradient) { store(point, load(point) + gradient); }
 
-// Rows by weights of a job's table, of points one unit apart, over powers of the spacing.
+// Computes rows by a job's table of weights, which are for points one unit apart, and divides by
+// powers of the spacing.
 //
-// SPARING, where something is not finite: what has weight zero in a row's order is left out of it.
-// That is a point between two differences of equal weights. Finite lanes have the same bits.
+// SPARING is for tiles with values that are not finite. It leaves out points of weight zero, which
+// lie between two differences of equal weights. Finite lanes get the same bits either way.
 template <bool SPARING>
 class Table {
 public:
@@ -63,7 +64,7 @@ public:
         for (Vec& scale : scale_) scale = 1.0 / power, power *= spacing;
     }
 
-    // Position to jerk of a row whose window begins at point ``first``.
+    // Computes position to jerk of a row whose window begins at point ``first``.
     void derive(Int first, Int kind, Rows<const double> points, Vec* x) const {
         const auto [base, begin, end] = kinds_[kind];
         const double* point = points.at + first * points.pitch;
@@ -89,7 +90,7 @@ public:
         for (int m = 1; m < 4; m++) x[m] = sum[m] * scale_[m];
     }
 
-    // Its transpose: adds to the gradients of the points.
+    // The transpose of derive: adds to the gradients of the points.
     void pull(Int first, Int kind, const Vec* x, Rows<double> points) const {
         const auto [base, begin, end] = kinds_[kind];
         double* point = points.at + first * points.pitch;
@@ -115,7 +116,7 @@ public:
     }
 
 private:
-    // Of difference i in order m; zero beyond those that have weights.
+    // The weight of difference i in order m; zero outside the range of weights.
     double weight_of(Int kind, Int i, int m) const {
         const Kind& of = kinds_[kind];
         return i < of.begin || i >= of.end ? 0.0 : weights_[kind * next_kind_ + i * 4 + m];
@@ -128,11 +129,12 @@ private:
     Vec scale_[4];
 };
 
-// Rows where steps differ: derivatives of the polynomial through five points in Newton's form,
-// which takes differences and subtracts no times, by Horner's rule.
+// Computes rows where steps differ: derivatives of the polynomial through five points, in Newton's
+// form by Horner's rule. This takes differences of points and sums of gaps; it subtracts no times,
+// which would lose digits where neighbouring steps differ by many orders of magnitude.
 class Newton {
 public:
-    // gaps: those after each point from the first row's window on.
+    // ``gaps`` follow each point, beginning with the window of the first row.
     Newton(const Job& job, Rows<const double> gaps, Int column)
         : kinds_(kinds_of(job)), gaps_{gaps.at + column, gaps.pitch} {}
 
@@ -143,10 +145,10 @@ public:
         Vec change[4];
         for (int j = 0; j < 4; j++, point += next)
             change[j] = (load(point + next) - load(point)) / times.length[0][j];
-        for (int k = 1; k < 4; k++)  // to the divided difference of points 0 to k + 1 in place k
+        for (int k = 1; k < 4; k++)  // place k gets the divided difference of points 0 to k + 1
             for (int j = 3; j >= k; j--)
                 change[j] = (change[j] - change[j - 1]) / times.length[k][j - k];
-        Vec sum = change[3], velocity = {}, half = {}, sixth = {};  // of acceleration and jerk
+        Vec sum = change[3], velocity = {}, half = {}, sixth = {};  // acceleration / 2, jerk / 6
         for (int k = 3; k >= 0; k--) {
             sixth = sixth * times.since[k] + half;
             half = half * times.since[k] + velocity;
@@ -157,7 +159,7 @@ public:
         x[1] = velocity, x[2] = 2.0 * half, x[3] = 6.0 * sixth;
     }
 
-    // Its transpose, step by step from its end.
+    // The transpose of derive, step by step from its end.
     void pull(Int first, Int kind, const Vec* x, Rows<double> points) const {
         const Int base = kinds_[kind].base, next = points.pitch;
         double* point = points.at + first * next;
@@ -188,8 +190,8 @@ public:
 
 private:
     struct Times {
-        Vec length[4][4];  // [k][j]: of the k + 1 gaps from j on
-        Vec since[5];      // from each point to the base
+        Vec length[4][4];  // [k][j]: the sum of k + 1 gaps from j on
+        Vec since[5];      // the time from each point to the base
 
         Times(const double* gaps, Int pitch, Int base) {
             for (int j = 0; j < 4; j++) length[0][j] = load(gaps + j * pitch);
@@ -207,14 +209,14 @@ private:
     const Rows<const double> gaps_;
 };
 
-// Rows where steps differ, by the polynomials that fit the points of their windows best, for as many
-// rows at a time as vectors have lanes. As fit_weights in kernels/fit.py: sums over polynomials P_k
+// Computes rows where steps differ by the polynomials that fit their windows best, for as many rows
+// at a time as a vector has lanes. Like fit_weights in kernels/fit.py it sums over polynomials P_k
 // that are orthogonal on the times t_i, which are 0 at the row,
 //
 //     x_m = Σ_k P_k⁽ᵐ⁾(0) / |P_k|² · Σ_i P_k(t_i) · (X_i − X_base)      (x_0: and X_base)
 //
-// Where columns are few, rows are the lanes of vectors; else rows are computed one by one, by the
-// same sums in the same order.
+// Where columns are few, the lanes of vectors are rows. Otherwise rows are computed one by one, by
+// the same sums in the same order.
 class Fit {
     static constexpr int MOST = 6;  // polynomials
 
@@ -228,8 +230,8 @@ public:
           factors_(gradients_ + count_ * W),
           values_(factors_ + 4 * MOST * W) {}
 
-    // Takes the rows from ``row`` on, at most W. gaps: those after each point from the first row's
-    // window on; all lanes have the same.
+    // Prepares the rows from ``row`` on, at most W. ``gaps`` follow each point, beginning with the
+    // window of the first row; they are the same in all lanes.
     void make(const Tile& tile, Int row, Int rows, Rows<const double> gaps) {
         rows_ = rows, columns_ = tile.lanes * 2 <= W ? tile.lanes : 0;
         place_times(row, gaps);
@@ -242,7 +244,7 @@ public:
         });
     }
 
-    // Rows of points from the first row's window on.
+    // Computes rows of points; these begin with the window of the first row.
     template <class Out>
     void derive(Rows<const double> points, Out* const* to, Int pitch) const {
         for (Int t = 0; !columns_ && t < rows_; t++) {
@@ -263,7 +265,7 @@ public:
         }
     }
 
-    // Its transpose: adds to the gradients of the points.
+    // The transpose of derive: adds to the gradients of the points.
     template <class In>
     void pull(const Rows<const In>* upstream, Rows<double> points) const {
         for (Int t = 0; !columns_ && t < rows_; t++) {
@@ -300,7 +302,7 @@ public:
     }
 
 private:
-    // Of every polynomial: its derivatives at the row, its sum of squares, and one over that.
+    // Each polynomial's derivatives at the row, its sum of squares, and the inverse of that.
     struct Basis {
         Vec at_row[MOST][4], norm[MOST], inverse[MOST], mean;
     };
@@ -318,17 +320,17 @@ private:
     double* polynomial(Int k) const { return values_ + k * count_ * W; }
     double* factor(Int k, Int m) const { return factors_ + (k * 4 + m) * W; }
 
-    // Where polynomials are not left out, a, else b.
+    // Takes a where point i is within the window, else b.
     Vec choose(Int i, Vec a, Vec b) const { return load(polynomial(0) + i * W) != 0.0 ? a : b; }
 
-    // Polynomial K, by the three-term recurrence, and those after it.
+    // Makes polynomial K by the three-term recurrence, then those after it.
     template <int K, int LAST>
     void extend(Basis& basis) const {
         auto& [at_row, norm, inverse, mean] = basis;
         constexpr int one = std::max(K - 1, 0), two = std::max(K - 2, 0);
         const Vec center = mean, ratio = K > 1 ? norm[one] * inverse[two] : Vec{};
         double* const now = polynomial(K);
-        Vec rest[MOST] = {};  // what rounding left of the polynomials before
+        Vec rest[MOST] = {};  // products with earlier polynomials, which rounding leaves
         Vec square = {}, moment = {};
         for (Int i = 0; i < count_ * W; i += W) {
             const Vec time = load(times_ + i);
@@ -350,7 +352,7 @@ private:
                 at_row[K][m] = slope - center * at_row[one][m] - ratio * at_row[two][m];
             }
             bool any = false;
-            for (int j = 0; j < K; j++) {  // none where the angle between them is that of rounding
+            for (int j = 0; j < K; j++) {  // none: orthogonal up to rounding
                 const auto none = rest[j] * rest[j] < 1e-28 * norm[j] * norm[K];
                 rest[j] = none ? Vec{} : rest[j] * inverse[j];
                 for (Int lane = 0; lane < W; lane++) any |= !none[lane];
@@ -363,7 +365,7 @@ private:
         if constexpr (K < LAST) extend<K + 1, LAST>(basis);
     }
 
-    // Makes polynomial K orthogonal again to all before it.
+    // Makes polynomial K orthogonal to all before it once more.
     template <int K>
     void take_away(Basis& basis, const Vec* rest) const {
         auto& [at_row, norm, inverse, mean] = basis;
@@ -426,7 +428,7 @@ private:
             *to.from(lane, 0).at = static_cast<Out>(values[lane]);
     }
 
-    // Points beyond the spans of rows: the first polynomial is 0 there, and so are all.
+    // Leaves out points beyond the spans of rows: the first polynomial is 0 there, hence all are.
     void leave_out(Int trajectory, Int row) {
         const Int origin = first_point(job_, row);
         const Int* spans = static_cast<const Int*>(job_.spans) + trajectory * job_.span_stride;
@@ -440,7 +442,7 @@ private:
         }
     }
 
-    // The time from each row to each point of its window.
+    // Stores the time from each row to each point of its window.
     void place_times(Int row, Rows<const double> gaps) {
         Windows windows(job_, row);
         const Int origin = windows.first();
@@ -469,13 +471,13 @@ private:
     const Int count_;
     Buffer<double> memory_;
     double *const times_, *const gradients_, *const factors_, *const values_;
-    Int rows_ = 0, columns_ = 0;  // columns: how many are computed with rows as lanes
-    Int first_[W];                // points of the windows, from the first row's on
-    bool follows_ = false;        // whether every window begins a point after the one before
+    Int rows_ = 0, columns_ = 0;  // columns_: those computed with rows as lanes
+    Int first_[W];                // where windows begin, counted from that of the first row
+    bool follows_ = false;        // whether each window begins one point after the one before
     Kind kinds_[W];
 };
 
-// A strip of rows from ``row`` on. points: those from the first row's window on.
+// Computes a strip of rows from ``row`` on; points begin with the window of the first row.
 template <class Rule, class Out>
 void band_strip(const Job& job, const Rule& rule, Int row, Int rows, Rows<const double> points,
                 Out* const* to, Int pitch) {
@@ -494,7 +496,7 @@ void band_strip(const Job&, const Fit& fit, Int, Int, Rows<const double> points,
     fit.derive(points, to, pitch);
 }
 
-// Its transpose: adds to the gradients of points, whose rows are whole vectors.
+// The transpose of band_strip: adds to the gradients of points, whose rows are whole vectors.
 template <class Rule, class In>
 void band_adjoint_strip(const Job& job, const Rule& rule, Int row, Int rows,
                         const Rows<const In>* upstream, Rows<double> points) {
@@ -513,7 +515,7 @@ void band_adjoint_strip(const Job&, const Fit& fit, Int, Int, const Rows<const I
     fit.pull(upstream, points);
 }
 
-// Whether what rows have of a tile's dofs is finite.
+// Returns whether all values of rows in a tile's dofs are finite.
 inline bool finite(const Tile& tile, Rows<const double> values, Int rows) {
     const Int lanes = tile.group * tile.columns;
     bool all = true;
@@ -528,9 +530,9 @@ inline bool finite(const Tile& tile, Rows<const double> values, Int rows) {
     return all;
 }
 
-// Calls ``work`` with the rule of a job's rows from ``row`` on, for every strip: rows
-// [t, t + count), the first point of their windows, counted from that of all, and the first lane.
-// plain: whether all that they take is finite.
+// Calls ``work`` for every strip of a job's rows from ``row`` on, with the rule that computes them,
+// the rows [t, t + count), the first point of their windows, counted from that of all rows, and the
+// first lane. ``plain``: all values that they take are finite.
 template <class Work>
 void for_rules(const Job& job, Fit& fit, const Tile& tile, Int row, Int rows, const double* dt,
                Rows<const double> gaps, bool plain, Work work) {
@@ -550,10 +552,10 @@ void for_rules(const Job& job, Fit& fit, const Tile& tile, Int row, Int rows, co
     }
 }
 
-// What both directions know of a job's points.
+// The layout of a job's points, for both directions.
 struct Points {
-    Int actions, held, tail, count;  // where those after the actions begin, and how many are all
-    Int lead;                        // those before the one that the first step follows
+    Int actions, held, tail, count;  // where each kind begins, and the number of all
+    Int lead;                        // points before the one that the first step follows
 
     explicit Points(const Job& job)
         : actions(job.head_count),
@@ -563,7 +565,7 @@ struct Points {
           lead(std::max(actions - 1, Int(0))) {}
 };
 
-// Calls ``use`` with what a point of the head or the tail takes of each part of a state.
+// Calls ``use`` with the factor of each part of a state in a point of the head or the tail.
 template <class Use>
 void for_parts(const Job& job, Address table, Int point, const double* dt, Use use) {
     const Vec spacing = static_cast<double>(job.spacing) * load(dt);
@@ -579,7 +581,7 @@ void band(Run& run, Int begin, Int end) {
     const Tiling tiling(job);
     const Points points(job);
     const Int pitch = whole(tiling.lanes);
-    // those of the windows of a tile's rows, clipped ones included
+    // the points of a tile's windows, clipped ones included
     const Int most = std::min(tiling.rows / job.window_steps + 2 + job.width, points.count);
     Reader<double> first_step(run, tiling, job.dt, 1);
     Reader<double> steps(run, tiling, job.dt, most, {}, job.steps - 1);
@@ -629,7 +631,7 @@ void band(Run& run, Int begin, Int end) {
     });
 }
 
-// The gradients of points: of each, what the rows whose windows reach it give.
+// The gradients of points: for each, the sum over the rows whose windows reach it.
 template <class In>
 class PointGradients {
 public:
@@ -643,7 +645,7 @@ public:
           values_((tiling.rows + 2 * job_.width + Points(job_).count - job_.used + 2) * pitch),
           fit_(job_) {}
 
-    // Gathers those of points [from, end), and again where one is not finite.
+    // Gathers the gradients of points [from, end), sparingly where one is not finite.
     void gather(const Tile& tile, Int from, Int end, const double* dt) {
         gather(tile, from, end, dt, true);
         if (job_.table && !finite(tile, {at(from), pitch}, end - from))
@@ -679,7 +681,7 @@ private:
         }
     }
 
-    // Rows that are gathered at once.
+    // The number of rows that are gathered at once.
     static Int chunk(const Job& job, const Tiling& tiling) {
         return std::min(std::max(job.window_count, Int(1)), tiling.rows_per_tile(job));
     }
@@ -692,7 +694,7 @@ private:
     Int begin_ = 0;
 };
 
-// Tiles are of rows of actions.
+// Tiles are rows of actions.
 template <class Out, class In>
 void band_adjoint(Run& run, Int begin, Int end) {
     const Job& job = run.job;

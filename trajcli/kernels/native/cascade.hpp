@@ -3,7 +3,7 @@
 
 namespace LEVEL {
 
-// Those of Job.carry, Job.now and Job.before times their powers of dt.
+// The coefficients Job.carry, Job.now and Job.before, times their powers of dt.
 struct Coefficients {
     Vec inverse, carry[2], now[3], before[3];
 
@@ -19,7 +19,8 @@ struct Coefficients {
     }
 };
 
-// A strip of rows; state: four vectors, ``pitch`` apart, of the row before, then of the last.
+// Computes a strip of rows. The state is four vectors, ``pitch`` apart: before the call those of
+// the row before the first, after it those of the last row.
 template <int ORDER, class Out, class In>
 void cascade_strip(const Job& job, Int rows, Rows<const double> dt, Rows<const In> actions,
                    double* state, Int pitch, const Rows<Out>* out, Int column) {
@@ -50,8 +51,8 @@ void cascade_strip(const Job& job, Int rows, Rows<const double> dt, Rows<const I
     for (int m = 0; m < 4; m++) store(state + m * pitch + column, x[m]);
 }
 
-// Its transpose, last row first. The state is the gradient of the state that a row leaves behind:
-// what all later rows give it; then that of the state before the first of these rows.
+// The transpose of cascade_strip, last row first. The state holds the gradient of a row's values by
+// all later rows: before the call for the last row, after it for the row before the first.
 template <int ORDER, class Out, class In>
 void cascade_adjoint_strip(const Job& job, Int rows, Rows<const double> dt,
                            const Rows<const In>* upstream, double* state, Int pitch,
@@ -82,15 +83,15 @@ void cascade_adjoint_strip(const Job& job, Int rows, Rows<const double> dt,
         }
         Out* const to = actions.at + t * actions.pitch + column;
         store(to, u);
-        // the next row is computed already
+        // restore what this vector overwrote of the next row, which is finished
         for (Int i = 0; t + 1 < rows && i < beyond; i++) to[actions.pitch + i] = Out(later[i]);
         later = u;
     }
     for (int m = 0; m < 4; m++) store(state + m * pitch + column, z[m]);
 }
 
-// The first rows of a recording have no rows to be differenced from: order m takes row m.
-// rows: those from the second on.
+// The first rows of a recording have no rows before them to difference: order m copies row m.
+// ``rows`` begin at the second row.
 template <class Out>
 void fill_first_rows(const Job& job, const Tile& tile, const Rows<Out>* rows) {
     for (Int m = 1; m < 4; m++)
@@ -103,7 +104,7 @@ void fill_first_rows(const Job& job, const Tile& tile, const Rows<Out>* rows) {
         }
 }
 
-// Its transpose, of the gradients of order m.
+// The transpose of fill_first_rows for the gradients of order m.
 template <class In>
 Rows<In> pull_first_rows(const Job& job, const Tile& tile, int m, Rows<In> rows) {
     for (Int t = 0; t < m && t < job.rows; t++)
@@ -129,7 +130,7 @@ void cascade(Run& run, Int begin, Int end) {
     Buffer<double> state(4 * pitch);
     Writer<Out> writer(run, tiling, 4);
     writer.write_items(begin, end, [&](const Tile& tile, Rows<Out>* out) {
-        // row 0 is the start state, or that of a recording its first action
+        // row 0 is the start state; in a recording, the first action
         const Int lead = job.start_row || job.recorded, starts = lead && tile.row == 0;
         const Int row = tile.row + starts - lead, rows = tile.rows - starts;
         if (tile.row == 0) start.read(tile, state.at, pitch);
@@ -145,7 +146,7 @@ void cascade(Run& run, Int begin, Int end) {
     });
 }
 
-// Tiles are of rows of actions; those that are not used are zero.
+// Tiles are rows of actions; the gradients of unused actions are zero.
 template <class Out, class In>
 void cascade_adjoint(Run& run, Int begin, Int end) {
     constexpr decltype(&cascade_adjoint_strip<0, Out, In>) strips[] = {
@@ -156,7 +157,7 @@ void cascade_adjoint(Run& run, Int begin, Int end) {
     const Int pitch = whole(tiling.lanes);
     Reader<double> steps(run, tiling, job.dt, tiling.rows);
     Readers<In> readers(run, tiling, job.upstream, tiling.rows + 1);
-    // a copy of upstream for pull_first_rows to change: a reader may hold one row for all
+    // a copy of upstream that pull_first_rows may change: a reader may share one row for all rows
     const Int room = (tiling.rows + 1) * tiling.lanes;
     Buffer<In> changed(job.recorded ? 4 * room : 0);
     Buffer<double> state(4 * pitch), zeros(pitch);

@@ -1,5 +1,5 @@
-// The functions Python calls: they pick the instruction set of this machine and split a job over
-// threads. Nothing is checked here and nothing is kept.
+// The functions that Python calls: they pick the instruction set of this machine and split a job
+// over threads. They check nothing and keep no state between calls.
 
 #include <algorithm>
 #include <cerrno>

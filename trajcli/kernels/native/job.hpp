@@ -1,4 +1,4 @@
-// The structures of fields.def, and what all levels share of one run.
+// The structures of fields.def, and what all levels share.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ using Int = std::int64_t;
 using Real = double;
 using Address = void*;
 
-// The size of so many.
+// The size of ``count`` elements in bytes.
 template <class T>
 constexpr std::size_t bytes(Int count) { return static_cast<std::size_t>(count) * sizeof(T); }
 
@@ -43,13 +43,13 @@ struct Run {
     std::atomic<Int> faults{0};
 };
 
-// Elements of any type as doubles: ``count`` dofs of a row that begins at ``from``.
+// Converts ``count`` dofs of a row that begins at ``from``, of any type, to doubles.
 void convert(const Array& array, const char* from, Int count, double* to);
 
 // Writes all bytes at that place of a file; returns 0 or an errno.
 int write_file(Int file, Int offset, const char* from, Int bytes);
 
-// A level's part k of count of a job.
+// Computes part k of count of a job, at one level.
 using Engine = void(Run& run, Int k, Int count);
 
 }  // namespace trajcli

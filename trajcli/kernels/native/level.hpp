@@ -1,8 +1,7 @@
-// The functions of a level. Included by each level*.cpp with LEVEL (its namespace) and WIDTH set,
-// and TRAJCLI_AVX512 where there is that: the compiler's own macros do not follow its pragmas. What
-// is included within a pragma includes no system header.
+// The functions of a level. Each level*.cpp includes this file with LEVEL (its namespace) and WIDTH
+// set, and with TRAJCLI_AVX512 for AVX-512: the compiler's own macros do not follow its pragmas.
+// What stands within a pragma includes no system header.
 
-#include "vector.hpp"
 #include "tile.hpp"
 #include "cascade.hpp"
 #include "band.hpp"
@@ -23,7 +22,7 @@ void run_part(Run& run, Int k, Int count) {
     if (job.smoother) return smoother_part(run, k, count);
     const Int items = Tiling(job).items(job), begin = items * k / count;
     const Int end = items * (k + 1) / count;
-    bool floats = !job.recorded;  // whose first rows are summed
+    bool floats = !job.recorded;  // the first rows of a recording are summed in double
     for (const Array* array : {&job.actions, &job.upstream[0], &job.upstream[1], &job.upstream[2],
                                &job.upstream[3]})
         floats &= !array->data || is_plain<float>(*array);

@@ -42,7 +42,7 @@ public:
           steps_(uneven_ ? count_ * W : 0),
           factors_(count_ * M * N * W) {}
 
-    // Takes lanes from ``first`` on, of all dofs of all trajectories; beyond the last, that again.
+    // Takes lanes from ``first`` on, of all dofs of all trajectories; past the end the last repeats.
     // Returns false where an action that has weight is not finite.
     bool place(Int first, Int lanes) {
         bool finite = true;
@@ -84,8 +84,8 @@ public:
                         k ? &leverages : &squares, bytes<double>(lanes_));
     }
 
-    // w H^-1 g, H being the matrix of the normal equations: first to last the gradient by each
-    // step's noise, by D^-1 D^-T in the place of D^-1 c; then states as ever.
+    // Computes w H^-1 g, H the matrix of the normal equations: first to last the gradient by each
+    // step's noise, with D^-1 D^-T in place of D^-1 c; then the states as in the forward pass.
     template <class Out>
     void write_gradient(Out* out, Int batch) {
         Vec state[M] = {}, noise[M];
@@ -109,9 +109,9 @@ public:
     }
 
 private:
-    // Eliminates, first to last, a step's noise e: by how much the next state z is not Taylor's
-    // polynomial of the one before. The rows that penalise it, what is known of the state and the
-    // measured value become D e + O z = c and what is known of z. ``use`` is called with the step
+    // Eliminates, first to last, the noise e of each step: the difference of the next state z from
+    // Taylor's polynomial of the one before. The rows that penalise e, the information on the state
+    // and the measured value become D e + O z = c and the information on z. ``use`` gets the step
     // and D^-1 [I O c]. The last step leads to z = 0 by e alone.
     template <class Use>
     void eliminate(Use use) {
@@ -178,7 +178,7 @@ private:
         }
     }
 
-    // A state by Taylor's polynomial a step back; TRANSPOSED: a gradient by it a step on.
+    // Moves a state a step back by Taylor's polynomial; TRANSPOSED: a gradient a step on.
     template <bool TRANSPOSED>
     void shift(Int t, Vec* z) const {
         for (int i = 0; i < M; i++) {
@@ -191,14 +191,14 @@ private:
         }
     }
 
-    // The weight of a noise's part in the derivative of order M at the row before it; 0 at the last.
+    // The weight of a noise's part in the derivative of order M at the row before; 0 at the end.
     Vec control(Int t, int k) const {
         Vec weight = all(t + 1 < count_ ? static_cast<const double*>(job_.head)[k] : 0.0);
         for (int m = k; m < M && t + 1 < count_; m++) weight /= step(t);
         return weight;
     }
 
-    // Subtracts the first value, so that equal ones become exactly zero, and the mean of the rest.
+    // Subtracts the first value, so that equal values become exactly zero, then the mean.
     bool place_values(Int lane) {
         double first = 0.0, total = 0.0, sum = 0.0, *x = values_.at + lane;
         read(job_.actions, lane, count_, values_.at);
@@ -248,7 +248,7 @@ private:
     Vec unit_, root_, shift_ = {};
 };
 
-// Items are trajectories, or as many as fill a vector.
+// An item is a trajectory, or as many as fill a vector.
 template <int M, class Out>
 void smoother(Run& run, Int k, Int count) {
     const Job& job = run.job;
