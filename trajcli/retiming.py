@@ -90,7 +90,7 @@ def paced(
 ) -> Retimed:
     """Retimes parts by limits that also hold between their rows, at values [B, n, T−1, D]."""
     values = {name: to_numpy(as_array(parts[name], name)) for name in PARTS[1:] if name in parts}
-    bounds = {name: _pair(limits[name]) for name in PARTS[1:] if name in limits}
+    bounds = {name: limit_pair(limits[name]) for name in PARTS[1:] if name in limits}
     raise_if_any(_limit_faults(values, bounds), InputError)
     peaks = {name: _peaks(values[name], name) for name in bounds}
     # those of one root after those of another, [B, n·(T−1), D]
@@ -153,7 +153,7 @@ def _places(
     return dofs, rows
 
 
-def _pair(limit: Limit) -> _Pair:
+def limit_pair(limit: Limit) -> _Pair:
     """Returns the lower and the upper limit as float64, [] or [D]."""
     lower, upper = limit if isinstance(limit, tuple) else (-np.asarray(limit), limit)
     return np.asarray(lower, np.float64), np.asarray(upper, np.float64)

@@ -13,12 +13,12 @@ from trajcli.arrays import to_numpy
 from trajcli.errors import InputError
 from trajcli.modes.central import WINDOW
 from trajcli.modes.mode import PARTS
+from trajcli.retiming import Limit, limit_pair
 from trajcli.rotations import angle
 from trajcli.rotations import differentiate as differentiate_rotations
 from trajcli.trajectory import differentiate
 
 if TYPE_CHECKING:
-    from trajcli.retiming import Limit
     from trajcli.trajectory import Trajectory
 
 Array = Any
@@ -57,12 +57,7 @@ def score(trajectory: Trajectory, limits: Mapping[str, Limit] | None = None) -> 
         for a trajectory that does not have it (too few rows, NaN, no motion).
     """
     parts = {name: to_numpy(values) for name, values in trajectory.outputs().items()}
-    pairs = {
-        n: x if isinstance(x, tuple) else (-np.asarray(x), x) for n, x in (limits or {}).items()
-    }
-    bounds = {
-        n: (np.asarray(a, np.float64), np.asarray(b, np.float64)) for n, (a, b) in pairs.items()
-    }
+    bounds = {name: limit_pair(limit) for name, limit in (limits or {}).items()}
     name, values = next(iter(parts.items()))
     scores = block_scores(parts, np.atleast_2d(to_numpy(trajectory.time)), None, bounds)
     scores["saturation"] = saturation(block_extremes(values, bounds.get(name)))

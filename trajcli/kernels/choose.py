@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from importlib import import_module
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -26,17 +27,8 @@ class Choice(NamedTuple):
 
     @property
     def kernels(self) -> ModuleType:
-        if self.backend == "native":
-            from trajcli.kernels import native
-
-            return native
-        if self.backend == "triton":
-            from trajcli.kernels import triton_ops
-
-            return triton_ops
-        from trajcli.kernels import torch_ops
-
-        return torch_ops
+        module = self.backend if self.backend == "native" else f"{self.backend}_ops"
+        return import_module(f"trajcli.kernels.{module}")
 
 
 _BACKEND = "TRAJCLI_BACKEND, or backend= in Python"

@@ -15,7 +15,16 @@ import numpy as np
 import torch
 
 from trajcli.arrays import columns
-from trajcli.kernels.program import Cascade, Floats, Gradients, Operands, Parts, Program, Smoother
+from trajcli.kernels.program import (
+    Band,
+    Cascade,
+    Floats,
+    Gradients,
+    Operands,
+    Parts,
+    Program,
+    Smoother,
+)
 from trajcli.kernels.torch_ops import band, cascade, smoother
 from trajcli.memory import TORCH_VALUES
 
@@ -72,44 +81,24 @@ def blocks(
     batch, _, dofs = operands.actions.shape
     count = max(1, size // max(1, program.rows * dofs))
     for begin in range(0, batch, count):
-        block = slice(begin, begin + count)
-        inner = [[None if x is None else x[block] for x in some] for some in arrays]
-        yield _block_program(program, block, batch), _block_operands(operands, block), *inner
+        inner = slice(begin, begin + count)
 
+        def rows(values: Any, inner: slice = inner) -> Any:
+            return values[inner] if values is not None and len(values) == batch else values
 
-def _block_program(program: Program, block: slice, batch: int) -> Program:
-    """Returns the program of a block of trajectories."""
-
-    def rows(values: Any) -> Any:
-        return values[block] if values is not None and len(values) == batch else values
-
-    if isinstance(program, Smoother):
-        unit, stiffness = rows(program.unit), rows(program.stiffness)
-        return replace(program, unit=unit, stiffness=stiffness, weights=rows(program.weights))
-    if isinstance(program, Cascade) or program.spans is None:
-        return program
-    return replace(program, spans=rows(program.spans))
-
-
-def _block_operands(operands: Operands, block: slice) -> Operands:
-    """Returns the operands of a block of trajectories."""
-    actions, dt, start, goal, start_index, goal_index = operands
-    batch = actions.shape[0]
-
-    def rows(values: Any) -> Any:
-        return values if values is None or values.shape[0] != batch else values[block]
-
-    def states(parts: Parts, index: Tensor | None) -> Parts:
-        return [rows(part) for part in parts] if index is None else parts
-
-    return Operands(
-        actions[block],
-        rows(dt),
-        states(start, start_index),
-        states(goal, goal_index),
-        rows(start_index),
-        rows(goal_index),
-    )
+        part, (actions, dt, start, goal, *indices) = program, operands
+        if isinstance(program, Smoother):
+            unit, stiffness = rows(program.unit), rows(program.stiffness)
+            part = replace(program, unit=unit, stiffness=stiffness, weights=rows(program.weights))
+        elif isinstance(program, Band) and program.spans is not None:
+            part = replace(program, spans=rows(program.spans))
+        # an index picks from all states
+        start, goal = (
+            [rows(state) for state in states] if index is None else states
+            for states, index in zip((start, goal), indices, strict=True)
+        )
+        inputs = Operands(rows(actions), rows(dt), start, goal, *map(rows, indices))
+        yield part, inputs, *([None if x is None else x[inner] for x in some] for some in arrays)
 
 
 def pulled_back(
