@@ -9,7 +9,7 @@ Shapes: B trajectories, H actions, D dofs, T rows; b is 1 or B.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -155,13 +155,13 @@ class Band:
 
     used: int
     steps: int
-    head: Floats
-    tail: Floats
-    held: int
     windows: Windows
     width: int
     base: tuple[int, ...]
     table: Floats | None
+    head: Floats = field(default_factory=lambda: np.zeros((0, 4)))
+    tail: Floats = field(default_factory=lambda: np.zeros((0, 4)))
+    held: int = 0
     spacing: int = 1
     start_row: bool = False
     degree: int | None = None

@@ -6,14 +6,14 @@ import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from fractions import Fraction
+from itertools import combinations
 
 import numpy as np
 
 from trajcli.errors import Fault
 from trajcli.kernels.program import Band, Floats, Windows
-from trajcli.modes.central import blossoms, on_differences, without_rounding
-from trajcli.modes.mode import NO_POINTS, Case, Mode, needs_goal, needs_start
+from trajcli.modes.central import on_differences, without_rounding
+from trajcli.modes.mode import Case, Mode, needs_goal, needs_start
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class BSpline(Mode):
             used=horizon - to_goal,
             steps=1,
             head=self._points(0),
-            tail=self._points(int(standard)) if to_goal else NO_POINTS,
+            tail=self._points(int(standard))[: None if to_goal else 0],
             held=0 if to_goal else self.degree,
             windows=Windows(
                 count=self.rows(horizon, recorded) - first,
@@ -85,9 +85,21 @@ class BSpline(Mode):
         """Returns the control points of the segment that is the Taylor polynomial of a state.
 
         They are coefficients of the state's parts. The curve has this state at the local time
-        ``when`` of the segment, in knots.
+        ``when`` of the segment, in knots. The control point of a polynomial is its blossom (polar
+        form) at d knots: Σ xᵐ hᵐ e_m(knots) / (m! C(d, m)), e_m the sum of all products of m of
+        them. L. Ramshaw, "Blossoms are polar forms", 1989.
         """
-        points = np.array(blossoms(self.degree, when), np.float64)
+        knots = [range(r - self.degree + 1, r + 1) for r in range(self.degree + 1)]
+        points = np.array(
+            [
+                [
+                    sum(math.prod(k - when for k in some) for some in combinations(line, m))
+                    / (math.factorial(m) * math.comb(self.degree, m))
+                    for m in range(4)
+                ]
+                for line in knots
+            ]
+        )
         # cuRobo ignores the jerk of the start with degree 3
         if self.convention == "curobo" and self.degree == 3:
             points[:, 3] = 0.0
@@ -103,30 +115,20 @@ def _polynomials(degree: int) -> tuple[Floats, Floats]:
     error. N_i(s) = Σ_k (−1)ᵏ C(d+1, k) (s + d − i − k)ᵈ / d!, k ≤ d − i, expanded in powers of s;
     C. de Boor, "A Practical Guide to Splines", ch. IX.
     """
-    points = range(degree + 1)
-
-    def coefficient(point: int, order: int, power: int) -> Fraction:
+    whole = np.zeros((degree + 1, 4, degree + 1), np.int64)  # [power, order, point], times (d − m)!
+    for power, order, point in np.ndindex(whole.shape):
         exponent = degree - order
-        if power > exponent:
-            return Fraction(0)
-        terms = [
+        whole[power, order, point] = sum(
             (-1) ** k
             * math.comb(degree + 1, k)
-            * math.comb(exponent, power)
-            * Fraction(degree - point - k) ** (exponent - power)
+            * math.comb(exponent, power)  # 0 above the exponent
+            * (degree - point - k) ** max(exponent - power, 0)
             for k in range(degree - point + 1)
-        ]
-        return sum(terms, Fraction(0)) / math.factorial(exponent)
-
-    # exact fractions, rounded once at the end
-    powers = [
-        on_differences(
-            [[coefficient(i, m, n) for i in points] for m in range(4)], (degree + 1) // 2
         )
-        for n in range(degree + 1)
-    ]
-    at_end = [[sum(row) for row in zip(*rows, strict=True)] for rows in zip(*powers, strict=True)]
-    return np.moveaxis(np.array(powers, np.float64), 0, -1), np.array(at_end, np.float64)
+    # integers, which are rounded once at the end
+    whole = on_differences(whole, (degree + 1) // 2)
+    factorials = np.array([[math.factorial(degree - order)] for order in range(4)])
+    return np.moveaxis(whole / factorials, 0, -1), whole.sum(0) / factorials
 
 
 @functools.lru_cache(maxsize=64)

@@ -10,7 +10,7 @@ import numpy as np
 from trajcli.errors import Fault, UsageError
 from trajcli.kernels import program
 from trajcli.kernels.program import Band, Windows
-from trajcli.modes.mode import NO_POINTS, PARTS, Case, FramedMode, needs_start, no_goal
+from trajcli.modes.mode import PARTS, Case, FramedMode, needs_start, no_goal
 
 SCHEMES = ("euler", "zoh", "foh")
 
@@ -118,9 +118,6 @@ class Teleport(FramedMode):
         return Band(
             used=used,
             steps=used,
-            head=NO_POINTS,
-            tail=NO_POINTS,
-            held=0,
             windows=Windows(used, max(used - 1, 0)),
             width=1,
             base=(0,),

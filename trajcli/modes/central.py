@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import functools
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from fractions import Fraction
-from itertools import combinations
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from trajcli.arrays import concatenate
 from trajcli.errors import Fault
 from trajcli.kernels.program import Array, Band, Floats, Windows
-from trajcli.modes.mode import NO_POINTS, Case, FramedMode, needs_goal, needs_start, times_after
+from trajcli.modes.mode import Case, FramedMode, needs_goal, needs_start, times_after
 
 WINDOW = 5
 MIDDLE = 2
 
-CUROBO_PAST = {1: Fraction(-7, 6), 2: Fraction(-4, 3), 3: Fraction(-3, 2)}
+CUROBO_PAST = {1: -7 / 6, 2: -4 / 3, 3: -3 / 2}
 """The jerk coefficients that cuRobo 0.7 has for the points k steps before the start."""
 
 
@@ -96,9 +93,6 @@ class Central(FramedMode):
             return Band(
                 used=horizon,
                 steps=horizon - 1,
-                head=NO_POINTS,
-                tail=NO_POINTS,
-                held=0,
                 windows=Windows(horizon, horizon - WINDOW, shift=MIDDLE),
                 width=WINDOW,
                 base=places,
@@ -114,7 +108,7 @@ class Central(FramedMode):
             steps=used,
             head=head,
             # the goal, at rest, replaces the last action and is held
-            tail=np.tile([1.0, 0.0, 0.0, 0.0], (held + 1, 1)) if to_goal else NO_POINTS,
+            tail=np.tile([1.0, 0.0, 0.0, 0.0], (held + 1 if to_goal else 0, 1)),
             held=0 if to_goal else held,
             windows=Windows(count, max(count - 1, 0)),
             width=WINDOW,
@@ -126,64 +120,42 @@ class Central(FramedMode):
     def _head(self) -> Floats:
         """Returns points on the polynomial of the start state; the last is the start itself."""
         if self.convention == "standard":
-            return np.array([taylor(Fraction(-1)), taylor(Fraction(0))], np.float64)
+            return np.array([[1.0, -1.0, 1 / 2, -1 / 6], [1.0, 0.0, 0.0, 0.0]])
         # position, velocity and acceleration as cuRobo extrapolates them k steps back
-        past = [(1, -k, Fraction(k * k, 2) - 2 * k, CUROBO_PAST[k]) for k in (3, 2, 1)]
-        return np.array([*past, taylor(Fraction(0))], np.float64)
+        past = [(1, -k, k * k / 2 - 2 * k, CUROBO_PAST[k]) for k in (3, 2, 1)]
+        return np.array([*past, (1, 0, 0, 0)], np.float64)
 
 
 @functools.cache
 def _stencils(*places: int) -> Floats:
-    """Returns weights on differences of five points one unit apart, [place, order, 4]."""
-    points = [Fraction(i) for i in range(WINDOW)]
-    return np.array(
-        [
-            on_differences(derivative_weights(points, Fraction(place), Fraction(1)), place)
-            for place in places
-        ],
-        np.float64,
-    )
-
-
-Number = TypeVar("Number", Fraction, Any)
-
-
-def elementary_symmetric(values: Sequence[Any], degree: int, one: Any) -> Any:
-    """Returns the sum of all products of ``degree`` of the values."""
-    return sum((math.prod(factors, start=one) for factors in combinations(values, degree)), one * 0)
-
-
-def derivative_weights(points: Sequence[Number], at: Number, one: Number) -> list[list[Number]]:
-    """Returns weights[order][point] of derivatives 0 to 3 at one place, from distinct points.
+    """Returns weights on differences of five points one unit apart, [place, order, 4].
 
     They are derivatives of the Lagrange polynomials, the closed form of B. Fornberg, "Generation
-    of finite difference formulas on arbitrarily spaced grids", Math. Comp. 51 (1988), exact for
-    polynomials of degree below the number of points.
+    of finite difference formulas on arbitrarily spaced grids", Math. Comp. 51 (1988).
     """
-    weights: list[list[Number]] = [[] for _ in range(4)]
-    for i, point in enumerate(points):
-        others = [other for j, other in enumerate(points) if j != i]
-        scale = math.prod((point - other for other in others), start=one)
-        # Π (x − other), its coefficients in powers of (x − at)
-        roots = [at - other for other in others]
-        for order in range(4):
-            # the derivative at the place is order! times the coefficient of (x − at)^order
-            coefficient = elementary_symmetric(roots, len(roots) - order, one)
-            weights[order].append(math.factorial(order) * coefficient / scale)
-    return weights
+    table = []
+    for place in places:
+        points, weights = np.arange(WINDOW) - place, np.zeros((4, WINDOW), int)
+        for i, point in enumerate(points):
+            others = np.delete(points, i)
+            # the m-th derivative of Π (x − other) at the place is m! times the coefficient of xᵐ
+            derivatives = np.poly(others)[::-1][:4] * (1, 1, 2, 6)
+            # 24 is a multiple of these products: sums of integers are exact, and rounded once
+            weights[:, i] = derivatives * (24 / np.prod(point - others))
+        table.append(on_differences(weights, place) / 24)
+    return np.array(table)
 
 
-def on_differences(weights: Sequence[Sequence[Any]], base: int) -> list[list[Any]]:
-    """Turns weights on points into weights on the differences of neighbours.
+def on_differences(weights: Array, base: Array | int) -> Array:
+    """Turns weights on points [..., W] into weights on the differences of neighbours.
 
     Σ_i w_i X_i is X_base·Σ w_i + Σ_i c_i (X_{i+1} − X_i), where c_i is the sum of the weights
     beyond the difference, seen from the base, and negative on its left. Weights of derivatives sum
     to zero.
     """
-    return [
-        [sum(row[i + 1 :]) if i >= base else -sum(row[: i + 1]) for i in range(len(row) - 1)]
-        for row in weights
-    ]
+    after = weights[..., :0:-1].cumsum(-1)[..., ::-1]
+    before = weights[..., :-1].cumsum(-1)
+    return np.where(np.arange(weights.shape[-1] - 1) >= base, after, -before)
 
 
 def without_rounding(table: Floats) -> Floats:
@@ -196,27 +168,3 @@ def without_rounding(table: Floats) -> Floats:
         same = np.abs(table[..., i] - table[..., i - 1]) <= close
         table[..., i] = np.where(same, table[..., i - 1], table[..., i])
     return table
-
-
-def taylor(time: Fraction) -> tuple[Fraction, ...]:
-    """Returns the coefficients of the Taylor polynomial ``time`` steps away from a state."""
-    return tuple(time**m / math.factorial(m) for m in range(4))
-
-
-def blossoms(degree: int, when: int) -> list[list[Fraction]]:
-    """Returns the B-spline control points of a segment that is the Taylor polynomial of a state.
-
-    They are coefficients of the parts of the state, which holds at the local time ``when``, in
-    knots. The control point of a polynomial is its blossom (polar form) at ``degree`` knots:
-    Σ xᵐ hᵐ e_m(knots) / (m! C(degree, m)). L. Ramshaw, "Blossoms are polar forms", 1989.
-    """
-    return [
-        [
-            elementary_symmetric(
-                [Fraction(r - degree + 1 + k - when) for k in range(degree)], m, Fraction(1)
-            )
-            / (math.factorial(m) * math.comb(degree, m))
-            for m in range(4)
-        ]
-        for r in range(degree + 1)
-    ]

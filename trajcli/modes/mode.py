@@ -6,8 +6,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
-import numpy as np
-
 from trajcli.arrays import columns, concatenate, counting, elapsed
 from trajcli.errors import Fault
 from trajcli.kernels.program import Array, Program
@@ -175,7 +173,3 @@ def needs_goal(ends: str | None, case: Case) -> Iterator[Fault]:
     if ends != "goal" and case.goal:
         what, hint = "a goal state is used with ends goal only", '--ends goal (ends="goal")'
         yield Fault(what, where="goal", expected="none", hint=hint)
-
-
-NO_POINTS = np.zeros((0, 4))
-"""No points before or after the actions of a band."""

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from trajcli.errors import Fault, InputError
 from trajcli.kernels.fit import fit_weights
 from trajcli.kernels.program import Band, Floats, Windows
-from trajcli.modes.central import without_rounding
-from trajcli.modes.mode import NO_POINTS, Case, Mode, no_goal, recordings_only
+from trajcli.modes.central import on_differences, without_rounding
+from trajcli.modes.mode import Case, Mode, no_goal, recordings_only
 
 MOST_ROWS = 999
 # Stamps are rounded: they may lie beyond half a window by this share of it.
@@ -65,9 +65,6 @@ class SavitzkyGolay(Mode):
         return Band(
             used=horizon,
             steps=max(horizon - 1, 1),
-            head=NO_POINTS,
-            tail=NO_POINTS,
-            held=0,
             windows=Windows(horizon, horizon - window, shift=window // 2),
             width=window,
             base=tuple(range(window)),
@@ -144,9 +141,5 @@ def fit_table(window: int, degree: int) -> Floats:
     points = np.arange(window, dtype=np.longdouble)
     weights = np.stack(fit_weights(points - points[:, None], degree), 1)  # [place, order, point]
     weights[np.abs(weights) < 1e-13 * np.abs(weights).max(2, keepdims=True)] = 0.0  # rounding
-    # Σ_i w_i X_i = X_base + Σ_i c_i (X_{i+1} − X_i), where c_i is the sum of the weights beyond the
-    # difference, seen from the base, and negative on its left
-    after = weights[:, :, :0:-1].cumsum(2)[:, :, ::-1]
-    before = weights[:, :, :-1].cumsum(2)
-    left = np.arange(window - 1) < np.arange(window)[:, None]
-    return without_rounding(np.where(left[:, None], -before, after).astype(np.float64))
+    differences = on_differences(weights, np.arange(window)[:, None, None])
+    return without_rounding(differences.astype(np.float64))
