@@ -32,7 +32,7 @@ SAVED = "integrate actions.npy --dt 0.02 --start zero --overwrite -o in.h5"
 CASES = (
     ("BLOCK_VALUES", "jobs.plan", "native", INTEGRATE),
     ("BLOCK_VALUES", "jobs.plan", "torch", INTEGRATE),
-    ("NATIVE_TILE", "kernels.native.job", "", INTEGRATE),
+    ("NATIVE_TILE", "kernels.native", "", INTEGRATE),
     ("TORCH_VALUES", "kernels.torch_ops", "", INTEGRATE),
     ("CHANGED_BYTES", "jobs.rows", "", "resample in.h5 --to 33 --overwrite -o out.h5"),
     ("RESAMPLED_VALUES", "jobs.resample", "", "resample in.h5 --to 33 --overwrite -o out.h5"),

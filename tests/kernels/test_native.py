@@ -20,7 +20,7 @@ from kernels.cases import BANDS, CASCADES, Case, Job, case
 from kernels.comparison import assert_gradients, assert_rows, gradients, rows
 
 from trajcli.kernels import native
-from trajcli.kernels.native import Adjoint, Forward, InFile, address, job
+from trajcli.kernels.native import TYPES, Adjoint, Forward, InFile, address
 from trajcli.kernels.program import Gradients, Operands
 
 pytestmark = pytest.mark.skipif(bool(native.absence()), reason=native.absence())
@@ -42,7 +42,7 @@ def assert_same(result: Sequence[Any], want: Sequence[Any]) -> None:
 
 
 @every_job
-@pytest.mark.parametrize("dtype", job.TYPES)
+@pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("order", ["<", ">"])
 def test_actions_of_any_type_are_read_as_they_are(work: Job, dtype: str, order: str) -> None:
     for dofs in (2, 7):
@@ -87,9 +87,9 @@ def test_tiles_and_threads_change_no_bit(work: Job, monkeypatch: pytest.MonkeyPa
         sample = case(work, shape, work.forms[-1])
         monkeypatch.setenv("TRAJCLI_THREADS", "1")
         forward, backward = rows("native", sample), gradients("native", sample)
-        for count, tile in (("3", job.NATIVE_TILE), ("1", 64), ("2", 1 << 15)):
+        for count, tile in (("3", native.NATIVE_TILE), ("1", 64), ("2", 1 << 15)):
             monkeypatch.setenv("TRAJCLI_THREADS", count)
-            monkeypatch.setattr(job, "NATIVE_TILE", tile)
+            monkeypatch.setattr(native, "NATIVE_TILE", tile)
             assert_same(rows("native", sample), forward)
             assert_same(gradients("native", sample), backward)
 

@@ -11,14 +11,17 @@ from trajcli.kernels.program import Array, Floats
 
 
 def fit_weights(times: Array, degree: int, inside: Array = 1.0) -> list[Array]:
-    """Weights of points in derivatives 0 to 3, at time zero, of the polynomial that fits them best.
+    """Returns weights of points in derivatives 0 to 3, at time zero, of their best fit.
 
-    times [..., W], NumPy (any float type) or torch, differentiable; four arrays like it. inside:
-    1, or 0 for points that are left out, where all polynomials are 0. A sum over polynomials that
-    are orthogonal on the times, by the recurrence of G. Forsythe, "Generation and use of orthogonal
-    polynomials for data-fitting with a digital computer", J. SIAM 5 (1957). By rounding it loses
-    orthogonality across gaps, so that each is made orthogonal again to all before it; P. Brubeck,
-    Y. Nakatsukasa and L. Trefethen, "Vandermonde with Arnoldi", SIAM Review 63 (2021).
+    ``times`` [..., W] are NumPy (any float type) or torch, differentiable; the result is four
+    arrays like them. ``inside`` is 1, or 0 for points that are left out, where all polynomials
+    are 0.
+
+    The weights are sums over polynomials that are orthogonal on the times, by the recurrence of
+    G. Forsythe, "Generation and use of orthogonal polynomials for data-fitting with a digital
+    computer", J. SIAM 5 (1957). Rounding costs it orthogonality across gaps, so each polynomial is
+    made orthogonal to all before it once more; P. Brubeck, Y. Nakatsukasa and L. Trefethen,
+    "Vandermonde with Arnoldi", SIAM Review 63 (2021).
     """
     zero = times[..., :1] * 0.0
     values, at_zero = times * 0.0 + inside, [zero + 1.0, zero, zero, zero]
@@ -42,13 +45,13 @@ def fit_weights(times: Array, degree: int, inside: Array = 1.0) -> list[Array]:
 
 @functools.cache
 def penalty(order: int) -> Floats:
-    """G [m, m], by which the noise e of a step of one unit is penalised: as ‖G·e‖².
+    """Returns G [m, m]: the noise e of a step of one unit is penalised by ‖G·e‖².
 
-    A curve's state is its value and its first m − 1 derivatives, e by how much the state after a
-    step is not Taylor's polynomial of the state before it. The least ∫(x⁽ᵐ⁾)² of all curves with
-    this e is eᵀ·Q⁻¹·e, Q the Gramian of the m-fold integrator and G the inverse of its Cholesky
-    factor (G. Wahba, "Improper priors, spline smoothing and the problem of guarding against model
-    errors in regression", J. R. Stat. Soc. B 40, 1978).
+    A curve's state is its value and its first m − 1 derivatives; e is the difference of the state
+    after a step from Taylor's polynomial of the state before it. The least ∫(x⁽ᵐ⁾)² of all curves
+    with this e is eᵀ·Q⁻¹·e, Q the Gramian of the m-fold integrator and G the inverse of its
+    Cholesky factor (G. Wahba, "Improper priors, spline smoothing and the problem of guarding
+    against model errors in regression", J. R. Stat. Soc. B 40, 1978).
     """
     index = range(order)
     scale = [math.factorial(order - 1 - j) for j in index]
@@ -60,8 +63,11 @@ def penalty(order: int) -> Floats:
 
 @functools.cache
 def control(order: int) -> Floats:
-    """The derivatives of orders 2m − 1 … m at the begin of a step of one unit by its noise, [m, m],
-    with the signs −1, 1, −1, …, so that the last row is x⁽ᵐ⁾: Aᵀ·Q⁻¹, A Taylor's matrix."""
+    """Returns the derivatives of orders 2m − 1 … m at the beginning of a step by its noise, [m, m].
+
+    The step has one unit. Signs alternate as −1, 1, −1, …, so that the last row is x⁽ᵐ⁾: this is
+    Aᵀ·Q⁻¹, A Taylor's matrix.
+    """
     index = range(order)
     taylor = [[1.0 / math.factorial(k - j) if k >= j else 0.0 for k in index] for j in index]
     weights: Floats = np.array(taylor).T @ penalty(order).T @ penalty(order)

@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 
 
 class _Lanes(NamedTuple):
-    """A column for every dof of every trajectory. values, weights [T, n]; steps [T − 1, n] in
-    units; stiffness, unit and shift, what was subtracted from the values, [n]."""
+    """A column for every dof of every trajectory.
+
+    Values and weights are [T, n], steps in units [T − 1, n]; stiffness, unit and the ``shift`` that
+    was subtracted from the values [n].
+    """
 
     values: Tensor
     weights: Tensor
@@ -34,43 +37,34 @@ class _Lanes(NamedTuple):
     shift: Tensor
 
 
-class _Solved(NamedTuple):
-    """For every row the curve's state in units, [n, m], the noise of the step after it, [n, m], and
-    the leverage [n]."""
-
-    states: list[Tensor]
-    noises: list[Tensor]
-    leverages: list[Tensor]
-
-
 def outputs(
     program: Smoother, positions: Tensor, dt: Tensor, wanted: Sequence[bool]
 ) -> list[Tensor | None]:
-    """Rows [B, T, D] from positions [B, T, D] and dt [b, h] in float64."""
+    """Returns rows [B, T, D] of positions [B, T, D] and dt [b, h] in float64."""
     batch, count, dofs = positions.shape
     m, lanes = program.order, _lanes(program, positions, dt)
-    solved = _solve(m, lanes)
+    states, noises, _ = _solve(m, lanes)
     rows: list[Tensor | None] = []
     for k, want in enumerate(wanted):
         if not want:
             rows.append(None)
             continue
         if k < m:
-            values = torch.stack([state[:, k] for state in solved.states])
+            values = torch.stack([state[:, k] for state in states])
         else:
-            values = torch.stack([*_controls(m, k, solved, lanes), torch.zeros_like(lanes.unit)])
+            values = torch.stack([*_controls(m, k, noises, lanes), torch.zeros_like(lanes.unit)])
         values = values / lanes.unit**k if k else values + lanes.shift
         rows.append(values.reshape(count, batch, dofs).transpose(0, 1))
     return rows
 
 
 def measure(program: Smoother, positions: Tensor, dt: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Σ w·r² of the residuals r, and the sum of the leverages, [B, D] each, and r [B, T, D]."""
+    """Returns Σ w·r² of the residuals r and the sums of leverages, [B, D], and r [B, T, D]."""
     lanes = _lanes(program, positions, dt)
-    solved = _solve(program.order, lanes, leverages=True)
-    residuals = lanes.values - torch.stack([state[:, 0] for state in solved.states])
+    states, _, leverages = _solve(program.order, lanes, leverages=True)
+    residuals = lanes.values - torch.stack([state[:, 0] for state in states])
     shape = (positions.shape[0], positions.shape[2])
-    sums = (lanes.weights * residuals**2).sum(0), torch.stack(solved.leverages).sum(0)
+    sums = (lanes.weights * residuals**2).sum(0), torch.stack(leverages).sum(0)
     rows = residuals.reshape(positions.shape[1], *shape).transpose(0, 1)
     return sums[0].reshape(shape), sums[1].reshape(shape), rows
 
@@ -98,7 +92,9 @@ def _lanes(program: Smoother, positions: Tensor, dt: Tensor) -> _Lanes:
     return _Lanes(rises - mean, weights, scaled, stiffness, columns(unit)[0], first + mean)
 
 
-def _solve(m: int, lanes: _Lanes, leverages: bool = False) -> _Solved:
+def _solve(m: int, lanes: _Lanes, leverages: bool = False) -> tuple[list[Tensor], ...]:
+    """Returns for every row the curve's state in units [n, m], the noise of the step after it
+    [n, m] and, where asked for, the leverage [n]."""
     count, n = lanes.values.shape
     penalty_rows = torch.as_tensor(penalty(m), device=lanes.values.device)
     zero = lanes.weights.new_zeros(n, m, m)
@@ -137,29 +133,29 @@ def _solve(m: int, lanes: _Lanes, leverages: bool = False) -> _Solved:
             gain = back @ (identity + ahead)
             spread = gain @ spread @ gain.mT + back @ inverse @ inverse.mT @ back.mT
             sums.append(lanes.weights[t] * spread[:, 0, 0])
-    return _Solved(states[::-1], noises[::-1], sums[::-1])
+    return states[::-1], noises[::-1], sums[::-1]
 
 
 def _back_step(m: int, step: Tensor) -> Tensor:
-    """Taylor's matrix of a step back, [n, m, m]."""
+    """Returns Taylor's matrix of a step back, [n, m, m]."""
     orders = torch.arange(m, device=step.device)
     rise = (orders - orders[:, None]).clamp(min=0)
     factorial = torch.exp(torch.lgamma(rise + 1.0)).round()
     return (((-step[:, None, None]) ** rise) / factorial).triu()
 
 
-def _controls(m: int, k: int, solved: _Solved, lanes: _Lanes) -> list[Tensor]:
-    """The derivative of order k ≥ m, in units, at all rows but the last."""
+def _controls(m: int, k: int, noises: list[Tensor], lanes: _Lanes) -> list[Tensor]:
+    """Returns the derivative of order k ≥ m, in units, at all rows but the last."""
     weights = control(m)[2 * m - 1 - k] * (-1.0) ** (k - m) if k < 2 * m else np.zeros(m)
     values = []
-    for step, noise in zip(lanes.steps, solved.noises, strict=False):
+    for step, noise in zip(lanes.steps, noises, strict=False):
         terms = [float(w) * noise[:, i] / step ** (k - i) for i, w in enumerate(weights)]
         values.append(sum(terms[1:], terms[0]))
     return values
 
 
 def _times(matrix: Tensor, vector: Tensor) -> Tensor:
-    """matrix [n, i, j] times vector [n, j], each column added in turn: the same bits for any n."""
+    """Multiplies [n, i, j] and [n, j] column after column, which gives the same bits for any n."""
     total = matrix[:, :, 0] * vector[:, None, 0]
     for j in range(1, matrix.shape[2]):
         total = total + matrix[:, :, j] * vector[:, None, j]
