@@ -241,7 +241,7 @@ def test_an_existing_figure_is_kept_unless_told_and_an_input_always(trajcli, out
         ("plot out.h5 --dofs 9 -o fig.png", "numbers from 0 to 6"),
         ("plot out.h5 --dofs elbow -o fig.png", "or names: panda_joint1"),
         ("plot out.h5 --limits none.toml -o fig.png", "none.toml"),
-        ("plot out.h5 out.h5 --histogram -o fig.png", "a histogram is of one file"),
+        ("plot out.h5 out.h5 --histogram -o fig.png", "a histogram shows one file"),
     ],
 )
 def test_what_cannot_be_drawn_is_exit_2_and_leaves_nothing(trajcli, out, line, message):

@@ -40,8 +40,8 @@ def diff(
     """
     from trajcli.errors import Fault, UsageError
     from trajcli.files.source import expand_files, parse_source
-    from trajcli.views.compared import datasets
     from trajcli.views.diff import Tolerance, attributes_apart, compare, report
+    from trajcli.views.trajectories import datasets
 
     faults = [
         Fault("not a tolerance", where=option, expected="a finite number >= 0", found=f"{value:g}")

@@ -53,6 +53,8 @@ def _split(
     """Yields the segments of the recordings of a group; equally spaced recordings stay whole."""
     time = group.time
     if time is None or time.stamps is None:
+        longer = repair.max_gap and time and time.uniform and time.uniform > repair.max_gap
+        counts["longer"] += bool(longer)
         yield group
         return
     batch, length, _ = group.shape
@@ -114,6 +116,8 @@ def _notes(counts: Counter[str], gap: float | None, least: int) -> Iterator[str]
         )
     if counts["gaps"]:
         yield Note(f"split at gaps of more than {gap:g} s: {counts['pieces']} segments")
+    if counts["longer"]:
+        yield f"--max-gap {gap:g} is less than the equal steps of the rows, which are not split"
     if short:
         yield Note(f"segments of fewer than {least} rows left out: {short}")
     if counts["dropped"]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,27 +20,33 @@ from trajcli.files.trajectories import Array, Trajectories
 from trajcli.modes import MODES
 from trajcli.scores import with_derivatives
 from trajcli.units import in_si, of_order, unit_of_dof
-from trajcli.views.findings import Finding, StartCheck, StartRows, TimeCheck, failed, seconds_text
-from trajcli.views.rotations import RotationStatistics
-from trajcli.views.statistics import Statistics
+from trajcli.views.delay import read_positions, velocities_finding
+from trajcli.views.findings import (
+    Finding,
+    StartCheck,
+    StartRows,
+    TimeCheck,
+    failed,
+    rotation_findings,
+    seconds_text,
+)
+from trajcli.views.statistics import RotationStatistics, Statistics, add_blocks
 from trajcli.views.terminal import TextTable
 from trajcli.views.trajectories import (
     beside,
     bounds_of,
     dof_text,
     label,
+    places,
     quantities,
     quantity_of,
     read_batches,
     trajectory_text,
 )
-from trajcli.views.velocity import read_positions, velocities_finding
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-# Modes whose row 0 is a row of the curve with convention curobo, not a copy of the start.
-_BAND_MODES = ("central", "bspline")
 _WORDS = {True: "ok", False: "FAILS", None: "-"}
 # Number of spans beyond a limit that are listed for each dof.
 _SPANS = 3
@@ -55,7 +60,7 @@ def check_source(
     velocity_of: str | None = None,
     on_progress: Progress = lambda done, total: None,
 ) -> tuple[list[Finding], list[str]]:
-    """Checks the trajectories that a source names; returns what was found, and notes.
+    """Checks the trajectories that a source names, each batch in one pass; also returns notes.
 
     Parameters:
         start_of: returns the states that row 0 of an output must equal, or why they are unknown.
@@ -68,79 +73,65 @@ def check_source(
     tables = None if limits is None else read_limits(limits, files.sources)
     # an array that is compared with positions is a velocity
     named = "position" if velocity_of is None else "velocity"
-    start = partial(start_of, files, parse_source(source).path)
     findings: list[Finding] = []
     batches = read_batches(files, [source])
     notes = dict.fromkeys(note for batch in batches[:1] for note in batch.notes)
     turns = {} if tables is None else tables.turns
     stored = {name for batch in batches for name in batch.first.arrays}
-    missing = dict.fromkeys(() if tables is None else (*tables.tables, *turns))
+    unchecked = dict.fromkeys(() if tables is None else (*tables.tables, *turns))
+    checked: list[Any] = []
     for batch in batches:
         numbers = select(files.reading.episodes, len(batch))
+        count, attributes = len(numbers), batch.first.file.attributes()
         turning = RotationStatistics(batch, ("norm", "sign"), turns, stored)
-        check = None
+        arrays = {name: Statistics(batch.first.shape[2]) for name in batch.first.arrays}
+        held = None
         if tables is not None and tables.tables and not turning.alone:
-            check = LimitCheck(batch, tables, named, batches)
-        for name in (*turning.of, *(tables.tables if tables and check else ())):
-            missing.pop(name, None)
-        findings += _check_batch(batch, numbers, check, turning, start, on_progress)
-        findings += turning.findings(len(numbers))
+            held = LimitCheck(batch, tables, named, batches)
+            arrays |= held.stored
+        for name in (*turning.of, *(tables.tables if tables and held else ())):
+            unchecked.pop(name, None)
+        # orientations and their rates are batches of the same times and start
+        times = start = None
+        if places(batch) not in checked:
+            checked.append(places(batch))
+            times = TimeCheck(attributes)
+            if str(attributes.get("mode", "")) in MODES:
+                reason = _no_start(attributes, batch)
+                start = StartCheck(reason or start_of(files, parse_source(source).path))
+        blocks = batch.take(numbers).blocks(on_progress)
+        add_blocks(blocks, arrays, turning, held, times, start)
+        for name, statistics in arrays.items():
+            nan, inf = statistics.nan, statistics.inf
+            if statistics.nonfinite:
+                worst, text = statistics.nonfinite, f"{nan} NaN, {inf} Inf"
+                findings.append(failed("finite", batch, name, worst, text, count, nan=nan, inf=inf))
+            else:
+                findings.append(Finding("finite", label(batch, name), True, "no NaN or Inf", count))
+        findings += times.findings(batch, count) if times else ()
+        findings += [start.finding(batch)] if start else ()
+        findings += held.findings(count) if held else ()
+        findings += rotation_findings(turning, count)
         if velocity_of is not None:
             positions = read_positions(files, batch, velocity_of)
             notes |= dict.fromkeys(positions.notes)
             findings.append(velocities_finding(batch, numbers, positions, velocity_of))
-    for name in missing:  # a limit that cannot be checked is a failure
+    for name in unchecked:  # a limit that cannot be checked is a failure
         why = "no dofs are rotations" if name in turns else "all dofs are rotations"
         findings.append(Finding(f"{name} limits", source, False, f"not checked: {why}"))
     return findings, list(notes)
 
 
-def _check_batch(
-    batch: Trajectories,
-    numbers: Sequence[int],
-    limits: LimitCheck | None,
-    turning: RotationStatistics,
-    start_of: Callable[[], StartRows | str],
-    on_progress: Progress,
-) -> Iterator[Finding]:
-    """Reads a batch once, and yields what all checks of it find."""
-    count, attributes = len(numbers), batch.first.file.attributes()
-    arrays = {name: Statistics(batch.first.shape[2]) for name in batch.first.arrays}
-    if limits is not None:
-        arrays |= limits.stored
-    is_output = str(attributes.get("mode", "")) in MODES
-    start = StartCheck(_no_start(attributes) or start_of() if is_output else "")
-    times = TimeCheck(attributes)
-    for block in batch.take(numbers).blocks(on_progress):
-        values = {name: block.read(name) for name in arrays}
-        times.add(block)
-        for name, statistics in arrays.items():
-            statistics.add(values[name], block)
-        if limits is not None:
-            limits.add(values, block)
-        turning.add(values, block)
-        start.add(block, values)
-    for name, statistics in arrays.items():
-        nan, inf = statistics.nan, statistics.inf
-        if statistics.nonfinite:
-            places, text = statistics.nonfinite, f"{nan} NaN, {inf} Inf"
-            yield failed("finite", batch, name, places, text, count, nan=nan, inf=inf)
-        else:
-            yield Finding("finite", label(batch, name), True, "no NaN or Inf", count)
-    yield from times.findings(batch, count)
-    if is_output:
-        yield start.finding(batch)
-    if limits is not None:
-        yield from limits.findings(count)
-
-
-def _no_start(attributes: Mapping[str, Any]) -> str:
-    """Returns why row 0 of an output is not its start state; "" where it is."""
+def _no_start(attributes: Mapping[str, Any], batch: Trajectories) -> str:
+    """Returns why row 0 of an output is not compared with a start state; "" where it is."""
     if str(attributes.get("start")) == RECORDED_START:
         return "a recording has no start state"
-    frames, convention = str(attributes.get("frames")), str(attributes.get("convention"))
-    curobo = convention == "curobo" and str(attributes["mode"]) in _BAND_MODES
-    return "row 0 is not the start" if frames == "actions" or curobo else ""
+    if batch.first.of_rotations:
+        return "rotations are compared by --recompute"
+    # with convention curobo, row 0 of a band mode is a row of the curve
+    band = str(attributes["mode"]) in ("central", "bspline")
+    curobo = str(attributes.get("convention")) == "curobo" and band
+    return "row 0 is not the start" if str(attributes.get("frames")) == "actions" or curobo else ""
 
 
 class LimitCheck:
@@ -209,25 +200,15 @@ class LimitCheck:
             quantity = self.quantities[name]
             # an array that is read as another quantity, as the notes say, is titled by that
             title = name if quantity == quantity_of(self.batch, name) else quantity
-            yield self._finding(title, name, quantity, statistics, count, self.notes)
+            yield self._finding(title, name, quantity, statistics, count)
         for quantity, statistics in self.derived.items():
-            name = self.positions
-            notes = [f"central differences of {name}", *self.notes]
-            finding = self._finding(quantity, name, quantity, statistics, count, notes)
-            facts = {**finding.facts, "derived_from": label(self.batch, name)}
-            yield replace(finding, facts=facts)
+            yield self._finding(quantity, self.positions, quantity, statistics, count)
 
     def _finding(
-        self,
-        title: str,
-        name: str,
-        quantity: str,
-        statistics: Statistics,
-        count: int,
-        notes: Sequence[str],
+        self, title: str, name: str, quantity: str, statistics: Statistics, count: int
     ) -> Finding:
         """Returns whether an array keeps its limits; values that cannot be compared fail."""
-        batch = self.batch
+        batch, derived = self.batch, quantity in self.derived
         units = batch.first.units.get(name)
         units = None if units is None else of_order(units, QUANTITIES.index(quantity))
         check, array, used = f"{title} limits", label(batch, name), statistics.used()
@@ -242,8 +223,11 @@ class LimitCheck:
             text = "within limits" + ("" if used is None else f", peak {100 * used:.1f} %")
             finding = Finding(check, array, True, text, count, facts={"used": used})
         remarks = self.limits.remarks(quantity, batch.dofs, units, batch.first.dofs)
-        text, facts = "; ".join([finding.text, *notes, *remarks]), {"quantity": quantity}
-        return replace(finding, text=text, facts={**facts, **finding.facts})
+        differences = [f"central differences of {name}"] * derived
+        text = "; ".join([finding.text, *differences, *self.notes, *remarks])
+        facts = {"quantity": quantity, **finding.facts}
+        facts |= {"derived_from": array} if derived else {}
+        return replace(finding, text=text, facts=facts)
 
     def _beyond(
         self, check: str, name: str, units: Any, statistics: Statistics, count: int, absent: str
@@ -316,7 +300,7 @@ def _without_time(batch: Trajectories) -> bool:
 
 
 def report(name: str, findings: Sequence[Finding], verbose: bool) -> Iterator[RenderableType]:
-    """Yields a table of the checks and their sum; ``verbose``: every trajectory that fails."""
+    """Yields a table of the checks and their sum, with ``verbose`` every trajectory that fails."""
     from rich.text import Text
 
     failing = [finding for finding in findings if finding.passed is False]

@@ -1,17 +1,36 @@
-"""How late one signal is behind another, to a fraction of a row, and which offset it has."""
+"""Fits the delay between two signals: of files in diff, of velocities and positions in check."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from trajcli.files.trajectories import Array, Floats
+from trajcli.arrays import describe
+from trajcli.errors import InputError
+from trajcli.files.opening import Files
+from trajcli.files.reader import read_groups
+from trajcli.files.source import parse_source
+from trajcli.files.trajectories import Array, Floats, Trajectories
+from trajcli.modes.central import WINDOW
+from trajcli.trajectory import differentiate
+from trajcli.views.findings import Finding
+from trajcli.views.trajectories import label
 
 # The most rows by which a signal may be late or early.
 _LAGS = 16
 # A delay or an offset explains a difference where less than this share of it (RMS) remains.
 _CLEARLY = 0.5
+# Encoders and filters make velocities differ by some per cent from differences of positions.
+_TOLERANCE = 0.1
+_UNITS = {
+    180 / np.pi: "degrees for radians?",
+    np.pi / 180: "radians for degrees?",
+    1000.0: "mm for m?",
+    0.001: "m for mm?",
+    -1.0: "the sign is turned",
+}
 # More dofs than that are summed up by the least and the most.
 _LISTED = 8
 
@@ -143,3 +162,159 @@ def _listed(values: Floats) -> str:
     if len(values) > _LISTED:
         return f"{values.min():.3g} to {values.max():.3g}"
     return ", ".join(f"{value:.3g}" for value in values)
+
+
+def read_positions(files: Files, batch: Trajectories, positions: str) -> Trajectories:
+    """Returns the positions that FILE:DATASET names, or DATASET in the file of a batch."""
+    name = positions if parse_source(positions).path.exists() else f"{batch.path}:{positions}"
+    groups, notes = read_groups(files, [name])
+    return Trajectories(groups, notes=notes)
+
+
+def velocities_finding(
+    batch: Trajectories, numbers: Sequence[int], others: Trajectories, positions: str
+) -> Finding:
+    """Compares velocities of trajectories with the five-point differences of their positions.
+
+    The facts of the finding have, per dof, the RMS of the difference as a share of the RMS of the
+    differences, and the factor, delay and rate that fit best.
+
+    Parameters:
+        others: the positions, from :func:`read_positions`.
+        positions: how the command line names them.
+
+    Raises:
+        InputError: there are other positions than velocities, or there is no time step.
+    """
+    velocity, position = (
+        name if name in members.arrays else next(iter(members.arrays))
+        for name, members in (("velocity", batch.first), ("position", others.first))
+    )
+    shapes = [
+        [describe(members.shape) for members in groups] for groups in (batch.groups, others.groups)
+    ]
+    if shapes[0] != shapes[1]:
+        texts = (f"{len(each)} × {', '.join(dict.fromkeys(each))}" for each in shapes)
+        expected, actual = (text.removeprefix("1 × ") for text in texts)
+        what = "positions and velocities of different shapes"
+        expected = f"{expected}, as the velocities"
+        raise InputError(what, where=others.source, expected=expected, found=actual)
+    if any(0 in members.shape for members in batch.groups):
+        what, expected, actual = "nothing to compare", "rows and dofs", "an empty array"
+        raise InputError(what, where=batch.path, expected=expected, found=actual)
+    fit = VelocityFit(batch.first.shape[2], int(np.median(batch.lengths)))
+    for block in batch.take(numbers).blocks():
+        beside = others.take(block.numbers)
+        times = block.times() if batch.first.time is not None else beside.times()
+        if times is None:
+            what, hint = "no time step", "--dt SECONDS or --rate HZ says it"
+            expected = "dt or time stamps"
+            raise InputError(what, where=batch.path, expected=expected, hint=hint)
+        if block.rows > 1:
+            method = "central" if block.rows >= WINDOW else "backward"
+            d: Any = differentiate(
+                beside.read(position), times=times, method=method, write=("velocity",),
+                dtype="float64", allow_nonfinite=True,
+            )  # fmt: skip
+            fit.add(block.read(velocity).astype(np.float64), d.velocity, times)
+    facts = fit.facts()
+    worst = int(np.argmax(facts["per_dof"]))
+    error = facts["per_dof"][worst]
+    text = f"{100 * error:.3g} % (RMS) off the derivative of {positions}"
+    text += "" if error <= _TOLERANCE else f"; {_fit_text(facts, worst)}"
+    where = f"dof {batch.first.dofs.numbers[worst]}"
+    array, passed = label(batch, velocity), error <= _TOLERANCE
+    return Finding("velocity", array, passed, text, len(numbers), where, facts=facts)
+
+
+class VelocityFit:
+    """Fits velocities v_t by factor · d_{t − delay}, d being the derivatives of the positions.
+
+    ``add`` sums products of both, lag by lag and dof by dof. The delay is the lag at which they
+    correlate best, refined to the top of the parabola through it and its neighbours.
+    """
+
+    def __init__(self, dofs: int, rows: int) -> None:
+        """Prepares for delays of up to a fifth of the ``rows`` of a typical trajectory."""
+        self._lags = most_lags(rows)
+        self._whole = np.zeros((3, dofs))
+        self._sums = np.zeros((3, 2 * self._lags + 1, dofs))
+        self._steps, self._seconds = 0, 0.0
+
+    def add(self, v: Array, d: Array, times: Floats) -> None:
+        """Adds the velocities and derivatives [b, T, D] of a block, times [b, T] in seconds."""
+        good = np.isfinite(v) & np.isfinite(d)
+        v, d = np.where(good, v, 0.0), np.where(good, d, 0.0)
+        # without a lag over all rows, for the error; lag by lag over the inner rows, for the fit
+        self._whole += _products(v, d)
+        self._steps += len(times) * (v.shape[1] - 1)
+        self._seconds += float((times[:, -1] - times[:, 0]).sum())
+        least, most = self._lags, v.shape[1] - self._lags
+        for lag in range(-least, least + 1) if most > least + 1 else ():
+            # the same rows of v at every lag, so that the fits can be compared
+            inner = v[:, least:most], d[:, least - lag : most - lag]
+            self._sums[:, lag + least] += _products(*inner)
+
+    def facts(self) -> dict[str, Any]:
+        """Returns the fit.
+
+        Returns:
+            per_dof: the RMS of v − d as a share of that of d [D], without a delay.
+            factors, delays: those that fit best [D], delays in seconds.
+            residuals: the share of v that the fit leaves unexplained [D].
+            rate: rows per second as the times have it and, where all dofs agree, as it fits.
+        """
+        (v2, d2, vd), sums = self._whole, self._sums
+        # Σ(v − d)² = Σv² − 2Σvd + Σd²
+        off = np.sqrt(np.maximum(v2 - 2 * vd + d2, 0.0))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            errors = np.where(off > 0, off / np.sqrt(d2), 0.0)
+            # the correlation of v with d at each lag, and the factor that fits there
+            correlation = sums[2] / np.sqrt(sums[0] * sums[1])
+            correlation = np.abs(np.nan_to_num(correlation, posinf=0.0, neginf=0.0))
+            gains = np.nan_to_num(sums[2] / sums[1], nan=1.0, posinf=1.0, neginf=1.0)
+        v2, d2 = sums[:2, self._lags]
+        (centre, place), moves = top(correlation), (v2 > 0) & (d2 > 0)
+        factors = np.where(moves, parabola(around(gains, centre), place), 1.0)
+        left = np.sqrt(np.maximum(1.0 - parabola(around(correlation, centre), place) ** 2, 0.0))
+        residuals = np.where(moves, left, (v2 > 0).astype(np.float64))
+        rate = self._steps / self._seconds if self._seconds > 0 else None
+        fitted, factor = None, float(np.median(factors[moves])) if moves.any() else 1.0
+        # one factor for all dofs that is no ratio of units is another rate
+        agree = np.abs(factors[moves] - factor) <= _TOLERANCE * factor
+        if rate and agree.all() and (residuals <= _TOLERANCE).all() and not _meaning(factor):
+            fitted = factor * rate
+        delays = np.where(moves, centre + place - self._lags, 0.0) / (fitted or rate or np.inf)
+        return {
+            "per_dof": errors.tolist(),
+            "factors": factors.tolist(),
+            "delays": delays.tolist(),
+            "residuals": residuals.tolist(),
+            "rate": {"stated": rate, "fitted": fitted},
+        }
+
+
+def _fit_text(facts: Mapping[str, Any], worst: int) -> str:
+    """Returns how velocities differ from the derivative of the positions, in words."""
+    factor, delay, residual = (facts[n][worst] for n in ("factors", "delays", "residuals"))
+    rate, words = facts["rate"], []
+    if meaning := _meaning(factor):
+        words.append(f"{factor:.4g} times as large: {meaning}")
+    elif rate["fitted"] and abs(factor - 1) > _TOLERANCE / 2:
+        words.append(f"fits {rate['fitted']:.3g} rows a second, not {rate['stated']:.3g}")
+    if residual > _TOLERANCE:
+        return "; ".join([*words, f"no rate and delay fits: {100 * residual:.3g} % remain"])
+    if abs(delay) * (rate["fitted"] or rate["stated"] or 0.0) > 0.25:
+        words.append(f"{1000 * abs(delay):.3g} ms {'late' if delay > 0 else 'early'}")
+    return "; ".join([*words, f"{100 * residual:.2g} % remain"])
+
+
+def _meaning(factor: float) -> str:
+    """Returns which mistake in units a factor suggests; "" for others."""
+    near = (text for known, text in _UNITS.items() if abs(factor / known - 1) < _TOLERANCE)
+    return next(near, "")
+
+
+def _products(v: Array, d: Array) -> Floats:
+    """Returns Σ v², Σ d² and Σ v·d over trajectories and rows, [3, D]."""
+    return np.stack([np.einsum("btd,btd->d", x, y) for x, y in ((v, v), (d, d), (v, d))])

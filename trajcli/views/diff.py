@@ -21,9 +21,9 @@ from trajcli.files.time import Time
 from trajcli.files.trajectories import Array, Floats
 from trajcli.memory import SCANNED_BYTES
 from trajcli.quaternions import angle, continuous, unit
-from trajcli.views.compared import Compared
 from trajcli.views.delay import DelayFit, delay_text
 from trajcli.views.terminal import TextTable
+from trajcli.views.trajectories import Compared
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

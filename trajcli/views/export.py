@@ -5,8 +5,7 @@ from __future__ import annotations
 import csv
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from statistics import mode
@@ -38,60 +37,45 @@ from trajcli.files.writing import write
 from trajcli.memory import TABLE_ROWS
 from trajcli.quaternions import TOLERANCE
 from trajcli.units import parse_time_unit
-from trajcli.views.rotations import known_rotations, orientations
+from trajcli.views.statistics import orientations
 from trajcli.views.terminal import spreadsheet_text
-from trajcli.views.trajectories import companions, label, read_batches, whole_batch
+from trajcli.views.trajectories import companions, known_rotations, label, read_batches, whole_batch
 
 
-@dataclass(frozen=True)
 class Export:
-    """The trajectories of a batch that are exported, with the arrays that ``companions`` have of
-    them; ``others`` are arrays that are not exported."""
+    """The trajectories of a batch that are exported, with other arrays of the same trajectories.
 
-    batch: Trajectories
-    numbers: Sequence[int]
-    on_progress: Progress
-    others: Sequence[str] = ()
-    companions: Sequence[Trajectories] = ()
+    Attributes:
+        owners: the batch that holds each array, by the name of the array.
+        arrays: the types of the arrays in native byte order; wider floats, which few programs
+            read, become float64.
+        names: the names of the trajectories, or their numbers, which ``numbered`` tells.
+        timed: whether the file has the times of the rows.
+        others: arrays that are not exported.
+    """
+
+    def __init__(
+        self,
+        batch: Trajectories,
+        numbers: Sequence[int],
+        on_progress: Progress,
+        others: Sequence[str] = (),
+        companions: Sequence[Trajectories] = (),
+    ) -> None:
+        self.batch, self.numbers, self.on_progress = batch, numbers, on_progress
+        self.others, self.batches = others, (batch, *companions)
+        self.owners = {name: owner for owner in self.batches for name in owner.first.arrays}
+        self.arrays: dict[str, np.dtype[Any]] = {}
+        for name, owner in self.owners.items():
+            kind = owner.first.arrays[name].precision.newbyteorder("=")
+            self.arrays[name] = np.dtype("f8") if kind == np.longdouble else kind
+        self.names = [batch.name(number) for number in numbers]
+        self.numbered, self.several = all(map(str.isdecimal, self.names)), len(numbers) > 1
+        self.timed = batch.first.time is not None
 
     def blocks(self) -> Iterator[Trajectories]:
         """Returns blocks of the trajectories, in their order."""
         return self.batch.take(self.numbers).blocks(self.on_progress)
-
-    @cached_property
-    def owners(self) -> dict[str, Trajectories]:
-        """The batch that holds each array."""
-        return {name: one for one in (self.batch, *self.companions) for name in one.first.arrays}
-
-    @cached_property
-    def arrays(self) -> dict[str, np.dtype[Any]]:
-        """The types of the arrays in native byte order, by name.
-
-        Wider floats, which few programs read, become float64.
-        """
-        stored = [(n, owner.first.arrays[n]) for n, owner in self.owners.items()]
-        types = {name: array.precision.newbyteorder("=") for name, array in stored}
-        return {n: np.dtype("f8") if kind == np.longdouble else kind for n, kind in types.items()}
-
-    @cached_property
-    def names(self) -> list[str]:
-        """The names of the trajectories, or their numbers."""
-        return [self.batch.name(number) for number in self.numbers]
-
-    @property
-    def numbered(self) -> bool:
-        """Whether all trajectories have numbers for names."""
-        return all(map(str.isdecimal, self.names))
-
-    @property
-    def several(self) -> bool:
-        """Whether there is more than one trajectory."""
-        return len(self.numbers) > 1
-
-    @property
-    def timed(self) -> bool:
-        """Whether the file has the times of the rows."""
-        return self.batch.first.time is not None
 
     def axes(self, name: str) -> dict[str, int]:
         """The sizes of the axes of an array behind trajectory and row: dofs, or of orientations
@@ -110,10 +94,8 @@ class Export:
 
     def times(self, block: Trajectories) -> Array:
         """Returns times [b, rows] in seconds as stored; without any, the row numbers."""
-        times = block.times()
-        if times is not None:
-            return times
-        return np.broadcast_to(np.arange(block.rows), (len(block), block.rows))
+        times, shape = block.times(), (len(block), block.rows)
+        return np.broadcast_to(np.arange(block.rows), shape) if times is None else times
 
     def poses(self, block: Trajectories) -> tuple[Array, Array] | None:
         """Returns positions [b, rows, 3], of which there may be none [b, rows, 0], and quaternions
@@ -121,8 +103,7 @@ class Export:
 
         Raises InputError for values that are no rotations.
         """
-        batches = (self.batch, *self.companions)
-        owner = next((one for one in batches if known_rotations(one.first)), None)
+        owner = next((owner for owner in self.batches if known_rotations(owner.first)), None)
         if owner is None:
             return None
         rotations, free = owner.first.rotations, owner.first.free_dofs
@@ -389,7 +370,8 @@ def write_lerobot(chosen: Export, files: Files, folder: Path, out: Path) -> None
     if os.path.lexists(out) or Path(os.path.realpath(out)).is_relative_to(folder.resolve()):
         what = "not a new folder outside of DIR"
         raise OutputError(what, where=str(out), hint="another name: no folder is ever replaced")
-    chosen = replace(chosen, companions=())  # its features are of the same dofs
+    # its features are of the same dofs: without orientations beside the positions
+    chosen = Export(chosen.batch, chosen.numbers, chosen.on_progress)
     copy = LeRobotCopy(files, folder)
     if taken := sorted(copy.names.intersection(f"trajcli.{name}" for name in chosen.arrays)):
         what = "features there already"

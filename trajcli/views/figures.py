@@ -137,7 +137,8 @@ def draw_lines(lines: Sequence[Line], sources: Sequence[PlotSource], title: str 
     Colours are dofs, dashes are files; where one dof is compared, colours are files. The later
     trajectories are fainter.
     """
-    stacked, by_file, numbers = panels(lines), _by_file(lines, sources), _dof_numbers(lines)
+    stacked, numbers = panels(lines), _dof_numbers(lines)
+    by_file = len(sources) > 1 and len({number for number, _ in numbers}) == 1
     names = list(dict.fromkeys(line.trajectory for line in lines))
     # later trajectories are fainter
     opacity = dict(zip(names, np.linspace(1.0, 0.3, len(names)).tolist(), strict=True))
@@ -164,13 +165,20 @@ def draw_lines(lines: Sequence[Line], sources: Sequence[PlotSource], title: str 
         which = "trajectory" if len(names) == 1 else "trajectories"
         files = listed(short_labels(sources), _TITLE_FILES)
         title = f"{files}, {which} {listed(names, _TITLE_TRAJECTORIES)}"
-    _finish(figure, title, _entries(lines, sources, opacity))
+    entries: list[_LegendEntry] = [
+        (name, {"color": _DARK if by_file else _colour(number), "ls": _dashes(0, number)})
+        for number, name in sorted({number: name for (_, name), number in numbers.items()}.items())
+    ]
+    if len(sources) > 1:
+        for source, label in enumerate(short_labels(sources)):
+            colour = _colour(source) if by_file else _DARK
+            entries.append((label, {"color": colour, "ls": _dashes(source, 0)}))
+    # of many trajectories the legend has the first and the last
+    shown = names if len(names) <= _LEGEND_ENTRIES else [names[0], names[-1]]
+    for name in shown if len(names) > 1 else ():
+        entries.append((f"trajectory {name}", {"color": _DARK, "alpha": opacity[name]}))
+    _finish(figure, title, entries)
     return figure
-
-
-def _by_file(lines: Sequence[Line], sources: Sequence[PlotSource]) -> bool:
-    """Returns whether one dof of several files is compared."""
-    return len(sources) > 1 and len({number for line in lines for number, _ in line.dofs}) == 1
 
 
 def _dof_numbers(lines: Sequence[Line]) -> dict[tuple[int, str], int]:
@@ -207,30 +215,11 @@ def _draw_limits(axis: Any, members: Sequence[Line]) -> None:
     axis.set_ylim(low, high)
 
 
-def _entries(
-    lines: Sequence[Line], sources: Sequence[PlotSource], opacity: Mapping[str, float]
-) -> list[_LegendEntry]:
-    """Returns the legend: dofs, sources, and trajectories (of many the first and the last)."""
-    dofs = {number: name for (_, name), number in _dof_numbers(lines).items()}
-    by_file = _by_file(lines, sources)
-    entries: list[_LegendEntry] = [
-        (name, {"color": _DARK if by_file else _colour(number), "ls": _dashes(0, number)})
-        for number, name in sorted(dofs.items())
-    ]
-    if len(sources) > 1:
-        for source, label in enumerate(short_labels(sources)):
-            colour = _colour(source) if by_file else _DARK
-            entries.append((label, {"color": colour, "ls": _dashes(source, 0)}))
-    names = list(opacity)
-    shown = names if len(names) <= _LEGEND_ENTRIES else (names[0], names[-1])
-    for name in shown if len(names) > 1 else ():
-        entries.append((f"trajectory {name}", {"color": _DARK, "alpha": opacity[name]}))
-    return entries
-
-
 def draw_peaks(peaks: Sequence[Peaks], sources: Sequence[PlotSource], title: str | None) -> Any:
     """Draws a panel per quantity, a row of bars per dof; raises UsageError for several files."""
-    require_one_file(sources)
+    if len(sources) > 1:
+        what, names = "a histogram shows one file", ", ".join(short_labels(sources))
+        raise UsageError(what, where="SOURCE", expected="one file", found=names)
     shown = [members for group in panels(peaks).values() for members in group]
     columns = 2 if len(shown) > 1 else 1
     tallest = max(len(quantity.dofs) for quantity in peaks)
@@ -239,17 +228,9 @@ def draw_peaks(peaks: Sequence[Peaks], sources: Sequence[PlotSource], title: str
         _peak_panel(axis, quantity)
     for axis in axes[len(shown) :]:
         axis.set_visible(False)
-    title = short_labels(sources)[0] if title is None else title
     limits = [("limit", _LIMIT)] * any(quantity.bounds is not None for quantity in peaks)
-    _finish(figure, title, limits)
+    _finish(figure, short_labels(sources)[0] if title is None else title, limits)
     return figure
-
-
-def require_one_file(sources: Sequence[PlotSource]) -> None:
-    """Raises UsageError for several files."""
-    if len(sources) > 1:
-        what, names = "a histogram is of one file", ", ".join(short_labels(sources))
-        raise UsageError(what, where="SOURCE", expected="one", found=names)
 
 
 def draw_score(tables: Mapping[str, ScoreTable], name: str, title: str) -> Any:
@@ -276,10 +257,8 @@ def draw_score(tables: Mapping[str, ScoreTable], name: str, title: str) -> Any:
     axis.set_ylabel("trajectories")
     axis.yaxis.get_major_locator().set_params(integer=True)
     total, absent = sum(map(len, scores)), sum(map(len, scores)) - sum(map(len, known))
-    count = f"{total} trajector{'y' if total == 1 else 'ies'}" + f", {absent} without" * (
-        absent > 0
-    )
-    axis.set_title(count, loc="left", color=_DARK, pad=3, fontsize=7)
+    text = f"{total} trajector{'y' if total == 1 else 'ies'}" + f", {absent} without" * bool(absent)
+    axis.set_title(text, loc="left", color=_DARK, pad=3, fontsize=7)
     _finish(figure, title, entries)
     return figure
 

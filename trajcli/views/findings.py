@@ -9,11 +9,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from trajcli.errors import InputError
-from trajcli.files.quantities import QUANTITIES
+from trajcli.files.quantities import QUANTITIES, ROTATIONS, UNITS_OF_ROTATIONS
 from trajcli.files.time import Time, positive
 from trajcli.files.trajectories import Array, Trajectories
 from trajcli.files.trajectory_group import TrajectoryGroup
-from trajcli.views.statistics import Failure, failures
+from trajcli.quaternions import TOLERANCE
+from trajcli.views.statistics import Failure, RotationStatistics, failures
 from trajcli.views.trajectories import dof_text, label, trajectory_text
 
 StartRows = Callable[[Array, Sequence[str]], Mapping[str, Array]]
@@ -132,7 +133,7 @@ class StartCheck:
         self.failures: list[Failure] = []
         self.compared = 0
 
-    def add(self, block: Trajectories, values: Mapping[str, Array]) -> None:
+    def add(self, values: Mapping[str, Array], block: Trajectories) -> None:
         """Compares the first rows of a block, values [b, T, D] by name."""
         if isinstance(self.start, str) or not block.rows:
             return
@@ -175,7 +176,7 @@ class TimeCheck:
         self.steps: set[float | None] = set()  # None: dt varies
         self._checked: set[TrajectoryGroup] = set()  # groups whose trajectories share their times
 
-    def add(self, block: Trajectories) -> None:
+    def add(self, _: Mapping[str, Array], block: Trajectories) -> None:
         """Checks the times of a block; those that all trajectories of a set share, once."""
         numbers = iter(block.numbers.tolist())
         for members, begin, end in block.runs:
@@ -243,3 +244,41 @@ def _place(batch: Trajectories, failure: BadTimes, most: int | None = None) -> s
     texts = [f"row {row} ({seconds_text(time)})" for row, time in rows[:most]]
     more = f" and {len(rows) - len(texts)} more (-v)" if len(rows) > len(texts) else ""
     return trajectory_text(batch, number) + (where or ", ".join(texts) + more)
+
+
+def rotation_findings(rotations: RotationStatistics, count: int) -> Iterator[Finding]:
+    """Yields whether norms are 1, signs continuous and rates within their limits, of ``count``
+    trajectories.
+
+    Signs of recordings mean nothing; orientations that trajcli wrote have continuous ones.
+    """
+    names = [rotation.name for rotation in rotations.rotations]
+    names = names or [str(k) for k in range(rotations.count)]
+    groups = [group.with_dofs(names) for group in rotations.batch.groups] if rotations.of else []
+    batch = Trajectories(groups)
+    for check, statistics in rotations.of.items():
+        name = check if check in rotations.stored else next(iter(batch.first.arrays))
+        peak, array = float(statistics.peak.max()), label(batch, name)
+        facts: dict[str, Any] = {"largest": peak} if statistics.known else {}
+        passed = not statistics.outside
+        if check == "norm":
+            text = f"off by up to {peak:.2g}, allowed {TOLERANCE:g}"
+        elif check == "sign":
+            facts = {"changes": int(statistics.beyond.sum())}
+            many = "change" if facts["changes"] == 1 else "changes"
+            text = f"{facts['changes']} {many} of sign" if not passed else "continuous"
+            if not passed and "trajcli_version" not in batch.first.file.attributes():
+                passed, text = True, f"{text}, which differentiate and resample undo"
+        else:
+            of_rate = UNITS_OF_ROTATIONS[ROTATIONS.index(check)]
+            text = f"peak magnitude {peak:.6g}, limit {rotations.limits[check]:.6g} {of_rate}"
+            text += "; central differences" * (check in rotations.derived)
+            facts |= {"limit": rotations.limits[check], "quantity": check}
+            if passed and (statistics.nonfinite or not statistics.known):
+                absent = statistics.nan + statistics.inf
+                text, passed = f"not checked at {absent} values that are NaN or Inf", False
+            check = f"{check} limits"
+        if statistics.outside and not passed:
+            yield failed(check, batch, name, statistics.outside, text, count, **facts)
+        else:
+            yield Finding(check, array, passed, text, count, facts=facts)

@@ -20,8 +20,7 @@ from trajcli.files.source import expand_files, parse_source
 from trajcli.files.time import STAMPS
 from trajcli.files.trajectories import Trajectories
 from trajcli.memory import LEAST_SAMPLED_BYTES, SAMPLED_BYTES, SCANNED_BYTES
-from trajcli.views.rotations import RotationStatistics
-from trajcli.views.statistics import Statistics
+from trajcli.views.statistics import RotationStatistics, Statistics, add_blocks
 from trajcli.views.terminal import Chart, TextTable, figure, number, shortened
 from trajcli.views.trajectories import (
     array_path,
@@ -56,10 +55,7 @@ _TIMES = ("dt", "dt_source", "source_dt", "rate", "fps", "control_freq")
 
 
 def inspect_source(
-    files: Files,
-    text: str,
-    full: bool = False,
-    on_progress: Progress = lambda done, total: None,
+    files: Files, text: str, full: bool = False, on_progress: Progress = lambda done, total: None
 ) -> tuple[dict[str, Any], list[Chart], list[str], list[str]]:
     """Inspects a file, a folder of them, or the datasets that a source names.
 
@@ -93,7 +89,15 @@ def inspect_source(
         notes.append("; ".join(line.strip() for line in error.faults[0].lines()[:3]))
         main = main_batch(batches)
     chosen = [] if main is None else select(episodes, len(main))
-    numbers = [] if main is None else list(_numbers(batches, main, chosen, episodes))
+    # the main batch may join several: each reads its part of what --episodes picks among all
+    first_of = dict(zip(main.groups, main.offsets[:-1].tolist(), strict=True)) if main else {}
+    numbers: list[Sequence[int]] = []
+    for batch in batches:
+        offset, count = first_of.get(batch.groups[0]), len(batch)
+        if offset is None:
+            numbers.append(select(episodes, count))
+        else:
+            numbers.append([n - offset for n in chosen if 0 <= n - offset < count])
     if not names:  # an array within each trajectory of a layout
         groups = (group for batch in batches for group in batch.groups)
         names = [(group.file, f"{group.group}/{group.array_name}") for group in groups]
@@ -114,44 +118,24 @@ def inspect_source(
         "sampled": datasets.sampled or counts.get("sampled", False),
         "one_sided": one_sided(main) if main else 0,
     }
-    if main is None or not chosen:
-        return report, [], [], notes
-    return report, list(_charts(main.take(chosen[:1]))), main.dofs, notes
-
-
-def _numbers(
-    batches: Sequence[Trajectories], main: Trajectories, chosen: Sequence[int], episodes: str | None
-) -> Iterator[Sequence[int]]:
-    """Yields the numbers of the trajectories of each batch that are read.
-
-    ``main`` may join several batches, of which the ``chosen`` are read; of other batches
-    ``episodes`` says which.
-    """
-    first_of = dict(zip(main.groups, main.offsets[:-1].tolist(), strict=True))
-    for batch in batches:
-        first = first_of.get(batch.groups[0])
-        if first is None:
-            yield select(episodes, len(batch))
-        else:
-            yield [n - first for n in chosen if 0 <= n - first < len(batch)]
+    drawn = main.take(chosen[:1]) if main and chosen else None
+    return report, list(_charts(drawn)) if drawn else [], drawn.dofs if drawn else [], notes
 
 
 def _dt(main: Trajectories, full: bool) -> dict[str, Any] | None:
     """Returns the time step and its source, or the fault of a file that contradicts itself."""
-    steps = set()
     groups = main.groups if full else main.groups[:: 1 + len(main.groups) // _MOST_TIMES]
     try:
-        for group in groups:
-            raise_if_any(group.time.shape_faults() if group.time else [])
-            steps.add(group.time.uniform if group.time else None)
-        time = main.first.time
+        clocks = [group.time for group in groups]
+        raise_if_any(fault for clock in clocks if clock for fault in clock.shape_faults())
     except InputError as error:
         fault = error.faults[0]
         actual = f", {fault.found} instead of {fault.expected}" if fault.found else ""
         return {"value": None, "source": f"{fault.where}: {fault.what}{actual}"}
-    if time is None:
+    if clocks[0] is None:
         return None
-    source = str(main.first.file.attributes().get("dt_source", time.source))
+    source = str(main.first.file.attributes().get("dt_source", clocks[0].source))
+    steps = {clock and clock.uniform for clock in clocks}
     step = steps.pop() if len(steps) == 1 else None
     if step is not None and len(groups) < len(main.groups):
         source += f", sampled: {len(groups)} of {len(main.groups)}"
@@ -170,10 +154,8 @@ def _trajectories(main: Trajectories, chosen: Sequence[int], full: bool) -> dict
         "dofs": main.first.shape[2],
         "shown": [main.name(number) for number in chosen[:1]],
     }
-    first_and_last = main.take(sorted({0, len(main) - 1})) if len(main) else main
-    if first_stamps := first_and_last.start_stamps():
-        values, report["stamps_unit"] = first_stamps
-        report["start_stamps"] = values.tolist()
+    if len(main) and (first := main.take(sorted({0, len(main) - 1})).start_stamps()):
+        report["start_stamps"], report["stamps_unit"] = first[0].tolist(), first[1]
     # the times of a large file are sampled where they are no single dt
     stamps, count = int(main.lengths[np.asarray(chosen, int)].sum()), len(chosen)
     large = len(main.groups) > _MOST_TIMES
@@ -229,8 +211,8 @@ class Datasets:
 
     Attributes:
         numbers: the trajectories of each batch that are read, as ``episodes`` says.
-        size: the bytes of the file as it is stored, maybe packed.
-        sampled: whether not all was read.
+        size: the size of the stored file, in bytes.
+        sampled: whether only a sample was read.
     """
 
     batches: Sequence[Trajectories]
@@ -246,11 +228,13 @@ class Datasets:
 
         An unreadable dataset is listed with the reason; raises InputError where the user named it.
         """
-        arrays = {label(batch, name): (k, name) for k, batch in enumerate(self.batches)
-                  for name in batch.first.arrays}  # fmt: skip
-        labels = {array_path(members.group, members, name): label
-                  for label, (k, name) in arrays.items()
-                  for members in self.batches[k].groups}  # fmt: skip
+        arrays: dict[str, tuple[int, str]] = {}
+        labels: dict[str, str] = {}
+        for k, batch in enumerate(self.batches):
+            for name in batch.first.arrays:
+                title = label(batch, name)
+                arrays[title] = k, name
+                labels |= {array_path(g.group, g, name): title for g in batch.groups}
         groups: dict[str, list[tuple[ArrayFile, str]]] = {}
         for file, name in names:
             pattern = labels.get(name) or re.sub(r"\d+(?=[^/]*/)", "*", name)
@@ -268,8 +252,8 @@ class Datasets:
                 if title in arrays:
                     k, name = arrays[title]
                     if k not in statistics:
-                        count = 1 if small else len(self.batches[k].first.arrays)
-                        statistics[k] = self._read_batch(k, budget * count)
+                        share = budget * len(self.batches[k].first.arrays)
+                        statistics[k] = self._read_batch(k, share)
                     arrays_of, turning = statistics[k]
                     about = self._of_batch(self.batches[k], name, arrays_of[name])
                     if turning.rotations and name == next(iter(arrays_of)):
@@ -301,11 +285,7 @@ class Datasets:
         whole = self.full or nbytes(chosen) <= budget
         self.sampled |= not whole
         blocks = chosen.blocks(self.on_progress) if whole else sample(chosen, budget)
-        for block in blocks:
-            values = {name: block.read(name) for name in arrays}
-            for name, statistics in arrays.items():
-                statistics.add(values[name], block)
-            turning.add(values, block)
+        add_blocks(blocks, arrays, turning)
         return arrays, turning
 
     def _read(self, datasets: Sequence[Dataset], left: int) -> Statistics:
@@ -338,18 +318,15 @@ class Datasets:
             return about
         about["per_dof"] = []
         for dof, place in enumerate(statistics.peak_at):
-            if place is None:
-                about["per_dof"].append(dict.fromkeys(("min", "max", "peak", "at")))
-                continue
-            trajectory, row = place
-            times = batch.take([trajectory]).rows_only(row, 1).known_times()
-            when = None if times is None else float(times[0, 0])
-            about["per_dof"].append({
-                "min": float(statistics.low[dof]),
-                "max": float(statistics.high[dof]),
-                "peak": float(statistics.peak[dof]),
-                "at": {"trajectory": trajectory, "row": row, "time": when},
-            })  # fmt: skip
+            facts: dict[str, Any] = dict.fromkeys(("min", "max", "peak", "at"))
+            if place is not None:
+                trajectory, row = place
+                times = batch.take([trajectory]).rows_only(row, 1).known_times()
+                time = None if times is None else float(times[0, 0])
+                ends = (statistics.low, statistics.high, statistics.peak)
+                facts["min"], facts["max"], facts["peak"] = (float(end[dof]) for end in ends)
+                facts["at"] = {"trajectory": trajectory, "row": row, "time": time}
+            about["per_dof"].append(facts)
         return about
 
 
@@ -398,21 +375,18 @@ def report(
     attributes = facts["attributes"]
     names = [name for name in _FIRST if name in attributes]
     names += [name for name in attributes if name not in hidden]
-    line = ""
+    lines = [""]
     for name in names:  # lines break between attributes
         text = f"{name} = {shortened(' '.join(str(attributes[name]).split()), _LONGEST)}"
-        if line and len(line) + len(text) + 3 > console.width:
-            yield Text(line)
-            line = ""
-        line = f"{line} · {text}" if line else f"  {text}"
-    if line:
-        yield Text(line)
+        if lines[-1] and len(lines[-1]) + len(text) + 3 > console.width:
+            lines.append("")
+        lines[-1] = f"{lines[-1]} · {text}" if lines[-1] else f"  {text}"
+    yield from map(Text, filter(None, lines))
     if facts["trajectories"]["count"]:
-        lines = _trajectory_lines(facts["trajectories"], facts["dt"])
-        yield Text("\n".join(f"  {line}" for line in lines))
+        for line in _trajectory_lines(facts["trajectories"], facts["dt"]):
+            yield Text(f"  {line}")
     yield from _dataset_table(facts["datasets"], "x" if console.options.ascii_only else "×")
     yield from _peak_tables(facts["datasets"])
-    yield from _rotation_table(facts["datasets"])
     if facts["one_sided"]:
         rows = f"the first and the last {facts['one_sided']} rows"
         yield Text(f"peaks without {rows} of each trajectory, whose windows are one-sided")
@@ -478,7 +452,8 @@ def _dataset_table(datasets: Sequence[Mapping[str, Any]], times: str) -> Iterato
 
 
 def _peak_tables(datasets: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:
-    """Yields the range and the peaks of each dof; a table has position to jerk of one group."""
+    """Yields the range and the peaks of each dof, a table for position to jerk of one group, and
+    how far rotations turn, how far off their norms are, and how often their signs change."""
     from rich.text import Text
 
     groups: dict[tuple[str, bool], dict[str, Any]] = {}
@@ -504,21 +479,15 @@ def _peak_tables(datasets: Sequence[Mapping[str, Any]]) -> Iterator[RenderableTy
         yield Text(f"\n{key}" if key not in ("", "*", *members) else "", "bold")
         headings, rows = [head for _, head in columns], list(zip(*columns.values(), strict=True))
         yield TextTable(headings, rows, ("when", "max", "p min"))
-
-
-def _rotation_table(datasets: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:
-    """Yields a row for each rotation: how far it turns, norms, and changes of sign."""
-    from rich.text import Text
-
-    rows = [
+    rotations = [
         [dataset["name"], x["name"], number(x["turn"]), number(x["norm"]), str(x["signs"])]
         for dataset in datasets
         for x in dataset.get("rotations", ())
     ]
-    if rows:
+    if rotations:
         yield Text()
         headings = ["dataset", "rotation", "> rad from start", "> norm off by", "> sign changes"]
-        yield TextTable(headings, rows)
+        yield TextTable(headings, rotations)
 
 
 def _when(at: Mapping[str, Any] | None, dataset: Mapping[str, Any]) -> str:
@@ -526,5 +495,5 @@ def _when(at: Mapping[str, Any] | None, dataset: Mapping[str, Any]) -> str:
     if at is None:
         return ""
     alone = "count" not in dataset and (len(dataset["shape"]) < 3 or dataset["shape"][0] == 1)
-    which = "" if alone else f"#{at['trajectory']} "
-    return which + (f"row {at['row']}" if at["time"] is None else f"{at['time']:.3f} s")
+    when = f"row {at['row']}" if at["time"] is None else f"{at['time']:.3f} s"
+    return when if alone else f"#{at['trajectory']} {when}"

@@ -21,11 +21,12 @@ from trajcli.files.source import Source, parse_source
 from trajcli.files.trajectories import Array, Floats, Trajectories
 from trajcli.files.trajectory_group import TrajectoryGroup
 from trajcli.rotations import angle
-from trajcli.views.rotations import known_rotations, orientations
+from trajcli.views.statistics import orientations
 from trajcli.views.terminal import LARGEST
 from trajcli.views.trajectories import (
     bounds_of,
     expand_globs,
+    known_rotations,
     quantities,
     quantity_of,
     read_batches,

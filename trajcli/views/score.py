@@ -27,11 +27,12 @@ from trajcli.scores import (
     block_scores,
     saturation,
 )
-from trajcli.views.rotations import known_rotations, orientations
+from trajcli.views.statistics import orientations
 from trajcli.views.terminal import TextTable, number, spreadsheet_text
 from trajcli.views.trajectories import (
     bounds_of,
     companions,
+    known_rotations,
     label,
     one_sided,
     quantities,

@@ -1,15 +1,23 @@
-"""Statistics of arrays [B, T, D] in one pass: per dof the range, the peak, NaN and Inf, limits."""
+"""Statistics of arrays [B, T, D] and of rotations in one pass: range, peak, NaN and Inf, limits."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 
+from trajcli.files.dofs import RotationDofs
 from trajcli.files.limits import Bounds
 from trajcli.files.trajectories import Array, Floats, Trajectories
+from trajcli.quaternions import TOLERANCE, unit
+from trajcli.rotations import angle
+from trajcli.scores import angular_rates
+from trajcli.views.trajectories import known_rotations
 
+# Rows whose rotations are converted at once.
+_ROTATED = 1 << 15
 # Rows reduced side by side: NumPy is slow along an axis of a few dofs.
 _GROUPED = 256
 
@@ -63,6 +71,13 @@ def failures(
 def _place(block: Trajectories | None, b: int, row: int) -> tuple[int, int]:
     """Returns the trajectory and row of a row of a block's b-th trajectory."""
     return (b, row) if block is None else (int(block.numbers[b]), block.first_row + row)
+
+
+class Summary(Protocol):
+    """Sums up all arrays of some trajectories, block by block."""
+
+    def add(self, values: Mapping[str, Array], block: Trajectories) -> None:
+        """Adds a block with arrays [b, T, D] by name."""
 
 
 class Statistics:
@@ -173,3 +188,112 @@ def _extreme(function: np.ufunc, values: Array) -> Floats:
     rows = [function.reduce(grouped, 0).reshape(_GROUPED, -1)] if count else []
     extreme: Floats = function.reduce(np.concatenate([*rows, flat[count:]]), 0).astype(np.float64)
     return extreme
+
+
+def orientations(values: Array, rotations: Sequence[RotationDofs]) -> tuple[Floats, Floats]:
+    """Returns unit quaternions [b, T, R, 4] of dofs [b, T, D], and how far each is off, [b, T, R].
+
+    What is no rotation becomes NaN.
+    """
+    shape = (*values.shape[:2], len(rotations))
+    quaternions, off = np.empty((*shape, 4)), np.empty(shape)
+    for k, rotation in enumerate(rotations):
+        for begin in range(0, shape[1], _ROTATED):
+            rows = slice(begin, begin + _ROTATED)
+            columns = values[:, rows, list(rotation.dofs)].astype(np.float64)
+            quaternions[:, rows, k], off[:, rows, k] = unit(columns, rotation.form)
+    return quaternions, off
+
+
+def add_blocks(blocks: Iterable[Trajectories], arrays: Mapping[str, Statistics],
+               *others: Summary | None) -> None:  # fmt: skip
+    """Reads the arrays of every block once, and adds them to all statistics and checks."""
+    for block in blocks:
+        values = {name: block.read(name) for name in arrays}
+        for name, statistics in arrays.items():
+            statistics.add(values[name], block)
+        for summary in filter(None, others):
+            summary.add(values, block)
+
+
+class RotationStatistics:
+    """Statistics of the rotations of a batch, each of which counts as a dof.
+
+    Attributes:
+        rotations: those of the batch; none where it has angular rates alone, or other dofs.
+        of: by "norm", how far norms are from 1; by "sign", 1 where a quaternion's sign changes;
+            by "angle", angles from the first row; by the names of angular rates, magnitudes.
+    """
+
+    def __init__(
+        self,
+        batch: Trajectories,
+        names: Sequence[str],
+        limits: Mapping[str, float] | None = None,
+        stored: Collection[str] = (),
+    ) -> None:
+        """names: norm, sign, angle. limits: the largest magnitudes of rates, which are derived from
+        orientations where they are not ``stored`` in the file."""
+        self.batch, self.limits = batch, limits or {}
+        self.rotations = known_rotations(batch.first)
+        self.derived = [name for name in self.limits if self.rotations and name not in stored]
+        self.stored = [name for name in self.limits if name in batch.first.arrays]
+        widths = {rotation.width for rotation in self.rotations}
+        fitting = {"norm": {4, 9}, "sign": {4}, "angle": widths}
+        names = [name for name in names if widths & fitting[name]]
+        self.count = len(self.rotations) or batch.first.shape[2] // 3
+        upper = {"norm": TOLERANCE, "sign": 0.5, "angle": np.inf, **self.limits}
+        self.of = {
+            name: Statistics(self.count, _up_to(upper[name], self.count))
+            for name in (*names, *self.stored, *self.derived)
+        }
+
+    @property
+    def alone(self) -> bool:
+        """Whether the batch has no dofs but rotations or their rates."""
+        width = sum(rotation.width for rotation in self.rotations)
+        return self.batch.first.of_rotations or width == self.batch.first.shape[2]
+
+    def add(self, values: Mapping[str, Array], block: Trajectories) -> None:
+        """Adds a block with arrays [b, T, D] by name."""
+        for name in self.stored:
+            rates = values[name].astype(np.float64).reshape(*values[name].shape[:2], -1, 3)
+            self.of[name].add(np.linalg.norm(rates, axis=-1), block)
+        if not self.rotations or not block.rows:
+            return
+        quaternions, off = orientations(next(iter(values.values())), self.rotations)
+        if "norm" in self.of:
+            self.of["norm"].add(off, block)
+        if "sign" in self.of:
+            turned = np.zeros(off.shape)
+            turned[:, 1:] = (quaternions[:, 1:] * quaternions[:, :-1]).sum(-1) < 0
+            turned[..., [rotation.width != 4 for rotation in self.rotations]] = 0.0
+            self.of["sign"].add(turned, block)
+        if "angle" in self.of:
+            start = block.rows_only(0, 1).read(next(iter(values)))
+            start, _ = orientations(start, self.rotations)
+            self.of["angle"].add(angle(quaternions, start), block)
+        if self.derived:
+            times = block.known_times()
+            times = np.zeros(off.shape[:2]) if times is None else times
+            derived = angular_rates(quaternions, times, block.step, self.derived)
+            for name, rates in derived.items():
+                self.of[name].add(np.linalg.norm(rates, axis=-1), block)
+
+    def facts(self) -> list[dict[str, Any]]:
+        """Returns what is known of each rotation, for JSON: null where nothing is."""
+        known = {name: (x.peak, x.beyond) for name, x in self.of.items() if x.known}
+        return [
+            {
+                "name": rotation.name,
+                "form": rotation.form,
+                "turn": float(known["angle"][0][k]) if "angle" in known else None,
+                "norm": float(known["norm"][0][k]) if "norm" in known else None,
+                "signs": int(known["sign"][1][k]) if "sign" in known else None,
+            }
+            for k, rotation in enumerate(self.rotations)
+        ]
+
+
+def _up_to(limit: float, count: int) -> Bounds:
+    return Bounds(np.full(count, -np.inf), np.full(count, limit))
