@@ -3,50 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from kernels.cases import FORMS, Job, job
 
 import trajcli
 from trajcli import State
 
 PARTS = ("position", "velocity", "acceleration", "jerk")
 F64 = torch.float64
-STEPS = ("scalar", "per step", "per trajectory", "both")
-
-
 Tensors = tuple[torch.Tensor, ...]
 
 
-def problem(
-    mode: str, dt_shape: str = "scalar", recorded: bool = False, **options: Any
-) -> tuple[Callable[..., Tensors], Tensors]:
+def problem(work: Job, form: str) -> tuple[Callable[..., Tensors], Tensors]:
     """A function of tensors (actions, dt, start parts, goal parts) and random such tensors."""
-    B, H, D = 2, 5 if recorded else 3, 1
+    B, H, D = 2, 5 if work.recorded else 3, 1
     random = torch.Generator().manual_seed(H * 7 + B)
 
     def draw(*shape: int) -> torch.Tensor:
         return torch.randn(shape, dtype=F64, generator=random).requires_grad_()
 
-    n = H - 1 if recorded else H
-    shape = {"scalar": (), "per step": (n,), "per trajectory": (B, 1), "both": (B, n)}[dt_shape]
+    n = H - work.recorded
+    shape = {"[1,1]": (), "[1,H]": (n,), "[B,1]": (B, 1), "[B,H]": (B, n)}[form]
     dt = (torch.rand(shape, dtype=F64, generator=random) / 2 + 0.75).requires_grad_()
-    goals = {"central": 1, "bspline": 4}[mode] if options.get("ends") == "goal" else 0
-    start = [] if recorded else [draw(B, D) for _ in range(4)]
+    to_goal = ("ends", "goal") in work.options
+    goals = {"central": 1, "bspline": 4}[work.mode] if to_goal else 0
+    start = [] if work.recorded else [draw(B, D) for _ in range(4)]
     goal = [draw(B, D) for _ in range(goals)]
 
-    def outputs(
-        u: torch.Tensor, dt: torch.Tensor, *states: torch.Tensor
-    ) -> tuple[torch.Tensor, ...]:
-        sample = dict(options)
-        if goals:
-            sample["goal"] = State(*states[4:])
-        if recorded:
-            method = "backward" if mode == "clique" else mode
-            return tuple(trajcli.differentiate(u, dt=dt, method=method))
-        return tuple(trajcli.integrate(u, State(*states[:4]), dt, mode, **sample))
+    def outputs(u: torch.Tensor, dt: torch.Tensor, *states: torch.Tensor) -> Tensors:
+        more = {"goal": State(*states[4:])} if goals else {}
+        return tuple(work.trajectory(u, State(*states[:4]) if states else None, dt, **more))
 
     return outputs, (draw(B, H, D), dt, *start, *goal)
 
@@ -58,50 +47,46 @@ SCHEMES = [
 FRAMES = ({}, {"frames": "actions"}, {"frames": "curobo"}, {"convention": "curobo"})
 CASES = [
     *(  # each scheme by all shapes of dt, and by all frames in turns
-        (mode, steps, False, {"scheme": scheme, **FRAMES[(i + k) % 4]})
+        (job(mode, scheme=scheme, **FRAMES[(i + k) % 4]), form)
         for i, (mode, scheme) in enumerate(SCHEMES)
-        for k, steps in enumerate(STEPS)
+        for k, form in enumerate(FORMS)
     ),
     *(
-        (mode, steps, recorded, options)
-        for steps in STEPS
-        for mode, recorded, options in (
-            ("central", False, {}),
-            ("central", False, {"frames": "actions"}),
-            ("central", False, {"frames": "curobo", "ends": "goal"}),
-            ("central", True, {}),
-            ("central", False, {"ends": "goal"}),
-            ("central", False, {"convention": "curobo"}),
-            ("central", False, {"convention": "curobo", "ends": "goal"}),
-            ("clique", True, {}),
-            ("teleport", False, {}),
+        (work, form)
+        for form in FORMS
+        for work in (
+            job("central"),
+            job("central", frames="actions"),
+            job("central", frames="curobo", ends="goal"),
+            job("central", recorded=True),
+            job("central", convention="curobo", ends="goal"),
+            job("clique", recorded=True),
+            job("teleport"),
         )
     ),
     *(
-        ("bspline", steps, False, {"degree": degree, "ends": ends, "convention": convention})
+        (job("bspline", degree=degree, ends=ends, convention=convention), form)
         for degree in (3, 4, 5)
         for ends in ("plan", "goal")
-        for steps, convention in (("scalar", "standard"), ("per trajectory", "curobo"))
+        for form, convention in (("[1,1]", "standard"), ("[B,1]", "curobo"))
     ),
-    ("bspline", "per trajectory", False, {}),
-    ("bspline", "scalar", False, {"convention": "curobo"}),
-    ("bspline", "scalar", False, {"steps": 3}),
+    (job("bspline", steps=3), "[1,1]"),
 ]
 
 IN_TURNS = [one for k, one in enumerate(CASES) if (k + k // 4) % 2 == 0]
 """Half of them: of every mode and scheme some shapes of dt, of its neighbour the others."""
 
 
-def undefined(mode: str, steps: str) -> bool:
+def undefined(work: Job, form: str) -> bool:
     """Whether to leave out gradients of outputs in turns, which takes as long as all the rest: a
     cascade and a band show what there is to see."""
-    return steps == "scalar" and mode in ("jerk", "central")
+    return form == "[1,1]" and work.mode in ("jerk", "central")
 
 
-@pytest.mark.parametrize(("mode", "steps", "recorded", "options"), CASES)
-def test_first_derivatives_match_finite_differences_in_both_modes(mode, steps, recorded, options):
-    outputs, inputs = problem(mode, steps, recorded, **options)
-    batched = (mode, steps, recorded, options) in IN_TURNS
+@pytest.mark.parametrize(("work", "form"), CASES)
+def test_first_derivatives_match_finite_differences_in_both_modes(work, form):
+    outputs, inputs = problem(work, form)
+    batched = (work, form) in IN_TURNS
     assert torch.autograd.gradcheck(
         outputs,
         inputs,
@@ -109,36 +94,23 @@ def test_first_derivatives_match_finite_differences_in_both_modes(mode, steps, r
         check_backward_ad=True,
         check_batched_grad=batched,
         check_batched_forward_grad=batched,
-        check_undefined_grad=undefined(mode, steps),
+        check_undefined_grad=undefined(work, form),
         fast_mode=True,
     )
 
 
-@pytest.mark.parametrize(("mode", "steps", "recorded", "options"), IN_TURNS)
-def test_second_derivatives_match_finite_differences(mode, steps, recorded, options):
-    outputs, inputs = problem(mode, steps, recorded, **options)
+@pytest.mark.parametrize(("work", "form"), IN_TURNS)
+def test_second_derivatives_match_finite_differences(work, form):
+    outputs, inputs = problem(work, form)
     assert torch.autograd.gradgradcheck(
         outputs,
         inputs,
         check_fwd_over_rev=True,
         check_rev_over_rev=True,
         check_batched_grad=True,
-        check_undefined_grad=undefined(mode, steps),
+        check_undefined_grad=undefined(work, form),
         fast_mode=True,
     )
-
-
-def test_the_gradient_reaches_shared_start_states_and_start_indices():
-    u = torch.randn(4, 3, 2, dtype=F64)
-    index = torch.tensor([0, 2, 0, 0])
-    states = torch.randn(3, 2, dtype=F64, requires_grad=True)
-    result = trajcli.integrate(u, states, 0.1, start_index=index)
-    result.position.sum().backward()
-    counts = torch.tensor([3.0, 0.0, 1.0], dtype=F64)
-    torch.testing.assert_close(states.grad, 4 * counts[:, None].expand(3, 2))
-    shared = torch.randn(2, dtype=F64, requires_grad=True)
-    trajcli.integrate(u, shared, 0.1).position.sum().backward()
-    torch.testing.assert_close(shared.grad, torch.full((2,), 16.0, dtype=F64))
 
 
 def test_time_stamps_and_row_times_carry_gradients():
@@ -232,9 +204,9 @@ def test_gradients_are_clipped_per_trajectory_by_norm_and_by_value():
         trajcli.clip_gradient(x, norm=-1.0)
 
 
-@pytest.mark.parametrize(("mode", "steps", "recorded", "options"), CASES[::3])
-def test_dt_may_come_in_only_after_the_gradient_of_the_actions(mode, steps, recorded, options):
-    outputs, (u, dt, *states) = problem(mode, steps, recorded, **options)
+@pytest.mark.parametrize(("work", "form"), CASES[::3])
+def test_dt_may_come_in_only_after_the_gradient_of_the_actions(work, form):
+    outputs, (u, dt, *states) = problem(work, form)
     weights = [torch.randn(x.shape, dtype=F64) for x in outputs(u, dt, *states)]
     direction, turned = torch.randn(u.shape, dtype=F64), torch.randn(dt.shape, dtype=F64)
 

@@ -23,8 +23,7 @@ def recording(rows: int = 40, dofs: int = 3) -> tuple[np.ndarray, np.ndarray]:
 
 
 def arrays(trajcli, source: str) -> dict[str, list[int]]:
-    shown = trajcli(f"inspect {source} --json")
-    assert shown.code == 0, shown.err
+    shown = trajcli(f"inspect {source} --json", code=0)
     return {one["name"]: one["shape"] for one in shown.document["datasets"]}
 
 
@@ -36,8 +35,7 @@ def test_columns_of_one_prefix_are_one_array_beside_their_times(trajcli, folder,
     times, positions = recording()
     write("log.csv", ",".join([stamp, *names]), np.column_stack([times, positions]))
     line = "differentiate log.csv:q --method central -o out.h5"
-    result = trajcli(line)
-    assert result.code == 0, result.err
+    trajcli(line, code=0)
     with h5py.File("out.h5") as file:
         np.testing.assert_array_equal(np.squeeze(file["position"]), positions)
         assert abs(file.attrs["dt"] - 0.02) < 1e-15
@@ -63,8 +61,7 @@ def test_rows_are_of_the_trajectory_that_a_column_names(trajcli, folder):
         labels = np.repeat(names, lengths)
         times = np.concatenate([np.arange(n) * 0.1 for n in lengths])
         table.writerows(zip(labels, times.tolist(), *rows.T.tolist(), strict=True))
-    result = trajcli("integrate log.csv:x,y --mode clique --start zero --dt 0.1 -o out.h5")
-    assert result.code == 0, result.err
+    trajcli("integrate log.csv:x,y --mode clique --start zero --dt 0.1 -o out.h5", code=0)
     with h5py.File("out.h5") as file:
         begin = 0
         for name, length in zip(names, lengths, strict=True):
@@ -91,8 +88,7 @@ def test_rows_are_of_the_trajectory_that_a_column_names(trajcli, folder):
 )
 def test_what_is_no_table_of_numbers_is_refused_with_its_place(trajcli, folder, text, word):
     Path("log.csv").write_text(text)
-    result = trajcli("integrate log.csv:q0 --mode clique --start zero --dt 1 -o out.h5")
-    assert result.code == 2
+    result = trajcli("integrate log.csv:q0 --mode clique --start zero --dt 1 -o out.h5", code=2)
     assert word in result.err
     assert "log.csv" in result.err
     assert not Path("out.h5").exists()
@@ -102,8 +98,7 @@ def test_a_table_larger_than_the_memory_is_refused_before_it_is_read(trajcli, fo
     with open("log.csv", "w") as file:
         file.write("q0,q1\n" + "1,2\n" * 5_000_000)
     line = "integrate log.csv:q --mode clique --start zero --dt 1 -o out.h5 TRAJCLI_MEMORY=64MiB"
-    result = trajcli(line)
-    assert result.code == 2
+    result = trajcli(line, code=2)
     assert "too large" in result.err
 
 
@@ -115,8 +110,7 @@ def test_a_heading_of_numbers_is_no_row(trajcli, folder, heading, first):
     columns = {"": [], ",": [np.arange(len(times))], "t": [times]}[heading[: len(first)]]
     write("log.csv", heading, np.column_stack([*columns, positions]))
     assert arrays(trajcli, "log.csv")["data"] == [40, 3]
-    result = trajcli("differentiate log.csv --method backward --rate 50 -o out.h5")
-    assert result.code == 0, result.err
+    trajcli("differentiate log.csv --method backward --rate 50 -o out.h5", code=0)
     with h5py.File("out.h5") as file:
         np.testing.assert_array_equal(np.squeeze(file["position"]), positions)
 
@@ -148,8 +142,7 @@ def test_times_are_in_what_heading_or_size_say(trajcli, folder, kind, heading, s
         file.write(f"{heading},q0,q1,q2\n")
         for stamp, row in zip(stamps(kind, since_1970), rows, strict=True):
             file.write(f"{stamp},{row}\n")
-    result = trajcli("differentiate log.csv:q --method central -o out.h5")
-    assert result.code == 0, result.err
+    trajcli("differentiate log.csv:q --method central -o out.h5", code=0)
     expected = 0.02 * np.arange(40) + 0.5 * (np.arange(40) > 9)
     if kind == "date":
         expected += 7200 * (np.arange(40) > 19)
@@ -160,7 +153,7 @@ def test_times_are_in_what_heading_or_size_say(trajcli, folder, kind, heading, s
 def test_columns_that_nobody_needs_may_have_blank_cells(trajcli, folder):
     Path("log.csv").write_text("t,q0,q1,note\n0,1,2,\n1,2,3,late\n2,3,5,\n")
     line = "differentiate log.csv:q --method backward -o out.h5"
-    assert trajcli(line).code == 0
+    trajcli(line, code=0)
     shown = trajcli("inspect log.csv").out
     assert "note 3 text" in " ".join(shown.split())
 

@@ -34,13 +34,11 @@ def positions(folder: Path) -> np.ndarray:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_says_which_dataset_it_took(trajcli, positions, command):
     write(qpos=positions, force=np.ones((ROWS, 6)), count=np.arange(ROWS))
-    result = trajcli(f"{command} in.h5 {COMMANDS[command]}")
-    assert result.code == 0, result.err
+    result = trajcli(f"{command} in.h5 {COMMANDS[command]}", code=0)
     text = "SOURCE names no dataset: in.h5:/qpos is taken"
     assert text in (result.out + result.err).replace("\n", " ")
     if "-o" in COMMANDS[command]:
-        named = trajcli(f"{command} in.h5:qpos {COMMANDS[command]} --overwrite")
-        assert named.code == 0
+        named = trajcli(f"{command} in.h5:qpos {COMMANDS[command]} --overwrite", code=0)
         assert "is taken" not in named.out + named.err
 
 
@@ -48,8 +46,7 @@ def test_every_command_says_which_dataset_it_took(trajcli, positions, command):
 def test_likely_time_stamps_are_taken_and_named(trajcli, positions, name):
     times = np.cumsum(np.random.default_rng(1).uniform(0.01, 0.03, ROWS))
     write(position=positions, **{name: times})
-    result = trajcli("differentiate in.h5:position --method central -o out.h5")
-    assert result.code == 0, result.err
+    result = trajcli("differentiate in.h5:position --method central -o out.h5", code=0)
     assert f"in.h5:/{name}, by its name" in result.out
     with h5py.File("out.h5") as file:
         np.testing.assert_allclose(file["time"][:], times - times[0], rtol=0, atol=1e-15)
@@ -60,19 +57,16 @@ def test_likely_time_stamps_are_taken_and_named(trajcli, positions, name):
 )
 def test_what_cannot_be_the_times_of_the_rows_is_not_taken(trajcli, positions, values):
     write(position=positions, timestamps=values)
-    result = trajcli("differentiate in.h5:position --method central -o out.h5")
-    assert result.code == 2
+    result = trajcli("differentiate in.h5:position --method central -o out.h5", code=2)
     assert "no time step" in result.err
 
 
 @pytest.mark.parametrize("name", ["position", "qpos"])
 def test_positions_are_taken_by_differentiate_alone(trajcli, positions, name):
     write(**{name: positions})
-    result = trajcli("differentiate in.h5 --rate 50 -o out.h5")
-    assert result.code == 0, result.err
+    result = trajcli("differentiate in.h5 --rate 50 -o out.h5", code=0)
     assert f"in.h5:/{name}" in result.out
     line = "--rate 50 --start zero --overwrite -o out.h5"
-    result = trajcli(f"integrate in.h5 {line}")
-    assert result.code == 2
+    result = trajcli(f"integrate in.h5 {line}", code=2)
     assert "no actions, only positions" in result.err
-    assert trajcli(f"integrate in.h5:{name} {line}").code == 0
+    trajcli(f"integrate in.h5:{name} {line}", code=0)

@@ -74,9 +74,8 @@ def features() -> dict[str, dict[str, object]]:
 )
 def test_frame_k_has_row_k_of_its_episode(trajcli, folder, version, compute, more):
     source = data_set(version)
-    assert trajcli(compute).code == 0
-    result = trajcli(LINE + more)
-    assert result.code == 0, result.err
+    trajcli(compute, code=0)
+    trajcli(LINE + more, code=0)
     names = ["velocity"] if "--write" in compute else QUANTITIES
     assert list(features()) == ["action", *(f"trajcli.{name}" for name in names)]
     dofs = slice(2, 3) if more else slice(None)
@@ -111,8 +110,8 @@ def test_equally_long_trajectories_are_the_episodes_in_their_order(trajcli, fold
         actions = index[:, None] + np.zeros((len(index), 2))
         table = arrow.table({"action": list(actions), "episode_index": index})
         parquet.write_table(table, f"set/data/chunk-000/{name}.parquet")
-    assert trajcli("integrate set --mode clique --start zero -o out.h5").code == 0
-    assert trajcli(LINE).code == 0
+    trajcli("integrate set --mode clique --start zero -o out.h5", code=0)
+    trajcli(LINE, code=0)
     with h5py.File("out.h5") as file:
         assert file["position"].shape == (3, 5, 2)
     position, action = column("out", "trajcli.position"), column("out", "action")
@@ -134,7 +133,8 @@ def require_statistics(stated: dict[str, list[float]], values: np.ndarray) -> No
 @pytest.mark.parametrize("version", [2, 3])
 def test_statistics_are_those_of_the_new_features_by_episode_and_of_all(trajcli, folder, version):
     data_set(version)
-    assert trajcli(COMPUTE).code == trajcli(LINE).code == 0
+    trajcli(COMPUTE, code=0)
+    trajcli(LINE, code=0)
     edges = np.cumsum([0, *writers.LENGTHS])
     names = [f"trajcli.{name}" for name in QUANTITIES]
     if version == 3:
@@ -166,7 +166,8 @@ def test_videos_are_linked_and_all_else_is_copied(trajcli, folder, monkeypatch, 
 
     monkeypatch.setattr(os, "link", refused if other_disk else link)
     (source / "meta/same.jsonl").symlink_to("tasks.jsonl")
-    assert trajcli(COMPUTE).code == trajcli(LINE).code == 0
+    trajcli(COMPUTE, code=0)
+    trajcli(LINE, code=0)
     video = Path("videos/chunk-000/camera/episode_000000.mp4")
     assert os.path.samefile(source / video, "out" / video)
     assert Path("out", video).is_symlink() == other_disk
@@ -178,9 +179,10 @@ def test_videos_are_linked_and_all_else_is_copied(trajcli, folder, monkeypatch, 
 
 def test_a_copy_is_a_data_set_to_trajcli_and_its_features_stay(trajcli, folder):
     data_set(3)
-    assert trajcli(COMPUTE).code == trajcli(LINE).code == 0
+    trajcli(COMPUTE, code=0)
+    trajcli(LINE, code=0)
     line = "integrate out:trajcli.velocity --mode velocity --start zero -o back.h5"
-    assert trajcli(line).code == 0
+    trajcli(line, code=0)
     copied = trajcli("export back.h5:jerk --lerobot set -o more --json")
     assert copied.document["trajectories"] == 12
     result = trajcli("export out.h5 --lerobot out -o again")
@@ -207,7 +209,7 @@ def test_what_does_not_match_the_episodes_or_is_not_new_is_refused(
     trajcli, folder, compute, line, what
 ):
     data_set(3)
-    assert trajcli(compute).code == 0
+    trajcli(compute, code=0)
     before = sorted(Path().rglob("*"))
     result = trajcli(line)
     assert (result.code, what in result.err) == (2, True), result.err
@@ -237,7 +239,7 @@ def outside(place: Path) -> None:
 )
 def test_files_that_are_not_the_data_sets_leave_nothing(trajcli, folder, place, spoil):
     source = data_set(3)
-    assert trajcli(COMPUTE).code == 0
+    trajcli(COMPUTE, code=0)
     spoil(source / place)
     result = trajcli(LINE)
     assert result.code == 2, result.err
@@ -251,10 +253,9 @@ def test_a_signal_leaves_nothing(trajcli, folder, monkeypatch):
         raise Interrupt("SIGTERM")
 
     data_set(3)
-    assert trajcli(COMPUTE).code == 0
+    trajcli(COMPUTE, code=0)
     monkeypatch.setattr(os, "link", interrupted)
     Path("set/videos/z.mp4").touch()
-    result = trajcli(LINE)
-    assert result.code == 75, result.err
+    trajcli(LINE, code=75)
     assert not Path("out").exists()
     assert not list(Path().glob(".*"))

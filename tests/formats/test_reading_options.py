@@ -58,9 +58,8 @@ def test_episodes_are_chosen_by_number_and_range(
     elif command == "retime":
         source = "demos.hdf5:velocity"
     line = f"{command} {source} {READS[command]}"
-    assert trajcli(line.replace("out.h5", "all.h5")).code == 0
-    result = trajcli(f"{line} --episodes {episodes}")
-    assert result.code == 0, result.err
+    trajcli(line.replace("out.h5", "all.h5"), code=0)
+    trajcli(f"{line} --episodes {episodes}", code=0)
     with h5py.File("out.h5") as one, h5py.File("all.h5") as every:
         name = next(n for n in ("position", "actions", "velocity", source.split(":")[-1])
                     if n in every or n in every.get("data/demo_1", ()))  # fmt: skip
@@ -78,12 +77,12 @@ def test_episodes_are_chosen_by_number_and_range(
 
 def test_a_shard_of_some_episodes_is_a_part_of_them(trajcli, demos):
     line = f"integrate demos.hdf5 {READS['integrate']} --episodes 1:6"
-    assert trajcli(line.replace("out.h5", "all.h5")).code == 0
+    trajcli(line.replace("out.h5", "all.h5"), code=0)
     for k in range(2):
-        assert trajcli(f"{line} --shard {k}/2").code == 0
-    assert trajcli("merge out.h5").code == 0
-    assert trajcli("diff out.h5 all.h5").code == 0
-    assert trajcli("check all.h5 --recompute").code == 0
+        trajcli(f"{line} --shard {k}/2", code=0)
+    trajcli("merge out.h5", code=0)
+    trajcli("diff out.h5 all.h5", code=0)
+    trajcli("check all.h5 --recompute", code=0)
 
 
 TAKING = {
@@ -100,8 +99,7 @@ TAKING = {
 def test_columns_of_a_table_are_a_dataset(trajcli, folder, command):
     values = np.column_stack([DT * np.arange(ROWS), *curves(2).transpose(2, 0, 1).reshape(4, -1)])
     np.savetxt("log.csv", values, delimiter=",", header="t,x,a,y,b", comments="")
-    result = trajcli(f"{command} log.csv:y,x {TAKING[command]}")
-    assert result.code == 0, result.err
+    trajcli(f"{command} log.csv:y,x {TAKING[command]}", code=0)
     if command in ("integrate", "export"):
         with h5py.File("out.h5") as file:
             name = "position" if command == "integrate" else "data"
@@ -110,6 +108,5 @@ def test_columns_of_a_table_are_a_dataset(trajcli, folder, command):
 
 
 def test_a_table_needs_a_column_of_trajectories(trajcli, demos):
-    result = trajcli("integrate stacked.h5 --layout table --start zero -o out.h5")
-    assert result.code == 2
+    result = trajcli("integrate stacked.h5 --layout table --start zero -o out.h5", code=2)
     assert "no column says of which trajectory a row is" in result.err

@@ -196,8 +196,7 @@ DIALECTS: dict[str, Case] = {
 def test_a_dialect_is_differentiated_by_one_command(trajcli, folder, dialect):
     make, source, names, expected = DIALECTS[dialect]
     make()
-    result = trajcli(f"differentiate log.csv{source} --method central -o out.h5")
-    assert result.code == 0, result.err
+    trajcli(f"differentiate log.csv{source} --method central -o out.h5", code=0)
     with h5py.File("out.h5") as file:
         np.testing.assert_allclose(np.squeeze(file["position"]), expected, rtol=0, atol=1e-12)
         np.testing.assert_allclose(np.ravel(file["time"]), TIMES, rtol=0, atol=2e-7)
@@ -217,8 +216,7 @@ def test_rates_of_an_imu_are_named_by_the_words_of_the_heading(trajcli, folder):
     arrays = {one["name"]: (one["shape"], one["units"]) for one in shown["datasets"]}
     assert arrays["w_RS_S"] == ([ROWS, 3], "rad s^-1")
     assert arrays["a_RS_S"] == ([ROWS, 3], "m s^-2")
-    refused = trajcli("differentiate log.csv -o out.h5")
-    assert refused.code == 2
+    refused = trajcli("differentiate log.csv -o out.h5", code=2)
     assert "a_RS_S" in refused.err
 
 
@@ -234,10 +232,9 @@ def test_a_frame_in_parquet_is_read_as_the_same_in_text(trajcli, folder, index):
     frame.insert(1, "mode", "auto")
     frame.to_parquet("log.parquet")
     times = " --times log.parquet:clock" if index == "clock" else ""
-    result = trajcli(
-        f"differentiate log.parquet:should*,elbow,wrist --method central -o out.h5{times}"
+    trajcli(
+        f"differentiate log.parquet:should*,elbow,wrist --method central -o out.h5{times}", code=0
     )
-    assert result.code == 0, result.err
     with h5py.File("out.h5") as file:
         np.testing.assert_array_equal(np.squeeze(file["position"]), POSITIONS)
         np.testing.assert_allclose(np.ravel(file["time"]), TIMES, rtol=0, atol=1e-7)
@@ -247,18 +244,6 @@ def test_a_frame_in_parquet_is_read_as_the_same_in_text(trajcli, folder, index):
 def words(result) -> str:
     """What a run said, in one line."""
     return " ".join((result.out + result.err).split())
-
-
-def test_what_is_taken_for_the_dofs_and_the_time_is_said(trajcli, folder):
-    table("time,shoulder_pan,elbow,wrist", TIMES, POSITIONS)
-    said = words(trajcli("differentiate log.csv -o out.h5"))
-    assert "shoulder_pan, elbow, wrist" in said
-    table("", TIMES, POSITIONS)
-    said = words(trajcli("differentiate log.csv -o out.h5 --overwrite"))
-    assert "first column" in said
-    table("time;a;b;c", TIMES, POSITIONS, by=";", comma=True)
-    said = words(trajcli("differentiate log.csv -o out.h5 --overwrite"))
-    assert "decimal commas" in said
 
 
 @pytest.mark.parametrize("heading", ["time,shoulder,elbow,wrist", "time,q0,q1,q2"])
@@ -276,19 +261,16 @@ def test_angles_beyond_a_turn_without_a_unit_are_pointed_out(trajcli, folder, he
 def test_any_column_or_array_of_one_number_a_row_is_times(trajcli, folder, source):
     table("clock,clock_ms [ms],a,b,c", TIMES, 1000 * TIMES, POSITIONS)
     np.save("clock.npy", TIMES[:, None])
-    result = trajcli(f"differentiate log.csv:a,b,c --times {source} -o out.h5")
-    assert result.code == 0, result.err
+    trajcli(f"differentiate log.csv:a,b,c --times {source} -o out.h5", code=0)
     with h5py.File("out.h5") as file:
         np.testing.assert_allclose(np.ravel(file["time"]), TIMES, rtol=0, atol=1e-12)
 
 
 def test_blank_cells_are_missing_values(trajcli, folder):
     table("time,a,b,c", TIMES, [*map(str, POSITIONS[:-1, 0].tolist()), ""], POSITIONS[:, 1:])
-    refused = trajcli("differentiate log.csv -o out.h5")
-    assert refused.code == 2
+    refused = trajcli("differentiate log.csv -o out.h5", code=2)
     assert "step 39, dof 0" in refused.err
-    result = trajcli("differentiate log.csv --allow-nonfinite -o out.h5")
-    assert result.code == 0, result.err
+    trajcli("differentiate log.csv --allow-nonfinite -o out.h5", code=0)
     with h5py.File("out.h5") as file:
         assert np.isnan(np.squeeze(file["recorded_position"])[-1, 0])
         assert np.isfinite(file["position"]).all()
@@ -296,10 +278,9 @@ def test_blank_cells_are_missing_values(trajcli, folder):
 
 def test_columns_of_numbers_that_may_be_several_things_are_to_be_named(trajcli, folder):
     table("time,left1,left2,right1", TIMES, POSITIONS)
-    assert trajcli("differentiate log.csv -o out.h5").code == 0
+    trajcli("differentiate log.csv -o out.h5", code=0)
     table("time,left1,left2,right1,right2,x", TIMES, POSITIONS, POSITIONS[:, 1:])
-    refused = trajcli("differentiate log.csv -o other.h5")
-    assert refused.code == 2
+    refused = trajcli("differentiate log.csv -o other.h5", code=2)
     hint = refused.err.split("name one as ")[1].split()[0]
     assert hint == "log.csv:left"
-    assert trajcli(f"differentiate {hint} -o other.h5").code == 0
+    trajcli(f"differentiate {hint} -o other.h5", code=0)

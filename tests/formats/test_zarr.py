@@ -36,8 +36,7 @@ def test_every_episode_of_a_replay_buffer_is_a_trajectory(trajcli, folder, versi
     actions = replay(name, version, name.endswith("zip"))
     for source, factor in ((name, 1), (f"{name}:data/state", 2)):
         line = f"integrate {source} --mode clique --start zero --dt 0.1 -o out.h5"
-        result = trajcli(f"{line} --overwrite")
-        assert result.code == 0, result.err
+        trajcli(f"{line} --overwrite", code=0)
         with h5py.File("out.h5") as file:
             for k, (begin, end) in enumerate(zip([0, *ENDS], ENDS, strict=False)):
                 rows = file[f"episode_{k}/position"][1:]
@@ -50,9 +49,9 @@ def test_a_plain_array_and_a_plain_group_are_read_as_those_of_hdf5(trajcli, fold
     group = zarr.open_group("group.zarr", mode="w")
     group.create_array("actions", data=values, shards=(4, 9, 3), chunks=(2, 9, 3))
     group.attrs["dt"] = 0.05
-    assert trajcli("integrate one.zarr --start zero --dt 0.05 -o one.h5").code == 0
-    assert trajcli("integrate group.zarr --start zero -o group.h5").code == 0
-    assert trajcli("diff one.h5 group.h5").code == 0
+    trajcli("integrate one.zarr --start zero --dt 0.05 -o one.h5", code=0)
+    trajcli("integrate group.zarr --start zero -o group.h5", code=0)
+    trajcli("diff one.h5 group.h5", code=0)
 
 
 def test_objects_in_a_store_are_never_made(trajcli, folder):
@@ -61,16 +60,14 @@ def test_objects_in_a_store_are_never_made(trajcli, folder):
     table = json.loads(about.read_text())
     table["filters"] = [{"id": "pickle", "protocol": 5}]
     about.write_text(json.dumps(table))
-    result = trajcli("integrate replay.zarr --start zero --dt 0.1 -o out.h5")
-    assert result.code == 2
+    result = trajcli("integrate replay.zarr --start zero --dt 0.1 -o out.h5", code=2)
     assert "Traceback" not in result.err
 
 
 def test_a_chunk_that_unpacks_to_more_than_the_memory_is_refused(trajcli, folder):
     zarr.create_array("big.zarr", shape=(1, 30_000, 1000), chunks=(1, 30_000, 1000), dtype="f4")
     line = "integrate big.zarr --start zero --dt 0.1 -o out.h5 TRAJCLI_MEMORY=64MiB"
-    result = trajcli(line)
-    assert result.code == 2
+    result = trajcli(line, code=2)
     assert "too large" in result.err
 
 
@@ -92,6 +89,5 @@ def test_rows_of_no_episode_are_left_out_aloud(trajcli, folder, command):
     zarr.open_group("replay.zarr")["meta/episode_ends"][:] = np.array([7, 19, 22])
     more = {"export": "-o out.csv", "plot": "-o out.svg", "score": "--dt 0.1",
             "integrate": "--mode clique --start zero --dt 0.1 -o out.h5"}  # fmt: skip
-    result = trajcli(f"{command} replay.zarr {more.get(command, '')}")
-    assert result.code == 0, result.err
+    result = trajcli(f"{command} replay.zarr {more.get(command, '')}", code=0)
     assert "rows 22 to 23 of data/action are of no episode" in result.out + result.err

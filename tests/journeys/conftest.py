@@ -32,10 +32,10 @@ Command = Callable[..., Result]
 @pytest.fixture
 def trajcli(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
     """Run a command line in this process; spaces separate arguments. Words like TRAJCLI_MEMORY=1MB
-    are variables of its environment."""
+    are variables of its environment. ``code`` is the exit code that it must have."""
     from trajcli.cli import main
 
-    def command(line: str, *more: object) -> Result:
+    def command(line: str, *more: object, code: int | None = None) -> Result:
         words = [*line.split(), *map(str, more)]
         variables = [word for word in words if word.startswith("TRAJCLI_")]
         words = [word for word in words if word not in variables]
@@ -43,9 +43,10 @@ def trajcli(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
         with monkeypatch.context() as environment:
             for name, _, value in (word.partition("=") for word in variables):
                 environment.setenv(name, value)
-            code = main(words)
+            ended = main(words)
         captured = capfd.readouterr()
-        return Result(code, captured.out, captured.err)
+        assert code in (None, ended), captured.out + captured.err
+        return Result(ended, captured.out, captured.err)
 
     return command
 

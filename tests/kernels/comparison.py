@@ -3,7 +3,7 @@ transpose of its rows. Those of torch are held to exact arithmetic by modes/test
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from importlib import import_module
@@ -29,6 +29,10 @@ EVERY_PART = (True,) * 4
 
 FIT_RELATIVE = 1e-11
 """Where weights of fits are made for windows of any steps: some of them are ill-conditioned."""
+
+
+Way = Callable[..., list[Any]]
+"""rows or gradients: forward or back."""
 
 
 def promised(case: Case) -> float:
@@ -130,21 +134,18 @@ def transposed_rows(case: Case) -> tuple[list[int], list[Any], list[Any]]:
     return places, *result
 
 
-def assert_rows(backend: str, case: Case) -> None:
+def assert_right(way: Way, backend: str, case: Case) -> None:
     """The backend's rows are torch's, within twice what is promised of the largest along the
-    trajectory and dof."""
-    for name, result, want in zip(NAMES, rows(backend, case), torch_rows(case), strict=True):
-        largest = np.abs(want).max(axis=1, keepdims=True, initial=0.0)
-        assert_within(result, want, largest, 2 * promised(case), f"{name}, {backend}: {case}")
-
-
-def assert_gradients(backend: str, case: Case) -> None:
-    """The backend's gradients are the transpose of torch's rows."""
-    places, want, sizes = transposed_rows(case)
-    of_actions, *of_states = gradients(backend, case)
-    result = [of_actions[:, places], *of_states]
-    for name, values, exact, size in zip(INPUTS, result, want, sizes, strict=True):
-        note = f"gradient of {name}, {backend}: {case}"
+    trajectory and dof; or its gradients are the transpose of torch's rows."""
+    result = way(backend, case)
+    if way is rows:
+        names, want = NAMES, torch_rows(case)
+        sizes = [np.abs(x).max(axis=1, keepdims=True, initial=0.0) for x in want]
+    else:
+        names, (places, want, sizes) = INPUTS, transposed_rows(case)
+        result[0] = result[0][:, places]
+    for name, values, exact, size in zip(names, result, want, sizes, strict=True):
+        note = f"{way.__name__} of {name}, {backend}: {case}"
         assert_within(values, exact, size, 2 * promised(case), note)
 
 
@@ -166,13 +167,14 @@ def assert_within(result: Any, want: Any, size: Any, relative: float, what: str)
 # -- beside itself ------------------------------------------------------------------------------
 
 
-def assert_same_alone(backend: str, case: Case) -> None:
+def assert_same_alone(way: Way, backend: str, case: Case) -> None:
     """The first, the last and one between have the bits that they have without neighbours."""
-    together = rows(backend, case)
+    together = way(backend, case)
     batch = len(case.operands.actions)
     for b in (0, batch // 2, batch - 1):
-        alone = rows(backend, replace(case, operands=one(case.operands, b)))
-        for result, want in zip(alone, together, strict=True):
+        upstream = [None if g is None else g[b : b + 1] for g in case.upstream]
+        alone = replace(case, operands=one(case.operands, b), upstream=upstream)
+        for result, want in zip(way(backend, alone), together, strict=True):
             np.testing.assert_array_equal(result[0], want[b])
 
 
@@ -189,34 +191,12 @@ def one(operands: Operands, b: int) -> Operands:
     return Operands(operands.actions[b : b + 1], dt, *states)
 
 
-def assert_same_gradients_alone(backend: str, case: Case) -> None:
-    """The same of gradients."""
-    together = gradients(backend, case)
-    batch = len(case.operands.actions)
-    for b in (0, batch // 2, batch - 1):
-        upstream = [None if g is None else g[b : b + 1] for g in case.upstream]
-        single = replace(case, operands=one(case.operands, b), upstream=upstream)
-        for result, want in zip(gradients(backend, single), together, strict=True):
-            np.testing.assert_array_equal(result[0], want[b])
-
-
-def assert_same_gradients_without_others(backend: str, case: Case) -> None:
-    """Each gradient alone, and all but it, have the bits they have together."""
-    together = gradients(backend, case)
-    for k in range(9):
-        for wanted in ([i == k for i in range(9)], [i != k for i in range(9)]):
-            result = gradients(backend, case, wanted)
-            for alone, expected in zip(result, together, strict=True):
+def assert_same_without_others(way: Way, backend: str, case: Case) -> None:
+    """Each result alone, and all but it, have the bits they have together."""
+    together = way(backend, case)
+    count = len(together)
+    for m in range(count):
+        for wanted in ([k == m for k in range(count)], [k != m for k in range(count)]):
+            for alone, expected in zip(way(backend, case, wanted), together, strict=True):
                 if alone is not None:
-                    np.testing.assert_array_equal(alone, expected)
-
-
-def assert_same_without_others(backend: str, case: Case) -> None:
-    """Each output alone, and all but it, have the bits they have together."""
-    together = rows(backend, case)
-    for m in range(4):
-        for wanted in ([k == m for k in range(4)], [k != m for k in range(4)]):
-            result = rows(backend, case, wanted)
-            for want, alone, expected in zip(wanted, result, together, strict=True):
-                if want:
                     np.testing.assert_array_equal(alone, expected)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
-from kernels import comparison
 from kernels.cases import (
     BANDS,
     CASCADES,
@@ -23,33 +21,18 @@ from kernels.cases import (
     random_cases,
     random_fit,
 )
-from kernels.comparison import rows
+from kernels.comparison import (
+    Way,
+    assert_right,
+    assert_same_alone,
+    assert_same_without_others,
+    gradients,
+    rows,
+)
 
 JOBS = (*CASCADES, *BANDS)
-SOME_BANDS = (*BANDS[:4], *BANDS[5::4])
-LONG = [(3, 320, 5), (1, 900, 3), (2, 130, 33)]
-"""More than a few vectors hold."""
 
-
-class Way(NamedTuple):
-    """Forward or back: how results are compared."""
-
-    assert_right: Callable[..., None]
-    assert_same_alone: Callable[..., None]
-    assert_same_without_others: Callable[..., None]
-
-
-ROWS = Way(
-    comparison.assert_rows,
-    comparison.assert_same_alone,
-    comparison.assert_same_without_others,
-)
-GRADIENTS = Way(
-    comparison.assert_gradients,
-    comparison.assert_same_gradients_alone,
-    comparison.assert_same_gradients_without_others,
-)
-each_way = pytest.mark.parametrize("way", [ROWS, GRADIENTS], ids=["rows", "gradients"])
+each_way = pytest.mark.parametrize("way", [rows, gradients])
 
 
 def jobs(*works: Job) -> Any:
@@ -61,7 +44,7 @@ def jobs(*works: Job) -> Any:
 def test_every_shape_of_dt_is_right(work: Job, way: Way, backend: str) -> None:
     for k, form in enumerate(work.forms):
         for horizon in sorted({max(horizon, work.least) for horizon in (1, 2, 3, 6)}):
-            way.assert_right(backend, case(work, (2, horizon, 2), form, "float64", k))
+            assert_right(way, backend, case(work, (2, horizon, 2), form, "float64", k))
 
 
 @each_way
@@ -69,16 +52,7 @@ def test_every_shape_of_dt_is_right(work: Job, way: Way, backend: str) -> None:
 def test_any_number_of_dofs_is_right(work: Job, way: Way, backend: str) -> None:
     for k, dofs in enumerate(DOFS):
         form, states, dtype = work.forms[k % len(work.forms)], STATES[k % 3], DTYPES[k // 2 % 2]
-        way.assert_right(backend, case(work, (5, 7, dofs), form, dtype, k, states))
-
-
-@each_way
-@jobs(*CASCADES, *SOME_BANDS)
-def test_long_trajectories_are_right(work: Job, way: Way, backend: str) -> None:
-    offset, steps = JOBS.index(work), dict(work.options).get("steps", 1)
-    for k, (batch, horizon, dofs) in enumerate(LONG):
-        form, dtype = work.forms[(k + offset) % len(work.forms)], DTYPES[(k + offset // 2) % 2]
-        way.assert_right(backend, case(work, (batch, horizon // steps, dofs), form, dtype, k))
+        assert_right(way, backend, case(work, (5, 7, dofs), form, dtype, k, states))
 
 
 @each_way
@@ -88,15 +62,7 @@ def test_very_long_trajectories_are_right(work: Job, way: Way, compiled: str) ->
     offset, steps = JOBS.index(work), dict(work.options).get("steps", 1)
     form, dtype = work.forms[offset % len(work.forms)], DTYPES[offset % 2]
     shape = ((2, 4500, 7), (17, 1300, 1), (35, 1300, 7))[offset % 3]
-    way.assert_right(compiled, case(work, (shape[0], shape[1] // steps, shape[2]), form, dtype))
-
-
-@each_way
-@pytest.mark.parametrize("frames", ["actions", "curobo"])
-@jobs(*(x for x in CASCADES if not x.recorded), *BANDS[:2], job("teleport"))
-def test_frames_choose_the_rows(work: Job, frames: str, way: Way, backend: str) -> None:
-    for horizon in (1, 2, 9):
-        way.assert_right(backend, case(work, (3, horizon, 5), "[B,H]", frames=frames))
+    assert_right(way, compiled, case(work, (shape[0], shape[1] // steps, shape[2]), form, dtype))
 
 
 @each_way
@@ -106,20 +72,20 @@ def test_random_cases_are_right(
     works: tuple[Job, ...], count: int, group: int, way: Way, backend: str
 ) -> None:
     for drawn in random_cases(works, count, group):
-        way.assert_right(backend, drawn)
+        assert_right(way, backend, drawn)
 
 
 @each_way
 def test_any_table_and_any_windows_are_right(way: Way, backend: str) -> None:
     """A new mode is a padding and a table, never a kernel."""
     for k in range(30):
-        way.assert_right(backend, random_band((SEED + k) % 2**31))
+        assert_right(way, backend, random_band((SEED + k) % 2**31))
 
 
 @each_way
 def test_any_window_is_fitted(way: Way, backend: str) -> None:
     for k in range(20):
-        way.assert_right(backend, random_fit((SEED + k) % 2**31))
+        assert_right(way, backend, random_fit((SEED + k) % 2**31))
 
 
 @each_way
@@ -127,13 +93,13 @@ def test_any_window_is_fitted(way: Way, backend: str) -> None:
 def test_a_trajectory_has_the_same_bits_alone(work: Job, way: Way, backend: str) -> None:
     for shape in ((11, 9, 1), (6, 40, 3), (5, 9, 7), (3, 9, 33)):
         for form in {work.forms[0], work.forms[-1]}:
-            way.assert_same_alone(backend, case(work, shape, form))
+            assert_same_alone(way, backend, case(work, shape, form))
 
 
 @each_way
 @jobs(*CASCADES[::2], *BANDS[::5])
 def test_what_is_not_wanted_changes_no_other(work: Job, way: Way, backend: str) -> None:
-    way.assert_same_without_others(backend, case(work, (3, 9, 5), work.forms[-1]))
+    assert_same_without_others(way, backend, case(work, (3, 9, 5), work.forms[-1]))
 
 
 @jobs(*CASCADES[:2], *BANDS)
@@ -190,5 +156,5 @@ def test_what_is_not_finite_does_not_reach_orders_without_weights(
     *others, jerk = rows(backend, sample)
     assert not jerk.any()
     assert all(np.isnan(x[1, 6, 2]) for x in others)
-    (of_actions, *_) = comparison.gradients(backend, sample)
+    (of_actions, *_) = gradients(backend, sample)
     assert np.isfinite(of_actions).all()

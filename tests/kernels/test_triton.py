@@ -25,12 +25,10 @@ from kernels.cases import (
     random_fit,
 )
 from kernels.comparison import (
-    assert_gradients,
-    assert_rows,
+    assert_right,
     assert_same_alone,
-    assert_same_gradients_alone,
-    assert_same_gradients_without_others,
     assert_same_without_others,
+    gradients,
     rows,
 )
 from kernels.ptx import driver
@@ -51,9 +49,9 @@ pytestmark = [
 WORKS = [job("jerk", scheme="foh"), job("clique"), job("central"), job("bspline", ends="goal")]
 
 
-def assert_right(sample: Case) -> None:
-    assert_rows("triton", sample)
-    assert_gradients("triton", sample)
+def assert_both_right(sample: Case) -> None:
+    assert_right(rows, "triton", sample)
+    assert_right(gradients, "triton", sample)
 
 
 MODES = [*CASCADES[:2], *CASCADES[3::2], *BANDS[:5], *BANDS[5::5]]
@@ -64,50 +62,52 @@ def test_every_mode_is_right(work):
     k = MODES.index(work)
     form, dofs = work.forms[k % len(work.forms)], DOFS[k % len(DOFS)]
     shape = (3, max(work.least, 5 if work.mode == "bspline" else 9), dofs)
-    assert_right(case(work, shape, form, DTYPES[k % 2], k, STATES[k % 3]))
+    assert_both_right(case(work, shape, form, DTYPES[k % 2], k, STATES[k % 3]))
 
 
 @pytest.mark.parametrize("work", [*WORKS, job("central", recorded=True)], ids=str)
 def test_every_shape_of_dt_is_right(work):
     for k, form in enumerate(work.forms):
-        assert_right(case(work, (2, max(work.least, 6), 3), form, "float64", k))
+        assert_both_right(case(work, (2, max(work.least, 6), 3), form, "float64", k))
 
 
 @pytest.mark.parametrize("dofs", [1, 3, 8, 17, 130])
 def test_any_number_of_dofs_is_right(dofs):
     work = WORKS[DOFS.index(dofs) % 3] if dofs in DOFS else WORKS[0]
-    assert_right(case(work, (4 if dofs > 9 else 130 // dofs, 5, dofs), "[B,1]", "float32", dofs))
+    assert_both_right(
+        case(work, (4 if dofs > 9 else 130 // dofs, 5, dofs), "[B,1]", "float32", dofs)
+    )
 
 
 @pytest.mark.parametrize("horizon", [1, 2, 13])
 def test_any_number_of_actions_is_right(horizon):
     works = [WORKS[horizon % 4], job("clique", recorded=True), job("central", frames="curobo")]
     for work in works:
-        assert_right(case(work, (2, horizon, 2), work.forms[-1], "float32", horizon))
+        assert_both_right(case(work, (2, horizon, 2), work.forms[-1], "float32", horizon))
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_bands_of_any_form_are_right(seed):
-    assert_right(random_band(seed))
+    assert_both_right(random_band(seed))
 
 
 @pytest.mark.parametrize("seed", [7, 18])  # of shared and own stamps
 def test_windows_of_any_rows_are_fitted(seed):
-    assert_right(random_fit(seed))
+    assert_both_right(random_fit(seed))
 
 
 @pytest.mark.parametrize("work", WORKS[::2], ids=str)
 def test_bits_depend_on_no_neighbour(work):
     sample = case(work, (7, 3, 7), "[B,H]", "float32")
-    assert_same_alone("triton", sample)
-    assert_same_gradients_alone("triton", sample)
+    for way in (rows, gradients):
+        assert_same_alone(way, "triton", sample)
 
 
 @pytest.mark.parametrize("work", WORKS[::2], ids=str)
 def test_every_result_is_the_same_without_others(work):
     sample = case(work, (1, 4, 3), "[1,1]", "float32")
-    assert_same_without_others("triton", sample)
-    assert_same_gradients_without_others("triton", sample)
+    for way in (rows, gradients):
+        assert_same_without_others(way, "triton", sample)
 
 
 @pytest.mark.parametrize("work", WORKS, ids=str)

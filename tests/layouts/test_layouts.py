@@ -68,8 +68,7 @@ def test_a_family_is_recognised_and_integrated_at_every_trajectorys_own_length(
 ):
     write, group, source, dt = WRITERS[family]
     write(Path("in.h5"), GIVEN)
-    result = trajcli("integrate in.h5 -o out.h5 --json")
-    assert result.code == 0, result.err
+    result = trajcli("integrate in.h5 -o out.h5 --json", code=0)
     report = result.document
     assert report["layout"] == family
     assert report["dt"] == pytest.approx(dt, rel=1e-15)
@@ -95,12 +94,10 @@ def test_a_family_is_recognised_and_integrated_at_every_trajectorys_own_length(
 def test_a_family_without_dt_asks_for_it_and_then_runs(trajcli, folder, family):
     write, group, first = WITHOUT_DT[family]
     write(Path("in.h5"), GIVEN)
-    result = trajcli("integrate in.h5 --start zero -o out.h5")
-    assert result.code == 2
+    result = trajcli("integrate in.h5 --start zero -o out.h5", code=2)
     assert "no time step" in result.err
     assert f"layout {family}" in result.err
-    result = trajcli("integrate in.h5 --start zero --rate 25 -o out.h5 --json")
-    assert result.code == 0, result.err
+    result = trajcli("integrate in.h5 --start zero --rate 25 -o out.h5 --json", code=0)
     assert result.document["layout"] == family
     assert result.document["dt_source"] == "--rate 25"
     kind = "f8" if family == "robosuite" else "f4"
@@ -114,7 +111,7 @@ def test_d4rl_starts_where_the_simulator_was_and_keeps_rows_after_the_last_end(t
     writers.d4rl(Path("in.h5"), GIVEN)
     with h5py.File("in.h5", "r+") as file:
         file["terminals"][-1] = file["timeouts"][-1] = False
-    assert trajcli("integrate in.h5 --rate 25 -o out.h5 --dtype float64").code == 0
+    trajcli("integrate in.h5 --rate 25 -o out.h5 --dtype float64", code=0)
     with h5py.File("out.h5") as file:
         for i, demo in enumerate(GIVEN):
             actions = demo["actions"].astype("f4")
@@ -125,17 +122,15 @@ def test_d4rl_starts_where_the_simulator_was_and_keeps_rows_after_the_last_end(t
 def test_aloha_episodes_are_files_in_natural_order(trajcli, folder):
     for i, demo in enumerate(GIVEN):
         writers.aloha(Path(f"episode_{i}.hdf5"), demo)
-    result = trajcli("integrate episode_*.hdf5 --mode clique -o out.h5")
-    assert result.code == 2
+    result = trajcli("integrate episode_*.hdf5 --mode clique -o out.h5", code=2)
     assert "ALOHA records at 50 Hz" in result.err
-    result = trajcli("differentiate episode_*.hdf5 --dt 0.02 -o out.h5")
-    assert result.code == 2
+    result = trajcli("differentiate episode_*.hdf5 --dt 0.02 -o out.h5", code=2)
     assert "episode_0.hdf5:observations/qpos names them" in result.err
     result = trajcli(
         "differentiate episode_*.hdf5:observations/qpos --method backward --dt 0.02 "
-        "-o out.h5 --json"
+        "-o out.h5 --json",
+        code=0,
     )
-    assert result.code == 0, result.err
     assert result.document["layout"] == "aloha"
     with h5py.File("out.h5") as file:
         assert len([name for name in file if name.startswith("episode_")]) == 12
@@ -160,7 +155,7 @@ def test_recorded_positions_are_read_by_name_in_every_trajectory(trajcli, folder
     write, group, *_ = {**WRITERS, **WITHOUT_DT}[family]
     write(Path("in.h5"), GIVEN)
     line = f"differentiate in.h5:{name} --method backward --dt 0.05 -o out.h5"
-    assert trajcli(line).code == 0
+    trajcli(line, code=0)
     shift = {"isaaclab": slice(1, None), "maniskill": slice(None), "minari": slice(None)}
     with h5py.File("out.h5") as file:
         for i, demo in enumerate(GIVEN):
@@ -176,45 +171,40 @@ def test_recorded_positions_are_read_by_name_in_every_trajectory(trajcli, folder
 
 def test_a_filter_key_chooses_trajectories_in_natural_order(trajcli, folder):
     writers.robomimic(Path("in.h5"), GIVEN)
-    result = trajcli("integrate in.h5 --filter-key train -o out.h5 --json")
-    assert result.code == 0, result.err
+    result = trajcli("integrate in.h5 --filter-key train -o out.h5 --json", code=0)
     assert result.document["shape"]["trajectories"] == 4
     with h5py.File("out.h5") as file:
         assert set(file["data"]) == {"demo_0", "demo_2", "demo_9", "demo_10"}
     line = "differentiate in.h5:data/demo_*/obs/robot0_joint_pos --method backward"
-    assert trajcli(f"{line} --filter-key valid -o one.h5").code == 0
+    trajcli(f"{line} --filter-key valid -o one.h5", code=0)
     with h5py.File("one.h5") as file:
         np.testing.assert_array_equal(file["position"][0], GIVEN[1]["position"][:-1])
-    result = trajcli("integrate in.h5 --filter-key test -o none.h5")
-    assert result.code == 2
+    result = trajcli("integrate in.h5 --filter-key test -o none.h5", code=2)
     assert "train, valid" in result.err
     writers.minari(Path("minari.h5"), GIVEN)
-    result = trajcli("integrate minari.h5 --dt 1 --start zero --filter-key train -o none.h5")
-    assert result.code == 2
+    result = trajcli(
+        "integrate minari.h5 --dt 1 --start zero --filter-key train -o none.h5", code=2
+    )
     assert "no filter keys" in result.err
 
 
 def test_actions_in_a_group_are_read_by_name(trajcli, folder):
     writers.minari(Path("in.h5"), GIVEN, grouped=True)
-    result = trajcli("integrate in.h5 --start zero --dt 1 -o out.h5")
-    assert result.code == 2
+    result = trajcli("integrate in.h5 --start zero --dt 1 -o out.h5", code=2)
     assert "actions/_index_0" in result.err
-    assert trajcli("integrate in.h5:actions/_index_0 --start zero --dt 1 -o out.h5").code == 0
+    trajcli("integrate in.h5:actions/_index_0 --start zero --dt 1 -o out.h5", code=0)
     with h5py.File("out.h5") as file:
         same(file["episode_10"], by_hand(GIVEN[10]["actions"].astype("f4"), 1.0), "f4")
 
 
 def test_a_layout_can_be_chosen_or_refused(trajcli, folder):
     writers.d4rl(Path("in.h5"), GIVEN)
-    result = trajcli("integrate in.h5 --layout plain --start zero --dt 1 -o out.h5 --json")
-    assert result.code == 0, result.err
+    result = trajcli("integrate in.h5 --layout plain --start zero --dt 1 -o out.h5 --json", code=0)
     assert result.document["layout"] is None
     assert result.document["shape"]["horizon"] == sum(writers.LENGTHS)
-    result = trajcli("integrate in.h5 --layout robomimic --start zero --dt 1 -o x.h5")
-    assert result.code == 2
+    result = trajcli("integrate in.h5 --layout robomimic --start zero --dt 1 -o x.h5", code=2)
     assert "no trajectories of layout robomimic" in result.err
-    result = trajcli("integrate in.h5 --layout rlds --start zero --dt 1 -o x.h5")
-    assert result.code == 2
+    result = trajcli("integrate in.h5 --layout rlds --start zero --dt 1 -o x.h5", code=2)
     assert "robomimic" in result.err
 
 
@@ -225,12 +215,11 @@ def test_an_odd_rate_in_a_file_is_no_rate(trajcli, folder):
         with h5py.File("in.h5", "r+") as file:
             text = f'{{"env_kwargs": {{"control_freq": {rate}}}}}'
             file["data"].attrs["env_args"] = text
-        result = trajcli("integrate in.h5 --start zero -o out.h5")
-        assert result.code == 2, rate
+        result = trajcli("integrate in.h5 --start zero -o out.h5", code=2)
         assert "no time step" in result.err
     with h5py.File("in.h5", "r+") as file:
         file["data"].attrs["env_args"] = "[" * 100_000
-    assert trajcli("integrate in.h5 --start zero -o out.h5").code == 2
+    trajcli("integrate in.h5 --start zero -o out.h5", code=2)
 
 
 WARNING = "normalised commands"
@@ -250,7 +239,7 @@ def test_normalised_commands_are_warned_of_with_the_positions_to_use(trajcli, fo
         words = result.err.partition("recorded positions are ")[2].split()
         named = words[0].strip(",")
         better = f"differentiate {named} --method central --dt 0.05 -o better.h5"
-        assert trajcli(better).code == 0
+        trajcli(better, code=0)
     assert WARNING in trajcli(f"{line} --mode clique").err
 
 
@@ -285,15 +274,4 @@ def test_files_of_different_rates_keep_their_own_and_say_so(trajcli, folder):
     with h5py.File("out.h5") as file:
         for name, dt in (("left", 0.05), ("right", 0.1)):
             same(file[f"{name}/data/demo_10"], by_hand(GIVEN[10]["actions"], dt), "f8")
-    assert trajcli("check out.h5 --recompute").code == 0
-
-
-@pytest.mark.parametrize("family", [*WRITERS, *WITHOUT_DT])
-@pytest.mark.parametrize("out", ["out.h5", "out.npz"])
-def test_what_was_written_holds_and_is_the_same_computed_again(trajcli, folder, family, out):
-    write, *_ = {**WRITERS, **WITHOUT_DT}[family]
-    write(Path("in.h5"), GIVEN)
-    assert trajcli(f"integrate in.h5 --start zero --dt 0.05 -o {out}").code == 0
-    for recompute in ("", "--recompute"):
-        result = trajcli(f"check {out} {recompute}")
-        assert result.code == 0, result.err + result.out
+    trajcli("check out.h5 --recompute", code=0)

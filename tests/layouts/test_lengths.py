@@ -31,12 +31,11 @@ GIVEN = writers.demos()
 )
 def test_every_trajectory_has_the_bits_it_has_alone(trajcli, folder, options):
     writers.robomimic(Path("in.h5"), GIVEN)
-    result = trajcli(f"integrate in.h5 -o all.h5 {options}")
-    assert result.code == 0, result.err
+    trajcli(f"integrate in.h5 -o all.h5 {options}", code=0)
     with h5py.File("all.h5") as file:
         for i in (0, 5, 10):
             line = f"integrate in.h5:data/demo_{i}/actions -o one.h5 --overwrite {options}"
-            assert trajcli(line).code == 0
+            trajcli(line, code=0)
             with h5py.File("one.h5") as alone:
                 for name in QUANTITIES:
                     group = file[f"data/demo_{i}"]
@@ -54,8 +53,8 @@ def test_a_padded_array_is_read_up_to_its_lengths(trajcli, folder):
         actions[b, length:] = np.nan  # never read
     start, dt = random.standard_normal((6, 2)), random.uniform(0.1, 0.2, (6, 9))
     np.savez("in.npz", actions=actions, lengths=lengths, start_position=start, dt=dt)
-    assert trajcli("integrate in.npz --mode jerk -o out.h5").code == 0
-    assert trajcli("integrate in.npz --mode jerk -o out.npz").code == 0
+    trajcli("integrate in.npz --mode jerk -o out.h5", code=0)
+    trajcli("integrate in.npz --mode jerk -o out.npz", code=0)
     with h5py.File("out.h5") as file, np.load("out.npz") as archive:
         for b, length in enumerate(lengths):
             own = actions[b, None, :length]
@@ -77,8 +76,7 @@ def test_a_padded_recording_has_stamps_up_to_its_length(trajcli, folder, times):
     stamps = stamps if times == "own" else stamps[0]
     values = random.standard_normal((3, 9, 2))
     np.savez("in.npz", position=values, lengths=lengths, times=stamps)
-    result = trajcli("differentiate in.npz --method central -o out.h5")
-    assert result.code == 0, result.err
+    trajcli("differentiate in.npz --method central -o out.h5", code=0)
     with h5py.File("out.h5") as file:
         for b, length in enumerate(lengths):
             own = stamps[b, :length] if times == "own" else stamps[:length]
@@ -94,8 +92,8 @@ def test_start_states_given_for_all_go_to_their_own_trajectory(trajcli, folder):
     np.save("index.npy", np.arange(12)[::-1].copy())
     np.save("dt.npy", np.linspace(0.1, 0.3, 12)[:, None])
     line = "integrate in.h5 --dt dt.npy --start own.npy"
-    assert trajcli(f"{line} -o a.h5").code == 0
-    assert trajcli(f"{line} --start-index index.npy -o b.h5").code == 0
+    trajcli(f"{line} -o a.h5", code=0)
+    trajcli(f"{line} --start-index index.npy -o b.h5", code=0)
     with h5py.File("a.h5") as a, h5py.File("b.h5") as b:
         assert b.attrs["source"].split("\n")[10] == "in.h5:/episode_10/actions"
         for i in range(12):
@@ -104,8 +102,7 @@ def test_start_states_given_for_all_go_to_their_own_trajectory(trajcli, folder):
             assert b[f"episode_{i}/start_index"][()] == 11 - i
             assert a[f"episode_{i}/time"][1] == np.linspace(0.1, 0.3, 12)[i]
     np.save("few.npy", start[:5])
-    result = trajcli("integrate in.h5 --dt 1 --start few.npy -o c.h5")
-    assert result.code == 2
+    result = trajcli("integrate in.h5 --dt 1 --start few.npy -o c.h5", code=2)
     assert "[12, 7], or one for all" in result.err
 
 
@@ -113,8 +110,7 @@ def test_a_bad_value_is_named_where_it_lies(trajcli, folder):
     given = writers.demos()
     given[9]["actions"][17, 2] = np.nan
     writers.robomimic(Path("in.h5"), given)
-    result = trajcli("integrate in.h5 -o out.h5")
-    assert result.code == 2
+    result = trajcli("integrate in.h5 -o out.h5", code=2)
     assert "in.h5:/data/demo_9/actions" in result.err
     assert "step 17, dof 2" in result.err
     assert not Path("out.h5").exists()
@@ -131,7 +127,7 @@ def test_groups_open_by_name_in_xarray_h5netcdf_and_h5py(trajcli, folder, joints
     if joints:
         with h5py.File("in.h5", "r+") as file:
             file["joint_names"] = [f"joint_{i}" for i in "abcdefg"]
-    assert trajcli("integrate in.h5 --units rad -o out.h5").code == 0
+    trajcli("integrate in.h5 --units rad -o out.h5", code=0)
     data = Path("out.h5").read_bytes()
     assert data[:8] == b"\x89HDF\r\n\x1a\n"
     assert data[8] <= 2  # the superblock of HDF5 1.8, which MATLAB and HDFView read
@@ -164,27 +160,6 @@ def test_groups_open_by_name_in_xarray_h5netcdf_and_h5py(trajcli, folder, joints
 LENGTH_10 = writers.LENGTHS[10]
 
 
-def test_types_are_those_that_hdf5_itself_writes(trajcli, folder):
-    writers.robomimic(Path("in.h5"), GIVEN)
-    with h5py.File("in.h5", "r+") as file:
-        file["joint_names"] = [f"joint_{i}" for i in range(7)]
-    assert trajcli("integrate in.h5 --units rad -o out.h5").code == 0
-    text = h5py.h5t.py_create(h5py.string_dtype(), logical=True)
-    with h5py.File("out.h5") as file:
-        one = file["data/demo_3"]
-        for item in (file, one["jerk"], one["time"]):
-            texts = [name for name in item.attrs if name not in ("CLASS", "NAME")]
-            texts = [name for name in texts if isinstance(item.attrs[name], str)]
-            assert texts
-            for name in texts:
-                assert item.attrs.get_id(name).get_type().equal(text)
-        assert file["dof"].id.get_type().equal(text)
-        for name, kind in (("jerk", h5py.h5t.IEEE_F64LE), ("time", h5py.h5t.IEEE_F64LE)):
-            assert one[name].id.get_type().equal(kind)
-        assert h5py.h5ds.is_scale(one["time"].id)
-        assert one["jerk"].dims[1][0] == one["dof"]
-
-
 @pytest.mark.parametrize("count", [2, 7, 8, 9, 255, 256, 257, 3000])
 def test_any_number_of_groups_can_be_found_and_read(trajcli, folder, count):
     random = np.random.default_rng(8)
@@ -192,7 +167,7 @@ def test_any_number_of_groups_can_be_found_and_read(trajcli, folder, count):
     actions = random.standard_normal((count, 3, 1))
     lengths[0], lengths[-1] = 1, 2
     np.savez("in.npz", actions=actions, lengths=lengths, dt=1.0)
-    assert trajcli("integrate in.npz --start zero -o out.h5 --write acceleration").code == 0
+    trajcli("integrate in.npz --start zero -o out.h5 --write acceleration", code=0)
     with h5py.File("out.h5") as file:
         assert len(file["in"]) == count
         for b in range(count):

@@ -78,8 +78,7 @@ def test_every_episode_is_integrated_at_its_own_length_with_the_rate_of_the_data
 ):
     write(Path("set"))
     line = "integrate set --mode acceleration -o out.h5 --json"
-    result = trajcli(line)
-    assert result.code == 0, result.err
+    result = trajcli(line, code=0)
     assert result.document["layout"] == "lerobot"
     assert result.document["dt_source"].endswith("set/meta/info.json fps, 30 Hz")
     assert "fps, 30 Hz" in result.err
@@ -102,12 +101,11 @@ def test_dofs_are_called_as_in_the_info_and_folders_leave_no_trace(trajcli, fold
                             "observation.state": {"names": ["too", "few"]}}  # fmt: skip
         Path(place, "meta/info.json").write_text(json.dumps(told))
         line = f"integrate {place}/data/chunk-000/file-000.parquet"
-        assert trajcli(f"{line} --mode clique -o {place}/out.h5").code == 0
+        trajcli(f"{line} --mode clique -o {place}/out.h5", code=0)
         written.append(Path(place, "out.h5").read_bytes())
-        result = trajcli(f"{line} --mode clique -o {place}/meta/info.json --overwrite")
-        assert result.code == 2
+        trajcli(f"{line} --mode clique -o {place}/meta/info.json --overwrite", code=2)
         states = line.replace("integrate", "differentiate") + ":observation.state"
-        assert trajcli(f"{states} -o s.h5 --overwrite").code == 0
+        trajcli(f"{states} -o s.h5 --overwrite", code=0)
     assert written[0] == written[1]
     with h5py.File("here/out.h5") as file:
         assert [name.decode() for name in file["dof"]] == motors
@@ -118,8 +116,7 @@ def test_dofs_are_called_as_in_the_info_and_folders_leave_no_trace(trajcli, fold
 def test_recorded_states_are_a_column_by_name(trajcli, folder, write):
     write(Path("set"))
     line = "differentiate set/data/*/*.parquet:observation.state --method backward"
-    result = trajcli(f"{line} --dtype float64 -o out.h5")
-    assert result.code == 0, result.err
+    trajcli(f"{line} --dtype float64 -o out.h5", code=0)
     with h5py.File("out.h5") as file:
         for i, demo in enumerate(GIVEN):
             expected = differenced(demo["position"][:-1].astype("f4"), 1 / 30)
@@ -139,16 +136,14 @@ def test_recorded_states_are_a_column_by_name(trajcli, folder, write):
 def test_columns_that_are_no_arrays_are_refused(trajcli, folder, column, told):
     values = arrow.table({"action": column, "episode_index": arrow.array([0, 0])})
     parquet.write_table(values, "bad.parquet")
-    result = trajcli("integrate bad.parquet --start zero --rate 30 -o out.h5")
-    assert result.code == 2, result.err
+    result = trajcli("integrate bad.parquet --start zero --rate 30 -o out.h5", code=2)
     assert told in result.err
 
 
 def test_without_pyarrow_the_extra_is_named(trajcli, folder, monkeypatch):
     parquet.write_table(table([0], True), "one.parquet")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    result = trajcli("integrate one.parquet --start zero --rate 30 -o out.h5")
-    assert result.code == 2
+    result = trajcli("integrate one.parquet --start zero --rate 30 -o out.h5", code=2)
     assert "pip install pyarrow" in result.err
 
 
@@ -157,8 +152,7 @@ def test_without_pyarrow_the_extra_is_named(trajcli, folder, monkeypatch):
 )
 def test_a_folder_is_one_data_set_and_its_path_is_shown_as_typed(trajcli, folder, command):
     version_2(Path("set"))
-    result = trajcli(command)
-    assert result.code == 0, result.err
+    result = trajcli(command, code=0)
     assert str(folder) not in result.out + result.err
     if command == "inspect set":
         assert result.out.startswith("set: parquet, lerobot, ")
@@ -179,8 +173,7 @@ def test_index_counts_through_the_files_of_a_folder(trajcli, folder, write):
     checks = trajcli("check set --episodes 9,10 --json").document["checks"]
     assert [check["trajectories"] for check in checks if check["check"] == "finite"] == [2]
     for command in ("inspect", "check"):
-        result = trajcli(f"{command} set --episodes 12")
-        assert result.code == 2
+        result = trajcli(f"{command} set --episodes 12", code=2)
         assert "0 to 11" in result.err
 
 
@@ -190,7 +183,6 @@ def test_rlds_is_refused_with_a_way_to_convert_it(trajcli, folder):
     Path("set/1.0.0/dataset_info.json").write_text("{}")
     Path("set/1.0.0/features.json").write_text("{}")
     for source in ("bridge-train.tfrecord-00000-of-00512", "set/1.0.0"):
-        result = trajcli(f"integrate {source} --start zero --rate 5 -o out.h5")
-        assert result.code == 2
+        result = trajcli(f"integrate {source} --start zero --rate 5 -o out.h5", code=2)
         assert "tfds.builder_from_directory" in result.err
         assert "LeRobot" in result.err

@@ -14,10 +14,6 @@ from trajcli import State
 ruckig = pytest.importorskip("ruckig")
 
 MOVES: dict[str, dict[str, list[float]]] = {
-    "rest to rest": {
-        "current_position": [0.0, 0.0, 0.0],
-        "target_position": [1.0, -2.0, 0.3],
-    },
     "moving to moving": {
         "current_position": [0.0, 0.1, -0.5],
         "current_velocity": [0.2, -0.3, 0.0],
@@ -31,10 +27,6 @@ MOVES: dict[str, dict[str, list[float]]] = {
         "current_velocity": [1.7, -1.4, 0.0],
         "current_acceleration": [0.5, -2.5, 2.6],
         "target_position": [2.0, -2.0, 3.0],
-    },
-    "a long way": {
-        "current_position": [-50.0, 10.0, 0.0],
-        "target_position": [150.0, -90.0, 1e-3],
     },
 }
 
