@@ -91,30 +91,6 @@ def test_names_may_hold_any_bytes_and_be_as_long_as_the_file_system_takes(folder
     assert not hidden(folder)
 
 
-@pytest.mark.parametrize("change", ["written", "replaced", "touched"])
-def test_a_source_that_changes_during_a_run_is_reported(folder, change):
-    Path("out.h5").write_bytes(b"old")
-
-    def during(done: float, total: int) -> None:
-        if change == "written":
-            with open("in.npy", "rb+") as file:
-                file.seek(200)
-                file.write(b"\1\2\3\4")
-        elif change == "replaced":
-            np.save("new.npy", np.zeros((8, 6, 2), "f4"))
-            os.replace("new.npy", "in.npy")
-        else:
-            os.utime("in.npy")
-
-    request = Request(
-        sources=["in.npy"], out=Path("out.h5"), dt="0.02", start="zero", overwrite=True
-    )
-    with pytest.raises(InputError, match=r"in\.npy: (changed|replaced) while it was read"):
-        run(request, on_progress=during)
-    assert Path("out.h5").read_bytes() == b"old"
-    assert not hidden(folder)
-
-
 @pytest.mark.parametrize("lacking", [(), ("_renameat2",), ("_renameat2", "link")])
 def test_a_file_that_appears_at_out_during_a_run_is_not_replaced(folder, monkeypatch, lacking):
     def refuse(*_: object) -> int:

@@ -46,20 +46,6 @@ def test_values_are_read_however_they_are_stored(tmp_path, options, kind):
         np.testing.assert_array_equal(found.read_part(3, 9, 1, 2), values[3:9, 1:2])
 
 
-@pytest.mark.parametrize("options", [{"libver": "latest"}, {"userblock_size": 512},
-                                     {"track_order": True}])  # fmt: skip
-def test_files_of_every_form_are_read(tmp_path, options):
-    values = RANDOM.standard_normal((12, 4, 2))
-    with h5py.File(tmp_path / "in.h5", "w", **options) as file:
-        for i, each in enumerate(values):
-            file[f"data/demo_{i}/actions"] = each
-    with Hdf5File(tmp_path / "in.h5") as file:
-        assert file.children("data") == [f"demo_{i}" for i in range(12)]
-        assert file.get("data/demo_12/actions") is None
-        for i, each in enumerate(values):
-            np.testing.assert_array_equal(file.require(f"data/demo_{i}/actions").read(), each)
-
-
 @pytest.mark.parametrize("write", [writers.robomimic, writers.isaaclab, writers.minari])
 def test_everything_that_h5py_finds_is_found_with_the_same_values(tmp_path, write):
     write(tmp_path / "in.h5", writers.demos())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 import h5py
@@ -50,24 +49,6 @@ def test_any_of_the_usual_delimiters_divides_columns(trajcli, folder, delimiter,
     rows = np.column_stack([times, positions])
     write(f"log.{ending}", heading, rows, delimiter=delimiter)
     assert arrays(trajcli, f"log.{ending}") == {"t": [40], "q": [40, 3]}
-
-
-def test_rows_are_of_the_trajectory_that_a_column_names(trajcli, folder):
-    names, lengths = ["pick", "place", "=go"], [5, 9, 4]
-    rows = np.random.default_rng(1).normal(size=(18, 2))
-    with open("log.csv", "w", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(["episode", "t", "x", "y"])
-        labels = np.repeat(names, lengths)
-        times = np.concatenate([np.arange(n) * 0.1 for n in lengths])
-        table.writerows(zip(labels, times.tolist(), *rows.T.tolist(), strict=True))
-    trajcli("integrate log.csv:x,y --mode clique --start zero --dt 0.1 -o out.h5", code=0)
-    with h5py.File("out.h5") as file:
-        begin = 0
-        for name, length in zip(names, lengths, strict=True):
-            given = rows[begin : begin + length]
-            np.testing.assert_array_equal(file[f"{name}/position"][1:], given)
-            begin += length
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
 """Compile the Triton kernels for compute capabilities, without a device, and report on them.
 
-    python tests/kernels/compile_triton.py 8.9 9.0
+    PYTHONPATH=tests:. python tests/kernels/compile_triton.py 8.9 9.0
 
-Launches are stopped once their kernel is compiled. Of each kernel: the seconds that took, its
+Prints reports as JSON, a line for each capability: of every job of the last, of others those of
+BANDS. Launches are stopped once their kernel is compiled. Of each kernel: the seconds it took, its
 registers, the bytes it spills, and of a cascade's loop what a thread does for one action in machine
 instructions: all of them, and those of the float64 pipe (arithmetic and conversions, of which
 cheaper cards have one for 32 or 64 of float32's). For test_triton_compiled.py, in a process of its
@@ -216,11 +217,6 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("capabilities", nargs="*")
     parser.add_argument(
-        "--json",
-        action="store_true",
-        help="what the tests look at: every job of the last capability, of others those of BANDS",
-    )
-    parser.add_argument(
         "--variants", action="store_true", help="how many more kernels blocks of other sizes need"
     )
     arguments = parser.parse_args()
@@ -228,25 +224,12 @@ def main() -> None:
     JITFunction.run = compile_only
     torch.set_num_threads(1)
     for name in arguments.capabilities:
-        some = arguments.json and name != arguments.capabilities[-1]
-        samples = BANDS if some else [*MEASURED, *BANDS, *GOALS, *OTHERS]
+        last = name == arguments.capabilities[-1]
+        samples = [*MEASURED, *BANDS, *GOALS, *OTHERS] if last else BANDS
         reports = compile_jobs(int(name.replace(".", "")), samples)
-        print(json.dumps(reports)) if arguments.json else say(reports)
+        print(json.dumps(reports))
     if arguments.variants:
         print(variants())
-
-
-def say(reports: list[dict[str, Any]]) -> None:
-    for row in reports:
-        line = (
-            f"{row['capability']:>4} {row['job']:<26}{row['kernel']:<8} dt {row['dt']:<6}"
-            f"{row['dofs']:>3} dofs {row['dtype']}: {row['seconds']:4.1f} s, "
-            f"{row['registers']:>3} registers, {row['spilled']:>3} B spilled"
-        )
-        if "instructions" in row:
-            line += f", an action {row['instructions']:.1f} instructions"
-            line += f", {row['float64']:.1f} of float64"
-        print(line)
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ def reports(cache: Path) -> dict[str, Any]:
         "PYTHONPATH": os.pathsep.join([str(script.parents[1]), *sys.path]),
     }
     process = subprocess.run(
-        [sys.executable, str(script), "--json", "--variants", *CAPABILITIES],
+        [sys.executable, str(script), "--variants", *CAPABILITIES],
         env=environment,
         capture_output=True,
         text=True,

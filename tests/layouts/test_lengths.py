@@ -158,18 +158,3 @@ def test_groups_open_by_name_in_xarray_h5netcdf_and_h5py(trajcli, folder, joints
 
 
 LENGTH_10 = writers.LENGTHS[10]
-
-
-@pytest.mark.parametrize("count", [2, 7, 8, 9, 255, 256, 257, 3000])
-def test_any_number_of_groups_can_be_found_and_read(trajcli, folder, count):
-    random = np.random.default_rng(8)
-    lengths = random.integers(1, 4, count)
-    actions = random.standard_normal((count, 3, 1))
-    lengths[0], lengths[-1] = 1, 2
-    np.savez("in.npz", actions=actions, lengths=lengths, dt=1.0)
-    trajcli("integrate in.npz --start zero -o out.h5 --write acceleration", code=0)
-    with h5py.File("out.h5") as file:
-        assert len(file["in"]) == count
-        for b in range(count):
-            found = file[f"in/trajectory_{b}/acceleration"][1:]
-            np.testing.assert_array_equal(found, actions[b, : lengths[b]])

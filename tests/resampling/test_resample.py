@@ -92,28 +92,6 @@ def test_cubic_through_positions_alone_is_scipys_spline(rows):
                 np.testing.assert_allclose(found[:, inside], wanted[:, inside], rtol=0, atol=atol)
 
 
-def polynomial(degree: int, t: np.ndarray) -> list[np.ndarray]:
-    """Its value and three derivatives [1, T, 1]."""
-    curve = np.polynomial.Polynomial([0.3, -1.0, 2.0, 0.7, -0.4, 0.2][: degree + 1])
-    return [(curve.deriv(m) if m else curve)(t)[None, :, None] for m in range(4)]
-
-
-@pytest.mark.parametrize(
-    ("method", "degree", "given"),
-    [("linear", 1, 1), ("cubic", 3, 1), ("cubic", 3, 2), ("quintic", 5, 3)],
-)
-def test_a_polynomial_of_its_degree_is_reproduced_with_its_derivatives(method, degree, given):
-    knots = np.array([0.0, 0.1, 0.35, 0.5, 0.9, 1.0])
-    rows = polynomial(degree, knots)
-    plan = Trajectory(*[*rows[:given], None, None, None][:4], knots)
-    at = np.linspace(0, 1, 57)
-    curve = resample(plan, method, at=at)
-    finite = 2 if method == "linear" else 3 if (method, given) == ("cubic", 2) else 4
-    for found, wanted in zip(list(curve)[:finite], polynomial(degree, at), strict=False):
-        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-9)
-    assert list(curve)[finite:] == [None] * (4 - finite)
-
-
 @pytest.mark.parametrize("method", METHODS[1:])
 def test_every_derivative_that_is_written_integrates_to_the_one_below(method):
     """By Gauss's rule, exact within each of the pieces."""

@@ -55,18 +55,6 @@ def test_a_finer_run_of_the_same_motion_has_the_same_states(mode: str, scheme: s
         np.testing.assert_allclose(values, wanted, rtol=0, atol=1e-11 * abs(wanted).max())
 
 
-@pytest.mark.parametrize("scheme", ["zoh", "foh"])
-@pytest.mark.parametrize("mode", CASCADES)
-def test_derivatives_are_those_of_the_positions(mode: str, scheme: str) -> None:
-    trajectory = trajectory_of(mode, scheme)
-    middle = (trajectory.time[:, :-1] + trajectory.time[:, 1:]) / 2
-    step = 1e-3
-    left, here, right = (trajcli.sample(trajectory, middle + k * step) for k in (-1, 0, 1))
-    for m in range(3):
-        slope = (list(right)[m] - list(left)[m]) / (2 * step)
-        np.testing.assert_allclose(list(here)[m + 1], slope, rtol=0, atol=1e-4)
-
-
 @pytest.mark.parametrize("varying", [True, False])
 @pytest.mark.parametrize("mode", CASCADES)
 def test_a_time_on_a_row_gives_the_row_bit_for_bit(mode: str, varying: bool) -> None:
