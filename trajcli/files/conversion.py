@@ -66,20 +66,21 @@ def as_batch(stored: Dataset) -> Dataset:
             expected="[B, T, D], or [T, D] for one trajectory",
             found=describe(stored.shape),
         )
-    one = ReadApart(lambda _, first, last: stored.read_rows(first, last), stored.shape[:1])
-    return replace(stored, shape=(1, *stored.shape), reader=one)
+    reader = ReadApart(lambda _, first, last: stored.read_rows(first, last), stored.shape[:1])
+    return replace(stored, shape=(1, *stored.shape), reader=reader)
 
 
 def with_joined_axes(stored: Dataset, count: int) -> Dataset:
     """Returns an array [..., R, n] of ``count`` = R rotations as [..., R·n]; any other as it is."""
     if count < 2 or stored.ndim < 3 or stored.shape[-2] != count:
         return stored
-    shape, read = (*stored.shape[:-2], count * stored.shape[-1]), stored.reader
-    return replace(stored, shape=shape, reader=lambda *rows: _joined(read(*rows)))
+    inner = count * stored.shape[-1]
 
+    def read_rows(start: int, stop: int) -> Any:
+        values = stored.reader(start, stop)
+        return values.reshape(*values.shape[:-2], inner)
 
-def _joined(values: Any) -> Any:
-    return values.reshape(*values.shape[:-2], -1)
+    return replace(stored, shape=(*stored.shape[:-2], inner), reader=read_rows)
 
 
 def read_lengths(stored: Dataset, batch: int, rows: int) -> npt.NDArray[np.int64] | None:
@@ -132,22 +133,22 @@ def in_one_unit(a: Dataset, b: Dataset) -> tuple[Dataset, Dataset, str, str]:
     "" if there is nothing to say.
     """
     texts = stated_unit(a), stated_unit(b)
-    one, two = map(_any_units, texts)
+    first, second = map(_any_units, texts)
     pair = ", ".join(
         f"{side} is in {text}" if text else f"{side} says no unit"
         for side, text in zip("ab", texts, strict=True)
     )
-    if texts[0] == texts[1] or (one and two and unit_text(one) == unit_text(two)):
+    if texts[0] == texts[1] or (first and second and unit_text(first) == unit_text(second)):
         return a, b, "", ""
     if not all(texts):
-        other = any(units and (per_si(units) != 1.0).any() for units in (one, two))
+        other = any(units and (per_si(units) != 1.0).any() for units in (first, second))
         return a, b, f"{pair}: compared as they are" if other else "", ""
-    if one is None or two is None or unit_text(in_si(one)) != unit_text(in_si(two)):
+    if first is None or second is None or unit_text(in_si(first)) != unit_text(in_si(second)):
         return a, b, "", f"units differ: {pair}"
-    if any(len(units) not in (1, *of.shape[-1:]) for units, of in ((one, a), (two, b))):
+    if len(first) not in (1, *a.shape[-1:]) or len(second) not in (1, *b.shape[-1:]):
         return a, b, "", f"units of other dofs: {pair}"
-    note = f"{pair}: compared in {unit_text(in_si(one))}"
-    return _rounded_in_si(a, one), _rounded_in_si(b, two), note, ""
+    note = f"{pair}: compared in {unit_text(in_si(first))}"
+    return _rounded_in_si(a, first), _rounded_in_si(b, second), note, ""
 
 
 def _rounded_in_si(stored: Dataset, units: Units) -> Dataset:
@@ -168,7 +169,7 @@ def units_of_arrays(arrays: Mapping[str, Dataset], given: Units) -> dict[str, Un
     They are the given ones, or those that the array states, or those that the unit of the positions
     implies. Raises InputError if their number is not the number of dofs.
     """
-    found: dict[str, Units] = {}
+    known: dict[str, Units] = {}
     for name, array in arrays.items():
         text, order = stated_unit(array), QUANTITIES.index(name) if name in QUANTITIES else 0
         # deg of the positions implies deg/s of the velocities
@@ -178,5 +179,5 @@ def units_of_arrays(arrays: Mapping[str, Dataset], given: Units) -> dict[str, Un
         else:
             units = parse_units(text)
         if units is not None:
-            found[name] = for_dofs(units, array.shape[-1], array.where)
-    return found
+            known[name] = for_dofs(units, array.shape[-1], array.where)
+    return known

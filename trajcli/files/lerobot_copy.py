@@ -100,12 +100,9 @@ class LeRobotCopy:
             _write_json(target, stats | self._statistics(_keys_of(stats)))
         elif path == _META / "episodes_stats.jsonl":
             with open(open_regular(source), encoding="utf-8") as lines, open(target, "x") as file:
-                for line in lines:
-                    document = json_object(line)
-                    stats, rows = (
-                        document["stats"],
-                        self.episodes[f"episode_{document['episode_index']}"],
-                    )
+                for document in map(json_object, lines):
+                    stats = document["stats"]
+                    rows = self.episodes[f"episode_{document['episode_index']}"]
                     document["stats"] = stats | self._statistics(_keys_of(stats), rows)
                     file.write(json.dumps(document) + "\n")
         elif path.parts[0] in _LINKED:
@@ -138,7 +135,7 @@ class LeRobotCopy:
         whole, real = arrow.list_(arrow.int64()), arrow.list_(arrow.float64())
         return {
             f"stats/{name}/{key}": arrow.array(
-                [one[name][key] for one in stats], whole if key == "count" else real
+                [episode[name][key] for episode in stats], whole if key == "count" else real
             )
             for name in self.features
             for key in keys
@@ -146,16 +143,16 @@ class LeRobotCopy:
 
     def _statistics(self, keys: Sequence[str], rows: slice = slice(None)) -> dict[str, Any]:
         """Returns statistics of some frames, computed in float64 one dof at a time."""
-        found: dict[str, Any] = {}
+        statistics: dict[str, Any] = {}
         for name, values in self.features.items():
             dofs = [values[rows, d] for d in range(values.shape[1])]
-            found[name] = {
+            statistics[name] = {
                 key: [float(_STATISTICS[key](dof.astype(np.float64))) for dof in dofs]
                 for key in keys
             }
             if "count" in keys:
-                found[name]["count"] = [len(dofs[0])]
-        return found
+                statistics[name]["count"] = [len(dofs[0])]
+        return statistics
 
 
 def _contents(folder: Path) -> list[Path]:
@@ -163,7 +160,7 @@ def _contents(folder: Path) -> list[Path]:
 
     Raises InputError for links out of the folder or to folders, and for devices and pipes.
     """
-    root, found, faults = os.path.realpath(folder), [], []
+    root, paths, faults = os.path.realpath(folder), [], []
     for path in sorted(Path(root).rglob("*")):
         below, target = path.relative_to(root), Path(os.path.realpath(path))
         if below.parts[0].startswith("."):
@@ -181,9 +178,9 @@ def _contents(folder: Path) -> list[Path]:
                 )
             )
         elif is_file:
-            found.append(below)
+            paths.append(below)
     raise_if_any(faults)
-    return found
+    return paths
 
 
 def _extend(source: Path, target: Path, columns: Callable[[Any, int], Mapping[str, Any]]) -> None:

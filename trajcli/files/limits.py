@@ -136,22 +136,21 @@ class Limits:
         They name dofs without limits, and say what is assumed where only the data, or only the
         limits, state a unit other than SI. converted: the units that the data was in.
         """
-        stated, found = self.units.get(name), list[str]()
-        if stated is None and converted and unit_text(in_si(converted)) != unit_text(converted):
-            found.append(f"limits without a unit: taken as {unit_text(in_si(converted))}")
-        if converted is None and stated and unit_text(in_si(stated)) != unit_text(stated):
-            found.append(f"data without a unit: taken as {unit_text(in_si(stated))}")
+        units, remarks = self.units.get(name), list[str]()
+        for what, own, other in (("limits", units, converted), ("data", converted, units)):
+            if own is None and other and unit_text(in_si(other)) != unit_text(other):
+                remarks.append(f"{what} without a unit: taken as {unit_text(in_si(other))}")
         pairs = list(zip(dofs, self._order(dofs, picked), strict=True))
-        other = [
+        renamed = [
             f"{dof} is {self.joints[joint]}"
             for dof, joint in pairs
             if self.joints and joint != _NONE and dof != self.joints[joint] and not dof.isdecimal()
         ]
         free = [dof for dof, joint in pairs if joint == _NONE]
-        for what, listed in (("limits by name: ", other), ("no limits of ", free)):
+        for what, listed in (("limits by name: ", renamed), ("no limits of ", free)):
             more = f" and {len(listed) - _LISTED} more" if len(listed) > _LISTED else ""
-            found += [f"{what}{', '.join(listed[:_LISTED])}{more}"] if listed else []
-        return found
+            remarks += [f"{what}{', '.join(listed[:_LISTED])}{more}"] if listed else []
+        return remarks
 
     def _order(self, dofs: Sequence[str], picked: Dofs | None) -> Sequence[int]:
         """Returns the number of the joint of each dof; _NONE if the file does not name it."""
@@ -284,15 +283,15 @@ def _stated_units(
     path: Path, document: Mapping[str, Any], tables: Mapping[str, Floats]
 ) -> dict[str, Units]:
     """Returns the units of each table: stated by it, or the derivative of those at the top."""
-    found: dict[str, Units] = {}
+    known: dict[str, Units] = {}
     for name in ("", *tables):
         turning = name in ROTATIONS
         order = (ROTATIONS if turning else QUANTITIES).index(name or QUANTITIES[0])
         usual = unit_of(QUANTITIES[order], "rad") if turning else None
         stated = (document[name] if name else document).get("units", usual)
         if stated is None:
-            if "" in found:
-                found[name] = of_order(found[""], order)
+            if "" in known:
+                known[name] = of_order(known[""], order)
             continue
         units = parse_units(",".join(stated) if _are_texts(stated) else stated)
         if units is None or {unit.order for unit in units} != {order}:
@@ -303,8 +302,8 @@ def _stated_units(
                 expected=", ".join(parts),
                 found=repr(stated),
             )
-        found[name] = units
-    return {name: found[name] for name in tables if name in found}
+        known[name] = units
+    return {name: known[name] for name in tables if name in known}
 
 
 def _from_moveit(path: Path, data: bytes) -> Parsed:
@@ -326,7 +325,7 @@ def _from_moveit(path: Path, data: bytes) -> Parsed:
     except Exception as error:  # PyYAML's, and whatever is not as MoveIt writes it
         expected = "MoveIt's joint_limits: has_velocity_limits, max_velocity, …"
         raise InputError(unreadable(path, expected, error)) from None
-    return list(joints), {n: of for n, of in tables.items() if np.isfinite(of).any()}, {}
+    return list(joints), {n: sides for n, sides in tables.items() if np.isfinite(sides).any()}, {}
 
 
 def _from_urdf(path: Path, data: bytes) -> Parsed:

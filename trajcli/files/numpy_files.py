@@ -156,12 +156,12 @@ class NpzFile(ArrayFile):
         self.parts = {n.removesuffix(".npy"): i for n, i in members.items() if n.endswith(".npy")}
         table: dict[str, Any] = {}
         with suppress(*_FAULTS, InputError):  # absent if another program wrote the archive
-            require_deflate(archive.getinfo(PROVENANCE), path)
-            with archive.open(PROVENANCE) as stream:
-                text = stream.read(_LONGEST_PROVENANCE + 1)
-            table = json_object(text if len(text) <= _LONGEST_PROVENANCE else None)
-        stated, units = table.get("attributes"), table.get("units")
-        pairs = stated.items() if isinstance(stated, dict) else ()
+            info = archive.getinfo(PROVENANCE)
+            require_deflate(info, path)
+            if info.file_size <= _LONGEST_PROVENANCE:
+                table = json_object(archive.read(info))
+        attributes, units = table.get("attributes"), table.get("units")
+        pairs = attributes.items() if isinstance(attributes, dict) else ()
         self._attributes = {k: v for k, v in pairs if isinstance(v, (str, int, float))}
         self._units = units if isinstance(units, dict) else {}
 

@@ -417,7 +417,19 @@ class NpzOutput(Output):
                     member = io.BytesIO()
                     np.save(member, np.array(texts, "U"), allow_pickle=False)
                     archive.writestr(zipfile.ZipInfo(f"{name}.npy"), member.getvalue())
-            archive.writestr(zipfile.ZipInfo(PROVENANCE), _provenance(self.description))
+            # what HDF5 files say in attributes and dimension scales
+            variables = self.description.variables
+            document: dict[str, Any] = {
+                "attributes": dict(self.description.attributes),
+                "dims": {v.name: v.dims for v in variables},
+                "units": {
+                    v.name: v.attributes["units"] for v in variables if "units" in v.attributes
+                },
+            }
+            if self.description.joint_names:
+                document["dof"] = list(self.description.joint_names)
+            text = json.dumps(document, indent=2, sort_keys=True, default=plain_value) + "\n"
+            archive.writestr(zipfile.ZipInfo(PROVENANCE), text)
 
 
 class NpyOutput(Output):
@@ -442,18 +454,6 @@ def _npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     layout = {"descr": dtype.str, "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_2_0(head, layout)
     return head.getvalue()
-
-
-def _provenance(description: Description) -> str:
-    """Returns as JSON what HDF5 files say in attributes and dimension scales."""
-    variables = description.variables
-    document = {
-        "attributes": dict(description.attributes),
-        "dims": {v.name: v.dims for v in variables},
-        "units": {v.name: v.attributes["units"] for v in variables if "units" in v.attributes},
-        **({"dof": list(description.joint_names)} if description.joint_names else {}),
-    }
-    return json.dumps(document, indent=2, sort_keys=True, default=plain_value) + "\n"
 
 
 def _checksum(file: BinaryIO, offset: int, size: int) -> int:

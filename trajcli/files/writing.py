@@ -119,8 +119,14 @@ def write(
         Stopped: if a signal came between two blocks. OUT is then, as after any error, what it was.
     """
     refuse_form(out, description, compress)
-    total = description.sizes["trajectory"]
-    output = _output_type(out)(out, description, compress)
+    total, family = description.sizes["trajectory"], output_family(out)
+    output: Output
+    if family == "hdf5":
+        from trajcli.files.hdf5_output import Hdf5Output  # late, as h5py takes 0.1 s
+
+        output = Hdf5Output(out, description, compress)
+    else:
+        output = (NpzOutput if family == "npz" else NpyOutput)(out, description)
     output.begin(overwrite)
     # the handlers of a process that imports this are its own
     with signals() if is_command() else nullcontext(lambda: None) as signal_name, output:
@@ -145,20 +151,12 @@ def stopped(out: Path, reason: str, done: int, total: int) -> Stopped:
     )
 
 
-def _output_type(out: Path) -> type[Output]:
-    family = output_family(out)
-    if family == "hdf5":
-        from trajcli.files.hdf5_output import Hdf5Output
-
-        return Hdf5Output
-    return NpzOutput if family == "npz" else NpyOutput
-
-
-Arrays = Mapping[str, Any]
-
-
 def save(
-    path: Path, outputs: Arrays, time: Any, attributes: Mapping[str, Any], overwrite: bool
+    path: Path,
+    outputs: Mapping[str, Any],
+    time: Any,
+    attributes: Mapping[str, Any],
+    overwrite: bool,
 ) -> None:
     """Writes outputs [B, T, D] and their time [T] or [B, T] as a run from the shell would."""
     batch, rows, dofs = next(iter(outputs.values())).shape
