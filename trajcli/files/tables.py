@@ -37,7 +37,7 @@ ARRAYS = ("actions", "action", "position", "velocity", "acceleration", "jerk")
 """Arrays that one column is, too."""
 _WORDS = {"pos": "position", "positions": "position", "vel": "velocity", "velocities": "velocity",
           "acc": "acceleration", "accel": "acceleration"}  # fmt: skip
-_WORDS |= {name: name for name in ARRAYS}
+_WORDS |= zip(ARRAYS, ARRAYS, strict=True)
 """Words for quantities before or behind the name of a joint."""
 _WORD = "|".join(_WORDS)
 _KNOWN = (*ARRAYS, *POSITIONS)
