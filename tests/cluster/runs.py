@@ -10,9 +10,8 @@ from typing import Any
 import h5py
 import numpy as np
 
-from trajcli.jobs.request import Request
+from trajcli.jobs.request import Request, Shard
 from trajcli.jobs.run import run
-from trajcli.jobs.shards import Shard
 
 BATCH = 23
 OUT, PARTS = Path("out.h5"), Path("out.h5.parts")

@@ -17,10 +17,9 @@ import numpy as np
 import pytest
 from cluster.runs import OUT, PARTS, write_parts
 
-from trajcli.jobs.merge import merge
 from trajcli.jobs.request import Request
 from trajcli.jobs.run import run
-from trajcli.jobs.shards import Part
+from trajcli.jobs.shards import Part, merge
 
 ROOT = Path(__file__).resolve().parents[2]
 KILLS = 6

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from trajcli.errors import UsageError
-from trajcli.jobs.shards import Shard, parse_shard
+from trajcli.jobs.request import Shard, parse_shard
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "clusters.md").read_text(encoding="utf-8")

@@ -14,14 +14,14 @@ import pytest
 from cluster.runs import OUT, PARTS, many_files, run_shards, write_parts
 
 from trajcli.errors import InputError
-from trajcli.jobs.merge import merge
 from trajcli.jobs.request import Request
+from trajcli.jobs.shards import merge
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("trajcli.jobs.merge.MERGED_BYTES", 2000)
+    monkeypatch.setattr("trajcli.jobs.shards.MERGED_BYTES", 2000)
 
 
 def test_a_merged_output_says_nothing_of_its_parts():

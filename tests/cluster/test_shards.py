@@ -14,10 +14,9 @@ import pytest
 from cluster.runs import BATCH, OUT, demonstrations, lengths, many_files, one_array, run_shards
 
 from trajcli.errors import InputError, OutputError
-from trajcli.jobs.merge import merge
-from trajcli.jobs.request import Request
+from trajcli.jobs.request import Request, Shard, shard_files
 from trajcli.jobs.run import run
-from trajcli.jobs.shards import Shard, shard_files
+from trajcli.jobs.shards import merge
 
 
 @pytest.fixture(autouse=True)

@@ -70,9 +70,6 @@ def _run(job: dict[str, Any], barrier: int, error: int) -> None:
 
 
 def _main() -> None:
-    import trajcli.files.hdf5_output
-    import trajcli.jobs.merge
-    import trajcli.jobs.run  # noqa: F401
 
     read, write = os.pipe()
     running = []

@@ -21,10 +21,10 @@ from pyarrow import parquet
 
 from trajcli.errors import InputError, OutputError
 from trajcli.files.outputs import Output
-from trajcli.jobs.merge import merge
 from trajcli.jobs.request import Request
 from trajcli.jobs.retime import RetimeRequest, run_retime
 from trajcli.jobs.run import run
+from trajcli.jobs.shards import merge
 
 RANDOM = np.random.default_rng(0)
 ACTIONS = RANDOM.standard_normal((8, 6, 2)).astype("f4")

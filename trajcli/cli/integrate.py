@@ -91,8 +91,8 @@ def run_request(console: Console, kind: "type[Request]", typed: dict[str, Any], 
         typed: the options that integrate and differentiate share.
         own: the fields of the request that the command itself fills.
     """
+    from trajcli.jobs.request import parse_shard
     from trajcli.jobs.run import run
-    from trajcli.jobs.shards import parse_shard
 
     dry_run, text, shard = typed.pop("dry_run"), typed["write"], typed["shard"]
     typed["write"] = tuple(part.strip() for part in text.split(",") if part.strip())

@@ -20,7 +20,7 @@ def merge(console: Console, out: options.Divided, overwrite: options.Overwrite =
 
     All parts must exist, unchanged and written by the same command. They stay where they are.
     """
-    from trajcli.jobs.merge import merge as merge_parts
+    from trajcli.jobs.shards import merge as merge_parts
 
     with console.progress() as progress:
         report = merge_parts(out, overwrite, progress)

@@ -284,9 +284,7 @@ def make_plan(request: Request, files: Files) -> Plan:
     """
     # OUT of a shard is written by merge; part_is_done says whether a part is replaced
     overwrite = request.overwrite or request.shard is not None
-    check, shard, files_of_shard = FaultCollector(), request.shard, None
-    if shard is not None and request.shares_all:
-        files_of_shard = shard.sources(request.expanded())
+    check, shard, files_of_shard = FaultCollector(), request.shard, request.files_of_shard()
     quantities, _, resolved = check.attempt(
         lambda: _quantities(request.write),
         partial(refuse_output, request.out, overwrite),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import json
 import os
 import re
@@ -12,11 +14,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from trajcli import __version__
+from trajcli.errors import UsageError
 from trajcli.files.quantities import QUANTITIES
 from trajcli.files.reading import Reading, Repair
 from trajcli.files.source import (
     Origin,
-    Source,
     expand_files,
     expand_pattern,
     is_pattern,
@@ -24,7 +26,6 @@ from trajcli.files.source import (
     relative_path,
 )
 from trajcli.files.states import parse_floats
-from trajcli.jobs.shards import Shard
 from trajcli.memory import memory_bound
 
 # Fields that do not shape the result, and the one that says which links are trusted: a file must
@@ -32,6 +33,22 @@ from trajcli.memory import memory_bound
 _NOT_STORED = {"out", "overwrite", "memory", "device", "backend", "shard", "allow_external"}
 # Fields that may name a file, besides ``sources``.
 _PATHS = ("dt", "times", "at", "start", "start_index", "goal", "grad")
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Shard ``index``, from 0, of ``count``."""
+
+    index: int
+    count: int
+
+    def share(self, count: int) -> tuple[int, int]:
+        """Returns the first of its trajectories, of ``count``, and the one after the last; they are
+        equal where there are fewer trajectories than shards."""
+        return self.index * count // self.count, (self.index + 1) * count // self.count
+
+    def __str__(self) -> str:
+        return f"{self.index}/{self.count}"
 
 
 @dataclass(frozen=True)
@@ -137,29 +154,39 @@ class Request(SourceRequest):
             raise ValueError("a pattern")
         return kind(out=Path(folder), **moved)
 
-    def expanded(self) -> list[Source]:
-        """Returns the sources, one for each file. Patterns are expanded; no file is opened."""
-        return [source for text in self.sources for source in expand_files(parse_source(text))]
-
     def source_paths(self) -> list[str]:
-        """Returns the paths of the files that the sources name, in their order."""
-        return list(dict.fromkeys(os.fspath(source.path) for source in self.expanded()))
+        """Returns the paths of the files that the sources name, in their order; opens none."""
+        files = (file for text in self.sources for file in expand_files(parse_source(text)))
+        return list(dict.fromkeys(os.fspath(file.path) for file in files))
 
     def paths(self) -> list[str]:
         """Returns the paths of all files that the request names."""
-        named = [parse_source(text, attributes=True) for text in self._named_files]
-        more = [os.fspath(source.path) for source in named]
-        return list(dict.fromkeys([*self.source_paths(), *more]))
+        more = (parse_source(text, attributes=True).path for text in self._named_files)
+        return list(dict.fromkeys([*self.source_paths(), *map(os.fspath, more)]))
 
     @property
     def path(self) -> Path:
         """The file that this process writes: OUT, or the part of a shard."""
-        return self.out if self.shard is None else self.shard.path(self.out)
+        if self.shard is None:
+            return self.out
+        return parts_folder(self.out) / f"{self.shard.index:05}-of-{self.shard.count:05}.h5"
 
-    @property
-    def shares_all(self) -> bool:
-        """Whether shards may read whole files: no option counts trajectories through all files."""
-        return self.episodes is None and not self._named_files
+    def files_of_shard(self) -> list[str] | None:
+        """Returns the files that the shard reads; None where the trajectories are divided instead.
+
+        That is where there are fewer files than shards, where a file is named twice, and where an
+        option counts trajectories through all files.
+        """
+        if self.shard is None or self.episodes is not None or self._named_files:
+            return None
+        files = [file for text in self.sources for file in expand_files(parse_source(text))]
+        try:
+            sizes = [os.stat(file.path).st_size for file in files]
+        except OSError:
+            return None  # a file that cannot be read is reported when it is opened
+        if len({file.path for file in files}) < max(self.shard.count, len(files)):
+            return None
+        return [str(files[k]) for k in shard_files(sizes, self.shard)]
 
     @property
     def _named_files(self) -> list[str]:
@@ -172,6 +199,43 @@ class DifferentiateRequest(Request):
     """A differentiate run: of recordings, by a method, which is its ``mode`` (None: smooth)."""
 
     recorded: ClassVar[bool] = True
+
+
+def parse_shard(text: str) -> Shard:
+    """Reads I/N; raises UsageError for anything else, and where I is not below N."""
+    match = re.fullmatch("([0-9]{1,9})/([0-9]{1,9})", text.strip())
+    index, count = map(int, match.groups()) if match else (0, 0)
+    if index >= count:
+        raise UsageError(
+            "not a shard",
+            where="--shard",
+            expected=f"0/{count} to {count - 1}/{count}" if count else "I/N, like 0/64 to 63/64",
+            found=repr(text),
+        )
+    return Shard(index, count)
+
+
+def shard_files(sizes: Sequence[int], shard: Shard) -> range:
+    """Returns which files a shard reads, of at least as many files as shards.
+
+    Shards follow each other in the order of the files, have about the same number of bytes, and
+    none is empty.
+    """
+    # shard k ends with the file in which the share (k + 1) / count of all bytes ends, but leaves
+    # one file for each shard behind it
+    ends = list(itertools.accumulate(sizes))
+    bounds = [0]
+    for index in range(1, shard.count):
+        middle = bisect.bisect_left(ends, ends[-1] * index / shard.count) + 1
+        last = len(sizes) - (shard.count - index)
+        bounds.append(min(max(middle, bounds[-1] + 1), last))
+    bounds.append(len(sizes))
+    return range(bounds[shard.index], bounds[shard.index + 1])
+
+
+def parts_folder(out: Path) -> Path:
+    """Returns the folder of the parts of OUT, which may be named itself."""
+    return out if out.name.endswith(".parts") else out.parent / f"{out.name}.parts"
 
 
 def _is_of(value: Any, kind: str) -> bool:

@@ -19,7 +19,7 @@ from trajcli.files.file_bytes import Progress as Progress
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Output
 from trajcli.files.quantities import QUANTITIES, ROTATIONS
-from trajcli.files.writing import stopped, write
+from trajcli.files.writing import output_family, stopped, write
 from trajcli.inputs import Inputs
 from trajcli.jobs.plan import Plan, make_plan
 from trajcli.jobs.request import Request, fingerprint
@@ -61,8 +61,13 @@ def run(
     """
     began = time.perf_counter()
     shard = request.shard
-    if shard is not None:
-        shard.refuse_one_array(request.out)
+    if shard is not None and output_family(request.out) == "npy":
+        raise OutputError(
+            "a run in shards has no .npy output",
+            where=str(request.out),
+            expected="OUT.h5 or OUT.npz",
+            found=request.out.suffix,
+        )
     part_fingerprint = "" if shard is None else fingerprint(request)
     report: dict[str, Any] = {"out": str(request.path), "dry_run": dry}
     if shard is not None and not dry:

@@ -1,4 +1,4 @@
-"""Shards: a run divided among processes, each of which writes an ordinary output.
+"""Shards: a run divided among processes, each of which writes an ordinary output; and their merge.
 
     OUT.h5.parts/00003-of-00064.h5    shard 3 of 64; it is done when this file is there
 
@@ -6,110 +6,62 @@ A part has attributes that other outputs do not have, ``PART_ATTRIBUTES``. ``fin
 that of the request and its inputs, the same in all parts. In the dataset ``inputs`` it lists the
 files that were opened for it, each as a JSON text: the name as it is seen from OUT's folder, size,
 time of modification, and a hash of up to 64 KiB at both ends.
+
+Merged parts of one length give one array of all trajectories, parts of several lengths a group for
+every trajectory. Memory is that of a block, and of the names of the trajectories.
 """
 
 from __future__ import annotations
 
-import bisect
 import itertools
 import json
 import os
 import re
+import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from trajcli.errors import Fault, InputError, OutputError, UsageError, raise_if_any
+import numpy as np
+
+from trajcli.adjoint import NAMES
+from trajcli.errors import Fault, InputError, Note, OutputError, raise_if_any
 from trajcli.files.arrays import ArrayFile, json_object
 from trajcli.files.atomic_output import os_fault
-from trajcli.files.file_bytes import SourceFiles, file_content
+from trajcli.files.file_bytes import Progress, SourceFiles, file_content
 from trajcli.files.hdf5 import Hdf5File
-from trajcli.files.hdf5_output import INPUTS
-from trajcli.files.source import Source, relative_path
-from trajcli.files.writing import output_family
+from trajcli.files.hdf5_output import INPUTS, SOURCES
+from trajcli.files.opening import Files
+from trajcli.files.outputs import (
+    Description,
+    Group,
+    Output,
+    Variable,
+    describe_output,
+    time_variable,
+)
+from trajcli.files.quantities import (
+    QUANTITIES,
+    RECORDED_POSITION,
+    ROTATIONS,
+    SMOOTHING,
+    sources_text,
+)
+from trajcli.files.source import relative_path
+from trajcli.files.writing import refuse_output, write
+from trajcli.jobs.request import parts_folder
+from trajcli.jobs.rotation_block import SMOOTHED
+from trajcli.memory import MERGED_BYTES
 
 # The attributes that a part has and a merged output has not.
 PART_ATTRIBUTES = ("shard", "fingerprint")
-
-
-@dataclass(frozen=True)
-class Shard:
-    """Shard ``index``, from 0, of ``count``."""
-
-    index: int
-    count: int
-
-    def share(self, count: int) -> tuple[int, int]:
-        """Returns the first of its trajectories, of ``count``, and the one after the last; they are
-        equal where there are fewer trajectories than shards."""
-        return self.index * count // self.count, (self.index + 1) * count // self.count
-
-    def path(self, out: Path) -> Path:
-        """Returns the file of its part of OUT."""
-        return parts_folder(out) / f"{self.index:05}-of-{self.count:05}.h5"
-
-    def sources(self, files: Sequence[Source]) -> list[str] | None:
-        """Returns the files that it reads; None where the trajectories are divided instead, because
-        there are fewer files than shards or one is named twice."""
-        try:
-            sizes = [os.stat(file.path).st_size for file in files]
-        except OSError:
-            return None  # a file that cannot be read is reported when it is opened
-        few = len({file.path for file in files}) < max(self.count, len(files))
-        return None if few else [str(files[k]) for k in shard_files(sizes, self)]
-
-    def refuse_one_array(self, out: Path) -> None:
-        """Raises OutputError where OUT is a .npy file, which cannot be merged from parts."""
-        if output_family(out) == "npy":
-            raise OutputError(
-                "a run in shards has no .npy output",
-                where=str(out),
-                expected="OUT.h5 or OUT.npz",
-                found=out.suffix,
-            )
-
-    def __str__(self) -> str:
-        return f"{self.index}/{self.count}"
-
-
-def parse_shard(text: str) -> Shard:
-    """Reads I/N; raises UsageError for anything else, and where I is not below N."""
-    match = re.fullmatch("([0-9]{1,9})/([0-9]{1,9})", text.strip())
-    index, count = map(int, match.groups()) if match else (0, 0)
-    if index >= count:
-        raise UsageError(
-            "not a shard",
-            where="--shard",
-            expected=f"0/{count} to {count - 1}/{count}" if count else "I/N, like 0/64 to 63/64",
-            found=repr(text),
-        )
-    return Shard(index, count)
-
-
-def shard_files(sizes: Sequence[int], shard: Shard) -> range:
-    """Returns which files a shard reads, of at least as many files as shards.
-
-    Shards follow each other in the order of the files, have about the same number of bytes, and
-    none is empty.
-    """
-    # shard k ends with the file in which the share (k + 1) / count of all bytes ends, but leaves
-    # one file for each shard behind it
-    ends = list(itertools.accumulate(sizes))
-    bounds = [0]
-    for index in range(1, shard.count):
-        middle = bisect.bisect_left(ends, ends[-1] * index / shard.count) + 1
-        last = len(sizes) - (shard.count - index)
-        bounds.append(min(max(middle, bounds[-1] + 1), last))
-    bounds.append(len(sizes))
-    return range(bounds[shard.index], bounds[shard.index + 1])
-
-
-def parts_folder(out: Path) -> Path:
-    """Returns the folder of the parts of OUT, which may be named itself."""
-    return out if out.name.endswith(".parts") else out.parent / f"{out.name}.parts"
+_AGAIN = "run this shard again"
+# The parts that hold trajectories, in their order.
+Parts = Mapping[ArrayFile, Description]
 
 
 class Part:
@@ -124,7 +76,14 @@ class Part:
                 "cannot be read", where=str(path), expected="a file", found="something else"
             )
         with Hdf5File(path) as file:
-            stated, self.inputs = dict(file.attributes()), _inputs_of(file)
+            stated, stored = dict(file.attributes()), file.get(INPUTS)
+            try:
+                lines = [json.loads(text) for text in stored.texts()] if stored else []
+                self.inputs = {str(name): str(content) for name, content in lines}
+            except (TypeError, ValueError):
+                raise InputError(
+                    "damaged", where=str(path), expected=f"files in {INPUTS}"
+                ) from None
         self.path, self.request = path, json_object(stated.get("request"))
         shard, self.fingerprint = stated.get("shard"), str(stated.get("fingerprint") or "")
         if not self.request or shard != f"{index}/{count}" or not self.fingerprint:
@@ -135,36 +94,40 @@ class Part:
                 found=f"shard {shard}",
             )
 
-    def difference(self, fingerprint: str, request: Mapping[str, Any], hint: str) -> Fault | None:
-        """Returns the fault of a part that was written by another command than this request."""
-        if self.fingerprint == fingerprint:
-            return None
-        # name the options that differ
-        there, absent = self.request, "not given"
-        keys = sorted(k for k in {**there, **request} if there.get(k) != request.get(k))
-        texts = [f"{k} {there.get(k, absent)} there, {request.get(k, absent)} here" for k in keys]
-        same = "the same options, but another input file or version of trajcli"
-        return Fault(
-            "a part of another command",
-            where=str(self.path),
-            expected="parts of one command",
-            found="; ".join(texts) or same,
-            hint=hint,
-        )
-
-    def input_fault(self, name: str, expected: str | None, hint: str) -> Fault | None:
-        """Returns the fault of a part that read an input in another state."""
-        there = self.inputs.get(name, expected)
-        if there == expected:
-            return None
-        wanted = expected or "no such file"
-        return Fault(
-            "a part of another state of its inputs",
-            where=str(self.path),
-            expected=f"{name}: {wanted}",
-            found=str(there),
-            hint=hint,
-        )
+    def fault(
+        self,
+        fingerprint: str,
+        request: Mapping[str, Any],
+        states: Mapping[str, str | None],
+        hint: str,
+    ) -> Fault | None:
+        """Returns the fault of a part that was written by another command than this request, or
+        that read an input in another state than in ``states``."""
+        if self.fingerprint != fingerprint:
+            # name the options that differ
+            there, absent = self.request, "not given"
+            keys = sorted(k for k in {**there, **request} if there.get(k) != request.get(k))
+            options = [
+                f"{k} {there.get(k, absent)} there, {request.get(k, absent)} here" for k in keys
+            ]
+            return Fault(
+                "a part of another command",
+                where=str(self.path),
+                expected="parts of one command",
+                found="; ".join(options)
+                or "the same options, but another input file or version of trajcli",
+                hint=hint,
+            )
+        for name, content in self.inputs.items():
+            if (expected := states.get(name, content)) != content:
+                return Fault(
+                    "a part of another state of its inputs",
+                    where=str(self.path),
+                    expected=f"{name}: {expected or 'no such file'}",
+                    found=content,
+                    hint=hint,
+                )
+        return None
 
 
 def input_lines(sources: SourceFiles, out: Path) -> list[str]:
@@ -173,16 +136,6 @@ def input_lines(sources: SourceFiles, out: Path) -> list[str]:
     return sorted(
         json.dumps([relative_path(path, folder), content]) for path, content in sources.contents()
     )
-
-
-def _inputs_of(file: ArrayFile) -> dict[str, str]:
-    """Returns the files that a part lists; raises InputError where the list is damaged."""
-    stored = file.get(INPUTS)
-    try:
-        lines = [json.loads(text) for text in stored.texts()] if stored is not None else []
-        return {str(name): str(content) for name, content in lines}
-    except (TypeError, ValueError):
-        raise InputError("damaged", where=str(file.path), expected=f"files in {INPUTS}") from None
 
 
 def part_is_done(path: Path, fingerprint: str, request: str, overwrite: bool) -> bool:
@@ -203,10 +156,8 @@ def part_is_done(path: Path, fingerprint: str, request: str, overwrite: bool) ->
         part = Part(path)
     except InputError:
         return False
-    hint = "another OUT, or --overwrite"
-    fault = part.difference(fingerprint, json.loads(request), hint)
-    states = ((name, _content_now(path, name)) for name in part.inputs)
-    fault = fault or next(filter(None, (part.input_fault(*one, hint) for one in states)), None)
+    states = {name: _content_now(path, name) for name in part.inputs}
+    fault = part.fault(fingerprint, json.loads(request), states, "another OUT, or --overwrite")
     if fault and not overwrite:
         raise OutputError(fault)
     return fault is None
@@ -239,39 +190,19 @@ class Run:
             try:
                 self.done[index] = Part(folder / name)
             except InputError as error:
-                faults[index] = replace(error.faults[0], hint="run this shard again")
-        if self.done:  # the request of most parts is that of the run
-            counts = Counter(part.fingerprint for part in self.done.values())
-            usual = counts.most_common(1)[0][0]
-            like = next(part for part in self.done.values() if part.fingerprint == usual)
-            for index, part in self.done.items():
-                if fault := part.difference(usual, like.request, "run this shard again"):
-                    faults[index] = fault
-        alike = {index: part for index, part in self.done.items() if index not in faults}
-        faults |= _input_faults(alike)
-        self.done = {index: part for index, part in alike.items() if index not in faults}
+                faults[index] = replace(error.faults[0], hint=_AGAIN)
+        # the request of most parts is that of the run
+        counts = Counter(part.fingerprint for part in self.done.values())
+        usual = counts.most_common(1)[0][0] if counts else ""
+        like = [part for part in self.done.values() if part.fingerprint == usual]
+        states = _usual_states(like)
+        for index, part in self.done.items():
+            hint = f"{_AGAIN} with --overwrite" if part in like else _AGAIN
+            if fault := part.fault(usual, like[0].request, states, hint):
+                faults[index] = fault
+        self.done = {index: part for index, part in self.done.items() if index not in faults}
         self.faults = dict(sorted(faults.items()))
-
-    @property
-    def missing(self) -> Sequence[int]:
-        """The shards without a part."""
-        return [k for k in range(self.count) if k not in self.done and k not in self.faults]
-
-    def require_all(self, out: Path) -> list[Part]:
-        """Returns all parts in their order, or raises InputError with everything that is wrong."""
-        faults = list(self.faults.values())
-        if self.missing:
-            faults.append(
-                Fault(
-                    "the run is not complete",
-                    where=str(self.folder),
-                    expected=f"shards 0 to {self.count - 1}",
-                    found=f"{ranges(self.missing)} missing",
-                    hint=f"trajcli status {out} says what to run",
-                )
-            )
-        raise_if_any(faults)
-        return [self.done[index] for index in range(self.count)]
+        self.missing = [k for k in range(self.count) if k not in {*self.done, *faults}]
 
     @property
     def array(self) -> str:
@@ -279,26 +210,19 @@ class Run:
         return ranges((*self.missing, *self.faults))
 
 
-def _input_faults(parts: Mapping[int, Part]) -> dict[int, Fault]:
-    """Returns the faults of parts that read an input in another state than the others did.
-
-    The present state is the right one if any part read it, else the one that most parts read.
-    """
-    states: dict[str, Counter[str]] = {}
-    for part in parts.values():
+def _usual_states(parts: Sequence[Part]) -> dict[str, str | None]:
+    """Returns the states of the inputs that parts read in several states: the present one if any
+    part read it, else the one that most parts read."""
+    counts: dict[str, Counter[str]] = {}
+    for part in parts:
         for name, content in part.inputs.items():
-            states.setdefault(name, Counter())[content] += 1
-    faults: dict[int, Fault] = {}
-    for name, counts in states.items():
-        if len(counts) == 1:
-            continue
-        now = _content_now(next(iter(parts.values())).path, name)
-        usual = now if now in counts else counts.most_common(1)[0][0]
-        for index, part in parts.items():
-            fault = part.input_fault(name, usual, "run this shard again with --overwrite")
-            if fault is not None:
-                faults.setdefault(index, fault)
-    return faults
+            counts.setdefault(name, Counter())[content] += 1
+    states = dict[str, str | None]()
+    for name, seen in counts.items():
+        if len(seen) > 1:
+            now = _content_now(parts[0].path, name)
+            states[name] = now if now in seen else seen.most_common(1)[0][0]
+    return states
 
 
 def _content_now(part: Path, name: str) -> str | None:
@@ -336,3 +260,236 @@ def _count_fault(folder: Path, names: Sequence[str]) -> Fault | None:
         found=" and ".join(f"{count} shards" for count in counts),
         hint=f"rm {folder}/*-of-{counts[0]:05}.h5 removes those of {counts[0]}",
     )
+
+
+def merge(
+    out: Path,
+    overwrite: bool = False,
+    on_progress: Progress = lambda done, total: None,
+) -> dict[str, Any]:
+    """Joins the parts of OUT and returns a report of plain values. The parts stay.
+
+    Raises InputError for parts that are missing, damaged or of another command; OUT is then as it
+    was before.
+    """
+    began = time.perf_counter()
+    out = out.with_suffix("") if out.suffix == ".parts" else out
+    refuse_output(out, overwrite)
+    run = Run(out)
+    faults = list(run.faults.values())
+    if run.missing:
+        faults.append(
+            Fault(
+                "the run is not complete",
+                where=str(run.folder),
+                expected=f"shards 0 to {run.count - 1}",
+                found=f"{ranges(run.missing)} missing",
+                hint=f"trajcli status {out} says what to run",
+            )
+        )
+    raise_if_any(faults)
+    parts = [run.done[index] for index in range(run.count)]
+    with Files() as files:
+        files.sources.add([str(part.path) for part in parts])
+        opened = [files.open(part.path) for part in parts]
+        contents = {file: _stored_description(file) for file in opened}
+        empty = [file for file, part in contents.items() if not part.sizes["trajectory"]]
+        for file in empty if len(empty) < len(opened) else empty[1:]:
+            del contents[file]
+        description = _describe(contents)
+        notes = write(
+            out,
+            description,
+            partial(_copy, contents, description),
+            overwrite=overwrite,
+            compress=parts[0].request.get("compress"),
+            sources=files.sources,
+            on_progress=on_progress,
+        )
+    seconds = time.perf_counter() - began
+    kinds = {
+        v.dtype.name for part in contents.values() for v in part.variables if v.name in QUANTITIES
+    }
+    if len(kinds) > 1:
+        types = " and ".join(sorted(kinds))
+        notes.append(Note(f"parts of {types}, as their files are; --dtype makes them one"))
+    return {
+        "out": str(out),
+        "parts": len(parts),
+        "trajectories": description.sizes["trajectory"],
+        "notes": notes,
+        "bytes_written": description.nbytes,
+        "seconds": seconds,
+        "gb_per_s": 2 * description.nbytes / seconds / 1e9,
+    }
+
+
+def _stored_description(file: ArrayFile) -> Description:
+    """Returns the description that a part was written by, with ``row`` in place of ``time``."""
+    paths, prefix, groups = file.names(), "", list[Group]()
+    listed = (path for path in paths if path.startswith(f"{SOURCES}/"))
+    sources = {path.rpartition("/")[2]: _texts(file, path) or [] for path in listed}
+    if "time" not in paths:
+        order = {name: number for number, name in enumerate(sources.pop("trajectory", []))}
+        members = [path.removesuffix("/time") for path in paths if path.endswith("/time")]
+        members.sort(key=lambda name: order.get(name, 0))
+        rows = np.array([file.require(f"{name}/time").shape[0] for name in members])
+        for count in np.unique(rows).tolist():
+            numbers = np.flatnonzero(rows == count)
+            groups.append(Group(count, numbers, [members[n] for n in numbers]))
+        prefix = f"{members[0]}/"  # every group has the variables of the first
+    sizes, variables = dict[str, int](), list[Variable]()
+    for path in paths:
+        stored = file.require(path) if path.startswith(prefix) else None
+        # texts are names of dofs and trajectories
+        if stored is None or not stored.numeric:
+            continue
+        dims = tuple("row" if dim == "time" else dim for dim in file.dims(path))
+        sizes |= dict(zip(dims, stored.shape, strict=True))
+        dims = ("trajectory",) * bool(groups) + dims
+        variables.append(Variable(path.removeprefix(prefix), dims, stored.dtype, stored.attributes))
+    if groups:
+        sizes["trajectory"] = len(members)
+    names = None if groups else _texts(file, "trajectory")
+    about = file.attributes()
+    return Description(sizes, variables, about, names, _texts(file, "dof"), groups, sources)
+
+
+def _texts(file: ArrayFile, name: str) -> list[str] | None:
+    """Returns a dataset of strings; None where there is none, or one of numbers."""
+    stored = file.get(name)  # in groups, names() has one of the links to the dofs' names
+    return stored.texts() if stored is not None and not stored.numeric else None
+
+
+def _shared_time(file: ArrayFile, part: Description) -> Any:
+    """Returns the times of the rows of all trajectories, where they have the same; else None."""
+    dims = next(v.dims for v in part.variables if v.name == "time")
+    return file.require("time").read() if dims == ("row",) else None
+
+
+def _describe(parts: Parts) -> Description:
+    """Describes the merged output; raises InputError where parts differ in their variables."""
+    first = next(iter(parts.values()))
+    _require_same_axes(parts)
+    lengths: dict[int, list[Any]] = {}
+    names: list[str] = []
+    for part in parts.values():
+        count = part.sizes["trajectory"]
+        titles = list(part.names or [""] * count)
+        for group in part.groups or (Group(part.sizes["row"], np.arange(count), titles),):
+            lengths.setdefault(group.rows, []).append(len(names) + np.asarray(group.numbers))
+            for number, name in zip(group.numbers, group.names, strict=True):
+                titles[number] = name
+        names += titles
+    times = [_shared_time(file, part) for file, part in parts.items()]
+    shared = len(lengths) == 1 and all(
+        line is not None and np.array_equal(line, times[0]) for line in times
+    )
+    versions = [{v.name: v for v in part.variables} for part in parts.values()]
+    # variables lie in the order in which a run without shards writes them
+    gradients = [f"grad/{name}" for name in (*NAMES, "dt")]
+    variables = []
+    rows = (*QUANTITIES, *ROTATIONS, *(f"angular_{name}" for name in SMOOTHED))
+    beside = ("time", "start_stamp", "start_index", RECORDED_POSITION, *SMOOTHING, "guessed")
+    for name in dict.fromkeys((*rows, *beside, *gradients, *versions[0])):
+        if name == "time":
+            variables.append(time_variable(shared, times[0] if shared else None))
+        elif name in versions[0] and (name != "start_stamp" or _has_stamps(parts)):
+            dtype = np.result_type(*(variables_of[name].dtype for variables_of in versions))
+            variables.append(replace(versions[0][name], dtype=dtype))
+    sizes = {dim: size for dim, size in first.sizes.items() if dim not in ("trajectory", "row")}
+    return describe_output(
+        {rows: np.concatenate(numbers) for rows, numbers in lengths.items()},
+        {dim: sizes[dim] for v in variables for dim in v.dims if dim in sizes},
+        variables,
+        _attributes(list(parts.values())),
+        names=names if any(names) else None,
+        joint_names=first.joint_names,
+    )
+
+
+def _has_stamps(parts: Parts) -> bool:
+    """Returns whether a run without shards would write ``start_stamp``: all parts have it, in one
+    unit, and not all are 0."""
+    variables = [v for part in parts.values() for v in part.variables if v.name == "start_stamp"]
+    kinds = {(v.dtype.kind, str(v.attributes["units"])) for v in variables}
+    if len(variables) < len(parts) or len(kinds) > 1:
+        return False
+    return any(
+        file.require(f"{prefix}start_stamp").read().any()
+        for file, part in parts.items()
+        for prefix in [f"{name}/" for group in part.groups for name in group.names] or [""]
+    )
+
+
+def _require_same_axes(parts: Parts) -> None:
+    """Raises InputError for a part that has other variables than the first, or of other sizes."""
+
+    def axes(part: Description) -> dict[str, list[str]]:
+        own = {"trajectory": "", "row": ""}
+        sizes = {dim: f" {size}" for dim, size in part.sizes.items()} | own
+        return {v.name: [dim + sizes[dim] for dim in v.dims] for v in part.variables}
+
+    (first, expected), *_ = ((file, axes(part)) for file, part in parts.items())
+    for file, part in parts.items():
+        found = axes(part)
+        for name, dims in expected.items():
+            there = found.get(name)
+            if name not in ("time", "start_stamp") and there != dims:
+                raise InputError(
+                    "a part of another run",
+                    where=f"{file.path}:/{name}",
+                    expected=f"as in {first.path.name}: {', '.join(dims)}",
+                    found="nothing" if there is None else ", ".join(there),
+                    hint="inputs differ in their dofs (--dofs picks the same), or in what they "
+                    "hold",
+                )
+
+
+def _copy(parts: Parts, description: Description, output: Output) -> Iterator[int]:
+    """Copies the trajectories block by block, length by length."""
+    names = [v.name for v in description.streamed if v.by_trajectory and v.name != "time"]
+    lengths = {group.rows for part in parts.values() for group in part.groups}
+    lengths |= {part.sizes["row"] for part in parts.values() if not part.groups}
+    for rows in sorted(lengths):
+        for file, part in parts.items():
+            for arrays, times in _blocks(file, part, rows, names):
+                yield output.append(arrays, times)
+
+
+def _blocks(
+    file: ArrayFile, part: Description, rows: int, names: Sequence[str]
+) -> Iterator[tuple[dict[str, Any], Any]]:
+    """Reads the trajectories with so many rows block by block.
+
+    Yields:
+        Variables [n, ...] by name, and times [1 or n, T].
+    """
+    read = file.require
+    for group in part.groups:
+        for name in group.names if group.rows == rows else ():
+            values = {variable: read(f"{name}/{variable}").read()[None] for variable in names}
+            yield values, read(f"{name}/time").read()[None]
+    if not part.groups and part.sizes["row"] == rows:
+        shared, count = _shared_time(file, part), part.sizes["trajectory"]
+        datasets = {name: read(name) for name in (*names, *(["time"] * (shared is None)))}
+        size = sum(stored.nbytes for stored in datasets.values()) // max(count, 1)
+        step = max(1, MERGED_BYTES // max(size, 1))
+        for begin in range(0, count, step):
+            end = min(begin + step, count)
+            values = {name: stored.read_rows(begin, end) for name, stored in datasets.items()}
+            yield values, values.pop("time") if shared is None else shared[None]
+
+
+def _attributes(parts: Sequence[Description]) -> dict[str, Any]:
+    """Returns the attributes of the merged output: names that parts list are summed up again, and
+    other attributes that differ, such as dt, are "varies"."""
+    first, merged = parts[0], dict[str, Any]()
+    for name in set(first.attributes) - set(PART_ATTRIBUTES):
+        values = [part.attributes[name] for part in parts if name in part.attributes]
+        same = len(set(map(str, values))) == 1
+        merged[name] = values[0] if same else "varies"
+    for name in first.sources:
+        texts = (text for part in parts for text in part.sources.get(name, ()))
+        merged[name] = sources_text(name, texts)
+    return merged
