@@ -175,7 +175,6 @@ DAMAGES = {
     "a FIFO": lambda: os.mkfifo(PART),
     "an index past the end": (PARTS / "00007-of-00002.h5").touch,
     "no shards": (PARTS / "00000-of-00000.h5").touch,
-    "no fingerprint": lambda: change_attribute("fingerprint", None),
     "another shard": lambda: change_attribute("shard", "4/9"),
     "no request": lambda: change_attribute("request", None),
     "a request that is no JSON": lambda: change_attribute("request", "{"),

@@ -175,9 +175,9 @@ def test_an_input_that_changed_between_shards_is_found():
     run_shards(request, 2, [0])
     os.utime("in.npz", ns=(5, 5))
     run_shards(request, 2, [1])
-    with pytest.raises(InputError, match="another input file"):
+    with pytest.raises(InputError, match="another state of its inputs"):
         merge(OUT)
-    with pytest.raises(OutputError, match="another input file"):
+    with pytest.raises(OutputError, match="another state of its inputs"):
         run_shards(request, 2, [0])
 
 

@@ -8,7 +8,6 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar
@@ -246,20 +245,6 @@ def _is_of(value: Any, kind: str) -> bool:
         "str": str, "bool": bool, "int": int, "float": (int, float), "Mapping": dict
     }  # fmt: skip
     return isinstance(value, kinds.get(re.split(r"\W", kind)[0], ()))
-
-
-def fingerprint(request: Request) -> str:
-    """Returns a hash that is equal for two runs that give the same output: of the request, of this
-    version, and of the name, size and time of change of each input."""
-    import hashlib  # which loads OpenSSL: a plain run does without
-
-    inputs = []
-    for path in request.paths():
-        with suppress(OSError):  # a missing file is reported when it is read
-            status = os.stat(path)
-            inputs.append((relative_path(path, request.folder), status.st_size, status.st_mtime_ns))
-    text = json.dumps([request.to_json(), __version__, sorted(inputs)])
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def is_value(text: str) -> bool:

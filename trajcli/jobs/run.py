@@ -22,7 +22,7 @@ from trajcli.files.quantities import QUANTITIES, ROTATIONS
 from trajcli.files.writing import output_family, stopped, write
 from trajcli.inputs import Inputs
 from trajcli.jobs.plan import Plan, make_plan
-from trajcli.jobs.request import Request, fingerprint
+from trajcli.jobs.request import Request
 from trajcli.jobs.rotation_block import SMOOTHED, integrated, orientations
 from trajcli.kernels.cuda import DeviceLost, DeviceOutOfMemory, device_errors
 from trajcli.modes import PARTS
@@ -68,12 +68,11 @@ def run(
             expected="OUT.h5 or OUT.npz",
             found=request.out.suffix,
         )
-    part_fingerprint = "" if shard is None else fingerprint(request)
     report: dict[str, Any] = {"out": str(request.path), "dry_run": dry}
     if shard is not None and not dry:
         from trajcli.jobs.shards import input_lines, part_is_done
 
-        if part_is_done(request.path, part_fingerprint, request.to_json(), request.overwrite):
+        if part_is_done(request.path, request.to_json(), request.overwrite):
             remove_dead(request.path)
             return report | {"shard": str(shard), "already_done": True, "notes": [], "left_out": []}
     files = Files(request, memory=request.memory, on_progress=on_progress)
@@ -87,10 +86,9 @@ def run(
             return report
         execution, description = Execution(plan), plan.output
         if shard is not None:
-            labels = {"shard": str(shard), "fingerprint": part_fingerprint}
             description = replace(
                 description,
-                attributes={**description.attributes, **labels},
+                attributes={**description.attributes, "shard": str(shard)},
                 sources=plan.sources_of_part(),
             )
 

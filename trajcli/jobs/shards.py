@@ -2,10 +2,9 @@
 
     OUT.h5.parts/00003-of-00064.h5    shard 3 of 64; it is done when this file is there
 
-A part has attributes that other outputs do not have, ``PART_ATTRIBUTES``. ``fingerprint`` is
-that of the request and its inputs, the same in all parts. In the dataset ``inputs`` it lists the
-files that were opened for it, each as a JSON text: the name as it is seen from OUT's folder, size,
-time of modification, and a hash of up to 64 KiB at both ends.
+A part has the attribute ``shard``, which other outputs do not have. In the dataset ``inputs`` it
+lists the files that were opened for it, each as a JSON text: the name as it is seen from OUT's
+folder, size, time of modification, and a hash of up to 64 KiB at both ends.
 
 Merged parts of one length give one array of all trajectories, parts of several lengths a group for
 every trajectory. Memory is that of a block, and of the names of the trajectories.
@@ -28,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from trajcli import __version__
 from trajcli.adjoint import NAMES
 from trajcli.errors import Fault, InputError, Note, OutputError, raise_if_any
 from trajcli.files.arrays import ArrayFile, json_object
@@ -57,16 +57,14 @@ from trajcli.jobs.request import parts_folder
 from trajcli.jobs.rotation_block import SMOOTHED
 from trajcli.memory import MERGED_BYTES
 
-# The attributes that a part has and a merged output has not.
-PART_ATTRIBUTES = ("shard", "fingerprint")
 _AGAIN = "run this shard again"
 # The parts that hold trajectories, in their order.
 Parts = Mapping[ArrayFile, Description]
 
 
 class Part:
-    """The output of a finished shard: its ``path``, and the ``fingerprint``, the ``request`` and
-    the ``inputs`` of its run."""
+    """The output of a finished shard: its ``path``, and the ``request``, the ``version`` of trajcli
+    and the ``inputs`` of its run."""
 
     def __init__(self, path: Path) -> None:
         """Reads the part; raises InputError for a file that is damaged or no part."""
@@ -85,8 +83,8 @@ class Part:
                     "damaged", where=str(path), expected=f"files in {INPUTS}"
                 ) from None
         self.path, self.request = path, json_object(stated.get("request"))
-        shard, self.fingerprint = stated.get("shard"), str(stated.get("fingerprint") or "")
-        if not self.request or shard != f"{index}/{count}" or not self.fingerprint:
+        shard, self.version = stated.get("shard"), str(stated.get("trajcli_version"))
+        if not self.request or shard != f"{index}/{count}":
             raise InputError(
                 "not a part",
                 where=str(path),
@@ -94,28 +92,30 @@ class Part:
                 found=f"shard {shard}",
             )
 
+    @property
+    def command(self) -> str:
+        """The version of trajcli and the request, as one text."""
+        return json.dumps([self.version, self.request], sort_keys=True)
+
     def fault(
-        self,
-        fingerprint: str,
-        request: Mapping[str, Any],
-        states: Mapping[str, str | None],
-        hint: str,
+        self, version: str, request: Mapping[str, Any], states: Mapping[str, str | None], hint: str
     ) -> Fault | None:
         """Returns the fault of a part that was written by another command than this request, or
         that read an input in another state than in ``states``."""
-        if self.fingerprint != fingerprint:
-            # name the options that differ
-            there, absent = self.request, "not given"
-            keys = sorted(k for k in {**there, **request} if there.get(k) != request.get(k))
-            options = [
-                f"{k} {there.get(k, absent)} there, {request.get(k, absent)} here" for k in keys
-            ]
+        there, here = (
+            {**options, "trajcli": number}
+            for options, number in ((self.request, self.version), (request, version))
+        )
+        if there != here:
+            absent = "not given"
+            keys = sorted(k for k in {**there, **here} if there.get(k) != here.get(k))
             return Fault(
                 "a part of another command",
                 where=str(self.path),
                 expected="parts of one command",
-                found="; ".join(options)
-                or "the same options, but another input file or version of trajcli",
+                found="; ".join(
+                    f"{k} {there.get(k, absent)} there, {here.get(k, absent)} here" for k in keys
+                ),
                 hint=hint,
             )
         for name, content in self.inputs.items():
@@ -138,7 +138,7 @@ def input_lines(sources: SourceFiles, out: Path) -> list[str]:
     )
 
 
-def part_is_done(path: Path, fingerprint: str, request: str, overwrite: bool) -> bool:
+def part_is_done(path: Path, request: str, overwrite: bool) -> bool:
     """Returns whether a part exists, intact and of this run; makes the folder of parts.
 
     A part that cannot be read is to be replaced. Raises OutputError for a part of
@@ -157,7 +157,8 @@ def part_is_done(path: Path, fingerprint: str, request: str, overwrite: bool) ->
     except InputError:
         return False
     states = {name: _content_now(path, name) for name in part.inputs}
-    fault = part.fault(fingerprint, json.loads(request), states, "another OUT, or --overwrite")
+    hint = "another OUT, or --overwrite"
+    fault = part.fault(__version__, json.loads(request), states, hint)
     if fault and not overwrite:
         raise OutputError(fault)
     return fault is None
@@ -191,14 +192,14 @@ class Run:
                 self.done[index] = Part(folder / name)
             except InputError as error:
                 faults[index] = replace(error.faults[0], hint=_AGAIN)
-        # the request of most parts is that of the run
-        counts = Counter(part.fingerprint for part in self.done.values())
+        # the command of most parts is that of the run
+        counts = Counter(part.command for part in self.done.values())
         usual = counts.most_common(1)[0][0] if counts else ""
-        like = [part for part in self.done.values() if part.fingerprint == usual]
+        like = [part for part in self.done.values() if part.command == usual]
         states = _usual_states(like)
         for index, part in self.done.items():
             hint = f"{_AGAIN} with --overwrite" if part in like else _AGAIN
-            if fault := part.fault(usual, like[0].request, states, hint):
+            if fault := part.fault(like[0].version, like[0].request, states, hint):
                 faults[index] = fault
         self.done = {index: part for index, part in self.done.items() if index not in faults}
         self.faults = dict(sorted(faults.items()))
@@ -485,7 +486,7 @@ def _attributes(parts: Sequence[Description]) -> dict[str, Any]:
     """Returns the attributes of the merged output: names that parts list are summed up again, and
     other attributes that differ, such as dt, are "varies"."""
     first, merged = parts[0], dict[str, Any]()
-    for name in set(first.attributes) - set(PART_ATTRIBUTES):
+    for name in set(first.attributes) - {"shard"}:
         values = [part.attributes[name] for part in parts if name in part.attributes]
         same = len(set(map(str, values))) == 1
         merged[name] = values[0] if same else "varies"
