@@ -99,7 +99,10 @@ class Commands:
     def positions(self, inputs: Inputs, choice: Choice, dtype: str) -> Arrays:
         """Returns the rows [b, T, n] of the dofs that :meth:`apart` names; {} without any."""
         apart = self.apart(inputs)
-        return _columns(inputs, apart).compute(choice, dtype, PARTS) if apart else {}
+        if not apart:
+            return {}
+        positions = replace(of_dofs(inputs, apart), mode=_clique(inputs.mode))
+        return positions.compute(choice, dtype, PARTS)
 
     def pull_back(
         self,
@@ -127,7 +130,8 @@ class Commands:
 
         outputs, grads = pull_back(inputs, of_mode, choice, dtype)
         if chosen:  # dt is shared, so its gradients add up; actions and states are by dof
-            _, others = pull_back(_columns(inputs, chosen), of_positions, choice, dtype)
+            positions = replace(of_dofs(inputs, chosen), mode=_clique(inputs.mode))
+            _, others = pull_back(positions, of_positions, choice, dtype)
             for name, grad in others.items():
                 if name == "dt":
                     grads[name] = grads[name] + grad
@@ -168,18 +172,17 @@ class LengthInputs:
         self.trajectories, self.commands = trajectories, commands
         self.inputs = _inputs(trajectories, mode, recorded)
 
-    def of_groups(self) -> Iterator[LengthInputs]:
-        """Yields the trajectories of each group alone, where there are several groups."""
-        members = [trajectories for _, trajectories in self.trajectories.by_group()]
-        for trajectories in members if len(members) > 1 else ():
-            yield LengthInputs(trajectories, self.inputs.mode, self.commands, self.inputs.recorded)
-
     def shape_faults(self, steps: bool) -> list[Fault]:
         """Returns the faults of shapes and numbers and, with ``steps``, of steps that are not
         positive; of several files, each with the file it is in."""
-        misfits = shape_faults(self.inputs, steps)
-        groups = self.of_groups() if misfits else ()
-        located = (shape_faults(group.inputs, steps) for group in groups)
+        inputs = self.inputs
+        misfits = shape_faults(inputs, steps)
+        groups = list(self.trajectories.by_group()) if misfits else []
+        located = (
+            shape_faults(_inputs(part, inputs.mode, inputs.recorded), steps)
+            for _, part in groups
+            if len(groups) > 1
+        )
         return list(islice(chain.from_iterable(located), MOST_FAULTS)) or misfits
 
     def read(self, begin: int, end: int) -> Inputs:
@@ -207,7 +210,7 @@ class LengthInputs:
         if len(runs) == 1 and isinstance(group.numbers, range) and not group.file.members:
             return faults  # numbers in the block and in the file differ by a constant
         # else one trajectory after the other, so that faults name its place in its file
-        located = (faults for _, faults in self._bad(begin, end, allow_nonfinite).values())
+        located = (faults for _, (_, faults) in self._bad(begin, end, allow_nonfinite))
         return list(islice(chain.from_iterable(located), MOST_FAULTS)) or faults
 
     def bad(self, allow_nonfinite: bool) -> dict[int, LeftOut]:
@@ -218,19 +221,13 @@ class LengthInputs:
         for begin in range(0, batch, size):
             end = min(begin + size, batch)
             if value_faults(self.read(begin, end), allow_nonfinite):
-                bad |= self._bad(begin, end, allow_nonfinite)
-        for group in self.of_groups():  # faults of each file name the places in it
-            if not bad.keys().isdisjoint(group.trajectories.numbers.tolist()):
-                bad |= group.bad(allow_nonfinite)
+                bad |= dict(self._bad(begin, end, allow_nonfinite))
         return bad
 
-    def _bad(self, begin: int, end: int, allow_nonfinite: bool) -> dict[int, LeftOut]:
-        bad: dict[int, LeftOut] = {}
+    def _bad(self, begin: int, end: int, allow_nonfinite: bool) -> Iterator[tuple[int, LeftOut]]:
         for k in range(begin, end):
-            faults = value_faults(self.read(k, k + 1), allow_nonfinite)
-            if faults:
-                bad[int(self.trajectories.numbers[k])] = self.trajectories.place(k), faults
-        return bad
+            if faults := value_faults(self.read(k, k + 1), allow_nonfinite):
+                yield int(self.trajectories.numbers[k]), (self.trajectories.place(k), faults)
 
 
 def inputs_by_length(
@@ -240,22 +237,7 @@ def inputs_by_length(
 
     Raises InputError where inputs do not fit together.
     """
-    lengths = trajectories.by_length()
-    return [LengthInputs(part, mode, commands, recorded) for part in lengths]
-
-
-def common_step(parts: Sequence[LengthInputs]) -> float | str:
-    """Returns the step where all trajectories have the same one, else "varies"."""
-    steps = [part.inputs.dt for part in parts]
-    if any(dt is None or dt.ndim or dt != steps[0] for dt in steps):
-        return "varies"
-    return float(steps[0])  # type: ignore[arg-type]
-
-
-def times_differ(parts: Sequence[LengthInputs]) -> bool:
-    """Returns whether the rows of trajectories are at different times."""
-    several = len(parts) > 1 and common_step(parts) == "varies"
-    return several or any(part.inputs.steps_differ for part in parts)
+    return [LengthInputs(part, mode, commands, recorded) for part in trajectories.by_length()]
 
 
 def recorded_rates(groups: Sequence[TrajectoryGroup], mode: Mode) -> bool:
@@ -386,12 +368,11 @@ def _steps_or_stamps(group: TrajectoryGroup, members: Trajectories) -> tuple[Val
     return (time.dt, False) if time.stamps is None else (time.stamps, True)
 
 
-def _columns(inputs: Inputs, dofs: Sequence[int]) -> Inputs:
-    """Returns the inputs of these dofs alone, for mode clique."""
-    columns = list(dofs)
-    start = {name: np.asarray(part)[:, columns] for name, part in inputs.start.items()}
-    actions, mode = np.take(inputs.actions, columns, -1), _clique(inputs.mode)
-    return replace(inputs, mode=mode, actions=actions, start=start, goal={}, goal_index=None)
+def of_dofs(inputs: Inputs, dofs: Sequence[int]) -> Inputs:
+    """Returns a block's inputs with some of the dofs, without a goal state."""
+    start = {part: np.take(values, dofs, -1) for part, values in inputs.start.items()}
+    actions = np.take(inputs.actions, dofs, -1)
+    return replace(inputs, actions=actions, start=start, goal={}, goal_index=None)
 
 
 def _clique(mode: Mode) -> Clique:

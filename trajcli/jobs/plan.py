@@ -41,9 +41,7 @@ from trajcli.jobs.inputs import (
     Commands,
     LeftOut,
     LengthInputs,
-    common_step,
     inputs_by_length,
-    times_differ,
 )
 from trajcli.jobs.request import Request
 from trajcli.jobs.resolve import (
@@ -156,9 +154,10 @@ class Plan:
         # a part keeps stamps that are all 0: only merge knows those of the other parts
         stamps = trajectories.start_stamps(relative=request.shard is not None)
         variables += stamp_variables(stamps)
-        if (index := self._start_index()) is not None:
-            label = {"long_name": "start state used"}
-            variables.append(Variable("start_index", ("trajectory",), np.dtype("i8"), label, index))
+        if (index := trajectories.start.of(trajectories.numbers).index) is not None:
+            label, kind = {"long_name": "start state used"}, np.dtype("i8")
+            values = in_memory(index)
+            variables.append(Variable("start_index", ("trajectory",), kind, label, values))
         variables += self.smoothing_variables
         if self.gradient is not None:
             sizes |= self.gradient.sizes(inputs)
@@ -197,18 +196,10 @@ class Plan:
             variables.append(Variable("guessed", ROWS, np.dtype("u1"), labels))
         return variables
 
-    def _start_index(self) -> Any:
-        """Returns the number of each trajectory's start state; None without an index."""
-        if self.parts[0].inputs.start_index is None:
-            return None
-        index = np.concatenate([in_memory(part.inputs.start_index) for part in self.parts])
-        numbers = np.concatenate([part.trajectories.numbers for part in self.parts])
-        return index[np.argsort(numbers)]
-
     def _attributes(self) -> dict[str, Any]:
         """Returns the attributes of the output; paths in them are relative to its folder."""
         options = self.mode.options(self.request.recorded)
-        about = {"mode": self.mode.name, **options, "dt": common_step(self.parts)}
+        about = {"mode": self.mode.name, **options, "dt": self.trajectories.step or "varies"}
         if self.rotations:
             about |= rotation_attributes(self.rotations, self.request.rotation_frame)
         texts = {name: sources_text(name, names) for name, names in self._sources_seen.items()}
@@ -256,7 +247,7 @@ class Plan:
             "output": self.output.kind,
             "rows": max(rows),
             "shortest_rows": min(rows),
-            "dt": common_step(self.parts),
+            "dt": self.trajectories.step or "varies",
             "dt_source": first_and_more(sources["dt_source"]),
             "start": None if request.recorded else first_and_more(sources["start"]),
             "units": units_report(first),
@@ -297,8 +288,10 @@ def make_plan(request: Request, files: Files) -> Plan:
     )
     check.raise_if_any()
     trajectories, parts, mode_source, left_out = resolved
+    mode, commands = parts[0].inputs.mode, parts[0].commands
     # before trajectories are divided: the times of a part are those of the whole run
-    mode, commands, own_times = parts[0].inputs.mode, parts[0].commands, times_differ(parts)
+    own_times = any(part.inputs.steps_differ for part in parts)
+    own_times = own_times or (len(parts) > 1 and trajectories.step is None)
     if shard is not None and files_of_shard is None:
         trajectories = trajectories.take(slice(*shard.share(len(trajectories))))
         parts = inputs_by_length(trajectories, mode, commands, request.recorded)

@@ -21,6 +21,7 @@ from trajcli.files.outputs import Output
 from trajcli.files.quantities import QUANTITIES, ROTATIONS
 from trajcli.files.writing import output_family, stopped, write
 from trajcli.inputs import Inputs
+from trajcli.jobs.inputs import of_dofs
 from trajcli.jobs.plan import Plan, make_plan
 from trajcli.jobs.request import Request
 from trajcli.jobs.rotation_block import SMOOTHED, integrated, orientations
@@ -151,7 +152,12 @@ class Execution:
                 break
             except DeviceOutOfMemory as short:
                 if max(self.sizes) == 1:
-                    raise self._no_room(short) from None
+                    raise UsageError(
+                        "no room for the smallest block",
+                        where=f"--device {plan.choice.device}",
+                        found=str(short),
+                        hint="--device cpu, or wait until others have left the device",
+                    ) from None
                 self.sizes = [max(1, size // 2) for size in self.sizes]
                 self.halved += 1
             except DeviceLost as lost:
@@ -185,7 +191,7 @@ class Execution:
         if plan.rotations and end > begin:
             check()
             self._write_rotations(output, inputs, group, begin)
-            inputs = _of_dofs(inputs, plan.other_dofs)
+            inputs = of_dofs(inputs, plan.other_dofs)
         if not plan.other_dofs:
             return
         commands = plan.commands.among(plan.other_dofs) if plan.rotations else plan.commands
@@ -206,9 +212,15 @@ class Execution:
             results = arrays.items()
         else:
             check()
-            results = _results(plan, inputs, part.trajectories.numbers[begin:end])
+            choice, numbers = plan.choice, part.trajectories.numbers[begin:end]
+            if plan.gradient is None:
+                results = inputs.compute(choice, plan.dtype, plan.quantities).items()
+            else:
+                results = plan.gradient.block(inputs, commands, numbers, choice, plan.dtype)
         positions = commands.positions(inputs, plan.choice, plan.dtype)
         for name, array in results:
+            if name in PARTS and name not in plan.quantities:
+                continue  # gradients are computed with all quantities
             commands.put({name: array}, positions)
             self.bad += array.size - int(np.isfinite(array).sum())
             output.write(name, begin, array, group)
@@ -260,16 +272,6 @@ class Execution:
             for name in SMOOTHED if isinstance(inputs.mode, Smooth) else ():
                 output.write(f"angular_{name}", begin, motion.options[name], group)
 
-    def _no_room(self, short: DeviceOutOfMemory) -> UsageError:
-        """Returns the error of a run of which not even one trajectory fits a device."""
-        return UsageError(
-            "no room for the smallest block",
-            where=f"--device {self.plan.choice.device}",
-            expected="",
-            found=str(short),
-            hint="--device cpu, or wait until others have left the device",
-        )
-
     def notes(self) -> Iterator[str]:
         """Yields warnings about the results, when all are written."""
         plan = self.plan
@@ -315,24 +317,6 @@ def _native(
     return arrays, kernel.faults if finite else None
 
 
-def _of_dofs(inputs: Inputs, dofs: Sequence[int]) -> Inputs:
-    """Returns a block's inputs with some of the dofs."""
-    start = {part: np.take(values, dofs, -1) for part, values in inputs.start.items()}
-    return replace(inputs, actions=np.take(inputs.actions, dofs, -1), start=start)
-
-
-def _results(plan: Plan, inputs: Inputs, numbers: Any) -> Results:
-    """Computes a block, with gradients where the plan has any.
-
-    numbers: which trajectories of the run these are [b].
-    """
-    if plan.gradient is None:
-        return inputs.compute(plan.choice, plan.dtype, plan.quantities).items()
-    pulled = plan.gradient.block(inputs, plan.commands, numbers, plan.choice, plan.dtype)
-    unwritten = set(PARTS) - set(plan.quantities)
-    return ((name, values) for name, values in pulled if name not in unwritten)
-
-
 class Smoothing:
     """Sums up what mode smooth chose for each dof of the trajectories of a run."""
 
@@ -373,11 +357,7 @@ class Smoothing:
                 name for name, doubt in zip(self._dofs, self._doubts[kind], strict=True) if doubt
             ]
             if names:
+                words = ("dof " if names[0].isdecimal() else "") + ", ".join(names[:4])
+                more = f" and {len(names) - 4} more" if names[4:] else ""
                 some = f" in {self._doubted[kind]} of {self._count} trajectories"
-                yield f"{_listed(names)}{some * (self._count > 1)}: {text}"
-
-
-def _listed(names: Sequence[str]) -> str:
-    """Returns names of dofs for a line: the first ones, and how many more there are."""
-    words = ("dof " if names[0].isdecimal() else "") + ", ".join(names[:4])
-    return words + (f" and {len(names) - 4} more" if names[4:] else "")
+                yield f"{words}{more}{some * (self._count > 1)}: {text}"
