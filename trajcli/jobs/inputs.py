@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from trajcli.errors import Fault, InputError, raise_if_any
 from trajcli.files.arrays import Values, in_memory, stacked
+from trajcli.files.dofs import RotationDofs
 from trajcli.files.time import Time
 from trajcli.files.trajectories import Trajectories
 from trajcli.files.trajectory_group import TrajectoryGroup
@@ -24,8 +25,13 @@ from trajcli.memory import EAGER_BYTES, SCANNED_BYTES
 from trajcli.modes import PARTS, Mode
 from trajcli.modes.cascade import Cascade, Clique
 
+if TYPE_CHECKING:
+    from trajcli.rotations import RotationTrajectory
+
 Arrays = Mapping[str, Any]
 MOST_FAULTS = 5
+# By how much norms of quaternions in float32 may be off without a remark.
+_ROUNDING = 1e-6
 # The name of a trajectory or file that --skip-bad leaves out, and its faults.
 LeftOut = tuple[str, Sequence[Fault]]
 
@@ -386,3 +392,81 @@ def _without(values: Any, columns: Sequence[int]) -> Any:
     masked = np.array(values)
     masked[..., list(columns)] = 0.0
     return masked
+
+
+def integrated(
+    inputs: Inputs, rotations: Sequence[RotationDofs], kind: str | None, frame: str
+) -> RotationTrajectory:
+    """Returns the orientations and rates that a block's actions lead to from its start.
+
+    Actions are angular rates [b, H, 3] of modes that sum, else orientations: each of a row or, of
+    kind "delta" or "relative", turns that are composed. Start positions are in the form of the
+    actions, zero the identity; rates of composed orientations are differences of neighbours.
+    """
+    from trajcli.quaternions import from_quaternions, to_quaternions
+    from trajcli.rotations import compose, differentiate, integrate
+    from trajcli.trajectory import State
+
+    def stacked(values: Any, form: bool = False) -> Any:
+        columns = [np.asarray(values[..., list(of.dofs)], np.float64) for of in rotations]
+        if form:
+            columns = [
+                to_quaternions(x, of.form, inputs.name("actions"), allow_nonfinite=inputs.trusted)
+                for x, of in zip(columns, rotations, strict=True)
+            ]
+        return columns[0] if len(columns) == 1 else np.stack(columns, -2)
+
+    index, mode = inputs.start_index, inputs.mode
+    states = {
+        part: values if index is None or len(values) == 1 else np.asarray(values)[np.asarray(index)]
+        for part, values in inputs.start.items()
+    }
+    position = np.array(states["position"], np.float64)
+    for dofs, form in ((list(of.dofs), of.form) for of in rotations):
+        if not position[..., dofs].any():
+            position[..., dofs] = from_quaternions(np.array([1.0, 0.0, 0.0, 0.0]), form)
+    first, steps = stacked(position, form=True), inputs.steps
+    if mode.derivatives_of:
+        rates = {part: stacked(values) for part, values in states.items() if part != "position"}
+        return integrate(
+            stacked(inputs.actions), State(first, **rates), steps, mode.name,
+            scheme=getattr(mode, "scheme", "euler"), frame=frame, allow_nonfinite=inputs.trusted,
+        )  # fmt: skip
+    turns = stacked(inputs.actions, form=True)
+    if kind is None:
+        first = np.broadcast_to(first, (len(turns), *first.shape[1:]))[:, None]
+        rows = np.concatenate([first, turns], 1)
+    else:
+        rows = compose(turns, first, kind=kind, frame=frame)
+    return differentiate(
+        rows, dt=steps, method="backward", frame=frame, allow_nonfinite=inputs.trusted
+    )
+
+
+def orientations(
+    values: Any,
+    rotations: Sequence[RotationDofs],
+    locate: Callable[[int], str],
+    notes: list[str],
+    allow_nonfinite: bool = False,
+) -> Any:
+    """Returns quaternions [b, T, 4] or [b, T, R, 4] from the dofs [b, T, D] that are rotations.
+
+    locate: returns the place of the k-th trajectory, for errors and for the note on norms.
+    """
+    from trajcli.quaternions import to_quaternions
+
+    columns = [(values[..., list(rotation.dofs)], rotation.form) for rotation in rotations]
+    try:
+        found = [to_quaternions(*each, allow_nonfinite=allow_nonfinite) for each in columns]
+    except InputError:  # find the trajectory, so that the error names it
+        for k in range(len(values)):
+            for x, form in columns:
+                to_quaternions(x[k], form, locate(k), allow_nonfinite=allow_nonfinite)
+        raise
+    for x, form in columns:
+        off = abs(np.linalg.norm(x, axis=-1) - 1.0) if form in ("xyzw", "wxyz") else np.zeros(1)
+        largest, remark = float(np.nanmax(off, initial=0.0)), "quaternions are normalised: norms"
+        if largest > _ROUNDING and not any(remark in note for note in notes):
+            notes.append(f"{locate(0)}: {remark} are off by {largest:.1g}")
+    return found[0] if len(found) == 1 else np.stack(found, 2)

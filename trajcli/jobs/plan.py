@@ -28,7 +28,9 @@ from trajcli.files.quantities import (
     QUANTITIES,
     RECORDED_POSITION,
     RECORDED_START,
+    ROTATIONS,
     SMOOTHING,
+    UNITS_OF_ROTATIONS,
     sources_text,
     unit_of,
 )
@@ -51,12 +53,6 @@ from trajcli.jobs.resolve import (
     resolve,
     units_report,
 )
-from trajcli.jobs.rotation_block import (
-    rotation_attributes,
-    rotation_sizes,
-    rotation_variables,
-    smoothed_variables,
-)
 from trajcli.kernels.choose import Choice, choose
 from trajcli.kernels.cuda import free_bytes
 from trajcli.memory import BLOCK_VALUES, BYTES_PER_STEP, BYTES_PER_VALUE, SHARE_OF_FREE
@@ -65,6 +61,11 @@ from trajcli.modes.smooth import Smooth
 
 # The options of methods of differentiation.
 _RECORDING_OPTIONS = ("window", "degree", "order", "bandlimit", "noise", "robust")
+SMOOTHED = {
+    "bandlimit": {"long_name": "cutoff frequency", "units": "Hz"},
+    "residual": {"long_name": "deviation of residuals", "units": "rad"},
+}
+"""What method smooth chooses for each axis, with its labels."""
 
 
 @dataclass(frozen=True)
@@ -399,3 +400,38 @@ def _working_bytes(part: LengthInputs, kind: str) -> int:
     steps_differ = inputs.uneven and inputs.steps_differ
     per_row = dofs * BYTES_PER_VALUE[kind] + (BYTES_PER_STEP if steps_differ else 0)
     return int(max(horizon, inputs.rows) * per_row)
+
+
+def rotation_variables(
+    rotations: Sequence[RotationDofs], quantities: Sequence[str], dtype: str, frame: str
+) -> Iterator[Variable]:
+    """Describes orientations [trajectory, row, (rotation,) 4] and angular rates [..., 3] for the
+    quantities that are written: orientation with position, angular_velocity with velocity, …"""
+    several = ("rotation",) if len(rotations) > 1 else ()
+    for order, (name, quantity) in enumerate(zip(ROTATIONS, QUANTITIES, strict=True)):
+        if rotations and quantity in quantities:
+            last = "axis" if order else "quaternion"
+            labels = {"long_name": name.replace("_", " ")}
+            labels |= (
+                {"units": UNITS_OF_ROTATIONS[order], "frame": frame} if order else {"order": "wxyz"}
+            )
+            yield Variable(name, (*ROWS[:2], *several, last), np.dtype(dtype), labels)
+
+
+def smoothed_variables(rotations: Sequence[RotationDofs]) -> Iterator[Variable]:
+    """Describes what method smooth chose about each axis of each rotation."""
+    dims = ("trajectory", *["rotation"] * (len(rotations) > 1), "axis")
+    for name, labels in SMOOTHED.items():
+        yield Variable(f"angular_{name}", dims, np.dtype("f8"), labels)
+
+
+def rotation_sizes(rotations: Sequence[RotationDofs]) -> dict[str, int]:
+    """Returns the sizes of the dimensions of :func:`rotation_variables`."""
+    several = {"rotation": len(rotations)} if len(rotations) > 1 else {}
+    return several | ({"quaternion": 4, "axis": 3} if rotations else {})
+
+
+def rotation_attributes(rotations: Sequence[RotationDofs], frame: str) -> dict[str, Any]:
+    """Returns the attributes of an output with these rotations."""
+    several = {"rotations": len(rotations)} if len(rotations) > 1 else {}
+    return {"rotation_order": "wxyz", "rotation_frame": frame, **several}

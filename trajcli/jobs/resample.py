@@ -21,15 +21,10 @@ from trajcli.files.time import Floats
 from trajcli.files.trajectories import Trajectories
 from trajcli.files.trajectory_group import TrajectoryGroup
 from trajcli.files.writing import refuse_output
-from trajcli.jobs.inputs import MOST_FAULTS
+from trajcli.jobs.inputs import MOST_FAULTS, orientations
 from trajcli.jobs.output_times import output_times, placed
+from trajcli.jobs.plan import rotation_attributes, rotation_sizes, rotation_variables
 from trajcli.jobs.request import SourceRequest
-from trajcli.jobs.rotation_block import (
-    orientations,
-    rotation_attributes,
-    rotation_sizes,
-    rotation_variables,
-)
 from trajcli.jobs.rows import (
     Arrays,
     Numbers,

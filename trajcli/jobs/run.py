@@ -21,10 +21,9 @@ from trajcli.files.outputs import Output
 from trajcli.files.quantities import QUANTITIES, ROTATIONS
 from trajcli.files.writing import output_family, stopped, write
 from trajcli.inputs import Inputs
-from trajcli.jobs.inputs import of_dofs
-from trajcli.jobs.plan import Plan, make_plan
+from trajcli.jobs.inputs import integrated, of_dofs, orientations
+from trajcli.jobs.plan import SMOOTHED, Plan, make_plan
 from trajcli.jobs.request import Request
-from trajcli.jobs.rotation_block import SMOOTHED, integrated, orientations
 from trajcli.kernels.cuda import DeviceLost, DeviceOutOfMemory, device_errors
 from trajcli.modes import PARTS
 from trajcli.modes.smooth import Smooth

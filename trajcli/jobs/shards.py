@@ -53,8 +53,8 @@ from trajcli.files.quantities import (
 )
 from trajcli.files.source import relative_path
 from trajcli.files.writing import refuse_output, write
+from trajcli.jobs.plan import SMOOTHED
 from trajcli.jobs.request import parts_folder
-from trajcli.jobs.rotation_block import SMOOTHED
 from trajcli.memory import MERGED_BYTES
 
 _AGAIN = "run this shard again"
