@@ -63,30 +63,22 @@ class Gradient:
             )
         self.upstream = {} if request.grad is None else _upstream(files, request.grad)
         self.cost = {} if request.cost is None else parse_cost(request.cost)
-        raise_if_any(self._faults(parts))
-
-    def _faults(self, parts: Sequence[LengthInputs]) -> list[Fault]:
-        """Returns the faults of upstream gradients of another shape than the run has."""
-        inputs, lengths = parts[-1].inputs, len(parts)
-        if lengths > 1:
-            what = "gradients of trajectories of unequal length"
-            return [
-                Fault(
-                    what,
-                    where="--grad, --cost",
-                    expected="one length",
-                    found=str(lengths),
-                    hint="run them one at a time",
-                )
-            ]
-        batch, _, dofs = inputs.actions.shape
-        shape = (batch, inputs.rows, dofs)
-        what = "upstream of another shape"
-        return [
-            Fault(what, where=stored.where, expected=describe(shape), found=describe(stored.shape))
+        if len(parts) > 1:
+            raise InputError(
+                "gradients of trajectories of unequal length",
+                where="--grad, --cost",
+                expected="one length",
+                found=str(len(parts)),
+                hint="run them one at a time",
+            )
+        batch, _, dofs = parts[0].inputs.actions.shape
+        shape = (batch, parts[0].inputs.rows, dofs)
+        what, expected = "upstream of another shape", describe(shape)
+        raise_if_any(
+            Fault(what, where=stored.where, expected=expected, found=describe(stored.shape))
             for stored in self.upstream.values()
             if stored.shape != shape
-        ]
+        )
 
     def variables(self, inputs: Inputs, dtype: str) -> list[Variable]:
         """Describes grad/actions [B, H, D], grad/start_position [B, D], …, grad/dt [B, 1 or H] (of

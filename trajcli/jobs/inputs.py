@@ -1,4 +1,4 @@
-"""Inputs of trajectories by length, read block by block, and what commands in files stand for.
+"""Inputs of trajectories by length, read block by block; commands and rotations among them.
 
 Commands are increments, offsets, or absolute positions as of a gripper. Turning them into actions
 needs start states and rows of another mode, so it belongs to a run and not to files.

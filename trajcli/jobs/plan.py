@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -166,7 +166,7 @@ class Plan:
         titles = request.source_paths()
         several = len(trajectories.groups) > 1 or len(titles) > 1 or request.max_gap is not None
         several = several or first.member is not None or first.lengths is not None
-        return describe_output(
+        described = describe_output(
             {
                 part.inputs.rows: np.searchsorted(trajectories.numbers, part.trajectories.numbers)
                 for part in self.parts
@@ -177,6 +177,14 @@ class Plan:
             names=trajectories.names(titles) if several else None,
             joint_names=names and [names[dof] for dof in others],
         )
+        if request.shard is None:
+            return described
+        # merge needs all sources, which attributes sum up, and the order of the groups in the run
+        listed = dict(self._sources_seen)
+        if groups := described.groups:
+            titles_of = {n: x for g in groups for n, x in zip(g.numbers, g.names, strict=True)}
+            listed["trajectory"] = [titles_of[number] for number in sorted(titles_of)]
+        return replace(described, sources=listed)
 
     @cached_property
     def smoothing_variables(self) -> list[Variable]:
@@ -204,6 +212,8 @@ class Plan:
         if self.rotations:
             about |= rotation_attributes(self.rotations, self.request.rotation_frame)
         texts = {name: sources_text(name, names) for name, names in self._sources_seen.items()}
+        if self.request.shard is not None:
+            about["shard"] = str(self.request.shard)
         return {**about, **self.commands.options(), **self.request.attributes(texts)}
 
     @property
@@ -214,15 +224,6 @@ class Plan:
             name: [origin.seen_from(folder) for origin in origins]
             for name, origins in self.sources.items()
         }
-
-    def sources_of_part(self) -> dict[str, list[str]]:
-        """Returns the lists of a part: all :attr:`sources`, with paths relative to the folder of
-        OUT, and the names of its groups in the order of the run."""
-        listed: dict[str, list[str]] = {}
-        if groups := self.output.groups:
-            titles = {n: name for g in groups for n, name in zip(g.numbers, g.names, strict=True)}
-            listed["trajectory"] = [titles[number] for number in sorted(titles)]
-        return listed | self._sources_seen
 
     @cached_property
     def description(self) -> dict[str, Any]:

@@ -127,7 +127,10 @@ class _StoredOutput(Output):
         largest: Array = size.max(1 if size.ndim > 2 else 0, keepdims=True, initial=0.0)
         if name not in QUANTITIES:
             return unit + _SUMS * largest
-        last, step = QUANTITIES.index(name), self._shortest_step(row, again, group)
+        last, step = QUANTITIES.index(name), positive(self.description.attributes.get("dt"))
+        if step is None:  # the shortest one
+            gaps = np.diff(self._stored("time", row, again, group)[0].astype(np.float64))
+            step = float(gaps.min(initial=np.inf, where=gaps > 0))
         for m in range(self._order, last):
             if QUANTITIES[m] in self._variables:
                 lower = self._stored(QUANTITIES[m], row, again, group)[0]
@@ -135,13 +138,6 @@ class _StoredOutput(Output):
                 difference = size.max(1, keepdims=True) * (2 / step) ** (last - m)
                 largest = np.maximum(largest, difference)
         return unit + 2 * promise(int(again.shape[1])) * largest
-
-    def _shortest_step(self, row: int, again: Array, group: int) -> float:
-        step = positive(self.description.attributes.get("dt"))
-        if step is not None:
-            return step
-        gaps = np.diff(self._stored("time", row, again, group)[0].astype(np.float64))
-        return float(gaps.min(initial=np.inf, where=gaps > 0))
 
     def _stored(self, name: str, row: int, again: Array, group: int) -> tuple[Array, Array]:
         """Returns entries as the file has them, and the numbers of their trajectories."""

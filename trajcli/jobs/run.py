@@ -84,13 +84,7 @@ def run(
         report = plan.description | report
         if dry:
             return report
-        execution, description = Execution(plan), plan.output
-        if shard is not None:
-            description = replace(
-                description,
-                attributes={**description.attributes, "shard": str(shard)},
-                sources=plan.sources_of_part(),
-            )
+        execution = Execution(plan)
 
         def blocks(output: Output) -> Iterator[int]:
             yield from execution.blocks(output)
@@ -99,7 +93,7 @@ def run(
 
         remarks = write(
             request.path,
-            description,
+            plan.output,
             blocks,
             overwrite=request.overwrite or shard is not None,
             compress=request.compress,
