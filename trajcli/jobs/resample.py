@@ -88,7 +88,8 @@ class Curves:
         first = trajectories.first
         self._numbers, self._labels = first.free_dofs, first.dof_labels
         self.held: list[int] = []
-        if (which := request.hold_dofs) is not None:
+        self._which_held = which = request.hold_dofs
+        if which is not None:
             picked = parse_dofs(which, first.shape[2], "--hold-dofs", first.joint_names or ())
             if not set(picked.numbers) <= set(self._numbers):
                 raise UsageError("a part of a rotation", where="--hold-dofs", found=which)
@@ -135,6 +136,17 @@ class Curves:
             self.notes.append(Note(f"by {_DEFAULT}: {which}"))
             return None
         return mode
+
+    def attributes(self) -> dict[str, Any]:
+        """Returns what an output says of its curves."""
+        stated: dict[str, Any] = {"method": self.method}
+        if self.mode is not None:
+            stated = {"samples_of": described(self.mode)}
+        if self.hold:
+            stated["hold"] = self.hold
+        if self.held:
+            stated["hold_dofs"] = self._which_held
+        return stated
 
     def evaluate(self, values: Arrays, knots: Floats, at: Floats) -> dict[str, Any]:
         """Evaluates arrays [b, T, D] with rows at ``knots`` at other times; returns [b, N, D].
@@ -253,15 +265,7 @@ def run_resample(
                     arrays |= curves.evaluate(values, knots, at)
             return (times if clock is None else since), arrays
 
-        stated: dict[str, Any] = {"dt": "varies" if rate is None else 1.0 / rate}
-        if curves.mode is not None:
-            stated["samples_of"] = described(curves.mode)
-        else:
-            stated["method"] = curves.method
-        if curves.hold:
-            stated["hold"] = curves.hold
-        if curves.held:
-            stated["hold_dofs"] = request.hold_dofs
+        stated = {"dt": "varies" if rate is None else 1.0 / rate, **curves.attributes()}
         turned: list[Variable] = []
         if rotations:
             kinds = {group.input.precision for group in trajectories.groups}

@@ -115,13 +115,12 @@ class Execution:
         sizes: how many trajectories of each length a block has.
         done: the number of trajectories that are written.
         bad: the number of results that are not finite.
-        halved: how often blocks were halved because a device was full.
         largest: the largest magnitude of actions, looked up where they may be normalised.
     """
 
     def __init__(self, plan: Plan) -> None:
         self.plan, self.sizes = plan, plan.sizes
-        self.done = self.bad = self.halved = 0
+        self.done = self.bad = 0
         self.largest = 0.0
         self.smoothing = None
         if isinstance(plan.mode, Smooth):
@@ -152,7 +151,6 @@ class Execution:
                         hint="--device cpu, or wait until others have left the device",
                     ) from None
                 self.sizes = [max(1, size // 2) for size in self.sizes]
-                self.halved += 1
             except DeviceLost as lost:
                 reason = f"the loss of {plan.choice.device} ({lost})"
                 total = len(plan.trajectories)
@@ -270,9 +268,8 @@ class Execution:
         plan = self.plan
         if self.smoothing is not None:
             yield from self.smoothing.notes()
-        if self.halved:
-            times = f"halved {self.halved} times" if self.halved > 1 else "halved"
-            yield Note(f"blocks were {times}: memory on {plan.choice.device} was short")
+        if self.sizes != plan.sizes:
+            yield Note(f"blocks were halved: memory on {plan.choice.device} was short")
         if self.bad:
             yield f"{self.bad} results are too large for {plan.dtype} or not finite"
         if plan.positions is not None and plan.bytes_read and self.largest <= 1.0:

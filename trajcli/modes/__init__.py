@@ -51,7 +51,9 @@ def make_mode(name: str, **options: Any) -> Mode:
     """
     kind = MODES.get(ALIASES.get(name, name))
     if kind is None:
-        names = ", ".join([*MODES, *(f"{alias} (= {mode})" for alias, mode in ALIASES.items())])
+        # what only differentiates recordings is a method of that command
+        modes = [mode for mode in MODES if mode not in ("savgol", "smooth")]
+        names = ", ".join([*modes, *(f"{alias} (= {mode})" for alias, mode in ALIASES.items())])
         raise UsageError("unknown mode", where="mode", expected=names, found=repr(name))
     options = {option: value for option, value in options.items() if value is not None}
     faults = [
