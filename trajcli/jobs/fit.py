@@ -86,6 +86,7 @@ def run_fit(
             text, row = getattr(request, role), _ENDS[role][1]
             if role in states:
                 return State(**states[role].rows(good[places]))
+            # at rest: velocity, acceleration and jerk are 0
             still = np.zeros((1, dofs)) if text == "rest" else None
             return None if text is None else State(positions[:, row], still, still, still)
 
@@ -103,6 +104,7 @@ def run_fit(
         if intervals is None:
             intervals = fewest_intervals(worst, request.error, request.degree, shortest)
         require_intervals(intervals, request.degree, shortest)
+        # rows of the curve as far apart as those of a recording of median length
         typical = (float(np.median(lengths)) - 1.0) / intervals
         steps, error = request.steps or max(1, round(typical)), np.empty(len(lengths))
 

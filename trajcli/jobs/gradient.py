@@ -83,6 +83,7 @@ class Gradient:
     def variables(self, inputs: Inputs, dtype: str) -> list[Variable]:
         """Describes grad/actions [B, H, D], grad/start_position [B, D], …, grad/dt [B, 1 or H] (of
         time stamps, by the steps between them), and cost [B]."""
+        # dt is shared by many rows, so its gradient is float64 whatever the type of the outputs
         states = {"start": inputs.start, "goal": inputs.goal}
         dims: dict[str, tuple[str, ...]] = {"actions": ("trajectory", "action", "dof")}
         for role, state in states.items():
@@ -127,7 +128,7 @@ class Gradient:
         if inputs.rates:  # the first recorded rate was moved from the actions to the start
             first = grads.pop(_first_action(inputs))
             grads["actions"] = np.concatenate([first[:, None], grads["actions"]], 1)
-        for name, grad in grads.items():
+        for name, grad in grads.items():  # d(factor · cost)/dx
             yield f"grad/{name}", self.factor * grad
 
 

@@ -135,6 +135,7 @@ class PlacedTimes:
                 if times.starts is not None:
                     zeros, text = times.zeros(clock, numbers[k : k + 1])
                     terms.append((zeros[0], text))
+                # exact: int64 nanoseconds since 1970 have more digits than float64
                 first, source = sum(map(_seconds, terms)), (clock[0][k], clock[1])
                 at = elapsed(stamps[None], self.unit)[0] + float(first - _seconds(source))
                 spare += sum(rounding_of(x) / _unit_of(text).per_si for x, text in [*terms, source])
@@ -194,7 +195,7 @@ class PlacedTimes:
         """Returns the times [1 or b, N] of trajectories with equally many, from the first row and
         from the first of them."""
         parts, stamps = self.parts[places], self.times.stamps(self.numbers[places])
-        if (parts == parts[0]).all():
+        if (parts == parts[0]).all():  # one line of times for all, where they share it
             stamps = stamps[:, slice(*parts[0].tolist())]
         else:
             columns = parts[:, :1] + np.arange(parts[0, 1] - parts[0, 0])
@@ -229,6 +230,7 @@ def placed(
     them within the rows or, where none are, puts them nearer.
     """
     clocks: list[Clock | None] = [None] if clock is None else [clock, None]
+    # the clock comes first, so that it is taken where both put all stamps within the rows
     readings = [PlacedTimes(times, numbers, each, ends, slack) for each in clocks]
     return max(readings, key=lambda reading: (reading.counts.sum(), -reading.farthest))
 

@@ -163,6 +163,7 @@ class Plan:
         if self.gradient is not None:
             sizes |= self.gradient.sizes(inputs)
             variables += self.gradient.variables(inputs, self.dtype)
+        # trajectories that have names in the input keep them, as groups or as labels
         titles = request.source_paths()
         several = len(trajectories.groups) > 1 or len(titles) > 1 or request.max_gap is not None
         several = several or first.member is not None or first.lengths is not None
@@ -303,6 +304,7 @@ def make_plan(request: Request, files: Files) -> Plan:
         left_out = [*left_out, *bad.values()]
         parts = inputs_by_length(trajectories, mode, commands, request.recorded)
     arrays = [part.inputs.actions for part in parts]
+    # the device is chosen last: what is wrong with the inputs is said without starting CUDA
     choice = choose(request.device, request.backend)
     stored = np.result_type(*(getattr(actions, "precision", actions.dtype) for actions in arrays))
     dtype = request.dtype or output_dtype(stored)
@@ -399,6 +401,7 @@ def _working_bytes(part: LengthInputs, kind: str) -> int:
     inputs = part.inputs
     _, horizon, dofs = inputs.actions.shape
     steps_differ = inputs.uneven and inputs.steps_differ
+    # steps that all trajectories share are not copied for each
     per_row = dofs * BYTES_PER_VALUE[kind] + (BYTES_PER_STEP if steps_differ else 0)
     return int(max(horizon, inputs.rows) * per_row)
 

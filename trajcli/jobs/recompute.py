@@ -135,6 +135,7 @@ class _StoredOutput(Output):
             if QUANTITIES[m] in self._variables:
                 lower = self._stored(QUANTITIES[m], row, again, group)[0]
                 size = np.where(np.isfinite(lower), np.abs(lower, dtype=np.float64), 0.0)
+                # the m-th difference of values off by ε is off by up to ε (2/dt)^m
                 difference = size.max(1, keepdims=True) * (2 / step) ** (last - m)
                 largest = np.maximum(largest, difference)
         return unit + 2 * promise(int(again.shape[1])) * largest

@@ -44,6 +44,7 @@ class Shard:
     def share(self, count: int) -> tuple[int, int]:
         """Returns the first of its trajectories, of ``count``, and the one after the last; they are
         equal where there are fewer trajectories than shards."""
+        # ⌊kB/N⌋ to ⌊(k+1)B/N⌋: shares differ by one trajectory at most
         return self.index * count // self.count, (self.index + 1) * count // self.count
 
     def __str__(self) -> str:
@@ -66,6 +67,7 @@ class SourceRequest(Reading, Repair):
         Paths are relative to OUT's folder, and a pattern is replaced by the files that it stands
         for. Bytes that are no text are escaped. Commands other than integrate are named.
         """
+        # defaults are left out, so that options of later versions change no stored request
         folder, defaults = self.folder, vars(type(self)([], Path()))
         chosen = {
             name: relative_path(str(value), folder) if isinstance(value, Path) else value
@@ -149,6 +151,7 @@ class Request(SourceRequest):
         ):
             raise ValueError("not a request of this version")
         moved = _with_paths(values, lambda text: os.path.join(folder, text))
+        # stored requests name every file
         if any(is_pattern(parse_source(text)) for text in moved["sources"]):
             raise ValueError("a pattern")
         return kind(out=Path(folder), **moved)

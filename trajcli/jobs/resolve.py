@@ -117,6 +117,7 @@ def resolve(
     if not members:
         check.faults += [fault for _, faults in left_out for fault in faults]
     check.raise_if_any()
+    # stamps of --times are those of all files together, so they are given out once all are known
     members = timed(members, option)
     batches = [group.shape[0] for group in members]
     start, goal = joined_states("start", starts, batches), joined_states("goal", goals, batches)
@@ -225,6 +226,7 @@ def _of_rates(request: Request, first: TrajectoryGroup, mode: Mode) -> tuple[Mod
             expected="none",
             hint="--dofs picks the others",
         )
+    # euler is the default, which a file or request need not have asked for
     stated = None if mode.scheme == "euler" else mode.scheme
     named = f"{first.input.where}: a time stamp for each row, so these are recorded"
     how = "integrated by foh (trapezoidal rule) from the first on; row 0 is the start"
@@ -236,7 +238,7 @@ def _of_rates(request: Request, first: TrajectoryGroup, mode: Mode) -> tuple[Mod
 
 def _least_rows(mode: Mode) -> int:
     """Returns the least number of rows that a method of differentiation needs."""
-    if isinstance(mode, SavitzkyGolay):
+    if isinstance(mode, SavitzkyGolay):  # a polynomial of this degree has degree + 1 coefficients
         return mode.window if isinstance(mode.window, int) else mode.degree + 1
     if isinstance(mode, Smooth):
         return mode.order + 1
@@ -248,6 +250,7 @@ def _noise_in_si(mode: Mode, first: TrajectoryGroup) -> Mode:
     units = first.position_units
     if not isinstance(mode, Smooth) or mode.noise is None or units is None:
         return mode
+    # units are per SI: 57.3 deg are 1 rad
     noise = (mode.noise / per_si(units)).tolist()
     return replace(mode, noise=noise[0] if len(set(noise)) == 1 else noise)
 
@@ -441,6 +444,7 @@ def units_report(group: TrajectoryGroup) -> dict[str, str] | None:
 def _derivative(group: TrajectoryGroup) -> int | None:
     """Returns the time derivative that the stated unit is of: 1 for rad/s; None if not known."""
     units = parse_units(stated_unit(group.input))
+    # dofs may be in rad/s and m/s, but of one order of derivative
     orders = {unit.order for unit in units or ()}
     return orders.pop() if len(orders) == 1 else None
 
@@ -470,6 +474,7 @@ def _steps(inputs: Inputs) -> Iterator[str]:
     if not isinstance(values, np.ndarray) or values.dtype.kind not in "iuf" or not values.size:
         return
     wide = values.astype(np.float64 if values.dtype.kind == "f" else np.int64)
+    # the median: one long gap says nothing about the unit
     steps = wide if inputs.times is None else np.diff(wide)
     step = float(np.sort(steps, axis=None)[steps.size // 2]) if steps.size else _LONGEST_STEP
     if step > _LONGEST_STEP or step < _SHORTEST_STEP:

@@ -75,7 +75,7 @@ def run_retime(
             times = row_times(block)[0]
             reached = paces.between(values, times)
             retimed = paced(values, paces.limits, request.slower_only, reached)
-            times = times * retimed.factor[:, None]
+            times = times * retimed.factor[:, None]  # t → s·t
             paces.add(places, values, retimed, times)
             return times, {**values, **retimed.parts, "time_scale": retimed.factor}
 
@@ -83,6 +83,7 @@ def run_retime(
         stated = {name: value for name, value in stored.items() if name in _MODE_ATTRIBUTES}
         if "absolute" in stated:
             stated["absolute"] = ",".join(map(str, paces.copied))
+        # each trajectory has its own factor, and so its own steps
         stated |= {"dt": "varies", "limits": str(request.limits)}
         stated["slower_only"] = int(request.slower_only)
         label = {"long_name": "time_scale"}
@@ -163,6 +164,7 @@ class Paces:
             self._slack[name][places] = share
         bounds, position = self._position, values.get("position")
         if bounds is not None and position is not None:
+            # slack forgives the rounding of a motion that was planned to its limits
             excess = np.maximum(position - bounds.upper, bounds.lower - position) / bounds.size
             self._beyond += int((excess > bounds.slack).any((1, 2)).sum())
 

@@ -170,7 +170,7 @@ def row_times(block: Trajectories, acting: bool = False) -> tuple[Floats, float]
         if acting:
             part = part.fitted(end - begin, block.rows + 1)
         lines.append(np.broadcast_to(part.row_times(), (end - begin, block.rows + acting)))
-        if part.stamps is not None:
+        if part.stamps is not None:  # float32 stamps are far from exact after some hours
             stamps = np.nan_to_num(in_memory(part.stamps))
             rounding = max(rounding, rounding_of(stamps, time.converted_from))
     times = np.concatenate(lines)

@@ -73,7 +73,7 @@ def run(
         from trajcli.jobs.shards import input_lines, part_is_done
 
         if part_is_done(request.path, request.to_json(), request.overwrite):
-            remove_dead(request.path)
+            remove_dead(request.path)  # what a killed run of this shard left
             return report | {"shard": str(shard), "already_done": True, "notes": [], "left_out": []}
     files = Files(request, memory=request.memory, on_progress=on_progress)
     with files:
@@ -101,6 +101,7 @@ def run(
             on_progress=on_progress,
         )
     seconds = time.perf_counter() - began
+    # bytes that are read and written: both count against the bandwidth of the disk
     moved = plan.bytes_read + report["bytes_written"]
     notes = [*report["notes"], *execution.notes(), *remarks]
     if execution.smoothing is not None:
@@ -150,6 +151,7 @@ class Execution:
                         found=str(short),
                         hint="--device cpu, or wait until others have left the device",
                     ) from None
+                # blocks that are written stay, the others are computed in halves
                 self.sizes = [max(1, size // 2) for size in self.sizes]
             except DeviceLost as lost:
                 reason = f"the loss of {plan.choice.device} ({lost})"
@@ -179,6 +181,7 @@ class Execution:
             raise_if_any(part.value_faults(begin, inputs, allow_nonfinite))
 
         output.write_time(begin, len(inputs.actions), inputs.row_times(), group)
+        # rotations are computed apart: their dofs mean nothing one by one
         if plan.rotations and end > begin:
             check()
             self._write_rotations(output, inputs, group, begin)
@@ -322,6 +325,7 @@ class Smoothing:
         moving = ~np.isnan(mode.bandlimit)
         self._count += len(moving)
         for name, (least, most) in self._ranges.items():
+            # a dof whose rows are all equal has no cutoff, and stays out of the range
             values = np.where(moving, getattr(mode, name), np.nan)
             least[:] = np.fmin.reduce([least, *values])
             most[:] = np.fmax.reduce([most, *values])

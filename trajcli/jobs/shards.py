@@ -294,6 +294,7 @@ def merge(
         files.sources.add([str(part.path) for part in parts])
         opened = [files.open(part.path) for part in parts]
         contents = {file: _stored_description(file) for file in opened}
+        # parts without trajectories say nothing about times and lengths
         empty = [file for file, part in contents.items() if not part.sizes["trajectory"]]
         for file in empty if len(empty) < len(opened) else empty[1:]:
             del contents[file]
@@ -308,6 +309,7 @@ def merge(
             on_progress=on_progress,
         )
     seconds = time.perf_counter() - began
+    # files of float32 and of float64 in different shards give parts of both
     kinds = {
         v.dtype.name for part in contents.values() for v in part.variables if v.name in QUANTITIES
     }
