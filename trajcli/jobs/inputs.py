@@ -178,17 +178,18 @@ class LengthInputs:
         self.trajectories, self.commands = trajectories, commands
         self.inputs = _inputs(trajectories, mode, recorded)
 
+    def of_groups(self) -> Iterator[LengthInputs]:
+        """Yields the trajectories of each group alone, where there are several groups."""
+        members = [trajectories for _, trajectories in self.trajectories.by_group()]
+        for trajectories in members if len(members) > 1 else ():
+            yield LengthInputs(trajectories, self.inputs.mode, self.commands, self.inputs.recorded)
+
     def shape_faults(self, steps: bool) -> list[Fault]:
         """Returns the faults of shapes and numbers and, with ``steps``, of steps that are not
         positive; of several files, each with the file it is in."""
-        inputs = self.inputs
-        misfits = shape_faults(inputs, steps)
-        groups = list(self.trajectories.by_group()) if misfits else []
-        located = (
-            shape_faults(_inputs(part, inputs.mode, inputs.recorded), steps)
-            for _, part in groups
-            if len(groups) > 1
-        )
+        misfits = shape_faults(self.inputs, steps)
+        groups = self.of_groups() if misfits else ()
+        located = (shape_faults(group.inputs, steps) for group in groups)
         return list(islice(chain.from_iterable(located), MOST_FAULTS)) or misfits
 
     def read(self, begin: int, end: int) -> Inputs:
@@ -228,6 +229,9 @@ class LengthInputs:
             end = min(begin + size, batch)
             if value_faults(self.read(begin, end), allow_nonfinite):
                 bad |= dict(self._bad(begin, end, allow_nonfinite))
+        for group in self.of_groups():  # faults of each file name the places in it
+            if not bad.keys().isdisjoint(group.trajectories.numbers.tolist()):
+                bad |= group.bad(allow_nonfinite)
         return bad
 
     def _bad(self, begin: int, end: int, allow_nonfinite: bool) -> Iterator[tuple[int, LeftOut]]:

@@ -57,7 +57,6 @@ from trajcli.jobs.plan import SMOOTHED
 from trajcli.jobs.request import parts_folder
 from trajcli.memory import MERGED_BYTES
 
-_AGAIN = "run this shard again"
 # The parts that hold trajectories, in their order.
 Parts = Mapping[ArrayFile, Description]
 
@@ -98,7 +97,7 @@ class Part:
         return json.dumps([self.version, self.request], sort_keys=True)
 
     def fault(
-        self, version: str, request: Mapping[str, Any], states: Mapping[str, str | None], hint: str
+        self, version: str, request: Mapping[str, Any], states: Mapping[str, str | None]
     ) -> Fault | None:
         """Returns the fault of a part that was written by another command than this request, or
         that read an input in another state than in ``states``."""
@@ -116,7 +115,6 @@ class Part:
                 found="; ".join(
                     f"{k} {there.get(k, absent)} there, {here.get(k, absent)} here" for k in keys
                 ),
-                hint=hint,
             )
         for name, content in self.inputs.items():
             if (expected := states.get(name, content)) != content:
@@ -125,7 +123,6 @@ class Part:
                     where=str(self.path),
                     expected=f"{name}: {expected or 'no such file'}",
                     found=content,
-                    hint=hint,
                 )
         return None
 
@@ -157,10 +154,9 @@ def part_is_done(path: Path, request: str, overwrite: bool) -> bool:
     except InputError:
         return False
     states = {name: _content_now(path, name) for name in part.inputs}
-    hint = "another OUT, or --overwrite"
-    fault = part.fault(__version__, json.loads(request), states, hint)
+    fault = part.fault(__version__, json.loads(request), states)
     if fault and not overwrite:
-        raise OutputError(fault)
+        raise OutputError(replace(fault, hint="another OUT, or --overwrite"))
     return fault is None
 
 
@@ -191,16 +187,16 @@ class Run:
             try:
                 self.done[index] = Part(folder / name)
             except InputError as error:
-                faults[index] = replace(error.faults[0], hint=_AGAIN)
+                faults[index] = replace(error.faults[0], hint="run this shard again")
         # the command of most parts is that of the run
         counts = Counter(part.command for part in self.done.values())
         usual = counts.most_common(1)[0][0] if counts else ""
         like = [part for part in self.done.values() if part.command == usual]
         states = _usual_states(like)
         for index, part in self.done.items():
-            hint = f"{_AGAIN} with --overwrite" if part in like else _AGAIN
-            if fault := part.fault(like[0].version, like[0].request, states, hint):
-                faults[index] = fault
+            again = " with --overwrite" if part in like else ""
+            if fault := part.fault(like[0].version, like[0].request, states):
+                faults[index] = replace(fault, hint=f"run this shard again{again}")
         self.done = {index: part for index, part in self.done.items() if index not in faults}
         self.faults = dict(sorted(faults.items()))
         self.missing = [k for k in range(self.count) if k not in {*self.done, *faults}]
