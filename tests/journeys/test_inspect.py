@@ -111,7 +111,7 @@ def test_a_bug_is_exit_70_without_a_traceback(trajcli, monkeypatch, folder):
     def broken(*_: object) -> None:
         raise ZeroDivisionError("of course")
 
-    monkeypatch.setattr(run, "make_plan", broken)
+    monkeypatch.setattr(run, "Plan", broken)
     line = "integrate actions.npy --start zero --dt 1 -o out.h5"
     result = trajcli(line)
     assert result.code == 70

@@ -209,7 +209,7 @@ import os, signal, sys
 from trajcli.cli import main
 from trajcli.jobs import run
 from trajcli.system import answer_signals
-plan = run.make_plan
+plan = run.Plan
 
 class Dying:
     def __del__(self):
@@ -220,7 +220,7 @@ def make_plan(*args):
     Dying()
     return plan(*args)
 
-run.make_plan = make_plan
+run.Plan = make_plan
 answer_signals()
 sys.exit(main("integrate in.npy --start zero --dt 1 -o out.h5".split()))
 """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -26,18 +25,50 @@ Clock = tuple[npt.NDArray[Any], str]
 """A stamp of each trajectory [n] as its source has it, and the unit of these stamps."""
 
 
-@dataclass(frozen=True)
 class OutputTimes:
-    """The stamps of a file at which rows are written, [N] or [B, N].
+    """The stamps of a file at which rows are written, ``values`` [N] or [B, N].
 
     unit: of the stamps, where the file says it. starts: the stamps of a clock at which the times of
     an output of trajcli, which begin at 0, are 0.
     """
 
-    where: str
-    values: Values
-    unit: Unit | None
-    starts: Clock | None
+    def __init__(self, files: Files, text: str, count: int) -> None:
+        """Looks up FILE:DATASET; of a group, such as a topic of a bag, or of a file, the stamps in
+        it.
+
+        Raises InputError for a file without them, and for times of another number of trajectories
+        than ``count``.
+        """
+        source = parse_source(text)
+        below = expand_files(source)
+        file = files.open(below[0].path if len(below) == 1 else source.path)
+        name = (source.dataset or "").strip("/")
+        if source.dofs is None and file.names() != [""] and file.get(name) is None:
+            inside = (f"{name}/{stamps}".strip("/") for stamps in STAMPS)
+            name = next((path for path in inside if file.get(path) is not None), name)
+        whole = source.dofs is not None or file.names() == [""] or not name
+        stored = files.dataset(text) if whole else file.require(name).require_numeric()
+        label = stated_unit(stored) or unit_by_size(stored)
+        unit = parse_time_unit(label)
+        if label and unit is None:
+            raise InputError("unknown unit", where=stored.where, expected=KNOWN_TIMES, found=label)
+        starts: Clock | None = None
+        counts = {stored.shape[0] if stored.ndim == 2 else 1}
+        if "trajcli_version" in file.attributes():
+            first = file.get(f"{name.rpartition('/')[0]}/start_stamp".strip("/"))
+            if first is not None:
+                starts = np.ravel(first.read()), stated_unit(first) or "s"
+                counts.add(len(starts[0]))
+        if stored.ndim not in (1, 2) or not stored.shape[-1] or not counts <= {1, count}:
+            raise InputError(
+                "wrong shape of times",
+                where=stored.where,
+                expected=f"[N], or [{count}, N] for {count} trajectories",
+                found=describe(stored.shape),
+            )
+        lazy = stored.nbytes > EAGER_BYTES and stored.ndim == 2 and stored.shape[0] > 1
+        self.values: Values = stored if lazy else in_memory(stored)
+        self.where, self.unit, self.starts = stored.where, unit, starts
 
     @property
     def differ(self) -> bool:
@@ -56,43 +87,6 @@ class OutputTimes:
             return clock
         stamps, text = self.starts
         return stamps[numbers % len(stamps)], text
-
-
-def output_times(files: Files, text: str, count: int) -> OutputTimes:
-    """Returns the times FILE:DATASET; of a group, such as a topic of a bag, or of a file, the
-    stamps within it.
-
-    Raises InputError for a file without them, and for times of another number of trajectories than
-    ``count``.
-    """
-    source = parse_source(text)
-    below = expand_files(source)
-    file = files.open(below[0].path if len(below) == 1 else source.path)
-    name = (source.dataset or "").strip("/")
-    if source.dofs is None and file.names() != [""] and file.get(name) is None:
-        inside = (f"{name}/{stamps}".strip("/") for stamps in STAMPS)
-        name = next((path for path in inside if file.get(path) is not None), name)
-    whole = source.dofs is not None or file.names() == [""] or not name
-    stored = files.dataset(text) if whole else file.require(name).require_numeric()
-    unit_text = stated_unit(stored) or unit_by_size(stored)
-    unit = parse_time_unit(unit_text)
-    if unit_text and unit is None:
-        raise InputError("unknown unit", where=stored.where, expected=KNOWN_TIMES, found=unit_text)
-    starts, counts = None, {stored.shape[0] if stored.ndim == 2 else 1}
-    if "trajcli_version" in file.attributes():
-        first = file.get(f"{name.rpartition('/')[0]}/start_stamp".strip("/"))
-        if first is not None:
-            starts = np.ravel(first.read()), stated_unit(first) or "s"
-            counts.add(len(starts[0]))
-    if stored.ndim not in (1, 2) or not stored.shape[-1] or not counts <= {1, count}:
-        raise InputError(
-            "wrong shape of times",
-            where=stored.where,
-            expected=f"[N], or [{count}, N] for {count} trajectories",
-            found=describe(stored.shape),
-        )
-    lazy = stored.nbytes > EAGER_BYTES and stored.ndim == 2 and stored.shape[0] > 1
-    return OutputTimes(stored.where, stored if lazy else in_memory(stored), unit, starts)
 
 
 class PlacedTimes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -40,7 +40,6 @@ from trajcli.files.writing import refuse_form, refuse_output
 from trajcli.jobs.gradient import Gradient
 from trajcli.jobs.inputs import (
     MOST_FAULTS,
-    Commands,
     LeftOut,
     LengthInputs,
     inputs_by_length,
@@ -56,7 +55,7 @@ from trajcli.jobs.resolve import (
 from trajcli.kernels.choose import Choice, choose
 from trajcli.kernels.cuda import free_bytes
 from trajcli.memory import BLOCK_VALUES, BYTES_PER_STEP, BYTES_PER_VALUE, SHARE_OF_FREE
-from trajcli.modes import PARTS, Mode
+from trajcli.modes import PARTS
 from trajcli.modes.smooth import Smooth
 
 # The options of methods of differentiation.
@@ -68,7 +67,6 @@ SMOOTHED = {
 """What method smooth chooses for each axis, with its labels."""
 
 
-@dataclass(frozen=True)
 class Plan:
     """A run that is ready to start. Everything is checked but the values of the actions.
 
@@ -81,29 +79,60 @@ class Plan:
         positions: where actions may be normalised commands, a hint at the recorded positions.
     """
 
-    request: Request
-    trajectories: Trajectories
-    parts: Sequence[LengthInputs]
-    choice: Choice
-    quantities: Sequence[str]
-    dtype: str
-    gradient: Gradient | None
-    sizes: Sequence[int]
-    own_times: bool
-    mode_source: str | None
-    left_out: Sequence[LeftOut]
-    notes: Sequence[str]
-    positions: str | None
+    def __init__(self, request: Request, files: Files) -> None:
+        """Looks up and checks everything that a request names; computes and writes nothing.
 
-    @property
-    def mode(self) -> Mode:
-        """The mode of the run."""
-        return self.parts[0].inputs.mode
-
-    @property
-    def commands(self) -> Commands:
-        """Says whether actions are increments or offsets, and which dofs are absolute."""
-        return self.parts[0].commands
+        Raises TrajcliError with every fault that can be found without reading all values.
+        """
+        # OUT of a shard is written by merge; part_is_done says whether a part is replaced
+        overwrite = request.overwrite or request.shard is not None
+        check, shard, files_of_shard = FaultCollector(), request.shard, request.files_of_shard()
+        self.request = request
+        self.quantities, _, resolved = check.attempt(
+            lambda: _quantities(request.write),
+            partial(refuse_output, request.out, overwrite),
+            lambda: resolve(request, files, files_of_shard or request.sources),
+        )
+        wanted = (request.grad, request.cost, request.factor) != (None, None, None)
+        self.gradient: Gradient | None
+        self.gradient, _ = check.attempt(
+            lambda: Gradient(request, files, resolved[1]) if resolved and wanted else None,
+            lambda: refuse_input(request.out, files.paths()),
+        )
+        check.raise_if_any()
+        trajectories: Trajectories = resolved[0]
+        parts: list[LengthInputs] = resolved[1]
+        left_out: list[LeftOut] = resolved[3]
+        self.mode_source: str | None = resolved[2]
+        self.mode, self.commands = parts[0].inputs.mode, parts[0].commands
+        # before trajectories are divided: the times of a part are those of the whole run
+        self.own_times = any(part.inputs.steps_differ for part in parts)
+        self.own_times = self.own_times or (len(parts) > 1 and trajectories.step is None)
+        if shard is not None and files_of_shard is None:
+            trajectories = trajectories.take(slice(*shard.share(len(trajectories))))
+            parts = inputs_by_length(trajectories, self.mode, self.commands, request.recorded)
+        if request.skip_bad:
+            bad = _bad_trajectories(parts, request.allow_nonfinite)
+            trajectories = trajectories.take(~np.isin(trajectories.numbers, list(bad)))
+            left_out += bad.values()
+            parts = inputs_by_length(trajectories, self.mode, self.commands, request.recorded)
+        self.trajectories, self.parts, self.left_out = trajectories, parts, left_out
+        arrays = [part.inputs.actions for part in parts]
+        stored = np.result_type(*(getattr(x, "precision", x.dtype) for x in arrays))
+        self.dtype = request.dtype or output_dtype(stored)
+        self.bytes_read = sum(actions.nbytes for actions in arrays)
+        # the device is chosen last: what is wrong with the inputs is said without starting CUDA
+        self.choice = choose(request.device, request.backend)
+        kind, memory = _working_memory(self.choice, self.gradient is not None, request.memory)
+        self.sizes = [_block_size(part, kind, memory) for part in parts]
+        self.notes = [
+            *trajectories.notes,
+            *_conversion_notes(trajectories, self.dtype),
+            *_memory_notes(parts, kind, request.memory),
+            *input_warnings(trajectories, parts[-1].inputs),
+        ]
+        self.positions = recorded_positions(trajectories.first, self.mode)
+        refuse_form(request.out, self.output, request.compress)
 
     @cached_property
     def rotations(self) -> Sequence[RotationDofs]:
@@ -116,11 +145,6 @@ class Plan:
         """The dofs that are no part of a rotation."""
         taken = {dof for rotation in self.rotations for dof in rotation.dofs}
         return [dof for dof in range(self.trajectories.first.shape[2]) if dof not in taken]
-
-    @cached_property
-    def bytes_read(self) -> int:
-        """Bytes of actions in the files."""
-        return sum(part.inputs.actions.nbytes for part in self.parts)
 
     @cached_property
     def sources(self) -> dict[str, Sequence[Origin]]:
@@ -269,68 +293,6 @@ class Plan:
                 for name, faults in self.left_out
             ],
         }  # fmt: skip
-
-
-def make_plan(request: Request, files: Files) -> Plan:
-    """Looks up and checks everything that a request names; computes and writes nothing.
-
-    Raises TrajcliError with every fault that can be found without reading all values.
-    """
-    # OUT of a shard is written by merge; part_is_done says whether a part is replaced
-    overwrite = request.overwrite or request.shard is not None
-    check, shard, files_of_shard = FaultCollector(), request.shard, request.files_of_shard()
-    quantities, _, resolved = check.attempt(
-        lambda: _quantities(request.write),
-        partial(refuse_output, request.out, overwrite),
-        lambda: resolve(request, files, files_of_shard or request.sources),
-    )
-    wanted = (request.grad, request.cost, request.factor) != (None, None, None)
-    gradient, _ = check.attempt(
-        lambda: Gradient(request, files, resolved[1]) if resolved and wanted else None,
-        lambda: refuse_input(request.out, files.paths()),
-    )
-    check.raise_if_any()
-    trajectories, parts, mode_source, left_out = resolved
-    mode, commands = parts[0].inputs.mode, parts[0].commands
-    # before trajectories are divided: the times of a part are those of the whole run
-    own_times = any(part.inputs.steps_differ for part in parts)
-    own_times = own_times or (len(parts) > 1 and trajectories.step is None)
-    if shard is not None and files_of_shard is None:
-        trajectories = trajectories.take(slice(*shard.share(len(trajectories))))
-        parts = inputs_by_length(trajectories, mode, commands, request.recorded)
-    if request.skip_bad:
-        bad = _bad_trajectories(parts, request.allow_nonfinite)
-        trajectories = trajectories.take(~np.isin(trajectories.numbers, list(bad)))
-        left_out = [*left_out, *bad.values()]
-        parts = inputs_by_length(trajectories, mode, commands, request.recorded)
-    arrays = [part.inputs.actions for part in parts]
-    # the device is chosen last: what is wrong with the inputs is said without starting CUDA
-    choice = choose(request.device, request.backend)
-    stored = np.result_type(*(getattr(actions, "precision", actions.dtype) for actions in arrays))
-    dtype = request.dtype or output_dtype(stored)
-    kind, memory = _working_memory(choice, gradient is not None, request.memory)
-    plan = Plan(
-        request=request,
-        trajectories=trajectories,
-        parts=parts,
-        choice=choice,
-        quantities=quantities,
-        dtype=dtype,
-        gradient=gradient,
-        sizes=[_block_size(part, kind, memory) for part in parts],
-        own_times=own_times,
-        mode_source=mode_source,
-        left_out=left_out,
-        notes=[
-            *trajectories.notes,
-            *_conversion_notes(trajectories, dtype),
-            *_memory_notes(parts, kind, request.memory),
-            *input_warnings(trajectories, parts[-1].inputs),
-        ],
-        positions=recorded_positions(trajectories.first, mode),
-    )
-    refuse_form(request.out, plan.output, request.compress)
-    return plan
 
 
 def _bad_trajectories(

@@ -17,7 +17,7 @@ from trajcli.files.outputs import Output
 from trajcli.files.quantities import QUANTITIES
 from trajcli.files.reading import Reading
 from trajcli.files.time import positive
-from trajcli.jobs.plan import Plan, make_plan
+from trajcli.jobs.plan import Plan
 from trajcli.jobs.request import Request
 from trajcli.jobs.run import Execution, Progress
 from trajcli.modes.mode import promise
@@ -46,7 +46,7 @@ def _plan_again(file: ArrayFile, files: Files) -> Plan:
         ) from None
     out = Path(tempfile.gettempdir()) / "trajcli-again.h5"
     again = replace(stored, out=out, overwrite=True, device="cpu")
-    return make_plan(again, files.read_as(again))
+    return Plan(again, files.read_as(again))
 
 
 @dataclass

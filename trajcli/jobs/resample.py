@@ -22,7 +22,7 @@ from trajcli.files.trajectories import Trajectories
 from trajcli.files.trajectory_group import TrajectoryGroup
 from trajcli.files.writing import refuse_output
 from trajcli.jobs.inputs import MOST_FAULTS, orientations
-from trajcli.jobs.output_times import output_times, placed
+from trajcli.jobs.output_times import OutputTimes, placed
 from trajcli.jobs.plan import rotation_attributes, rotation_sizes, rotation_variables
 from trajcli.jobs.request import SourceRequest
 from trajcli.jobs.rows import (
@@ -218,7 +218,7 @@ def run_resample(
         trajectories = read_trajectories(request, files, actions=True, least=2, rotations=True)
         rotations, others = trajectories.first.rotations, trajectories.first.free_dofs
         turns = _turns_method(request.method) if rotations else ""
-        new = None if rate else output_times(files, str(request.at), len(trajectories))
+        new = None if rate else OutputTimes(files, str(request.at), len(trajectories))
         curves = Curves(request, trajectories)
         holding = curves.mode is None and curves.method == "hold"
         good, left_out = computable(request, trajectories, holding)

@@ -22,7 +22,7 @@ from trajcli.files.quantities import QUANTITIES, ROTATIONS
 from trajcli.files.writing import output_family, stopped, write
 from trajcli.inputs import Inputs
 from trajcli.jobs.inputs import integrated, of_dofs, orientations
-from trajcli.jobs.plan import SMOOTHED, Plan, make_plan
+from trajcli.jobs.plan import SMOOTHED, Plan
 from trajcli.jobs.request import Request
 from trajcli.kernels.cuda import DeviceLost, DeviceOutOfMemory, device_errors
 from trajcli.modes import PARTS
@@ -78,7 +78,7 @@ def run(
     files = Files(request, memory=request.memory, on_progress=on_progress)
     with files:
         files.sources.add(request.paths())
-        plan = make_plan(request, files)
+        plan = Plan(request, files)
         files.sources.add(files.paths())
         on_plan(plan)
         report = plan.description | report
