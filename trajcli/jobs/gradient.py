@@ -123,8 +123,10 @@ class Gradient:
         outputs, grads = commands.pull_back(inputs, upstream, choice, dtype)
         yield from outputs.items()
         if self.cost:
-            squares = (weight * _squares(outputs[name]) for name, weight in self.cost.items())
-            yield "cost", sum(squares)
+            squares = {name: np.square(outputs[name], dtype=np.float64) for name in self.cost}
+            count, rows, dofs = next(iter(squares.values())).shape
+            sums = {name: x.reshape(count, rows * dofs).sum(1) for name, x in squares.items()}
+            yield "cost", sum(weight * sums[name] for name, weight in self.cost.items())
         if inputs.rates:  # the first recorded rate was moved from the actions to the start
             first = grads.pop(_first_action(inputs))
             grads["actions"] = np.concatenate([first[:, None], grads["actions"]], 1)
@@ -191,9 +193,3 @@ def _step_size(inputs: Inputs) -> dict[str, int]:
     assert steps is not None
     count = int((1, *steps.shape)[-1]) - (inputs.times is not None)
     return {"one" if count == 1 else "step": count}
-
-
-def _squares(values: Any) -> Any:
-    """Returns the sum of squares of each trajectory's rows and dofs."""
-    wide = values.astype(np.float64).reshape(len(values), values.shape[1] * values.shape[2])
-    return (wide * wide).sum(1)

@@ -252,13 +252,9 @@ def run_resample(
             at = located(within, knots, len(block), rounding)
             arrays: dict[str, Any] = {}
             if rotations:
-                from trajcli.rotations import resample
-
-                rows, frame = values[trajectories.arrays[0]], request.rotation_frame
+                rows = values[trajectories.arrays[0]]
                 q = orientations(rows, rotations, block.place, remarks, request.allow_nonfinite)
-                motion = resample(q, turns, times=knots, at=at, frame=frame)
-                named = zip(ROTATIONS, motion, strict=True)
-                arrays |= {name: turned for name, turned in named if turned is not None}
+                arrays |= _turned(request, q, knots, at)
                 values = {name: x[..., others] for name, x in values.items()}
             if others:
                 with np.errstate(over="ignore", invalid="ignore"):
@@ -266,16 +262,11 @@ def run_resample(
             return (times if clock is None else since), arrays
 
         stated = {"dt": "varies" if rate is None else 1.0 / rate, **curves.attributes()}
-        turned: list[Variable] = []
+        dtype = output_dtype(np.result_type(*(g.input.precision for g in trajectories.groups)))
+        frame, written = request.rotation_frame, QUANTITIES[: 4 if turns == "spline" else 2]
+        turned = [*rotation_variables(rotations, written, dtype, frame)]
         if rotations:
-            kinds = {group.input.precision for group in trajectories.groups}
-            turned += rotation_variables(
-                rotations,
-                QUANTITIES[: 4 if turns == "spline" else 2],
-                output_dtype(np.result_type(*kinds)),
-                request.rotation_frame,
-            )
-            stated |= rotation_attributes(rotations, request.rotation_frame)
+            stated |= rotation_attributes(rotations, frame)
         own_times = stamps is not None and stamps.own_times and len(counts) > 1
         variables = [
             *array_variables(trajectories.only(curves.names)),
@@ -352,6 +343,16 @@ def _measured(
             acting, last = knots.shape[1] > block.rows, knots[:, -1].tolist()
             counts[places] = [new_count(rate, end, rounding, acting) for end in last]
     return counts, ends, slack
+
+
+def _turned(request: ResampleRequest, q: Any, knots: Floats, at: Floats) -> dict[str, Any]:
+    """Returns orientations and rates at other times, of quaternions at ``knots``."""
+    from trajcli.rotations import resample
+
+    turns = _turns_method(request.method)
+    motion = resample(q, turns, times=knots, at=at, frame=request.rotation_frame)
+    named = zip(ROTATIONS, motion, strict=True)
+    return {name: turned for name, turned in named if turned is not None}
 
 
 def _turns_method(method: str | None) -> str:
