@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trajcli.errors import InputError, UsageError
-from trajcli.files.arrays import Dataset, text_of
+from trajcli.files.arrays import ArrayFile, Dataset, text_of
 from trajcli.files.conversion import converted, stated_unit
 
 _PART = re.compile(r"(-?[0-9]{1,9})?(:?)(-?[0-9]{1,9})?")
@@ -292,3 +292,9 @@ def _split(name: str, dofs: Sequence[int], form: str) -> Iterator[RotationDofs]:
     for k in range(0, len(dofs), width):
         number = f"{k // width}" if len(dofs) > width else ""
         yield RotationDofs(name + number, tuple(dofs[k : k + width]), form)
+
+
+def bodies_of(file: ArrayFile) -> int:
+    """Returns how many rotations a row of an output of trajcli has, [..., R, 4]; else 1."""
+    count = file.attributes().get("rotations", 1)
+    return int(count) if isinstance(count, (int, np.integer)) else 1

@@ -18,13 +18,13 @@ import numpy as np
 from trajcli.arrays import describe
 from trajcli.errors import Fault, InputError, Note, UsageError, raise_if_any
 from trajcli.files.arrays import ArrayFile, Dataset
-from trajcli.files.dofs import RotationDofs, match_names, named_rotations, unit_columns
+from trajcli.files.dofs import RotationDofs, bodies_of, match_names, named_rotations, unit_columns
 from trajcli.files.layout import Layout, Member
 from trajcli.files.layouts import likely_arrays
 from trajcli.files.opening import Files, JoinedFiles, joining
 from trajcli.files.quantities import QUANTITIES, ROTATIONS, STATES
 from trajcli.files.source import Source, expand_files, parse_source
-from trajcli.files.trajectory_group import ACTIONS, TrajectoryGroup, bodies_of
+from trajcli.files.trajectory_group import ACTIONS, TrajectoryGroup
 from trajcli.units import require_same_kind
 
 # Families of which a file may be one array without a name.

@@ -25,6 +25,7 @@ from trajcli.files.conversion import (
 from trajcli.files.dofs import (
     Dofs,
     RotationDofs,
+    bodies_of,
     named_rotations,
     parse_dofs,
     parse_joints,
@@ -186,10 +187,8 @@ class TrajectoryGroup:
                           array_name=name)  # fmt: skip
 
     def keep_dofs(self, which: str, where: str) -> TrajectoryGroup:
-        """Returns the group with these dofs alone.
-
-        where: the option, for messages. Raises UsageError for dofs that are not there.
-        """
+        """Returns the group with these dofs alone; raises UsageError for dofs that are not there.
+        where: the option, for messages."""
         picked = parse_dofs(which, self.shape[2], where, self.joint_names or ())
         stored = {name: picked.pick(array) for name, array in self._stored.items()}
         numbers = picked.pick(list(self.dofs.numbers))
@@ -205,12 +204,9 @@ class TrajectoryGroup:
         """Returns the group with other dofs, to name places in what is computed from it."""
         return self._with(dofs=Dofs(len(names), range(len(names))), _joints=list(names))
 
-    def name_rotations(self, text: str | None) -> TrajectoryGroup:
-        """Returns the group with the rotations that --rotation names; None takes those that names
-        tell.
-
-        Raises UsageError for dofs and forms that do not fit.
-        """
+    def name_rotations(self, text: str) -> TrajectoryGroup:
+        """Returns the group with the rotations that --rotation names; raises UsageError for dofs
+        and forms that do not fit."""
         group = self._with(rotation_option=text)
         _ = group.rotations  # refused here, if at all
         return group
@@ -227,12 +223,10 @@ class TrajectoryGroup:
 
     @property
     def _order_of_quaternions(self) -> Any:
-        """The attribute ``order`` of the array, or ``rotation_order`` of the file; None without.
-
-        The ``order`` of a file is that of mode smooth.
-        """
-        own = self._stored[next(iter(self._stored))].attributes.get("order")
-        return own if own is not None else (self.attribute("rotation_order") or ("", None))[1]
+        """The attribute ``order`` of the array, or ``rotation_order`` of the file; None without."""
+        # the ``order`` of a file is that of mode smooth
+        own = next(iter(self._stored.values())).attributes.get("order")
+        return own if own is not None else self.attribute("rotation_order")[1]
 
     @property
     def turning(self) -> tuple[RotationDofs, ...]:
@@ -310,9 +304,7 @@ class TrajectoryGroup:
         """
         padded = self.layout is None and not self.single
         stored = self.file.get(f"{self.groups[0]}lengths") if padded else None
-        if stored is None:
-            return None
-        return read_lengths(stored, *self.shape[:2])
+        return None if stored is None else read_lengths(stored, *self.shape[:2])
 
     @cached_property
     def time(self) -> Time | None:
@@ -320,42 +312,36 @@ class TrajectoryGroup:
 
         Raises InputError if the file contradicts itself.
         """
-        where, stated = self.attribute("dt") or (Origin(), None)
+        where, stated = self.attribute("dt")
         dt = positive(stated)
         time = self._stored_time(where, dt) or (self.layout.step if self.layout else None)
         if time is None and dt is not None:
             time = Time.of(where, dt)
         if time is None:
-            where, stated = self.attribute(*RATES) or (Origin(), None)
-            rate = positive(stated)
-            time = (
-                None if rate is None else Time.of(where.then(f", {rate:g} Hz"), 1.0 / rate, where)
-            )
+            where, stated = self.attribute(*RATES)
+            if (rate := positive(stated)) is not None:
+                time = Time.of(where.then(f", {rate:g} Hz"), 1.0 / rate, where)
         if time is None:  # the rate of some families is in a file of its own
             return None if self.layout is not None and self.layout.rates else self._likely_time()
         return time.fitted(*self.shape[:2], self.of_actions, self.lengths)
 
     def _stored_time(self, attribute: str, nominal: float | None) -> Time | None:
         """Returns the time that steps or stamps beside the arrays give, else those in the groups
-        above.
+        above, which may be of other trajectories: there, those that do not fit are skipped.
 
-        Those above may be of other trajectories, and are skipped where they do not fit. How many
-        steps actions need depends on their mode. attribute, nominal: the place and the value of the
-        attribute dt.
+        attribute, nominal: the place and the value of the attribute dt.
         """
         misfits: list[Time] = []
         for group in self.groups:
-            fitting: list[Time | None] = [None, None]
-            for k, names in enumerate((("dt",), STAMPS)):
+            fitting: list[Time | None] = []
+            for names in (("dt",), STAMPS):
                 stored = self.companion(*names, groups=[group])
-                if stored is None:
-                    continue
-                time = read_time(stored, k == 1, self.given.time, self.lengths, nominal)
-                time = time.fitted(*self.shape[:2], self.of_actions, self.lengths)
-                if time.fits or time.actions:
-                    fitting[k] = time
-                else:
+                time = None if stored is None else self._read_time(stored, names is STAMPS, nominal)
+                # how many steps actions need depends on their mode
+                if time is not None and not (time.fits or time.actions):
                     misfits.append(time)
+                    time = None
+                fitting.append(time)
             chosen = reconciled(*fitting)
             if chosen is None:
                 continue
@@ -367,28 +353,27 @@ class TrajectoryGroup:
         return None
 
     def _likely_time(self) -> Time | None:
-        """Returns the time of increasing numbers, one for each row, that are time stamps by their
-        name."""
+        """Returns the time of increasing numbers that are time stamps by their name."""
         for name in LIKELY_STAMPS:
             with contextlib.suppress(InputError):
-                if (stored := self.companion(name)) is None:
-                    continue
-                time = read_time(stored, True, self.given.time, self.lengths)
-                time = time.fitted(*self.shape[:2], self.of_actions, self.lengths)
-                if time.fits and not time.faults(0, 1):
-                    return replace(time, source=time.source.then(", by its name"))
+                if (stored := self.companion(name)) is not None:
+                    time = self._read_time(stored, True)
+                    if time.fits and not time.faults(0, 1):
+                        return replace(time, source=time.source.then(", by its name"))
         return None
+
+    def _read_time(self, stored: Dataset, stamps: bool, nominal: float | None = None) -> Time:
+        time = read_time(stored, stamps, self.given.time, self.lengths, nominal)
+        return time.fitted(*self.shape[:2], self.of_actions, self.lengths)
 
     def first_stamps(
         self, begin: int, end: int, of_rows: bool = False
     ) -> tuple[npt.NDArray[Any], str] | None:
-        """Returns the first stamps [n] of trajectories begin to end, and their unit.
-
-        They are those of the source. An output of trajcli counts its own times from the stamp of
-        its source in ``start_stamp``. of_rows: as for :meth:`.Time.first_stamps`. None where
-        nothing says them.
-        """
-        stamps = None if self.time is None else self.time.first_stamps(begin, end, of_rows)
+        """Returns the first stamps [n] of trajectories begin to end, as their source has them, and
+        their unit; None where nothing says them. of_rows: as for :meth:`.Time.first_stamps`."""
+        time = self.time
+        stamps = None if time is None else time.first_stamps(begin, end, of_rows)
+        # an output of trajcli counts its own times from the stamp of its source
         if "trajcli_version" in self.file.attributes():
             stored = self.file.get(f"{self.groups[0]}start_stamp")
             if stored is not None:
@@ -398,11 +383,10 @@ class TrajectoryGroup:
                 if stamps is None or not stamps.any():
                     return clock, unit
                 return stamps_after(clock, stamps, unit), unit  # its own times are in seconds
-        return None if stamps is None else (stamps, (self.time.unit if self.time else "") or "s")
+        return None if stamps is None else (stamps, (time and time.unit) or "s")
 
     def companion(self, *names: str, groups: Sequence[str] = ()) -> Dataset | None:
-        """Returns the first of these datasets that lies beside the arrays, else in the groups
-        above."""
+        """Returns the first of these datasets beside the arrays, else in the groups above."""
         groups = groups or self.groups
         stored = (self.file.get(group + name) for group in groups for name in names)
         dataset = next((one for one in stored if one is not None), None)
@@ -413,19 +397,23 @@ class TrajectoryGroup:
         flat = self.layout is not None and dataset.shape[:1] == (self.layout.rows,)
         return self.member.rows_of(dataset) if flat and self.member is not None else dataset
 
-    def attribute(self, *names: str) -> tuple[Origin, Any] | None:
-        """Returns the first of these attributes, and where it is: on the first array, else on a
-        group."""
+    def attribute(self, *names: str) -> tuple[Origin, Any]:
+        """Returns where the first of these attributes is, and its value: on the first array, else
+        on a group. The value is None where there is none."""
         first = next(iter(self.arrays.values()))
         for name in names:
-            value = first.attributes.get(name)
-            if value is not None:
-                return first.where.then(f"@{name}"), value
-            for group in self.groups:
-                value = self.file.attributes(group).get(name)
-                if value is not None:
-                    return Origin(self.file.path, f":/{group.rstrip('/')}@{name}"), value
-        return None
+            for place, attributes in ((first.where, first.attributes), *self._group_attributes):
+                if (value := attributes.get(name)) is not None:
+                    return place.then(f"@{name}"), value
+        return Origin(), None
+
+    @cached_property
+    def _group_attributes(self) -> list[tuple[Origin, Mapping[str, Any]]]:
+        """The attributes of the group and of those above it, each with its place."""
+        return [
+            (Origin(self.file.path, f":/{group.rstrip('/')}"), self.file.attributes(group))
+            for group in self.groups
+        ]
 
     @cached_property
     def stated_mode(self) -> tuple[str, dict[str, Any], str]:
@@ -434,17 +422,17 @@ class TrajectoryGroup:
         The name is "" if it states none, or a word of another program; options may be such words,
         too.
         """
-        stored = self.attribute("mode")
-        name = "" if stored is None else ALIASES.get(text_of(stored[1]), text_of(stored[1]))
-        if stored is None or name not in MODES:
+        where, stated = self.attribute("mode")
+        name = ALIASES.get(text_of(stated), text_of(stated))
+        if name not in MODES:
             return "", {}, ""
-        options: dict[str, Any] = {}
-        for option in MODES[name].option_names():
-            _, value = self.attribute(option) or ("", None)
-            if value is not None:
-                number = isinstance(value, (int, np.integer))
-                options[option] = int(value) if number else text_of(value)
-        return name, options, stored[0].rpartition("@")[0]
+        values = {option: self.attribute(option)[1] for option in MODES[name].option_names()}
+        options: dict[str, Any] = {
+            option: int(value) if isinstance(value, (int, np.integer)) else text_of(value)
+            for option, value in values.items()
+            if value is not None
+        }
+        return name, options, where.removesuffix("@mode")
 
     @cached_property
     def joint_names(self) -> list[str] | None:
@@ -464,12 +452,12 @@ class TrajectoryGroup:
 
     def _axes(self) -> list[str] | None:
         """Returns the names of the components of an orientation or angular rate."""
-        if not self.of_rotations:
+        last = self.array_name.rpartition("/")[2]
+        if last not in ROTATIONS:
             return None
-        order = self._order_of_quaternions or ""
-        rates = self.array_name.rpartition("/")[2] != ROTATIONS[0]
-        axes = list("xyz") if rates else [f"q{axis}" for axis in text_of(order)]
-        count = self._stored[next(iter(self._stored))].shape[2] // (len(axes) or 1)
+        quaternion = [f"q{axis}" for axis in text_of(self._order_of_quaternions or "")]
+        axes = quaternion if last == ROTATIONS[0] else list("xyz")
+        count = next(iter(self._stored.values())).shape[2] // (len(axes) or 1)
         return [f"{k}/{axis}" for k in range(count) for axis in axes] if count > 1 else axes or None
 
     @property
@@ -493,19 +481,12 @@ class TrajectoryGroup:
         return None
 
     def unit(self, name: str) -> str | None:
-        """Returns the unit that an array states, else the one that the unit of positions
-        implies."""
+        """Returns the unit that an array states, else the one that the positions imply."""
         for array in (name, "position") if name in QUANTITIES else (name,):
             unit = stated_unit(self.arrays[array]) if array in self.arrays else ""
             if unit:
                 return unit if array == name else unit_of(name, unit)
         return None
-
-
-def bodies_of(file: ArrayFile) -> int:
-    """Returns how many rotations a row of an output of trajcli has, [..., R, 4]; else 1."""
-    count = file.attributes().get("rotations", 1)
-    return int(count) if isinstance(count, (int, np.integer)) else 1
 
 
 def _array_name(path: str) -> str:

@@ -18,6 +18,7 @@ from trajcli.arrays import describe
 from trajcli.errors import Fault, InputError, OutputError, UsageError, raise_if_any
 from trajcli.files.arrays import text_of
 from trajcli.files.atomic_output import HiddenFolder, new_file, os_failures, reserve
+from trajcli.files.dofs import bodies_of
 from trajcli.files.file_bytes import Progress, SourceFiles
 from trajcli.files.lerobot_copy import LeRobotCopy
 from trajcli.files.opening import Files
@@ -32,7 +33,6 @@ from trajcli.files.outputs import (
 from trajcli.files.quantities import ROTATIONS
 from trajcli.files.reading import Repair, select
 from trajcli.files.trajectories import Array, Trajectories
-from trajcli.files.trajectory_group import bodies_of
 from trajcli.files.writing import write
 from trajcli.memory import TABLE_ROWS
 from trajcli.quaternions import TOLERANCE

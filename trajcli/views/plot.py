@@ -250,8 +250,7 @@ def _held(group: TrajectoryGroup, quantity: str) -> str:
     an action for the whole step into its row. A cubic B-spline has one jerk from a knot to the
     next, which begins with the row at the knot.
     """
-    options = [group.attribute(name) for name in ("mode", "scheme", "degree")]
-    mode, scheme, degree = (str(value[1]) if value else "" for value in options)
+    mode, scheme, degree = (str(group.attribute(name)[1]) for name in ("mode", "scheme", "degree"))
     if mode == "bspline":
         return "out of" if quantity == "jerk" and degree == "3" else ""
     if scheme not in ("euler", "zoh", "foh") or mode not in ("clique", *QUANTITIES[1:]):
