@@ -22,7 +22,7 @@ from trajcli.jobs.run import run
 from trajcli.jobs.shards import Part, merge
 
 ROOT = Path(__file__).resolve().parents[2]
-KILLS = 6
+KILLS = 4
 RUNNER = """
 import sys
 from trajcli.cli import main, start_process

@@ -33,8 +33,7 @@ def arrays(trajcli, source: str) -> dict[str, list[int]]:
 def test_columns_of_one_prefix_are_one_array_beside_their_times(trajcli, folder, stamp, names):
     times, positions = recording()
     write("log.csv", ",".join([stamp, *names]), np.column_stack([times, positions]))
-    line = "differentiate log.csv:q --method central -o out.h5"
-    trajcli(line, code=0)
+    trajcli("differentiate log.csv:q --method central -o out.h5", code=0)
     with h5py.File("out.h5") as file:
         np.testing.assert_array_equal(np.squeeze(file["position"]), positions)
         assert abs(file.attrs["dt"] - 0.02) < 1e-15
@@ -133,8 +132,7 @@ def test_times_are_in_what_heading_or_size_say(trajcli, folder, kind, heading, s
 
 def test_columns_that_nobody_needs_may_have_blank_cells(trajcli, folder):
     Path("log.csv").write_text("t,q0,q1,note\n0,1,2,\n1,2,3,late\n2,3,5,\n")
-    line = "differentiate log.csv:q --method backward -o out.h5"
-    trajcli(line, code=0)
+    trajcli("differentiate log.csv:q --method backward -o out.h5", code=0)
     shown = trajcli("inspect log.csv").out
     assert "note 3 text" in " ".join(shown.split())
 

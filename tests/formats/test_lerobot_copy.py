@@ -181,8 +181,7 @@ def test_a_copy_is_a_data_set_to_trajcli_and_its_features_stay(trajcli, folder):
     data_set(3)
     trajcli(COMPUTE, code=0)
     trajcli(LINE, code=0)
-    line = "integrate out:trajcli.velocity --mode velocity --start zero -o back.h5"
-    trajcli(line, code=0)
+    trajcli("integrate out:trajcli.velocity --mode velocity --start zero -o back.h5", code=0)
     copied = trajcli("export back.h5:jerk --lerobot set -o more --json")
     assert copied.document["trajectories"] == 12
     result = trajcli("export out.h5 --lerobot out -o again")

@@ -28,8 +28,7 @@ def table(labels: list[object]) -> tuple[arrow.Table, np.ndarray]:
 def test_columns_of_one_prefix_are_an_array_and_an_episode_is_a_trajectory(trajcli, folder, labels):
     made, rows = table(labels)
     parquet.write_table(made, "log.parquet", row_group_size=8)
-    line = "differentiate log.parquet:q --method central -o out.h5"
-    trajcli(line, code=0)
+    trajcli("differentiate log.parquet:q --method central -o out.h5", code=0)
     edges = np.cumsum([0, *LENGTHS])
     with h5py.File("out.h5") as file:
         for label, (begin, end) in zip(labels, itertools.pairwise(edges), strict=True):
@@ -41,8 +40,7 @@ def test_columns_of_one_prefix_are_an_array_and_an_episode_is_a_trajectory(trajc
 def test_without_an_episode_the_file_is_one_trajectory(trajcli, folder):
     made, rows = table([0, 1, 2])
     parquet.write_table(made.drop(["episode_id", "time"]), "log.parquet")
-    line = "integrate log.parquet:q --mode clique --start zero --dt 0.1 -o out.h5"
-    trajcli(line, code=0)
+    trajcli("integrate log.parquet:q --mode clique --start zero --dt 0.1 -o out.h5", code=0)
     with h5py.File("out.h5") as file:
         np.testing.assert_array_equal(file["position"][0, 1:], rows)
         trajcli("inspect log.parquet", code=0)
@@ -56,8 +54,7 @@ def test_dates_are_the_times_of_rows(trajcli, folder, unit, name):
     rows = np.random.default_rng(1).normal(size=(30, 2))
     columns = {name: dates.cast(arrow.timestamp(unit, "UTC")), "q0": rows[:, 0], "q1": rows[:, 1]}
     parquet.write_table(arrow.table(columns), "log.parquet")
-    line = "differentiate log.parquet:q --method central -o out.h5"
-    trajcli(line, code=0)
+    trajcli("differentiate log.parquet:q --method central -o out.h5", code=0)
     with h5py.File("out.h5") as file:
         expected = (since - since[0]) * 1e-9
         np.testing.assert_allclose(file["time"][:], expected, rtol=0, atol=3e-7)

@@ -154,8 +154,7 @@ def test_aloha_episodes_are_files_in_natural_order(trajcli, folder):
 def test_recorded_positions_are_read_by_name_in_every_trajectory(trajcli, folder, family, name):
     write, group, *_ = {**WRITERS, **WITHOUT_DT}[family]
     write(Path("in.h5"), GIVEN)
-    line = f"differentiate in.h5:{name} --method backward --dt 0.05 -o out.h5"
-    trajcli(line, code=0)
+    trajcli(f"differentiate in.h5:{name} --method backward --dt 0.05 -o out.h5", code=0)
     shift = {"isaaclab": slice(1, None), "maniskill": slice(None), "minari": slice(None)}
     with h5py.File("out.h5") as file:
         for i, demo in enumerate(GIVEN):

@@ -17,34 +17,6 @@ QUANTITIES = ("position", "velocity", "acceleration", "jerk")
 GIVEN = writers.demos()
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        "",
-        "--mode jerk --scheme zoh",
-        "--mode central",
-        "--mode bspline --degree 5 --steps 3",
-        "--mode clique --frames actions --write position,jerk --dtype float32",
-        "--mode central --convention curobo TRAJCLI_BACKEND=torch",
-        "TRAJCLI_MEMORY=40kB",
-    ],
-)
-def test_every_trajectory_has_the_bits_it_has_alone(trajcli, folder, options):
-    writers.robomimic(Path("in.h5"), GIVEN)
-    trajcli(f"integrate in.h5 -o all.h5 {options}", code=0)
-    with h5py.File("all.h5") as file:
-        for i in (0, 5, 10):
-            line = f"integrate in.h5:data/demo_{i}/actions -o one.h5 --overwrite {options}"
-            trajcli(line, code=0)
-            with h5py.File("one.h5") as alone:
-                for name in QUANTITIES:
-                    group = file[f"data/demo_{i}"]
-                    assert (name in group) == (name in alone)
-                    if name in alone:
-                        np.testing.assert_array_equal(group[name][:], alone[name][0])
-                np.testing.assert_array_equal(group["time"][:], alone["time"][:])
-
-
 def test_a_padded_array_is_read_up_to_its_lengths(trajcli, folder):
     random = np.random.default_rng(5)
     lengths = np.array([9, 4, 9, 7, 1, 4])

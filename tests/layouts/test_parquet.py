@@ -77,8 +77,7 @@ def test_every_episode_is_integrated_at_its_own_length_with_the_rate_of_the_data
     trajcli, folder, write
 ):
     write(Path("set"))
-    line = "integrate set --mode acceleration -o out.h5 --json"
-    result = trajcli(line, code=0)
+    result = trajcli("integrate set --mode acceleration -o out.h5 --json", code=0)
     assert result.document["layout"] == "lerobot"
     assert result.document["dt_source"].endswith("set/meta/info.json fps, 30 Hz")
     assert "fps, 30 Hz" in result.err

@@ -14,7 +14,7 @@ from trajcli import State
 interpolate = pytest.importorskip("scipy.interpolate")
 RNG = np.random.default_rng(0)
 SEED = int(os.environ.get("TRAJCLI_SEED") or 0)
-FITS = int(os.environ.get("TRAJCLI_FITS") or 60)
+FITS = int(os.environ.get("TRAJCLI_FITS") or 30)
 """How many jittered recordings are fitted."""
 PARTS = ("position", "velocity", "acceleration", "jerk")
 

@@ -220,28 +220,14 @@ def test_a_nan_stays_within_windows_in_seconds() -> None:
             assert (np.isnan(values[0, :, 0].numpy()) == reached).all()
 
 
-@pytest.mark.parametrize("shape", [(), (2, 1), (9,), (2, 9)], ids=str)
-def test_gradients_with_a_window_in_seconds(shape: tuple[int, ...]) -> None:
-    def call(positions: Any, dt: Any) -> Any:
-        return tuple(
-            trajcli.differentiate(positions, dt=dt, method="savgol", window="4.2s", degree=2)
-        )
-
-    inputs = (
-        torch.randn(2, 10, 1, dtype=torch.float64, requires_grad=True),
-        (0.5 + torch.rand(shape, dtype=torch.float64)).requires_grad_(),
-    )
-    assert torch.autograd.gradcheck(call, inputs, check_forward_ad=True, fast_mode=True)
-    assert torch.autograd.gradgradcheck(call, inputs, fast_mode=True)
-
-
 @pytest.mark.parametrize("shape", [(), (2, 1), (7,), (2, 7)], ids=str)
-def test_gradients_of_positions_and_steps(shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("options", [{"window": 5, "degree": 3}, {"window": "4.2s", "degree": 2}])
+def test_gradients_of_positions_and_steps(shape: tuple[int, ...], options: Any) -> None:
     def call(positions: Any, dt: Any) -> Any:
-        return tuple(trajcli.differentiate(positions, dt=dt, method="savgol", window=5, degree=3))
+        return tuple(trajcli.differentiate(positions, dt=dt, method="savgol", **options))
 
     steps = 0.5 + torch.rand(shape, dtype=torch.float64)
-    if shape[-1:] == (7,):
+    if shape[-1:] == (7,) and options["window"] == 5:
         steps[..., 4] = 20.0
     inputs = (
         torch.randn(2, 8, 1, dtype=torch.float64, requires_grad=True),
