@@ -218,9 +218,9 @@ class DeviceCall:
         import torch
 
         from trajcli import autograd
-        from trajcli.kernels.triton_ops import launch
+        from trajcli.kernels import triton_ops
 
-        self._torch, self._launch, self._apply = torch, launch, autograd.Integrate.apply
+        self._torch, self._launch, self._apply = torch, triton_ops, autograd.Integrate.apply
         operands, self._program = inputs.operands(choice.device), inputs.program()
         self._mode, self._horizon, self._recorded = inputs.mode, inputs.horizon, inputs.recorded
         self._options = inputs.mode.options(inputs.recorded)

@@ -20,22 +20,19 @@ from trajcli.errors import InputError, UsageError
 
 KNOWN = "rad, deg, m, cm, mm"
 KNOWN_TIMES = "s, ms, us, ns"
-# The SI unit of each name, and how many of the named unit make one.
-_PER_SI = {"rad": ("rad", 1.0), "deg": ("rad", 180.0 / math.pi), "m": ("m", 1.0),
-           "cm": ("m", 1e2), "mm": ("m", 1e3), "s": ("s", 1.0), "ms": ("s", 1e3),
-           "us": ("s", 1e6), "ns": ("s", 1e9)}  # fmt: skip
-_WORDS = {
-    "rad": "radian",
-    "deg": "degree °",
-    "m": "meter metre",
-    "cm": "centimeter centimetre",
-    "mm": "millimeter millimetre",
-    "s": "sec second",
-    "ms": "msec millisec millisecond",
-    "us": "µs μs usec microsec microsecond",
-    "ns": "nsec nanosec nanosecond",
+# The SI unit of each name, how many of the named unit make one, and other words for it.
+_UNITS = {
+    "rad": ("rad", 1.0, "radian"),
+    "deg": ("rad", 180.0 / math.pi, "degree °"),
+    "m": ("m", 1.0, "meter metre"),
+    "cm": ("m", 1e2, "centimeter centimetre"),
+    "mm": ("m", 1e3, "millimeter millimetre"),
+    "s": ("s", 1.0, "sec second"),
+    "ms": ("s", 1e3, "msec millisec millisecond"),
+    "us": ("s", 1e6, "µs μs usec microsec microsecond"),
+    "ns": ("s", 1e9, "nsec nanosec nanosecond"),
 }
-_NAMES = {word: name for name, words in _WORDS.items() for word in (name, *words.split())}
+_NAMES = {word: name for name, (_, _, more) in _UNITS.items() for word in (name, *more.split())}
 _DERIVED = r"([A-Za-zµμ°]+) ?((?:/ ?s(?:ec)? ?\^? ?[123]?)*|[ .*·]s ?\^? ?-[123])"
 # rad/s^2, rad/s2, rad/s/s, rad s-2, rad*s^-2
 _SUFFIXES = ("", "/s", "/s^2", "/s^3")
@@ -53,12 +50,12 @@ class Unit:
     @property
     def si(self) -> str:
         """The SI unit of the name: rad, m or s."""
-        return _PER_SI[self.name][0]
+        return _UNITS[self.name][0]
 
     @property
     def per_si(self) -> float:
         """How many of this unit make one in SI: 1000 for mm, mm/s and so on."""
-        return _PER_SI[self.name][1]
+        return _UNITS[self.name][1]
 
     def __str__(self) -> str:
         return self.name + _SUFFIXES[self.order]
@@ -89,12 +86,7 @@ def parse_units(text: object) -> Units | None:
     """Parses the units of dofs, "rad/s" or "rad,rad,m"; None for unknown ones, and for no text."""
     if isinstance(text, bytes):
         text = text.decode("utf-8", "replace")
-    return _parse_units(text) if isinstance(text, str) else None
-
-
-@lru_cache(maxsize=256)
-def _parse_units(text: str) -> Units | None:
-    units = [parse_unit(part) for part in text.split(",")]
+    units = [parse_unit(part) for part in text.split(",")] if isinstance(text, str) else [None]
     known = [unit for unit in units if unit is not None and unit.si != "s"]
     return tuple(known) if len(known) == len(units) else None
 

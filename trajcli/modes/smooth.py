@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from trajcli.errors import Fault, InputError
-from trajcli.kernels.program import Floats, Smoother
-from trajcli.modes.cutoff import Columns
+from trajcli.kernels.program import Floats, Operands, Smoother
 from trajcli.modes.mode import Case, Mode, no_goal, recordings_only
 
 
@@ -22,7 +22,7 @@ class Smooth(Mode):
     That is the curve x that minimises Σ w·(x(t) − z)² + λ·∫(x⁽ᵐ⁾)², m the ``order``: it passes
     slow motion and cuts off what is faster than ``bandlimit`` f_c in Hz, by 1/(1 + (f/f_c)^2m),
     λ = 1/(h·(2π·f_c)^2m) with h the median step. Without a bandlimit it is chosen for each dof of
-    each trajectory, by :mod:`trajcli.modes.cutoff`, or such that the residuals' deviation is
+    each trajectory, by the values (:class:`Columns`), or such that the residuals' deviation is
     ``noise``. ``robust`` lowers the weights of outliers; NaN has weight zero.
 
     :meth:`chosen` sets the ``weights`` [B, T, D], the deviation of the ``residual`` and the number
@@ -159,3 +159,254 @@ def value_faults(options: Mapping[str, Any]) -> Iterator[Fault]:
         if values.dtype.kind not in "iuf" or ((values <= 0.0) | np.isinf(values)).any():
             found = repr(options[name])
             yield Fault(f"not a {name}", where=name, expected=expected, found=found)
+
+
+_GRID_STEP, _GOLDEN_STEPS, _BISECTIONS = 0.35, 7, 30
+# The lowest cutoff that is tried, in periods per trajectory.
+_SLOWEST = 0.05
+# γ of modified generalised cross-validation: above 1, few rows are not followed too closely.
+_PENALTY = 1.2
+# Of normal residuals: the mean square of the smallest nine tenths over that of all, and the median
+# magnitude over the standard deviation.
+_SHARE, _OF_NORMAL, _MEDIAN_OF_NORMAL = 0.9, 0.623, 0.6745
+# Outliers: the least scale of residuals, as a share of the range; the number of scales beyond which
+# a residual is an outlier; the largest share of rows that may be outliers; rounds of reweighting.
+_LEAST_SCALE, _FLAGGED, _MOST_FLAGGED, _ROUNDS = 1e-4, 5.0, 0.1, 6
+_GOLDEN = (3.0 - math.sqrt(5.0)) / 2.0
+_FEW_ROWS, _GAP_STEPS = 30, 2.0
+# Noise is taken as correlated where the correlation of neighbouring residuals exceeds that of white
+# noise by this much, and by so many standard deviations.
+_CORRELATED, _DEVIATIONS = 0.17, 4.0
+_FREQUENCIES = (np.arange(256) + 0.5) / 512.0
+
+Booleans = npt.NDArray[np.bool_]
+
+
+class Smoothed(NamedTuple):
+    """What is chosen for each column, and what may be doubted.
+
+    The cutoff is in Hz, NaN where all rows are equal or too few; the weights are [n, T, 1].
+    ``residual`` is the deviation of the residuals, ``reweighted`` the number of rows whose weight
+    was lowered. ``guessed`` [n, T, 1] marks rows within long gaps, ``doubts`` the columns by kind
+    of doubt.
+    """
+
+    cutoff: Floats
+    weights: Floats
+    residual: Floats
+    reweighted: npt.NDArray[np.int64]
+    guessed: Booleans
+    doubts: dict[str, Booleans]
+
+
+class Columns(NamedTuple):
+    """Dofs side by side, each as a trajectory of its own.
+
+    Values and weights are [n, T, 1], steps [1 or n, h]. The cutoff and the deviation of residuals
+    that the caller gives are [n], NaN where there is none.
+    """
+
+    order: int
+    values: Floats
+    steps: Floats
+    given: Floats
+    noise: Floats
+    kernels: Any
+    weights: Floats
+
+    @staticmethod
+    def of(order: int, values: Floats, steps: Floats, given: Floats, noise: Floats,
+           kernels: Any) -> Columns:  # fmt: skip
+        """Returns columns: NaN weigh nothing, and no row of a column with too few others does."""
+        present = np.isfinite(values)
+        enough = present.sum(1, keepdims=True) > order
+        return Columns(order, values, steps, given, noise, kernels, (present & enough) * 1.0)
+
+    def take(self, which: npt.NDArray[np.int64]) -> Columns:
+        """Returns some of the columns."""
+        steps = self.steps[which] if len(self.steps) > 1 else self.steps
+        arrays = ("values", "given", "noise", "weights")
+        return self._replace(steps=steps, **{name: getattr(self, name)[which] for name in arrays})
+
+    @property
+    def counts(self) -> Floats:
+        """The number of rows that have weight, [n]."""
+        return np.asarray((self.weights != 0.0).sum((1, 2)), np.float64)
+
+    def smoothed(self, robust: bool) -> Smoothed:
+        """Chooses cutoffs and weights."""
+        used = self.weights > 0.0
+        first = np.take_along_axis(self.values, used.argmax(1)[:, None], 1)
+        moving = (used & (self.values != first)).any((1, 2))
+        with np.errstate(divide="ignore", invalid="ignore"):  # of columns that do not move
+            cutoff, weights = self._reweighted() if robust else (self._chosen(), self.weights)
+            cutoff = np.where(moving, cutoff, np.nan)
+            weighted = self._replace(weights=weights)
+            squares, _, off = weighted.measure(cutoff, residuals=True)
+            guessed, gaps = self._gaps(0.5 / cutoff)
+            stairs = self._stairs(0.5 / cutoff)
+            automatic = np.isnan(self.given)
+            doubts = {
+                "gaps": gaps,
+                "outliers": robust & self._crowded(off),
+                "few rows": automatic & (self.counts < _FEW_ROWS),
+                "stairs": stairs,
+                "correlation": automatic & ~stairs & weighted._correlated(cutoff, off),
+            }
+            residual = np.where(moving, np.sqrt(squares / self.counts), 0.0)
+        return Smoothed(
+            cutoff, weights, residual, (weights < self.weights).sum((1, 2)), guessed,
+            {kind: which & moving for kind, which in doubts.items()},
+        )  # fmt: skip
+
+    def measure(self, cutoff: Floats, residuals: bool = False) -> tuple[Floats, Floats, Any]:
+        """Returns Σ w·r² and Σ ℓ [n], ℓ the leverages, and the residuals r [n, T, 1] or None."""
+        unit = np.median(self.steps, axis=1)
+        stiffness = (2.0 * np.pi * np.nan_to_num(cutoff, nan=1.0) * unit) ** (-2 * self.order)
+        rows = self.values.shape[1]
+        program = Smoother(rows, self.order, unit, stiffness[:, None], self.weights)
+        off = np.empty_like(self.values) if residuals else None
+        operands = Operands(self.values, self.steps)
+        squares, leverages = self.kernels.measure(program, operands, off)
+        return squares[:, 0], leverages[:, 0], off
+
+    def _chosen(self) -> Floats:
+        """Returns the cutoffs that are given, that the noise determines, or that score least."""
+        if not np.isnan(self.given).any():
+            return self.given
+        rows = self.values.shape[1]
+        total = self.steps.sum(1) * (rows - 1 if self.steps.shape[1] == 1 else 1)
+        low, high = np.broadcast_to(
+            np.log([_SLOWEST / total, 0.5 / np.median(self.steps, axis=1)]), (2, len(self.values))
+        )
+        found = self._least(low, high) if np.isnan(self.noise).all() else self._matched(low, high)
+        chosen: Floats = np.where(np.isnan(self.given), np.exp(found), self.given)
+        return chosen
+
+    def _score(self, logs: Floats) -> Floats:
+        """Returns the score ln Σwr² − 2·ln(n − γ·Σℓ) of modified generalised cross-validation."""
+        squares, leverages, _ = self.measure(np.exp(logs))
+        free = self.counts - _PENALTY * leverages
+        score: Floats = np.where(free > 0.0, np.log(squares) - 2.0 * np.log(free), np.inf)
+        return score
+
+    def _least(self, low: Floats, high: Floats) -> Floats:
+        """Finds ln f_c of the least score: on a grid, then by golden sections around the best."""
+        points = math.ceil((high - low).max() / _GRID_STEP) + 1
+        grid = np.minimum(low + _GRID_STEP * np.arange(points)[:, None], high)
+        scores = np.stack([self._score(logs) for logs in grid])
+        best, least = grid[scores.argmin(0), np.arange(len(low))], scores.min(0)
+        left, right = np.maximum(best - _GRID_STEP, low), np.minimum(best + _GRID_STEP, high)
+        inner = left + _GOLDEN * (right - left)
+        score = self._score(inner)
+        for _ in range(_GOLDEN_STEPS):
+            other = left + right - inner
+            value = self._score(other)
+            better, worse = np.where(value < score, [other, inner], [inner, other])
+            left, right = (
+                np.where(worse < better, worse, left),
+                np.where(worse > better, worse, right),
+            )
+            inner, score = better, np.minimum(value, score)
+        chosen: Floats = np.where(score < least, inner, best)
+        return chosen
+
+    def _matched(self, low: Floats, high: Floats) -> Floats:
+        """Finds ln f_c at which the deviation of the residuals is the noise, by bisection."""
+        most = self.noise**2 * self.counts
+        for _ in range(_BISECTIONS):
+            middle = 0.5 * (low + high)
+            rough = self.measure(np.exp(middle))[0] > most
+            low, high = np.where(rough, middle, low), np.where(rough, high, middle)
+        return 0.5 * (low + high)
+
+    def _reweighted(self) -> tuple[Floats, Floats]:
+        """Returns cutoffs, and weights that are lowered at outliers: choose, weigh, choose again.
+
+        A column keeps its weights where more than a tenth of its rows would be outliers.
+        """
+        plain = self._chosen()
+        cutoff, weights, which = plain.copy(), self.weights.copy(), np.arange(len(plain))
+        for _ in range(_ROUNDS):
+            part, old = self.take(which)._replace(weights=weights[which]), weights[which]
+            far = part._distances(cutoff[which], self.weights[which])
+            outlying = 3.0 * far.max((1, 2)) > _FLAGGED
+            many = outlying & ((far > 1.0).sum((1, 2)) > _MOST_FLAGGED * part.counts)
+            lowered = (outlying & ~many)[:, None, None]
+            new = self.weights[which] / np.where(lowered, np.maximum(far, 1.0) ** 2, 1.0)
+            weights[which] = new
+            cutoff[which[many]] = plain[which[many]]
+            changed = ~np.isclose(new, old, rtol=1e-3, atol=0.0).all((1, 2))
+            which = which[changed & outlying & ~many]
+            if not len(which):
+                break
+            cutoff[which] = self.take(which)._replace(weights=weights[which])._chosen()
+        return cutoff, weights
+
+    def _distances(self, cutoff: Floats, weights: Floats) -> Floats:
+        """Returns |r|/3s [n, T, 1], s the deviation by the smallest nine tenths of residuals."""
+        _, leverages, off = self.measure(cutoff, residuals=True)
+        used, counts = weights > 0.0, self.counts
+        few = (_SHARE * counts).astype(int)
+        sums = np.sort(np.where(used, off**2, np.inf), axis=1).cumsum(1)
+        mean = np.take_along_axis(sums, few[:, None, None] - 1, 1)[:, 0, 0] / few
+        scale = np.sqrt(mean / _OF_NORMAL / np.maximum(1.0 - leverages / counts, 1e-6))
+        scale = np.maximum(scale, self._least_scale())
+        return np.where(used, np.abs(off) / (3.0 * scale[:, None, None]), 0.0)
+
+    def _least_scale(self) -> Floats:
+        """Returns the least scale by which residuals are judged."""
+        values = np.where(self.weights > 0.0, self.values, np.nan)[:, :, 0]
+        least, most = np.fmin.reduce(values, 1), np.fmax.reduce(values, 1)
+        scale: Floats = _LEAST_SCALE * (most - least)
+        return scale
+
+    def _crowded(self, off: Any) -> Booleans:
+        """Returns which columns have too many outliers to lower, on the scale of the median."""
+        used, middle = self.weights[:, :, 0] > 0.0, (self.counts / 2.0).astype(int)
+        sizes = np.sort(np.where(used, np.abs(off[:, :, 0]), np.inf), axis=1)
+        median = np.take_along_axis(sizes, middle[:, None], 1)[:, 0]
+        scale = np.maximum(median / _MEDIAN_OF_NORMAL, self._least_scale())
+        far = np.isfinite(sizes) & (sizes > _FLAGGED * scale[:, None])
+        crowded: Booleans = far.sum(1) > _MOST_FLAGGED * self.counts
+        return crowded
+
+    def _gaps(self, half_period: Floats) -> tuple[Booleans, Booleans]:
+        """Returns the missing rows at the ends and within long gaps, and the columns of long gaps.
+
+        A gap is long where it exceeds half a period of the cutoff.
+        """
+        used, unit = self.weights[:, :, 0] > 0.0, np.median(self.steps, axis=1)
+        steps = np.broadcast_to(self.steps, (len(self.steps), used.shape[1] - 1))
+        times = np.concatenate([np.zeros((len(steps), 1)), steps.cumsum(1)], 1)
+        last = np.maximum.accumulate(np.where(used, times, -np.inf), axis=1)
+        following = np.minimum.accumulate(np.where(used, times, np.inf)[:, ::-1], axis=1)[:, ::-1]
+        longest = np.maximum(half_period, _GAP_STEPS * unit)[:, None]
+        inside = np.minimum(following, times[:, -1:]) - np.maximum(last, 0.0)
+        guessed = ~used & (inside > longest)
+        wide = used[:, 1:] & (times[:, 1:] - last[:, :-1] > longest) & np.isfinite(last[:, :-1])
+        gaps: Booleans = np.logical_or(guessed.any(1), wide.any(1))
+        return guessed[:, :, None], gaps
+
+    def _stairs(self, half_period: Floats) -> Booleans:
+        """Returns which columns mostly rest for long, then change by one step of an encoder."""
+        changes = np.abs(np.diff(self.values[:, :, 0], axis=1))
+        moved = changes > 0.0
+        count = moved.sum(1)
+        quantum = np.where(moved, changes, np.inf).min(1)
+        by_one = (moved & (changes < 1.5 * quantum[:, None])).sum(1)
+        rest = self.counts / (count + 1.0) * np.median(self.steps, axis=1)
+        stairs: Booleans = (by_one > 0.5 * count) & (rest > 0.5 * half_period)
+        return stairs
+
+    def _correlated(self, cutoff: Floats, off: Floats) -> Booleans:
+        """Returns which columns have residuals more correlated than those of white noise."""
+        r = np.where(self.weights[:, :, 0] == 1.0, off[:, :, 0], 0.0)
+        pairs = (r[:, 1:] * r[:, :-1]).sum(1) / (r * r).sum(1)
+        # of white noise the residuals have the spectrum (1 − gain)²
+        share = _FREQUENCIES / (cutoff * np.median(self.steps, axis=1))[:, None]
+        power = (1.0 + share ** (-2.0 * self.order)) ** -2.0
+        white = (power * np.cos(2.0 * np.pi * _FREQUENCIES)).sum(1) / power.sum(1)
+        least = np.maximum(_CORRELATED, _DEVIATIONS / np.sqrt(self.counts))
+        correlated: Booleans = pairs - white > least
+        return correlated

@@ -312,7 +312,7 @@ def place_program(job: Any, program: Program) -> list[Any]:
         job.order, job.recorded = program.order, program.recorded
         job.steps = program.used
         # coefficients of a step: x_m += Σ_r carry_r dtʳ x_m+r + now_n dtⁿ u_t + before_n dtⁿ u_t−1,
-        # n = order − m; see torch_ops/cascade.py
+        # n = order − m; see torch_ops
         euler = program.scheme == "euler"
         # the factors of dtⁿ in c_n, now_n and before_n: see Cascade
         hold = [1.0 if euler else 1 / math.factorial(n) for n in (1, 2, 3)]

@@ -5,6 +5,259 @@ copy a band's tables, once: a warm call can be captured in a CUDA graph. Kernels
 number of dofs and options of the mode, not per number of trajectories, actions and states.
 """
 
-from trajcli.kernels.triton_ops.launch import adjoint, by_torch, forward, probe
+from __future__ import annotations
 
-__all__ = ["adjoint", "by_torch", "forward", "probe"]
+import sys
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trajcli.arrays import to_torch
+from trajcli.kernels import torch_ops
+from trajcli.kernels.program import Band, Cascade, Gradients, Operands, Parts, Program, Smoother
+from trajcli.kernels.torch_ops.band import on_points, weights_of_rows
+from trajcli.kernels.triton_ops import band, cascade, states
+from trajcli.memory import TORCH_VALUES
+
+WARP, LANES = 32, 128
+TENSORS = ("actions", "start", "dt", "rows")
+"""The arguments that calls of a launch may put others in the place of."""
+
+
+class Launch:
+    """A kernel, how many programs of it run, and its arguments by name.
+
+    It may run again with other tensors of the same types and shapes, contiguous. Triton looks at
+    every argument of every call to find the kernel it has compiled for such; this keeps the kernel.
+    Where tensors begin is nothing that kernels are compiled for.
+    """
+
+    def __init__(self, kernel: Any, programs: int, arguments: dict[str, Any]) -> None:
+        self._kernel, self._programs = kernel, programs
+        self._run: Any = None
+        names = kernel.arg_names
+        self._places = [names.index(name) for name in TENSORS]
+        self._values = [arguments[name] for name in names]
+        # a difference of equal products has to be zero, so kernels fuse explicitly
+        self._options = {"num_warps": arguments["LANES"] // WARP, "enable_fp_fusion": False}
+
+    def __call__(self, *tensors: Any) -> None:
+        """Runs, with tensors in the place of TENSORS or with those it was made of."""
+        if not self._programs:
+            return
+        values: list[Any] = self._values.copy()  # threads may call at once
+        for place, value in zip(self._places, tensors, strict=False):
+            values[place] = tuple(value) if isinstance(value, list) else value
+        with on(values[self._places[2]]):
+            if self._run is None:
+                grid = (self._programs, 1, 1)
+                compiled = self._kernel.run(*values, grid=grid, warmup=True, **self._options)
+                self._run = compiled[grid]
+            self._run(*values)
+
+    def without_tensors(self) -> Launch:
+        """Returns this launch without its tensors, to be run with others."""
+        for place in self._places:
+            self._values[place] = None
+        return self
+
+
+def forward(program: Program, operands: Operands, out: Parts) -> None:
+    """Fills the outputs that are wanted."""
+    if by_torch(program):
+        torch_ops.forward(program, operands, out)
+        return
+    rows = in_rows(out)
+    for part, inputs, into in torch_ops.blocks(program, operands, rows, size=block_size(program)):
+        if any(x is not None and x.numel() for x in into):
+            forward_launch(part, inputs, into)()
+    copy_back(rows, out)
+
+
+def adjoint(program: Program, operands: Operands, upstream: Parts, gradients: Gradients) -> None:
+    """Fills the gradients that are wanted of the inputs."""
+    if by_torch(program):
+        torch_ops.adjoint(program, operands, upstream, gradients)
+        return
+    wanted = [gradients.actions, *gradients.start, *gradients.goal]
+    rows, grads, size = in_rows(upstream), in_rows(wanted), block_size(program)
+    for part, inputs, of_rows, into in torch_ops.blocks(program, operands, rows, grads, size=size):
+        if any(x is not None and x.numel() for x in into):
+            adjoint_launch(part, inputs, of_rows, Gradients(into[0], into[1:5], into[5:]))()
+    copy_back(grads, wanted)
+
+
+def by_torch(program: Program) -> bool:
+    """Returns whether torch computes this on the device, as no kernel is written for it."""
+    return isinstance(program, Smoother) or (isinstance(program, Cascade) and program.recorded)
+
+
+def block_size(program: Program) -> int:
+    """Returns how many values of an output are computed at once.
+
+    All are, except where each row has weights of its own: these, and what they are made of, take
+    many times the memory of the rows.
+    """
+    uneven = isinstance(program, Band) and program.table is None
+    return TORCH_VALUES if uneven else sys.maxsize
+
+
+def forward_launch(program: Program, operands: Operands, rows: Parts) -> Launch:
+    """Returns the launch that fills the rows."""
+    (actions,) = in_rows([operands.actions])
+    arguments = arguments_of(program, operands, actions, rows)
+    arguments |= state("start", operands.start, operands.start_index)
+    if not isinstance(program, Band):
+        return Launch(cascade.forward, columns_of(operands), arguments)
+    arguments |= state("goal", operands.goal, operands.goal_index)
+    count = operands.actions.shape[0] * program.rows * operands.actions.shape[2]
+    return Launch(band.forward, -(-count // LANES), arguments)
+
+
+def adjoint_launch(
+    program: Program, operands: Operands, upstream: Parts, gradients: Gradients
+) -> Launch:
+    """Returns the launch that fills the gradients."""
+    batch, horizon, dofs = operands.actions.shape
+    arguments = arguments_of(program, operands, gradients.actions, upstream)
+    arguments["start"] = tuple(gradients.start)
+    if not isinstance(program, Band):
+        for part in gradients.goal:
+            if part is not None:
+                part.zero_()
+        return Launch(cascade.adjoint, columns_of(operands), arguments)
+    programs = 0 if gradients.actions is None else -(-batch * horizon * dofs // LANES)
+    arguments |= {"goal": tuple(gradients.goal), "programs": programs}
+    wanted = [any(x is not None for x in parts) for parts in (gradients.start, gradients.goal)]
+    roles = 2 if wanted[1] else int(wanted[0])
+    return Launch(band.adjoint, programs + roles * -(-batch * dofs // LANES), arguments)
+
+
+def columns_of(operands: Operands) -> int:
+    """Returns how many warps have a lane for each column of the actions."""
+    batch, _, dofs = operands.actions.shape
+    return int(-(-batch * dofs // WARP))
+
+
+def arguments_of(program: Program, operands: Operands, actions: Any, rows: Parts) -> dict[str, Any]:
+    """Returns the arguments that both directions have in common."""
+    assert not isinstance(program, Smoother)
+    dt = operands.dt.double()
+    arguments = {
+        "actions": actions,
+        "dt": dt,
+        "rows": tuple(rows),
+        "batch": operands.actions.shape[0],
+        "used": program.used,
+        "horizon": operands.actions.shape[1],
+        "dt_stride": dt.stride(0) if dt.shape[0] > 1 else 0,
+        "START_ROW": program.start_row,
+        "D": operands.actions.shape[2],
+    }
+    if isinstance(program, Band):
+        return arguments | band_arguments(program, dt)
+    wide = any(x is not None and x.dtype == torch.float64 for x in (actions, *rows))
+    return arguments | {
+        "dt_step": dt.stride(1) if dt.shape[1] > 1 else 0,
+        "ORDER": program.order,
+        "SCHEME": program.scheme,
+        "EVEN": dt.shape[1] == 1,
+        "K": 4 if wide else 8,  # as many as registers hold
+        "LANES": WARP,
+    }
+
+
+_tables: WeakKeyDictionary[Band, dict[Any, Any]] = WeakKeyDictionary()
+captured: list[Any] = []
+"""What graphs have captured: they may be replayed when it is used for nothing else."""
+
+
+def capturing(device: torch.device) -> bool:
+    """Returns whether the device's current stream is captured in a graph."""
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+
+
+def band_arguments(program: Band, dt: Tensor) -> dict[str, Any]:
+    """Returns the arguments that are a band. Its tables are sent to a device once."""
+    windows, even = program.windows, program.table is not None
+    on_device = _tables.setdefault(program, {})
+    if dt.device not in on_device:
+        arrays = [np.concatenate([program.head, program.tail])]
+        if program.table is not None:
+            arrays.append(np.moveaxis(on_points(program.table, program.base), 0, -1))
+        on_device[dt.device] = [to_torch(x, str(dt.device)) for x in arrays]
+    if capturing(dt.device):
+        captured.append(on_device[dt.device])
+    points, *tables = on_device[dt.device]
+    weights = None if even else torch.stack(weights_of_rows(program, dt.detach()), 1)
+    table: Any = tables[0] if weights is None else weights.mT.contiguous()
+    return {
+        "ends_table": points if len(points) else None,
+        "table": table,
+        "table_stride": table[0].numel() if not even and len(table) > 1 else 0,
+        "entries": table.shape[-1],
+        "held": program.held,
+        "count": windows.count,
+        "last": windows.last,
+        "offset": windows.offset,
+        "shift": windows.shift,
+        "HEAD": len(program.head),
+        "TAIL": len(program.tail),
+        "SPACING": program.spacing,
+        "WIDTH": program.width,
+        "STEPS": windows.steps,
+        "EVEN": even,
+        "LANES": LANES,
+    }
+
+
+def state(role: str, parts: Parts, index: Any) -> dict[str, Any]:
+    """Returns the arguments that are a state: parts [S, D], an index, and S."""
+    count = max((len(part) for part in parts if part is not None), default=1)
+    rows = [None if x is None else readable(x).expand(count, -1).contiguous() for x in parts]
+    index = None if index is None else index.contiguous()
+    return {role: tuple(rows), f"{role}_index": index, f"{role}_count": count}
+
+
+def in_rows(arrays: Sequence[Any]) -> list[Any]:
+    """Returns tensors as kernels take them: of a float type and contiguous. None stays None."""
+    return [None if x is None else readable(x).contiguous() for x in arrays]
+
+
+def readable(array: Tensor) -> Tensor:
+    """Returns the tensor in a type that kernels load."""
+    if array.dtype in (torch.float32, torch.float64):
+        return array
+    narrow = array.dtype in (torch.float16, torch.bfloat16)
+    return array.float() if narrow else array.double()
+
+
+def copy_back(results: Sequence[Any], buffers: Sequence[Any]) -> None:
+    """Copies results that were written to other memory into the caller's buffers."""
+    for result, buffer in zip(results, buffers, strict=True):
+        if result is not None and result is not buffer:
+            buffer.copy_(result)
+
+
+def on(tensor: Tensor) -> AbstractContextManager[Any]:
+    """Makes the tensor's device the current one: kernels run there, on its current stream."""
+    if not tensor.is_cuda or tensor.device.index == torch.cuda.current_device():
+        return nullcontext()
+    return torch.cuda.device(tensor.device)
+
+
+def probe(device: str) -> None:
+    """Compiles and runs one tiny kernel on a device; raises what prevents it.
+
+    That needs a C compiler, Python's headers, and a Triton that supports the card.
+    """
+    number = torch.zeros(1, device=device)
+    with on(number):
+        states.write_one[(1,)](number, enable_fp_fusion=False)
+    if number.item() != 1:
+        raise RuntimeError("a Triton kernel ran, but wrote nothing")
