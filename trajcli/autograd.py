@@ -64,7 +64,7 @@ class Job(NamedTuple):
 
 
 class Integrate(Function):
-    """dt, actions, four parts of the start and of the goal to the outputs, None if not wanted."""
+    """Turns dt, actions and four parts of start and goal into outputs, None if not wanted."""
 
     @staticmethod
     def forward(ctx: Any, job: Job, dt: Tensor, *inputs: Any) -> tuple[Tensor | None, ...]:
@@ -210,7 +210,7 @@ def needs_torch() -> bool:
 
 
 def scale_gradient(x: Tensor, factor: float | Tensor) -> Tensor:
-    """x, bit for bit; gradients that flow back through it are multiplied by ``factor``.
+    """Returns x, bit for bit; multiplies gradients that flow back through it by ``factor``.
 
     factor: a number or a tensor that broadcasts to x, in any unit; 0 and negative numbers are
     allowed. Forward-mode tangents are not scaled. In a double backward the factor multiplies
@@ -237,7 +237,7 @@ def scale_gradient(x: Tensor, factor: float | Tensor) -> Tensor:
 
 
 def clip_gradient(x: Tensor, *, norm: float | None = None, value: float | None = None) -> Tensor:
-    """x, bit for bit; gradients that flow back are clipped per trajectory.
+    """Returns x, bit for bit; clips the gradients that flow back, per trajectory.
 
     x [B, ...]. norm: the largest Euclidean norm of one trajectory's gradient, which is scaled
     down to it; value: the largest absolute value of an entry. None (the default) clips nothing;
@@ -255,7 +255,7 @@ def clip_gradient(x: Tensor, *, norm: float | None = None, value: float | None =
 
 
 class _Identity(Function):
-    """x as it is; what else there is acts on its gradient."""
+    """Returns x unchanged; subclasses act on its gradient."""
 
     generate_vmap_rule = True
 

@@ -86,7 +86,7 @@ def store(key: Any, call: Call | DeviceCall) -> None:
 
 
 class CheckingKernels:
-    """The compiled kernels. ``finite``: whether all inputs were finite; None: they have not run."""
+    """The compiled kernels, which set ``finite`` to whether all inputs were finite."""
 
     def __init__(self, kernels: Any) -> None:
         self._forward, self.adjoint = kernels.forward, kernels.adjoint

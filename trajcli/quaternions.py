@@ -36,7 +36,7 @@ _NEAR = 0.05
 
 
 def library(values: Array) -> Any:
-    """torch for a tensor, else NumPy."""
+    """Returns the module of an array: torch for a tensor, else NumPy."""
     return sys.modules["torch"] if is_torch(values) else np
 
 
@@ -123,13 +123,13 @@ def angle(a: Array, b: Array) -> Array:
 
 
 def continuous(quaternions: Array, before: Array | None = None) -> Array:
-    """Returns quaternions [..., T, 4] with signs such that none has a negative product with the one
-    before, and the first with that of the row ``before`` [..., 1, 4] or, without it, w >= 0; rows
-    with NaN are passed over."""
-    values, xp = (
-        quaternions.detach() if is_torch(quaternions) else quaternions,
-        library(quaternions),
-    )
+    """Returns quaternions [..., T, 4] with continuous signs.
+
+    None has a negative product with the one before it. The first has none with the row ``before``
+    [..., 1, 4] or, without that, w >= 0. Rows with NaN are passed over.
+    """
+    xp = library(quaternions)
+    values = quaternions.detach() if is_torch(quaternions) else quaternions
     rows = xp.where(xp.isfinite(values).all(-1), matched(np.arange(values.shape[-2]), values), 0)
     last = rows.cummax(-1).values if is_torch(rows) else np.maximum.accumulate(rows, -1)
     known = _gathered(values, last)
@@ -140,7 +140,7 @@ def continuous(quaternions: Array, before: Array | None = None) -> Array:
 
 
 def _gathered(values: Array, rows: Array) -> Array:
-    """Rows [..., N] of values [..., T, n]."""
+    """Returns rows [..., N] of values [..., T, n]."""
     index = rows[..., None]
     if is_torch(values):
         return values.gather(-2, index.expand(*index.shape[:-1], values.shape[-1]))
@@ -148,8 +148,10 @@ def _gathered(values: Array, rows: Array) -> Array:
 
 
 def _from_matrix(values: Array) -> Array:
-    """A row of 4·q·qᵀ, the one with the largest diagonal (S. Shepperd, "Quaternion from rotation
-    matrix", J. Guidance and Control 1, 1978)."""
+    """Returns quaternions from the row of 4·q·qᵀ that has the largest diagonal.
+
+    S. Shepperd, "Quaternion from rotation matrix", J. Guidance and Control 1 (1978).
+    """
     (a, b, c), (d, e, f), (g, h, i) = ([values[..., k + m] for m in range(3)] for k in (0, 3, 6))
     x, y, z, xy, xz, yz = h - f, c - g, d - b, b + d, c + g, f + h
     squares = [1.0 + a + e + i, 1.0 + a - e - i, 1.0 - a + e - i, 1.0 - a - e + i]
@@ -194,8 +196,10 @@ FORMS: dict[str, Form] = {
 
 
 def unit(values: Array, form: str) -> tuple[Array, Array]:
-    """Returns unit quaternions [..., 4] of rotations in a form, and how far the norm of each or, of
-    a matrix, an entry is off, [...]; NaN of no rotation."""
+    """Returns unit quaternions [..., 4] of rotations in a form, and how far each is off [...].
+
+    That is the error of its norm or, for a matrix, of its entries; NaN where it is no rotation.
+    """
     with np.errstate(invalid="ignore", divide="ignore"):
         quaternions = FORMS[form][1](values)
         norm = dot(quaternions, quaternions) ** 0.5
@@ -264,7 +268,7 @@ def cumulative_product(quaternions: Array) -> Array:
 
 
 def interleaved(even: Array, odd: Array) -> Array:
-    """Rows 0, 2, … and rows 1, 3, … of [..., T, n] in their order."""
+    """Joins rows 0, 2, … and rows 1, 3, … of [..., T, n] in their order."""
     count = odd.shape[-2]
     pairs = library(odd).stack([even[..., :count, :], odd], -2)
     rows = pairs.reshape(*odd.shape[:-2], 2 * count, odd.shape[-1])

@@ -27,7 +27,6 @@ from trajcli.arrays import (
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.modes import PARTS
 from trajcli.sampling import (
-    count_at,
     derivative,
     is_known,
     located,
@@ -204,8 +203,9 @@ def new_count(rate: float, duration: float, rounding: float = 0.0, acting: bool 
 
     ``acting``: the duration ends with the last action, and has no row there.
     """
-    if not acting:
-        return count_at(rate, duration + rounding)
+    if not acting:  # one row may be at the very end
+        count = (duration + rounding) * rate * (1 + 1e-12) + 1e-9
+        return math.floor(min(count, 2.0**60)) + 1  # more rows than any disk holds
     return max(1, math.ceil(duration * rate * (1 - 1e-12) - 1e-9 - rounding * rate))
 
 

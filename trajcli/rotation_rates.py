@@ -187,9 +187,11 @@ def turns_of_rates(rates: Sequence[Array], order: int, scheme: str, steps: Array
 
 
 def _magnus(terms: Sequence[Array], steps: Array) -> Array:
-    """The rotation vectors of steps of length h in which ω = Σ c_k·(t/h)^k, by the first two terms
-    of the Magnus expansion, of which the second is
-    h²/2 · Σ_{k<m} c_k × c_m · (1/(m + 1) − 1/(k + 1))/(k + m + 2)."""
+    """Returns the rotation vectors of steps of length h in which ω = Σ c_k·(t/h)^k.
+
+    These are the first two terms of the Magnus expansion, of which the second is
+    h²/2 · Σ_{k<m} c_k × c_m · (1/(m + 1) − 1/(k + 1))/(k + m + 2).
+    """
     turns = steps * sum(c / (k + 1) for k, c in enumerate(terms))
     for k, m in combinations(range(len(terms)), 2):
         weight = 0.5 * (1 / (m + 1) - 1 / (k + 1)) / (k + m + 2)
@@ -198,8 +200,10 @@ def _magnus(terms: Sequence[Array], steps: Array) -> Array:
 
 
 def _turns_of_spline(path: Sequence[Array], steps: Array) -> Array:
-    """The rotation vectors of the steps of a path, from it and two derivatives at the rows: between
-    them it is the quintic that has these."""
+    """Returns the rotation vectors of the steps of a path, from it and two derivatives at the rows.
+
+    Between rows the path is the quintic that has these.
+    """
     x, v, a = path[:3]
     first, second = steps * v[:, :-1], 0.5 * steps**2 * a[:, :-1]
     gap = x[:, 1:] - x[:, :-1] - first - second
@@ -220,7 +224,7 @@ def for_bodies(values: Array, bodies: int) -> Array:
 
 
 def _step_at(knots: Array, at: Array) -> tuple[Array, Array, Array]:
-    """The row before each time, the length of its step, and the time since, [n, N, 1]."""
+    """Returns the row before each time, the length of its step, and the time since, [n, N, 1]."""
     after = search(knots, at, right=False)
     before = after - 1 * (after > 0)
     begin = take(knots, before)
@@ -239,7 +243,7 @@ def _slerp(values: Array, knots: Array, at: Array) -> list[Array]:
 
 
 def _squad(values: Array, knots: Array, at: Array) -> list[Array]:
-    """slerp(a, b, 2u(1 − u)) of two slerps, through the rows and through the inner points."""
+    """Computes slerp(a, b, 2u(1 − u)) of two slerps, through the rows and the inner points."""
     _, step, tau = _step_at(knots, at)
     turns = turns_between(values)
     bend, end = 0.25 * (turns[:, 1:] - turns[:, :-1]), 0.0 * turns[:, :1]
@@ -255,7 +259,7 @@ def _squad(values: Array, knots: Array, at: Array) -> list[Array]:
 
 
 def _spline(values: Array, knots: Array, at: Array) -> list[Array]:
-    """Hermite cubics in the logarithm from the row before, by angular velocities at the rows."""
+    """Computes Hermite cubics in the logarithm from the row before, by ω at the rows."""
     before, step, tau = _step_at(knots, at)
     turns = turns_between(values)
     omega = _spline_rates(turns, (knots[:, 1:] - knots[:, :-1])[..., None])
@@ -273,7 +277,7 @@ CURVES = {"slerp": _slerp, "squad": _squad, "spline": _spline}
 
 
 def _spline_rates(turns: Array, steps: Array) -> Array:
-    """Angular velocities [N, T, 3] at the rows that make α continuous across them.
+    """Returns angular velocities [N, T, 3] at the rows that make α continuous across them.
 
     α is J·φ̈ + J̇·φ̇ at the end of a cubic and φ̈ at its begin: linear in the ω at its ends, but for
     J̇·φ̇, which is taken from the iteration before, as in SciPy's RotationSpline.

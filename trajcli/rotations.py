@@ -72,10 +72,13 @@ RATES = ("angular_velocity", "angular_acceleration", "angular_jerk")
 class RotationTrajectory:
     """Orientations and their angular rates, with the time of the rows.
 
-    orientation: unit quaternions w, x, y, z, [B, T, 4] or, of several bodies, [B, T, R, 4]; the
-    first has w >= 0, and none a negative product with the one before. Angular velocity,
-    acceleration and jerk: [B, T, 3] or [B, T, R, 3] in rad/s, rad/s² and rad/s³, each the
-    derivative of the components before; None where not known. time: [T] or [B, T] in seconds.
+    Attributes:
+        orientation: unit quaternions w, x, y, z, [B, T, 4] or, for several bodies, [B, T, R, 4];
+            the first has w >= 0, and none a negative product with the one before it.
+        angular_velocity: [B, T, 3] or [B, T, R, 3] in rad/s; a rate that is not known is None.
+        angular_acceleration: the derivative of these components, in rad/s².
+        angular_jerk: the derivative of those, in rad/s³.
+        time: [T] or [B, T], in seconds.
     """
 
     orientation: Array
@@ -260,7 +263,7 @@ def resample(
     times: Array | None = None,
     frame: str = "world",
 ) -> RotationTrajectory:
-    """One curve of orientations through rows, and its rates, at ``rate`` or at the times ``at``.
+    """Resamples orientations: one curve through the rows, and its rates, at other times.
 
     Parameters:
         quaternions: [T, 4], [B, T, 4] or [B, T, R, 4], with any signs.
@@ -335,7 +338,7 @@ def _actions(values: Array, kind: str, frame: str) -> tuple[Array, Array]:
 
 
 def _checked(values: Array, width: int, where: str) -> Array:
-    """Values [T, n] as [1, T, n], others as they are; raises InputError for other shapes."""
+    """Returns values [T, n] as [1, T, n]; raises InputError unless they are [B, T, (R,) n]."""
     given = as_array(values, where)
     given = given[None] if given.ndim == 2 else given
     if given.ndim not in (3, 4) or given.shape[-1] != width or not given.shape[1]:
@@ -354,7 +357,7 @@ def _broadcast(values: Array, shape: Sequence[int], where: str) -> Array:
 
 
 def _framed(values: Array, frame: str) -> Array:
-    """Orientations as those whose rates in the world are computed: of the body, the inverse."""
+    """Returns the orientations whose rates in the world are computed: inverted for the body."""
     if frame not in ("world", "body"):
         raise UsageError(
             "unknown frame", where="frame", expected="world or body", found=repr(frame)
@@ -363,7 +366,7 @@ def _framed(values: Array, frame: str) -> Array:
 
 
 def _flat(values: Array) -> Array:
-    """[B, T, (R,) n] as [B·R, T, n]: every body is a trajectory."""
+    """Returns [B, T, (R,) n] as [B·R, T, n]: every body becomes a trajectory."""
     if values.ndim == 3:
         return values
     return library(values).moveaxis(values, 2, 1).reshape(-1, values.shape[1], values.shape[3])
@@ -376,7 +379,7 @@ def _bodies(given: Array) -> int:
 def _result(
     rows: Sequence[Array], time: Array, frame: str, given: Array, options: Mapping[str, Any]
 ) -> RotationTrajectory:
-    """Rows [B·R, T, ...] in the world, of inverse rotations where the frame is the body."""
+    """Returns the trajectory of rows [B·R, T, ...], which are inverted if the frame is the body."""
     rates = [x if frame == "world" else -x for x in rows[1:]]
     shaped = []
     for x in (_framed(rows[0], frame), *rates):

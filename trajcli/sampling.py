@@ -20,8 +20,6 @@ Array = Any
 """numpy.ndarray or torch.Tensor."""
 Floats: TypeAlias = npt.NDArray[np.float64]
 
-# More rows than any disk holds.
-_MOST_ROWS = 2.0**60
 # A time within this share of a step of a row may be the time of that row.
 _LEAST_SHARE = 1e-9
 
@@ -78,11 +76,11 @@ def sample(
 def taylor(
     mode: str, options: Mapping[str, Any], rows: list[Array], knots: Array, at: Array
 ) -> tuple[list[Array], Array]:
-    """The derivatives of all orders on the row that each time [b, N] belongs to, and the time from
-    there: the Taylor polynomials that a mode with a known curve has between its rows.
+    """Returns the Taylor polynomials that a mode with a known curve has between its rows.
 
-    rows: p, v, a, j [B, T, D] in float64, None where absent; knots: their times [b, T]. Raises
-    UsageError for a mode whose rows no known polynomial joins.
+    They are the derivatives of all orders on the row that each time ``at`` [b, N] belongs to, and
+    the time from there. ``rows`` are p, v, a, j [B, T, D] in float64, None where absent, ``knots``
+    their times [b, T]. Raises UsageError for a mode whose rows no known polynomial joins.
     """
     order = polynomial_order(mode, options, "trajectory")
     if degree := spline_degree(mode, options):
@@ -128,11 +126,6 @@ def missing_parts(mode: str, options: Mapping[str, Any], parts: Iterable[str]) -
     # degrees 5 and 7 need what is below jerk too, for the derivatives above it
     lowest = min([*map(PARTS.index, known), {5: 2, 7: 0}.get(spline_degree(mode, options), order)])
     return [name for name in PARTS[lowest : order + 1] if name not in known]
-
-
-def count_at(rate: float, duration: float) -> int:
-    """Returns the number of rows at ``rate`` in Hz from the first on, with one at the very end."""
-    return math.floor(min(duration * rate * (1 + 1e-12) + 1e-9, _MOST_ROWS)) + 1
 
 
 def outside(times: Floats, knots: Floats) -> tuple[int, int] | None:
@@ -237,7 +230,7 @@ def _spline(rows: list[Array], knots: Array, at: Array, degree: int) -> tuple[li
 
 
 def _above_jerk(rows: list[Array], known: list[Array], knots: Array, index: Array) -> list[Array]:
-    """The derivatives 4 to 7 at a row, by those up to jerk there and at the next row."""
+    """Returns derivatives 4 to 7 at a row, by those up to jerk there and at the next row."""
     step = _step(knots, index)
     after = index + 1 * (index < knots.shape[1] - 1)
     inverse = np.linalg.inv([[1 / math.factorial(i - k) for i in range(4, 8)] for k in range(4)])

@@ -33,7 +33,7 @@ def processors() -> int:
 
 
 def allocate_memory(size: int) -> int:
-    """Returns the address of whole pages; of huge ones, where the system has any and they fit."""
+    """Allocates whole pages, huge ones where the system has them, and returns their address."""
     library, address = ctypes.CDLL(None), ctypes.c_void_p()
     page = PAGE if size % HUGE_PAGE else HUGE_PAGE
     if library.posix_memalign(ctypes.byref(address), page, ctypes.c_size_t(size)):

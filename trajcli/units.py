@@ -143,7 +143,7 @@ def require_same_kind(named: Sequence[tuple[str, Units | None]]) -> None:
     kinds: dict[str, str] = {}
     for where, units in named:
         if units is not None:
-            kinds.setdefault(unit_text([replace(unit, order=0) for unit in in_si(units)]), where)
+            kinds.setdefault(unit_text([Unit(unit.si) for unit in units]), where)
     if len(kinds) > 1:
         (first, where), (other, place), *_ = kinds.items()
         raise InputError(
