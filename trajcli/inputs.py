@@ -13,6 +13,7 @@ import numpy as np
 
 from trajcli.arrays import (
     columns,
+    concatenate,
     describe,
     differences,
     empty,
@@ -43,7 +44,7 @@ class Inputs:
 
     Attributes:
         start, goal: parts by name, [S, D]; S = 1 is shared by all trajectories.
-        dt: a number, [h] or [b, h], not aligned to rows (see :meth:`Mode.align_dt`).
+        dt: a number, [h] or [b, h], not aligned to rows (see ``Mode.dt_ahead``).
         names: the source of every input.
         row_numbers: the numbers of the rows in the file [H], where they are not 0 to H − 1.
         rates: the action of row 0 is a part of the start, as each was recorded with a time stamp.
@@ -184,8 +185,11 @@ class Inputs:
         """dt as float64 [b, h] in its library, aligned to rows."""
         if self.times is None:
             used = self.used_dt()
+            if self.mode.dt_ahead and used.shape[1] > 1:
+                # the step behind the last row is not known: the last one goes on
+                return concatenate([used[:, 1:], used[:, -1, None]], 1)
             # a recording of one row has no steps; any positive one serves
-            return self.mode.align_dt(used) if used.shape[1] else used.sum(1)[:, None] + 1.0
+            return used if used.shape[1] else used.sum(1)[:, None] + 1.0
         times = self.times[None] if self.times.ndim == 1 else self.times
         return differences(times) if times.shape[1] > 1 else float64(times) * 0.0 + 1.0
 

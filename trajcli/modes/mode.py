@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
-from trajcli.arrays import columns, concatenate, counting, elapsed
+from trajcli.arrays import columns, counting, elapsed
 from trajcli.errors import Fault
 from trajcli.kernels.program import Array, Program
 
@@ -81,13 +81,6 @@ class Mode:
     def dt_ahead(self) -> int:
         """Which entry of dt is the step from row 0 to row 1."""
         return 0
-
-    def align_dt(self, dt: Array) -> Array:
-        """Returns dt [b, h] with entry t−1 as the step from row t−1 to row t."""
-        if not self.dt_ahead or dt.shape[1] == 1:
-            return dt
-        # the step behind the last row is not known: the last one goes on
-        return concatenate([dt[:, 1:], dt[:, -1, None]], 1)
 
     def row_times(self, dt: Array, horizon: int, recorded: bool) -> Array:
         """Returns the times of the rows in seconds, float64 [b, T]; the start state is at 0."""
