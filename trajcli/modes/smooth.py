@@ -14,6 +14,26 @@ from trajcli.errors import Fault, InputError
 from trajcli.kernels.program import Floats, Operands, Smoother
 from trajcli.modes.mode import Case, Mode, no_goal, recordings_only
 
+Booleans = npt.NDArray[np.bool_]
+
+_GRID_STEP, _GOLDEN_STEPS, _BISECTIONS = 0.35, 7, 30
+# The lowest cutoff that is tried, in periods per trajectory.
+_SLOWEST = 0.05
+# γ of modified generalised cross-validation: above 1, few rows are not followed too closely.
+_PENALTY = 1.2
+# Of normal residuals: the mean square of the smallest nine tenths over that of all, and the median
+# magnitude over the standard deviation.
+_SHARE, _OF_NORMAL, _MEDIAN_OF_NORMAL = 0.9, 0.623, 0.6745
+# Outliers: the least scale of residuals, as a share of the range; the number of scales beyond which
+# a residual is an outlier; the largest share of rows that may be outliers; rounds of reweighting.
+_LEAST_SCALE, _FLAGGED, _MOST_FLAGGED, _ROUNDS = 1e-4, 5.0, 0.1, 6
+_GOLDEN = (3.0 - math.sqrt(5.0)) / 2.0
+_FEW_ROWS, _GAP_STEPS = 30, 2.0
+# Noise is taken as correlated where the correlation of neighbouring residuals exceeds that of white
+# noise by this much, and by so many standard deviations.
+_CORRELATED, _DEVIATIONS = 0.17, 4.0
+_FREQUENCIES = (np.arange(256) + 0.5) / 512.0
+
 
 @dataclass(frozen=True, eq=False)
 class Smooth(Mode):
@@ -31,9 +51,6 @@ class Smooth(Mode):
     """
 
     name = "smooth"
-    formula = "p, v, a, j of the curve with least Σ w·(x − z)² + λ·∫(x⁽ᵐ⁾)²"
-    needs = "a recording (trajcli differentiate) of order + 1 rows"
-    gives = "H"
     copies_actions = False
 
     order: int = 3
@@ -161,27 +178,6 @@ def value_faults(options: Mapping[str, Any]) -> Iterator[Fault]:
             yield Fault(f"not a {name}", where=name, expected=expected, found=found)
 
 
-_GRID_STEP, _GOLDEN_STEPS, _BISECTIONS = 0.35, 7, 30
-# The lowest cutoff that is tried, in periods per trajectory.
-_SLOWEST = 0.05
-# γ of modified generalised cross-validation: above 1, few rows are not followed too closely.
-_PENALTY = 1.2
-# Of normal residuals: the mean square of the smallest nine tenths over that of all, and the median
-# magnitude over the standard deviation.
-_SHARE, _OF_NORMAL, _MEDIAN_OF_NORMAL = 0.9, 0.623, 0.6745
-# Outliers: the least scale of residuals, as a share of the range; the number of scales beyond which
-# a residual is an outlier; the largest share of rows that may be outliers; rounds of reweighting.
-_LEAST_SCALE, _FLAGGED, _MOST_FLAGGED, _ROUNDS = 1e-4, 5.0, 0.1, 6
-_GOLDEN = (3.0 - math.sqrt(5.0)) / 2.0
-_FEW_ROWS, _GAP_STEPS = 30, 2.0
-# Noise is taken as correlated where the correlation of neighbouring residuals exceeds that of white
-# noise by this much, and by so many standard deviations.
-_CORRELATED, _DEVIATIONS = 0.17, 4.0
-_FREQUENCIES = (np.arange(256) + 0.5) / 512.0
-
-Booleans = npt.NDArray[np.bool_]
-
-
 class Smoothed(NamedTuple):
     """What is chosen for each column, and what may be doubted.
 
@@ -200,7 +196,11 @@ class Smoothed(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """Dofs side by side, each as a trajectory of its own.
+    """Dofs side by side, each as a trajectory of its own, and how their cutoffs are chosen.
+
+    The cutoff is that of least modified generalised cross-validation (C. Gu, "Smoothing spline
+    ANOVA models", 2013). Outliers are reweighted in rounds, as in P. Huber, "Robust statistics",
+    1981.
 
     Values and weights are [n, T, 1], steps [1 or n, h]. The cutoff and the deviation of residuals
     that the caller gives are [n], NaN where there is none.
