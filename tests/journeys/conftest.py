@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import os
+import shutil
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass
@@ -26,29 +31,57 @@ class Result:
         return files[0] if len(files) == 1 else document
 
 
-Command = Callable[..., Result]
+class Command:
+    """A command line of trajcli, run in this process; spaces separate arguments. Words like
+    TRAJCLI_MEMORY=1MB are variables of its environment. ``code`` is the exit code it must have."""
+
+    def __init__(self, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.capfd, self.monkeypatch = capfd, monkeypatch
+
+    def __call__(self, line: str, *more: object, code: int | None = None) -> Result:
+        from trajcli.cli import main
+
+        words = [*line.split(), *map(str, more)]
+        variables = [word for word in words if word.startswith("TRAJCLI_")]
+        words = [word for word in words if word not in variables]
+        self.capfd.readouterr()
+        with self.monkeypatch.context() as environment:
+            for name, _, value in (word.partition("=") for word in variables):
+                environment.setenv(name, value)
+            ended = main(words)
+        captured = self.capfd.readouterr()
+        assert code in (None, ended), f"{line} {more}\n{captured.out}\n{captured.err}"
+        return Result(ended, captured.out, captured.err)
+
+    def ok(self, line: str, *more: object) -> Result:
+        """Runs what must succeed."""
+        return self(line, *more, code=0)
+
+    def fails(self, line: str, *more: object) -> Result:
+        """Runs what must find that the data failed."""
+        return self(line, *more, code=1)
+
+    def refuses(self, line: str, *parts: str) -> Result:
+        """Runs what must be refused, in a message with these parts and with nothing written."""
+        before = sorted(os.listdir())
+        result = self(line, code=2)
+        assert "Traceback" not in result.err
+        assert sorted(os.listdir()) == before, line
+        text = " ".join(result.err.split())
+        for part in parts:
+            assert part in result.err or part in text, f"{line}\n{part}\n{result.err}"
+        return result
 
 
 @pytest.fixture
 def trajcli(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Run a command line in this process; spaces separate arguments. Words like TRAJCLI_MEMORY=1MB
-    are variables of its environment. ``code`` is the exit code that it must have."""
-    from trajcli.cli import main
+    return Command(capfd, monkeypatch)
 
-    def command(line: str, *more: object, code: int | None = None) -> Result:
-        words = [*line.split(), *map(str, more)]
-        variables = [word for word in words if word.startswith("TRAJCLI_")]
-        words = [word for word in words if word not in variables]
-        capfd.readouterr()
-        with monkeypatch.context() as environment:
-            for name, _, value in (word.partition("=") for word in variables):
-                environment.setenv(name, value)
-            ended = main(words)
-        captured = capfd.readouterr()
-        assert code in (None, ended), captured.out + captured.err
-        return Result(ended, captured.out, captured.err)
 
-    return command
+def python(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Runs this Python in a process of its own, with trajcli to import."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
+    return subprocess.run([sys.executable, *words], capture_output=True, text=True, env=env)
 
 
 @pytest.fixture
@@ -61,10 +94,30 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def out(trajcli: Command, samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An output of the sample reach.h5, alone in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    trajcli.ok(f"integrate {samples}/reach.h5 --mode jerk --scheme zoh -o out.h5")
+    return tmp_path / "out.h5"
+
+
+@pytest.fixture
+def with_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with sample_data in it and the command trajcli on the path."""
+    shutil.copytree(ROOT / "sample_data", tmp_path / "sample_data")
+    command = tmp_path / "bin" / "trajcli"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m trajcli "$@"\n')
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{command.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
 @pytest.fixture(autouse=True)
 def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    import os
-
     for name in list(os.environ):
         if name.startswith("TRAJCLI_"):
             monkeypatch.delenv(name)

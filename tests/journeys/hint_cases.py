@@ -3,35 +3,38 @@
 from __future__ import annotations
 
 import errno
-import gzip
 import importlib.util
 import json
 import os
+import pickle
 import shutil
 import subprocess
 import sys
 import warnings
 import zipfile
 from collections.abc import Callable
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
+import pytest
+from journeys.arrays import write_h5
 from layouts import writers
 
 import trajcli
 from trajcli import State
+from trajcli.cli import main
 
 # fmt: off
-CASES: dict[str, tuple[Callable[[], Any], Any, tuple[Any, ...]]] = {}
+Make = Callable[[], Any]
+CASES: dict[str, tuple[Make, Any, tuple[Any, ...]]] = {}
 """By name: what makes the files, what is refused (a command line or a call), and what is then done:
 command lines, which must exit with 0 (or with the number before them), and calls."""
 T = np.arange(30) / 10
 CURVE = np.sin(T[:, None] * 2 + np.arange(3))
 STAMPS = T + 0.003 * np.sin(np.arange(30))
-OUT = "--method central -o out.h5"
+DEMOS = writers.demos()
 
 
 def case(name: str, make: Callable[[], Any], refused: Any, *followed: Any) -> None:
@@ -39,82 +42,73 @@ def case(name: str, make: Callable[[], Any], refused: Any, *followed: Any) -> No
     CASES[name] = make, refused, followed
 
 
+def differ(words: str) -> str:
+    method = "" if "--method" in words else " --method central"
+    return f"differentiate {words}{method} -o out.h5"
+
+
+def integ(words: str) -> str:
+    return f"integrate {words} -o out.h5"
+
+
 def nothing() -> None:
     pass
 
 
-def npy(name: str = "in.npy", values: Any = CURVE) -> Callable[[], None]:
+def npy(name: str = "in.npy", values: Any = CURVE) -> Make:
     return lambda: np.save(name, values)
 
 
-def npz(name: str = "in.npz", **arrays: Any) -> Callable[[], None]:
+def npz(name: str = "in.npz", **arrays: Any) -> Make:
     return lambda: np.savez(name, **arrays)
 
 
-def h5(name: str = "in.h5", /, **arrays: Any) -> Callable[[], None]:
-    def make() -> None:
-        with h5py.File(name, "w") as file:
-            for path, values in arrays.items():
-                file[path.replace("__", "/")] = values
-
-    return make
+def h5(name: str = "in.h5", more: dict[str, Any] | None = None, /, **arrays: Any) -> Make:
+    return lambda: write_h5(name, more, **arrays)
 
 
-def both(*makers: Callable[[], Any]) -> Callable[[], None]:
-    def make() -> None:
-        for maker in makers:
-            maker()
-
-    return make
+def both(*makers: Make) -> Make:
+    return lambda: [maker() for maker in makers]
 
 
-def text(name: str, content: str) -> Callable[[], Any]:
+def text(name: str, content: str) -> Make:
     return lambda: Path(name).write_text(content)
 
 
-def run(*words: str) -> Callable[[], Any]:
+def run(*words: str) -> Make:
     """A command of another program, as a hint has it."""
     return lambda: subprocess.run(words, check=True, capture_output=True)
 
 
-def trajectory() -> None:
-    """Makes a file that trajcli wrote."""
-    from trajcli.cli import main
+def cli(line: str, code: int = 0) -> Make:
+    """A command line of trajcli that exits with a code."""
 
-    np.save("in.npy", CURVE)
-    line = "integrate in.npy --dt 0.1 --start zero -o out.h5 --quiet"
-    assert main(line.split()) == 0
+    def call() -> None:
+        assert main(line.split()) == code, line
+
+    return call
 
 
-def table(rows: str, head: str = "t,a,b,c") -> Callable[[], Any]:
+trajectory = both(npy(), cli("integrate in.npy --dt 0.1 --start zero -o out.h5 --quiet"))
+"""Makes a file that trajcli wrote."""
+
+
+def table(rows: str, head: str = "t,a,b,c") -> Make:
     return text("log.csv", f"{head}\n{rows}")
 
 
 ROWS = "".join(f"{k / 10},{k},{k * k},{k % 3}\n" for k in range(30))
 
 
-@contextmanager
-def without(*modules: str):
-    """Hides modules from import."""
-    hidden = {name: sys.modules.pop(name) for name in list(sys.modules)
-              if name.split(".")[0] in modules}  # fmt: skip
-    try:
-        sys.modules.update(dict.fromkeys(modules))
-        yield
-    finally:
-        for name in modules:
-            sys.modules.pop(name, None)
-        sys.modules.update(hidden)
-
-
-def lacking(module: str, line: str) -> Callable[[], Any]:
+def lacking(module: str, line: str) -> Make:
     """A command where a module is not installed."""
 
     def call() -> None:
-        from trajcli.cli import main
-
-        with without(module):
-            assert main(line.split()) == 2
+        with pytest.MonkeyPatch.context() as patched:
+            for name in [name for name in sys.modules if name.split(".")[0] == module]:
+                patched.delitem(sys.modules, name)
+            patched.setitem(sys.modules, module, None)
+            cli(line, 2)()
 
     return call
 
@@ -130,103 +124,75 @@ def _old_torch() -> None:
 
 # --- steps and stamps ------------------------------------------------------------------------
 
-case("no time step", npy(), f"differentiate in.npy {OUT}",
-     f"differentiate in.npy --dt 0.1 {OUT}", f"differentiate in.npy --rate 10 {OUT} --overwrite",
-     npz("t.npz", t=T), f"differentiate in.npy --times t.npz:t {OUT} --overwrite")
+case("no time step", npy(), differ("in.npy"), differ("in.npy --dt 0.1"), differ("in.npy --rate 10"),
+     npz("t.npz", t=T), differ("in.npy --times t.npz:t"))
 case("no time step in Python", nothing, lambda: trajcli.differentiate(CURVE),
      lambda: trajcli.differentiate(CURVE, dt=0.1), lambda: trajcli.differentiate(CURVE, times=T))
-case("likely times", npz(position=CURVE, timestmaps=T), f"differentiate in.npz:position {OUT}",
-     f"differentiate in.npz:position --times in.npz:timestmaps {OUT}",
-     f"differentiate in.npz:position --dt 0.1 {OUT} --overwrite",
-     f"differentiate in.npz:position --rate 10 {OUT} --overwrite")
-case("a stamp too few", npz(position=CURVE, times=T[1:]), f"differentiate in.npz:position {OUT}",
-     f"differentiate in.npz:position --dt 0.1 {OUT}")
+case("likely times", npz(position=CURVE, timestmaps=T), differ("in.npz:position"),
+     differ("in.npz:position --times in.npz:timestmaps"), differ("in.npz:position --dt 0.1"),
+     differ("in.npz:position --rate 10"))
+case("a stamp too few", npz(position=CURVE, times=T[1:]), differ("in.npz:position"),
+     differ("in.npz:position --dt 0.1"))
 case("stamps of actions", nothing,
      lambda: trajcli.integrate(CURVE, "zero", times=T[2:], mode="velocity"),
      lambda: trajcli.integrate(CURVE, "zero", times=np.append(T, 3.0), mode="velocity"),
      lambda: trajcli.integrate(CURVE, "zero", times=T, mode="velocity"),
      lambda: trajcli.differentiate(CURVE, times=T))
 case("stamps that repeat", npz(position=CURVE, times=np.where(T == 1, T[9], T)),
-     f"differentiate in.npz:position {OUT}",
-     f"differentiate in.npz:position --repeated-times drop {OUT}")
+     differ("in.npz:position"), differ("in.npz:position --repeated-times drop"))
 case("stamps that go back", npz(position=CURVE, times=np.where(np.arange(30) == 9, 0.05, STAMPS)),
-     f"differentiate in.npz:position {OUT}",
-     npz(position=CURVE, times=np.sort(STAMPS)), f"differentiate in.npz:position {OUT}")
-case("dt and stamps", npz(position=CURVE, dt=0.2, times=T), f"differentiate in.npz:position {OUT}",
-     f"differentiate in.npz:position --dt 0.1 {OUT}",
-     f"differentiate in.npz:position --times in.npz:times {OUT} --overwrite")
-case("minutes", h5(position=CURVE, times=T), nothing)
+     differ("in.npz:position"), npz(position=CURVE, times=np.sort(STAMPS)),
+     differ("in.npz:position"))
+case("dt and stamps", npz(position=CURVE, dt=0.2, times=T), differ("in.npz:position"),
+     differ("in.npz:position --dt 0.1"), differ("in.npz:position --times in.npz:times"))
 case("one dt for each trajectory", nothing,
      lambda: trajcli.differentiate(np.stack([CURVE] * 2), dt=np.array([0.1, 0.2])),
      lambda: trajcli.differentiate(np.stack([CURVE] * 2), dt=np.array([[0.1], [0.2]])))
 case("a vector", nothing, lambda: trajcli.differentiate(CURVE[:, 0], dt=0.1),
      lambda: trajcli.differentiate(CURVE[:, 0][:, None], dt=0.1))
-case("gaps everywhere", npz(position=CURVE, times=STAMPS),
-     f"differentiate in.npz:position --max-gap 0.01 {OUT}",
-     f"differentiate in.npz:position --max-gap 0.5 {OUT}")
+case("gaps everywhere", npz(position=CURVE, times=STAMPS), differ("in.npz:position --max-gap 0.01"),
+     differ("in.npz:position --max-gap 0.5"))
 case("rates without their scheme", npz(qd=CURVE, t=T),
-     "integrate in.npz:qd --times in.npz:t --mode velocity --scheme zoh --start zero -o out.h5",
-     "integrate in.npz:qd --times in.npz:t --mode velocity --scheme foh --start zero -o out.h5",
+     integ("in.npz:qd --times in.npz:t --mode velocity --scheme zoh --start zero"),
+     integ("in.npz:qd --times in.npz:t --mode velocity --scheme foh --start zero"),
      npz(qd=CURVE, t=np.append(T, 3.0)),
-     "integrate in.npz:qd --times in.npz:t --mode velocity --scheme zoh --start zero -o o.h5")
+     integ("in.npz:qd --times in.npz:t --mode velocity --scheme zoh --start zero"))
 case("rates with absolute dofs", npz(qd=CURVE, t=T),
-     "integrate in.npz:qd --times in.npz:t --mode velocity --absolute 2 --start zero -o out.h5",
-     "integrate in.npz:qd --times in.npz:t --mode velocity --dofs 0:2 --start zero -o out.h5")
+     integ("in.npz:qd --times in.npz:t --mode velocity --absolute 2 --start zero"),
+     integ("in.npz:qd --times in.npz:t --mode velocity --dofs 0:2 --start zero"))
 case("rates with a start index", nothing,
      lambda: trajcli.integrate(CURVE, np.eye(3), times=T, start_index=np.array([2])),
      lambda: trajcli.integrate(CURVE, np.eye(3)[np.array([2])], times=T))
-case("files with different steps", both(
+case("files with different steps",
+     both(
         npz("a.npz", position=CURVE, dt=0.1 + 0.001 * np.arange(30)),
-        npz("b.npz", position=CURVE, dt=0.1 + 0.001 * np.arange(29))),
-     f"differentiate a.npz b.npz {OUT}", f"differentiate a.npz b.npz --dt 0.1 {OUT}",
-     "differentiate a.npz b.npz --rate 10 --method central -o o1.h5", npy("t.npy", T),
-     "differentiate a.npz b.npz --times t.npy --method central -o o2.h5",
-     "differentiate a.npz --method central -o o3.h5",
-     "differentiate b.npz --method central -o o4.h5")
+        npz("b.npz", position=CURVE, dt=0.1 + 0.001 * np.arange(29))), differ("a.npz b.npz"),
+     differ("a.npz b.npz --dt 0.1"), differ("a.npz b.npz --rate 10"), npy("t.npy", T),
+     differ("a.npz b.npz --times t.npy"), differ("a.npz"), differ("b.npz"))
 case("times outside", both(npz(position=CURVE, dt=0.1), npy("at.npy", np.array([-1.0, 0.5]))),
      "resample in.npz --at at.npy -o out.h5", "1 resample in.npz --at at.npy --skip-bad -o out.h5")
-del CASES["minutes"]
-
-
-def _minutes() -> None:
-    with h5py.File("in.h5", "w") as file:
-        file["position"], file["times"] = CURVE, T
-        file["times"].attrs["units"] = "minutes"
-
-
-def _divided() -> None:
-    with h5py.File("in.h5", "r+") as file:
-        file["times"][...] = T * 60
-        file["times"].attrs["units"] = "s"
-
-
-case("minutes", _minutes, f"differentiate in.h5 {OUT}",
-     f"differentiate in.h5 --dt 6 {OUT}", f"differentiate in.h5 --rate 10 {OUT} --overwrite",
-     _divided, f"differentiate in.h5 {OUT} --overwrite")
+case("minutes", h5("in.h5", {"times@units": "minutes"}, position=CURVE, times=T), differ("in.h5"),
+     differ("in.h5 --dt 6"), differ("in.h5 --rate 10"),
+     h5("in.h5", {"times@units": "s"}, position=CURVE, times=60 * T), differ("in.h5"))
 
 # --- start, goal, modes ----------------------------------------------------------------------
 
-case("no start", npy(), "integrate in.npy --dt 0.1 -o out.h5",
-     "integrate in.npy --dt 0.1 --start zero -o out.h5", h5("s.h5", s__position=CURVE[0]),
-     "integrate in.npy --dt 0.1 --start s.h5:s -o o1.h5", "differentiate in.npy --dt 0.1 -o o2.h5")
-case("a recording as a start", npy(), "integrate in.npy --dt 0.1 --start first -o out.h5",
-     "differentiate in.npy --dt 0.1 -o out.h5")
-case("a method as a mode", npy(), "integrate in.npy --dt 0.1 --mode savgol -o out.h5",
+case("no start", npy(), integ("in.npy --dt 0.1"), integ("in.npy --dt 0.1 --start zero"),
+     h5("s.h5", {"s/position": CURVE[0]}), integ("in.npy --dt 0.1 --start s.h5:s"),
+     "differentiate in.npy --dt 0.1 -o o2.h5")
+case("a recording as a start", npy(), integ("in.npy --dt 0.1 --start first"),
      "differentiate in.npy --dt 0.1 -o out.h5")
 case("a start of differentiate", npy(), "differentiate in.npy --dt 0.1 --start zero -o out.h5",
-     "integrate in.npy --dt 0.1 --start zero -o out.h5")
+     integ("in.npy --dt 0.1 --start zero"))
 case("a mode of differentiate", npy(), "differentiate in.npy --dt 0.1 --mode central -o out.h5",
-     "integrate in.npy --dt 0.1 --mode central --start zero -o out.h5",
-     "differentiate in.npy --dt 0.1 --method central -o out2.h5")
-case("a near choice", npy(), "integrate in.npy --dt 0.1 --mode jrek --start zero -o out.h5",
-     "integrate in.npy --dt 0.1 --mode jerk --start zero -o out.h5")
-case("no such choice", npy(), "integrate in.npy --dt 0.1 --mode xyz --start zero -o out.h5",
-     "integrate --help")
+     integ("in.npy --dt 0.1 --mode central --start zero"), differ("in.npy --dt 0.1"))
+case("a near choice", npy(), integ("in.npy --dt 0.1 --mode jrek --start zero"),
+     integ("in.npy --dt 0.1 --mode jerk --start zero"))
+case("no such choice", npy(), integ("in.npy --dt 0.1 --mode xyz --start zero"), "integrate --help")
 case("no such option", npy(), "integrate in.npy --no-such-option", "integrate --help")
 case("a recording in Python", nothing, lambda: trajcli.integrate(CURVE, "first", 0.1),
      lambda: trajcli.differentiate(CURVE, dt=0.1))
-case("a state as a dict", nothing,
-     lambda: trajcli.integrate(CURVE, {"position": np.zeros(3)}, 0.1),
+case("a state as a dict", nothing, lambda: trajcli.integrate(CURVE, {"position": np.zeros(3)}, 0.1),
      lambda: trajcli.integrate(CURVE, State(position=np.zeros(3), velocity=np.ones(3)), 0.1),
      lambda: trajcli.integrate(CURVE, State(position=np.zeros(3)), 0.1))
 case("a goal that is not taken", nothing,
@@ -243,140 +209,107 @@ case("a moving goal of central", nothing,
      lambda: trajcli.integrate(CURVE, "zero", 0.1, "bspline", ends="goal",
                                goal=State(np.zeros(3), np.ones(3))))
 case("an option of another mode", npy(),
-     "integrate in.npy --dt 0.1 --mode jerk --degree 3 --start zero -o out.h5",
-     "modes", "integrate in.npy --dt 0.1 --mode bspline --degree 3 --start zero -o out.h5")
-case("an option of another method", npy(), f"differentiate in.npy --dt 0.1 --noise 1 {OUT}",
-     "differentiate in.npy --dt 0.1 --method smooth --noise 0.01 -o out.h5")
+     integ("in.npy --dt 0.1 --mode jerk --degree 3 --start zero"), "modes",
+     integ("in.npy --dt 0.1 --mode bspline --degree 3 --start zero"))
+case("an option of another method", npy(), differ("in.npy --dt 0.1 --noise 1"),
+     differ("in.npy --dt 0.1 --method smooth --noise 0.01"))
 case("options of another method", npy(),
-     "differentiate in.npy --dt 0.1 --method smooth --window 9 --degree 3 -o out.h5",
-     "differentiate in.npy --dt 0.1 --method savgol --window 9 --degree 3 -o out.h5")
-case("modes that differ", both(
-        lambda: h5("a.h5", actions=CURVE, dt=0.1)(), lambda: h5("b.h5", actions=CURVE, dt=0.1)()),
-     nothing)
-del CASES["modes that differ"]
-
-
-def _modes() -> None:
-    for name, mode in (("a.h5", "jerk"), ("b.h5", "velocity")):
-        with h5py.File(name, "w") as file:
-            file["actions"], file["dt"] = CURVE, 0.1
-            file["actions"].attrs["mode"] = mode
-
-
-case("modes that differ", _modes, "integrate a.h5 b.h5 --start zero -o out.h5",
-     "integrate a.h5 b.h5 --mode jerk --scheme zoh --start zero -o out.h5")
-case("too few rows for stencils", npy(values=CURVE[:4]), f"differentiate in.npy --dt 0.1 {OUT}",
-     "differentiate in.npy --dt 0.1 --method backward -o out.h5")
+     differ("in.npy --dt 0.1 --method smooth --window 9 --degree 3"),
+     differ("in.npy --dt 0.1 --method savgol --window 9 --degree 3"))
+case("modes that differ",
+     both(h5("a.h5", {"actions@mode": "jerk"}, actions=CURVE, dt=0.1),
+                               h5("b.h5", {"actions@mode": "velocity"}, actions=CURVE, dt=0.1)),
+     integ("a.h5 b.h5 --start zero"), integ("a.h5 b.h5 --mode jerk --scheme zoh --start zero"))
+case("too few rows for stencils", npy(values=CURVE[:4]), differ("in.npy --dt 0.1"),
+     differ("in.npy --dt 0.1 --method backward"))
 case("too few rows for the degree", npy(values=CURVE[:4]),
-     "differentiate in.npy --dt 0.1 --method savgol --window 0.3s -o out.h5",
-     "differentiate in.npy --dt 0.1 --method backward -o out.h5")
-case("too few rows for a spline", npy(values=CURVE[:3]),
-     "differentiate in.npy --dt 0.1 --method smooth -o out.h5",
-     "differentiate in.npy --dt 0.1 --method backward -o out.h5")
-case("a window that is too long", npy(),
-     "differentiate in.npy --dt 0.1 --method savgol --window 31 -o out.h5",
-     "differentiate in.npy --dt 0.1 --method savgol --window 0.3s -o out.h5")
+     differ("in.npy --dt 0.1 --method savgol --window 0.3s"),
+     differ("in.npy --dt 0.1 --method backward"))
+case("too few rows for a spline", npy(values=CURVE[:3]), differ("in.npy --dt 0.1 --method smooth"),
+     differ("in.npy --dt 0.1 --method backward"))
+case("a window that is too long", npy(), differ("in.npy --dt 0.1 --method savgol --window 31"),
+     differ("in.npy --dt 0.1 --method savgol --window 0.3s"))
 case("a window of too many rows", npy(values=np.zeros((2500, 1))),
-     "differentiate in.npy --rate 1000 --method savgol --window 2s -o out.h5",
-     "differentiate in.npy --rate 1000 --method savgol --window 0.2s -o out.h5")
-case("a dof that moves alone", npz(actions=np.stack([CURVE] * 2), start__position=np.zeros((5, 3))),
+     differ("in.npy --rate 1000 --method savgol --window 2s"),
+     differ("in.npy --rate 1000 --method savgol --window 0.2s"))
+case("a dof that moves alone", nothing,
      lambda: trajcli.integrate(np.stack([CURVE] * 2), np.zeros((5, 3)), 0.1),
      lambda: trajcli.integrate(np.stack([CURVE] * 2), np.zeros((5, 3)), 0.1,
                                start_index=np.array([4, 0])))
 case("NaN", npy(values=np.where(CURVE > 0.999, np.nan, CURVE)),
-     "integrate in.npy --dt 0.1 --start zero -o out.h5",
-     "integrate in.npy --dt 0.1 --start zero --allow-nonfinite -o nan.h5")
+     integ("in.npy --dt 0.1 --start zero"), integ("in.npy --dt 0.1 --start zero --allow-nonfinite"))
 case("NaN in Python", nothing,
      lambda: trajcli.differentiate(np.where(CURVE > 0.999, np.nan, CURVE), dt=0.1),
      lambda: trajcli.differentiate(np.where(CURVE > 0.999, np.nan, CURVE), dt=0.1,
                                    allow_nonfinite=True))
 case("NaN on a curve", npz(position=np.where(CURVE > 0.999, np.nan, CURVE), dt=0.1),
-     "resample in.npz --to 20 -o out.h5",
-     npz(position=np.nan_to_num(CURVE), dt=0.1), "resample in.npz --to 20 -o out.h5")
+     "resample in.npz --to 20 -o out.h5", npz(position=np.nan_to_num(CURVE), dt=0.1),
+     "resample in.npz --to 20 -o out.h5")
 # --- what SOURCE names ------------------------------------------------------------------------
 
-case("a near file", npy(), f"differentiate im.npy --dt 0.1 {OUT}",
-     f"differentiate in.npy --dt 0.1 {OUT}")
-case("a near dataset", npz(positions=CURVE, dt=0.1), f"differentiate in.npz:position {OUT}",
-     "inspect in.npz", f"differentiate in.npz:positions {OUT}")
-case("a near group", h5(data__demo_0__actions=CURVE, data__demo_1__actions=CURVE),
-     "integrate in.h5:/data/demo0 --mode clique --dt 0.1 --start zero -o out.h5",
-     "integrate in.h5:/data/demo_0 --mode clique --dt 0.1 --start zero -o out.h5",
-     "inspect in.h5")
-case("several families", lambda: table("".join(f"{k / 10},{k},{k},{k},{k}\n" for k in range(30)),
-                                       "t,a1,a2,b1,b2")(),
-     f"differentiate log.csv {OUT}", f"differentiate log.csv:a {OUT}")
-case("a cell that is no number", lambda: table(ROWS.replace("29,841", "29,??"))(),
-     f"differentiate log.csv {OUT}", f"differentiate log.csv:a,c {OUT}")
-case("no recorded positions", npz(actions=CURVE, dt=0.1), f"differentiate in.npz {OUT}",
-     f"differentiate in.npz:actions {OUT}", "integrate in.npz --start zero -o out2.h5")
-case("no actions", trajectory, "integrate out.h5 --start zero -o again.h5",
-     "integrate out.h5:position --start zero -o again.h5")
-case("positions guessed", npz(q=CURVE, dt=0.1), "integrate in.npz --start zero -o out.h5",
-     f"differentiate in.npz {OUT}", "integrate in.npz:q --mode clique --start zero -o out2.h5")
-case("dofs that differ", both(npz("a.npz", position=CURVE, dt=0.1),
-                              npz("b.npz", position=CURVE[:, :2], dt=0.1)),
-     f"differentiate a.npz b.npz {OUT}", f"differentiate a.npz b.npz --dofs 0:2 {OUT}",
-     f"differentiate a.npz {OUT} --overwrite", "differentiate b.npz --method central -o o2.h5")
+case("a near file", npy(), differ("im.npy --dt 0.1"), differ("in.npy --dt 0.1"))
+case("a near dataset", npz(positions=CURVE, dt=0.1), differ("in.npz:position"), "inspect in.npz",
+     differ("in.npz:positions"))
+case("a near group", h5("in.h5", {f"data/demo_{k}/actions": CURVE for k in range(2)}),
+     integ("in.h5:/data/demo0 --mode clique --dt 0.1 --start zero"),
+     integ("in.h5:/data/demo_0 --mode clique --dt 0.1 --start zero"), "inspect in.h5")
+case("several families",
+     table("".join(f"{k / 10},{k},{k},{k},{k}\n" for k in range(30)), "t,a1,a2,b1,b2"),
+     differ("log.csv"), differ("log.csv:a"))
+case("a cell that is no number", table(ROWS.replace("29,841", "29,??")), differ("log.csv"),
+     differ("log.csv:a,c"))
+case("no recorded positions", npz(actions=CURVE, dt=0.1), differ("in.npz"),
+     differ("in.npz:actions"), integ("in.npz --start zero"))
+case("no actions", trajectory, "integrate out.h5 --start zero -o o.h5",
+     "integrate out.h5:position --start zero -o o.h5")
+case("positions guessed", npz(q=CURVE, dt=0.1), integ("in.npz --start zero"), differ("in.npz"),
+     integ("in.npz:q --mode clique --start zero"))
+case("dofs that differ",
+     both(npz("a.npz", position=CURVE, dt=0.1), npz("b.npz", position=CURVE[:, :2], dt=0.1)),
+     differ("a.npz b.npz"), differ("a.npz b.npz --dofs 0:2"), differ("a.npz"), differ("b.npz"))
 case("joints that differ", both(
         npz("a.npz", position=CURVE, dt=0.1, joint_names=np.array(list("xyz"))),
         npz("b.npz", position=CURVE, dt=0.1, joint_names=np.array(list("zyx")))),
-     f"differentiate a.npz b.npz {OUT}", f"differentiate a.npz b.npz --dofs x,y,z {OUT}")
-case("units that differ", lambda: [_unit("a.h5", "rad"), _unit("b.h5", "m")],
-     f"differentiate a.h5 b.h5 {OUT}", f"differentiate a.h5 b.h5 --units rad {OUT}")
-case("a unit of velocities", npy(), f"differentiate in.npy --dt 0.1 --units rad/s {OUT}",
-     f"differentiate in.npy --dt 0.1 --units rad {OUT}")
-case("actions in several arrays", h5("main_data.hdf5", episode_0__actions__a=CURVE,
-     episode_0__actions__b=CURVE, episode_0__observations=CURVE, episode_0__rewards=T,
-     episode_0__terminations=T, episode_0__truncations=T),
-     "integrate main_data.hdf5 --dt 0.1 --start zero -o out.h5",
-     "integrate main_data.hdf5:actions/a --dt 0.1 --start zero -o out.h5")
+     differ("a.npz b.npz"), differ("a.npz b.npz --dofs x,y,z"))
+case("units that differ", both(h5("a.h5", {"position@units": "rad"}, position=CURVE, dt=0.1),
+                               h5("b.h5", {"position@units": "m"}, position=CURVE, dt=0.1)),
+     differ("a.h5 b.h5"), differ("a.h5 b.h5 --units rad"))
+case("a unit of velocities", npy(), differ("in.npy --dt 0.1 --units rad/s"),
+     differ("in.npy --dt 0.1 --units rad"))
+case("actions in several arrays", h5("main_data.hdf5", {
+        **{f"episode_0/{name}": CURVE for name in ("actions/a", "actions/b", "observations")},
+        **{f"episode_0/{name}": T for name in ("rewards", "terminations", "truncations")}}),
+     integ("main_data.hdf5 --dt 0.1 --start zero"),
+     integ("main_data.hdf5:actions/a --dt 0.1 --start zero"))
 case("no trajectories of a layout", npz(position=CURVE, dt=0.1),
-     f"differentiate in.npz --layout robomimic {OUT}",
-     f"differentiate in.npz --layout plain {OUT}")
-case("no filter keys", lambda: _minari(), "integrate main_data.hdf5 --filter-key train --dt 0.1 "
-     "--start zero -o out.h5", lambda: writers.robomimic(Path("demo.hdf5"), writers.demos()),
-     "integrate demo.hdf5 --filter-key train --start zero -o out.h5")
-case("rows of episodes mixed", lambda: table("".join(f"{k % 2},{k / 10},{k},{k}\n"
-     for k in range(30)), "episode_index,timestamp,action.0,action.1")(),
-     "integrate log.csv --start zero -o out.h5",
-     lambda: table("".join(f"{k // 15},{k / 10},{k},{k}\n" for k in range(30)),
-                   "episode_index,timestamp,action.0,action.1")(),
-     "integrate log.csv --start zero -o out.h5")
-case("standard input", npy(), f"differentiate - --dt 0.1 {OUT}",
-     lambda: shutil.copy("in.npy", "actions.npy"), f"differentiate actions.npy --dt 0.1 {OUT}")
+     differ("in.npz --layout robomimic"), differ("in.npz --layout plain"))
+case("no filter keys", lambda: writers.minari(Path("main_data.hdf5"), DEMOS),
+     integ("main_data.hdf5 --filter-key train --dt 0.1 --start zero"),
+     lambda: writers.robomimic(Path("demo.hdf5"), DEMOS),
+     integ("demo.hdf5 --filter-key train --start zero"))
+case("rows of episodes mixed",
+     table("".join(f"{k % 2},{k / 10},{k},{k}\n"
+     for k in range(30)), "episode_index,timestamp,action.0,action.1"),
+     integ("log.csv --start zero"),
+     table("".join(f"{k // 15},{k / 10},{k},{k}\n" for k in range(30)),
+                   "episode_index,timestamp,action.0,action.1"), integ("log.csv --start zero"))
+case("standard input", npy(), differ("- --dt 0.1"), lambda: shutil.copy("in.npy", "actions.npy"),
+     differ("actions.npy --dt 0.1"))
 for scheme in ("https", "s3", "gs", "hf"):
     case(f"a URL: {scheme}", nothing, f"inspect {scheme}://bucket/owner/set/in.npy", npy(),
          "inspect in.npy")
-case("links out of the file", lambda: _linked(), f"differentiate in.h5 --dt 0.1 {OUT}",
-     f"differentiate in.h5 --dt 0.1 --allow-external {OUT}")
+case("links out of the file",
+     both(h5("other.h5", q=CURVE), h5(position=h5py.ExternalLink("other.h5", "/q"))),
+     differ("in.h5 --dt 0.1"), differ("in.h5 --dt 0.1 --allow-external"))
 
 
-def _unit(name: str, unit: str) -> None:
-    with h5py.File(name, "w") as file:
-        file["position"], file["dt"] = CURVE, 0.1
-        file["position"].attrs["units"] = unit
-
-
-def _linked() -> None:
-    with h5py.File("other.h5", "w") as file:
-        file["q"] = CURVE
-    with h5py.File("in.h5", "w") as file:
-        file["position"] = h5py.ExternalLink("other.h5", "/q")
-
-
-def _minari() -> None:
-    writers.minari(Path("main_data.hdf5"), writers.demos())
-
-
-def _without_rate(name: str, write: Callable[[Path], Any]) -> Callable[[], None]:
+def _without_rate(name: str, write: Callable[[Path], Any]) -> Make:
     def make() -> None:
         write(Path(name))
         with h5py.File(name, "r+") as file:
             for group in (file, *(g for g in file.values() if isinstance(g, h5py.Group))):
-                for key in list(group.attrs):
-                    if key in ("env_args", "sim_args", "env_info"):
-                        del group.attrs[key]
+                for key in {"env_args", "sim_args", "env_info"} & {*group.attrs}:
+                    del group.attrs[key]
         for beside in Path().glob("*.json"):
             beside.unlink()
 
@@ -385,7 +318,6 @@ def _without_rate(name: str, write: Callable[[Path], Any]) -> Callable[[], None]
 
 # --- robots ----------------------------------------------------------------------------------
 
-DEMOS = writers.demos()
 WRITTEN: dict[str, tuple[str, Callable[[Path], Any], str]] = {
     "robomimic": ("demo.hdf5", lambda path: writers.robomimic(path, DEMOS), "--rate 20"),
     "maniskill": ("demo.h5", lambda path: writers.maniskill(path, DEMOS, "pd", None), "--rate 20"),
@@ -421,22 +353,16 @@ case("a lock that cannot be opened", both(npy(), text(".out.h5.trajcli-lock", ""
 
 def _locked_away() -> None:
     """Another user's lock cannot be opened; root opens any."""
-    import pytest
-
-    from trajcli.cli import main
-    from trajcli.files import atomic_output
 
     def denied(lock: Path) -> int:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(lock))
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(atomic_output, "_open_lock", denied)
+        patched.setattr("trajcli.files.atomic_output._open_lock", denied)
         assert main(f"{DIFFERENTIATE} out.h5".split()) == 2
 
 
 def _to_zarr() -> None:
-    import pytest
-
     xarray = pytest.importorskip("xarray")
     pytest.importorskip("zarr")
     with warnings.catch_warnings():
@@ -462,24 +388,8 @@ def _disk_quota() -> None:
 # --- files of other programs -----------------------------------------------------------------
 
 
-def _packed() -> None:
-    np.save("in.npy", CURVE)
-    Path("in.npy.gz").write_bytes(gzip.compress(Path("in.npy").read_bytes(), 1))
-    os.remove("in.npy")
-
-
-def _workbook() -> None:
-    Path("log.xlsx").write_bytes(b"PK\3\4" + bytes(100))
-
-
-def _pickle() -> None:
-    import pickle
-
-    Path("in.pkl").write_bytes(pickle.dumps({"actions": CURVE}))
-
-
-def _objects() -> None:
-    np.save("in.npy", np.array([list(row) for row in CURVE] + [None], dtype=object))
+def content(name: str, data: bytes) -> Make:
+    return lambda: Path(name).write_bytes(data)
 
 
 def _bzip2() -> None:
@@ -489,9 +399,7 @@ def _bzip2() -> None:
 
 
 def _packed_torch() -> None:
-    import torch
-
-    torch.save({"position": torch.tensor(CURVE)}, "plain.pt")
+    tensors("plain.pt")()
     with zipfile.ZipFile("plain.pt") as plain, zipfile.ZipFile(
         "in.pt", "w", zipfile.ZIP_DEFLATED
     ) as packed:
@@ -499,16 +407,13 @@ def _packed_torch() -> None:
             packed.writestr(name, plain.read(name))
 
 
-def _torch_objects() -> None:
-    import torch
+def tensors(path: str = "in.pt", **more: Any) -> Make:
+    def make() -> None:
+        import torch
 
-    torch.save({"position": torch.tensor(CURVE), "path": Path("x")}, "in.pt")
+        torch.save({"actions": torch.tensor(CURVE), **more}, path)
 
-
-def _torch_again(path: str = "in.pt") -> None:
-    import torch
-
-    torch.save({"actions": torch.tensor(CURVE)}, path)
+    return make
 
 
 def _packed_twice() -> None:
@@ -522,31 +427,26 @@ def _packed_twice() -> None:
         made.write(h5py.h5s.ALL, h5py.h5s.ALL, CURVE)
 
 
-def _unwritten() -> None:
-    with h5py.File("in.h5", "w") as file:
-        file.create_dataset("position", (30, 3), "f8")
+def stored(**storage: Any) -> Make:
+    """Makes in.h5 with a dataset "position" that is stored in some way."""
 
-
-def _written_again() -> None:
-    with h5py.File("in.h5", "w") as file:
-        file.create_dataset("position", data=CURVE, compression="gzip")
-
-
-def _large_chunk(chunks: tuple[int, int]) -> Callable[[], None]:
     def make() -> None:
         with h5py.File("in.h5", "w") as file:
-            values = np.resize(CURVE, (60000, 3))
-            file.create_dataset("position", data=values, chunks=chunks, compression="gzip")
+            file.create_dataset("position", **storage)
 
     return make
 
 
+MANY = np.resize(CURVE, (60000, 3))
+GZIP = {"data": CURVE, "compression": "gzip"}
+
+
 def _large_table() -> None:
-    rows = np.column_stack([np.arange(60000) / 10, np.resize(CURVE, (60000, 3))])
+    rows = np.column_stack([np.arange(60000) / 10, MANY])
     np.savetxt("log.csv", rows, delimiter=",", header="t,q0,q1,q2", comments="", fmt="%.4f")
 
 
-def _to_parquet(count: int = 60000, rows: int = 0, packed: int = 1) -> Callable[[], None]:
+def _to_parquet(count: int = 60000, rows: int = 0, packed: int = 1) -> Make:
     def make() -> None:
         import pyarrow
         import pyarrow.parquet
@@ -562,62 +462,52 @@ def _to_parquet(count: int = 60000, rows: int = 0, packed: int = 1) -> Callable[
     return make
 
 
-def limited(line: str, memory: str = "1MB", code: int = 2) -> Callable[[], Any]:
+def limited(line: str, memory: str = "1MB", code: int = 2) -> Make:
     """A command with so much memory."""
 
     def call() -> None:
-        from trajcli.cli import main
-        from trajcli.files import arrays
-
-        least, arrays.LEAST_MEMORY = arrays.LEAST_MEMORY, 1  # of 64 MiB this would take long
-        os.environ["TRAJCLI_MEMORY"] = memory
-        try:
-            assert main(line.split()) == code
-        finally:
-            arrays.LEAST_MEMORY = least
-            del os.environ["TRAJCLI_MEMORY"]
+        with pytest.MonkeyPatch.context() as patched:
+            # of the usual 64 MiB this would take long
+            patched.setattr("trajcli.files.arrays.LEAST_MEMORY", 1)
+            patched.setenv("TRAJCLI_MEMORY", memory)
+            cli(line, code)()
 
     return call
 
 
-case("a packed file", _packed, f"differentiate in.npy.gz --dt 0.1 {OUT}",
-     run("gunzip", "-k", "in.npy.gz"), f"differentiate in.npy --dt 0.1 {OUT}")
-case("a workbook", _workbook, f"differentiate log.xlsx {OUT}",
-     table(ROWS), f"differentiate log.csv:a,c {OUT}")
-case("a pickle", _pickle, f"differentiate in.pkl --dt 0.1 {OUT}", npz(actions=CURVE, dt=0.1),
-     f"differentiate in.npz:actions {OUT}")
-case("objects in an array", _objects, f"differentiate in.npy --dt 0.1 {OUT}",
-     lambda: np.save("in.npy", np.asarray([list(row) for row in CURVE], dtype=float)),
-     f"differentiate in.npy --dt 0.1 {OUT}")
-case("another compression in an archive", _bzip2, f"differentiate in.npz --dt 0.1 {OUT}",
-     lambda: np.savez_compressed("in.npz", position=CURVE), f"differentiate in.npz --dt 0.1 {OUT}")
-case("a packed archive of torch", _packed_torch, f"differentiate in.pt:position --dt 0.1 {OUT}",
-     _torch_again, f"differentiate in.pt:actions --dt 0.1 {OUT}")
-case("objects beside tensors", _torch_objects, f"differentiate in.pt:position --dt 0.1 {OUT}",
-     lambda: _torch_again("actions.pt"), f"differentiate actions.pt:actions --dt 0.1 {OUT}")
-case("packed twice", _packed_twice, f"differentiate in.h5 --dt 0.1 {OUT}", _written_again,
-     f"differentiate in.h5 --dt 0.1 {OUT}")
-case("never written", _unwritten, f"differentiate in.h5 --dt 0.1 {OUT}", _written_again,
-     f"differentiate in.h5 --dt 0.1 {OUT}")
-case("a large chunk", _large_chunk((60000, 3)), limited(f"differentiate in.h5 --dt 0.1 {OUT}"),
-     limited(f"differentiate in.h5 --dt 0.1 {OUT}", "8MB", 0), _large_chunk((1000, 3)),
-     limited("inspect in.h5", code=0))
-case("a large table", _large_table, limited(f"differentiate log.csv {OUT}"),
-     limited(f"differentiate log.csv {OUT}", "8MB", 0), _to_parquet(),
-     limited("inspect log.parquet", code=0))
-case("a large column", _to_parquet(60000, 1000, 0),
-     limited(f"differentiate log.parquet:q0,q1 {OUT}", "400kB"),
-     _to_parquet(5000), limited(f"differentiate log.parquet:q0,q1 {OUT}", "400kB", 0))
-case("a large row group", _to_parquet(60000, 60000), limited(f"differentiate log.parquet:q {OUT}"),
+case("a packed file", both(npy(), run("gzip", "in.npy")), differ("in.npy.gz --dt 0.1"),
+     run("gunzip", "-k", "in.npy.gz"), differ("in.npy --dt 0.1"))
+case("a workbook", content("log.xlsx", b"PK\3\4" + bytes(100)), differ("log.xlsx"), table(ROWS),
+     differ("log.csv:a,c"))
+case("a pickle", content("in.pkl", pickle.dumps(CURVE)), differ("in.pkl --dt 0.1"),
+     npz(actions=CURVE, dt=0.1), differ("in.npz:actions"))
+case("objects in an array", npy("in.npy", np.array([*CURVE.tolist(), None], object)),
+     differ("in.npy --dt 0.1"), npy(), differ("in.npy --dt 0.1"))
+case("another compression in an archive", _bzip2, differ("in.npz --dt 0.1"),
+     lambda: np.savez_compressed("in.npz", position=CURVE), differ("in.npz --dt 0.1"))
+case("a packed archive of torch", _packed_torch, differ("in.pt:actions --dt 0.1"), tensors(),
+     differ("in.pt:actions --dt 0.1"))
+case("objects beside tensors", tensors(path_=Path("x")), differ("in.pt:actions --dt 0.1"),
+     tensors("actions.pt"), differ("actions.pt:actions --dt 0.1"))
+case("packed twice", _packed_twice, differ("in.h5 --dt 0.1"), stored(**GZIP),
+     differ("in.h5 --dt 0.1"))
+case("never written", stored(shape=(30, 3), dtype="f8"), differ("in.h5 --dt 0.1"), stored(**GZIP),
+     differ("in.h5 --dt 0.1"))
+case("a large chunk", stored(data=MANY, chunks=(60000, 3), compression="gzip"),
+     limited(differ("in.h5 --dt 0.1")), limited(differ("in.h5 --dt 0.1"), "8MB", 0),
+     stored(data=MANY, chunks=(1000, 3), compression="gzip"), limited("inspect in.h5", code=0))
+case("a large table", _large_table, limited(differ("log.csv")),
+     limited(differ("log.csv"), "8MB", 0), _to_parquet(), limited("inspect log.parquet", code=0))
+case("a large column", _to_parquet(60000, 1000, 0), limited(differ("log.parquet:q0,q1"), "400kB"),
+     _to_parquet(5000), limited(differ("log.parquet:q0,q1"), "400kB", 0))
+case("a large row group", _to_parquet(60000, 60000), limited(differ("log.parquet:q")),
      _to_parquet(60000, 1000), limited("inspect log.parquet", code=0))
-case("a large archive", lambda: np.savez_compressed("in.npz", position=np.asfortranarray(
-        np.resize(CURVE, (60000, 3)))), limited(f"differentiate in.npz --dt 0.1 {OUT}"),
-     lambda: np.savez("in.npz", position=np.resize(CURVE, (60000, 3))),
-     limited("inspect in.npz", code=0))
+case("a large archive", lambda: np.savez_compressed("in.npz", position=np.asfortranarray(MANY)),
+     limited(differ("in.npz --dt 0.1")), npz(position=MANY), limited("inspect in.npz", code=0))
 for module, name, head in (("yaml", "in.yaml", b"a: 1\n"), ("scipy", "in.mat", b"MATLAB 5.0"),
                            ("pyarrow", "in.parquet", b"PAR1"), ("zarr", "in.zarr.zip", b"PK\3\4"),
                            ("rosbags", "in.bag", b"#ROSBAG V2.0\n"), ("torch", "in.pt", b"PK\3\4")):
-    case(f"{module} is not installed", lambda name=name, head=head: Path(name).write_bytes(head),
+    case(f"{module} is not installed", content(name, head),
          lacking(module, f"inspect {name}"), lambda module=module: importlib.util.find_spec(module))
 case("torch is too old", lambda: Path("in.pt").write_bytes(b"PK\3\4"), _old_torch,
      lambda: importlib.util.find_spec("torch"))
@@ -626,48 +516,36 @@ case("matplotlib is not installed", trajectory, lacking("matplotlib", "plot out.
 case("rerun is not installed", trajectory, lacking("rerun", "export out.h5 -o out.rrd"),
      lambda: importlib.util.find_spec("rerun"))
 case("no TOML", both(trajectory, text("limits.toml", "[position]\nupper = 9")),
-     lacking("tomllib", "check out.h5 --limits limits.toml"),
-     "check out.h5 --limits limits.toml")
+     lacking("tomllib", "check out.h5 --limits limits.toml"), "check out.h5 --limits limits.toml")
 
 # --- rotations -------------------------------------------------------------------------------
 
 TURNS = np.stack([0 * T, np.sin(T / 2), 0 * T, np.cos(T / 2)], 1)
-case("four dofs of norm 1", npz(q=TURNS, dt=0.1), "differentiate in.npz:q --method central -o o.h5",
-     "differentiate in.npz:q --method central --rotation 0:4=xyzw -o o.h5",
-     "differentiate in.npz:q --method central --rotation 0:4=wxyz -o o2.h5",
-     "differentiate in.npz:q --method central --rotation none -o o3.h5")
-case("quaternions of unknown order", npz(quat=TURNS, dt=0.1),
-     "differentiate in.npz:quat --method central -o o.h5",
-     "differentiate in.npz:quat --method central --rotation xyzw -o o.h5",
-     "differentiate in.npz:quat --method central --rotation wxyz -o o2.h5",
-     "differentiate in.npz:quat --method central --rotation none -o o3.h5")
+case("four dofs of norm 1", npz(q=TURNS, dt=0.1), differ("in.npz:q"),
+     differ("in.npz:q --rotation 0:4=xyzw"), differ("in.npz:q --rotation 0:4=wxyz"),
+     differ("in.npz:q --rotation none"))
+case("quaternions of unknown order", npz(quat=TURNS, dt=0.1), differ("in.npz:quat"),
+     differ("in.npz:quat --rotation xyzw"), differ("in.npz:quat --rotation wxyz"),
+     differ("in.npz:quat --rotation none"))
 case("dofs that are no quaternion", npz(q=np.column_stack([TURNS, T]), dt=0.1),
-     "differentiate in.npz:q --method central --rotation xyzw -o o.h5",
-     "differentiate in.npz:q --method central --rotation 0:4=xyzw -o o.h5")
-WILD = trajcli.rotations.exp(np.random.default_rng(0).normal(size=(60, 3)))
+     differ("in.npz:q --rotation xyzw"), differ("in.npz:q --rotation 0:4=xyzw"))
 case("rotations by a mode of dofs", npz(quat_xyzw=TURNS, dt=0.1),
-     "integrate in.npz:quat_xyzw --mode central --start zero -o o.h5",
-     "integrate in.npz:quat_xyzw --mode central --start zero --dofs 0:3 -o o.h5",
-     "integrate in.npz:quat_xyzw --mode central --start zero --rotation none -o o2.h5")
+     integ("in.npz:quat_xyzw --mode central --start zero"),
+     integ("in.npz:quat_xyzw --mode central --start zero --dofs 0:3"),
+     integ("in.npz:quat_xyzw --mode central --start zero --rotation none"))
 case("orientations as angular rates", npz(quat_xyzw=TURNS, dt=0.1),
-     "integrate in.npz:quat_xyzw --mode velocity --start zero -o o.h5",
-     "integrate in.npz:quat_xyzw --mode velocity --start zero --dofs 0:3 -o o.h5",
-     "integrate in.npz:quat_xyzw --mode velocity --start zero --rotation none -o o2.h5")
+     integ("in.npz:quat_xyzw --mode velocity --start zero"),
+     integ("in.npz:quat_xyzw --mode velocity --start zero --dofs 0:3"),
+     integ("in.npz:quat_xyzw --mode velocity --start zero --rotation none"))
 case("rotations that are fitted", npz(quat_xyzw=TURNS, dt=0.1),
      "fit in.npz:quat_xyzw --knots 8 -o o.h5", "fit in.npz:quat_xyzw --knots 8 --dofs 0:3 -o o.h5",
      "fit in.npz:quat_xyzw --knots 8 --rotation none -o o2.h5",
      lambda: trajcli.rotations.differentiate(TURNS[:, [3, 0, 1, 2]], dt=0.1))
 case("gradients of rotations", npz(angular_velocity=TURNS[:, :3], dt=0.1),
-     "integrate in.npz:angular_velocity --mode velocity --start zero --cost velocity -o o.h5",
+     integ("in.npz:angular_velocity --mode velocity --start zero --cost velocity"),
      lambda: trajcli.rotations.integrate(TURNS[:, :3], np.array([1.0, 0, 0, 0]), 0.1))
-case("a TUM trajectory of several", npz(quat_xyzw=np.stack([TURNS, TURNS]), dt=0.1),
-     "export in.npz:quat_xyzw -o o.tum", "export in.npz:quat_xyzw --episodes 0 -o o.tum")
 case("a TUM trajectory of no rotation", npz(pose=np.hstack([CURVE, TURNS])),
-     "export in.npz:pose -o o.tum",
-     "export in.npz:pose --rotation 3:7=xyzw --dt 0.1 -o o.tum")
-case("turns that smooth cannot follow", nothing,
-     lambda: trajcli.rotations.differentiate(WILD, dt=0.1, method="smooth", bandlimit=0.2),
-     lambda: trajcli.rotations.differentiate(WILD, dt=0.1, method="savgol", window=5))
+     "export in.npz:pose -o o.tum", "export in.npz:pose --rotation 3:7=xyzw --dt 0.1 -o o.tum")
 SPUN = np.stack([np.cos(T * 8), 0 * T, 0 * T, np.sin(T * 8)], 1)
 case("turns within half a window", nothing,
      lambda: trajcli.rotations.differentiate(SPUN, dt=0.1, method="savgol", window=15),
@@ -679,58 +557,45 @@ case("turns that are too fast for a spline", nothing,
      lambda: trajcli.rotations.differentiate(WILD, dt=0.1, method="smooth"),
      lambda: trajcli.rotations.differentiate(SPUN, dt=0.1, method="smooth"),
      lambda: trajcli.rotations.differentiate(WILD, dt=0.1, method="savgol", window=3, degree=2))
-case("no TUM trajectory", npz(position=np.stack([CURVE] * 2), dt=0.1),
-     "export in.npz -o out.tum", npz(p=np.stack([np.column_stack([CURVE, TURNS])] * 2)),
+case("no TUM trajectory", npz(position=np.stack([CURVE] * 2), dt=0.1), "export in.npz -o out.tum",
+     npz(p=np.stack([np.column_stack([CURVE, TURNS])] * 2)),
      "export in.npz:p --episodes 0 --dofs 0:7 --rotation 3:7=xyzw --dt 0.1 -o out.tum")
 
 # --- gradients, shards, limits, pictures -----------------------------------------------------
 
-INTEGRATE = "integrate in.npy --dt 0.1 --start zero -o out.h5"
+INTEGRATE = integ("in.npy --dt 0.1 --start zero")
 case("a factor of no gradient", both(npy(), npz("up.npz", position=np.ones((1, 31, 3)))),
      f"{INTEGRATE} --grad-factor 2", f"{INTEGRATE} --grad-factor 2 --cost velocity",
      f"{INTEGRATE} --grad-factor 2 --grad up.npz --overwrite")
-case("gradients of unequal length", both(npz("a.npz", actions=CURVE, dt=0.1),
-                                         npz("b.npz", actions=CURVE[1:], dt=0.1)),
-     "integrate a.npz b.npz --start zero --cost jerk -o out.h5",
-     "integrate a.npz --start zero --cost jerk -o out.h5",
-     "integrate b.npz --start zero --cost jerk -o out2.h5")
+case("gradients of unequal length",
+     both(npz("a.npz", actions=CURVE, dt=0.1), npz("b.npz", actions=CURVE[1:], dt=0.1)),
+     integ("a.npz b.npz --start zero --cost jerk"), integ("a.npz --start zero --cost jerk"),
+     integ("b.npz --start zero --cost jerk"))
 BATCH = np.stack([CURVE] * 4)
+FIRST, SECOND = (cli(f"{INTEGRATE} --shard {k}/2 --quiet") for k in range(2))
 case("no run in shards", npy(values=BATCH), "status out.h5", f"{INTEGRATE} --shard 0/1",
      "status out.h5", "merge out.h5")
-case("a run that is not complete", both(npy(values=BATCH), lambda: _shard(0, 2)), "merge out.h5",
+case("a run that is not complete", both(npy(values=BATCH), FIRST), "merge out.h5",
      "1 status out.h5", f"{INTEGRATE} --shard 1/2", "merge out.h5")
-case("parts of two counts", both(npy(values=BATCH), lambda: _shard(0, 2), lambda: _shard_of(4)),
-     "status out.h5", lambda: [os.remove(p) for p in Path("out.h5.parts").glob("*-of-00002.h5")],
-     "1 status out.h5")
-case("a part of another command", both(npy(values=BATCH), lambda: _shard(0, 2)),
-     f"{INTEGRATE} --mode jerk --shard 0/2",
-     f"{INTEGRATE} --mode jerk --shard 0/2 --overwrite",
+case("parts of two counts", both(npy(values=BATCH), FIRST, run(
+        "cp", "out.h5.parts/00000-of-00002.h5", "out.h5.parts/00000-of-00004.h5")),
+     "status out.h5", run("rm", "out.h5.parts/00000-of-00002.h5"), "1 status out.h5")
+case("a part of another command", both(npy(values=BATCH), FIRST),
+     f"{INTEGRATE} --mode jerk --shard 0/2", f"{INTEGRATE} --mode jerk --shard 0/2 --overwrite",
      f"{INTEGRATE.replace('out.h5', 'other.h5')} --mode jerk --shard 0/2")
-case("a part that is damaged", both(npy(values=BATCH), lambda: _shard(0, 2), lambda: _shard(1, 2),
+case("a part that is damaged", both(npy(values=BATCH), FIRST, SECOND,
         lambda: Path("out.h5.parts/00001-of-00002.h5").write_bytes(b"\x89HDF\r\n\x1a\n")),
      "merge out.h5", f"{INTEGRATE} --shard 1/2", "merge out.h5")
 
 
-def _shard(number: int, count: int) -> None:
-    from trajcli.cli import main
-
-    assert main([*INTEGRATE.split(), "--shard", f"{number}/{count}", "--quiet"]) == 0
-
-
-def _shard_of(count: int) -> None:
-    folder = Path("out.h5.parts")
-    shutil.copy(folder / "00000-of-00002.h5", folder / f"00000-of-{count:05}.h5")
-
-
 LIMITS = "[velocity]\nupper = 9.0\nlower = -9.0\n"
 case("actions in retime", both(npz(actions=CURVE, dt=0.1), text("limits.toml", LIMITS)),
-     "retime in.npz --limits limits.toml -o out.h5",
-     "integrate in.npz --start zero -o t.h5", "retime t.h5 --limits limits.toml -o out.h5",
-     "differentiate in.npz:actions --method central -o t2.h5",
-     "retime t2.h5 --limits limits.toml -o out2.h5")
+     "retime in.npz --limits limits.toml -o o.h5", integ("in.npz --start zero"),
+     "retime out.h5 --limits limits.toml -o o.h5", differ("in.npz:actions"),
+     "retime out.h5 --limits limits.toml -o o.h5")
 case("limits of what is not there", both(npz(position=CURVE, dt=0.1), text("limits.toml", LIMITS)),
-     "retime in.npz --limits limits.toml -o out.h5",
-     "differentiate in.npz --method central -o t.h5", "retime t.h5 --limits limits.toml -o out.h5")
+     "retime in.npz --limits limits.toml -o o.h5", differ("in.npz"),
+     "retime out.h5 --limits limits.toml -o o.h5")
 case("limits of other joints", both(
         npz(position=CURVE, dt=0.1, joint_names=np.array(list("xyz"))),
         text("limits.toml", 'joint_names = ["a", "b", "c"]\n[position]\nupper = 9')),
@@ -742,8 +607,8 @@ case("an unknown joint", both(
 case("too many trajectories for a figure", npz(position=np.stack([CURVE] * 200), dt=0.1),
      "plot in.npz --episodes all -o out.png", "plot in.npz --histogram -o out.png")
 case("limits of what is not drawn", both(npz(position=CURVE, dt=0.1), text("limits.toml", LIMITS)),
-     "plot in.npz --limits limits.toml -o out.png", "plot in.npz -o out.png",
-     f"differentiate in.npz {OUT}", "plot out.h5:velocity --limits limits.toml -o out2.png")
+     "plot in.npz --limits limits.toml -o out.png", "plot in.npz -o out.png", differ("in.npz"),
+     "plot out.h5:velocity --limits limits.toml -o out2.png")
 case("a score that takes limits", both(trajectory, text("limits.toml", LIMITS)),
      "score out.h5 --fail limit_share>1",
      "score out.h5 --limits limits.toml --fail limit_share>100")
@@ -752,53 +617,36 @@ case("no step of velocities", npz(position=CURVE, velocity=RATES),
      "check in.npz:velocity --velocity-of position",
      "check in.npz:velocity --velocity-of position --dt 0.1",
      "check in.npz:velocity --velocity-of position --rate 10")
-case("arrays that differ", h5(demo_0__position=CURVE, demo_1__velocity=CURVE,
-                              demo_0__velocity=CURVE), "score in.h5 --dt 0.1",
-     "score in.h5:demo_*/velocity --dt 0.1")
+case("arrays that differ",
+     h5("in.h5", dict.fromkeys(("demo_0/position", "demo_1/velocity", "demo_0/velocity"), CURVE)),
+     "score in.h5 --dt 0.1", "score in.h5:demo_*/velocity --dt 0.1")
 case("a LeRobot copy that is there", lambda: _lerobot(), "export t.h5 --lerobot set -o set",
      "export t.h5 --lerobot set -o copy")
 case("a link out of a LeRobot set",
      lambda: [_lerobot(), Path("set/extra").symlink_to("/etc/passwd")],
      "export t.h5 --lerobot set -o copy", run("cp", "-rL", "set", "whole"),
      "export t.h5 --lerobot whole -o copy")
-case("a LeRobot set without its rate", lambda: _lerobot(rate=False),
-     f"differentiate set:action {OUT}",
-     "differentiate set:action --rate 10 --method central -o o.h5")
+case("a LeRobot set without its rate", lambda: _lerobot(rate=False), differ("set:action"),
+     differ("set:action --rate 10"))
 
 
 def _lerobot(rate: bool = True) -> None:
-    import pyarrow
-    import pyarrow.parquet
+    pytest.importorskip("pyarrow")
+    from formats.test_lerobot_copy import COMPUTE, data_set
 
-    folder = Path("set")
-    (folder / "meta").mkdir(parents=True)
-    (folder / "data/chunk-000").mkdir(parents=True)
-    table = {"action": list(CURVE), "episode_index": np.zeros(30, int),
-             "frame_index": np.arange(30), "timestamp": T.astype("f4"), "index": np.arange(30)}
-    kinds = {"action": pyarrow.list_(pyarrow.float64(), 3)}
-    schema = pyarrow.schema([(n, kinds.get(n, pyarrow.array(v).type)) for n, v in table.items()])
-    pyarrow.parquet.write_table(pyarrow.table(table, schema=schema),
-                                folder / "data/chunk-000/episode_000000.parquet")
-    features = {"action": {"dtype": "float32", "shape": [3], "names": None}}
-    info = {"codebase_version": "v2.1", "total_episodes": 1, "total_frames": 30,
-            "chunks_size": 1000, "features": features, "fps": 10 if rate else None,
-            "data_path": "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet"}
-    (folder / "meta/info.json").write_text(json.dumps(info))
-    (folder / "meta/episodes.jsonl").write_text(json.dumps({"episode_index": 0, "length": 30}))
+    info = data_set(2) / "meta/info.json"
     if rate:
-        from trajcli.cli import main
-
-        assert main(["differentiate", "set:action", "--method", "central", "-o", "t.h5"]) == 0
+        cli(COMPUTE.replace("out.h5", "t.h5"))()
+    else:
+        info.write_text(json.dumps(json.loads(info.read_text()) | {"fps": None}))
 
 
 # --- bags and stores -------------------------------------------------------------------------
 
 
-def _bag(*topics: str, late: bool = False) -> Callable[[], None]:
+def _bag(*topics: str, late: bool = False) -> Make:
     def make() -> None:
         Path("log.bag").unlink(missing_ok=True)
-        import pytest
-
         pytest.importorskip("rosbags")
         from formats.test_bags import BEGIN, JOINTS, Maker
 
@@ -813,55 +661,24 @@ def _bag(*topics: str, late: bool = False) -> Callable[[], None]:
     return make
 
 
-case("several topics", _bag("/left", "/right"), f"differentiate log.bag {OUT}",
-     f"differentiate log.bag:/left {OUT}", "differentiate log.bag:/right --method central -o o.h5")
-case("joints that come late", _bag("/js", late=True), f"differentiate log.bag:/js {OUT}",
-     _bag("/js"), f"differentiate log.bag:/js {OUT}")
+case("several topics", _bag("/left", "/right"), differ("log.bag"), differ("log.bag:/left"),
+     differ("log.bag:/right"))
+case("joints that come late", _bag("/js", late=True), differ("log.bag:/js"), _bag("/js"),
+     differ("log.bag:/js"))
 
 
-def _store(codec: str) -> Callable[[], None]:
-    def make() -> None:
-        import pytest
+def _replay(codec: str = "Zstd") -> None:
+    pytest.importorskip("zarr")
+    import numcodecs
+    from formats.test_zarr import replay
 
-        zarr = pytest.importorskip("zarr")
-        import numcodecs
-
-        compressor = getattr(numcodecs, codec)()
-        store = zarr.open_group("in.zarr", mode="w", zarr_format=2)
-        made = store.create_array("position", shape=CURVE.shape, dtype="f8", chunks=CURVE.shape,
-                                  compressors=compressor)
-        made[:] = CURVE
-
-    return make
+    replay("in.zarr", 2, compressors=getattr(numcodecs, codec)())
 
 
-case("a codec that is not read", _store("LZMA"), f"differentiate in.zarr --dt 0.1 {OUT}",
-     _store("Zstd"), f"differentiate in.zarr --dt 0.1 {OUT}")
-case("a large chunk in a store", lambda: _large_store(60000),
-     limited(f"differentiate in.zarr --dt 0.1 {OUT}"), lambda: _large_store(1000),
-     limited("inspect in.zarr", code=0))
-
-
-def _large_store(rows: int) -> None:
-    import pytest
-
-    zarr = pytest.importorskip("zarr")
-    store = zarr.open_group("in.zarr", mode="w")
-    made = store.create_array("position", shape=(60000, 3), dtype="f8", chunks=(rows, 3))
-    made[:] = np.resize(CURVE, (60000, 3))
-
-
-case("a replay buffer without times", lambda: _replay(), f"differentiate in.zarr:data/action {OUT}",
-     f"differentiate in.zarr:data/action --rate 10 {OUT}")
-
-
-def _replay() -> None:
-    import pytest
-
-    zarr = pytest.importorskip("zarr")
-    store = zarr.open_group("in.zarr", mode="w")
-    for name, values in (("data/action", CURVE), ("meta/episode_ends", np.array([30]))):
-        store.create_array(name, shape=values.shape, dtype=values.dtype)[:] = values
+case("a codec that is not read", lambda: _replay("LZMA"), differ("in.zarr:data/action --rate 10"),
+     _replay, differ("in.zarr:data/action --rate 10"))
+case("a replay buffer without times", _replay, differ("in.zarr:data/action"),
+     differ("in.zarr:data/action --rate 10"))
 
 
 # --- the library -----------------------------------------------------------------------------
@@ -874,8 +691,7 @@ case("a plan without its acceleration", nothing,
      lambda: trajcli.sample(trajcli.integrate(CURVE, "zero", 0.1, write="position", **FOH), [0.05]),
      lambda: trajcli.sample(trajcli.integrate(
          CURVE, "zero", 0.1, write=("position", "velocity", "acceleration"), **FOH), [0.05]))
-case("quintic of positions", nothing,
-     lambda: trajcli.resample(CURVE, "quintic", rate=20, dt=0.1),
+case("quintic of positions", nothing, lambda: trajcli.resample(CURVE, "quintic", rate=20, dt=0.1),
      lambda: trajcli.resample(CURVE, "cubic", rate=20, dt=0.1))
 case("trajectories of different duration", nothing,
      lambda: trajcli.resample(np.stack([CURVE] * 2), rate=20, times=np.stack([T, 2 * T])),
@@ -885,8 +701,7 @@ case("an error that is not reached", nothing,
      lambda: trajcli.fit(np.random.default_rng(0).normal(size=(30, 3)), dt=0.1, error=1e-30),
      lambda: trajcli.fit(np.random.default_rng(0).normal(size=(30, 3)), dt=0.1, error=3.0))
 GAP = np.where(T < 1, T, T + 3)
-case("rows that do not determine a curve", nothing,
-     lambda: trajcli.fit(CURVE, times=GAP, knots=20),
+case("rows that do not determine a curve", nothing, lambda: trajcli.fit(CURVE, times=GAP, knots=20),
      lambda: trajcli.fit(CURVE, times=GAP, knots=5), lambda: trajcli.fit(CURVE, dt=0.1, knots=8))
 case("matrices that are too large", nothing, lambda: trajcli.operator(10**7, 0.1),
      lambda: trajcli.operator(10, 0.1))
@@ -899,7 +714,9 @@ case("smooth within torch.func", nothing, lambda: _chosen_in_func(None),
      lambda: _chosen_in_func(2.0))
 case("a rate within torch.func", nothing, lambda: _resampled_in_func(rate=20.0),
      lambda: _resampled_in_func(at=[0.05]))
-case("groups that are not one array", lambda: _groups(), lambda: trajcli.load("out.h5"),
+case("groups that are not one array", both(
+        npz("a.npz", actions=CURVE, dt=0.1), npz("b.npz", actions=CURVE[1:], dt=0.1),
+        cli(integ("a.npz b.npz --start zero"))), lambda: trajcli.load("out.h5"),
      lambda: h5py.File("out.h5")["a/position"][()])
 case("a device that is not there", npy(), f"{INTEGRATE} --device cuda", f"{INTEGRATE} --device cpu")
 case("control points as a recording", nothing,
@@ -913,26 +730,20 @@ case("savgol of no recording", nothing, lambda: trajcli.operator(10, 0.1, "savgo
      lambda: trajcli.operator(10, 0.1, "savgol", window=5, start="first"))
 
 
-def _torch() -> Any:
-    import pytest
-
-    return pytest.importorskip("torch")
-
-
 def _scaled(detached: bool) -> None:
-    torch = _torch()
+    torch = pytest.importorskip("torch")
     x, factor = torch.ones(3), torch.ones(3, requires_grad=True)
     trajcli.scale_gradient(x, factor.detach() if detached else factor)
 
 
 def _by_dt(method: str, detached: bool) -> None:
-    torch = _torch()
+    torch = pytest.importorskip("torch")
     dt = torch.tensor(0.1, dtype=torch.float64, requires_grad=True)
     trajcli.differentiate(torch.tensor(CURVE), dt=dt.detach() if detached else dt, method=method)
 
 
 def _jacobian(window: str | int) -> None:
-    torch = _torch()
+    torch = pytest.importorskip("torch")
 
     def positions(dt: Any) -> Any:
         return trajcli.differentiate(torch.tensor(CURVE), dt=dt, window=window).position.sum()
@@ -941,25 +752,16 @@ def _jacobian(window: str | int) -> None:
 
 
 def _chosen_in_func(bandlimit: float | None) -> None:
-    torch = _torch()
+    torch = pytest.importorskip("torch")
     torch.func.grad(lambda q: trajcli.differentiate(
         q, dt=0.1, method="smooth", bandlimit=bandlimit).velocity.sum())(torch.tensor(CURVE))
 
 
 def _resampled_in_func(**new: Any) -> None:
-    torch = _torch()
+    torch = pytest.importorskip("torch")
     at = {"at": torch.tensor(new["at"])} if "at" in new else new
     torch.func.grad(lambda times: trajcli.resample(
         torch.tensor(CURVE), times=times, **at).position.sum())(torch.tensor(T))
-
-
-def _groups() -> None:
-    np.savez("a.npz", actions=CURVE, dt=0.1)
-    np.savez("b.npz", actions=CURVE[1:], dt=0.1)
-    from trajcli.cli import main
-
-    line = "integrate a.npz b.npz --start zero -o out.h5"
-    assert main(line.split()) == 0
 
 
 # --- what happens while a command runs --------------------------------------------------------
@@ -999,36 +801,21 @@ def _fewer_rows() -> None:
     Dataset("in.h5:/position", (30, 3), CURVE.dtype, lambda a, b: CURVE[a:b][:9]).read()
 
 
-def _matlab() -> None:
-    import pytest
-
-    io = pytest.importorskip("scipy.io")
-    io.savemat("in.mat", {"position": np.resize(CURVE, (60000, 3))})
-
-
 case("a run that a signal ended", npy(), _stopped, INTEGRATE)
 case("a command that a signal ended", npy(), _interrupted, INTEGRATE)
-case("a file that was written again", nothing, lambda: _changed(True),
-     "differentiate in.h5 --method central -o out.h5")
-case("a file that was written meanwhile", nothing, lambda: _changed(False),
-     "differentiate in.h5 --method central -o out.h5")
-case("fewer rows than declared", nothing, _fewer_rows, h5(position=CURVE, dt=0.1),
-     "differentiate in.h5 --method central -o out.h5")
-case("a large file of MATLAB's", _matlab, limited("inspect in.mat"),
-     h5("in.mat", position=np.resize(CURVE.T, (3, 60000))), limited("inspect in.mat", code=0))
-case("a large topic", _bag("/js"), limited(f"differentiate log.bag:/js {OUT}", "1kB"),
-     limited(f"differentiate log.bag:/js {OUT}", "1MB", 0))
+case("a file that was written again", nothing, lambda: _changed(True), differ("in.h5"))
+case("a file that was written meanwhile", nothing, lambda: _changed(False), differ("in.h5"))
+case("fewer rows than declared", nothing, _fewer_rows, h5(position=CURVE, dt=0.1), differ("in.h5"))
+case("a large file of MATLAB's",
+     lambda: pytest.importorskip("scipy.io").savemat("in.mat", {"position": MANY}),
+     limited("inspect in.mat"), h5("in.mat", position=MANY.T), limited("inspect in.mat", code=0))
+case("a large topic", _bag("/js"), limited(differ("log.bag:/js"), "1kB"),
+     limited(differ("log.bag:/js"), "1MB", 0))
 
 
-def _two_dofs(more: str) -> Callable[[], None]:
-    def make() -> None:
-        from trajcli.cli import main
-
-        for number in range(2):
-            line = f"integrate a.npz b.npz --start zero {more} --overwrite -o out.h5"
-            assert main([*line.split(), "--shard", f"{number}/2", "--quiet"]) == 0
-
-    return make
+def _two_dofs(more: str) -> Make:
+    line = f"integrate a.npz b.npz --start zero {more} --overwrite -o out.h5 --quiet --shard"
+    return both(cli(f"{line} 0/2"), cli(f"{line} 1/2"))
 
 
 case("parts with other dofs", both(npz("a.npz", actions=CURVE, dt=0.1),

@@ -8,15 +8,10 @@ import re
 import select
 import shutil
 import subprocess
-import sys
 import time
-from pathlib import Path
 
-import h5py
-import numpy as np
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
+from journeys.arrays import write_h5
 
 BASH = """
 source <(_TRAJCLI_COMPLETE=source_bash trajcli)
@@ -28,16 +23,11 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
 
 
 @pytest.fixture
-def home(samples, tmp_path) -> tuple[Path, dict[str, str]]:
-    """A folder with a sample in it, and an environment in which trajcli is a command."""
-    (tmp_path / "reach.h5").write_bytes((samples / "reach.h5").read_bytes())
-    command = tmp_path / "bin" / "trajcli"
-    command.parent.mkdir()
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m trajcli "$@"\n')
-    command.chmod(0o755)
-    path = f"{command.parent}{os.pathsep}{os.environ['PATH']}"
-    variables = {"PATH": path, "PYTHONPATH": str(ROOT), "HOME": str(tmp_path), "TERM": "xterm"}
-    return tmp_path, {**os.environ, **variables}
+def home(with_samples, monkeypatch) -> None:
+    """The current folder has the sample reach.h5, and trajcli is a command."""
+    monkeypatch.chdir(with_samples / "sample_data")
+    monkeypatch.setenv("HOME", str(with_samples))
+    monkeypatch.setenv("TERM", "xterm")
 
 
 def need(shell: str) -> str:
@@ -61,22 +51,20 @@ def need(shell: str) -> str:
     ],
 )
 def test_bash_completes_what_follows_the_colon(home, words, expected):
-    folder, env = home
     script = BASH.format(words=words)
-    run = subprocess.run([need("bash"), "-c", script], cwd=folder, env=env, capture_output=True)
+    run = subprocess.run([need("bash"), "-c", script], capture_output=True)
     assert run.stderr == b""
     assert run.stdout.decode().splitlines()[: len(expected)] == expected
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
 def test_the_tab_key_of_a_real_terminal_completes_a_dataset(home, shell):
-    folder, env = home
     quiet = {"bash": ["--norc", "--noprofile", "-i"], "zsh": ["-f", "-i"]}
     ready = {"bash": "", "zsh": "autoload -U compinit; compinit -u; "}
     parent, child = pty.openpty()
     command = [need(shell), *quiet[shell]]
     streams = {"stdin": child, "stdout": child, "stderr": child}
-    process = subprocess.Popen(command, cwd=folder, env=env, start_new_session=True, **streams)
+    process = subprocess.Popen(command, start_new_session=True, **streams)
     os.close(child)
     try:
         load = f"{ready[shell]}source <(_TRAJCLI_COMPLETE=source_{shell} trajcli); echo re''ady\n"
@@ -100,13 +88,10 @@ def until(terminal: int, wanted: str) -> None:
 
 
 def test_fish_completes_datasets_and_leaves_files_to_itself(home):
-    folder, env = home
     load = "_TRAJCLI_COMPLETE=source_fish trajcli | source; "
     for typed, expected in (("reach.h5:start/v", "reach.h5:start/velocity"), ("rea", "reach.h5")):
         script = f'{load} complete -C "trajcli inspect {typed}"'
-        run = subprocess.run(
-            [need("fish"), "--no-config", "-c", script], cwd=folder, env=env, capture_output=True
-        )
+        run = subprocess.run([need("fish"), "--no-config", "-c", script], capture_output=True)
         assert run.stdout.decode().split() == [expected]
 
 
@@ -114,10 +99,8 @@ def test_many_datasets_are_completed_group_by_group(tmp_path):
     from trajcli.cli.completion import datasets
 
     path = tmp_path / "demos.h5"
-    with h5py.File(path, "w") as file:
-        for i in range(30):
-            for name in ("actions", "obs/q"):
-                file[f"data/demo_{i}/{name}"] = np.zeros((2, 1))
+    names = ("actions", "obs/q")
+    write_h5(path, {f"data/demo_{i}/{name}": [[0.0]] for i in range(30) for name in names})
     assert datasets(f"{path}:") == [f"{path}:data/"]
     assert datasets(f"{path}:data/demo_2")[:2] == [
         f"{path}:data/demo_2/actions",
@@ -131,8 +114,6 @@ def test_a_name_that_a_shell_would_evaluate_is_not_offered(tmp_path):
     from trajcli.cli.completion import datasets
 
     path = tmp_path / "in.h5"
-    with h5py.File(path, "w") as file:
-        for name in ("$(touch x)", "\\$(touch x)", "`touch x`", "';touch x;'", '"', "a\x1b[2J"):
-            file[name] = 1.0
-        file["größe"] = file["obs/q.pos"] = 1.0
+    odd = ("$(touch x)", "\\$(touch x)", "`touch x`", "';touch x;'", '"', "a\x1b[2J")
+    write_h5(path, dict.fromkeys((*odd, "größe", "obs/q.pos"), 1.0))
     assert sorted(datasets(f"{path}:")) == [f"{path}:größe", f"{path}:obs/q.pos"]

@@ -7,28 +7,13 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-
-
-@pytest.fixture
-def home(samples, tmp_path, monkeypatch) -> Path:
-    """The current folder, with the samples in it."""
-    monkeypatch.chdir(tmp_path)
-    for sample in samples.glob("*.*"):
-        if sample.suffix in (".h5", ".npy", ".npz"):
-            (tmp_path / sample.name).write_bytes(sample.read_bytes())
-    return tmp_path
+from journeys.arrays import write_h5
+from journeys.conftest import ROOT
+from layouts import writers
 
 
 def datasets(result) -> dict[str, dict]:
     return {one["dataset"]: one for one in result.document["datasets"]}
-
-
-def test_a_file_equals_itself_and_its_copy_in_another_format(trajcli, home):
-    assert trajcli("integrate reach.h5 --mode jerk -o a.h5").code == 0
-    assert trajcli("integrate reach.h5 --mode jerk -o a.npz").code == 0
-    assert trajcli("diff a.h5 a.h5").code == 0
-    result = trajcli("diff a.h5 a.npz --json")
-    assert {n for n, d in datasets(result).items() if d["passed"]} >= {"position", "jerk", "time"}
 
 
 @pytest.mark.parametrize(
@@ -45,18 +30,13 @@ def test_a_file_equals_itself_and_its_copy_in_another_format(trajcli, home):
 )
 def test_two_outputs_of_one_run_are_equal_whatever_holds_them(trajcli, folder, samples, line):
     np.save("index.npy", np.zeros(5, int))
-    with h5py.File("named.h5", "w") as file:
-        for rows, name in enumerate(("left", "right", "both"), 5):
-            file[f"{name}/actions"] = np.ones((rows, 2))
-        file["joint_names"] = ["ä", "an elbow"]
-        file.attrs["dt"] = 0.1
+    named = {f"{name}/actions": np.ones((k, 2)) for k, name in enumerate(("a", "b", "ab"), 5)}
+    write_h5("named.h5", {**named, "@dt": 0.1}, joint_names=["ä", "an elbow"])
     line = line.format(s=samples)
     for out in ("a.h5", "a.npz"):
-        result = trajcli(f"{line} -o {out}")
-        assert result.code == 0, result.err
+        trajcli.ok(f"{line} -o {out}")
     for pair in ("a.h5 a.npz", "a.npz a.h5"):
-        report = trajcli(f"diff {pair} --json")
-        assert report.code == 0, report.document
+        report = trajcli.ok(f"diff {pair} --json")
         assert report.document["attributes"] == []
     with h5py.File("a.h5") as file, np.load("a.npz") as arrays:
         for name in ("dof", "trajectory"):
@@ -71,23 +51,19 @@ def test_the_worst_is_named_and_measured_in_three_ways(trajcli, folder):
     b = a.copy()
     b[3, 7, 1] = np.nextafter(b[3, 7, 1], np.float32(9))
     np.save("b.npy", b)
-    one = trajcli("diff actions.npy b.npy --json")
-    assert one.code == 1
-    (found,) = one.document["datasets"]
+    (found,) = trajcli.fails("diff actions.npy b.npy --json").document["datasets"]
     assert (found["differing"], found["beyond"], found["ulp"]) == (1, 1, 1.0)
     assert found["at"] == [3, 7, 1]
     assert found["absolute"] == abs(float(a[3, 7, 1]) - float(b[3, 7, 1]))
     assert found["rms"] == pytest.approx(found["absolute"] / a.size**0.5)
-    assert trajcli("diff actions.npy b.npy --ulp 1").code == 0
-    assert trajcli("diff actions.npy b.npy --rtol 1e-6").code == 0
-    assert trajcli("diff actions.npy b.npy --atol 1e-6").code == 0
+    for tolerance in ("--ulp 1", "--rtol 1e-6", "--atol 1e-6"):
+        trajcli.ok(f"diff actions.npy b.npy {tolerance}")
     b[0, 0, 0] += 0.25
     np.save("b.npy", b)
-    text = trajcli("diff actions.npy b.npy --ulp 1")
-    assert text.code == 1
+    text = trajcli.fails("diff actions.npy b.npy --ulp 1")
     assert "[0, 0, 0]" in text.out
-    assert trajcli("diff actions.npy b.npy --atol 0.25").code == 0
-    assert trajcli("diff actions.npy b.npy --atol 0.2").code == 1
+    trajcli.ok("diff actions.npy b.npy --atol 0.25")
+    trajcli.fails("diff actions.npy b.npy --atol 0.2")
 
 
 def test_last_places_are_those_of_the_larger_number_also_around_zero_and_infinity():
@@ -107,23 +83,16 @@ def test_nan_equals_nan_and_nothing_else(trajcli, folder):
     a = np.load("actions.npy")
     a[1, 2, 0] = np.nan
     np.save("a.npy", a)
-    assert trajcli("diff a.npy a.npy").code == 0
-    result = trajcli("diff a.npy actions.npy --atol 1e9 --rtol 1e9 --json")
-    assert result.code == 1
+    trajcli.ok("diff a.npy a.npy")
+    result = trajcli.fails("diff a.npy actions.npy --atol 1e9 --rtol 1e9 --json")
     assert result.document["datasets"][0]["at"] == [1, 2, 0]
 
 
 def test_what_only_one_file_has_and_other_shapes_fail(trajcli, folder):
-    with h5py.File("a.h5", "w") as file:
-        file["x"], file["y"], file["names"] = np.ones(3), np.ones((2, 3)), ["a", "b"]
-        file["more"] = np.ones((4, 3))
-        file.attrs["dt"] = 0.1
-    with h5py.File("b.h5", "w") as file:
-        file["y"], file["z"], file["names"] = np.ones((3, 3)), np.ones(3), ["a", "c"]
-        file["more"] = np.ones((4, 3))
-        file.attrs["dt"] = 0.2
-    result = trajcli("diff a.h5 b.h5")
-    assert result.code == 1
+    more = {"more": np.ones((4, 3))}
+    write_h5("a.h5", {"@dt": 0.1, **more}, x=np.ones(3), y=np.ones((2, 3)), names=["a", "b"])
+    write_h5("b.h5", {"@dt": 0.2, **more}, y=np.ones((3, 3)), z=np.ones(3), names=["a", "c"])
+    result = trajcli.fails("diff a.h5 b.h5")
     for text in ("x: only in a", "z: only in b", "shapes differ: [2, 3] and [3, 3]"):
         assert text in result.out
     assert "attribute dt: 0.1 and 0.2" in result.out
@@ -132,20 +101,20 @@ def test_what_only_one_file_has_and_other_shapes_fail(trajcli, folder):
     assert (found["names"]["a"], found["names"]["b"]) == ("b", "c")
 
 
-def test_datasets_of_different_names_are_compared_when_named(trajcli, home):
-    assert trajcli("integrate reach.h5 --mode jerk --scheme zoh -o out.h5").code == 0
+def test_datasets_of_different_names_are_compared_when_named(trajcli, out, samples):
+    Path("reach.h5").write_bytes((samples / "reach.h5").read_bytes())
     pair = "out.h5:position reach.h5:reference/position"
-    assert trajcli(f"diff {pair} --atol 1e-11").code == 0
-    assert trajcli(f"diff {pair}").code == 1
-    assert trajcli("diff out.h5 out.h5:position").code == 1
+    trajcli.ok(f"diff {pair} --atol 1e-11")
+    trajcli.fails(f"diff {pair}")
+    trajcli.ok("diff out.h5:position[1:3] reach.h5:reference/position[1:3] --atol 1e-11")
+    trajcli.fails("diff out.h5 out.h5:position")
 
 
 @pytest.mark.parametrize(
     "line", ["diff start.npy", "diff start.npy start.npy --rtol -1", "diff start.npy none.npy"]
 )
 def test_what_makes_no_sense_is_exit_2(trajcli, folder, line):
-    result = trajcli(line)
-    assert result.code == 2
+    result = trajcli.refuses(line)
     assert result.err.startswith("error: ")
 
 
@@ -154,17 +123,14 @@ def save_motion(name: str, dt: float, rows: int, batch: int = 2, bump: float = 0
     phase = np.arange(batch)[:, None, None]
     values = np.sin(time[:, None] * [1.0, 2.0, 3.0] + phase)
     values[-1, rows // 2, 1] += bump
-    with h5py.File(name, "w") as file:
-        file["position"] = values
-        file.attrs["dt"] = dt
+    write_h5(name, {"@dt": dt}, position=values)
 
 
 def test_trajectories_of_different_rates_are_aligned_by_time(trajcli, folder):
     save_motion("fine.h5", 0.01, 201)
     save_motion("coarse.h5", 0.04, 51)
     for pair in ("fine.h5 coarse.h5", "coarse.h5 fine.h5"):
-        result = trajcli(f"diff {pair} --atol 1e-12 --json")
-        assert result.code == 0, result.err
+        result = trajcli.ok(f"diff {pair} --atol 1e-12 --json")
         (found,) = result.document["datasets"]
         assert found["values"] == 2 * 51 * 3
         assert "aligned by time" in found["note"]
@@ -181,22 +147,17 @@ def test_trajectories_of_different_rates_are_aligned_by_time(trajcli, folder):
 def test_trajectories_that_end_at_other_times_differ(trajcli, folder):
     save_motion("whole.h5", 0.01, 201)
     save_motion("half.h5", 0.02, 51)
-    result = trajcli("diff whole.h5 half.h5 --atol 9")
-    assert result.code == 1
+    result = trajcli.fails("diff whole.h5 half.h5 --atol 9")
     assert "position: times differ: 0 to 2 s and 0 to 1 s" in result.out
 
 
 def test_an_array_in_every_demo_is_compared(trajcli, folder):
-    for name, change in (("a.hdf5", 0.0), ("b.hdf5", 0.25)):
-        with h5py.File(name, "w") as file:
-            for n in range(12):
-                rows = np.random.default_rng(n).standard_normal((4 + n, 3))
-                file[f"data/demo_{n}/actions"] = rows
-                file[f"data/demo_{n}/obs/robot0_joint_pos"] = rows + change * (n == 11)
-                file[f"data/demo_{n}"].attrs["num_samples"] = len(rows)
+    demos = writers.demos()
+    for name in ("a", "b"):
+        writers.robomimic(Path(f"{name}.hdf5"), demos)
+        demos[11]["position"] += 0.25
     pair = [f"{name}.hdf5:obs/robot0_joint_pos" for name in "ab"]
-    result = trajcli(f"diff {pair[0]} {pair[1]} --json")
-    assert result.code == 1
+    result = trajcli.fails(f"diff {pair[0]} {pair[1]} --json")
     found = datasets(result)
     assert len(found) == 12
     assert [name for name, one in found.items() if not one["passed"]] == [
@@ -204,48 +165,37 @@ def test_an_array_in_every_demo_is_compared(trajcli, folder):
     ]
     text = trajcli(f"diff {pair[0]} {pair[1]}").out
     assert "data/demo_*/obs/robot0_joint_pos (12)" in text
-    assert trajcli(f"diff {pair[0]}[:0] {pair[1]}[:2]").code == 2
+    trajcli.refuses(f"diff {pair[0]}[:0] {pair[1]}[:2]")
 
 
 def test_trajectories_are_compared_one_by_one_whatever_holds_them(trajcli, folder):
     position = np.random.default_rng(3).standard_normal((3, 20, 2)).cumsum(1)
-    with h5py.File("packed.h5", "w") as file:
-        file["position"], file.attrs["dt"] = position, 0.02
-    assert trajcli("export packed.h5 -o table.csv").code == 0
+    write_h5("packed.h5", {"@dt": 0.02}, position=position)
+    trajcli.ok("export packed.h5 -o table.csv")
     pair = "table.csv:position packed.h5:position"
-    assert trajcli(f"diff {pair}").code == 1  # [60, 2] and [3, 20, 2]
-    result = trajcli(f"diff {pair} --episodes all --json")
-    assert (result.code, len(result.document["datasets"])) == (0, 3)
+    trajcli.fails(f"diff {pair}")  # [60, 2] and [3, 20, 2]
+    assert len(trajcli.ok(f"diff {pair} --episodes all --json").document["datasets"]) == 3
     with h5py.File("packed.h5", "a") as file:
         file["position"][2, 5, 1] += 1.0
-    assert trajcli(f"diff {pair} --episodes 0:2").code == 0
-    result = trajcli(f"diff {pair} --episodes -1,0 --json")
-    assert result.code == 1
+    trajcli.ok(f"diff {pair} --episodes 0:2")
+    result = trajcli.fails(f"diff {pair} --episodes -1,0 --json")
     (wrong,) = (one for one in result.document["datasets"] if not one["passed"])
     assert (wrong["dataset"], wrong["at"]) == ("trajectory 0", [0, 5, 1])
-    assert trajcli(f"diff {pair} --episodes 3").code == 2
+    trajcli.refuses(f"diff {pair} --episodes 3")
 
 
 def test_several_files_are_paired_by_their_names_and_datasets(trajcli, folder):
     for name, change in (("a", 0.0), ("b", 0.5)):
         Path(name).mkdir()
         for i in (2, 10):
-            with h5py.File(f"{name}/{i}.h5", "w") as file:
-                file["position"] = np.full((2, 3, 1), i + change * (i == 10))
-                file[f"extra_{name}"] = np.zeros(i)
-    result = trajcli("diff a/*.h5 b/*.h5 --json")
-    assert result.code == 1
+            position = np.full((2, 3, 1), i + change * (i == 10))
+            write_h5(f"{name}/{i}.h5", {f"extra_{name}": np.zeros(i)}, position=position)
+    result = trajcli.fails("diff a/*.h5 b/*.h5 --json")
     found = datasets(result)
-    assert {n: d["differing"] for n, d in found.items() if not d["why"]} == {
-        "2.h5/position": 0,
-        "10.h5/position": 6,
-    }
-    assert {n: d["why"] for n, d in found.items() if d["why"]} == {
-        "2.h5/extra_a": "only in a",
-        "10.h5/extra_a": "only in a",
-        "2.h5/extra_b": "only in b",
-        "10.h5/extra_b": "only in b",
-    }
+    differing = {name: of["differing"] for name, of in found.items() if not of["why"]}
+    assert differing == {"2.h5/position": 0, "10.h5/position": 6}
+    why = {name: of["why"] for name, of in found.items() if of["why"]}
+    assert why == {f"{n}.h5/extra_{name}": f"only in {name}" for n in (2, 10) for name in "ab"}
     Path("b/2.h5").unlink()
     assert "2.h5/position: only in a" in trajcli("diff a/*.h5 b/*.h5").out
 
@@ -254,17 +204,14 @@ def late_and_offset(seconds: float) -> None:
     """Writes a.h5, and b.h5 that is later by so much and off by 0.01 per dof."""
     for name, late, offset in (("a", 0.0, 0.0), ("b", seconds, 0.01)):
         time, dof = np.arange(300)[:, None] * 0.02 - late, np.arange(3)
-        with h5py.File(f"{name}.h5", "w") as file:
-            motion = np.sin((1 + 0.3 * dof) * time + dof) + offset * dof
-            file["position"] = np.stack([motion, motion])
-            file.attrs["dt"] = 0.02
+        motion = np.sin((1 + 0.3 * dof) * time + dof) + offset * dof
+        write_h5(f"{name}.h5", {"@dt": 0.02}, position=[motion, motion])
 
 
 @pytest.mark.parametrize("seconds", [0.05, -0.034, 0.0])
 def test_a_delay_and_an_offset_are_told_from_what_remains(trajcli, folder, seconds):
     late_and_offset(seconds)
-    result = trajcli("diff a.h5 b.h5 --json")
-    assert result.code == 1
+    result = trajcli.fails("diff a.h5 b.h5 --json")
     delay = datasets(result)["position"]["delay"]
     assert np.allclose(delay["seconds"], seconds, atol=2e-4)
     assert np.allclose(delay["rows"], seconds / 0.02, atol=1e-2)
@@ -273,7 +220,7 @@ def test_a_delay_and_an_offset_are_told_from_what_remains(trajcli, folder, secon
     text = " ".join(trajcli("diff a.h5 b.h5").out.split())
     late = {0.05: "2.5 rows (0.05 s) late and ", -0.034: "1.7 rows (0.034 s) early and ", 0.0: ""}
     assert f"position: b is {late[seconds]}offset by 0, 0.01, 0.02; " in text
-    page = (Path(__file__).parents[2] / "docs/json.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/json.md").read_text(encoding="utf-8")
     assert all(f"`datasets[].delay.{name}`" in page for name in delay)
 
 
@@ -288,9 +235,6 @@ def test_nothing_is_said_of_delays_that_explain_nothing(trajcli, folder):
 
 def test_files_with_wrong_times_are_compared_without_a_delay(trajcli, folder):
     for name, offset in (("a", 0.0), ("b", 0.5)):
-        with h5py.File(f"{name}.h5", "w") as file:
-            file["position"] = np.full((2, 30, 3), offset)
-            file["time"] = np.arange(29)
-    result = trajcli("diff a.h5 b.h5 --json")
-    assert result.code == 1, result.err
+        write_h5(f"{name}.h5", position=np.full((2, 30, 3), offset), time=np.arange(29))
+    result = trajcli.fails("diff a.h5 b.h5 --json")
     assert datasets(result)["position"]["delay"] is None

@@ -9,8 +9,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from journeys.conftest import ROOT
 
-ROOT = Path(__file__).parents[2]
 BUILD = "from scikit_build_core.build import {0} as build; build({1!r}, {2!r})"
 
 

@@ -9,9 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from journeys.conftest import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = (
     "reach.h5",
     "accelerations.npy",
@@ -97,3 +98,36 @@ def on_a_terminal(command: list[str], env: dict[str, str]) -> str:
     os.close(parent)
     assert process.returncode == 0
     return shown.decode()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "integrate in.npz --start zero -o out.h5",
+        "differentiate in.npz:actions -o out.npz",
+        "resample in.npz --to 20 -o out.h5",
+        "fit in.npz:actions --knots 8 -o out.h5",
+        "export in.npz -o out.csv",
+        "export in.npz -o out.h5",
+        "export in.npz -o out.npz",
+        "plot in.npz -o out.png",
+        "score in.npz:actions --csv out.csv",
+    ],
+)
+def test_an_existing_output_is_kept_unless_told_and_an_input_always(trajcli, folder, line):
+    if line.startswith("plot"):
+        pytest.importorskip("matplotlib")
+    np.savez("in.npz", actions=np.sin(np.arange(30.0))[:, None], dt=0.1)
+    command, _, out = line.rpartition(" ")
+    mine, data = Path(out), Path("in.npz").read_bytes()
+    mine.write_bytes(b"mine")
+    trajcli.refuses(line, "already exists")
+    trajcli.refuses(f"{line.replace('in.npz', 'none.npz')} --overwrite", "none.npz")
+    assert mine.read_bytes() == b"mine"
+    trajcli.ok(f"{line} --overwrite")
+    assert mine.read_bytes() != b"mine"
+    os.symlink("in.npz", f"alias{mine.suffix}")
+    os.link("in.npz", f"twin{mine.suffix}")
+    for other in (f"alias{mine.suffix}", f"twin{mine.suffix}"):
+        trajcli.refuses(f"{command} {other} --overwrite", "the output is an input")
+    assert Path("in.npz").read_bytes() == data

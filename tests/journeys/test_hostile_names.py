@@ -7,12 +7,17 @@ import os
 import re
 import unicodedata
 from pathlib import Path
+from typing import get_args
 
 import h5py
 import numpy as np
 import pytest
 
-from trajcli.cli.console import visible
+from trajcli import Fault, InputError
+from trajcli.cli import options
+from trajcli.cli.console import Console, visible
+from trajcli.files.layouts import LAYOUTS, PLAIN
+from trajcli.modes import ALIASES, METHODS, MODES
 
 EVIL = (
     "\x1b]0;owned\x07\x9b31m\u202e\u200e\u200f\u061c\u2066\u200b\u2060\ufe0f"
@@ -35,21 +40,14 @@ def make_files() -> None:
     joints = [f"{EVIL}{k}" for k in range(2)]
     rows = np.random.default_rng(0).random((2, 6, 2))
     with h5py.File("in.h5", "w") as file:
-        file["actions"] = rows
-        file["start/position"] = np.zeros(2)
-        file["dt"] = 0.1
+        file["actions"], file["start/position"], file["dt"] = rows, np.zeros(2), 0.1
         file["broken"] = h5py.SoftLink(f"/gone{EVIL}")
         file["outside"] = h5py.ExternalLink(f"gone{EVIL}.h5", f"/x{EVIL}")
         file[name] = rows
         file[f"group{EVIL}/position"] = file[f"group{EVIL}/velocity"] = rows
         for values in (file["actions"], file[name], *file[f"group{EVIL}"].values()):
-            values.attrs["joint_names"] = joints
-            values.attrs["units"] = f"rad{EVIL}"
-            values.attrs["dt"] = 0.1
-        file.attrs["joint_names"] = joints
-        file.attrs["source"] = EVIL
-        file.attrs[f"attribute{EVIL}"] = EVIL
-        file.attrs["mode"] = EVIL
+            values.attrs.update(joint_names=joints, units=f"rad{EVIL}", dt=0.1)
+        file.attrs.update({"joint_names": joints, "source": EVIL, "mode": EVIL, f"a{EVIL}": EVIL})
     with h5py.File("demos.hdf5", "w") as file:
         for k in range(2):
             demo = file.create_group(f"data/demo_{k}{EVIL}")
@@ -64,8 +62,7 @@ def make_files() -> None:
     np.save(f"folder/{name.replace('/', '|')}.npy", rows)
     Path("folder/trajcli.json").write_text(json.dumps({"attributes": {EVIL: EVIL}, "dof": joints}))
     Path("folder/meta/info.json").write_text(json.dumps({EVIL: EVIL, "codebase_version": EVIL}))
-    copy = f"copy{EVIL}.h5".replace("/", "|")
-    Path(copy).write_bytes(Path("in.h5").read_bytes())
+    Path(COPY).write_bytes(Path("in.h5").read_bytes())
 
 
 COPY = f"copy{EVIL}.h5".replace("/", "|")
@@ -111,12 +108,9 @@ LINES = [
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("names")
-    before = os.getcwd()
-    os.chdir(folder)
-    try:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(folder)
         make_files()
-    finally:
-        os.chdir(before)
     return folder
 
 
@@ -138,5 +132,22 @@ def test_no_name_steers_the_terminal(trajcli, files, monkeypatch, command):
 
 
 def test_what_cannot_be_seen_is_written_out():
-    unseen = "\u00ad\u034f\u200b\u2060\u2064\u180e\ufeff\ufe0f\U000e0001\U000e0041\U000e01ef"
-    assert visible("a" + unseen + "b\n") == "a" + unseen.encode("unicode_escape").decode() + "b\n"
+    unseen = "\x1b[31m\x07\x9b\u202e\u200f\u061c\u00ad\u034f\u200b\u2060\u2064\u180e\ufeff\ufe0f"
+    unseen += "\U000e0001\U000e0041\U000e01ef"
+    assert visible(f"ö{unseen}→\n") == f"ö{unseen.encode('unicode_escape').decode()}→\n"
+
+
+def test_the_choices_are_what_the_rooms_below_know():
+    assert set(get_args(options.ModeName)) == {*MODES, *ALIASES} - {"savgol", "smooth"}
+    assert set(get_args(options.DifferencesName)) == {*METHODS}
+    assert set(get_args(options.LayoutName)) == {*LAYOUTS, PLAIN}
+
+
+def test_many_faults_are_ten_and_how_many_more(trajcli, folder, capfd):
+    error = InputError(*(Fault("broken", where=f"file {k}") for k in range(25)))
+    assert Console(as_json=True).fail(error) == 2
+    printed = capfd.readouterr()
+    assert printed.err.count("broken") == 10
+    assert printed.err.startswith("25 errors: file 0: broken\n")
+    assert printed.err.endswith("\nand 15 more, which --json lists\n")
+    assert len(json.loads(printed.out)["error"]["faults"]) == 25

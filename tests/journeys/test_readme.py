@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+from journeys.conftest import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 TEXTS = {page.name: page.read_text(encoding="utf-8") for page in PAGES}
 README = TEXTS["README.md"]
@@ -25,34 +21,20 @@ def blocks(language: str) -> list[str]:
     return [block for text in TEXTS.values() for block in blocks_of(text, language)]
 
 
-@pytest.fixture
-def copy(tmp_path: Path) -> Path:
-    shutil.copytree(ROOT / "sample_data", tmp_path / "sample_data")
-    return tmp_path
-
-
-def environment(folder: Path) -> dict[str, str]:
-    """The command trajcli on the path, run by this Python."""
-    script = folder / "bin" / "trajcli"
-    script.parent.mkdir()
-    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m trajcli "$@"\n')
-    script.chmod(0o755)
-    path = f"{script.parent}{os.pathsep}{os.environ['PATH']}"
-    return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
+def shell(command: str) -> str:
+    """What a command line prints, which must succeed."""
+    run = subprocess.run(["sh", "-ec", command], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    return run.stdout
 
 
 @pytest.mark.parametrize("block", blocks("sh"), ids=lambda block: block.split("\n")[0][:60])
-def test_a_shell_example_runs(copy, block):
-    run = subprocess.run(
-        ["sh", "-ec", block], cwd=copy, env=environment(copy), capture_output=True, text=True
-    )
-    assert run.returncode == 0, run.stderr
-    assert run.stdout
+def test_a_shell_example_runs(with_samples, block):
+    assert shell(block)
 
 
 @pytest.mark.parametrize("block", blocks("python"), ids=lambda block: block.split("\n")[0][:60])
-def test_a_python_example_runs(copy, block, monkeypatch, capsys):
-    monkeypatch.chdir(copy)
+def test_a_python_example_runs(with_samples, block, capsys):
     exec(compile(block, "example", "exec"), {"__name__": "__main__"})
     printed = capsys.readouterr().out
     for line in re.findall(r"print\(.*\)  # (.*)", block):
@@ -75,23 +57,13 @@ def test_there_are_two_set_up_commands_of_one_line_each():
     assert all(line.startswith("python3 -m venv .venv && ") for line in commands)
 
 
-def test_the_transcript_shows_what_the_commands_print(copy):
+def test_the_transcript_shows_what_the_commands_print(with_samples):
     transcript = "\n".join(blocks("text"))
-    commands = re.findall(r"^\$ (.*)$", transcript, re.MULTILINE)
-    printed = ""
-    env = environment(copy)
-    for command in commands:
-        run = subprocess.run(
-            ["sh", "-ec", command], cwd=copy, env=env, capture_output=True, text=True, check=True
-        )
-        printed += run.stdout
-    known = {line.strip() for line in printed.split("\n")}
+    printed = "".join(map(shell, re.findall(r"^\$ (.*)$", transcript, re.MULTILINE)))
+    known = {line.strip() for line in printed.split("\n")} | {"", "..."}
     for line in transcript.split("\n"):
-        if line.startswith("$ ") or line.strip() in ("", "...") or re.search(r"B in .* s$", line):
-            continue
-        if "───" in line:
-            continue
-        assert line.strip() in known, line
+        if not re.search(r"^\$ |B in .* s$|───", line):
+            assert line.strip() in known, line
 
 
 def test_every_option_named_in_the_pages_exists():

@@ -1,47 +1,17 @@
-"""Recordings as robots make them: angles that wrap, noise, gaps."""
+"""Recordings as robots make them: noise, wrapped angles and gaps, and rates to integrate."""
 
 from __future__ import annotations
 
-import json
+from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
+from journeys.arrays import close, read_h5, same, write_h5
+from scipy.integrate import cumulative_trapezoid
 
-from trajcli import differentiate
-
-RANDOM = np.random.default_rng(11)
-TIMES = np.cumsum(RANDOM.uniform(0.01, 0.02, 400))
-TRUE = np.stack([3 * TIMES, np.sin(TIMES), -5 * TIMES + 1], 1)
-WRAPPED = np.angle(np.exp(1j * TRUE))
-
-
-def record(path: str = "in.h5", **more: object) -> None:
-    with h5py.File(path, "w") as file:
-        file["position"], file["times"] = WRAPPED, TIMES
-        for name, values in more.items():
-            del file[name]
-            file[name] = values
-
-
-@pytest.mark.parametrize("method", ["backward", "central"])
-def test_angles_that_wrap_are_made_continuous_before_they_are_differenced(trajcli, folder, method):
-    record()
-    line = f"differentiate in.h5:position --method {method} -o out.h5"
-    assert trajcli(f"{line} --wrap-dofs 0,2").code == 0
-    continuous = np.unwrap(WRAPPED, axis=0)
-    continuous[:, 1] = WRAPPED[:, 1]
-    expected = differentiate(continuous, times=TIMES, method=method)
-    with h5py.File("out.h5") as file:
-        np.testing.assert_allclose(file["position"][0], continuous, rtol=0, atol=1e-13)
-        scale = np.abs(expected.jerk).max()
-        np.testing.assert_allclose(file["jerk"][0], expected.jerk[0], rtol=0, atol=1e-9 * scale)
-        speed = np.abs(file["velocity"][0, 10:-10, 0] - 3).max()
-        assert speed < 1e-6
-        assert json.loads(file.attrs["request"])["wrap_dofs"] == "0,2"
-    assert trajcli(f"{line} --overwrite").code == 0
-    with h5py.File("out.h5") as file:
-        assert np.abs(file["velocity"][:]).max() > 100  # a turn within a step
+import trajcli as library
+from trajcli import State, resample
 
 
 @pytest.mark.parametrize("more", ["", "--max-gap 100", "--repeated-times drop"])
@@ -50,42 +20,10 @@ def test_unwrapping_is_numpys_also_for_half_turns_up_and_down(trajcli, folder, m
     np.save("turns.npy", np.stack([turns, turns], 1))
     np.save("stamps.npy", np.arange(10.0) ** 1.5)
     line = "differentiate turns.npy --method backward --times stamps.npy --wrap-dofs 0"
-    assert trajcli(f"{line} -o out.h5 {more}").code == 0
+    trajcli.ok(f"{line} -o out.h5 {more}")
     with h5py.File("out.h5") as file:
-        np.testing.assert_array_equal(file["position"][0, :, 0], np.unwrap(turns))
-        np.testing.assert_array_equal(file["position"][0, :, 1], turns)
-
-
-def test_a_recording_is_split_at_gaps_and_every_segment_is_a_trajectory(trajcli, folder):
-    times = TIMES.copy()
-    times[100:] += 1.0
-    times[103:] += 2.0
-    times[250:] += 0.5
-    record(times=times)
-    line = "differentiate in.h5:position --method central --max-gap 0.1 -o out.h5"
-    result = trajcli(f"{line} --json")
-    assert result.code == 0, result.err
-    notes = result.document["notes"]
-    assert any("4 segments" in note for note in notes)
-    assert any("segments of fewer than 5 rows left out: 1" in note for note in notes)
-    with h5py.File("out.h5") as file:
-        for k, (begin, end) in enumerate([(0, 100), (103, 250), (250, 400)]):
-            stamps = times[begin:end]
-            expected = differentiate(WRAPPED[begin:end], times=stamps, method="central")
-            for name in ("position", "velocity", "jerk"):
-                actual = file[f"in/segment_{k}/{name}"][:]
-                np.testing.assert_array_equal(actual, getattr(expected, name)[0])
-            np.testing.assert_allclose(
-                file[f"in/segment_{k}/time"][:], stamps - stamps[0], atol=1e-12
-            )
-    with h5py.File("in.h5") as file:
-        np.save("p.npy", file["position"])
-        np.save("t.npy", file["times"])
-    more = "differentiate p.npy --times t.npy --method backward --max-gap 0.1 -o q.h5"
-    assert trajcli(more).code == 0
-    with h5py.File("q.h5") as file:
-        assert list(file["p"]) == [f"segment_{k}" for k in range(4)]
-        assert len(file["p/segment_1/time"]) == 3
+        same(file["position"][0, :, 0], np.unwrap(turns))
+        same(file["position"][0, :, 1], turns)
 
 
 def test_a_window_in_seconds_is_another_number_of_rows_at_another_rate(trajcli, folder):
@@ -93,53 +31,26 @@ def test_a_window_in_seconds_is_another_number_of_rows_at_another_rate(trajcli, 
     for name, rate in (("a", 100), ("b", 50)):
         np.savez(f"{name}.npz", position=position, dt=1 / rate)
     line = "differentiate a.npz:position b.npz:position --method savgol -o out.h5 --window"
-    result = trajcli(f"{line} 0.3s")
-    assert result.code == 0, result.err
-    with h5py.File("out.h5") as file:
-        groups = [group for group in file.values() if isinstance(group, h5py.Group)] or [file]
-        rows = np.concatenate([group["velocity"][:] for group in groups])
-    for values, name, window in zip(rows, "ab", (31, 15), strict=True):
-        assert trajcli(
-            f"differentiate {name}.npz:position --method savgol --window {window} "
-            "-o one.npz --overwrite"
-        ).code == 0  # fmt: skip
-        one = np.load("one.npz")["velocity"][0]
-        np.testing.assert_allclose(values, one, rtol=0, atol=1e-11 * abs(one).max())
-    sides = trajcli("inspect out.h5 --json").document["one_sided"]
-    assert sides == 15
-
-
-def test_pieces_of_fewer_rows_than_a_polynomial_needs_are_left_out(trajcli, folder):
-    times = np.arange(100) * 0.01
-    times[4:] += 1.0
-    times[14:] += 1.0  # 4, 10 and 86 rows
-    np.savez("in.npz", position=np.random.default_rng(5).normal(size=(100, 2)), times=times)
-    line = "differentiate in.npz:position --method savgol --window 0.3s --max-gap 0.5"
-    result = trajcli(f"{line} -o out.h5")
-    assert result.code == 0, result.err
-    assert "note: segments of fewer than 5 rows left out: 1" in result.err
-    assert "left out" not in trajcli(f"{line} -o out.h5 --overwrite --quiet").err
-    np.savez("few.npz", position=np.zeros((4, 2)), times=times[:4])
-    result = trajcli("differentiate few.npz:position --method savgol --window 0.3s -o x.h5")
-    assert result.code == 2
-    assert "more than 4 rows" in result.err
+    trajcli.ok(f"{line} 0.3s")
+    made = read_h5("out.h5")["velocity"]
+    for k, (name, window) in enumerate((("a", 31), ("b", 15))):
+        line = f"differentiate {name}.npz:position --method savgol --window {window} -o {name}.h5"
+        trajcli.ok(line)
+        alone = read_h5(f"{name}.h5")["velocity"][0]
+        close(made[k], alone, rtol=0, atol=1e-11 * abs(alone).max())
+    assert trajcli("inspect out.h5 --json").document["one_sided"] == 15
 
 
 def test_one_sided_ends_are_no_peaks(trajcli, folder):
     """Of noise, the largest jerk by far is at an end; without the ends it is like all others."""
     position = 1e-3 * np.random.default_rng(5).normal(size=(4, 300, 2))
     np.savez("in.npz", position=position, dt=0.01)
-    line = "differentiate in.npz:position --method savgol --window 31 -o out.h5"
-    assert trajcli(line).code == 0
-    with h5py.File("out.h5") as file:
-        jerk = np.abs(file["jerk"][:])
+    trajcli.ok("differentiate in.npz:position --method savgol --window 31 -o out.h5")
+    jerk = np.abs(read_h5("out.h5")["jerk"][:])
     inner = jerk[:, 15:-15]
     assert jerk.max() > 2 * inner.max()
-    (dataset,) = (
-        one
-        for one in trajcli("inspect out.h5 --json").document["datasets"]
-        if one["name"] == "jerk"
-    )
+    datasets = trajcli("inspect out.h5 --json").document["datasets"]
+    (dataset,) = (of for of in datasets if of["name"] == "jerk")
     for dof, of in enumerate(dataset["per_dof"]):
         assert of["peak"] == inner[..., dof].max()
         at = of["at"]
@@ -151,3 +62,240 @@ def test_one_sided_ends_are_no_peaks(trajcli, folder):
     assert [one["p95_jerk"] for one in lines] == pytest.approx(list(expected))
     assert [one["duration"] for one in lines] == pytest.approx([2.99] * 4)
     assert "without the first and the last 15 rows" in trajcli("score out.h5").out
+
+
+STAMPS = np.concatenate([np.arange(40) * 0.1, 10 + np.arange(30) * 0.1, [13.0]])
+ANGLES = 3.0 * STAMPS
+
+
+@pytest.fixture
+def recording(folder):
+    """Two pieces of 40 and 31 rows, a stamp that comes twice, an angle that wraps, in degrees."""
+    times, angles = np.insert(STAMPS, 5, STAMPS[5]), np.insert(ANGLES, 5, ANGLES[5])
+    position = np.stack([np.angle(np.exp(1j * angles)), np.sin(angles)], 1)
+    np.savez("in.npz", position=np.degrees(position), times=times)
+
+
+REPAIR = "--max-gap 1 --repeated-times drop --wrap-dofs 0 --units deg"
+
+
+@pytest.mark.parametrize(
+    "line", ["differentiate in.npz --method backward", "resample in.npz --to 20", "export in.npz"]
+)
+def test_a_recording_is_split_dropped_and_unwrapped(trajcli, recording, line):
+    result = trajcli.ok(f"{line} {REPAIR} -o out.h5")
+    assert "split at gaps of more than 1 s: 2 segments" in result.err
+    assert "1 row with repeated stamps dropped" in result.err
+    with h5py.File("out.h5") as file:
+        pieces = [file[f"in/segment_{k}"] for k in range(2)]
+        for piece, rows in zip(pieces, (slice(0, 40), slice(40, 71)), strict=True):
+            stamps = STAMPS[rows] - STAMPS[rows][0]
+            given = np.unwrap(np.angle(np.exp(1j * ANGLES[rows])))
+            if line.startswith("resample"):
+                made = resample(given[:, None], "linear", rate=20, times=stamps)
+                given = made.position[0, :, 0]
+            close(piece["position"][:, 0], given, rtol=0, atol=1e-12)
+            if line.startswith("differentiate"):
+                close(piece["velocity"][:, 0], 3.0, rtol=1e-9)
+            assert piece["position"].attrs["units"] == "rad"
+
+
+def test_a_fit_has_a_curve_for_each_piece(trajcli, recording):
+    trajcli.ok(f"fit in.npz --knots 12 {REPAIR} -o out.h5")
+    with h5py.File("out.h5") as file:
+        assert file["actions"].shape[0] == 2
+        assert abs(file["start/position"][1, 0] - np.angle(np.exp(1j * ANGLES[40]))) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("line", "least"),
+    [
+        ("differentiate in.npz --method savgol --window 0.3s", 5),
+        ("differentiate in.npz", 4),
+        ("resample in.npz --to 20", 2),
+    ],
+)
+def test_segments_that_are_too_short_are_left_out(trajcli, folder, line, least):
+    times = np.arange(100) * 0.01
+    times[least - 1 :] += 1.0
+    times[60:] += 1.0
+    np.savez("in.npz", position=np.sin(times)[:, None] * [1.0, 2.0], times=times)
+    result = trajcli.ok(f"{line} --max-gap 0.5 -o out.h5")
+    assert f"note: segments of fewer than {least} rows left out: 1" in result.err
+    assert len({name.rpartition("/")[0] for name in read_h5("out.h5")} - {""}) == 2
+    assert "left out" not in trajcli.ok(f"{line} --max-gap 0.5 -o q.h5 --quiet").err
+    trajcli.refuses(f"{line} --max-gap 0.001 -o none.h5")
+
+
+def test_a_gap_is_a_length_of_time(trajcli, recording):
+    for gap in ("0", "-1", "nan"):
+        trajcli.refuses(f"resample in.npz --to 20 --max-gap={gap} -o out.h5", "not a gap")
+
+
+@pytest.mark.parametrize(
+    "command", ["inspect", "check", "score", "plot -o fig.svg", "export -o out.csv", "diff in.npz"]
+)
+def test_every_command_takes_what_says_how_a_source_is_read(trajcli, folder, command):
+    random = np.random.default_rng(0)
+    np.savez("in.npz", position=np.cumsum(random.normal(size=(2, 30, 3)), 1))
+    words, *more = command.split(" ", 1)
+    line = f"{words} in.npz {' '.join(more)} --layout plain --units deg --rate 100 --dofs 0,2"
+    result = trajcli(f"{line} --joints a,b --episodes 0")
+    assert result.code in (0, 1), result.err
+    assert "error" not in result.err, result.err
+    if words == "inspect":
+        assert "at 100 Hz" in result.out
+        assert "deg" in result.out or "rad" in result.out
+
+
+@pytest.mark.parametrize("command", ["differentiate", "resample --to 20", "export"])
+def test_a_recording_that_is_split_has_one_stamp_per_row(trajcli, folder, command):
+    np.savez("in.npz", position=np.zeros((5, 1)), times=[0.0, 0.1, 0.2, 9.0, 9.1, 9.2])
+    words, *more = command.split(" ", 1)
+    line = f"{words} in.npz {' '.join(more)} --max-gap 1 -o out.h5"
+    trajcli.refuses(line, "wrong number of time stamps")
+
+
+def test_segments_of_several_recordings_are_told_apart(trajcli, folder):
+    np.savez("in.npz", position=np.zeros((2, 4, 1)), times=[0.0, 0.1, 9.0, 9.1])
+    trajcli.ok("export in.npz --max-gap 1 -o out.csv")
+    names = {line.partition(",")[0] for line in Path("out.csv").read_text().splitlines()[1:]}
+    assert names == {f"in/segment_{k}/trajectory_{b}" for k in range(2) for b in range(2)}
+
+
+MODES = {"velocity": 1, "acceleration": 2, "jerk": 3}
+PARTS = ("position", "velocity", "acceleration", "jerk")
+
+
+def rates(rows: int = 200, dofs: int = 3, batch: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(7)
+    stamps = np.cumsum(random.uniform(0.008, 0.012, (batch, rows)), 1)
+    return stamps, random.standard_normal((batch, rows, dofs)).cumsum(1)
+
+
+def state(dofs: int, order: int) -> dict[str, np.ndarray]:
+    return {name: np.arange(1.0, dofs + 1) * (m + 1) for m, name in enumerate(PARTS[:order])}
+
+
+def looped(
+    stamps: np.ndarray, u: np.ndarray, start: dict[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Integrates u, linear between its stamps, step by step: n integrals of a line."""
+    order = len(start)
+    now = [np.array(start[name]) for name in PARTS[:order]]
+    rows = [[x.copy() for x in now]]
+    for t in range(1, len(u)):
+        h, slope = stamps[t] - stamps[t - 1], (u[t] - u[t - 1]) / (stamps[t] - stamps[t - 1])
+        above = [*now, u[t - 1], slope]
+        factorial = [1.0, 1.0, 2.0, 6.0, 24.0]
+        terms = [[above[m + r] * h**r / factorial[r] for r in range(order + 2 - m)]
+                 for m in range(order)]  # fmt: skip
+        now = [sum(term) for term in terms]
+        rows.append([x.copy() for x in now])
+    return {name: np.array([row[m] for row in rows]) for m, name in enumerate(PARTS[:order])}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_they_are_the_exact_integral_of_the_lines_between_them(mode):
+    stamps, u = rates(batch=2)
+    start = state(3, MODES[mode])
+    made = library.integrate(u, State(**start), times=stamps, mode=mode)
+    assert made.position.shape == u.shape
+    assert made.options["scheme"] == "foh"
+    for b in range(2):
+        for name, expected in looped(stamps[b], u[b], start).items():
+            scale = abs(expected).max()
+            close(made.outputs()[name][b], expected, rtol=0, atol=1e-12 * scale)
+        close(made.time[b], stamps[b] - stamps[b, 0], rtol=0, atol=1e-15)
+    same(made.outputs()[PARTS[MODES[mode]]], u)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_gradients_reach_every_action_and_agree_with_differences(mode):
+    torch = pytest.importorskip("torch")
+    stamps, u = rates(rows=6, dofs=2)
+    start = {name: torch.tensor(x) for name, x in state(2, MODES[mode]).items()}
+
+    def positions(actions, times):
+        return library.integrate(actions, State(**start), times=times, mode=mode).position
+
+    inputs = (torch.tensor(u, requires_grad=True), torch.tensor(stamps[0], requires_grad=True))
+    assert torch.autograd.gradcheck(positions, inputs, eps=1e-6, atol=1e-6)
+    (grad,) = torch.autograd.grad(positions(*inputs)[0, -1].sum(), inputs[:1])
+    assert (grad[0] != 0).all()
+
+
+def test_a_stamp_more_than_actions_is_that_of_the_start_as_before():
+    stamps, u = rates(rows=11)
+    made = library.integrate(u[:, 1:], "zero", times=stamps[0], mode="velocity")
+    assert made.options["scheme"] == "euler"
+    steps = np.diff(stamps[0])[:, None]
+    expected = np.concatenate([np.zeros((1, 3)), np.cumsum(steps * u[0, 1:], 0)])
+    close(made.position[0], expected, rtol=0, atol=1e-13)
+
+
+def test_a_log_of_velocities_becomes_positions(trajcli, folder):
+    stamps, u = rates()
+    head = "timestamp,actual_qd_0,actual_qd_1,actual_qd_2"
+    rows = np.column_stack([1.7e9 + stamps[0], u[0]])
+    np.savetxt("log.csv", rows, "%.17g", ",", header=head, comments="")
+    result = trajcli.ok("integrate log.csv:actual_qd --mode velocity --start 1,2,3 -o out.h5")
+    said = " ".join(result.err.split())
+    assert "a time stamp for each row, so these are recorded velocities" in said
+    assert "foh (trapezoidal rule)" in said
+    with h5py.File("out.h5") as file:
+        assert file["position"].shape == (1, 200, 3)
+        assert file.attrs["scheme"] == "foh"
+        expected = cumulative_trapezoid(u[0], stamps[0], axis=0, initial=0.0) + np.arange(1, 4)
+        # stamps since 1970 have 2e-7 s
+        close(file["position"][0], expected, rtol=0, atol=1e-4)
+        assert file["start_stamp"][0] == 1.7e9 + stamps[0, 0]
+    trajcli.ok("check out.h5 --recompute")
+
+
+def test_gradients_of_a_run_are_those_of_all_recorded_rates(trajcli, folder):
+    torch = pytest.importorskip("torch")
+    stamps, u = rates(rows=9, batch=3)
+    np.savez("in.npz", qdd=u, t=stamps)
+    line = "integrate in.npz:qdd --times in.npz:t --start zero --cost position+0.5*velocity"
+    trajcli.ok(f"{line} -o out.h5")
+    actions = torch.tensor(u, requires_grad=True)
+    made = library.integrate(actions, "zero", times=torch.tensor(stamps))
+    cost = (made.position**2).sum() + 0.5 * (made.velocity**2).sum()
+    (expected,) = torch.autograd.grad(cost, (actions,))
+    with h5py.File("out.h5") as file:
+        assert set(file["grad"]) == {"actions", "start_position", "dt"}
+        scale = float(expected.abs().max())
+        close(file["grad/actions"], expected, rtol=0, atol=1e-12 * scale)
+
+
+def test_faults_name_the_row_of_the_file(trajcli, folder):
+    stamps, u = rates()
+    for row in (0, 7):
+        bad = u.copy()
+        bad[0, row, 1] = np.nan
+        np.savez("in.npz", qd=bad, t=stamps[0])
+        line = "integrate in.npz:qd --times in.npz:t --mode velocity --start zero -o out.h5"
+        trajcli.refuses(line, f"step {row}, dof 1")
+    stamps[0, 7] = stamps[0, 6]
+    np.savez("in.npz", qd=u, t=stamps[0])
+    trajcli.refuses(line, "row 7")
+
+
+def test_padded_trajectories_have_their_own_lengths_and_stamps(trajcli, folder):
+    stamps, u = rates(rows=20, batch=2)
+    write_h5("in.h5", actions=u, times=stamps, lengths=[20, 12])
+    trajcli.ok("integrate in.h5 --mode velocity --start zero -o out.h5")
+    for k, count in enumerate((20, 12)):
+        expected = cumulative_trapezoid(u[k, :count], stamps[k, :count], axis=0, initial=0.0)
+        close(read_h5("out.h5")[f"in/trajectory_{k}/position"], expected, rtol=0, atol=1e-13)
+
+
+def test_columns_of_a_pattern_are_written_by_a_name_that_can_be_read(trajcli, folder):
+    stamps, u = rates(rows=30)
+    rows = np.column_stack([stamps[0], u[0]])
+    np.savetxt("log.csv", rows, delimiter=",", header="t,a_joint,b_joint,g", comments="")
+    trajcli.ok("resample log.csv:*_joint,g --to 50 -o out.h5")
+    trajcli.ok("differentiate out.h5:data --method backward -o again.h5")
+    with h5py.File("again.h5") as file:
+        assert file["dof"].asstr()[:].tolist() == ["a_joint", "b_joint", "g"]

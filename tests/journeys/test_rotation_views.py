@@ -9,6 +9,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from journeys.arrays import close, read_h5, same, write_h5
 from scipy.spatial.transform import Rotation
 
 from trajcli import rotations
@@ -19,24 +20,21 @@ AXIS = np.array([2.0, -1.0, 2.0]) / 3.0
 TIMES = np.arange(101) / 100
 
 
-def about_an_axis(angles):
-    return rotations.exp(angles[:, None] * AXIS)
-
-
 @pytest.fixture
 def recordings(folder):
     """turn.h5: a body that turns to and fro about a tilted axis, with flips of signs, beside its
     positions; pair.h5: two bodies and one other dof, of two trajectories."""
     angles = 1.5 * np.sin(2.0 * TIMES)
-    q = about_an_axis(angles) * np.where(np.arange(101) % 10 == 5, -1.0, 1.0)[:, None]
-    with h5py.File("turn.h5", "w") as file:
-        file["orientation_wxyz"], file["times"], file["angle"] = q, TIMES, angles[:, None]
-        file["pose"] = np.concatenate([np.stack([TIMES, 0 * TIMES, TIMES**2], 1), q], 1)
+    q = (
+        rotations.exp(angles[:, None] * AXIS)
+        * np.where(np.arange(101) % 10 == 5, -1.0, 1.0)[:, None]
+    )
+    pose = np.column_stack([TIMES, 0 * TIMES, TIMES**2, q])
+    write_h5("turn.h5", orientation_wxyz=q, times=TIMES, angle=angles[:, None], pose=pose)
     rng = np.random.default_rng(1)
     pair = rotations.exp(np.cumsum(rng.normal(0, 0.05, (2, 30, 2, 3)), 1))
-    with h5py.File("pair.h5", "w") as file:
-        other = rng.normal(size=(2, 30, 1))
-        file["position"] = np.concatenate([pair.reshape(2, 30, 8), other], 2)
+    other = rng.normal(size=(2, 30, 1))
+    write_h5("pair.h5", position=np.concatenate([pair.reshape(2, 30, 8), other], 2))
     return q
 
 
@@ -45,9 +43,8 @@ def outputs(recordings, trajcli):
     """pair.h5 and turn.h5 differentiated: two.h5, two.npz with [B, T, R, 4], and one.h5."""
     for out in ("two.h5", "two.npz"):
         line = "differentiate pair.h5 --rotation 0:8=wxyz --method central --dt 0.1 -o"
-        assert trajcli(f"{line} {out}").code == 0
-    line = "differentiate turn.h5:pose --rotation 3:7=wxyz --method central -o one.h5"
-    assert trajcli(line).code == 0
+        trajcli.ok(f"{line} {out}")
+    trajcli.ok("differentiate turn.h5:pose --rotation 3:7=wxyz --method central -o one.h5")
     return recordings
 
 
@@ -56,8 +53,8 @@ def test_several_rotations_are_read_back_by_every_command(trajcli, outputs, file
     with h5py.File("two.h5") as stored:
         q, omega = stored["orientation"][:], stored["angular_velocity"][:]
     for name, values in (("orientation", q), ("angular_velocity", omega)):
-        assert trajcli(f"export {file}:{name} -o back.npy --overwrite").code == 0
-        np.testing.assert_array_equal(np.load("back.npy"), values)
+        trajcli.ok(f"export {file}:{name} -o back.npy --overwrite")
+        same(np.load("back.npy"), values)
     shown = trajcli(f"inspect {file} --json").document
     (about,) = [d for d in shown["datasets"] if d["name"] == "orientation"]
     assert about["dofs"] == [f"{k}/q{axis}" for k in range(2) for axis in "wxyz"]
@@ -66,15 +63,12 @@ def test_several_rotations_are_read_back_by_every_command(trajcli, outputs, file
         first = Rotation.from_quat(np.repeat(q[:, :1, k], 30, 1), scalar_first=True)
         assert rotation["turn"] == pytest.approx((turns * first.inv()).magnitude().max())
         assert rotation["signs"] == 0
-    assert trajcli(f"resample {file}:orientation --to 10 -o same.h5 --overwrite").code == 0
-    with h5py.File("same.h5") as same:
-        np.testing.assert_allclose(same["orientation"][:], q, atol=1e-12)
-    again = trajcli(f"differentiate {file}:orientation --method central -o again.h5 --overwrite")
-    assert again.code == 0, again.err
-    with h5py.File("again.h5") as stored:
-        np.testing.assert_allclose(stored["angular_velocity"][:], omega, atol=1e-12)
+    trajcli.ok(f"resample {file}:orientation --to 10 -o same.h5 --overwrite")
+    close(read_h5("same.h5")["orientation"][:], q, atol=1e-12)
+    trajcli.ok(f"differentiate {file}:orientation --method central -o again.h5 --overwrite")
+    close(read_h5("again.h5")["angular_velocity"][:], omega, atol=1e-12)
     for line in ("check {}", "score {}", "plot {} -o fig.svg --overwrite", "diff {} two.h5"):
-        assert trajcli(line.format(file)).code == 0, line
+        trajcli.ok(line.format(file))
 
 
 def test_plot_draws_components_and_the_angle_from_the_start(outputs):
@@ -83,11 +77,11 @@ def test_plot_draws_components_and_the_angle_from_the_start(outputs):
     assert [name for _, name in lines["orientation"].dofs] == ["qw", "qx", "qy", "qz"]
     drawn = lines["angle from the start"]
     expected = np.abs(1.5 * np.sin(2.0 * TIMES))
-    np.testing.assert_allclose(drawn.values[:, 0], expected, atol=1e-9)
+    close(drawn.values[:, 0], expected, atol=1e-9)
     assert drawn.unit == "rad"
     (raw,) = plot_sources(Files(), ["turn.h5:orientation_wxyz"])
     angles = {line.quantity: line.values for line in raw.lines()}["angle from the start"]
-    np.testing.assert_allclose(angles[:, 0], expected, atol=1e-9)
+    close(angles[:, 0], expected, atol=1e-9)
 
 
 def test_check_holds_norms_signs_and_magnitudes_of_rates(trajcli, outputs):
@@ -121,7 +115,7 @@ def test_check_holds_norms_signs_and_magnitudes_of_rates(trajcli, outputs):
     missing = trajcli("check turn.h5:orientation_wxyz --limits limits.toml")
     assert (missing.code, "all dofs are rotations" in missing.out) == (1, True)
     Path("limits.toml").write_text("[angular_jerk]\nupper = [1, 2]\n", encoding="utf-8")
-    assert trajcli("check one.h5 --limits limits.toml").code == 2
+    trajcli.refuses("check one.h5 --limits limits.toml")
 
 
 def test_score_has_the_path_and_the_smoothness_of_a_turn(trajcli, outputs):
@@ -138,77 +132,70 @@ def test_score_has_the_path_and_the_smoothness_of_a_turn(trajcli, outputs):
     assert "rms_jerk" in score("turn.h5:pose --rotation 3:7=wxyz")
     assert set(score("turn.h5:orientation_wxyz")) == {
         "duration", "time_jumps", "angular_path", "angular_sparc"}  # fmt: skip
-    assert trajcli("score one.h5 --fail", "angular_path > 1").code == 1
+    trajcli.fails("score one.h5 --fail", "angular_path > 1")
 
 
 def test_diff_gives_the_angle_between_rotations_whatever_their_signs(trajcli, recordings):
     q, apart = recordings, rotations.exp(np.array([0.0, 0.01, 0.0]))
     tilted = rotations.multiply(apart, q) * np.where(np.arange(101) % 3, 1.0, -1.0)[:, None]
-    with h5py.File("other.h5", "w") as file:
-        file["quat"], file["times"] = tilted, TIMES
-        file["negated"], file["xyzw_order"] = -q, q[:, [1, 2, 3, 0]]
+    write_h5("other.h5", quat=tilted, times=TIMES, negated=-q, xyzw_order=q[:, [1, 2, 3, 0]])
     whole = "turn.h5:orientation_wxyz"
     (found,) = trajcli(f"diff {whole} other.h5:quat --json").document["datasets"]
     assert found["angle"] == pytest.approx(0.01, abs=1e-12)
     assert found["angle_rms"] == pytest.approx(0.01, abs=1e-12)
     assert found["absolute"] < 0.006
-    assert trajcli(f"diff {whole} other.h5:quat --atol 0.006").code == 0
+    trajcli.ok(f"diff {whole} other.h5:quat --atol 0.006")
     assert "0.01 rad between them" in trajcli(f"diff {whole} other.h5:quat").out
-    same = trajcli(f"diff {whole} other.h5:negated --rotation wxyz --json").document["datasets"]
-    assert [x["differing"] for x in same] == [0]
-    with h5py.File("half.h5", "w") as file:
-        file["orientation_wxyz"], file["times"] = tilted[::2], TIMES[::2]
+    equal = trajcli(f"diff {whole} other.h5:negated --rotation wxyz --json").document["datasets"]
+    assert [x["differing"] for x in equal] == [0]
+    write_h5("half.h5", orientation_wxyz=tilted[::2], times=TIMES[::2])
     (late,) = trajcli(f"diff {whole} half.h5:orientation_wxyz --json").document["datasets"]
     assert late["angle"] == pytest.approx(0.01, abs=1e-12)
 
 
 def test_export_has_rotations_beside_positions(trajcli, outputs):
-    assert trajcli("export one.h5 -o one.csv").code == 0
+    trajcli.ok("export one.h5 -o one.csv")
     with open("one.csv", newline="", encoding="utf-8") as file:
         head, *rows = list(csv.reader(file))
     columns = dict(zip(head, np.array(rows, np.float64).T, strict=True))
     with h5py.File("one.h5") as stored:
         for k, axis in enumerate("wxyz"):
             values = columns[f"orientation/q{axis}"]
-            np.testing.assert_array_equal(values, stored["orientation"][0, :, k])
+            same(values, stored["orientation"][0, :, k])
         omega = columns["angular_velocity/z (rad/s)"]
-        np.testing.assert_array_equal(omega, stored["angular_velocity"][0, :, 2])
+        same(omega, stored["angular_velocity"][0, :, 2])
     for out in ("copy.h5", "copy.npz"):
-        assert trajcli(f"export two.h5 -o {out}").code == 0
-        assert trajcli(f"diff two.h5 {out}").code == 0
-        assert trajcli(f"inspect {out}:orientation").code == 0
+        trajcli.ok(f"export two.h5 -o {out}")
+        trajcli.ok(f"diff two.h5 {out}")
+        trajcli.ok(f"inspect {out}:orientation")
 
 
 def test_a_tum_trajectory_is_what_evo_and_the_benchmark_read(trajcli, samples, outputs):
-    assert trajcli("export one.h5 -o one.tum").code == 0
+    trajcli.ok("export one.h5 -o one.tum")
     rows = np.loadtxt("one.tum")
     with h5py.File("one.h5") as stored:
-        np.testing.assert_array_equal(rows[:, 1:4], stored["position"][0])
+        same(rows[:, 1:4], stored["position"][0])
         xyzw = stored["orientation"][0][:, [1, 2, 3, 0]]
-        np.testing.assert_allclose(rows[:, 4:], xyzw, rtol=0, atol=1e-15)
+        close(rows[:, 4:], xyzw, rtol=0, atol=1e-15)
     first = Path("one.tum").read_text(encoding="utf-8").splitlines()[0]
     assert first == "# timestamp tx ty tz qx qy qz qw"
     # with the stamps of the source, as recorded and after differentiate
     camera = f"{samples}/camera.h5:orientation_xyzw"
-    assert trajcli(f"differentiate {camera} -o camera.h5").code == 0
+    trajcli.ok(f"differentiate {camera} -o camera.h5")
     for source in (camera, "camera.h5"):
-        assert trajcli(f"export {source} -o camera.tum --overwrite").code == 0
+        trajcli.ok(f"export {source} -o camera.tum --overwrite")
         with h5py.File(f"{samples}/camera.h5") as file:
-            np.testing.assert_allclose(np.loadtxt("camera.tum")[:, 0], file["times"], rtol=1e-15)
-    back = trajcli("differentiate one.tum --method central -o back.h5")
-    assert back.code == 0, back.err
+            close(np.loadtxt("camera.tum")[:, 0], file["times"], rtol=1e-15)
+    trajcli.ok("differentiate one.tum --method central -o back.h5")
     with h5py.File("back.h5") as stored, h5py.File("one.h5") as one:
-        np.testing.assert_allclose(
-            stored["angular_velocity"][0], one["angular_velocity"][0], atol=1e-9
-        )
-    refused = trajcli("export two.h5 -o two.tum")
-    assert (refused.code, "one trajectory of one rotation" in refused.err) == (2, True)
+        close(stored["angular_velocity"][0], one["angular_velocity"][0], atol=1e-9)
+    trajcli.refuses("export two.h5 -o two.tum", "one trajectory of one rotation")
 
 
 def test_an_rrd_has_a_transform_for_each_row(trajcli, outputs):
     pytest.importorskip("rerun")
     reader = pytest.importorskip("rerun.chunk").RrdReader
-    assert trajcli("export one.h5 -o one.rrd").code == 0
+    trajcli.ok("export one.h5 -o one.rrd")
     found = {}
     for chunk in reader("one.rrd").stream().to_chunks():
         batch = chunk.to_record_batch()
@@ -216,6 +203,6 @@ def test_an_rrd_has_a_transform_for_each_row(trajcli, outputs):
             if str(chunk.entity_path) == "/pose" and re.search("quaternion|translation", name):
                 found[name.rpartition(":")[2]] = np.array([x[0] for x in batch[name].to_pylist()])
     with h5py.File("one.h5") as stored:
-        np.testing.assert_allclose(found["translation"], stored["position"][0], rtol=1e-6)
+        close(found["translation"], stored["position"][0], rtol=1e-6)
         q = stored["orientation"][0][:, [1, 2, 3, 0]]
-        np.testing.assert_allclose(found["quaternion"], q, atol=1e-6)
+        close(found["quaternion"], q, atol=1e-6)

@@ -10,14 +10,13 @@ from html import unescape
 from pathlib import Path
 
 import pytest
+from journeys.conftest import ROOT
 
 import trajcli
 from trajcli.cli import COMMANDS, command_line
 
 for module in ("mkdocs", "material", "mkdocstrings"):
     pytest.importorskip(module)
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")

@@ -1,62 +1,38 @@
-"""What must start fast imports little."""
+"""What must start fast imports little; systems that lack some calls get the same results."""
 
 from __future__ import annotations
 
+import ctypes
 import os
-import subprocess
-import sys
+import resource
 from pathlib import Path
+from subprocess import CompletedProcess as Run
 
 import pytest
+from journeys.conftest import python
 
+from trajcli import system
 from trajcli.kernels import native
 
-ROOT = Path(__file__).resolve().parents[2]
-
-
-Run = subprocess.CompletedProcess
-
-
-RUN = """
+LOADED = """
 import atexit, runpy, sys
 atexit.register(lambda: print("loaded:", *sys.modules, file=sys.stderr))
 runpy.run_module("trajcli", run_name="__main__", alter_sys=True)
 """
 
 
-def loaded(arguments: list[str], **variables: str) -> tuple[set[str], Run]:
+def loaded(*arguments: str, **variables: str) -> tuple[set[str], Run[str]]:
     """The modules a command line imports, and what it printed."""
-    run = subprocess.run(
-        [sys.executable, "-c", RUN, *arguments],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **variables},
-    )
+    run = python("-c", LOADED, *arguments, **variables)
     (line,) = (line for line in run.stderr.split("\n") if line.startswith("loaded:"))
     names = set(line.split()[1:])
     assert "typer" in names
     return names, run
 
 
-def imported(arguments: list[str], **variables: str) -> tuple[set[str], Run]:
-    """Only the top-level ones."""
-    names, run = loaded(arguments, **variables)
-    return {name.partition(".")[0] for name in names}, run
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--help"],
-        ["--version"],
-        ["integrate", "--help"],
-        ["inspect", "--help"],
-        ["modes"],
-        ["modes", "--json"],
-    ],
-)
-def test_help_and_modes_import_none_of_the_large_libraries(arguments):
-    names, run = imported(arguments)
+@pytest.mark.parametrize("words", ["--help", "--version", "integrate --help", "modes --json"])
+def test_help_and_modes_import_none_of_the_large_libraries(words):
+    names, run = loaded(*words.split())
     assert run.returncode == 0
     assert run.stdout
     assert names.isdisjoint({"torch", "h5py", "numpy", "matplotlib", "rich", "markdown_it", "attr"})
@@ -71,15 +47,14 @@ def test_completion_imports_neither_torch_nor_h5py(shell):
         "_TYPER_COMPLETE_ARGS": "trajcli int",
         "_TYPER_COMPLETE_FISH_ACTION": "get-args",
     }
-    names, run = imported([], **variables)
+    names, run = loaded(**variables)
     assert "integrate" in run.stdout
     assert names.isdisjoint({"torch", "h5py", "matplotlib"})
 
 
 def test_importing_the_package_imports_neither_torch_nor_h5py():
     code = "import trajcli, sys; print({'torch', 'h5py', 'numpy'} & set(sys.modules))"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    assert run.stdout == "set()\n"
+    assert python("-c", code).stdout == "set()\n"
 
 
 @pytest.mark.skipif(bool(native.absence()), reason=native.absence())
@@ -96,7 +71,7 @@ def test_importing_the_package_imports_neither_torch_nor_h5py():
     ],
 )
 def test_cpu_jobs_never_import_torch(samples, tmp_path, words):
-    names, run = imported(words.format(samples=samples, out=tmp_path / "out.h5").split())
+    names, run = loaded(*words.format(samples=samples, out=tmp_path / "out.h5").split())
     assert run.returncode == 0, run.stderr
     assert "torch" not in names
 
@@ -107,13 +82,13 @@ SHARED = {"app", "config", "console", "options", "parsing", "process"}
 
 def test_a_command_loads_no_other_command(samples):
     for arguments in (["modes"], ["integrate", "--help"]):
-        names, _ = loaded(arguments)
+        names, _ = loaded(*arguments)
         commands = {name.rpartition(".")[2] for name in names if name.startswith("trajcli.cli.")}
         assert commands - SHARED == {arguments[0]}
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="counts threads as Linux does")
-def test_numpy_starts_no_threads_that_only_wait(tmp_path):
+def test_numpy_starts_no_threads_that_only_wait(monkeypatch):
     code = (
         "import atexit, os, sys\n"
         "sys.argv = ['trajcli', 'info', '--quiet']\n"
@@ -121,10 +96,9 @@ def test_numpy_starts_no_threads_that_only_wait(tmp_path):
         "from trajcli.cli import run\n"
         "run()\n"
     )
-    env = {k: v for k, v in os.environ.items() if not k.endswith("_NUM_THREADS")}
-    env["PYTHONPATH"] = str(ROOT)
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)
-    assert run.stdout == "1\n"
+    for name in [name for name in os.environ if name.endswith("_NUM_THREADS")]:
+        monkeypatch.delenv(name)
+    assert python("-c", code).stdout == "1\n"
 
 
 @pytest.mark.skipif(bool(native.absence()), reason=native.absence())
@@ -135,5 +109,65 @@ def test_numpy_in_numpy_out_never_imports_torch():
         "assert type(found.position) is np.ndarray\n"
         "assert 'torch' not in sys.modules\n"
     )
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    subprocess.run([sys.executable, "-c", code], check=True, env=env)
+    assert python("-c", code).returncode == 0
+
+
+RUN = "integrate actions.npy --start start.npy --dt 0.02 --quiet"
+
+
+@pytest.fixture
+def poor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A system without any of them."""
+
+    class Library:
+        signal = ctypes.CDLL(None).signal
+
+    def refused(*_: object) -> None:
+        raise ValueError("not on this system")
+
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.delattr(os, "posix_fallocate", raising=False)
+    monkeypatch.setattr(system.ctypes, "CDLL", lambda *_, **options: Library())
+    monkeypatch.setattr(resource, "setrlimit", refused)
+    monkeypatch.setattr(system, "_MOUNTS", "/not/on/this/system")
+
+
+def written(trajcli, name: str) -> bytes:
+    for _ in range(2):  # the second time in the place of the first
+        trajcli.ok(f"{RUN} -o {name} --overwrite")
+    trajcli.ok(f"check {name} --quiet")
+    assert not [path for path in os.listdir() if path.startswith(".")]
+    return Path(name).read_bytes()
+
+
+@pytest.mark.parametrize("out", ["out.h5", "out.npz"])
+def test_outputs_are_the_same(trajcli, folder, request, out):
+    rich = written(trajcli, out)
+    request.getfixturevalue("poor")
+    assert written(trajcli, out) == rich
+
+
+def test_each_call_has_another_way(folder, poor):
+    assert system.processors() == os.cpu_count()
+    assert system.file_system("/") == ""
+    before = os.stat("actions.npy").st_size
+    descriptor = os.open("actions.npy", os.O_RDWR)
+    system.allocate(descriptor, 3)
+    assert os.stat("actions.npy").st_size == before
+    system.allocate(descriptor, 5000)
+    assert os.stat("actions.npy").st_size == 5000
+    os.close(descriptor)
+
+
+def test_windows_is_refused_in_a_line_that_names_wsl():
+    ended = python("-c", "import sys; sys.platform = 'win32'; import trajcli")
+    last = ended.stderr.splitlines()[-1]
+    assert last.startswith("ImportError: trajcli does not run on Windows itself")
+    assert "WSL" in last
+
+
+def test_a_run_without_compiled_kernels_says_so_and_what_it_costs(trajcli, folder, monkeypatch):
+    monkeypatch.setattr(native, "_library", lambda: (None, "not built: no C++ compiler was found"))
+    result = trajcli.ok("integrate actions.npy --start start.npy --dt 0.02 -o out.h5")
+    line = next(line for line in result.out.splitlines() if line.startswith("on cpu by torch"))
+    assert "kernels not built: no C++ compiler was found; torch takes ten times as long" in line
