@@ -235,7 +235,7 @@ class TableLayout(Layout):
         """Returns that column, with one number or text in each row."""
         there = set(file.children())
         stored = (file.require(name) for name in cls.columns if name in there)
-        return next((one for one in stored if one.ndim == 1), None)
+        return next((column for column in stored if column.ndim == 1), None)
 
     @classmethod
     def fits(cls, file: ArrayFile) -> bool:
@@ -248,7 +248,7 @@ class TableLayout(Layout):
             raise InputError(
                 what, where=str(self.file.path), expected=f"one of {', '.join(self.columns)}"
             )
-        column, labels = stored.where.rpartition(":")[2], stored.read()
+        column, labels = stored.where.after.removeprefix(":"), stored.read()
         self.rows = len(labels)
         edges = [0, *(np.flatnonzero(labels[1:] != labels[:-1]) + 1).tolist(), len(labels)]
         pairs = list(itertools.pairwise(edges)) if len(labels) else []
@@ -256,20 +256,21 @@ class TableLayout(Layout):
             labels = labels.astype(np.int64)  # a CSV file is read as floats
         prefix = "episode_" * (labels.dtype.kind in "iu" and column != "trajectory")
         members = [Member(f"{prefix}{text_of(labels[a])}", "", a, b) for a, b in pairs]
-        if len({one.name for one in members}) < len(members):
+        if len({member.name for member in members}) < len(members):
             what, where = "rows of a trajectory that do not follow each other", self.file.path
             raise InputError(what, where=f"{where}:{column}", hint="sort them by trajectory")
         return members
 
     def arrays_of(self, member: Member) -> tuple[str, dict[str, Dataset]]:
-        stored = {name: one for name in _NAMES if (one := self.file.get(name)) is not None}
+        read = {name: self.file.get(name) for name in _NAMES}
+        stored = {name: array for name, array in read.items() if array is not None}
         if not stored:
             stored = {likely: self.file.require(likely) for likely in likely_arrays(self.file, "")}
         path, first = next(iter(stored.items()))
         return path, {
-            "actions" if name == "action" else name: member.rows_of(one)
-            for name, one in stored.items()
-            if one.shape == first.shape
+            "actions" if name == "action" else name: member.rows_of(array)
+            for name, array in stored.items()
+            if array.shape == first.shape
         }
 
     def guesses(self, path: str) -> bool:
@@ -323,14 +324,14 @@ class LeRobot(TableLayout):
 
     def members(self) -> list[Member]:
         # files may hold episodes in any order
-        members = sorted(super().members(), key=lambda one: natural_key(one.name))
+        members = sorted(super().members(), key=lambda member: natural_key(member.name))
         stored = self.file.get("frame_index")
         frames = np.arange(self.rows) if stored is None else np.ravel(stored.read())
-        for one in members:
-            if (np.diff(frames[one.begin : one.end]) != 1).any():
+        for member in members:
+            if (np.diff(frames[member.begin : member.end]) != 1).any():
                 raise InputError(
                     "frames of an episode that do not follow each other",
-                    where=f"{self.file.path}:frame_index, {one.name}",
+                    where=f"{self.file.path}:frame_index, {member.name}",
                     expected="0, 1, 2, ...",
                 )
         return members

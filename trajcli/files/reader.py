@@ -133,7 +133,7 @@ def one_per_group(groups: Sequence[TrajectoryGroup], actions: bool) -> list[Traj
     actions: of the arrays of a group that differ in shape, the actions are meant, else those of
     trajectories.
     """
-    acting = {str(one.file.path) for one in groups if not one.named and "actions" in one.arrays}
+    acting = {str(g.file.path) for g in groups if not g.named and "actions" in g.arrays}
     same: dict[Any, list[TrajectoryGroup]] = {}
     times = Counter[Any]()  # a file may be named twice
     for k, group in enumerate(groups):
@@ -153,10 +153,10 @@ def _opened(files: Files, sources: Sequence[Source]) -> Iterator[tuple[ArrayFile
     """Opens the files of sources; those that follow each other are joined where they can be."""
     opened = ((files.open(source.path), source) for source in sources)
     # groupby joins neighbours of equal keys, and object() equals nothing else
-    alike = groupby(
+    runs = groupby(
         opened, lambda pair: (object() if pair[1].dataset else joining(pair[0]), pair[1].dofs)
     )
-    for _, run in alike:
+    for _, run in runs:
         (file, source), *others = run
         yield JoinedFiles([file, *(other for other, _ in others)]) if others else file, source
 

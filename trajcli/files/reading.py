@@ -45,7 +45,7 @@ class Reading:
     def plain(self) -> bool:
         """Whether no option picks trajectories or dofs, or states units."""
         named = (self.layout, self.filter_key, self.dofs, self.joints, self.rotation, self.units)
-        return all(one is None for one in named)
+        return all(option is None for option in named)
 
     @property
     def input_units(self) -> InputUnits:

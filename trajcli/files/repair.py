@@ -69,26 +69,26 @@ def _split(
     lengths = np.full(batch, length) if group.lengths is None else group.lengths
     # trajectories of one length that share their stamps share the rows between gaps
     if len(stamps) == 1 and not group.file.members:  # whose segments follow each other
-        alike = [np.flatnonzero(lengths == rows) for rows in dict.fromkeys(lengths.tolist())]
+        sharing = [np.flatnonzero(lengths == rows) for rows in dict.fromkeys(lengths.tolist())]
     else:
-        alike = [np.array([k]) for k in range(batch)]
+        sharing = [np.array([k]) for k in range(batch)]
     clock = time.clock
-    for members in alike:
-        one = int(members[0]) if len(stamps) > 1 else 0
-        line = stamps[one, : lengths[members[0]]]
+    for members in sharing:
+        first = int(members[0])
+        line = stamps[first if len(stamps) > 1 else 0, : lengths[first]]
         pieces = [
             rows for rows in _between_gaps(line, time.where, repair, counts) if len(rows) >= least
         ]
         counts["segments"] += len(pieces)
         for number, rows in enumerate(pieces):
-            kept = Time(
+            segment_time = Time(
                 time.source, time.where, stamps=line[rows][None], batch=len(members),
                 count=len(rows), shape=(1, len(rows)), stamped=True, unit=time.unit,
                 converted_from=time.converted_from,
                 clock=clock and clock.select(members if clock.shape[0] > 1 else range(1), rows),
             )  # fmt: skip
             suffix = f"/segment_{number}" * (len(pieces) > 1)
-            yield group.part(members, rows, suffix, kept)
+            yield group.part(members, rows, suffix, segment_time)
 
 
 def _between_gaps(stamps: Any, where: str, repair: Repair, counts: Counter[str]) -> Sequence[Any]:

@@ -27,14 +27,14 @@ Lengths: TypeAlias = npt.NDArray[np.int64]
 Values: TypeAlias = "npt.NDArray[Any] | Dataset"
 STAMPS: tuple[str, ...] = ("times", "time")
 LIKELY_STAMPS = ("timestamps", "timestamp", "stamps", "stamp", "t")
-"""What time stamps are called, too."""
+"""Other names of time stamps."""
 RATES = ("control_freq", "rate", "frequency", "fps", "hz")
 """Attributes in which files give steps per second."""
-# What is not converted: lower case, without a final s.
+# Units that are not converted: lower case, without a final s.
 _OTHER_TIMES = {"min", "minute", "h", "hr", "hour", "d", "day"}
-# What stamps are in that are at least so large: as seconds they are after the year 5000.
+# The unit of stamps that are at least so large: in seconds they would be after the year 5000.
 _CLOCKS = {"ns": 1e17, "us": 1e14, "ms": 1e11}
-# Stamps of a trajectory that are looked at together.
+# Stamps of a trajectory that are compared at once.
 _FEW = 1 << 16
 # How far steps may be from a stored dt, and their mean from an attribute dt, as a share of it.
 _SAME_STEP, _NOMINAL_STEP = 1e-3, 1e-2
@@ -71,7 +71,7 @@ class Time:
 
     @classmethod
     def of(cls, source: Origin, dt: float, where: str = "") -> Time:
-        """One step for all."""
+        """Returns the time of one step that all rows share."""
         return cls(source, where or source, dt=dt)
 
     @property
@@ -95,7 +95,7 @@ class Time:
 
     @property
     def remark(self) -> str:
-        """What to say of a unit that is not known; "" of others."""
+        """A warning about a unit that is not known; "" if there is nothing to warn of."""
         if not self.unit or parse_time_unit(self.unit) is not None:
             return ""
         return f"{self.where} is in {self.unit!r}, which is not known ({KNOWN_TIMES}): taken as s"
@@ -130,7 +130,7 @@ class Time:
         return replace(cut, dt=part(self.dt), stamps=part(self.stamps), clock=clock, shape=shape)
 
     def shape_faults(self) -> list[Fault]:
-        """What is wrong with the number of stamps or steps."""
+        """Returns what is wrong with the number of stamps or steps."""
         batch, rows = self.batch, self.count
         if self.stamps is not None or self.stamped:
             shape = self.shape if self.stamps is None else self.stamps.shape
@@ -152,13 +152,12 @@ class Time:
         ]
 
     def faults(self, begin: int = 0, end: int | None = None) -> list[Fault]:
-        """What is wrong with the steps or stamps of trajectories begin..end, by shape and value.
+        """Returns what is wrong with the steps or stamps of trajectories begin to end.
 
         Steps must be positive and finite, stamps finite and strictly increasing.
         """
-        found = self.shape_faults()
-        if found:
-            return found
+        if faults := self.shape_faults():
+            return faults
         end = self.batch if end is None else end
         if self.stamps is not None:
             values = self._filled(_rows(self.stamps, begin, end), begin, end)
@@ -167,7 +166,7 @@ class Time:
         return step_faults(steps, self.where, begin if len(steps) > 1 else 0)
 
     def _filled(self, values: npt.NDArray[Any], begin: int, end: int) -> npt.NDArray[Any]:
-        """Stamps or steps [b, n] with good ones in place of padding."""
+        """Returns stamps or steps [b, n] with valid ones in place of padding."""
         if self.lengths is None or len(values) != end - begin or values.shape[1] == 1:
             return values
         last = self.lengths[begin:end, None] - 1 + values.shape[1] - self.count
@@ -176,25 +175,25 @@ class Time:
         return np.where(beyond > 0, ends + beyond, values)
 
     def row_times(self, begin: int = 0, end: int | None = None) -> Floats:
-        """Times of all rows of trajectories begin..end from the first row on, [b or 1, count].
+        """Returns the times of all rows of trajectories begin to end, from the first row on.
 
-        One line where all trajectories share their times. Raises InputError where stamps or
-        steps are too many, too few, not finite or not increasing.
+        They are [b, count], or [1, count] if all trajectories share them. Raises InputError for
+        stamps or steps that are too many, too few, not finite or not increasing.
         """
         raise_if_any(self.faults(begin, end))
-        found = self._row_times(begin, self.batch if end is None else end)
-        elapsed: Floats = found - found[:, :1]
+        times = self._row_times(begin, self.batch if end is None else end)
+        elapsed: Floats = times - times[:, :1]
         return elapsed
 
     def rows(self, begin: int, end: int, first: int, last: int) -> Floats:
-        """Times [b or 1, n] of rows first..last of trajectories begin..end as the file has them,
-        whatever their values.
+        """Returns the times [b or 1, n] of rows first to last of trajectories begin to end, as the
+        file has them.
 
-        Raises InputError where there are too many or too few.
+        Raises InputError if there are too many or too few.
         """
         raise_if_any(self.shape_faults())
-        found: Floats = self._row_times(begin, end)[:, first:last]
-        return found
+        times: Floats = self._row_times(begin, end)[:, first:last]
+        return times
 
     def _row_times(self, begin: int, end: int) -> npt.NDArray[Any]:
         if self.stamps is not None:
@@ -224,25 +223,25 @@ class Time:
         return np.broadcast_to(first, end - begin)
 
     def steps(self, begin: int, end: int) -> Floats:
-        """Steps of trajectories begin..end, [b or 1, h]."""
+        """Returns the steps of trajectories begin to end, [b or 1, h]."""
         if self.dt is None or isinstance(self.dt, float):
             return np.full((1, 1), np.nan if self.dt is None else self.dt)
         return _rows(self.dt, begin, end).astype(np.float64)
 
 
 def _rows(values: Values, begin: int, end: int) -> npt.NDArray[Any]:
-    """The part of [n] or [B, n] that belongs to trajectories begin..end, [b or 1, n]."""
+    """Returns the part [b or 1, n] of [n] or [B, n] that belongs to trajectories begin to end."""
     if values.ndim < 2:
         whole = values.read() if isinstance(values, Dataset) else values
         return np.reshape(whole, (1, -1))
     if values.shape[0] == 1:
         begin, end = 0, 1
-    found = values.read_rows(begin, end) if isinstance(values, Dataset) else values[begin:end]
-    return np.asarray(found)
+    part = values.read_rows(begin, end) if isinstance(values, Dataset) else values[begin:end]
+    return np.asarray(part)
 
 
 def positive(value: object) -> float | None:
-    """A number above zero that a float can hold; None for anything else."""
+    """Returns a number above zero that a float can hold; None for anything else."""
     if isinstance(value, np.ndarray) and value.size == 1:
         value = value.ravel()[0]
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
@@ -261,11 +260,11 @@ def read_time(
     lengths: Lengths | None = None,
     nominal: float | None = None,
 ) -> Time:
-    """The time that a dataset of steps or stamps gives, in the given unit or else in its own.
+    """Returns the time that a dataset of steps or stamps gives, in the given unit or else its own.
 
-    lengths [B]: how many stamps each trajectory has where the others are padding. nominal: the
-    step that is said elsewhere, used where it fits the stamps. Raises InputError for a unit that
-    is not converted.
+    lengths [B]: how many stamps of each trajectory are not padding. nominal: the step that the file
+    states elsewhere, which is used if it fits the stamps. Raises InputError for a unit that is not
+    converted.
     """
     if stamps and stored.shape[1:] == (1,):  # [T, 1], a column of a table or of MATLAB's
         rows = stored.reader
@@ -289,8 +288,11 @@ def read_time(
 
 
 def stored_times(stored: Dataset, given: Unit | None, stamps: bool) -> tuple[Values, str, Origin]:
-    """Numbers in seconds, what their unit was, and where they are from; many with values for every
-    trajectory stay where they are. Raises InputError for minutes, hours and days."""
+    """Returns times in seconds, their unit in the file, and their origin.
+
+    Large datasets of times for every trajectory stay in the file. Raises InputError for minutes,
+    hours and days.
+    """
     text = given.name if given is not None else stated_unit(stored)
     unit = given or parse_time_unit(text)
     if unit is None and text.rstrip("s").lower() in _OTHER_TIMES:
@@ -329,7 +331,7 @@ def stamps_after(stamps: npt.NDArray[Any], seconds: Any, unit: str) -> npt.NDArr
 
 
 def _in_seconds(values: Any, unit: Unit, stamps: bool) -> Any:
-    """Stamps [T] or [b, T] from each first one, or steps, in seconds.
+    """Returns stamps [T] or [b, T] counted from the first one, or steps, in seconds.
 
     What a clock has counted since 1970 is more than float64 seconds hold, so the first stamp is
     subtracted before they are divided: of integers without rounding, and of floats that are as
@@ -349,9 +351,9 @@ def equal_step(
     nominal: float | None = None,
     kind: np.dtype[Any] | None = None,
 ) -> float | None:
-    """The step of stamps [T] or [B, T] that are equally spaced up to their rounding, else None.
+    """Returns the step of stamps [T] or [B, T] that are equally spaced up to rounding, else None.
 
-    A step fits where it gives every stamp within four spacings of the largest. Of those that
+    A step fits if it gives every stamp within four spacings of the largest. Of those that
     fit, the nominal one wins, then a whole number of Hz, then the one with the fewest digits.
     lengths, nominal: as for :func:`read_time`. kind: the type that they are rounded to, if not
     their own.
@@ -387,7 +389,8 @@ def equal_step(
 
 
 def _spacing(stamps: npt.NDArray[Any], kind: np.dtype[Any] | None) -> Any:
-    """The rounding of the largest stamp; integers above 2^53 are rounded when they are read."""
+    """Returns the rounding of the largest stamp; integers above 2^53 are rounded as they are
+    read."""
     ends = [float(np.nanmin(stamps)), float(np.nanmax(stamps))]
     largest = max(map(abs, ends))
     kind = kind or stamps.dtype
@@ -396,10 +399,8 @@ def _spacing(stamps: npt.NDArray[Any], kind: np.dtype[Any] | None) -> Any:
 
 
 def reconciled(steps: Time | None, stamps: Time | None) -> Time | None:
-    """The one of steps and stamps of one group to use; InputError where they contradict each other.
-
-    Where they agree, steps if they are one number, else the stamps.
-    """
+    """Returns the times to use of a group with steps and stamps: steps if they are one number, else
+    stamps. Raises InputError if they contradict each other."""
     if steps is None or stamps is None:
         return steps or stamps
     gaps = _gaps(stamps)
@@ -422,14 +423,14 @@ def reconciled(steps: Time | None, stamps: Time | None) -> Time | None:
 
 
 def require_nominal(time: Time, where: str, dt: float) -> None:
-    """Raise InputError where stamps have another step on average than an attribute dt says."""
+    """Raises InputError for stamps whose mean step is not that of an attribute dt."""
     gaps = _gaps(time)
     if gaps is not None and gaps.size and abs(float(gaps.mean()) - dt) > _NOMINAL_STEP * dt:
         raise InputError(_contradiction(where, dt, time, gaps))
 
 
 def _gaps(time: Time) -> Floats | None:
-    """Steps [b or 1, n] of a time at hand; None of stamps that are read block by block."""
+    """Returns the steps [b or 1, n] of a time; None for stamps that are read block by block."""
     if time.uniform is not None:
         return np.full((1, 1), time.uniform)
     if time.stamps is None or isinstance(time.stamps, Dataset) or time.stamps.ndim == 0:

@@ -389,7 +389,9 @@ def timed(groups: Sequence[TrajectoryGroup], option: Time | None) -> list[Trajec
     for group in groups:
         batch, rows, _ = group.shape
         if option is None:
-            _require_times_of(require_time(group.time, group.input.where, group), batch)
+            if group.time is None:
+                raise InputError(no_time(group))
+            _require_times_of(group.time, batch)
         else:
             time = option.select(range(first, first + batch), rows)
             # with a time for each row, rows are actions only if the file states a mode
@@ -400,42 +402,34 @@ def timed(groups: Sequence[TrajectoryGroup], option: Time | None) -> list[Trajec
     return timed_groups
 
 
-def require_time(time: Time | None, where: str, one: TrajectoryGroup | None = None) -> Time:
-    """Returns the time unchanged. Raises InputError if it is None."""
-    if time is None:
-        raise InputError(no_time(one, where))
-    return time
-
-
-def no_time(one: TrajectoryGroup | None, where: str) -> Fault:
-    """Returns the fault of trajectories without times, with a hint where they may be."""
-    layout = None if one is None else one.layout
-    near = [] if one is None or layout is not None else _near_times(one)
+def no_time(group: TrajectoryGroup) -> Fault:
+    """Returns the fault of trajectories without times, with a hint at where these may be."""
+    layout = group.layout
+    near = _near_times(group) if layout is None else []
     found = "none given, and none in the input" + (f" (layout {layout.name})" if layout else "")
     hint = (layout.dt_hint if layout else "") or "--dt SECONDS, --rate HZ or --times FILE:DATASET"
     if near:
         hint = f"--times {near[0]}, if these are times; else {hint}"
     return Fault(
         "no time step",
-        where=where,
+        where=group.input.where,
         expected="a step in seconds, a rate, or time stamps",
         found=found,
         hint=hint,
     )
 
 
-def _near_times(one: TrajectoryGroup) -> list[str]:
+def _near_times(trajectories: TrajectoryGroup) -> list[str]:
     """Returns datasets beside the trajectories whose names are nearly those of time stamps."""
-    near: list[str] = []
-    for group in one.groups:
-        for name in one.file.children(group)[:100]:
-            words = (*STAMPS, *LIKELY_STAMPS[:-1])
+    near, file, words = list[str](), trajectories.file, (*STAMPS, *LIKELY_STAMPS[:-1])
+    for group in trajectories.groups:
+        for name in file.children(group)[:100]:
             path, close = f"{group}{name}", difflib.get_close_matches(name.lower(), words, 1, 0.7)
-            stored = one.file.get(path) if close else None
+            stored = file.get(path) if close else None
             if stored is not None and stored.numeric and stored.ndim in (1, 2):
                 first = stored.read_rows(0, 3) if stored.ndim == 1 else stored.read_rows(0, 1)[0]
                 if (np.diff(first) > 0).all():  # flags called timeouts do not increase
-                    near.append(f"{one.file.path}:{path}")
+                    near.append(f"{file.path}:{path}")
     return near
 
 

@@ -206,7 +206,7 @@ def score_source(
     parts, extremes = list[Scores](), []
     for block in batch.take(numbers[by_length]).blocks(on_progress):
         if (times := block.times()) is None:
-            raise InputError(no_time(batch.first, batch.path))
+            raise InputError(no_time(batch.first))
         read = {name: block.read(array) for name, array in stored.items()}
         values = {name: x[..., free] if rotations else x for name, x in read.items()}
         parts.append(block_scores(values, times, block.step, bounds, ends))

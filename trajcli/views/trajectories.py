@@ -22,7 +22,7 @@ from trajcli.files.reading import Repair, select
 from trajcli.files.repair import repaired
 from trajcli.files.source import Source, expand_files, parse_source
 from trajcli.files.time import Time
-from trajcli.files.trajectories import Trajectories, numberless, require_time, row_bytes, timed
+from trajcli.files.trajectories import Trajectories, no_time, numberless, row_bytes, timed
 from trajcli.files.trajectory_group import TrajectoryGroup
 from trajcli.modes import MODES
 from trajcli.units import parse_units
@@ -177,7 +177,8 @@ def read_batches(
     if repair is not None and repair != Repair():
         for k, members in enumerate(joined):
             for group in members:
-                require_time(group.time, group.where, group)
+                if group.time is None:
+                    raise InputError(no_time(group))
             joined[k], repairs = repaired(members, repair, 1)
             notes += repairs
     return [Trajectories(members, notes=dict.fromkeys(notes)) for members in joined]
