@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 NAMES = (
-    "..", ".", "/", "a\0b", "a/b", "\x1b[31m", "\ud800", "x" * 300, " ", "*", "a:b", "a@b", "a\nb",
+    "..", ".", "/", "../../evil", "",
+    "a\0b", "a/b", "\x1b[31m", "\ud800", "x" * 300, " ", "*", "a:b", "a@b", "a\nb",
     "-x", "~", "[0]", "dt", "time", "times", "timestamp", "t", "dof", "row", "step", "point",
     "trajectory", "episode_index", "index", "lengths", "mask", "joint_names", "start_position",
     "position", "fps", "NAME", "request", "trajcli.json", "zarr.json", "c.0.0.0", "__x", "dt.npy",
@@ -45,7 +46,13 @@ def parquet(name: str) -> str:
     return "in.parquet"
 
 
-KINDS = (hdf5, npz, csv, parquet)
+def tensors(name: str) -> str:
+    torch = pytest.importorskip("torch", "2.6")
+    torch.save({name: torch.from_numpy(ROWS), "dt": 0.05}, "in.pt")
+    return "in.pt"
+
+
+KINDS = (hdf5, npz, csv, parquet, tensors)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -67,3 +74,4 @@ def test_no_name_is_a_bug_or_makes_a_file_that_is_not_read_again(trajcli, folder
             result = trajcli(f"{line}{' --overwrite' * (command != 'inspect')}")
             assert result.code in (0, 2), (line, result.err)
             assert result.code or trajcli(f"inspect {out}").code == 0, line
+    assert not [path for place in (folder, *folder.parents[:2]) for path in place.glob("*evil*")]

@@ -129,17 +129,3 @@ def test_torch_that_executes_what_it_reads_is_not_used(trajcli, folder, monkeypa
         assert "pip install 'torch>=2.6'" in result.err
     monkeypatch.setitem(sys.modules, "torch", None)
     trajcli("integrate in.pt -o out.h5", code=2)
-
-
-@pytest.mark.parametrize("name", ["..", ".", "", "a\0b", "../../evil", "time", "dof", "row"])
-@pytest.mark.parametrize("out", ["out.h5", "out.npz"])
-def test_what_no_output_can_call_an_array_is_written_as_actions(trajcli, folder, name, out):
-    actions = tensors()["actions"]
-    torch.save({name: actions, "dt": 0.05}, "in.pt")
-    before = set(folder.parent.rglob("*"))
-    trajcli(f"resample in.pt --to 20 --dt 0.05 -o {out}", code=0)
-    made = folder / out
-    assert all(made in (one, *one.parents) for one in set(folder.parent.rglob("*")) - before)
-    written = {"a\0b": "ab", "../../evil": "evil"}.get(name, "actions")
-    trajcli(f"export {out}:{written} -o again.npz", code=0)
-    np.testing.assert_allclose(np.load("again.npz")[written], actions, atol=1e-6)

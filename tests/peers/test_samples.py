@@ -86,6 +86,7 @@ def made_anew(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_script_makes_the_sample_that_is_here(
     samples: Path, made_anew: Path, file: str
 ) -> None:
+    assert (made_anew / "limits.toml").read_text() == (samples / "limits.toml").read_text()
     here, anew = load(samples / file), load(made_anew / file)
     assert here.keys() == anew.keys()
     # Other processors round otherwise; a reading may then fall on the next encoder step.
@@ -101,7 +102,3 @@ def test_the_script_makes_the_sample_that_is_here(
             assert dict(one.attrs) == dict(other.attrs)
             for name in here:
                 assert dict(one[name].attrs) == dict(other[name].attrs)
-
-
-def test_the_script_makes_the_limits_that_are_here(samples: Path, made_anew: Path) -> None:
-    assert (made_anew / "limits.toml").read_text() == (samples / "limits.toml").read_text()
