@@ -20,8 +20,6 @@ Examples, on files in sample_data:
 @options.command(options.READING, options.REPAIR, options.RUN)
 def differentiate(
     console: Console,
-    source: options.Sources,
-    out: options.Out,
     method: options.Differences = None,
     window: options.Window = None,
     degree: options.FitDegree = None,
@@ -47,8 +45,6 @@ def differentiate(
         console,
         DifferentiateRequest,
         typed,
-        sources=source,
-        out=out,
         mode=method,
         rotation_frame=rotation_frame,
         options=options.mode_options(

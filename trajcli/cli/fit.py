@@ -17,20 +17,16 @@ Examples, on the files in sample_data (the second integrates what the first fits
 """
 
 
-@options.command(options.READING, options.REPAIR)
+@options.command(options.WRITING, options.READING, options.REPAIR)
 def fit(
     console: Console,
-    source: options.Sources,
-    out: options.Out,
     knots: options.Intervals = None,
     error: options.FitError = None,
     degree: options.SplineDegree = 3,
     steps: options.FitSteps = 0,
     start: options.FitStart = None,
     goal: options.FitGoal = None,
-    skip_bad: options.SkipBad = False,
-    overwrite: options.Overwrite = False,
-    **reading: Any,
+    **typed: Any,
 ) -> int:
     """Fit B-splines to recorded positions by least squares.
 
@@ -41,17 +37,13 @@ def fit(
     from trajcli.jobs.fit import FitRequest, run_fit
 
     request = FitRequest(
-        sources=source,
-        out=out,
-        overwrite=overwrite,
-        skip_bad=skip_bad,
         knots=knots,
         error=error,
         degree=degree,
         steps=steps,
         start=start,
         goal=goal,
-        **reading,
+        **typed,
     )
     with console.progress() as progress:
         report = run_fit(request, progress)
@@ -60,8 +52,8 @@ def fit(
         *source_lines(report),
         f"degree {degree}, {report['intervals']} intervals between knots",
         f"all rows within {worst:.3g} of their curve",
-        f"{out}: {bytes_text(report['bytes_written'])}",
-        f"next: trajcli integrate {shlex.quote(str(out))}",
+        f"{request.out}: {bytes_text(report['bytes_written'])}",
+        f"next: trajcli integrate {shlex.quote(str(request.out))}",
     )
     code = console.remarks_of(report)
     console.document(report)

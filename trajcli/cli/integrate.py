@@ -30,8 +30,6 @@ Examples, on files in sample_data:
 @options.command(options.READING, options.RUN)
 def integrate(
     console: Console,
-    source: options.Sources,
-    out: options.Out,
     mode: options.Mode = None,
     scheme: options.Scheme = None,
     ends: options.Ends = None,
@@ -61,8 +59,6 @@ def integrate(
         console,
         Request,
         typed,
-        sources=source,
-        out=out,
         mode=mode,
         options=options.mode_options(
             scheme=scheme,

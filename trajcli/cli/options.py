@@ -284,15 +284,18 @@ READING = {"layout": Layout, "filter_key": FilterKey, "dofs": Dofs, "joints": Jo
 """The fields of files.reading.Reading: how every SOURCE is read."""
 REPAIR = {"max_gap": MaxGap, "repeated_times": RepeatedTimes, "wrap_dofs": WrapDofs}
 """The fields of files.reading.Repair: how recordings are repaired."""
-RUN = {"skip_bad": SkipBad, "write": Write, "dtype": Dtype, "overwrite": Overwrite,
-       "compress": Compress, "dry_run": DryRun, "device": Device, "shard": Shard,
-       "allow_nonfinite": AllowNonfinite}
+WRITING = {"sources": Sources, "out": Out, "overwrite": Overwrite, "skip_bad": SkipBad}
+"""What every command takes that computes OUT from trajectories: jobs.request.SourceRequest."""
+RUN = WRITING | {"write": Write, "dtype": Dtype, "compress": Compress, "dry_run": DryRun,
+                 "device": Device, "shard": Shard, "allow_nonfinite": AllowNonfinite}
 """The options that integrate and differentiate share."""
 # fmt: on
 _DEFAULTS = {
     "repeated_times": "error",
     "write": "position,velocity,acceleration,jerk",
     "device": "auto",
+    "sources": inspect.Parameter.empty,
+    "out": inspect.Parameter.empty,
 }  # fmt: skip
 
 

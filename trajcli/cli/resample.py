@@ -13,22 +13,19 @@ Example, on the files in sample_data:
     trajcli resample sample_data/recorded.h5:position --to 100 --method cubic -o out.h5
 """
 
+_OUTSIDE = {"skip_bad": options.SkipOutside, "allow_nonfinite": options.AllowNonfinite}
 
-@options.command(options.READING, options.REPAIR)
+
+@options.command(options.WRITING | _OUTSIDE, options.READING, options.REPAIR)
 def resample(
     console: Console,
-    source: options.Sources,
-    out: options.Out,
     to: options.ToRate = None,
     at: options.ToTimes = None,
     method: options.Method = None,
     hold: options.Hold = 0.0,
     rotation_frame: options.RotationFrame = "world",
     hold_dofs: options.HoldDofs = None,
-    skip_bad: options.SkipOutside = False,
-    allow_nonfinite: options.AllowNonfinite = False,
-    overwrite: options.Overwrite = False,
-    **reading: Any,
+    **typed: Any,
 ) -> int:
     """Write trajectories or actions at another rate or at given times.
 
@@ -45,18 +42,13 @@ def resample(
     from trajcli.jobs.resample import ResampleRequest, run_resample
 
     request = ResampleRequest(
-        sources=source,
-        out=out,
-        overwrite=overwrite,
         to=to,
         at=at,
         method=method,
         hold=hold,
         rotation_frame=rotation_frame,
         hold_dofs=hold_dofs,
-        skip_bad=skip_bad,
-        allow_nonfinite=allow_nonfinite,
-        **reading,
+        **typed,
     )
     with console.progress() as progress:
         report = run_resample(request, progress)
@@ -66,7 +58,7 @@ def resample(
     console.say(first, ", ".join(report["arrays"]), *others, f"{curve} · {times}")
     code = console.remarks_of(report)
     console.say(
-        f"{out}: {report['trajectories']} × {_range(report['rows'])} rows, "
+        f"{request.out}: {report['trajectories']} × {_range(report['rows'])} rows, "
         f"{bytes_text(report['bytes_written'])}"
     )
     console.document(report)

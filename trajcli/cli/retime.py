@@ -16,17 +16,13 @@ Example, on the files in sample_data:
 """
 
 
-@options.command(options.READING)
+@options.command(options.WRITING, options.READING)
 def retime(
     console: Console,
-    source: options.Sources,
-    out: options.Out,
     limits: options.Limits,
     slower_only: options.SlowerOnly = False,
     verbose: options.VerbosePaces = False,
-    skip_bad: options.SkipBad = False,
-    overwrite: options.Overwrite = False,
-    **reading: Any,
+    **typed: Any,
 ) -> int:
     """Stretch time by the smallest factor that keeps limits.
 
@@ -38,13 +34,9 @@ def retime(
     from trajcli.jobs.retime import RetimeRequest, run_retime
 
     request = RetimeRequest(
-        sources=source,
-        out=out,
-        overwrite=overwrite,
-        skip_bad=skip_bad,
         limits=limits,
         slower_only=slower_only,
-        **reading,
+        **typed,
     )
     with console.progress() as progress:
         report = run_retime(request, progress)
@@ -55,7 +47,7 @@ def retime(
         f"time × {' to '.join(paces)} · limited by {reasons}",
         *(_lines(report) if verbose or report["trajectories"] == 1 else ()),
     )
-    console.say(f"{out}: {bytes_text(report['bytes_written'])}")
+    console.say(f"{request.out}: {bytes_text(report['bytes_written'])}")
     code = console.remarks_of(report)
     console.document(report)
     return code
