@@ -42,6 +42,7 @@ def check(
     from trajcli.views.trajectories import expand_globs
 
     reports = []
+    # obs/qpos=obs/qvel names both datasets of each file
     if velocity_of is not None and "=" in velocity_of:
         velocity_of, _, velocities = velocity_of.partition("=")
         source = [f"{file}:{velocities}" for file in source]
@@ -55,6 +56,7 @@ def check(
             with console.progress() as progress:
                 again = compare(parse_source(text).path, reading["allow_external"], progress)
             findings += [recompute_finding(**vars(variable)) for variable in again]
+        # None is a check that could not be made: reported, but no failure of the data
         passed = all(finding.passed is not False for finding in findings)
         checks = [finding.as_dict(verbose) for finding in findings]
         reports.append({"file": text, "passed": passed, "checks": checks})

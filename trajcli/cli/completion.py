@@ -29,6 +29,7 @@ def prepare(variables: MutableMapping[str, str]) -> None:
     # bash has out.h5 : pos, and an optional space after the colon
     words = variables.get("COMP_WORDS", "").split()[: int(count) + 1]
     words += [""] * (int(count) >= len(words))  # the last word is still empty
+    # only spaces beside a colon are bash's own
     *joined, last = re.sub(" ?: ?", ":", " ".join(words)).split(" ")
     if ":" in words[-2:]:
         word = words[-1].removeprefix(":")

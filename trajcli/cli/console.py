@@ -296,7 +296,7 @@ def _write(stream: str, text: str) -> str | None:
     try:
         file.write(text.encode(encoding, "backslashreplace").decode(encoding))
         file.flush()
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError) as error:  # ValueError: the stream is closed
         setattr(sys, stream, open(os.devnull, "w"))  # noqa: SIM115 - it lives as long as we do
         if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
             return error.strerror
@@ -309,7 +309,7 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
-    if isinstance(value, float):
+    if isinstance(value, float):  # JSON has no NaN and no infinity
         return value if math.isfinite(value) else None
     if hasattr(value, "tolist"):
         return _plain(value.tolist())

@@ -54,6 +54,7 @@ def diff(
     with console.opened(reading, "datasets") as (files, progress):
         pair = datasets(files, first), datasets(files, second)
         differences = list(compare(*pair, Tolerance(rtol, atol, ulp), progress))
+        # attributes are compared only where A and B are whole files
         whole = files.reading.episodes is None and all(
             source.dataset is None and expand_files(source) == [source] for source in sources
         )

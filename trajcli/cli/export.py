@@ -44,14 +44,14 @@ def export(
     from trajcli.views.export import require_kind, select_trajectories, write_export, write_lerobot
 
     repair = Repair(**{name: reading.pop(name) for name in options.REPAIR})
-    if lerobot is None:
+    if lerobot is None:  # a wrong name is refused before anything is read
         require_kind(out)
         refuse_place(out, overwrite)
     elif overwrite:
         raise UsageError("--lerobot DIR writes to a new folder", where="--overwrite")
     with console.opened(reading) as (files, progress):
         chosen = select_trajectories(files, source, repair, progress)
-        refuse_input(out, files.paths())
+        refuse_input(out, files.paths())  # --overwrite never replaces what is read
         if lerobot is None:
             write_export(chosen, out, overwrite, files.sources)
         else:

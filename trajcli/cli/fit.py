@@ -53,6 +53,7 @@ def fit(
         f"degree {degree}, {report['intervals']} intervals between knots",
         f"all rows within {worst:.3g} of their curve",
         f"{request.out}: {bytes_text(report['bytes_written'])}",
+        # OUT states its mode and options, so that integrate needs none
         f"next: trajcli integrate {shlex.quote(str(request.out))}",
     )
     code = console.remarks_of(report)

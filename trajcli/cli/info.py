@@ -50,6 +50,7 @@ def _facts() -> dict[str, Any]:
             versions[package] = version(package)
         except PackageNotFoundError:
             versions[package] = None
+    # torch is imported only where there is a GPU to describe
     devices = [{"name": "cpu", "what": f"{os.cpu_count()} cores, {platform.machine()}"}]
     count = cuda.count()
     if count:

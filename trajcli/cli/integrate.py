@@ -98,7 +98,7 @@ def run_request(console: Console, kind: "type[Request]", typed: dict[str, Any], 
     typed["shard"] = None if shard is None else parse_shard(shard)
 
     def say_plan(plan: "Plan") -> None:
-        settle()
+        settle()  # all modules of the run are loaded
         console.say(*plan_lines(plan.description))
 
     with console.progress() as progress:
@@ -112,6 +112,7 @@ def run_request(console: Console, kind: "type[Request]", typed: dict[str, Any], 
 def plan_lines(plan: dict[str, Any]) -> list[str]:
     """Returns the first lines of a run, for 80 columns: what is read and computed, dt, start and
     device."""
+    # differentiate has no start: its rows are recorded positions
     shape, recorded = plan["shape"], plan["start"] is None
     shortest, longest = shape["shortest"], shape["horizon"]
     count = counted(shape["trajectories"], "trajectory", "trajectories")
@@ -121,11 +122,12 @@ def plan_lines(plan: dict[str, Any]) -> list[str]:
     layout = f" ({plan['layout']})" if plan["layout"] else ""
     size = f"{count} × {rows} × {counted(shape['dofs'], 'dof')}"
     lines = [fitted("", plan["source"], f"{more}{layout}: {size}"), *units_lines(plan["units"])]
+    # a window of 0.30000000000000004 s is printed as 0.3
     options = {n: f"{x:.4g}" if isinstance(x, float) else x for n, x in plan["options"].items()}
     chosen = " ".join(f"{name}={value}" for name, value in options.items())
     mode = f"{plan['mode']} ({chosen})" if chosen else plan["mode"]
     source = fitted("as ", plan["mode_source"], " states") if plan["mode_source"] else ""
-    if source and len(mode) + 2 + len(source) > WIDTH:
+    if source and len(mode) + 2 + len(source) > WIDTH:  # two lines rather than a cut path
         lines += [f"{mode},", source]
     else:
         lines.append(", ".join(filter(None, [mode, source])))
@@ -141,7 +143,7 @@ def plan_lines(plan: dict[str, Any]) -> list[str]:
 def smoothing_lines(report: dict[str, Any]) -> list[str]:
     """Returns what mode smooth chose, as a line of the result."""
     about = report.get("smoothing")
-    if about is None or not about["bandlimit"]:  # which rotations have in OUT
+    if about is None or not about["bandlimit"]:  # rotations have their cutoffs in OUT alone
         return []
     cutoffs, residuals = (
         [end for ends in about[name] if ends for end in ends] for name in ("bandlimit", "residual")
@@ -151,6 +153,7 @@ def smoothing_lines(report: dict[str, Any]) -> list[str]:
     line = f"cutoff {_range(cutoffs)} Hz, residuals {_range(residuals)}"
     rows = sum(about["reweighted"])
     line += f", {counted(rows, 'row')} with less weight" * bool(rows)
+    # half a period of the lowest cutoff: the natural ends of the spline reach so far
     return [line, f"derivatives within {0.5 / min(cutoffs):.2g} s of the ends are less certain"]
 
 

@@ -48,6 +48,7 @@ def plot(
     figures.require_format(out)
     inches = None if size is None else figures.parse_size(size)
     refuse_place(out, overwrite)
+    # its absence is reported before a long read
     matplotlib = figures.require_matplotlib()
     with console.opened(reading) as (files, progress):
         table = read_limits(limits, files.sources) if limits else None

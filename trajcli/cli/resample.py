@@ -53,6 +53,7 @@ def resample(
     with console.progress() as progress:
         report = run_resample(request, progress)
     first, *others = source_lines(report, f" × {_range(report['rows_before'])} rows")
+    # the polynomial of the mode that the file states needs no method
     curve = f"exactly as {report['samples_of']}" if report["samples_of"] else report["method"]
     times = f"{to:g} Hz" if at is None else f"at the times of {at}"
     console.say(first, ", ".join(report["arrays"]), *others, f"{curve} · {times}")

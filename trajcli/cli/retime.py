@@ -59,6 +59,7 @@ def _lines(report: dict[str, Any]) -> list[str]:
     for k, name in enumerate(binding["trajectory"]):
         quantity, joint, when = (binding[key][k] for key in ("quantity", "joint", "time"))
         bound = f"{quantity} of {joint} binds at {when:.6g} s" if quantity else "nothing binds"
+        # the slack of a limit is the share of it that the fastest pace leaves unused
         others = {n: share[k] for n, share in report["slack"].items() if n != quantity}
         left = ", ".join(f"{n} {100 * share:.1f} %" for n, share in others.items())
         pace = f"{name}: time × {report['factors'][k]:.6g}, " if several else ""

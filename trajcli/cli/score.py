@@ -48,10 +48,11 @@ def score(
         raise UsageError(what, where=where, expected="one of them")
     if csv is not None and not to_stdout:
         refuse_place(csv, overwrite)
+    # the table for people must not mix with the CSV
     console.stream = "stderr" if to_stdout else console.stream
     tables, reports = {}, []
     texts = expand_globs(source)
-    for text in texts:
+    for text in texts:  # a large batch of files is read one file at a time
         with console.opened(reading) as (files, progress):
             bounds = read_limits(limits, files.sources) if limits else None
             tables[text] = table = score_source(files, text, bounds, progress)

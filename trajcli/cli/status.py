@@ -32,7 +32,7 @@ def status(console: Console, out: options.Divided) -> int:
     console.say(*faults[:MOST_LISTED])
     if len(faults) > MOST_LISTED:
         console.say(f"and {counted(len(faults) - MOST_LISTED, 'more such part')}")
-    if run.array:
+    if run.array:  # sbatch $(trajcli status OUT | tail -1) submits what is missing
         console.say(f"--array={run.array}")
     console.document(
         {
