@@ -136,19 +136,16 @@ class DelayFit:
 def delay_text(facts: dict[str, Any]) -> str:
     """Returns in words by which delay and offset b differs from a, and what remains."""
     rows, seconds, offsets = (np.asarray(facts[n]) for n in ("rows", "seconds", "offsets"))
-    words = []
-    if rows.any():
-        moved = rows != 0
-        alike = np.ptp(rows[moved]) < 0.25
-        middle = float(np.median(rows[moved]))
-        time = float(np.median(seconds[moved]))
-        if alike:
-            late = "late" if middle > 0 else "early"
-            words.append(f"{abs(middle):.3g} rows ({abs(time):.3g} s) {late}")
-        else:
-            words.append(f"late by {_listed(rows)} rows ({_listed(seconds)} s)")
-        if alike and not moved.all():
-            words[-1] += f" in dofs {', '.join(map(str, np.flatnonzero(moved)[:_LISTED]))}"
+    words, moved = [], rows != 0
+    if moved.any() and np.ptp(rows[moved]) < 0.25:  # one delay for all dofs that have any
+        delay, time = float(np.median(rows[moved])), float(np.median(seconds[moved]))
+        words.append(
+            f"{abs(delay):.3g} rows ({abs(time):.3g} s) {'late' if delay > 0 else 'early'}"
+        )
+        if not moved.all():
+            words[0] += f" in dofs {', '.join(map(str, np.flatnonzero(moved)[:_LISTED]))}"
+    elif moved.any():
+        words.append(f"late by {_listed(rows)} rows ({_listed(seconds)} s)")
     if np.abs(offsets).max() > 0.1 * facts["rms"]:
         # digits far below the difference say nothing
         shown = np.where(np.abs(offsets) < 1e-3 * facts["rms"], 0.0, offsets)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -188,7 +188,16 @@ def plot_sources(
     Raises InputError where one has no rows, UsageError for labels of more or fewer files.
     """
     sources: list[PlotSource] = []
-    for text in expand_globs(texts):
+    names = [] if labels is None else [name.strip() for name in labels.split(",")]
+    files_named = expand_globs(texts)
+    if names and (len(names) != len(files_named) or not all(names)):
+        raise UsageError(
+            "labels that do not fit the files",
+            where="--labels",
+            expected=f"{len(files_named)}, one for each file",
+            found=labels or "",
+        )
+    for k, text in enumerate(files_named):
         batches, origin = read_batches(files, [text]), parse_source(text)
         if all(0 in members.shape for batch in batches for members in batch.groups):
             raise InputError(
@@ -199,21 +208,9 @@ def plot_sources(
             )
         whole_batch(batches)
         main = max(batches, key=lambda batch: len(batch.first.arrays))
-        sources.append(
-            PlotSource(len(sources), origin, batches, main, files.reading.episodes, limits)
-        )
-    names = [] if labels is None else [name.strip() for name in labels.split(",")]
-    if names and (len(names) != len(sources) or not all(names)):
-        raise UsageError(
-            "labels that do not fit the files",
-            where="--labels",
-            expected=f"{len(sources)}, one for each file",
-            found=labels or "",
-        )
-    return [
-        replace(source, label=name)
-        for source, name in zip(sources, names or [""] * len(sources), strict=True)
-    ]
+        name, episodes = names[k] if names else "", files.reading.episodes
+        sources.append(PlotSource(k, origin, batches, main, episodes, limits, name))
+    return sources
 
 
 def require_bounds(drawn: Sequence[Peaks], limits: Path) -> None:

@@ -46,17 +46,17 @@ class Failure:
 
 
 def failures(
-    bad: Array, excess: Array, values: Array, block: Trajectories | None, dataset: str = ""
+    bad: Array, excess: Array, values: Array, block: Trajectories, dataset: str = ""
 ) -> list[Failure]:
     """Returns for each trajectory of a block with bad values [b, T, D] the one of most excess."""
-    times = block.known_times() if block is not None and bad.any() else None
+    times = block.known_times() if bad.any() else None
     worst = []
     for b in np.flatnonzero(bad.any((1, 2))).tolist():
         ranks = np.where(bad[b], excess[b], -1.0)
         row, dof = (int(n) for n in np.unravel_index(ranks.argmax(), ranks.shape))
         failure = Failure(
-            trajectory=b if block is None else int(block.numbers[b]),
-            row=row if block is None else block.first_row + row,
+            trajectory=int(block.numbers[b]),
+            row=block.first_row + row,
             dof=dof,
             value=float(values[b, row, dof]),
             excess=float(excess[b, row, dof]),
@@ -66,11 +66,6 @@ def failures(
         )
         worst.append(failure)
     return worst
-
-
-def _place(block: Trajectories | None, b: int, row: int) -> tuple[int, int]:
-    """Returns the trajectory and row of a row of a block's b-th trajectory."""
-    return (b, row) if block is None else (int(block.numbers[b]), block.first_row + row)
 
 
 class Summary(Protocol):
@@ -109,7 +104,7 @@ class Statistics:
         return bool((self.low <= self.high).any())
 
     def add(self, values: Array, block: Trajectories | None = None) -> None:
-        """Adds values [b, T, D]: those of a block of trajectories, or of none."""
+        """Adds values [b, T, D]; without a block of trajectories only range, NaN and Inf count."""
         if not values.size:
             return
         # half precision, integers and foreign byte order are slow, or overflow
@@ -120,11 +115,14 @@ class Statistics:
             bad = ~np.isfinite(values)
             self.nan += int(np.isnan(values).sum())
             self.inf += int(np.isinf(values).sum())
-            self.nonfinite += failures(bad, np.where(bad, np.inf, 0.0), values, block)
+            if block is not None:
+                self.nonfinite += failures(bad, np.where(bad, np.inf, 0.0), values, block)
             values = np.where(bad, np.nan, values)
             low = np.fmin.reduce(values, (0, 1), np.float64, initial=np.inf)
             high = np.fmax.reduce(values, (0, 1), np.float64, initial=-np.inf)
         self.low, self.high = np.minimum(self.low, low), np.maximum(self.high, high)
+        if block is None:
+            return
         inner, peak, rows = values, np.maximum(-low, high), values.shape[1]
         if ends := min(self.ends, (rows - 1) // 2):
             inner = values[:, ends : rows - ends]
@@ -133,13 +131,9 @@ class Statistics:
             at = int((np.abs(inner[..., dof]) == peak[dof]).argmax())
             b, row = divmod(at, inner.shape[1])
             self.peak[dof] = peak[dof]
-            self.peak_at[dof] = _place(block, b, ends + row)
+            self.peak_at[dof] = int(block.numbers[b]), block.first_row + ends + row
         bounds = self.bounds
-        if (
-            bounds is None
-            or block is None
-            or ((high <= bounds.upper) & (low >= bounds.lower)).all()
-        ):
+        if bounds is None or ((high <= bounds.upper) & (low >= bounds.lower)).all():
             return
         with np.errstate(invalid="ignore"):
             # by how much a value is beyond the nearer limit, as a share of its size

@@ -316,11 +316,17 @@ def _in_file(files: Files, source: Source, several: bool) -> dict[str, Compared]
             for group in [trajectories.group if trajectories.member is None else trajectories.name]
             for name, dataset in trajectories.arrays.items()
         }
-    readers = cache(partial(_readers_of_times, files, text))  # once for all datasets
+
+    @cache
+    def clocks() -> dict[str, TrajectoryGroup]:  # read where a pair has other rows, once
+        with suppress(InputError):
+            groups = [group for batch in read_batches(files, [text]) for group in batch.groups]
+            return {array.where: g for g in groups[::-1] for array in g.arrays.values()}
+        return {}
 
     def time_of(where: str) -> Time | None:
-        reader = readers().get(where)
-        return None if reader is None else reader()
+        group = clocks().get(where)
+        return None if group is None else group.time
 
     return {  # the names of the dofs are one dataset of HDF5, found by any of its links
         "dof" if name.endswith("/dof") and not dataset.numeric else name: (
@@ -341,15 +347,3 @@ def _named_rotations(dataset: Dataset) -> Sequence[RotationDofs]:
     names, order = dataset.attributes.get("joint_names"), dataset.attributes.get("order", "wxyz")
     names, path = names if isinstance(names, list) else (), dataset.where.rpartition(":")[2]
     return named_rotations(path, names, dataset.shape[-1], "", order, dataset.where)
-
-
-def _readers_of_times(files: Files, text: str) -> dict[str, Callable[[], Time | None]]:
-    """Returns readers of the times of the datasets of trajectories, by place in the file."""
-    readers: dict[str, Callable[[], Time | None]] = {}
-    with suppress(InputError):
-        for batch in read_batches(files, [text]):
-            for trajectories in batch.groups:
-                reader = partial(getattr, trajectories, "time")
-                for dataset in trajectories.arrays.values():
-                    readers.setdefault(dataset.where, reader)
-    return readers
