@@ -61,8 +61,8 @@ class Commands:
     def options(self) -> dict[str, str]:
         """Returns the options as texts, for reports and attributes; only those that are given."""
         dofs = ",".join(map(str, self.absolute))
-        stated = {"actions": self.actions or "", "absolute": dofs}
-        return {name: text for name, text in stated.items() if text}
+        texts = {"actions": self.actions or "", "absolute": dofs}
+        return {name: text for name, text in texts.items() if text}
 
     def faults(self, mode: Mode) -> list[Fault]:
         """Returns the faults of commands that a mode does not take."""
@@ -88,10 +88,10 @@ class Commands:
         # p_t = p_0 + Σ_{s ≤ t} delta_s, or p_0 + offset_t. Overflow is found in the sums
         with np.errstate(over="ignore", invalid="ignore"):
             total = np.cumsum(actions, 1) if self.actions == "delta" else actions
-            used = start[:, None] + total
-        kept = [*self.absolute, *self.turning]
-        used[..., kept] = actions[..., kept]
-        return replace(inputs, actions=used)
+            positions = start[:, None] + total
+        copied = [*self.absolute, *self.turning]
+        positions[..., copied] = actions[..., copied]
+        return replace(inputs, actions=positions)
 
     def apart(self, inputs: Inputs) -> list[int]:
         """Returns the dofs whose rows are computed by mode clique instead of the mode."""
@@ -412,11 +412,11 @@ def integrated(
     from trajcli.trajectory import State
 
     def stacked(values: Any, form: bool = False) -> Any:
-        columns = [np.asarray(values[..., list(of.dofs)], np.float64) for of in rotations]
+        columns = [np.asarray(values[..., list(r.dofs)], np.float64) for r in rotations]
         if form:
             columns = [
-                to_quaternions(x, of.form, inputs.name("actions"), allow_nonfinite=inputs.trusted)
-                for x, of in zip(columns, rotations, strict=True)
+                to_quaternions(x, r.form, inputs.name("actions"), allow_nonfinite=inputs.trusted)
+                for x, r in zip(columns, rotations, strict=True)
             ]
         return columns[0] if len(columns) == 1 else np.stack(columns, -2)
 
@@ -426,7 +426,7 @@ def integrated(
         for part, values in inputs.start.items()
     }
     position = np.array(states["position"], np.float64)
-    for dofs, form in ((list(of.dofs), of.form) for of in rotations):
+    for dofs, form in ((list(r.dofs), r.form) for r in rotations):
         if not position[..., dofs].any():
             position[..., dofs] = from_quaternions(np.array([1.0, 0.0, 0.0, 0.0]), form)
     first, steps = stacked(position, form=True), inputs.steps
@@ -462,7 +462,7 @@ def orientations(
 
     columns = [(values[..., list(rotation.dofs)], rotation.form) for rotation in rotations]
     try:
-        found = [to_quaternions(*each, allow_nonfinite=allow_nonfinite) for each in columns]
+        q = [to_quaternions(x, form, allow_nonfinite=allow_nonfinite) for x, form in columns]
     except InputError:  # find the trajectory, so that the error names it
         for k in range(len(values)):
             for x, form in columns:
@@ -473,4 +473,4 @@ def orientations(
         largest, remark = float(np.nanmax(off, initial=0.0)), "quaternions are normalised: norms"
         if largest > _ROUNDING and not any(remark in note for note in notes):
             notes.append(f"{locate(0)}: {remark} are off by {largest:.1g}")
-    return found[0] if len(found) == 1 else np.stack(found, 2)
+    return q[0] if len(q) == 1 else np.stack(q, 2)

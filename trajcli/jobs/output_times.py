@@ -175,10 +175,9 @@ class PlacedTimes:
         """What to say of the clock, and of how many stamps lie within the rows."""
         counted = self.shifts is None
         which = "counted from the first row" if counted else "stamps of the source's clock"
-        inside, count = self.counts, self.times.values.shape[-1]
-        least, most = int(inside.min()), int(inside.max())
-        some = f"{least} to {most}" if least < most else str(least)
-        return f"{self.times.where}: {which}; {some} of {count} lie within the rows"
+        count, least, most = self.times.values.shape[-1], min(self.counts), max(self.counts)
+        inside = f"{least} to {most}" if least < most else str(least)
+        return f"{self.times.where}: {which}; {inside} of {count} lie within the rows"
 
     @property
     def own_times(self) -> bool:
@@ -225,7 +224,7 @@ def placed(
     """
     clocks: list[Clock | None] = [None] if clock is None else [clock, None]
     # the clock comes first, so that it is taken where both put all stamps within the rows
-    readings = [PlacedTimes(times, numbers, each, ends, slack) for each in clocks]
+    readings = [PlacedTimes(times, numbers, start, ends, slack) for start in clocks]
     return max(readings, key=lambda reading: (reading.counts.sum(), -reading.farthest))
 
 

@@ -150,7 +150,7 @@ class _StoredOutput(Output):
             )
         part = self.description.groups[group]
         numbers = np.asarray(part.numbers)[rows]
-        values = [self._file.require(f"{one}/{name}").read() for one in part.names[rows]]
+        values = [self._file.require(f"{title}/{name}").read() for title in part.names[rows]]
         return np.stack(values), numbers
 
     def _prepare(self) -> None:
@@ -203,7 +203,7 @@ def start_rows(files: Files, path: Path) -> StartRows | str:
         if plan.parts[0].inputs.rates:  # the first action is a part of the start
             places = np.searchsorted(trajectories.numbers, wanted).tolist()
             taken = (trajectories.take([k]).dataset() for k in places)
-            first = np.stack([one.read_part(0, 1, 0, 1)[0, 0] for one in taken])
+            first = np.stack([actions.read_part(0, 1, 0, 1)[0, 0] for actions in taken])
             states[QUANTITIES[plan.mode.derivatives_of]] = first
         return states
 

@@ -106,8 +106,8 @@ class Curves:
             finite_parts(self.method, QUANTITIES[:1])  # refuses methods that take derivatives
         self.names = [name for name in trajectories.arrays if name in (*known, *self._others)]
         if left := [name for name in quantities if name not in known]:
-            of = f"scheme {getattr(self.mode, 'scheme', '')}" if self.mode else self.method
-            why = f"by {of} it is not finite between the rows"
+            curve = f"scheme {getattr(self.mode, 'scheme', '')}" if self.mode else self.method
+            why = f"by {curve} it is not finite between the rows"
             self.notes.append(Note(f"no {', '.join(left)}: {why}"))
 
     def _stated(
@@ -174,9 +174,9 @@ class Curves:
         for first in range(0, at.shape[1], size):
             part = slice(first, first + size)
             for curve, names in curves:
-                found = curve(at[:, part])
-                for name, to in names.items():
-                    arrays[to][:, part] = found[name]
+                samples = curve(at[:, part])
+                for name, array in names.items():
+                    arrays[array][:, part] = samples[name]
         for name in self.names if self.held else ():
             held = values[name][..., self.held]
             rate = name in QUANTITIES[1:]  # a held dof stands still: its rates are 0
@@ -195,8 +195,8 @@ class Curves:
         """Returns a warning of dofs with two values, of which a curve takes values between."""
         if self.mode is None and self.method == "hold":
             return []
-        found = np.flatnonzero(self._two_valued & self._moving).tolist()
-        numbers = [self._numbers[dof] for dof in found if dof not in self.held]
+        dofs = np.flatnonzero(self._two_valued & self._moving).tolist()
+        numbers = [self._numbers[dof] for dof in dofs if dof not in self.held]
         if not numbers:
             return []
         names = ", ".join(self._labels[number] for number in numbers)

@@ -125,7 +125,7 @@ def resolve(
         start = start.with_index("start", files.dataset(request.start_index))
     mode, mode_source, disagreements = stated
     notes += disagreements
-    raise_if_any([fault for one in members for fault in guess_faults(one, mode)], UsageError)
+    raise_if_any([fault for group in members for fault in guess_faults(group, mode)], UsageError)
     commands = _commands(request, members[0])
     raise_if_any(commands.faults(mode), UsageError)
     if not request.recorded and recorded_rates(members, mode):
@@ -270,7 +270,7 @@ def _require_turns(request: Request, members: Sequence[TrajectoryGroup], mode: M
                     found=str(rotation),
                     hint=hint,
                 )
-            if mode.derivatives_of and any(of.form != "rotvec" for of in group.turning):
+            if mode.derivatives_of and any(turn.form != "rotvec" for turn in group.turning):
                 raise InputError(
                     f"orientations, and mode {mode.name} takes angular rates",
                     where=where,
@@ -289,7 +289,7 @@ def _require_turns(request: Request, members: Sequence[TrajectoryGroup], mode: M
 
 def _commands(request: Request, first: TrajectoryGroup) -> Commands:
     """Returns what --actions and --absolute say of the dofs that are picked."""
-    turning = [] if request.recorded else [dof for of in first.turning for dof in of.dofs]
+    turning = [] if request.recorded else [dof for turn in first.turning for dof in turn.dofs]
     if request.absolute is None:
         return Commands(request.actions, turning=turning)
     names = first.joint_names or ()

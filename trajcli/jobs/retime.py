@@ -131,7 +131,7 @@ class Paces:
         listed = str(first.file.attributes().get("absolute", "")).split(",")
         self.copied = [k for k, number in enumerate(picked.numbers) if str(number) in listed]
         self._trajectories, self._position = trajectories, bounds.pop("position", None)
-        self.limits: dict[str, Limit] = {n: (of.lower, of.upper) for n, of in bounds.items()}
+        self.limits: dict[str, Limit] = {n: (b.lower, b.upper) for n, b in bounds.items()}
         self.factor = np.ones(count)
         # what binds each trajectory: a quantity of a dof at a time; "", -1 and NaN where nothing
         self._quantity = np.full(count, "", object)
@@ -191,6 +191,7 @@ class Paces:
 
     def notes(self) -> list[str]:
         """Returns the warnings about limits."""
-        of = f"positions beyond their limits in {self._beyond} of {len(self.factor)} trajectories"
-        beyond = [f"{of}, which no pace changes"] if self._beyond else []
+        share = f"{self._beyond} of {len(self.factor)} trajectories"
+        what = f"positions beyond their limits in {share}, which no pace changes"
+        beyond = [what] if self._beyond else []
         return [*dict.fromkeys(self._remarks), *beyond]

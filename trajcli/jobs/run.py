@@ -353,5 +353,5 @@ class Smoothing:
             if names:
                 words = ("dof " if names[0].isdecimal() else "") + ", ".join(names[:4])
                 more = f" and {len(names) - 4} more" if names[4:] else ""
-                some = f" in {self._doubted[kind]} of {self._count} trajectories"
-                yield f"{words}{more}{some * (self._count > 1)}: {text}"
+                share = f" in {self._doubted[kind]} of {self._count} trajectories"
+                yield f"{words}{more}{share * (self._count > 1)}: {text}"

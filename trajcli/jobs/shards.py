@@ -431,9 +431,9 @@ def _require_same_axes(parts: Parts) -> None:
 
     (first, expected), *_ = ((file, axes(part)) for file, part in parts.items())
     for file, part in parts.items():
-        found = axes(part)
+        present = axes(part)
         for name, dims in expected.items():
-            there = found.get(name)
+            there = present.get(name)
             if name not in ("time", "start_stamp") and there != dims:
                 raise InputError(
                     "a part of another run",
