@@ -271,3 +271,10 @@ def test_faults_are_values_that_make_json() -> None:
     assert report.as_dict()["where"] == "dt"
     assert set(report.as_dict()) <= {"what", "where", "expected", "found", "hint"}
     assert all(report.as_dict().values())
+
+
+def test_an_unknown_mode_is_answered_with_the_modes_that_can_be_integrated():
+    listed = fault(UsageError, mode="jrek").expected.split(", ")
+    assert listed == [*MODES, "position (= clique)", "acc (= acceleration)"]
+    for name in MODES:
+        trajcli.integrate(ACTIONS, State(*[ZERO] * 4), 0.1, name)
