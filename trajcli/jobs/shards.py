@@ -415,9 +415,10 @@ def _has_stamps(parts: Parts) -> bool:
     if len(variables) < len(parts) or len(kinds) > 1:
         return False
     return any(
-        file.require(f"{prefix}start_stamp").read().any()
-        for file, part in parts.items()
-        for prefix in [f"{name}/" for group in part.groups for name in group.names] or [""]
+        file.require(path).read().any()
+        for file in parts
+        for path in file.names()
+        if path.rpartition("/")[2] == "start_stamp"
     )
 
 
