@@ -61,18 +61,8 @@ def run_fit(
             found=f"{request.knots} and {request.error}, steps {request.steps}",
         )
     with Files(request, on_progress=on_progress) as files:
-        least = 8 if request.knots is None else request.knots - request.degree + 6
-        trajectories = read_trajectories(request, files, actions=False, least=least)
-        arrays = trajectories.arrays
-        name = "position" if "position" in arrays else arrays[0]
-        if name in QUANTITIES[1:]:
-            raise InputError(
-                "not positions",
-                where=trajectories.source,
-                expected="recorded positions",
-                found=name,
-            )
-        trajectories, states = trajectories.only([name]), dict[str, States]()
+        trajectories, states = _recorded_positions(request, files), dict[str, States]()
+        (name,) = trajectories.arrays
         for role, (word, _) in _ENDS.items():
             if (text := getattr(request, role)) not in (None, word, "rest"):
                 states[role] = state_from_option(files, role, text, trajectories.first)
@@ -133,6 +123,22 @@ def run_fit(
         "error": {"median": float(np.median(error)), "most": float(error.max())},
         "errors": error.tolist(),
     }  # fmt: skip
+
+
+def _recorded_positions(request: FitRequest, files: Files) -> Trajectories:
+    """Returns the trajectories with the array that is fitted alone.
+
+    Raises InputError where they have no positions.
+    """
+    least = 8 if request.knots is None else request.knots - request.degree + 6
+    trajectories = read_trajectories(request, files, actions=False, least=least)
+    arrays = trajectories.arrays
+    name = "position" if "position" in arrays else arrays[0]
+    if name in QUANTITIES[1:]:
+        raise InputError(
+            "not positions", where=trajectories.source, expected="recorded positions", found=name
+        )
+    return trajectories.only([name])
 
 
 def _variables(unit: str | None) -> list[Variable]:

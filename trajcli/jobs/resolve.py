@@ -92,9 +92,7 @@ def resolve(
     to_goal = stated is not None and stated[0].options().get("ends") == "goal"
     unwanted = {"start": request.recorded, "goal": not to_goal}
     states = {role: NO_STATE for role in unwanted if unwanted[role]} | (states or {})
-    members: list[TrajectoryGroup] = []
-    starts: list[States] = []
-    goals: list[States] = []
+    members, starts, goals = list[TrajectoryGroup](), list[States](), list[States]()
     for group in groups:
         try:
             group = group.in_si(request.input_units)
