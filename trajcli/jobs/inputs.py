@@ -38,7 +38,7 @@ LeftOut = tuple[str, Sequence[Fault]]
 
 @dataclass(frozen=True)
 class Commands:
-    """Says what actions in files are, where they are not what the mode takes.
+    """Says what the actions in files stand for, where they are not the actions of the mode.
 
     Attributes:
         actions: "delta", increments from one step to the next; "relative", offsets from the start

@@ -28,13 +28,12 @@ Clock = tuple[npt.NDArray[Any], str]
 class OutputTimes:
     """The stamps of a file at which rows are written, ``values`` [N] or [B, N].
 
-    unit: of the stamps, where the file says it. starts: the stamps of a clock at which the times of
-    an output of trajcli, which begin at 0, are 0.
+    unit: the unit of the stamps, if the file states one. starts: of an output of trajcli, whose
+    times begin at 0, the stamps of its source's clock at those zeros.
     """
 
     def __init__(self, files: Files, text: str, count: int) -> None:
-        """Looks up FILE:DATASET; of a group, such as a topic of a bag, or of a file, the stamps in
-        it.
+        """Looks up FILE:DATASET, or the stamps within a file or a group, such as a bag's topic.
 
         Raises InputError for a file without them, and for times of another number of trajectories
         than ``count``.
@@ -172,7 +171,7 @@ class PlacedTimes:
 
     @property
     def remark(self) -> str:
-        """What to say of the clock, and of how many stamps lie within the rows."""
+        """A note on the clock, and on how many stamps lie within the rows."""
         counted = self.shifts is None
         which = "counted from the first row" if counted else "stamps of the source's clock"
         count, least, most = self.times.values.shape[-1], min(self.counts), max(self.counts)
@@ -185,8 +184,8 @@ class PlacedTimes:
         return self.times.differ or bool((self.parts != self.parts[:1]).any())
 
     def of(self, places: Numbers) -> tuple[Floats, Floats]:
-        """Returns the times [1 or b, N] of trajectories with equally many, from the first row and
-        from the first of them."""
+        """Returns the times [1 or b, N] of trajectories with equally many: in seconds from the
+        first row, and from the first of these times."""
         parts, stamps = self.parts[places], self.times.stamps(self.numbers[places])
         if (parts == parts[0]).all():  # one line of times for all, where they share it
             stamps = stamps[:, slice(*parts[0].tolist())]

@@ -385,7 +385,7 @@ def rotation_variables(
 
 
 def smoothed_variables(rotations: Sequence[RotationDofs]) -> Iterator[Variable]:
-    """Describes what method smooth chose about each axis of each rotation."""
+    """Describes what method smooth chose for each axis of each rotation."""
     dims = ("trajectory", *["rotation"] * (len(rotations) > 1), "axis")
     for name, labels in SMOOTHED.items():
         yield Variable(f"angular_{name}", dims, np.dtype("f8"), labels)

@@ -185,14 +185,14 @@ class Curves:
         return arrays
 
     def _look(self, values: Arrays) -> None:
-        """Finds the dofs with two values in a block, as of a gripper that is open or closed."""
+        """Notes which dofs have only two values in a block, like a gripper, open or closed."""
         rows = next(iter(values.values()))
         ends = rows.min((0, 1)), rows.max((0, 1))
         self._two_valued &= ((rows == ends[0]) | (rows == ends[1])).all((0, 1))
         self._moving |= ends[0] < ends[1]
 
     def two_valued(self) -> list[str]:
-        """Returns a warning of dofs with two values, of which a curve takes values between."""
+        """Returns a warning about dofs with two values, between which the curve takes others."""
         if self.mode is None and self.method == "hold":
             return []
         dofs = np.flatnonzero(self._two_valued & self._moving).tolist()
@@ -311,8 +311,8 @@ def _rate(request: ResampleRequest) -> float | None:
 
 
 def _beside_actions(trajectories: Trajectories, rate: float | None) -> Iterator[Variable]:
-    """Describes what lies beside actions: their step, where it is one, and their start and goal
-    states, [D] for all or [n, D].
+    """Describes what lies beside actions: their step at a rate, and their start and goal states,
+    [D] for all or [n, D].
 
     Raises InputError for states, or an index of states, that do not fit.
     """
@@ -332,8 +332,8 @@ def _beside_actions(trajectories: Trajectories, rate: float | None) -> Iterator[
 def _measured(
     trajectories: Trajectories, holding: bool, rate: float | None
 ) -> tuple[Numbers, Floats, Floats]:
-    """Returns of each trajectory how many rows it has at a rate, when its last row is, in seconds
-    from the first, and how far that may be off by rounding."""
+    """Returns, for each trajectory, its number of rows at a rate, the time of its last row in
+    seconds from the first, and how far rounding may move that time."""
     counts, (ends, slack) = np.zeros(len(trajectories), np.int64), np.zeros((2, len(trajectories)))
     by_length = np.argsort(trajectories.lengths, kind="stable")  # for few, large blocks
     for places, block in blocks_of(trajectories, by_length):

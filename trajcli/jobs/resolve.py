@@ -244,7 +244,7 @@ def _least_rows(mode: Mode) -> int:
 
 
 def _noise_in_si(mode: Mode, first: TrajectoryGroup) -> Mode:
-    """The mode with the noise, which is in the unit of the positions, in SI."""
+    """Returns the mode with its noise converted from the unit of the positions to SI."""
     units = first.position_units
     if not isinstance(mode, Smooth) or mode.noise is None or units is None:
         return mode
@@ -254,7 +254,7 @@ def _noise_in_si(mode: Mode, first: TrajectoryGroup) -> Mode:
 
 
 def _require_turns(request: Request, members: Sequence[TrajectoryGroup], mode: Mode) -> None:
-    """Raise InputError or UsageError for rotations that the mode does not integrate."""
+    """Raises InputError or UsageError for rotations that the mode does not integrate."""
     for group in members[:1]:
         require_rotations(group)
         for rotation in group.turning[:1] if mode is not None else ():
@@ -286,7 +286,7 @@ def _require_turns(request: Request, members: Sequence[TrajectoryGroup], mode: M
 
 
 def _commands(request: Request, first: TrajectoryGroup) -> Commands:
-    """Returns what --actions and --absolute say of the dofs that are picked."""
+    """Returns what --actions and --absolute say about the picked dofs."""
     turning = [] if request.recorded else [dof for turn in first.turning for dof in turn.dofs]
     if request.absolute is None:
         return Commands(request.actions, turning=turning)

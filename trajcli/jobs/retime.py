@@ -140,8 +140,8 @@ class Paces:
         self._beyond = 0
 
     def between(self, values: Arrays, times: Floats) -> dict[str, Floats]:
-        """Returns the extremes of the curve between its rows, by quantity; {} where the file does
-        not state the mode. Dofs that are copied as positions have no such curve."""
+        """Returns the extremes of the curve between its rows by quantity, or {} if the file states
+        no mode. Dofs whose positions are copied have no such curve."""
         mode, options, _ = self._trajectories.first.stated_mode
         if not is_known(mode, options):
             return {}
