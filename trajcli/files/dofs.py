@@ -24,7 +24,7 @@ _NUMBERED = re.compile(r"(.*(?:axis_?angle|rot_?vec|rot_?6d|quat(?:ernion)?))[._
 _WORDS = {"rotvec": "rot_?vec|axis_?angle", "rot6d": "rot_?6d|rotation_?6d|6d_rot|ortho6d",
           "matrix": "rot_?mat|rotation_matrix",
           "quaternion": "quat(?:ernion)?s?|orientations?"}  # fmt: skip
-# The order of quaternions in families of files.
+# The order of quaternions in each family of files.
 _ORDERS = {"robomimic": "xyzw", "mimicgen": "xyzw", "robosuite": "xyzw", "libero": "xyzw",
            "ros": "xyzw", "isaaclab": "wxyz"}  # fmt: skip
 _ROUNDING = 1e-5
@@ -54,7 +54,7 @@ class Dofs:
                 picked = replace(
                     values, reader=lambda *rows: np.take(values.read(), self.numbers)[slice(*rows)]
                 )
-            elif list(self.numbers) == list(range(first, last)):
+            elif list(self.numbers) == list(range(first, last)):  # a slice copies no values
                 picked = converted(values, lambda rows: rows[..., first:last])
             else:
                 picked = converted(values, lambda rows: np.take(rows, self.numbers, -1))
@@ -82,6 +82,7 @@ def parse_dofs(text: str, count: int, where: str, names: Sequence[str] = ()) -> 
         ends = [int(end) for end in match.group(1, 3) if end] if part and match else [count]
         if part in known:
             numbers.append(known[part])
+        # a range may end at count, a number may not
         elif match is None or not all(-count <= end < count + (":" in part) for end in ends):
             raise _no_such_dofs(text, count, where, names)
         else:
@@ -113,6 +114,7 @@ def match_names(names: Sequence[str], others: Sequence[str]) -> list[int | None]
         left = [k for k, match in enumerate(found) if match is None]
         pairs = [(a, b) for a in left for b in free if alike(stems[a], other_stems[b])]
         for a, b in pairs:
+            # a name that fits two others says nothing
             if sum(a == pair[0] or b == pair[1] for pair in pairs) == 1:
                 found[a] = b
     return found
@@ -226,6 +228,7 @@ def named_rotations(
     array: the name of the array. names: of its dofs, where there are any. order: what the array
     says of the order of its quaternions. Raises InputError for quaternions of unknown order.
     """
+    # four names that differ in w, x, y and z alone are a quaternion
     axes: dict[tuple[str, str], dict[str, int]] = {}
     numbered: dict[str, list[int]] = {}
     for number, name in enumerate(names):
@@ -287,7 +290,7 @@ def unit_columns(values: npt.NDArray[Any]) -> int | None:
 
 
 def _split(name: str, dofs: Sequence[int], form: str) -> Iterator[RotationDofs]:
-    """Rotations one after the other, numbered where there are several."""
+    """Yields the rotations of consecutive dofs, numbered if there are several."""
     width = WIDTHS[form]
     for k in range(0, len(dofs), width):
         number = f"{k // width}" if len(dofs) > width else ""

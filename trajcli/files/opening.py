@@ -234,6 +234,7 @@ def recognise(path: Path) -> str:
         raise InputError(unreadable(path, "a readable file", error)) from None
     if signature == _HDF5_SIGNATURE:
         return "hdf5"
+    # several formats are zip archives, told apart by their endings
     family = by_name if by_head == "npz" and path.suffix.lower() in _ZIPPED else by_head or by_name
     if head and family:
         return family
@@ -244,30 +245,24 @@ def _not_read(path: Path, head: bytes) -> Fault:
     """Returns the fault of a file of an unknown format, with a command that converts it."""
     if ".tfrecord" in path.name or path.suffix == ".array_record":
         return _rlds(path)
-    name, stem = str(path), path.with_suffix("")
-    npz, table = f"{stem}.npz", f"{stem}.csv"
     found, hint = f"a file that begins with {head!r}", ""
     if not head:
         found = "an empty file"
     elif head[:1] == b"\x80":
         found = "a pickle, which may run any program when it is read"
+        npz = str(path.with_suffix(".npz"))
         hint = f"in the program that wrote it: numpy.savez({npz!r}, actions=...)"
     elif head.startswith((b"PK\3\4", b"\xd0\xcf\x11\xe0")):
         found = "a workbook"
-        line = f"pandas.read_excel({_text(name)}).to_csv({_text(table)}, index=False)"
-        hint = _python(f"import pandas; {line}")
+        # double quotes within, as the shell's are single
+        workbook, table = (
+            json.dumps(str(name), ensure_ascii=False) for name in (path, path.with_suffix(".csv"))
+        )
+        code = f"import pandas; pandas.read_excel({workbook}).to_csv({table}, index=False)"
+        hint = f"python -c {shlex.quote(code)}"
     elif head.startswith(b"\x1f\x8b"):
-        found, hint = "a file packed by gzip", f"gunzip -k {shlex.quote(name)}"
+        found, hint = "a file packed by gzip", f"gunzip -k {shlex.quote(str(path))}"
     return Fault("not a file of arrays", where=str(path), expected=_READ, found=found, hint=hint)
-
-
-def _python(code: str) -> str:
-    """Returns a shell command that runs Python code, with file names quoted."""
-    return f"python -c {shlex.quote(code)}"
-
-
-def _text(name: str) -> str:
-    return json.dumps(name, ensure_ascii=False)
 
 
 def _rlds(path: Path) -> Fault:

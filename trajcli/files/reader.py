@@ -127,11 +127,10 @@ def read_recordings(
 
 
 def one_per_group(groups: Sequence[TrajectoryGroup], actions: bool) -> list[TrajectoryGroup]:
-    """Returns what is meant of files that SOURCE does not name more closely: the groups that have
-    actions, as for integrate, and in a file without any all groups.
+    """Returns the groups to read of files for which SOURCE names no dataset: those with actions, as
+    for integrate, or all groups of a file without actions.
 
-    actions: of the arrays of a group that differ in shape, the actions are meant, else those of
-    trajectories.
+    actions: whether to take the actions of a group, not its other arrays, if they differ in shape.
     """
     acting = {str(g.file.path) for g in groups if not g.named and "actions" in g.arrays}
     same: dict[Any, list[TrajectoryGroup]] = {}
@@ -249,7 +248,7 @@ def _compare_joints(groups: Sequence[TrajectoryGroup]) -> tuple[list[str], list[
 
 
 def require_one_topic(groups: Sequence[TrajectoryGroup]) -> None:
-    """Raises InputError for trajectories of several topics, which nobody asked for together."""
+    """Raises InputError for trajectories of several topics, unless SOURCE names them."""
     topics: dict[str, TrajectoryGroup] = {}
     for group in groups:
         topics.setdefault(re.sub(r"/\d+$", "", group.group), group)
@@ -439,7 +438,7 @@ def require_rotations(group: TrajectoryGroup) -> tuple[RotationDofs, ...]:
 
 
 def refuse_rotations(groups: Sequence[TrajectoryGroup], command: str) -> None:
-    """Raises InputError for rotations, whose dofs mean nothing one by one."""
+    """Raises InputError for rotations, whose dofs mean nothing if each is taken alone."""
     for group in groups[:1]:
         for rotation in require_rotations(group):
             raise InputError(

@@ -89,8 +89,10 @@ def parse_source(text: str, attributes: bool = False) -> Source:
             "standard input is not read", where="SOURCE -", expected="a file", hint=hint
         )
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", text):
+        # OWNER/NAME of hf://datasets/OWNER/NAME/PATH
+        name = "/".join(re.sub("(?i)^hf://(datasets/)?", "", text).split("/")[:2])
         lines = {"s3": f"aws s3 cp {text} .", "gs": f"gcloud storage cp {text} .",
-                 "hf": f"hf download --repo-type dataset {_hub_name(text)}"}  # fmt: skip
+                 "hf": f"hf download --repo-type dataset {name}"}  # fmt: skip
         line = lines.get(text.split(":")[0].lower(), f"curl -LO {text}")
         hint = f"{line} downloads it, which no command here does"
         raise UsageError("a URL, not a file", where=text, expected="a file on a disk", hint=hint)
@@ -102,6 +104,7 @@ def parse_source(text: str, attributes: bool = False) -> Source:
     dofs = None
     if sliced is not None and ":" in sliced[1]:
         text, dofs = sliced.groups()
+    # the path is the shortest text that ends as files do: a dataset may be called x.npy, too
     match = re.fullmatch(_NAMED, text)
     if match:
         path, rest = match["path"], (match["rest"] or "").removeprefix(":")
@@ -112,11 +115,6 @@ def parse_source(text: str, attributes: bool = False) -> Source:
     if attributes and "@" in rest:
         rest, _, attribute = rest.rpartition("@")
     return Source(Path(path), rest or None, attribute or None, dofs)
-
-
-def _hub_name(url: str) -> str:
-    """Returns OWNER/NAME from hf://datasets/OWNER/NAME/PATH."""
-    return "/".join(re.sub("(?i)^hf://(datasets/)?", "", url).split("/")[:2])
 
 
 def expand_files(source: Source) -> list[Source]:
@@ -172,6 +170,7 @@ def natural_order(names: Iterable[str]) -> list[str]:
 def natural_key(text: str) -> list[Any]:
     """Returns a sort key that compares runs of digits, of any length, as whole numbers."""
     parts: list[Any] = _DIGITS.split(text)  # text, digits, text, …
+    # of two numbers without leading zeros, the one with more digits is larger
     significant = [digits.lstrip("0") for digits in parts[1::2]]
     parts[1::2] = [(len(digits), digits) for digits in significant]
     return parts

@@ -224,8 +224,8 @@ def state_units(
 
 
 def _in_form_of(group: TrajectoryGroup, part: str, values: Values) -> Values:
-    """Quaternions w, x, y, z from which rotation vectors start, as rotation vectors; else the
-    values."""
+    """Returns quaternions w, x, y, z from which rotation vectors start as rotation vectors, and any
+    other values unchanged."""
     bodies, dofs = len(group.turning) if part == "position" else 0, group.shape[2]
     if not bodies or dofs != 3 * bodies or values.shape[-1] != 4 * bodies:
         return values
