@@ -36,7 +36,7 @@ CASES = (
     ("TORCH_VALUES", "kernels.torch_ops", "", INTEGRATE),
     ("CHANGED_BYTES", "jobs.rows", "", "resample in.h5 --to 33 --overwrite -o out.h5"),
     ("RESAMPLED_VALUES", "jobs.resample", "", "resample in.h5 --to 33 --overwrite -o out.h5"),
-    ("MERGED_BYTES", "jobs.merge", "", "merge shards.h5 --overwrite"),
+    ("MERGED_BYTES", "jobs.shards", "", "merge shards.h5 --overwrite"),
     ("SCANNED_BYTES", "views.diff", "", "diff in.h5 in.h5"),
     ("CHUNK_BYTES", "files.hdf5_output", "", f"{INTEGRATE} --compress 1"),
 )

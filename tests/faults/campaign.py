@@ -20,7 +20,6 @@ import gc
 import importlib
 import os
 import pkgutil
-import select
 import shutil
 import signal
 import subprocess
@@ -33,9 +32,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from faults.scenarios import SCENARIOS, Scenario, write_inputs
+from hostile.runner import run_all
 
-_LIMIT = 30.0
-"""Seconds that a run may take."""
 _EVERYTHING = (
     "integrate in.npy --start zero --dt 1 -o out.h5 --quiet",
     "export out.h5 -o out.csv --quiet",
@@ -60,7 +58,7 @@ class Fault(NamedTuple):
 
 
 class Result(NamedTuple):
-    """How a run ended: the exit code, negative for a signal; stderr; the kinds of its calls."""
+    """How a run ended: the exit code, negative for a signal; its text; the kinds of its calls."""
 
     code: int
     error: str
@@ -112,39 +110,25 @@ class Runner:
 
     def run(self, folder: Path, line: str, fault: Fault = Fault()) -> Result:  # noqa: B008
         """Run a command line."""
-        process = os.fork()
-        if not process:
-            try:
-                self._child(folder, line, fault)
-            finally:
-                os._exit(99)
-        with_timeout = os.pidfd_open(process)
-        ready, _, _ = select.select([with_timeout], [], [], _LIMIT)
-        os.close(with_timeout)
-        if not ready:
-            os.kill(process, signal.SIGKILL)
-        code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
         kinds = self._results / "kinds"
+
+        def work(line: str) -> int:
+            from trajcli.cli import main, start_process
+
+            os.chdir(folder)
+            start_process()
+            self._shim.faults_arm(fault.mode, ctypes.c_long(fault.at), fault.error, fault.forever)
+            code = main(line.split())
+            sys.stdout.flush()
+            sys.stderr.flush()
+            kinds.write_bytes(self._shim.faults_disarm())
+            return code
+
+        (end,) = run_all([line], work, self._results)
+        end.folder.rmdir()
         text = kinds.read_text() if kinds.exists() else ""
         kinds.unlink(missing_ok=True)
-        error = (self._results / "error").read_text()
-        return Result(code if ready else 98, error, text)
-
-    def _child(self, folder: Path, line: str, fault: Fault) -> None:
-        from trajcli.cli import main, start_process
-
-        os.chdir(folder)
-        for name, descriptor in (("output", 1), ("error", 2)):
-            file = os.open(self._results / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-            os.dup2(file, descriptor)
-            os.close(file)
-        start_process()
-        self._shim.faults_arm(fault.mode, ctypes.c_long(fault.at), fault.error, fault.forever)
-        code = main(line.split())
-        sys.stdout.flush()
-        sys.stderr.flush()
-        (self._results / "kinds").write_bytes(self._shim.faults_disarm())
-        os._exit(code)
+        return Result(98 if end.hung else end.code, end.text, text)
 
     def prepared(self, scenario: Scenario) -> Path:
         """A folder in which the commands before that of a scenario have run."""

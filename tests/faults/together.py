@@ -11,9 +11,12 @@ import resource
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from hostile.runner import run_all
 
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -44,52 +47,37 @@ def together(
     return [End(*end) for end in json.loads(run.stdout)]
 
 
-def _run(job: dict[str, Any], barrier: int, error: int) -> None:
+def _run(job: dict[str, Any]) -> int:
     from trajcli.cli import main, start_process
 
-    quiet = os.open("/dev/null", os.O_WRONLY)
-    os.dup2(quiet, 1)
-    os.dup2(error, 2)
-    for descriptor in range(3, 50):
-        if descriptor != barrier:
-            try:
-                os.close(descriptor)
-            except OSError:
-                continue
+    os.chdir(job["folder"])
+    with open("/dev/null", "w") as quiet:
+        os.dup2(quiet.fileno(), 1)
+    os.closerange(3, 50)
     start_process()
-    os.read(barrier, 1)  # ends for all of them at once
-    os.close(barrier)
+    time.sleep(max(0.0, job["begin"] - time.monotonic()))  # all of them at once
     for name, value in job["limits"].items():
         kind = getattr(resource, f"RLIMIT_{name}")
         if name == "AS":
             value += int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(kind, (value, resource.getrlimit(kind)[1]))
-    code = main(job["words"])
-    sys.stderr.flush()
-    os._exit(code)
+    return main(job["words"])
 
 
 def _main() -> None:
 
-    read, write = os.pipe()
-    running = []
-    for job in json.loads(sys.argv[1]):
-        error = tempfile.TemporaryFile()  # noqa: SIM115
-        process = os.fork()
-        if not process:
-            try:
-                os.close(write)
-                _run(job, read, error.fileno())
-            finally:
-                os._exit(99)
-        running.append((process, error))
-    os.close(write)
-    ends = []
-    for process, error in running:
-        code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-        error.seek(0)
-        ends.append((code, error.read().decode("utf-8", "replace")))
-    print(json.dumps(ends))
+    import trajcli.files.hdf5_output
+    import trajcli.jobs.run  # noqa: F401
+
+    jobs = json.loads(sys.argv[1])
+    begin = time.monotonic() + 0.02 * len(jobs)
+    jobs = [
+        {**job, "folder": os.getcwd(), "begin": begin, "number": k} for k, job in enumerate(jobs)
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        ends = list(run_all(jobs, _run, Path(folder), len(jobs)))
+    ends.sort(key=lambda end: end.job["number"])
+    print(json.dumps([(end.code, end.text) for end in ends]))
 
 
 if __name__ == "__main__":

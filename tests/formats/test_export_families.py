@@ -59,9 +59,11 @@ def test_no_trajectory_is_left_out_without_a_word(trajcli, folder, command, more
     with h5py.File("in.hdf5", "w") as file:
         for k, dofs in enumerate((3, 3, 4)):
             file[f"data/demo_{k}/actions"] = np.zeros((9, dofs))
-    refused = trajcli(f"{command} in.hdf5 {more}", code=2)
-    assert "in.hdf5:/data/demo_2/actions: trajectories of different dofs" in refused.err
-    assert "D = 4" in refused.err
+    trajcli.refuses(
+        f"{command} in.hdf5 {more}",
+        "in.hdf5:/data/demo_2/actions: trajectories of different dofs",
+        "D = 4",
+    )
     assert not [*folder.glob("out.*")]
     assert "demo_2" in trajcli("inspect in.hdf5").err
     trajcli(f"{command} in.hdf5 {more} --dofs 0:3", code=0)
@@ -79,5 +81,4 @@ def test_groups_of_any_name_are_exported(trajcli, folder):
         for name in ("pick_2/position", "pick_2/velocity", "pick_3/position"):
             file[name] = np.zeros((4, 2))
         file["pick_4/position"] = np.zeros((4, 2))
-    refused = trajcli("export in.hdf5 -o out.h5", code=2)
-    assert "pick_3/position: trajectories of different arrays" in refused.err
+    trajcli.refuses("export in.hdf5 -o out.h5", "pick_3/position: trajectories of different arrays")

@@ -60,5 +60,7 @@ def test_cells_beside_the_trajectories_are_passed_over(trajcli, folder):
     assert "in.mat:/q is taken" in result.err
     with h5py.File("out.h5") as file:
         np.testing.assert_array_equal(file["position"][0], position)
-    refused = trajcli("differentiate in.mat:names --method backward --dt 0.1 -o no.h5", code=2)
-    assert "in.mat:/names: not real numbers" in refused.err
+    trajcli.refuses(
+        "differentiate in.mat:names --method backward --dt 0.1 -o no.h5",
+        "in.mat:/names: not real numbers",
+    )
