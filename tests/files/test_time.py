@@ -11,6 +11,7 @@ from trajcli.files.opening import Files, time_from_options
 from trajcli.files.reader import read_groups
 from trajcli.files.reading import Reading
 from trajcli.files.time import Time, equal_step
+from trajcli.files.trajectories import timed
 from trajcli.files.trajectory_group import TrajectoryGroup
 
 ROWS = 6
@@ -211,3 +212,14 @@ def test_options_name_a_time(tmp_path, monkeypatch):
         ):
             with pytest.raises(kind):
                 time_from_options(files.read_as(Reading(**options)))
+
+
+def test_the_error_of_a_file_without_times_suggests_increasing_numbers_of_a_similar_name(tmp_path):
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file["actions"], file["time_stamps"] = np.zeros((5, 2)), np.arange(5) * 0.1
+        file["timeouts"] = np.zeros(5, np.uint8)
+    with Files() as files, pytest.raises(InputError) as error:
+        timed(read_groups(files, [f"{tmp_path}/in.h5"])[0], None)
+    (fault,) = error.value.faults
+    assert fault.hint.startswith(f"--times {tmp_path}/in.h5:time_stamps,")
+    assert "timeouts" not in fault.hint

@@ -6,6 +6,7 @@ hold, how long they are, when their rows were, what they are called, by :class:`
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 from collections import Counter
@@ -25,7 +26,7 @@ from trajcli.files.arrays import Dataset
 from trajcli.files.file_bytes import Progress
 from trajcli.files.source import Origin, first_and_more
 from trajcli.files.states import NO_STATE, States
-from trajcli.files.time import Time
+from trajcli.files.time import LIKELY_STAMPS, STAMPS, Time
 from trajcli.files.trajectory_group import TrajectoryGroup
 from trajcli.memory import READ_BYTES
 
@@ -404,8 +405,11 @@ def timed(groups: Sequence[TrajectoryGroup], option: Time | None) -> list[Trajec
 def no_time(group: TrajectoryGroup) -> Fault:
     """Returns the fault of trajectories without times, with a hint at how to state them."""
     layout = group.layout
+    near = _near_times(group) if layout is None else []
     found = "none given, and none in the input" + (f" (layout {layout.name})" if layout else "")
     hint = (layout.dt_hint if layout else "") or "--dt SECONDS, --rate HZ or --times FILE:DATASET"
+    if near:
+        hint = f"--times {near[0]}, if these are times; else {hint}"
     return Fault(
         "no time step",
         where=group.input.where,
@@ -413,6 +417,20 @@ def no_time(group: TrajectoryGroup) -> Fault:
         found=found,
         hint=hint,
     )
+
+
+def _near_times(trajectories: TrajectoryGroup) -> list[str]:
+    """Returns datasets beside the trajectories whose names are nearly those of time stamps."""
+    near, file, words = list[str](), trajectories.file, (*STAMPS, *LIKELY_STAMPS[:-1])
+    for group in trajectories.groups:
+        for name in file.children(group)[:100]:
+            path, close = f"{group}{name}", difflib.get_close_matches(name.lower(), words, 1, 0.7)
+            stored = file.get(path) if close else None
+            if stored is not None and stored.numeric and stored.ndim in (1, 2):
+                first = stored.read_rows(0, 3) if stored.ndim == 1 else stored.read_rows(0, 1)[0]
+                if (np.diff(first) > 0).all():  # flags called timeouts do not increase
+                    near.append(f"{file.path}:{path}")
+    return near
 
 
 def _require_times_of(time: Time, count: int) -> None:
