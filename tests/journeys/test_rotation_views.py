@@ -206,3 +206,17 @@ def test_an_rrd_has_a_transform_for_each_row(trajcli, outputs):
         close(found["translation"], stored["position"][0], rtol=1e-6)
         q = stored["orientation"][0][:, [1, 2, 3, 0]]
         close(found["quaternion"], q, atol=1e-6)
+
+
+def test_check_lists_times_once_and_passes_no_start_row_that_it_did_not_compare(trajcli, folder):
+    rates = np.random.default_rng(5).standard_normal((2, 20, 3))
+    write_h5("rates.h5", angular_velocity=rates, **{"start/position": np.zeros((2, 3))}, dt=0.01)
+    line = "integrate rates.h5:angular_velocity --mode velocity --start rates.h5:start -o out.h5"
+    trajcli.ok(line)
+    checks = trajcli.ok("check out.h5 --json").document["checks"]
+    made = {check["check"]: check["passed"] for check in checks}
+    assert [check["check"] for check in checks].count("time") == 1
+    assert made["time"] is True
+    assert made["start row"] is None  # --recompute compares all rows
+    assert all(c["passed"] for c in trajcli.ok("check out.h5 --recompute --json").document["checks"]
+               if c["check"] == "recompute")  # fmt: skip

@@ -406,7 +406,7 @@ def _trajectory_lines(counts: Mapping[str, Any], dt: Mapping[str, Any] | None) -
         seconds = " to ".join(dict.fromkeys(f"{end:.4g}" for end in counts["duration"]))
         text += f"; {seconds} s at {counts['rate']:.4g} Hz" + ", sampled" * counts["sampled"]
         if counts["jitter"]:
-            text += f", steps up to {1e3 * counts['jitter']:.3g} ms off the median"
+            text += f", jitter up to {1e3 * counts['jitter']:.3g} ms"
     yield text
     if stamps := counts.get("start_stamps"):
         starts = " to ".join(map(str, sorted(set(stamps))))

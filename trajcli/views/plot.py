@@ -189,15 +189,15 @@ def plot_sources(
     """
     sources: list[PlotSource] = []
     names = [] if labels is None else [name.strip() for name in labels.split(",")]
-    files_named = expand_globs(texts)
-    if names and (len(names) != len(files_named) or not all(names)):
+    files_to_draw = expand_globs(texts)
+    if names and (len(names) != len(files_to_draw) or not all(names)):
         raise UsageError(
             "labels that do not fit the files",
             where="--labels",
-            expected=f"{len(files_named)}, one for each file",
+            expected=f"{len(files_to_draw)}, one for each file",
             found=labels or "",
         )
-    for k, text in enumerate(files_named):
+    for k, text in enumerate(files_to_draw):
         batches, origin = read_batches(files, [text]), parse_source(text)
         if all(0 in members.shape for batch in batches for members in batch.groups):
             raise InputError(
