@@ -247,6 +247,19 @@ def test_resampling_an_output_keeps_the_clock_and_inspect_says_it(trajcli, recor
     assert f"begins at {FIRST[2]} ns" in trajcli("inspect again.h5").out
 
 
+def test_an_export_of_arrays_begins_at_0_and_keeps_the_clock(trajcli, recordings):
+    trajcli.ok("export rec_2.h5:q -o out.h5")
+    assert stamps("out.h5") == {"0": (int(FIRST[2]), "ns")}
+    clock = 1.7e9 + np.array([0.0, 0.125, 0.375])  # float64 seconds, which are not converted
+    write_h5("in.h5", position=positions(clock), times=clock)
+    trajcli.ok("export in.h5 -o first.h5")
+    trajcli.ok("export first.h5 -o again.h5")
+    for name in ("first.h5", "again.h5"):
+        arrays = read_h5(name)
+        same(np.ravel(arrays["time"]), clock - clock[0])
+        same(np.ravel(arrays["start_stamp"]), clock[:1])
+
+
 @pytest.mark.parametrize("sources", ["rec_*.h5", "rec_0.h5 rec_2.h5", "rec_1.h5 rec_1.h5"])
 def test_parts_merge_to_the_bytes_of_a_run_in_one_piece(trajcli, recordings, sources):
     run = f"differentiate {sources} --method central -o"

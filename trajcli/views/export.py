@@ -28,6 +28,7 @@ from trajcli.files.outputs import (
     Output,
     Variable,
     describe_output,
+    stamp_variables,
     time_variable,
 )
 from trajcli.files.quantities import ROTATIONS
@@ -310,16 +311,20 @@ _LIBRARIES = {".rrd": ("rerun", "rerun-sdk"), ".parquet": ("pyarrow", "pyarrow")
 
 def _write_arrays(chosen: Export, out: Path, overwrite: bool, sources: SourceFiles) -> None:
     """Writes arrays as integrate does, the trajectories of each length in their order."""
+    description = _describe(chosen)
+    stamped = any(variable.name == "start_stamp" for variable in description.variables)
 
     def blocks(output: Output) -> Iterator[int]:
         for block in chosen.blocks():
             times = chosen.times(block) if chosen.timed else None
+            if times is not None and stamped:  # they count from the stamp of the first row
+                times = times - times[:, :1]
             arrays = {name: chosen.values(block, name) for name in chosen.arrays}
             for name, values in arrays.items():
                 arrays[name] = values.reshape(*values.shape[:2], *chosen.axes(name).values())
             yield output.append(arrays, times)
 
-    write(out, _describe(chosen), blocks, overwrite=overwrite, sources=sources)
+    write(out, description, blocks, overwrite=overwrite, sources=sources)
 
 
 def _describe(chosen: Export) -> Description:
@@ -338,6 +343,7 @@ def _describe(chosen: Export) -> Description:
     sizes = {axis: size for name in chosen.arrays for axis, size in chosen.axes(name).items()}
     if chosen.timed:
         variables.append(time_variable(shared=step is not None or len(lengths) == 1))
+        variables += stamp_variables(batch.take(chosen.numbers).start_stamps(of_rows=True))
     attributes: dict[str, Any] = {"source": Path(batch.path).name, "trajcli_version": __version__}
     if sizes.keys() - {"dof"}:
         stated = first.file.attributes()
