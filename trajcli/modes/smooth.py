@@ -143,27 +143,32 @@ class Smooth(Mode):
                 )
             return replace(self, bandlimit=cutoff)
         values = np.ascontiguousarray(positions.transpose(0, 2, 1), np.float64)
-        columns = Columns.of(
+        values = values.reshape(batch * dofs, rows, 1)
+        # NaN weigh nothing, and no row of a column with too few others does
+        present = np.isfinite(values)
+        present &= present.sum(1, keepdims=True) > self.order
+        columns = Columns(
             self.order,
-            values.reshape(batch * dofs, rows, 1),
+            values,
             np.repeat(steps, dofs, axis=0) if len(steps) > 1 else steps,
             cutoff.reshape(-1),
             self._of_dofs("noise", batch, dofs).reshape(-1),
             kernels,
+            1.0 * present,
         )
-        found = columns.smoothed(self.robust)
+        cutoff, weights, residual, lowered, guessed, doubts = columns.smoothed(self.robust)
 
         def of_rows(values: Any) -> Any:  # [n, T, 1] → [B, T, D]
             return values.reshape(batch, dofs, rows).transpose(0, 2, 1).copy()
 
         return replace(
             self,
-            bandlimit=found.cutoff.reshape(batch, dofs),
-            weights=of_rows(found.weights),
-            residual=found.residual.reshape(batch, dofs),
-            reweighted=found.reweighted.reshape(batch, dofs) if self.robust else None,
-            guessed=of_rows(found.guessed),
-            doubts={name: x.reshape(batch, dofs) for name, x in found.doubts.items()},
+            bandlimit=cutoff.reshape(batch, dofs),
+            weights=of_rows(weights),
+            residual=residual.reshape(batch, dofs),
+            reweighted=lowered.reshape(batch, dofs) if self.robust else None,
+            guessed=of_rows(guessed),
+            doubts={name: x.reshape(batch, dofs) for name, x in doubts.items()},
         )
 
 
@@ -176,23 +181,6 @@ def value_faults(options: Mapping[str, Any]) -> Iterator[Fault]:
         if values.dtype.kind not in "iuf" or ((values <= 0.0) | np.isinf(values)).any():
             found = repr(options[name])
             yield Fault(f"not a {name}", where=name, expected=expected, found=found)
-
-
-class Smoothed(NamedTuple):
-    """What is chosen for each column, and what may be doubted.
-
-    The cutoff is in Hz, NaN where all rows are equal or too few; the weights are [n, T, 1].
-    ``residual`` is the deviation of the residuals, ``reweighted`` the number of rows whose weight
-    was lowered. ``guessed`` [n, T, 1] marks rows within long gaps, ``doubts`` the columns by kind
-    of doubt.
-    """
-
-    cutoff: Floats
-    weights: Floats
-    residual: Floats
-    reweighted: npt.NDArray[np.int64]
-    guessed: Booleans
-    doubts: dict[str, Booleans]
 
 
 class Columns(NamedTuple):
@@ -214,14 +202,6 @@ class Columns(NamedTuple):
     kernels: Any
     weights: Floats
 
-    @staticmethod
-    def of(order: int, values: Floats, steps: Floats, given: Floats, noise: Floats,
-           kernels: Any) -> Columns:  # fmt: skip
-        """Returns columns: NaN weigh nothing, and no row of a column with too few others does."""
-        present = np.isfinite(values)
-        enough = present.sum(1, keepdims=True) > order
-        return Columns(order, values, steps, given, noise, kernels, (present & enough) * 1.0)
-
     def take(self, which: npt.NDArray[np.int64]) -> Columns:
         """Returns some of the columns."""
         steps = self.steps[which] if len(self.steps) > 1 else self.steps
@@ -233,8 +213,15 @@ class Columns(NamedTuple):
         """The number of rows that have weight, [n]."""
         return np.asarray((self.weights != 0.0).sum((1, 2)), np.float64)
 
-    def smoothed(self, robust: bool) -> Smoothed:
-        """Chooses cutoffs and weights."""
+    def smoothed(
+        self, robust: bool
+    ) -> tuple[Floats, Floats, Floats, npt.NDArray[np.int64], Booleans, dict[str, Booleans]]:
+        """Chooses what each column is smoothed with, and says what may be doubted.
+
+        Returns the cutoffs in Hz (NaN where all rows are equal or too few), the weights [n, T, 1],
+        the deviations of the residuals, the numbers of rows whose weight was lowered, which rows
+        are within long gaps [n, T, 1], and which columns are concerned by each kind of doubt.
+        """
         used = self.weights > 0.0
         first = np.take_along_axis(self.values, used.argmax(1)[:, None], 1)
         moving = (used & (self.values != first)).any((1, 2))
@@ -254,7 +241,7 @@ class Columns(NamedTuple):
                 "correlation": automatic & ~stairs & weighted._correlated(cutoff, off),
             }
             residual = np.where(moving, np.sqrt(squares / self.counts), 0.0)
-        return Smoothed(
+        return (
             cutoff, weights, residual, (weights < self.weights).sum((1, 2)), guessed,
             {kind: which & moving for kind, which in doubts.items()},
         )  # fmt: skip
