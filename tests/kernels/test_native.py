@@ -1,7 +1,7 @@
 """What the C++ kernels alone have: any input as it lies, outputs in files, threads, prepared calls.
 
-That they give the reference's rows and gradients, on every instruction set, is tested beside the
-other backends (test_programs).
+That they give torch's rows and gradients, on every instruction set, is tested beside the other
+backends (test_programs).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The Triton kernels give what the reference gives.
+"""The Triton kernels give the rows and gradients that torch gives.
 
 On a CUDA device they run as they are. Without one test_triton_emulated.py runs these tests in a
 process of its own, compiled, and the device's instructions carried out on the CPU (ptx/).

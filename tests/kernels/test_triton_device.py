@@ -1,6 +1,6 @@
 """The Triton kernels on a CUDA device: graphs, and shapes too large for an interpreter.
 
-test_triton.py, which also runs there, compares every mode with the reference.
+test_triton.py, which also runs there, compares every mode with torch.
 """
 
 from __future__ import annotations
