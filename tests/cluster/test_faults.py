@@ -34,11 +34,6 @@ sys.exit(main([*line.split(), sys.argv[1]]))
 REQUEST = Request(sources=["in.npy"], out=OUT, dt="0.02", start="zero")
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
 @pytest.fixture
 def whole() -> bytes:
     """The run in one piece: of 9 MB, in blocks of a few trajectories."""

@@ -18,12 +18,6 @@ from trajcli.jobs.request import Request, Shard, shard_files
 from trajcli.jobs.run import run
 from trajcli.jobs.shards import merge
 
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
 RUNS: dict[str, Callable[[], Request]] = {
     "an array": one_array,
     "with steps of every row": lambda: one_array(dt="steps.npy"),
