@@ -24,6 +24,7 @@ FAMILIES: dict[str, tuple[str, Callable[[Path], object]]] = {
     "lerobot 2.1": ("in", version_2),
     "lerobot 3": ("in", version_3),
     "replay": ("in.zarr", lambda path: replay(str(path), 3)),
+    "one array": ("in.npz", lambda path: np.savez(path, position=np.ones((3, 4, 2)), dt=0.1)),
 }
 
 
