@@ -29,6 +29,7 @@ class Origin(str):
     It is immutable, and reads as its text: "time stamps x.h5:/times, in ms" has the path x.h5.
     """
 
+    __slots__ = ("after", "before", "path")  # a file of many demonstrations has many of these
     path: str
     before: str
     after: str
