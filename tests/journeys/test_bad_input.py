@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pickle
@@ -118,6 +119,18 @@ def test_pickled_data_is_never_loaded(trajcli, folder, name):
         (np.save if name == "in.npy" else np.savez)(file, np.array([[[Evil()]]], dtype=object))
     trajcli.refuses(f"integrate {name} --start zero --dt 1 -o out.h5", name, "pickle")
     assert not Path("owned").exists()
+
+
+def test_a_disk_that_is_full_when_kernels_write_is_exit_2_and_leaves_the_old_output(
+    trajcli, folder, monkeypatch
+):
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    Path("out.h5").write_text("precious")
+    monkeypatch.setattr("trajcli.kernels.native.Forward.run", full)
+    trajcli.refuses(f"integrate {GOOD} --overwrite", "out.h5", "No space left")
+    assert Path("out.h5").read_text() == "precious"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
