@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from trajcli.arrays import empty, to_numpy, to_torch
 from trajcli.inputs import Inputs
@@ -14,6 +16,7 @@ from trajcli.kernels.program import Array, Cascade, Gradients, Program
 from trajcli.modes import PARTS
 
 Arrays = Mapping[str, Any]
+FloatArray = npt.NDArray[np.float64]
 NAMES = ("actions", *(f"start_{part}" for part in PARTS), *(f"goal_{part}" for part in PARTS))
 
 
@@ -55,7 +58,11 @@ def pull_back(
     named = {
         name: to_numpy(grad) for name, grad in zip(NAMES, grads, strict=True) if grad is not None
     }
-    if operands.dt.shape[1] > 1:
+    if operands.dt.shape[1] > 1 and isinstance(program, Cascade) and not program.recorded:
+        start = [None if part is None else to_numpy(part) for part in operands.states()[:4]]
+        dt = to_numpy(operands.dt)
+        steps = _gradient_of_cascade_steps(program, dt, start, [*map(to_numpy, rows)], arrays)
+    elif operands.dt.shape[1] > 1:
         steps = _gradient_of_steps(inputs, arrays)
     else:
         values = [operands.actions, *operands.states()]
@@ -64,7 +71,7 @@ def pull_back(
 
 
 def _gradient_of_steps(inputs: Inputs, upstream: Arrays) -> Any:
-    """Returns the gradient of unequal steps per trajectory [B, n], by torch."""
+    """Returns the gradient of the unequal steps of a band, [B, n], by torch."""
     import torch
 
     from trajcli.kernels import torch_ops
@@ -82,6 +89,64 @@ def _gradient_of_steps(inputs: Inputs, upstream: Arrays) -> Any:
         return np.zeros(tuple(dt.shape))
     (grad,) = torch.autograd.grad([x for x, _ in pairs], [dt], [g for _, g in pairs])
     return grad.numpy()
+
+
+def _gradient_of_cascade_steps(
+    program: Cascade,
+    dt: FloatArray,
+    start: Sequence[FloatArray | None],
+    rows: Sequence[FloatArray],
+    upstream: Arrays,
+) -> FloatArray:
+    """Returns the gradient of the unequal steps dt [b, n] of a cascade, [B, n], without torch.
+
+    Row t follows from row t − 1 by powers of dt_t, so the gradient is Σ_m ⟨λ_m, ∂x_m/∂dt_t⟩, where
+    λ_m is the gradient of x_m in row t by all rows from t on: a running sum from the end below the
+    order of the actions, differences above it. Coefficients are those of :class:`Cascade`.
+    """
+    order, first, used = program.order, int(program.start_row), program.used
+    step = dt[:, :used, None]
+    now = [x[:, first:] for x in rows]
+    before = [np.empty_like(x) for x in now]
+    for m, part in enumerate(start):
+        before[m][:, 1:] = now[m][:, :-1]
+        before[m][:, 0] = 0.0 if part is None else part
+    adjoint = [np.zeros_like(x) for x in now]
+    for m, name in enumerate(PARTS):
+        if name in upstream:
+            adjoint[m][:] = upstream[name][:, first:]
+
+    def power(r: int) -> FloatArray:
+        return step**r / (1 if program.scheme == "euler" else math.factorial(r))
+
+    total = np.zeros(now[0].shape[:2])
+    for m in range(order):
+        for r in range(1, m + 1):  # what x_{m−r} of the next row takes from x_m of this one
+            adjoint[m][:, :-1] += (power(r) * adjoint[m - r])[:, 1:]
+        adjoint[m] = adjoint[m][:, ::-1].cumsum(1)[:, ::-1]
+        # dt · ∂x_m/∂dt, term by term: each is a power of dt
+        n = order - m
+        held = (
+            step**n
+            / {"euler": 1, "zoh": math.factorial(n), "foh": math.factorial(n + 1)}[program.scheme]
+        )
+        slope = n * held * now[order]
+        if program.scheme == "foh":
+            slope += n * n * held * before[order]
+        for r in range(1, n):
+            slope += r * power(r) * before[m + r]
+        if adjoint[m].any():  # else an infinite slope would make a gradient of NaN
+            total += (adjoint[m] * slope).sum(2)
+    for m in range(3, order, -1):
+        if m < 3:  # x_{m+1} = (x_m − x_m of the row before) / dt
+            share = adjoint[m + 1] / step
+            adjoint[m] += share
+            adjoint[m][:, :-1] -= share[:, 1:]
+        if adjoint[m].any():
+            total -= (adjoint[m] * now[m]).sum(2)
+    gradient = np.zeros((len(total), dt.shape[1]))  # no output depends on steps behind the last row
+    gradient[:, :used] = total / step[:, :, 0]
+    return gradient
 
 
 def gradient_of_even_dt(
