@@ -20,11 +20,9 @@ from trajcli.files.numpy_files import require_deflate
 from trajcli.files.source import Origin, natural_order
 from trajcli.memory import KEPT_CHUNK
 
-# Codecs of version 2 that construct Python objects.
-_RUNS_CODE = ("pickle", "json2", "msgpack2")
+# Of the codecs of an array at most one may be a compressor, since a few bytes compressed twice may
+# expand to any size; the filters do not expand data, and construct no Python objects.
 _PACKERS = {"blosc", "zstd", "gzip", "zlib", "lz4"}
-# Codecs that are read. At most one of an array's may be a compressor, since a few bytes
-# compressed twice may expand to any size; the filters do not expand data.
 _FILTERS = {
     "bytes", "transpose", "sharding_indexed", "crc32c", "crc32", "adler32", "fletcher32",
     "vlen-utf8", "vlen-bytes", "delta", "fixedscaleoffset", "quantize", "bitround", "shuffle",
@@ -62,15 +60,14 @@ class ZarrFile(ArrayFile):
 
     def _described(self, name: str) -> Dataset:
         stored, where = self.opened().arrays[name], Origin(self.path, f":{name}")
-        codecs = {getattr(one, "codec_id", "") for one in stored.filters + stored.compressors}
+        metadata = stored.metadata.to_dict()
         # strings of variable length have dtype object, but are never constructed from code
-        texts = stored.metadata.to_dict().get("data_type") == "string"
-        if codecs.intersection(_RUNS_CODE) or (stored.dtype.hasobject and not texts):
-            what = "an array of Python objects is never read"
+        texts = metadata.get("data_type") == "string"
+        if stored.dtype.hasobject and not texts:
             raise InputError(
-                what, where=where, expected="numbers", found=", ".join(codecs) or "objects"
+                "an array of Python objects is never read", where=where, expected="numbers"
             )
-        names = [name.removeprefix("numcodecs.") for name in _codecs(stored.metadata.to_dict())]
+        names = (name.removeprefix("numcodecs.") for name in _codecs(metadata))
         packers = [name for name in names if name not in _FILTERS]
         if len(packers) > 1 or not _PACKERS.issuperset(packers):
             raise InputError(
