@@ -87,7 +87,7 @@ class HiddenFolder:
             except OSError:
                 left.append(str(lock))
             with contextlib.suppress(OSError):
-                os.close(descriptor)  # first: to look into a folder takes one
+                os.close(descriptor)  # before the folder is listed, which takes a descriptor
         remove(self.path)
         return [*left, str(self.path)] if os.path.lexists(self.path) else left
 

@@ -57,6 +57,7 @@ def as_batch(stored: Dataset) -> Dataset:
     if stored.ndim == 3:
         return stored
     if stored.ndim == 1:
+        # an array [T] is one trajectory of one dof: a column [T, 1]
         column = replace(stored, shape=(*stored.shape, 1))
         return as_batch(replace(column, reader=lambda a, b: stored.read_rows(a, b)[:, None]))
     if stored.ndim != 2:

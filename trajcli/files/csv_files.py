@@ -24,7 +24,7 @@ from trajcli.files.tables import Table
 from trajcli.memory import CSV_ROWS
 
 _LONGEST_LINE = 1 << 20
-# The first rows, which say what the columns hold.
+# How many rows are read to find out what the columns hold.
 _SAMPLE = 64
 # A date of ISO 8601, with a time of day or without.
 _DATE = re.compile(
@@ -33,7 +33,7 @@ _DATE = re.compile(
 # Integers that float64 may not hold.
 _WHOLE = re.compile(r"[+-]?(?:\d{16,18}|[1-8]\d{18})")
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?")
-# How many times the median a step of times may be; how near to 1 a quaternion's norm is.
+# How many median steps a step of times may be, and how far from 1 the norm of a quaternion.
 _UNEVEN, _NEAR = 5.0, 1e-2
 # The columns of a TUM trajectory, which may have no heading.
 _TUM = ["timestamp", "tx", "ty", "tz", "qx", "qy", "qz", "qw"]
@@ -74,6 +74,7 @@ class CsvFile(Table):
             raise InputError(
                 "a table without rows", where=str(self.path), expected="numbers in columns"
             )
+        # a comma divides columns only where no semicolon does: it may then be a decimal comma
         self._delimiter = next((d for d in "\t;," if d in line), " ")
         sample = _split([line, *itertools.islice(_data(stream), _SAMPLE)], self._delimiter)
         rows = [[cell.strip() for cell in row] for row in sample]

@@ -244,7 +244,7 @@ def _of_points(points: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         arrays["times"] = np.array(stamps, np.float64)
     elif all(isinstance(stamp, Mapping) for stamp in stamps):
         times = [sum(int(n) * _PER_SECOND[k] for k, n in dict(s or {}).items()) for s in stamps]
-        arrays["times"] = np.array(times, np.int64)
+        arrays["times"] = np.array(times, np.int64)  # exact, unlike seconds in float64
     return arrays
 
 

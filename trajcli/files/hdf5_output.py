@@ -110,6 +110,7 @@ class Hdf5Output(Output):
             entry = self.description.entry_bytes(variable, group)
             if entry > CHUNK_BYTES:
                 rows = max(1, CHUNK_BYTES * rows // entry)
+            # whole trajectories, so that reading one decompresses one chunk
             count = max(1, min(count, CHUNK_BYTES // entry))
             properties.set_chunk((rows, *inner) if in_group else (count, rows, *inner))
             properties.set_shuffle()

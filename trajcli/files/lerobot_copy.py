@@ -106,6 +106,7 @@ class LeRobotCopy:
                     document["stats"] = stats | self._statistics(_keys_of(stats), rows)
                     file.write(json.dumps(document) + "\n")
         elif path.parts[0] in _LINKED:
+            # a link costs no space, and videos are most of a data set
             try:
                 os.link(os.path.realpath(source), target)
             except OSError:  # on another file system

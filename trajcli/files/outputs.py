@@ -272,7 +272,7 @@ class Output(ABC):
             self.write(name, self._appended[group], values, group)
         if times is not None:
             self.write_time(self._appended[group], len(first), times, group)
-        self._appended[group] += len(first)
+        self._appended[group] += len(first)  # trajectories arrive in the order of their numbers
         return self._appended.total()
 
     def write(self, name: str, row: int, block: Any, group: int = 0) -> None:

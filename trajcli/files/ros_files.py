@@ -180,6 +180,7 @@ class _Messages:
                     self._numbers[path] = array(kind)
                 else:
                     self._arrays[path] = kind, bytearray(), array("q")
+        # a stamp of 0 is that of a message without header, or of a driver that does not set it
         header: Any = getattr(message, "header", None)
         self._logs.append(log)
         self._stamps.append(_nanoseconds(header.stamp) if hasattr(header, "stamp") else 0)
@@ -218,6 +219,7 @@ class _Messages:
             arrays["joint_names"] = np.array(self._joints, str)
         arrays |= {path: np.array(column)[:, None] for path, column in self._numbers.items()}
         for path, (dtype, buffer, counts) in self._arrays.items():
+            # NaN marks a missing row, which only floats can hold
             filled = np.array(counts) > 0
             widths = set(counts) - {0}
             if len(widths) == 1 and (filled.all() or dtype.kind == "f"):

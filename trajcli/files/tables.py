@@ -28,25 +28,25 @@ from trajcli.units import parse_time_unit
 
 TIMES = ("t", "time", "times", "timestamp", "timestamps", "stamp", "seconds", "__time", "zeit",
          "temps", "tiempo", "tempo", "时间", "時間", "%time")  # fmt: skip
-"""Columns of time stamps, the first that there is; else the first column of dates is it."""
+"""Names of the column of time stamps; without one, the first column of dates is taken."""
 TRAJECTORIES = ("trajectory", "episode", "episode_index", "episode_id", "traj_id")
-"""Columns that are the same in all rows of a trajectory."""
-# Columns that count rows.
+"""Names of the column that says to which trajectory a row belongs."""
+# Names of columns that count rows.
 _NUMBERS = ("row", "index", "frame_index", "frame", "seq")
 ARRAYS = ("actions", "action", "position", "velocity", "acceleration", "jerk")
-"""Arrays that one column is, too."""
+"""Names of arrays that may have a single column."""
 _WORDS = {"pos": "position", "positions": "position", "vel": "velocity", "velocities": "velocity",
           "acc": "acceleration", "accel": "acceleration"}  # fmt: skip
 _WORDS |= zip(ARRAYS, ARRAYS, strict=True)
 """Words for quantities before or behind the name of a joint."""
 _WORD = "|".join(_WORDS)
 _KNOWN = (*ARRAYS, *POSITIONS)
-# Endings of two columns that are one stamp.
+# Endings of the two columns of a stamp in whole seconds and nanoseconds.
 _SECONDS, _NANOSECONDS = ("sec", "secs"), ("nsec", "nsecs", "nanosec", "nanosecs")
 _UNIT = r"(.*?)\s*[\[(]([^\])]*)[\])]"
 _LISTED = 8
 DATA = "data"
-# Parts of the names of arrays that are no angles, and may have any values.
+# Parts of names of arrays that are not angles: a torque of 30 is no hint at degrees.
 _NO_ANGLES = "eff|torque|current|force|wrench|temp|volt"
 
 
@@ -108,7 +108,7 @@ class Table(ArrayFile):
         return {**others, DATA: [name for name in self.columns if name in numbers]}
 
     def _is_alone(self, name: str) -> bool:
-        """Whether a column is of times or of trajectories, or counts rows."""
+        """Whether a column is beside the arrays: times, trajectories or counts of rows."""
         last = _last(name)
         known = last in TIMES or last in _NUMBERS
         return known or name in (self.time_column, self.trajectory_column, *self._stamp_pair)
@@ -133,10 +133,11 @@ class Table(ArrayFile):
 
     @cached_property
     def trajectory_column(self) -> str | None:
-        """The column that says of which trajectory a row is."""
+        """The column that says to which trajectory a row belongs."""
         return self._first(TRAJECTORIES)
 
     def _first(self, names: Sequence[str]) -> str | None:
+        # of several columns with one name the first is taken: later entries replace earlier ones
         reverse = list(reversed(self.columns))
         plain = {_last(name): name for name in reverse}
         plain |= {_plain(name).lower(): name for name in reverse}
@@ -214,6 +215,7 @@ class Table(ArrayFile):
 
         def read_rows(start: int, stop: int) -> Any:
             parts = (part.read_rows(start, stop).astype(np.int64) for part in (stored, low))
+            # in integers: float64 holds stamps since 1970 only to 0.2 µs
             return next(parts) * 10**9 + next(parts)
 
         about = {"units": "ns"}

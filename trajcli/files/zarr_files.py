@@ -99,7 +99,7 @@ class ZarrFile(ArrayFile):
             return np.asarray(stored[...])
         start, stop, _ = slice(start, stop).indices(stored.shape[0])
         length = max((stored.shards or stored.chunks)[0], 1)
-        first = start // length * length
+        first = start // length * length  # of the chunk in which the rows begin
         size = length * math.prod(stored.shape[1:]) * stored.dtype.itemsize
         inside = start < stop <= first + length and stop - start < length
         if not inside or size > KEPT_CHUNK or stored.dtype.hasobject:
