@@ -45,15 +45,15 @@ def one_array(**more: Any) -> Request:
     return replace(Request(sources=["in.npz"], out=OUT), **more)
 
 
-def many_files(steps: float = 0.0, rows: int = 0, **more: Any) -> Request:
-    """Nine files, each of which may have a step and a length of its own."""
+def many_files(steps: Any = 0.0, rows: int = 0, **more: Any) -> Request:
+    """Nine files, each of which may have a step and a length of its own, or all the same steps."""
     random = np.random.default_rng(3)
     for k in range(9):
         with h5py.File(f"in_{k}.h5", "w") as file:
             file["actions"] = random.standard_normal((7, 20 + rows * (k // 3), 2))
             file["more"] = 2 * file["actions"][()]
             file["start/position"] = random.standard_normal(2)
-            file["dt"] = 0.1 + steps * k
+            file["dt"] = 0.1 + steps * (k if np.ndim(steps) == 0 else 1)
     return replace(Request(sources=["in_*.h5"], out=OUT, mode="jerk"), **more)
 
 

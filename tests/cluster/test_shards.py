@@ -27,6 +27,7 @@ RUNS: dict[str, Callable[[], Request]] = {
     "npz": lambda: one_array(out=Path("out.npz")),
     "files": many_files,
     "files with steps of their own": lambda: many_files(steps=0.01),
+    "files of the same uneven steps": lambda: many_files(np.linspace(0.0, 0.1, 20)),
     "files of several lengths": lambda: many_files(rows=3),
     "demonstrations in groups": demonstrations,
     "demonstrations with joints": lambda: demonstrations(joints="a,b,c"),
@@ -82,7 +83,12 @@ MORE_THAN_TRAJECTORIES = (
 
 
 @pytest.mark.parametrize(
-    ("name", "count"), [*((n, 3) for n in RUNS), *((n, 30) for n in MORE_THAN_TRAJECTORIES)]
+    ("name", "count"),
+    [
+        *((n, 3) for n in RUNS),
+        *((n, 30) for n in MORE_THAN_TRAJECTORIES),
+        ("files of the same uneven steps", 9),  # each shard knows one file only
+    ],
 )
 def test_shards_merged_are_the_run_in_one_piece(name, count):
     request = RUNS[name]()

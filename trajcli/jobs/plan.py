@@ -107,7 +107,8 @@ class Plan:
         self.mode, self.commands = parts[0].inputs.mode, parts[0].commands
         # before trajectories are divided: the times of a part are those of the whole run
         self.own_times = any(part.inputs.steps_differ for part in parts)
-        self.own_times = self.own_times or (len(parts) > 1 and trajectories.step is None)
+        several = len(parts) > 1 or (files_of_shard is not None and len(request.source_paths()) > 1)
+        self.own_times = self.own_times or (several and trajectories.step is None)
         if shard is not None and files_of_shard is None:
             trajectories = trajectories.take(slice(*shard.share(len(trajectories))))
             parts = inputs_by_length(trajectories, self.mode, self.commands, request.recorded)
