@@ -111,7 +111,8 @@ def file_system(folder: str) -> str:
 
 
 # Signals that :func:`interrupt` answered. Where Python runs it within a destructor, the exception
-# is ignored, and :func:`signals` reports the signal instead.
+# is ignored, and :func:`signals` reports the signal instead; where it runs within a library's
+# callback, the library may raise an exception of its own, which :func:`answered` tells apart.
 _answered: list[str] = []
 
 
@@ -131,6 +132,11 @@ def interrupt(number: int, frame: FrameType | None) -> NoReturn:
     _remove_handlers()
     _answered.append(signal.Signals(number).name)
     raise Interrupt(_answered[-1])
+
+
+def answered() -> str | None:
+    """Returns the name of the signal that :func:`interrupt` answered, or None."""
+    return _answered[0] if _answered else None
 
 
 def is_command() -> bool:

@@ -92,6 +92,20 @@ def test_a_signal_while_a_run_is_planned_or_prepared_is_exit_75_at_once(folder, 
     assert not list(folder.glob("*out.h5*")) + list(folder.glob(".*"))
 
 
+def test_a_signal_that_a_library_turns_into_an_error_of_its_own_is_exit_75(folder):
+    body = """
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(10)
+    finally:  # as h5py does where HDF5 calls back
+        raise TypeError("Operation not defined for data type class")
+"""
+    code, out, err = end(start(RUN, "trajcli.files.hdf5_output:_access", body.strip()))
+    assert code == 75, err
+    assert json.loads(out)["error"]["faults"][0]["what"] == "stopped by SIGTERM"
+    assert sorted(os.listdir()) == ["actions.npy", "start.npy"]
+
+
 @pytest.mark.parametrize(
     ("line", "function", "body"),
     [

@@ -69,6 +69,7 @@ def _run(words: list[str]) -> int:
     from typer import Abort
 
     from trajcli.errors import OutputError, TrajcliError, UsageError
+    from trajcli.system import answered
 
     # every value that is not finite is reported with its place, so NumPy's warnings add nothing
     numbers = "(overflow|underflow|divide by zero|invalid value) encountered"
@@ -92,6 +93,8 @@ def _run(words: list[str]) -> int:
     except Abort:
         failure: TrajcliError = _interrupted("SIGINT", words)
     except Exception as error:
+        if (signal := answered()) is not None:  # a library has made it an error of its own
+            return _fail(_interrupted(signal, words), words)
         # Typer's own errors: an unknown option, a missing value
         usage = hasattr(error, "format_message")
         if os.environ.get("TRAJCLI_DEBUG") == "1" and not usage:
