@@ -67,6 +67,18 @@ def test_options_that_fit_no_rotation_are_refused(trajcli, pose):
         trajcli.refuses(f"inspect pose.csv --rotation {option}", "--rotation")
 
 
+def test_rotations_of_several_blocks_are_recomputed(trajcli):
+    turned = Rotation.from_rotvec(np.cumsum(np.full((30_000, 3), 1e-3), 0))
+    write_h5("long.h5", orientation=turned.as_quat(scalar_first=True), dt=0.01)
+    trajcli.ok("differentiate long.h5:orientation --rotation wxyz --method central -o turned.h5")
+    trajcli.ok("check turned.h5 --recompute")
+    with h5py.File("turned.h5", "r+") as file:
+        file["angular_velocity"][0, 29_000, 1] += 1e-3
+    checks = trajcli.fails("check turned.h5 --recompute --json").document["checks"]
+    (failed,) = (check for check in checks if not check["passed"] and check["passed"] is not None)
+    assert (failed["check"], failed["dataset"]) == ("recompute", "angular_velocity")
+
+
 @pytest.mark.parametrize("frame", ["world", "body"])
 @pytest.mark.parametrize("method", ["backward", "central", "savgol --window 9"])
 def test_recordings_are_differentiated_as_rotations(trajcli, pose, method, frame):
