@@ -329,6 +329,16 @@ def test_limits_hold_between_the_rows_of_a_known_curve(trajcli, folder, mode):
     assert 0.999 < max(shares) < 1 + 1e-6
 
 
+def test_a_retimed_file_names_files_as_seen_from_its_folder(trajcli, out, folder):
+    (folder / "sub").mkdir()
+    (folder / "limits.toml").write_text("[velocity]\nupper = 1")
+    trajcli.ok("retime out.h5 --limits limits.toml -o sub/paced.h5")
+    with h5py.File("sub/paced.h5") as file:
+        said = dict(file.attrs)
+    assert (said["limits"], said["source"]) == ("../limits.toml", "../out.h5:/position")
+    assert "start" not in said  # the state was named as seen from the folder of its own output
+
+
 def test_what_cannot_be_retimed_is_left_out_and_the_clock_is_written(trajcli, folder):
     arrays, stamps = rows(), 1_700_000_000_000 + 100 * np.arange(4 * 15).reshape(4, 15)
     arrays["velocity"][2, 3, 1] = np.nan

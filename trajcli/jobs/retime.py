@@ -15,7 +15,8 @@ from trajcli.files.file_bytes import Progress, SourceFiles
 from trajcli.files.limits import read_limits
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Variable, stamp_variables, time_variable
-from trajcli.files.quantities import QUANTITIES
+from trajcli.files.quantities import QUANTITIES, RECORDED_START
+from trajcli.files.source import Origin
 from trajcli.files.time import Floats
 from trajcli.files.trajectories import Trajectories
 from trajcli.files.writing import refuse_output
@@ -34,8 +35,7 @@ from trajcli.retiming import Limit, Retimed, extremes, paced
 from trajcli.sampling import is_known, missing_parts
 
 # Attributes that hold at any pace: they say which curve the trajectory is.
-_MODE_ATTRIBUTES = {"mode", "scheme", "frames", "ends", "degree", "steps", "convention", "start",
-                    "goal", "absolute"}  # fmt: skip
+_MODE_ATTRIBUTES = {"mode", "scheme", "frames", "ends", "degree", "steps", "convention", "absolute"}
 
 
 @dataclass(frozen=True)
@@ -80,11 +80,13 @@ def run_retime(
             return times, {**values, **retimed.parts, "time_scale": retimed.factor}
 
         stored = trajectories.first.file.attributes()
-        stated = {name: value for name, value in stored.items() if name in _MODE_ATTRIBUTES}
+        stated: dict[str, Any] = {k: v for k, v in stored.items() if k in _MODE_ATTRIBUTES}
         if "absolute" in stated:
             stated["absolute"] = ",".join(map(str, paces.copied))
         # each trajectory has its own factor, and so its own steps
-        stated |= {"dt": "varies", "limits": str(request.limits)}
+        stated |= {"dt": "varies", "limits": Origin(request.limits)}
+        if stored.get("start") == RECORDED_START:  # other starts are named as seen from their file
+            stated["start"] = RECORDED_START
         stated["slower_only"] = int(request.slower_only)
         label = {"long_name": "time_scale"}
         variables = [
