@@ -222,8 +222,7 @@ def run_resample(
         curves = Curves(request, trajectories)
         holding = curves.mode is None and curves.method == "hold"
         good, left_out = computable(request, trajectories, holding)
-        remarks: list[str] = []
-        trajectories = trajectories.take(good)
+        remarks, trajectories = list[str](), trajectories.take(good)
         counts, ends, slack = _measured(trajectories, holding, rate)
         clock, stamps = trajectories.start_stamps(of_rows=not holding), None
         if new is not None:
@@ -244,16 +243,14 @@ def run_resample(
                 times = since = np.arange(counts[places[0]])[None] / (rate or 1.0)
             else:
                 times, since = stamps.of(places)
-            values = {
-                name: finite_rows(block, name, request.allow_nonfinite)
-                for name in trajectories.arrays
-            }
-            within = np.clip(times, 0.0, knots[:, -1:])  # ends may be off by rounding
-            at = located(within, knots, len(block), rounding)
+            lenient = request.allow_nonfinite
+            values = {name: finite_rows(block, name, lenient) for name in trajectories.arrays}
+            # ends may be off by rounding
+            at = located(np.clip(times, 0.0, knots[:, -1:]), knots, len(block), rounding)
             arrays: dict[str, Any] = {}
             if rotations:
                 rows = values[trajectories.arrays[0]]
-                q = orientations(rows, rotations, block.place, remarks, request.allow_nonfinite)
+                q = orientations(rows, rotations, block.place, remarks, lenient)
                 arrays |= _turned(request, q, knots, at)
                 values = {name: x[..., others] for name, x in values.items()}
             if others:
@@ -267,18 +264,17 @@ def run_resample(
         turned = [*rotation_variables(rotations, written, dtype, frame)]
         if rotations:
             stated |= rotation_attributes(rotations, frame)
-        own_times = stamps is not None and stamps.own_times and len(counts) > 1
         variables = [
             *array_variables(trajectories.only(curves.names)),
             *turned,
-            time_variable(shared=not own_times),
+            time_variable(shared=stamps is None or not stamps.own_times or len(counts) == 1),
             *stamp_variables(clock),
             *_beside_actions(trajectories, rate),
         ]
-        sizes = rotation_sizes(rotations)
         report = write_rows(
-            request, files, trajectories, counts, variables, compute, stated, left_out, sizes
-        )
+            request, files, trajectories, counts, variables, compute, stated, left_out,
+            rotation_sizes(rotations),
+        )  # fmt: skip
     lengths = trajectories.lengths
     return {
         **report,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -92,24 +92,10 @@ def resolve(
     to_goal = stated is not None and stated[0].options().get("ends") == "goal"
     unwanted = {"start": request.recorded, "goal": not to_goal}
     states = {role: NO_STATE for role in unwanted if unwanted[role]} | (states or {})
-    members, starts, goals = list[TrajectoryGroup](), list[States](), list[States]()
-    for group in groups:
-        try:
-            group = group.in_si(request.input_units)
-            _require_like(group, members, request, option)
-            start, goal = (
-                states.get(role) or stored_state(role, group) for role in ("start", "goal")
-            )
-            if request.skip_bad and starts and start.parts.keys() != starts[0].parts.keys():
-                raise InputError("another start state than the others", where=group.name)
-        except TrajcliError as error:
-            if not request.skip_bad:
-                check.faults += error.faults
-            left_out.append((group.name, error.faults))
-        else:
-            members.append(group)
-            starts.append(start)
-            goals.append(goal)
+    members, starts, goals, bad = _fitting_groups(request, groups, states, option)
+    left_out += bad
+    if not request.skip_bad:
+        check.faults += [fault for _, faults in bad for fault in faults]
     if not request.recorded:
         check.attempt(lambda: _require_turns(request, members, stated and stated[0]))
     if not members:
@@ -179,6 +165,32 @@ def _read_groups(
             groups += of_source
             notes |= dict.fromkeys(remarks)
     return groups, list(notes)
+
+
+def _fitting_groups(
+    request: Request, groups: Sequence[TrajectoryGroup], states: Mapping[str, States],
+    option: Time | None,
+) -> tuple[list[TrajectoryGroup], list[States], list[States], list[LeftOut]]:  # fmt: skip
+    """Returns the groups in SI that are like the first, their start and goal states, and the
+    faults of the others."""
+    members, starts, goals = list[TrajectoryGroup](), list[States](), list[States]()
+    left_out: list[LeftOut] = []
+    for group in groups:
+        try:
+            group = group.in_si(request.input_units)
+            _require_like(group, members, request, option)
+            start, goal = (
+                states.get(role) or stored_state(role, group) for role in ("start", "goal")
+            )
+            if request.skip_bad and starts and start.parts.keys() != starts[0].parts.keys():
+                raise InputError("another start state than the others", where=group.name)
+        except TrajcliError as error:
+            left_out.append((group.name, error.faults))
+        else:
+            members.append(group)
+            starts.append(start)
+            goals.append(goal)
+    return members, starts, goals, left_out
 
 
 def _require_like(
