@@ -68,16 +68,16 @@ def _kind(array: Any) -> tuple[Any, ...]:
     return ()
 
 
-def lookup(key: Any) -> Call | DeviceCall | None:
+def lookup(key: Any) -> PreparedCall | DeviceCall | None:
     """Returns the cached call of this key, if there is one."""
     try:
-        call: Call | DeviceCall | None = _cache.calls.get(key)
+        call: PreparedCall | DeviceCall | None = _cache.calls.get(key)
     except (AttributeError, TypeError):  # none yet in this thread; an option that has no hash
         return None
     return call
 
 
-def store(key: Any, call: Call | DeviceCall) -> None:
+def store(key: Any, call: PreparedCall | DeviceCall) -> None:
     """Caches a call."""
     calls = _cache.__dict__.setdefault("calls", {})
     if len(calls) >= _CACHE_SIZE:
@@ -97,7 +97,7 @@ class CheckingKernels:
         self.finite = self._forward(program, operands, out, finite=True)
 
 
-class Call:
+class PreparedCall:
     """A call for certain shapes and options. autograd runs it as it runs kernels.
 
     It refers to no array of the first call, but for the start state if that is ``zero``.
@@ -242,7 +242,7 @@ class DeviceCall:
         self._dt = dt
 
     def run(self, actions: Array, start: Sequence[Array | None], dt: Any) -> Any:
-        """As :meth:`Call.run`."""
+        """As :meth:`PreparedCall.run`."""
         if dt != self._dt:
             if not 0.0 < dt < np.inf:
                 return None

@@ -366,7 +366,7 @@ def _checked(
     tensors = [x for x in (inputs.actions, inputs.dt, inputs.times, *states) if is_torch(x)]
     choice = choose_for(tensors[0].device, backend) if tensors else choose("cpu", backend)
     if key is not None and choice.backend == "native":
-        prepared.store(key, prepared.Call(inputs, dtype, wanted, not inputs.trusted, zero))
+        prepared.store(key, prepared.PreparedCall(inputs, dtype, wanted, not inputs.trusted, zero))
     elif (
         key is not None
         and choice.backend == "triton"

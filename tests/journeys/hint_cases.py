@@ -719,6 +719,10 @@ case("groups that are not one array", both(
         cli(integ("a.npz b.npz --start zero"))), lambda: trajcli.load("out.h5"),
      lambda: h5py.File("out.h5")["a/position"][()])
 case("a device that is not there", npy(), f"{INTEGRATE} --device cuda", f"{INTEGRATE} --device cpu")
+POINTS = both(npy(), cli("fit in.npy --dt 0.1 --knots 9 -o points.h5"))
+case("scores of control points", POINTS, "score points.h5", integ("points.h5"), "score out.h5")
+case("resampling control points", POINTS, "resample points.h5 --to 50 -o new.h5",
+     integ("points.h5"), "resample out.h5 --to 50 -o new.h5")
 case("control points as a recording", nothing,
      lambda: trajcli.operator(10, 0.1, "bspline", ends="recording"),
      lambda: trajcli.operator(10, 0.1, "central", ends="recording"),

@@ -329,7 +329,7 @@ def test_limits_hold_between_the_rows_of_a_known_curve(trajcli, folder, mode):
     assert 0.999 < max(shares) < 1 + 1e-6
 
 
-def test_a_retimed_file_names_files_as_seen_from_its_folder(trajcli, out, folder):
+def test_retimed_and_exported_files_name_files_as_seen_from_their_folder(trajcli, out, folder):
     (folder / "sub").mkdir()
     (folder / "limits.toml").write_text("[velocity]\nupper = 1")
     trajcli.ok("retime out.h5 --limits limits.toml -o sub/paced.h5")
@@ -337,6 +337,9 @@ def test_a_retimed_file_names_files_as_seen_from_its_folder(trajcli, out, folder
         said = dict(file.attrs)
     assert (said["limits"], said["source"]) == ("../limits.toml", "../out.h5:/position")
     assert "start" not in said  # the state was named as seen from the folder of its own output
+    trajcli.ok("export out.h5 -o sub/arrays.h5")
+    with h5py.File("sub/arrays.h5") as file:
+        assert file.attrs["source"] == "../out.h5:/position"
 
 
 def test_what_cannot_be_retimed_is_left_out_and_the_clock_is_written(trajcli, folder):

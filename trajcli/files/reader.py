@@ -451,6 +451,18 @@ def refuse_rotations(groups: Sequence[TrajectoryGroup], command: str) -> None:
             )
 
 
+def refuse_control_points(groups: Sequence[TrajectoryGroup]) -> None:
+    """Raises InputError for control points: their dt is the step of the curve that they make."""
+    for group in groups:
+        if group.of_actions and group.stated_mode[0] == "bspline":
+            raise InputError(
+                "control points of a B-spline, which have no times of their own",
+                where=group.where,
+                expected="rows of a trajectory",
+                hint="trajcli integrate makes a trajectory of them",
+            )
+
+
 def rotations_left_out(
     groups: Sequence[TrajectoryGroup], kept: Sequence[TrajectoryGroup]
 ) -> list[str]:

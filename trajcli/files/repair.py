@@ -41,13 +41,13 @@ def repaired(
     groups = list(recordings)
     if repair.max_gap is not None or repair.repeated_times == "drop":
         least = 1 if repair.max_gap is None else least
-        groups = [part for group in groups for part in _split(group, repair, least, counts)]
+        groups = [part for group in groups for part in _split_at_gaps(group, repair, least, counts)]
     if repair.wrap_dofs is not None:
         groups = [_unwrapped(group, repair.wrap_dofs) for group in groups]
     return groups, list(_notes(counts, repair.max_gap, least))
 
 
-def _split(
+def _split_at_gaps(
     group: TrajectoryGroup, repair: Repair, least: int, counts: Counter[str]
 ) -> Iterator[TrajectoryGroup]:
     """Yields the segments of the recordings of a group; equally spaced recordings stay whole."""
@@ -77,7 +77,9 @@ def _split(
         first = int(members[0])
         line = stamps[first if len(stamps) > 1 else 0, : lengths[first]]
         pieces = [
-            rows for rows in _between_gaps(line, time.where, repair, counts) if len(rows) >= least
+            rows
+            for rows in _runs_between_gaps(line, time.where, repair, counts)
+            if len(rows) >= least
         ]
         counts["segments"] += len(pieces)
         for number, rows in enumerate(pieces):
@@ -91,7 +93,9 @@ def _split(
             yield group.part(members, rows, suffix, segment_time)
 
 
-def _between_gaps(stamps: Any, where: str, repair: Repair, counts: Counter[str]) -> Sequence[Any]:
+def _runs_between_gaps(
+    stamps: Any, where: str, repair: Repair, counts: Counter[str]
+) -> Sequence[Any]:
     """Returns the numbers of the rows between gaps.
 
     Raises InputError for stamps that do not increase.

@@ -275,7 +275,6 @@ def run_resample(
             request, files, trajectories, counts, variables, compute, stated, left_out,
             rotation_sizes(rotations),
         )  # fmt: skip
-    lengths = trajectories.lengths
     return {
         **report,
         "to": request.to,
@@ -284,9 +283,13 @@ def run_resample(
         "samples_of": stated.get("samples_of"),
         "arrays": [*(curves.names if others else ()), *(v.name for v in turned)],
         "notes": [*curves.notes, *curves.two_valued(), *report["notes"], *remarks],
-        "rows_before": {"least": int(lengths.min()), "most": int(lengths.max())},
-        "rows": {"least": int(counts.min()), "most": int(counts.max())},
+        "rows_before": _extent(trajectories.lengths),
+        "rows": _extent(counts),
     }
+
+
+def _extent(counts: Numbers) -> dict[str, int]:
+    return {"least": int(counts.min()), "most": int(counts.max())}
 
 
 def _rate(request: ResampleRequest) -> float | None:

@@ -21,6 +21,7 @@ from trajcli.files.outputs import Output, Variable, describe_output, row_variabl
 from trajcli.files.reader import (
     one_per_group,
     read_groups,
+    refuse_control_points,
     refuse_rotations,
     require_alike,
     require_rotations,
@@ -70,6 +71,7 @@ def read_trajectories(
                 "an empty array", where=group.where, expected="B, T, D >= 1", found=str(group.shape)
             )
     require_alike(groups)
+    refuse_control_points(groups)
     if rotations:
         require_rotations(groups[0])
     else:

@@ -92,7 +92,7 @@ class Cascade:
 
     @property
     def rows(self) -> int:
-        """T."""
+        """The number of rows T that it computes."""
         return self.used + self.start_row
 
 
@@ -169,7 +169,7 @@ class Band:
 
     @property
     def rows(self) -> int:
-        """T."""
+        """The number of rows T that it computes."""
         return self.windows.count + self.start_row
 
     @property
@@ -212,7 +212,7 @@ class Smoother:
 
     @property
     def rows(self) -> int:
-        """T."""
+        """The number of rows T that it computes."""
         return self.used
 
 

@@ -311,7 +311,7 @@ _LIBRARIES = {".rrd": ("rerun", "rerun-sdk"), ".parquet": ("pyarrow", "pyarrow")
 
 def _write_arrays(chosen: Export, out: Path, overwrite: bool, sources: SourceFiles) -> None:
     """Writes arrays as integrate does, the trajectories of each length in their order."""
-    description = _describe(chosen)
+    description = _describe(chosen, out)
     stamped = any(variable.name == "start_stamp" for variable in description.variables)
 
     def blocks(output: Output) -> Iterator[int]:
@@ -327,7 +327,7 @@ def _write_arrays(chosen: Export, out: Path, overwrite: bool, sources: SourceFil
     write(out, description, blocks, overwrite=overwrite, sources=sources)
 
 
-def _describe(chosen: Export) -> Description:
+def _describe(chosen: Export, out: Path) -> Description:
     """Describes the output: times are shared where all steps are one dt, and trajectories of
     unequal length have a group each."""
     batch, first = chosen.batch, chosen.batch.first
@@ -344,7 +344,8 @@ def _describe(chosen: Export) -> Description:
     if chosen.timed:
         variables.append(time_variable(shared=step is not None or len(lengths) == 1))
         variables += stamp_variables(batch.take(chosen.numbers).start_stamps(of_rows=True))
-    attributes: dict[str, Any] = {"source": Path(batch.path).name, "trajcli_version": __version__}
+    source = batch.source.seen_from(os.path.realpath(out.parent))
+    attributes: dict[str, Any] = {"source": source, "trajcli_version": __version__}
     if sizes.keys() - {"dof"}:
         stated = first.file.attributes()
         words = ("rotation_order", "rotation_frame")

@@ -16,7 +16,7 @@ from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.files.file_bytes import Progress
 from trajcli.files.limits import Limits
 from trajcli.files.opening import Files
-from trajcli.files.reader import require_rotations
+from trajcli.files.reader import refuse_control_points, require_rotations
 from trajcli.files.reading import select
 from trajcli.files.trajectories import no_time
 from trajcli.scores import (
@@ -171,6 +171,7 @@ def score_source(
         raise InputError(
             "nothing to score", where=source, expected="rows and dofs", found="an empty array"
         )
+    refuse_control_points(batch.groups)
     near = (batch, *companions(batch, batches))
     turning = next((one for one in near if known_rotations(one.first)), None)
     if turning is not None:

@@ -186,7 +186,7 @@ def _cascade(
     # lower orders are sums: x_m,t = x_m,t−1 + gain_t
     # sums from the action's order down, then differences from it up
     for m in reversed(range(k)):
-        gain = _gain(program.scheme, rows, dt, m, k)
+        gain = _gain_by_scheme(program.scheme, rows, dt, m, k)
         rows[m] = torch.cat([state[m][:, None], gain], 1).cumsum(1)
     # higher orders are differences: x_m,t = (x_m−1,t − x_m−1,t−1) / dt_t
     for m in range(k + 1, 1 + max((m for m in range(4) if wanted[m]), default=0)):
@@ -200,7 +200,7 @@ def _cascade(
     ]
 
 
-def _gain(scheme: str, rows: Sequence[Tensor], dt: Tensor, m: int, k: int) -> Tensor:
+def _gain_by_scheme(scheme: str, rows: Sequence[Tensor], dt: Tensor, m: int, k: int) -> Tensor:
     """Returns what quantity m gains in every step, [B, H, D]."""
     # semi-implicit: the derivative at the end of the step
     if scheme == "euler":
