@@ -192,16 +192,16 @@ def _summed(grad: Tensor | None, count: int, index: Tensor | None) -> Tensor | N
 def _in_memory(tensors: Sequence[Tensor | None]) -> list[Tensor | None] | None:
     """Returns the tensors as kernels may read them; None where one has no memory, as in a batch of
     gradients. A negative view is copied: its memory holds the opposite sign."""
-    found = []
+    readable = []
     try:
         for x in tensors:
             if x is not None:
                 x.data_ptr()
                 x = x.resolve_neg() if x.is_neg() else x
-            found.append(x)
+            readable.append(x)
     except RuntimeError:
         return None
-    return found
+    return readable
 
 
 def needs_torch() -> bool:

@@ -270,7 +270,7 @@ def extremes(
     middles, steps = (knots[:, 1:] + knots[:, :-1]) / 2, np.diff(knots)[..., None]
     known, tau = taylor(mode, options, values, knots, middles)
     begin = tau - steps / 2
-    found = {}
+    extrema = {}
     for order in (1, 2, 3):
         if any(part is None for part in known[order:]) or order >= len(known):
             continue
@@ -279,8 +279,8 @@ def extremes(
             known[order + 1 :], *(np.broadcast_to(x, shape) for x in (begin, begin + steps))
         )
         if roots:
-            found[PARTS[order]] = np.stack([derivative(known, at, order) for at in roots], 1)
-    return found
+            extrema[PARTS[order]] = np.stack([derivative(known, at, order) for at in roots], 1)
+    return extrema
 
 
 def _roots(taylor: Sequence[Floats], begin: Floats, end: Floats) -> list[Floats]:
@@ -290,17 +290,17 @@ def _roots(taylor: Sequence[Floats], begin: Floats, end: Floats) -> list[Floats]
         return []
     with np.errstate(all="ignore"):
         if degree == 1:
-            found = [-taylor[0] / taylor[1]]
+            candidates = [-taylor[0] / taylor[1]]
         elif degree == 2:  # without cancellation: Press et al., "Numerical Recipes", 5.6
             half = -(
                 taylor[1]
                 + np.copysign(np.sqrt(taylor[1] ** 2 - 2 * taylor[2] * taylor[0]), taylor[1])
             )
-            found = [half / taylor[2], 2 * taylor[0] / half]
+            candidates = [half / taylor[2], 2 * taylor[0] / half]
         else:  # between its own extremes it is monotonic
             edges = np.sort([begin, *_roots(taylor[1:], begin, end), end], axis=0)
-            found = [_bisected(taylor, a, b) for a, b in itertools.pairwise(edges)]
-        return [np.where((at > begin) & (at < end), at, begin) for at in found]
+            candidates = [_bisected(taylor, a, b) for a, b in itertools.pairwise(edges)]
+        return [np.where((at > begin) & (at < end), at, begin) for at in candidates]
 
 
 def _bisected(taylor: Sequence[Floats], low: Floats, high: Floats) -> Floats:

@@ -134,10 +134,10 @@ def differentiate(
     if not allow_nonfinite:
         raise_if_any(nonfinite_faults(inputs))
     values = to_quaternions(given, where="quaternions", allow_nonfinite=allow_nonfinite)
-    found = differentiate_rows(
+    blocks = differentiate_rows(
         lambda first, last: values[:, first:last], given.shape, inputs, frame
     )
-    parts, options = zip(*((list(motion), motion.options) for _, motion in found), strict=True)
+    parts, options = zip(*((list(motion), motion.options) for _, motion in blocks), strict=True)
     rows = (concatenate(part, 1) for part in zip(*parts, strict=True))
     q, omega, alpha, jerk = (cast(part, output_dtype(given.dtype)) for part in rows)
     time = inputs.row_times()
@@ -161,7 +161,7 @@ def differentiate_rows(
     given = read(0, 1)
     steps = for_bodies(matched(inputs.steps, given), bodies)
     options = {"method": mode.name, **mode.options(True)}
-    found: Iterator[tuple[int, list[Array]]]
+    blocks: Iterator[tuple[int, list[Array]]]
     if isinstance(mode, Smooth):
         values, size = rows(0, shape[1]), max(1, ROTATION_VALUES // shape[1])
         few = [  # at once: each row has some hundred temporary numbers
@@ -169,15 +169,15 @@ def differentiate_rows(
             for k in range(0, len(values), size)
         ]
         whole = [concatenate(part, 0) for part in zip(*(rows for rows, _ in few), strict=True)]
-        chosen = {name: np.concatenate([of[name] for _, of in few]) for name in few[0][1]}
-        alike = (shape[0], *shape[2:-1], 3)
-        options |= {name: x.reshape(alike) for name, x in chosen.items()}
-        found = iter([(0, whole)])
+        chosen = {name: np.concatenate([block[name] for _, block in few]) for name in few[0][1]}
+        per_axis = (shape[0], *shape[2:-1], 3)
+        options |= {name: x.reshape(per_axis) for name, x in chosen.items()}
+        blocks = iter([(0, whole)])
     elif isinstance(mode, Clique):
-        options["method"], found = "backward", backward(rows, shape, steps)
+        options["method"], blocks = "backward", backward(rows, shape, steps)
     else:
-        found = in_windows(rows, shape, steps, inputs.program(), bodies)
-    for first, (values, *rates) in found:
+        blocks = in_windows(rows, shape, steps, inputs.program(), bodies)
+    for first, (values, *rates) in blocks:
         values = continuous(values, before)
         before = filled(values)[0][:, -1:]
         yield first, _result([values, *rates], None, frame, read(0, 1), options)

@@ -159,11 +159,11 @@ def angular_rates(
     if names and quaternions.shape[1] >= WINDOW and good.any():
         clock = {"times": times[good]} if step is None else {"dt": step}
         with suppress(InputError):  # turns that no difference can follow
-            found = differentiate_rotations(
+            motion = differentiate_rotations(
                 quaternions[good], method="central", allow_nonfinite=True, **clock
             )
             for name in names:
-                rates[name][good] = getattr(found, name)
+                rates[name][good] = getattr(motion, name)
     return rates
 
 

@@ -67,7 +67,7 @@ def test_options_that_fit_no_rotation_are_refused(trajcli, pose):
         trajcli.refuses(f"inspect pose.csv --rotation {option}", "--rotation")
 
 
-def test_rotations_of_several_blocks_are_recomputed(trajcli):
+def test_rotations_of_several_blocks_are_recomputed(trajcli, folder):
     turned = Rotation.from_rotvec(np.cumsum(np.full((30_000, 3), 1e-3), 0))
     write_h5("long.h5", orientation=turned.as_quat(scalar_first=True), dt=0.01)
     trajcli.ok("differentiate long.h5:orientation --rotation wxyz --method central -o turned.h5")

@@ -76,7 +76,7 @@ def plot(
                 figures.resize(figure, inches)
             figures.save(figure, hidden, out.suffix)
             files.sources.require_unchanged()  # before OUT appears
-    console.remark(*dict.fromkeys(note for one in chosen for note in one.main.notes))
+    console.remark(*dict.fromkeys(note for source in chosen for note in source.main.notes))
     shown = [score] if score is not None else list(panels(drawn))
     count = out.stat().st_size
     console.say(f"{out}: {', '.join(shown)}, {bytes_text(count)}")

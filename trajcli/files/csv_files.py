@@ -129,12 +129,12 @@ class CsvFile(Table):
             return
         self._time = self.columns[0]
         if headless:
-            said = f"{self.path} has no heading: its first column, which increases, is the time"
+            remark = f"{self.path} has no heading: its first column, which increases, is the time"
             norms = np.linalg.norm(sample[4:], axis=0)
             if len(sample) == len(_TUM) and (np.abs(norms - 1) < _NEAR).all():
                 self.columns, self._time = list(_TUM), _TUM[0]
-                said += f"; the others are {' '.join(_TUM[1:])}, as in a TUM trajectory"
-            self.remarks = [*self.remarks, said]
+                remark += f"; the others are {' '.join(_TUM[1:])}, as in a TUM trajectory"
+            self.remarks = [*self.remarks, remark]
 
     @cached_property
     def time_column(self) -> str | None:

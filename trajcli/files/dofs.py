@@ -109,10 +109,10 @@ def match_names(names: Sequence[str], others: Sequence[str]) -> list[int | None]
     number = {other: k for k, other in enumerate(others)}
     found = [number.get(name) for name in names]
     stems, other_stems = list(map(_stem, names)), list(map(_stem, others))
-    for alike in (str.__eq__, _behind_prefix):
+    for same in (str.__eq__, _behind_prefix):
         free = [k for k in range(len(others)) if k not in found]
         left = [k for k, match in enumerate(found) if match is None]
-        pairs = [(a, b) for a in left for b in free if alike(stems[a], other_stems[b])]
+        pairs = [(a, b) for a in left for b in free if same(stems[a], other_stems[b])]
         for a, b in pairs:
             # a name that fits two others says nothing
             if sum(a == pair[0] or b == pair[1] for pair in pairs) == 1:

@@ -251,8 +251,8 @@ class Hdf5File(ArrayFile):
         chunks = f"chunked {'×'.join(map(str, dataset.chunks))}" if dataset.chunks else "contiguous"
         storage = ", ".join(filter(None, [chunks, *packing]))
         read = functools.partial(self._rows, path, False)
-        found = Dataset(where, shape, dtype, read, attributes, storage)
-        return _of_matlab(found, functools.partial(self._rows, path, True))
+        array = Dataset(where, shape, dtype, read, attributes, storage)
+        return _of_matlab(array, functools.partial(self._rows, path, True))
 
     def _check_storage(self, dataset: Any, path: str) -> int:
         """Returns the size of a decompressed chunk in bytes, or 0 if values are not compressed.
@@ -285,8 +285,8 @@ class Hdf5File(ArrayFile):
                 hint="write it again with one compressor",
             )
         # the size of a value in the file, which HDF5 may convert to a larger one
-        each = min(dataset.dtype.itemsize, dataset.id.get_type().get_size())
-        size, stored = dataset.size * each, dataset.id.get_storage_size()
+        value_size = min(dataset.dtype.itemsize, dataset.id.get_type().get_size())
+        size, stored = dataset.size * value_size, dataset.id.get_storage_size()
         packed = dataset.chunks and filters
         # HDF5 does not check the length of unfiltered chunks, and would read beyond short ones
         declared = size > stored * (_EXPANSION_LIMIT if packed else 1)

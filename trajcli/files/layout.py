@@ -68,7 +68,7 @@ class Layout:
     """
 
     name: ClassVar[str]
-    of: ClassVar[str]
+    title: ClassVar[str]
     groups: ClassVar[str] = ""
     holds: ClassVar[Names] = ()
     marks: ClassVar[Names] = ()
@@ -144,7 +144,7 @@ class Layout:
     def array(self, member: Member, names: Names) -> Dataset | None:
         """Returns the first of these arrays that a trajectory has."""
         stored = (self.file.get(member.path(name)) for name in names)
-        return next((member.rows_of(found) for found in stored if found is not None), None)
+        return next((member.rows_of(array) for array in stored if array is not None), None)
 
     def actions_of(self, member: Member) -> tuple[str, Dataset]:
         """Returns the path and rows of the actions that are integrated by default."""

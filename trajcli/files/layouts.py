@@ -27,7 +27,7 @@ class Robomimic(Layout):
     """data/demo_N/actions, filter keys in mask/, and the control frequency in env_args of data."""
 
     name = "robomimic"
-    of = "robomimic"
+    title = "robomimic"
     groups = "data/demo_"
     positions: ClassVar[Names] = ("obs/robot0_joint_pos", "obs/joint_states", "obs/joint_pos")
     start: ClassVar[Pairs] = (("obs/robot0_joint_pos", "obs/robot0_joint_vel"),)
@@ -66,7 +66,7 @@ class Libero(Robomimic):
     """Like robomimic, with joint positions in obs/joint_states and a task in BDDL."""
 
     name = "libero"
-    of = "LIBERO"
+    title = "LIBERO"
     marks = ("bddl_file_name", "problem_info")
     positions = ("obs/joint_states",)
     start = (("obs/joint_states", "obs/joint_vel"),)
@@ -76,7 +76,7 @@ class MimicGen(Robomimic):
     """Like robomimic, with the generator's record in datagen_info."""
 
     name = "mimicgen"
-    of = "MimicGen"
+    title = "MimicGen"
     marks = ("datagen_info",)
 
 
@@ -84,7 +84,7 @@ class Robosuite(Robomimic):
     """The output of robosuite's collection script: simulator states without observations."""
 
     name = "robosuite"
-    of = "robosuite"
+    title = "robosuite"
     marks = ("repository_version",)
 
     @cached_property
@@ -98,7 +98,7 @@ class IsaacLab(Robomimic):
     """Like robomimic, with states of articulations; dt is the simulation's times the decimation."""
 
     name = "isaaclab"
-    of = "Isaac Lab"
+    title = "Isaac Lab"
     marks = ("initial_state", "sim_args")
     positions = ("obs/joint_pos", "states/articulation/robot/joint_position")
     start = (
@@ -130,7 +130,7 @@ class Aloha(Layout):
     """ALOHA and ACT: a file is one episode, and actions are target joint positions."""
 
     name = "aloha"
-    of = "ALOHA / ACT"
+    title = "ALOHA / ACT"
     holds = ("action", "observations/qpos")
     actions = ("action",)
     positions = ("observations/qpos",)
@@ -143,7 +143,7 @@ class ManiSkill(Layout):
     """traj_N; observations and states have one row more than actions; a .json has the rate."""
 
     name = "maniskill"
-    of = "ManiSkill"
+    title = "ManiSkill"
     groups = "traj_"
     positions = ("obs/agent/qpos",)
     start = (("obs/agent/qpos", "obs/agent/qvel"),)
@@ -169,7 +169,7 @@ class Minari(Layout):
     """episode_N; actions may be a group of arrays, one of which is read."""
 
     name = "minari"
-    of = "Minari"
+    title = "Minari"
     groups = "episode_"
     positions = ("observations", "infos/qpos")
     start = (("infos/qpos", "infos/qvel"),)
@@ -195,7 +195,7 @@ class D4rl(Layout):
     """Arrays of all rows; a trajectory ends where terminals or timeouts is set."""
 
     name = "d4rl"
-    of = "D4RL"
+    title = "D4RL"
     holds = ("actions", "observations", "terminals")
     positions = ("infos/qpos", "observations")
     start = (("infos/qpos", "infos/qvel"),)
@@ -227,7 +227,7 @@ class TableLayout(Layout):
     """A table with a column that tells which trajectory a row belongs to."""
 
     name = "table"
-    of = "a table"
+    title = "a table"
     columns: Names = TRAJECTORIES
 
     @classmethod
@@ -281,7 +281,7 @@ class Replay(Layout):
     """The replay buffer of diffusion policies: arrays of all rows, and the ends of episodes."""
 
     name = "replay"
-    of = "a replay buffer"
+    title = "a replay buffer"
     holds = ("meta/episode_ends",)
     actions = ("data/action",)
     positions = ("data/state", "data/qpos", "data/agent_pos")
@@ -308,7 +308,7 @@ class LeRobot(TableLayout):
     """LeRobot 2.1 (one episode per Parquet file) and 3 (many), described by meta/info.json."""
 
     name = "lerobot"
-    of = "LeRobot"
+    title = "LeRobot"
     holds = ("action", "episode_index")
     columns = ("episode_index",)
     actions = ("action",)

@@ -295,10 +295,10 @@ def _plain(file: ArrayFile, source: Source, actions: bool) -> list[TrajectoryGro
             for path in _paths(file, name)
         ]
     prefix = f"{name.strip('/')}/" if name else ""
-    found = list(_recognised(file, prefix))
+    groups = list(_recognised(file, prefix))
     if actions and "request" not in file.attributes():
-        found = [group for group in found if "actions" in group.arrays]
-    return found or [
+        groups = [group for group in groups if "actions" in group.arrays]
+    return groups or [
         TrajectoryGroup(file, path, {path: file.require(path)}, guessed=True)
         for path in likely_arrays(file, prefix)
     ]
@@ -361,14 +361,14 @@ def _laid_out(
     name = (source.dataset or "").strip("/")
     below = [m for m in members if not name or f"{m.group}/".startswith(f"{name}/")]
     if below:
-        found = []
+        groups = []
         for member in below:
             path, arrays = layout.arrays_of(member)
             guessed = layout.guesses(path)
             if actions and "actions" not in arrays and "position" in arrays:
                 arrays, guessed = {"position": arrays["position"]}, True
-            found.append(TrajectoryGroup(file, path, arrays, layout, member, guessed=guessed))
-        return found
+            groups.append(TrajectoryGroup(file, path, arrays, layout, member, guessed=guessed))
+        return groups
     return [
         TrajectoryGroup(file, path, {path: stored}, layout, member, named=True)
         for member, path, stored in _named_arrays(file, layout, members, name)

@@ -311,8 +311,8 @@ def stored_times(stored: Dataset, given: Unit | None, stamps: bool) -> tuple[Val
         return (stored if lazy else np.asarray(stored.read())), text, stored.where
     convert = partial(_in_seconds, unit=unit, stamps=stamps)
     values = converted(stored, convert) if lazy else convert(np.asarray(stored.read()))
-    said = stored.where.then(f", in {unit}" + " since 1970 by their size" * bool(by_size))
-    return values, text or by_size, said
+    origin = stored.where.then(f", in {unit}" + " since 1970 by their size" * bool(by_size))
+    return values, text or by_size, origin
 
 
 def unit_by_size(stored: Dataset) -> str:

@@ -90,9 +90,9 @@ class Trajectories:
 
     def only(self, names: Iterable[str]) -> Trajectories:
         """Returns the trajectories with these arrays alone."""
-        some = copy(self)
-        some.__dict__["arrays"] = list(names)
-        return some
+        trajectories = copy(self)
+        trajectories.__dict__["arrays"] = list(names)
+        return trajectories
 
     @cached_property
     def groups_in_use(self) -> list[TrajectoryGroup]:
@@ -334,10 +334,10 @@ class Trajectories:
             group = self.groups[groups[begin]]
             # padding of arrays is read as well; results may have more rows than what is read
             read = int(lengths[begin]) if group.file.members else group.shape[1]
-            each = max(1, max(read, rows) * row_bytes(group))
-            step = max(1, size // each)
+            size_of_one = max(1, max(read, rows) * row_bytes(group))
+            step = max(1, size // size_of_one)
             for start in range(begin, end, step):
-                yield start, each * (min(start + step, end) - start)
+                yield start, size_of_one * (min(start + step, end) - start)
 
     def _stackable(self, a: int, b: int) -> bool:
         """Whether two trajectories have equally many rows, and arrays of the same types."""

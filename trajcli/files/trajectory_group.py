@@ -159,8 +159,8 @@ class TrajectoryGroup:
         self, trajectories: Numbers, rows: Numbers, suffix: str, time: Time
     ) -> TrajectoryGroup:
         """Returns some rows of some trajectories, with their time, as a group of their own."""
-        one = len(trajectories) == 1 < self.shape[0] and not self.file.members
-        alone = f"/trajectory_{trajectories[0]}" if one else ""
+        single = len(trajectories) == 1 < self.shape[0] and not self.file.members
+        alone = f"/trajectory_{trajectories[0]}" if single else ""
         return self._with(
             arrays={name: array.select(trajectories, rows) for name, array in self.arrays.items()},
             numbers=trajectories,
@@ -389,7 +389,7 @@ class TrajectoryGroup:
         """Returns the first of these datasets beside the arrays, else in the groups above."""
         groups = groups or self.groups
         stored = (self.file.get(group + name) for group in groups for name in names)
-        dataset = next((one for one in stored if one is not None), None)
+        dataset = next((array for array in stored if array is not None), None)
         if dataset is None:
             return None
         dataset.require_numeric()

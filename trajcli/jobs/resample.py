@@ -116,7 +116,7 @@ class Curves:
         """Returns the mode that made the rows of all files, where its curve is known from them."""
         if request.method is not None or not names:
             return None
-        modes = {_stated_mode(group) for group in trajectories.groups}
+        modes = {_mode_of_file(group) for group in trajectories.groups}
         mode = modes.pop()
         if modes or mode is None or not is_known(mode.name, mode.options()):
             return None
@@ -372,7 +372,7 @@ def described(mode: Mode) -> str:
     return " ".join([mode.name, *(f"{name}={value}" for name, value in mode.options().items())])
 
 
-def _stated_mode(group: TrajectoryGroup) -> Mode | None:
+def _mode_of_file(group: TrajectoryGroup) -> Mode | None:
     """Returns the mode that a file states, or None."""
     name, options, _ = group.stated_mode
     try:

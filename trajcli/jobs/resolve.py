@@ -327,7 +327,7 @@ def resolve_mode(
     if name is None and len(stated) > 1:
         raise InputError(
             "inputs that state different modes",
-            found="; ".join(f"{where} {_described(*one)}" for one, where in stated.items()),
+            found="; ".join(f"{where} {_described(*mode)}" for mode, where in stated.items()),
             hint="--mode and its options say which",
         )
     options, notes, source = dict(request.options), list[str](), None
@@ -394,7 +394,7 @@ def input_warnings(trajectories: Trajectories, longest: Inputs) -> Iterator[str]
     layout = first.layout
     if layout is not None and layout.commands_positions and first.commands and mode.derivatives_of:
         yield (
-            f"actions of {layout.of} are as a rule joint positions to go to; mode {mode.name} "
+            f"actions of {layout.title} are as a rule joint positions to go to; mode {mode.name} "
             f"reads them as {PARTS[mode.derivatives_of]} (--mode clique or central reads positions)"
         )
     name = first.array_name.rpartition("/")[2]

@@ -111,15 +111,15 @@ def choose_for(device: Any, backend: str) -> Choice:
     name = str(device)
     if device.type == "cpu":
         return choose("cpu", backend)
-    found, why = ("torch", "") if backend == "torch" else device_backend(name)
-    if backend not in ("auto", found):
+    used, why = ("torch", "") if backend == "torch" else device_backend(name)
+    if backend not in ("auto", used):
         raise UsageError(
             f"backend {backend} cannot run on the device",
             where=_BACKEND,
-            expected=f"auto, torch{', triton' * (found == 'triton')}",
+            expected=f"auto, torch{', triton' * (used == 'triton')}",
             found=f"{name}; {why}",
         )
-    return Choice(found, name, why)
+    return Choice(used, name, why)
 
 
 _device_backends: dict[str, tuple[str, str]] = {}

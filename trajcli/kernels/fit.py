@@ -32,9 +32,9 @@ def fit_weights(times: Array, degree: int, inside: Array = 1.0) -> list[Array]:
         if basis:
             values, at_zero = times * values, [zero, *(m * at_zero[m - 1] for m in (1, 2, 3))]
         for others in (basis[-2:], basis):  # the recurrence, then what its rounding left
-            shares = [(values * of).sum(-1)[..., None] / norm for of, _, norm in others]
-            for share, (of, derivatives, _) in zip(shares, others, strict=True):
-                values = values - share * of
+            shares = [(values * other).sum(-1)[..., None] / norm for other, _, norm in others]
+            for share, (other, derivatives, _) in zip(shares, others, strict=True):
+                values = values - share * other
                 at_zero = [x - share * y for x, y in zip(at_zero, derivatives, strict=True)]
         norm = (values * values).sum(-1)[..., None]
         for m in range(min(k, 3) + 1):

@@ -191,7 +191,7 @@ def velocities_finding(
         [describe(members.shape) for members in groups] for groups in (batch.groups, others.groups)
     ]
     if shapes[0] != shapes[1]:
-        texts = (f"{len(each)} × {', '.join(dict.fromkeys(each))}" for each in shapes)
+        texts = (f"{len(group)} × {', '.join(dict.fromkeys(group))}" for group in shapes)
         expected, actual = (text.removeprefix("1 × ") for text in texts)
         what = "positions and velocities of different shapes"
         expected = f"{expected}, as the velocities"

@@ -105,20 +105,20 @@ class Difference:
     ) -> Array:
         """Adds the angles between the rotations of a pair of blocks [..., D]; returns ``b`` with
         the signs of quaternions of ``a``, as either sign is the same rotation."""
-        for one, other in zip(of_a, of_b, strict=False):
-            x, y = a[..., list(one.dofs)], b[..., list(other.dofs)]
+        for first, second in zip(of_a, of_b, strict=False):
+            x, y = a[..., list(first.dofs)], b[..., list(second.dofs)]
             turns = [
                 unit(np.asarray(values, np.float64), rotation.form)[0]
-                for values, rotation in ((x, one), (y, other))
+                for values, rotation in ((x, first), (y, second))
             ]
             angles = angle(*turns)
             self.rotations += angles.size
             self.angle = float(np.fmax(self.angle, np.nanmax(angles, initial=0.0)))
             self.turned += float(np.nansum(angles**2))
-            if one.form == other.form and one.width == 4:
+            if first.form == second.form and first.width == 4:
                 b = np.array(b)
                 opposite = (turns[0] * turns[1]).sum(-1, keepdims=True) < 0
-                b[..., list(other.dofs)] = np.where(opposite, -y, y)
+                b[..., list(second.dofs)] = np.where(opposite, -y, y)
         return b
 
     def add(self, a: Array, b: Array, begin: int, tolerance: Tolerance) -> None:
@@ -420,8 +420,8 @@ def _short(a: Any, b: Any) -> tuple[str, str]:
         texts = [repr(value) for value in (a, b)]
     pairs = enumerate(zip(*texts, strict=False))
     # the place where the texts part
-    alike = next((i for i, (x, y) in pairs if x != y), min(map(len, texts)))
-    begin = max(0, alike - _BEFORE)
+    equal = next((i for i, (x, y) in pairs if x != y), min(map(len, texts)))
+    begin = max(0, equal - _BEFORE)
     if begin and max(map(len, texts)) > _LONGEST:
         texts = [f"…{text[begin:]}" for text in texts]
     first, second = (t if len(t) <= _LONGEST else f"{t[: _LONGEST - 1]}…" for t in texts)

@@ -164,8 +164,8 @@ def select_trajectories(files: Files, source: str, repair: Repair, on_progress: 
             expected="trajectories with dofs",
             found="no trajectories" if batch is None else describe(batch.first.shape),
         )
-    turning = [one for one in companions(batch, batches) if one.first.of_rotations]
-    taken = [label(one, next(iter(one.first.arrays))) for one in turning]
+    turning = [other for other in companions(batch, batches) if other.first.of_rotations]
+    taken = [label(other, next(iter(other.first.arrays))) for other in turning]
     others = [other for other in others if other not in taken]
     numbers = select(files.reading.episodes, len(batch))
     return Export(batch, numbers, on_progress, others, turning)

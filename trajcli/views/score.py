@@ -107,7 +107,7 @@ class ScoreTable:
     def outliers(self) -> dict[str, list[int]]:
         """Returns by score the numbers of trajectories that lie further than 1.5 interquartile
         ranges beyond the quartiles (J. Tukey, "Exploratory Data Analysis", 1977)."""
-        found: dict[str, list[int]] = {}
+        outliers: dict[str, list[int]] = {}
         for name, values in self.scores.items():
             known = values[np.isfinite(values)]
             if len(known) < _LEAST_FOR_QUARTILES:
@@ -116,8 +116,8 @@ class ScoreTable:
             reach = 1.5 * (high - low)
             beyond = np.flatnonzero((values < low - reach) | (values > high + reach))
             if reach > 0 and len(beyond):
-                found[name] = [self.numbers[i] for i in beyond.tolist()]
-        return found
+                outliers[name] = [self.numbers[i] for i in beyond.tolist()]
+        return outliers
 
     def summary(self) -> dict[str, dict[str, Any]]:
         """Returns the unit, the least, median and largest, and the count of NaN of each score."""
@@ -173,7 +173,7 @@ def score_source(
         )
     refuse_control_points(batch.groups)
     near = (batch, *companions(batch, batches))
-    turning = next((one for one in near if known_rotations(one.first)), None)
+    turning = next((group for group in near if known_rotations(group.first)), None)
     if turning is not None:
         batch = turning if batch.first.of_rotations else batch  # rather than its rates
         taken = label(turning, next(iter(turning.first.arrays)))
@@ -279,9 +279,9 @@ def report(
         cells = (x if isinstance(x, str) else number(x) for x in map(line.get, shown))
         lines.append([table.heading(name), *cells])
     yield TextTable(["score", *shown.values()], lines)
-    for name, found in table.outliers().items():
-        more = "" if verbose else f" and {len(found) - _LISTED} more" * (len(found) > _LISTED)
-        listed = ",".join(map(str, found if verbose else found[:_LISTED]))
+    for name, numbers in table.outliers().items():
+        more = "" if verbose else f" and {len(numbers) - _LISTED} more" * (len(numbers) > _LISTED)
+        listed = ",".join(map(str, numbers if verbose else numbers[:_LISTED]))
         yield Text(f"outliers of {name}: --episodes {listed}{more}")
     if (sort or verbose) and count > 1:
         order = table.order(sort).tolist()[: None if verbose else _LISTED]

@@ -307,9 +307,9 @@ def _in_file(files: Files, source: Source, several: bool) -> dict[str, Compared]
         by_name = {"": pick_dofs(named, source.dofs)}
     else:
         groups = [
-            group for one in read_batches(files, [text], as_stored=True) for group in one.groups
+            group for batch in read_batches(files, [text], as_stored=True) for group in batch.groups
         ]
-        rotations = {of.where: known_rotations(g) for g in groups for of in g.arrays.values()}
+        rotations = {array.where: known_rotations(g) for g in groups for array in g.arrays.values()}
         by_name = {
             array_path(group, trajectories, name).removeprefix(prefix): dataset
             for trajectories in groups
