@@ -23,9 +23,10 @@ from trajcli.files.conversion import stated_unit
 from trajcli.files.dofs import parse_dofs
 from trajcli.files.opening import Files, time_from_options
 from trajcli.files.quantities import POSITIONS, QUANTITIES, named_rate
-from trajcli.files.reader import read_groups, read_recordings, require_alike, require_rotations
+from trajcli.files.reader import read_groups, read_recordings, require_alike
 from trajcli.files.reading import select
 from trajcli.files.repair import repaired
+from trajcli.files.rotation_groups import require_rotations
 from trajcli.files.source import expand_files, parse_source
 from trajcli.files.states import (
     NO_STATE,

@@ -22,13 +22,11 @@ from trajcli.files.reader import (
     one_per_group,
     read_groups,
     refuse_control_points,
-    refuse_rotations,
     require_alike,
-    require_rotations,
-    rotations_left_out,
 )
 from trajcli.files.reading import select
 from trajcli.files.repair import repaired
+from trajcli.files.rotation_groups import refuse_rotations, require_rotations, rotations_left_out
 from trajcli.files.time import Floats
 from trajcli.files.trajectories import Trajectories, timed
 from trajcli.files.writing import write

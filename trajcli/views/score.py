@@ -16,8 +16,9 @@ from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.files.file_bytes import Progress
 from trajcli.files.limits import Limits
 from trajcli.files.opening import Files
-from trajcli.files.reader import refuse_control_points, require_rotations
+from trajcli.files.reader import refuse_control_points
 from trajcli.files.reading import select
+from trajcli.files.rotation_groups import require_rotations
 from trajcli.files.trajectories import no_time
 from trajcli.scores import (
     UNITS,
