@@ -1,7 +1,7 @@
 """The Triton kernels without a CUDA device: compiled, and their PTX run on the CPU.
 
-In processes of their own, which have another driver. Random cases run on the newest Triton and on
-the least, where that lies in build/triton35:
+In processes of their own, which have another driver. Random cases run on the newest Triton; on the
+least, and on that of torch 2.11, where these lie in build/triton35 and build/triton36:
 
     pip install --no-deps --target build/triton35 'triton==3.5.*'
 
@@ -24,7 +24,6 @@ from trajcli.kernels.choose import triton_absence
 
 ROOT = Path(__file__).parents[2]
 FILE = Path(__file__).with_name("test_triton.py")
-LEAST = ROOT / "build" / "triton35"
 BESIDE = "test_every or test_any_number or test_bands or test_windows"
 """What random cases are beside: these run on devices."""
 
@@ -48,23 +47,30 @@ def python(*arguments: str, first: Path | None = None, **variables: str) -> str:
     return process.stdout
 
 
-@pytest.mark.parametrize("version", ["newest", "least", "newest through its launcher"])
-def test_random_cases_are_those_of_torch(version: str, tmp_path: Path) -> None:
-    if version == "least" and not LEAST.exists():
-        pytest.skip("no build/triton35")
-    launcher = "launcher" in version
-    capability, count = {"newest": ("9.0", "15"), "least": ("7.5", "15")}.get(
-        version, ("12.0", "5")
-    )
-    options = [capability, "--cases", count, *["--driver"] * launcher]
-    cache = {"TRITON_CACHE_DIR": str(tmp_path)}
-    first = LEAST if version == "least" else None
-    said = python("-m", "kernels.ptx.compare", *options, first=first, **cache)
+@pytest.mark.parametrize(
+    ("version", "capability", "count", "options"),
+    [
+        ("", "9.0", 15, []),
+        ("", "12.0", 5, ["--driver"]),
+        ("3.5", "7.5", 15, []),
+        ("3.6", "8.0", 15, []),
+    ],
+)
+def test_random_cases_are_those_of_torch(
+    version: str, capability: str, count: int, options: list[str], tmp_path: Path
+) -> None:
+    """Of the newest Triton ("") and of older ones; with --driver through its own launcher."""
+    beside = ROOT / "build" / f"triton{version.replace('.', '')}" if version else None
+    if beside and not beside.exists():
+        pytest.skip(f"no {beside.relative_to(ROOT)}")
+    said = python(
+        "-m", "kernels.ptx.compare", capability, "--cases", str(count), *options,
+        first=beside, TRITON_CACHE_DIR=str(tmp_path),
+    )  # fmt: skip
     report = json.loads(said.splitlines()[-1])
-    assert report["cases"] >= int(count)
-    assert report["launches"] >= int(count)
-    if version == "least":
-        assert report["triton"].startswith("3.5")
+    assert report["cases"] >= count
+    assert report["launches"] >= count
+    assert report["triton"].startswith(version)
 
 
 def test_the_tests_of_devices_pass(tmp_path: Path) -> None:

@@ -258,6 +258,6 @@ def probe(device: str) -> None:
     """
     number = torch.zeros(1, device=device)
     with on(number):
-        states.write_one[(1,)](number, enable_fp_fusion=False)
+        states.write_one[(1,)]((number, None, None, None), enable_fp_fusion=False)
     if number.item() != 1:
         raise RuntimeError("a Triton kernel ran, but wrote nothing")

@@ -13,7 +13,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from trajcli.kernels.triton_ops.states import kernel, load_row, load_state, store_row, zeros
+from trajcli.kernels.triton_ops.states import kernel, load_row, load_state, store, store_row, zeros
 
 NARROW = tl.constexpr(8)
 """The widest window whose points all are in registers at once; only such have states about them."""
@@ -131,7 +131,7 @@ def adjoint(
         store_row(start, state, trajectory * D + dof, there & (of_goal == 0))
         store_row(goal, state, trajectory * D + dof, there & of_goal)
     else:
-        store_row((actions,), (total,), (trajectory * horizon + action) * D + dof, there)
+        store(actions, total, (trajectory * horizon + action) * D + dof, there)
 
 
 @triton.jit

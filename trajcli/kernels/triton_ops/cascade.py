@@ -12,7 +12,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from trajcli.kernels.triton_ops.states import kernel, load_row, load_state, store_row, zeros
+from trajcli.kernels.triton_ops.states import kernel, load_row, load_state, store, store_row, zeros
 
 
 @kernel
@@ -75,12 +75,12 @@ def adjoint(
             for m in tl.static_range(4):
                 upstream = upstream + (fetched[m * K + k].to(tl.float64),)
             gradient, later = row_before(later, upstream, factors, ORDER, SCHEME)
-            store_row((actions,), (gradient,), action + k * D, there & (begin + k < used))
+            store(actions, gradient, action + k * D, there & (begin + k < used))
         begin -= K
         action -= K * D
         fetched = ahead
     for i in range(used, horizon):
-        store_row((actions,), zeros(dof, 1), trajectory * horizon * D + i * D + dof, there)
+        store(actions, zeros(dof, 1)[0], trajectory * horizon * D + i * D + dof, there)
     if START_ROW:
         first = load_row(rows, row_0, there, 0.0)
         later = (later[0] + first[0], later[1] + first[1], later[2] + first[2], later[3] + first[3])
