@@ -185,16 +185,37 @@ _SMALL_BYTES = 1 << 12
 _CACHE_SIZE = 256
 # Small arrays on devices, by their bytes.
 _cache: dict[tuple[Any, ...], Any] = {}
-# Those that graphs have captured, which may be replayed at any time.
-_captured: list[Any] = []
+# Numbers on devices, by their bytes and by the stream that filled them.
+_numbers: dict[tuple[Any, int], Any] = {}
+# What graphs have captured, which may be replayed at any time, by its identity.
+_captured: dict[int, Any] = {}
+
+
+def capturing(device: Any) -> bool:
+    """Returns whether a torch device's current stream is captured in a graph."""
+    cuda = sys.modules["torch"].cuda
+    return device.type == "cuda" and bool(cuda.is_current_stream_capturing())
+
+
+def keep_for_graphs(tensors: Any) -> None:
+    """Keeps what the graph reads that is captured now, as long as the process."""
+    _captured[id(tensors)] = tensors
+
+
+def current_stream(device: Any) -> int:
+    """Returns the address of a CUDA device's current stream."""
+    torch = sys.modules["torch"]
+    index = torch.device(device).index
+    index = torch.cuda.current_device() if index is None else index
+    return int(torch._C._cuda_getCurrentRawStream(index))
 
 
 def to_torch(values: Array, device: str) -> Any:
     """Returns a torch tensor on the device, of the same dtype (float64 for types that torch lacks).
 
     Sending makes the host wait and cannot be captured in a CUDA graph. So one number is filled in,
-    and a small array is sent once and cached; do not write into it. Raises UsageError for an array
-    that would have to be sent during a capture.
+    a small array is sent once, and both are cached; do not write into them. Raises UsageError for
+    an array that would have to be sent during a capture.
     """
     import torch
 
@@ -211,16 +232,15 @@ def to_torch(values: Array, device: str) -> Any:
     if not device.startswith("cuda"):
         return torch.from_numpy(array)
     if array.size == 1:
-        kind = torch.from_numpy(array).dtype
-        return torch.full(array.shape, array.item(), dtype=kind, device=device)
+        return _filled(array, device)
     key = (array.tobytes(), array.dtype.str, array.shape, device)
     small = array.nbytes <= _SMALL_BYTES
-    capturing = torch.cuda.is_current_stream_capturing()
+    captured = torch.cuda.is_current_stream_capturing()
     if small and key in _cache:
-        if capturing:
-            _captured.append(_cache[key])
+        if captured:
+            keep_for_graphs(_cache[key])
         return _cache[key]
-    if capturing:
+    if captured:
         raise UsageError(
             "an array of the host cannot be sent to a device while a graph is captured",
             where=f"an array of shape {list(array.shape)}, {array.nbytes} bytes",
@@ -235,6 +255,32 @@ def to_torch(values: Array, device: str) -> Any:
             _cache.clear()
         _cache[key] = sent
     return sent
+
+
+def _filled(array: Any, device: str) -> Any:
+    """Returns one number as a tensor on a CUDA device, filled in, so that nobody waits for it.
+
+    It is cached for the stream that filled it; for graphs, too, whose captures begin when all
+    streams are idle.
+    """
+    torch = sys.modules["torch"]
+    number = array.tobytes(), array.dtype.str, array.shape, device
+    captured = torch.cuda.is_current_stream_capturing()
+    if captured:
+        filled = next((x for (key, _), x in _numbers.items() if key == number), None)
+    else:
+        filled = _numbers.get((number, current_stream(device)))
+    if captured and filled is not None:
+        keep_for_graphs(filled)
+    if filled is None:
+        kind = torch.from_numpy(array).dtype
+        with torch.inference_mode(False):  # else autograd could not use it
+            filled = torch.full(array.shape, array.item(), dtype=kind, device=device)
+        if not captured:  # a captured one is filled by replays alone
+            if len(_numbers) >= _CACHE_SIZE:
+                del _numbers[next(iter(_numbers))]  # the oldest
+            _numbers[number, current_stream(device)] = filled
+    return filled
 
 
 def matched(values: Array, like: Array) -> Array:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,6 +36,24 @@ from trajcli.modes import PARTS, Mode
 from trajcli.modes.mode import Case
 from trajcli.modes.savgol import SavitzkyGolay
 from trajcli.modes.smooth import Smooth
+
+
+class LateTimes(NamedTuple):
+    """The times of rows that are one step apart, computed on a device when they are looked at.
+
+    Few who compute on a device look at them, and to a CUDA graph they would add nodes.
+    """
+
+    mode: Mode
+    horizon: int
+    recorded: bool
+    step: float
+    device: str
+
+    def compute(self) -> Array:
+        """Returns them in seconds, float64 [T]."""
+        step = to_torch(np.array([[self.step]]), self.device)
+        return self.mode.row_times(step, self.horizon, self.recorded)[0]
 
 
 @dataclass(frozen=True)

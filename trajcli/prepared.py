@@ -13,8 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.arrays import empty, is_torch
-from trajcli.inputs import Inputs
+from trajcli.arrays import (
+    capturing,
+    current_stream,
+    empty,
+    is_torch,
+    keep_for_graphs,
+    to_torch,
+)
+from trajcli.inputs import Inputs, LateTimes
 from trajcli.kernels.choose import Choice
 from trajcli.kernels.program import Array, Gradients, Operands, Parts, Program
 from trajcli.modes import PARTS
@@ -22,24 +29,26 @@ from trajcli.modes import PARTS
 _CACHE_SIZE = 64
 # The calls of a thread: a structure serves one call at a time.
 _cache = threading.local()
-# What graphs have captured of calls.
-_captured: list[Any] = []
 _FLOATS = {np.dtype(np.float32), np.dtype(np.float64)}
 
 
 def key_of(actions: Any, start: Any, dt: Any, about: tuple[Any, ...]) -> Any:
-    """Returns what decides how a call is computed: libraries, types, shapes, and options ``about``.
+    """Returns what decides how a call is computed: libraries, types, shapes, options ``about``, and
+    a device's stream.
 
     None for a call that is not cached: arrays that are not float32 or float64, C contiguous, in the
-    memory of the CPU or of one CUDA device, a dt that is not a number, tensors within torch.func.
+    memory of the CPU or of one CUDA device, a dt that is not a number, tensors within torch.func,
+    and what a CUDA graph captures: that is recorded, not computed, and so nothing to keep.
     """
     if not isinstance(dt, float):
         return None
     if is_torch(actions):
         from trajcli import autograd
 
-        if autograd.needs_torch():
+        if autograd.needs_torch() or capturing(actions.device):
             return None
+        if actions.is_cuda:  # another stream would not wait for what this one fills
+            about = (*about, current_stream(actions.device))
     kinds = tuple([x if x is None else _kind(x) for x in (actions, *parts_of(start))])
     library = kinds[0] and kinds[0][0]
     if any(x is not None and (not x or x[0] != library) for x in kinds):
@@ -207,10 +216,7 @@ class PreparedCall:
 
 
 class DeviceCall:
-    """A call for tensors on a CUDA device, by Triton's kernels.
-
-    What a graph captures of it stays as long as the process: the graph may be replayed then.
-    """
+    """A call for tensors on a CUDA device, by Triton's kernels."""
 
     def __init__(
         self, inputs: Inputs, choice: Choice, dtype: str, wanted: Sequence[str], zero: bool
@@ -235,10 +241,9 @@ class DeviceCall:
         self._take_step(float(operands.dt[0, 0]) if inputs.dt is None else float(inputs.dt))
 
     def _take_step(self, dt: float) -> None:
-        torch = self._torch
-        with torch.inference_mode(False):  # a backward pass may need it
-            self._step = torch.full((1, 1), dt, dtype=torch.float64, device=self._device)
-            self._time = self._mode.row_times(self._step, self._horizon, self._recorded)[0]
+        device = str(self._device)
+        self._step = to_torch(np.array([[dt]]), device)
+        self._time = LateTimes(self._mode, self._horizon, self._recorded, dt, device)
         self._dt = dt
 
     def run(self, actions: Array, start: Sequence[Array | None], dt: Any) -> Any:
@@ -247,9 +252,7 @@ class DeviceCall:
             if not 0.0 < dt < np.inf:
                 return None
             self._take_step(float(dt))
-        if self._launch.capturing(self._device):
-            _captured.append((self, self._step, self._time))
-        elif not self._trusted:
+        if not self._trusted:
             inputs = [x for x in (actions, *start) if x is not None]
             if not self._torch.stack([x.isfinite().all() for x in inputs]).all().item():
                 return None
@@ -259,7 +262,7 @@ class DeviceCall:
             for x, default in zip(start, self._start, strict=True)
         ]
         rows = self._apply(self._job, self._step, actions, *start, *(None,) * 4)
-        return *rows, self._time.clone(), self._mode.name, dict(self._options)
+        return *rows, self._time, self._mode.name, dict(self._options)
 
     def forward(self, program: Program, operands: Operands, out: Parts) -> None:
         """As :func:`trajcli.kernels.triton_ops.forward`."""
@@ -274,6 +277,10 @@ class DeviceCall:
         self, program: Program, operands: Operands, upstream: Parts, gradients: Gradients
     ) -> None:
         """As :func:`trajcli.kernels.triton_ops.adjoint`."""
+        if capturing(self._device):  # of a forward pass before
+            keep_for_graphs(operands.dt)
+            self._launch.adjoint(program, operands, upstream, gradients)
+            return
         upstream = [x if x is None else x.contiguous() for x in upstream]
         arrays = (*upstream, gradients.actions, *gradients.start)
         key = tuple([None if x is None else x.dtype for x in arrays])

@@ -12,9 +12,9 @@ from typing import Any, Literal, ParamSpec
 import numpy as np
 
 from trajcli import prepared
-from trajcli.arrays import as_array, describe, is_torch, output_dtype, to_numpy, to_torch
+from trajcli.arrays import as_array, capturing, describe, is_torch, output_dtype, to_numpy, to_torch
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
-from trajcli.inputs import Inputs, nonfinite_faults, shape_faults
+from trajcli.inputs import Inputs, LateTimes, nonfinite_faults, shape_faults
 from trajcli.kernels.choose import Choice, choose, choose_for
 from trajcli.modes import MODES, PARTS, make_method, make_mode
 from trajcli.modes.cascade import Cascade
@@ -77,6 +77,19 @@ class Trajectory:
     time: Array
     mode: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.time, LateTimes):
+            self.__dict__["_times"] = self.__dict__.pop("time")
+
+    def __getattr__(self, name: str) -> Any:
+        # of time alone, and the first time that it is looked at
+        if name != "time" or "_times" not in self.__dict__:
+            raise AttributeError(f"'Trajectory' object has no attribute {name!r}")
+        time = self.__dict__["_times"].compute()
+        if not capturing(time.device):  # what a graph captures is not computed yet
+            self.__dict__["time"] = time
+        return time
 
     def __iter__(self) -> Iterator[Array | None]:
         return iter((self.position, self.velocity, self.acceleration, self.jerk))
@@ -395,13 +408,14 @@ def _compute(
         program, operands = inputs.program(), inputs.operands(choice.device)
         outputs = [name in wanted for name in PARTS]
         rows = autograd.integrate(program, operands, kernels, getattr(torch, dtype), outputs)
-        sent = inputs
-        if inputs.dt is not None and not is_torch(inputs.dt) and inputs.dt.size == 1:
-            # one step is sent, not all times
-            sent = replace(inputs, dt=to_torch(inputs.dt, choice.device))
-        time = sent.row_times()
-        # a copy: small arrays on a device are cached
-        time = time if is_torch(time) else to_torch(time, choice.device).clone()
+        dt = inputs.dt
+        if choice.device != "cpu" and isinstance(dt, np.ndarray) and dt.size == 1:
+            late = inputs.mode, inputs.horizon, inputs.recorded, float(dt.item())
+            time = LateTimes(*late, choice.device)
+        else:
+            time = inputs.row_times()
+            # a copy: small arrays on a device are cached
+            time = time if is_torch(time) else to_torch(time, choice.device).clone()
     else:
         arrays = inputs.compute(choice, dtype, wanted, kernels)
         rows, time = [arrays.get(name) for name in PARTS], inputs.row_times()
@@ -410,7 +424,8 @@ def _compute(
         if checking.finite is False:
             raise InputError("not finite when it was computed", where=inputs.name("actions"))
     p, v, a, j = rows
-    time = time[0] if time.shape[0] == 1 else time
+    if not isinstance(time, LateTimes):
+        time = time[0] if time.shape[0] == 1 else time
     return Trajectory(p, v, a, j, time, inputs.mode.name, inputs.mode.options(inputs.recorded))
 
 

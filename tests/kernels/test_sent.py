@@ -26,7 +26,11 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
     monkeypatch.setattr(arrays, "_cache", {})
-    monkeypatch.setattr(arrays, "_captured", [])
+    monkeypatch.setattr(arrays, "_numbers", {})
+    monkeypatch.setattr(arrays, "_captured", {})
+    monkeypatch.setattr(arrays, "current_stream", lambda device: 1)
+    full = torch.full
+    monkeypatch.setattr(torch, "full", lambda *size, device, **more: full(*size, **more))
     return calls
 
 
@@ -36,9 +40,10 @@ def test_small_arrays_are_sent_once(sent):
     assert len(sent) == 1
 
 
-def test_one_number_is_not_sent(sent, monkeypatch):
-    full = torch.full
-    monkeypatch.setattr(torch, "full", lambda *size, device, **more: full(*size, **more))
+def test_one_number_is_filled_in_once_for_each_stream(sent, monkeypatch):
+    first, again = (arrays.to_torch(np.array([[0.3]]), "cuda") for _ in range(2))
+    monkeypatch.setattr(arrays, "current_stream", lambda device: 2)
+    assert again is first is not arrays.to_torch(np.array([[0.3]]), "cuda")
     for number in (np.array([[0.1]]), np.array([7]), np.array([3], np.int32)):
         filled = arrays.to_torch(number, "cuda")
         assert filled.dtype == torch.from_numpy(number).dtype
@@ -54,7 +59,18 @@ def test_arrays_that_change_at_every_call_do_not_pile_up(sent, monkeypatch):
     assert len(arrays._cache) == 300 - 256
     capturing.append(1)  # the latest were sent before, whatever the number of those before them
     assert arrays.to_torch(np.array([299.0, 1.0]), "cuda").tolist() == [299, 1]
-    assert [x.tolist() for x in arrays._captured] == [[299, 1]]
+    assert [x.tolist() for x in arrays._captured.values()] == [[299, 1]]
+
+
+def test_a_number_that_a_graph_captures_is_used_by_no_call(sent, monkeypatch):
+    before = arrays.to_torch(np.array([0.1]), "cuda")
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    monkeypatch.setattr(arrays, "current_stream", lambda device: 2)
+    assert arrays.to_torch(np.array([0.1]), "cuda") is before
+    assert [*arrays._captured.values()] == [before]
+    captured = arrays.to_torch(np.array([0.2]), "cuda")  # filled by replays alone
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    assert arrays.to_torch(np.array([0.2]), "cuda") is not captured
 
 
 def test_large_ones_are_sent_each_time(sent):

@@ -183,3 +183,12 @@ def test_later_calls_have_the_bits_of_the_first(work):
     actions.data[1, 2] = float("nan")
     with pytest.raises(InputError, match="NaN or Inf"):
         work.trajectory(actions, State(*parts), dt, backend="triton")
+
+
+def test_what_a_graph_captures_is_not_prepared(monkeypatch):
+    device = "cuda" if cuda.count() else "cpu"
+    actions = torch.randn(2, 5, 2, device=device)
+    key = prepared.key_of(actions, "zero", 0.1, ())
+    assert key is not None
+    monkeypatch.setattr(prepared, "capturing", lambda device: True)
+    assert prepared.key_of(actions, "zero", 0.1, ()) is None

@@ -11,6 +11,8 @@ import pytest
 import torch
 from kernels.cases import Job, job
 
+import trajcli
+from trajcli import arrays, prepared
 from trajcli.kernels import cuda, torch_ops, triton_ops
 from trajcli.kernels.choose import triton_absence
 from trajcli.kernels.program import Cascade, Gradients, Operands
@@ -77,6 +79,28 @@ def test_kernels_are_captured_in_a_graph_and_replayed(work):
     result = [x.clone() for x in (*rows, gradients.actions, *gradients.start)]
     launch()
     for a, b in zip(result, (*rows, gradients.actions, *gradients.start), strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("warm", [True, False])
+def test_a_capture_changes_no_call_before_its_replay(warm):
+    """Of another dt than that of the call before, or the first of its shape."""
+    actions = torch.randn(3, 6 + warm, 2, device="cuda", requires_grad=True)
+
+    def call(dt: float) -> list[torch.Tensor]:
+        rows = trajcli.integrate(actions, "zero", dt, allow_nonfinite=True)
+        upstream = [torch.ones_like(x) for x in rows]
+        return [*rows, *torch.autograd.grad(list(rows), actions, upstream), rows.time]
+
+    trajcli.integrate(torch.ones(1, 1, 1, device="cuda"), "zero", 0.1)  # chooses the kernels
+    if warm:
+        call(0.1), call(0.1)
+    with torch.cuda.graph(torch.cuda.CUDAGraph()):
+        call(0.05)
+    found = call(0.05)
+    prepared._cache.__dict__.clear()
+    arrays._numbers.clear()
+    for a, b in zip(found, call(0.05), strict=True):
         assert torch.equal(a, b)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trajcli.arrays import to_torch
+from trajcli.arrays import capturing, keep_for_graphs, to_torch
 from trajcli.kernels import torch_ops
 from trajcli.kernels.program import Band, Cascade, Gradients, Operands, Parts, Program, Smoother
 from trajcli.kernels.torch_ops.band import on_points, weights_of_rows
@@ -173,13 +173,6 @@ def arguments_of(program: Program, operands: Operands, actions: Any, rows: Parts
 
 
 _tables: WeakKeyDictionary[Band, dict[Any, Any]] = WeakKeyDictionary()
-captured: list[Any] = []
-"""What graphs have captured: they may be replayed when it is used for nothing else."""
-
-
-def capturing(device: torch.device) -> bool:
-    """Returns whether the device's current stream is captured in a graph."""
-    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
 def band_arguments(program: Band, dt: Tensor) -> dict[str, Any]:
@@ -192,7 +185,7 @@ def band_arguments(program: Band, dt: Tensor) -> dict[str, Any]:
             arrays.append(np.moveaxis(on_points(program.table, program.base), 0, -1))
         on_device[dt.device] = [to_torch(x, str(dt.device)) for x in arrays]
     if capturing(dt.device):
-        captured.append(on_device[dt.device])
+        keep_for_graphs(on_device[dt.device])
     points, *tables = on_device[dt.device]
     weights = None if even else torch.stack(weights_of_rows(program, dt.detach()), 1)
     table: Any = tables[0] if weights is None else weights.mT.contiguous()
