@@ -287,7 +287,7 @@ class DeviceCall:
         call = self._adjoints.get(key)
         if call is None:
             call = self._launch.adjoint_launch(program, operands, upstream, gradients)
-            self._adjoints[key] = call
+            self._adjoints[key] = call.without_tensors()
         call(gradients.actions, gradients.start, operands.dt, upstream)
 
 

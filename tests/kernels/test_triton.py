@@ -7,6 +7,7 @@ process of its own, compiled, and the device's instructions carried out on the C
 from __future__ import annotations
 
 import random
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -183,6 +184,19 @@ def test_later_calls_have_the_bits_of_the_first(work):
     actions.data[1, 2] = float("nan")
     with pytest.raises(InputError, match="NaN or Inf"):
         work.trajectory(actions, State(*parts), dt, backend="triton")
+
+
+def test_a_prepared_call_keeps_no_tensor_of_a_backward_pass():
+    device = "cuda" if cuda.count() else "cpu"
+    actions = torch.randn(4, 5, 2, device=device, requires_grad=True)
+    for work in (job("acceleration"), job("central")):
+        for _ in range(2):  # the second is the first that is prepared
+            result = work.trajectory(actions, "zero", 0.1, backend="triton")
+            upstream = [torch.ones_like(x) for x in result]
+            (gradient,) = torch.autograd.grad(list(result), actions, upstream)
+        alive = [weakref.ref(x) for x in (gradient, *upstream, result.position)]
+        del gradient, upstream, result
+        assert [x() for x in alive] == [None] * 6
 
 
 def test_what_a_graph_captures_is_not_prepared(monkeypatch):
