@@ -17,6 +17,7 @@ from trajcli.arrays import (
     capturing,
     current_stream,
     empty,
+    is_finite,
     is_torch,
     keep_for_graphs,
     to_torch,
@@ -226,7 +227,7 @@ class DeviceCall:
         from trajcli import autograd
         from trajcli.kernels import triton_ops
 
-        self._torch, self._launch, self._apply = torch, triton_ops, autograd.Integrate.apply
+        self._launch, self._apply = triton_ops, autograd.Integrate.apply
         operands, self._program = inputs.operands(choice.device), inputs.program()
         self._mode, self._horizon, self._recorded = inputs.mode, inputs.horizon, inputs.recorded
         self._options = inputs.mode.options(inputs.recorded)
@@ -252,10 +253,8 @@ class DeviceCall:
             if not 0.0 < dt < np.inf:
                 return None
             self._take_step(float(dt))
-        if not self._trusted:
-            inputs = [x for x in (actions, *start) if x is not None]
-            if not self._torch.stack([x.isfinite().all() for x in inputs]).all().item():
-                return None
+        if not (self._trusted or is_finite([x for x in (actions, *start) if x is not None])):
+            return None
         actions = actions[None] if actions.dim() == 2 else actions
         start = [
             default if x is None else x[None] if x.dim() == 1 else x
