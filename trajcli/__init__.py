@@ -60,7 +60,8 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'trajcli' has no attribute {name!r}")
     module = next((home for home, names in _MODULES.items() if name in names), "errors")
-    return getattr(import_module(f"trajcli.{module}"), name)
+    value = globals()[name] = getattr(import_module(f"trajcli.{module}"), name)
+    return value
 
 
 def __dir__() -> list[str]:
