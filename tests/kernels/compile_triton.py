@@ -4,10 +4,11 @@
 
 Prints reports as JSON, a line for each capability: of every job of the last, of others those of
 BANDS. Launches are stopped once their kernel is compiled. Of each kernel: the seconds it took, its
-registers, the bytes it spills, and of a cascade's loop what a thread does for one action in machine
-instructions: all of them, and those of the float64 pipe (arithmetic and conversions, of which
-cheaper cards have one for 32 or 64 of float32's). For test_triton_compiled.py, in a process of its
-own: it stands in for Triton's driver. Of another Triton, such as the least version:
+registers, the bytes it spills, and what a thread does in machine instructions for one action in a
+cascade's loop, or for one row in a tile of a band: all of them, and those of the float64 pipe
+(arithmetic and conversions, of which cheaper cards have one for 32 or 64 of float32's). For
+test_triton_compiled.py, in a process of its own: it stands in for Triton's driver. Of another
+Triton, such as the least version:
 
     pip install --no-deps --target build/triton35 'triton==3.5.*'
     PYTHONPATH=build/triton35:tests:. python tests/kernels/compile_triton.py 8.9
@@ -137,13 +138,15 @@ def basic_blocks(text: str) -> tuple[list[list[str]], list[list[int]]]:
     return blocks, after
 
 
-def shortest_round(blocks: list[list[str]], after: list[list[int]], begin: int) -> list[str]:
-    """The fewest instructions on a way from a block back to itself."""
-    heap = [(len(blocks[i]), i, (i,)) for i in after[begin]]
+def shortest_way(
+    blocks: list[list[str]], after: list[list[int]], begin: list[int], ends: set[int]
+) -> list[str]:
+    """The fewest instructions on a way from one of some blocks to one of others, both included."""
+    heap = [(len(blocks[i]), i, (i,)) for i in begin]
     done = set()
     while heap:
         length, here, way = heapq.heappop(heap)
-        if here == begin:
+        if here in ends:
             return [name for i in way for name in blocks[i]]
         if here not in done:
             done.add(here)
@@ -168,7 +171,8 @@ def float64(names: list[str]) -> int:
 def per_action(kernel: Any) -> dict[str, float]:
     """Instructions of the loop that stores most, for each action: forward stores four values."""
     blocks, after = basic_blocks(tool("nvdisasm", ["-c"], kernel.asm["cubin"]))
-    rounds = (shortest_round(blocks, after, i) for i, block in enumerate(blocks) if stores(block))
+    storing = [i for i, block in enumerate(blocks) if stores(block)]
+    rounds = [shortest_way(blocks, after, after[i], {i}) for i in storing]
     # not the one that stores zeros for actions that are not used
     loop = max(rounds, key=lambda names: (bool(float64(names)), stores(names), -len(names)))
     actions = stores(loop) / (4 if kernel.metadata.name == "forward" else 1)
@@ -176,6 +180,18 @@ def per_action(kernel: Any) -> dict[str, float]:
         "instructions": len(loop) / actions,
         "float64": float64(loop) / actions,
     }
+
+
+def per_value_of_tile(kernel: Any) -> dict[str, float]:
+    """Instructions of a program that computes a tile, for each value of a column: forward stores
+    four. It is the way through the block that stores most of those that compute."""
+    blocks, after = basic_blocks(tool("nvdisasm", ["-c"], kernel.asm["cubin"]))
+    tile = max(range(len(blocks)), key=lambda i: (float64(blocks[i]) > 0) * stores(blocks[i]))
+    ends = {i for i, block in enumerate(blocks) if block[-1:] == ["EXIT"]}
+    names = shortest_way(blocks, after, [0], {tile})
+    names += shortest_way(blocks, after, [tile], ends)[len(blocks[tile]) :]
+    values = stores(names) / (4 if kernel.metadata.name == "forward" else 1)
+    return {"instructions": len(names) / values, "float64": float64(names) / values}
 
 
 def report(kernel: Any, seconds: float) -> dict[str, Any]:
@@ -200,6 +216,8 @@ def compile_jobs(capability: int, samples: list[tuple[Job, str, int, str]]) -> l
             row |= report(kernel, seconds)
             if (work, form, dofs, dtype) in CASCADES:
                 row |= per_action(kernel)
+            if (work, form, dofs, dtype) in BANDS:
+                row |= per_value_of_tile(kernel)
             reports.append(row)
     return reports
 

@@ -97,6 +97,14 @@ def test_windows_of_any_rows_are_fitted(seed):
     assert_both_right(random_fit(seed))
 
 
+@pytest.mark.parametrize(
+    "work", [job("central", recorded=True), job("bspline", steps=3, ends="goal")], ids=str
+)
+def test_rows_in_tiles_and_those_beside_them_are_right(work):
+    """More windows than a tile has, and fewer than two have."""
+    assert_both_right(case(work, (2, 23, 3), "[B,1]", "float32"))
+
+
 @pytest.mark.parametrize("work", WORKS[::2], ids=str)
 def test_bits_depend_on_no_neighbour(work):
     sample = case(work, (7, 3, 7), "[B,H]", "float32")
@@ -135,6 +143,12 @@ def test_what_is_not_finite_stays_in_its_dof(work):
         others[1, :, 2] = False
         np.testing.assert_array_equal(a[others], b[others])
         assert not np.isfinite(a[1, :, 2]).all()
+    spoilt = replace(sample, upstream=[g.copy() for g in sample.upstream])
+    spoilt.upstream[3][1, 4, 2] = np.nan
+    for a, b in zip(gradients("triton", spoilt), gradients("triton", sample), strict=True):
+        others = np.ones(a.shape, bool)
+        others[1, ..., 2] = False
+        np.testing.assert_array_equal(a[others], b[others])
 
 
 @pytest.mark.skipif(cuda.count() > 0, reason="the views are in the memory of the CPU")

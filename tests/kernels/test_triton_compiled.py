@@ -33,6 +33,8 @@ CAPABILITIES = ["7.5", "9.0"]
 MOST = {"acceleration": (24, 9), "jerk zoh": (24, 16)}
 """Instructions per action, and those of the float64 pipe: at 1/64 of the rate of float32, more than
 about 10 keep a card's memory waiting."""
+MOST_OF_TILES = {"forward": 120, "adjoint": 140}
+"""Instructions for each row of a band that is computed in tiles."""
 MOST_REGISTERS = 100
 
 
@@ -72,5 +74,10 @@ def test_jobs_compile_and_spill_nothing_with_few_float64_instructions(tmp_path: 
         instructions, float64 = MOST[row["job"]]
         assert 0 < row["instructions"] < instructions, row
         assert 0 < row["float64"] < float64 + 0.05, row
+        assert row["registers"] <= MOST_REGISTERS, row
+    tiles = [row for row in report["9.0"] if row["job"] in ("central", "bspline 5")]
+    assert [row["kernel"] for row in tiles] == ["forward", "adjoint"] * 2
+    for row in tiles:
+        assert 0 < row["instructions"] < MOST_OF_TILES[row["kernel"]], row
         assert row["registers"] <= MOST_REGISTERS, row
     assert report["variants"] == 0, "blocks of other sizes compile anew"

@@ -3,9 +3,9 @@
     PYTHONPATH=tests:. python -m kernels.ptx.compare 7.5 9.0 --cases 200 --seed 1
 
 Every case runs forward and backward, with outputs and gradients wanted at random, as calls ask for
-them; in some of them a value is NaN, and what is not finite has to be the same. ``--driver`` goes
-through Triton's own launcher. Prints what is wrong, then a line of JSON for each capability.
-Another Triton, such as the least version:
+them. In some cases an action or an upstream gradient is NaN, and what is not finite has to be the
+same. ``--driver`` goes through Triton's own launcher. Prints what is wrong, then a line of JSON for
+each capability. Another Triton, such as the least version:
 
     pip install --no-deps --target build/triton35 'triton==3.5.*'
     PYTHONPATH=build/triton35:tests:. python -m kernels.ptx.compare 9.0
@@ -58,7 +58,12 @@ def draw_cases(draw: random.Random, kind: str) -> Iterator[Case]:
             actions = case.operands.actions.copy()
             actions.flat[draw.randrange(actions.size)] = np.nan
             case = replace(case, operands=case.operands._replace(actions=actions))
-        yield case
+        upstream = [None if g is None else g.copy() for g in case.upstream]
+        present = [g for g in upstream if g is not None and g.size]
+        if draw.random() < 0.2 and present:
+            grad = draw.choice(present)
+            grad.flat[draw.randrange(grad.size)] = np.nan
+        yield replace(case, upstream=upstream)
 
 
 def draw_mode(draw: random.Random) -> list[Case]:
@@ -110,9 +115,10 @@ def assert_same(case: Case, outputs: list[bool], inputs: list[bool]) -> None:
         pairs.append((name, a, b, largest))  # type: ignore[arg-type]
     want = comparison.gradients("torch", replace(case, dtype="float64"))
     found = comparison.gradients("triton", case, inputs)
-    largest = np.abs(want[0]).max(axis=1, keepdims=True, initial=0.0)
+    largest = np.nanmax(np.abs(want[0]), axis=1, keepdims=True, initial=0.0)
     plain = np.nan_to_num(case.operands.actions)
-    bounded = replace(case, operands=case.operands._replace(actions=plain))
+    upstream = [None if g is None else np.nan_to_num(g) for g in case.upstream]
+    bounded = replace(case, operands=case.operands._replace(actions=plain), upstream=upstream)
     sizes = [largest, *comparison.transposed_rows.__wrapped__(bounded)[2][1:]]
     for name, a, b, size in zip(comparison.INPUTS, found, want, sizes, strict=True):
         if a is not None:

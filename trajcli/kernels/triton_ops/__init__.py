@@ -25,6 +25,9 @@ from trajcli.kernels.triton_ops import band, cascade, states
 from trajcli.memory import TORCH_VALUES
 
 WARP, LANES = 32, 128
+REGISTERS = 96
+"""The most of a thread: at most a few values spill, and five warps of a tile run on a processor's
+quarter at once."""
 TENSORS = ("actions", "start", "dt", "rows")
 """The arguments that calls of a launch may put others in the place of."""
 
@@ -45,6 +48,8 @@ class Launch:
         self._values = [arguments[name] for name in names]
         # a difference of equal products has to be zero, so kernels fuse explicitly
         self._options = {"num_warps": arguments["LANES"] // WARP, "enable_fp_fusion": False}
+        if "tiles" in arguments and arguments["K"]:
+            self._options["maxnreg"] = REGISTERS
 
     def __call__(self, *tensors: Any) -> None:
         """Runs, with tensors in the place of TENSORS or with those it was made of."""
@@ -72,11 +77,9 @@ def forward(program: Program, operands: Operands, out: Parts) -> None:
     if by_torch(program):
         torch_ops.forward(program, operands, out)
         return
-    rows = in_rows(out)
-    for part, inputs, into in torch_ops.blocks(program, operands, rows, size=block_size(program)):
+    for part, inputs, into in torch_ops.blocks(program, operands, out, size=block_size(program)):
         if any(x is not None and x.numel() for x in into):
             forward_launch(part, inputs, into)()
-    copy_back(rows, out)
 
 
 def adjoint(program: Program, operands: Operands, upstream: Parts, gradients: Gradients) -> None:
@@ -85,11 +88,10 @@ def adjoint(program: Program, operands: Operands, upstream: Parts, gradients: Gr
         torch_ops.adjoint(program, operands, upstream, gradients)
         return
     wanted = [gradients.actions, *gradients.start, *gradients.goal]
-    rows, grads, size = in_rows(upstream), in_rows(wanted), block_size(program)
-    for part, inputs, of_rows, into in torch_ops.blocks(program, operands, rows, grads, size=size):
+    rows, size = in_rows(upstream), block_size(program)
+    for part, inputs, of_rows, into in torch_ops.blocks(program, operands, rows, wanted, size=size):
         if any(x is not None and x.numel() for x in into):
             adjoint_launch(part, inputs, of_rows, Gradients(into[0], into[1:5], into[5:]))()
-    copy_back(grads, wanted)
 
 
 def by_torch(program: Program) -> bool:
@@ -115,8 +117,13 @@ def forward_launch(program: Program, operands: Operands, rows: Parts) -> Launch:
     if not isinstance(program, Band):
         return Launch(cascade.forward, columns_of(operands), arguments)
     arguments |= state("goal", operands.goal, operands.goal_index)
-    count = operands.actions.shape[0] * program.rows * operands.actions.shape[2]
-    return Launch(band.forward, -(-count // LANES), arguments)
+    batch, _, dofs = operands.actions.shape
+    if program.windows.steps > 1:
+        arguments["K"] //= 2  # as many as registers hold
+    tiles = tiles_of(operands, arguments["inner"], arguments["K"])
+    others = batch * (program.rows - arguments["inner"] * program.windows.steps) * dofs
+    count = tiles + -(-others // arguments["LANES"])
+    return Launch(band.forward, count, arguments | {"tiles": tiles})
 
 
 def adjoint_launch(
@@ -131,11 +138,22 @@ def adjoint_launch(
             if part is not None:
                 part.zero_()
         return Launch(cascade.adjoint, columns_of(operands), arguments)
-    programs = 0 if gradients.actions is None else -(-batch * horizon * dofs // LANES)
-    arguments |= {"goal": tuple(gradients.goal), "programs": programs}
+    arguments["goal"], lanes, tiles, programs = tuple(gradients.goal), arguments["LANES"], 0, 0
+    if wide(gradients.actions, *upstream):
+        arguments["K"] //= 2  # as many as registers hold
+    if gradients.actions is not None:
+        alone = max(arguments["inner"] - (program.width - 1), 0)
+        tiles = tiles_of(operands, alone, arguments["K"])
+        programs = tiles + -(-batch * (horizon - alone) * dofs // lanes)
+    arguments |= {"tiles": tiles, "programs": programs}
     wanted = [any(x is not None for x in parts) for parts in (gradients.start, gradients.goal)]
     roles = 2 if wanted[1] else int(wanted[0])
-    return Launch(band.adjoint, programs + roles * -(-batch * dofs // LANES), arguments)
+    return Launch(band.adjoint, programs + roles * -(-batch * dofs // lanes), arguments)
+
+
+def tiles_of(operands: Operands, windows: int, size: int) -> int:
+    """Returns how many programs compute so many windows of all columns, ``size`` windows each."""
+    return columns_of(operands) * -(-windows // size) if windows else 0
 
 
 def columns_of(operands: Operands) -> int:
@@ -161,18 +179,48 @@ def arguments_of(program: Program, operands: Operands, actions: Any, rows: Parts
     }
     if isinstance(program, Band):
         return arguments | band_arguments(program, dt)
-    wide = any(x is not None and x.dtype == torch.float64 for x in (actions, *rows))
     return arguments | {
         "dt_step": dt.stride(1) if dt.shape[1] > 1 else 0,
         "ORDER": program.order,
         "SCHEME": program.scheme,
         "EVEN": dt.shape[1] == 1,
-        "K": 4 if wide else 8,  # as many as registers hold
+        "K": 4 if wide(actions, *rows) else 8,  # as many as registers hold
         "LANES": WARP,
     }
 
 
 _tables: WeakKeyDictionary[Band, dict[Any, Any]] = WeakKeyDictionary()
+
+
+def inner_windows(program: Band) -> tuple[int, int, int]:
+    """Returns the number of inner windows, their first row and their first action.
+
+    Inner windows hold actions alone, and each belongs to as many rows as there are steps.
+    """
+    windows, head = program.windows, len(program.head)
+    steps, offset, shift = windows.steps, windows.offset, windows.shift
+    # windows that are moved inside are those of further rows, at 0 and at the last point
+    low = max(head, -(-offset // steps) - shift, int(offset // steps < shift))
+    after = (windows.count + offset) // steps - shift
+    moved = (windows.count - 1 + offset) // steps - shift > windows.last
+    high = min(head + program.used - program.width + 1, windows.last + 1 - moved, after)
+    return max(high - low, 0), (low + shift) * steps - offset + program.start_row, low - head
+
+
+def first_points(program: Band) -> tuple[int, ...] | None:
+    """Returns the first point that each order of an inner window uses, the last where it uses none.
+
+    None for a band that is not computed in tiles: where kinds of its inner windows differ in that,
+    or steps differ.
+    """
+    if program.table is None:
+        return None
+    windows, table = program.windows, on_points(program.table, program.base)
+    used = table[windows.shift * windows.steps :][: windows.steps] != 0.0  # [steps, 4, W]
+    first = np.where(used.any(2), used.argmax(2), program.width)
+    least = first.min(0)
+    same = ((first == least) | (first == program.width)).all()
+    return tuple(np.minimum(least, program.width - 1).tolist()) if same else None
 
 
 def band_arguments(program: Band, dt: Tensor) -> dict[str, Any]:
@@ -189,6 +237,10 @@ def band_arguments(program: Band, dt: Tensor) -> dict[str, Any]:
     points, *tables = on_device[dt.device]
     weights = None if even else torch.stack(weights_of_rows(program, dt.detach()), 1)
     table: Any = tables[0] if weights is None else weights.mT.contiguous()
+    if "tiles" not in on_device:
+        first = first_points(program) if program.width <= band.NARROW.value else None
+        on_device["tiles"] = first, *(inner_windows(program) if first else (0, 0, 0))
+    first, inner, inner_row, inner_action = on_device["tiles"]
     return {
         "ends_table": points if len(points) else None,
         "table": table,
@@ -205,8 +257,20 @@ def band_arguments(program: Band, dt: Tensor) -> dict[str, Any]:
         "WIDTH": program.width,
         "STEPS": windows.steps,
         "EVEN": even,
-        "LANES": LANES,
+        "tiles": 0,
+        "inner": inner,
+        "inner_row": inner_row,
+        "inner_action": inner_action,
+        "FIRST": first,
+        "COPIES": program.copies,
+        "K": 8 if first else 0,
+        "LANES": WARP if first else LANES,
     }
+
+
+def wide(*arrays: Tensor | None) -> bool:
+    """Returns whether any array is of float64, whose values take two registers each."""
+    return any(x is not None and x.dtype == torch.float64 for x in arrays)
 
 
 def state(role: str, parts: Parts, index: Any) -> dict[str, Any]:
@@ -228,13 +292,6 @@ def readable(array: Tensor) -> Tensor:
         return array
     narrow = array.dtype in (torch.float16, torch.bfloat16)
     return array.float() if narrow else array.double()
-
-
-def copy_back(results: Sequence[Any], buffers: Sequence[Any]) -> None:
-    """Copies results that were written to other memory into the caller's buffers."""
-    for result, buffer in zip(results, buffers, strict=True):
-        if result is not None and result is not buffer:
-            buffer.copy_(result)
 
 
 def on(tensor: Tensor) -> AbstractContextManager[Any]:

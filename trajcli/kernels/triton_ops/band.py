@@ -1,8 +1,11 @@
 """The band and its adjoint in Triton; see :class:`trajcli.kernels.program.Band`.
 
-A lane computes one row of one dof from the points of its window; the adjoint's, one point from the
-rows that use it. Lanes are in the order of memory, which makes every access a run of neighbours,
-whatever D is. Windows overlap, so that caches have most of what lanes load.
+Inner rows, whose windows hold actions alone and repeat the same weights, are computed in tiles: a
+lane owns K consecutive windows of a column. It loads and converts each point once and takes each
+difference once; weights are loaded once for a program, which is one warp. All other rows are
+computed one by one, by the same formula: a lane computes one row of one dof from the points of its
+window; in the adjoint, one point from the rows that use it. These lanes are in the order of memory.
+Windows overlap, so that caches have most of what lanes load.
 
 A table [order, point, kind] has the weights of the points of one kind of window in a column; where
 steps differ, those of each row. A point of weight zero is not used: its NaN stays in other rows.
@@ -25,113 +28,267 @@ TOGETHER = tl.constexpr(4)
 def forward(
     actions, start, start_index, start_count, goal, goal_index, goal_count, dt, rows, ends_table,
     table, batch, horizon, used, held, dt_stride, table_stride, entries, count, last, offset, shift,
+    tiles, inner, inner_row, inner_action,
     START_ROW: tl.constexpr, HEAD: tl.constexpr, SPACING: tl.constexpr,
     D: tl.constexpr, WIDTH: tl.constexpr, STEPS: tl.constexpr, EVEN: tl.constexpr,
-    LANES: tl.constexpr,
+    FIRST: tl.constexpr, COPIES: tl.constexpr, K: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
-    """Computes rows [B, T, D] from actions [B, H, D] and states [S, D]."""
-    trajectory, row, dof, there = elements(tl.program_id(0), batch, START_ROW + count, D, LANES)
-    t = tl.maximum(row - START_ROW, 0)
-    uses = there & (row >= START_ROW)
-    first = first_of(t, (offset, shift, last), STEPS)
-    kind = t + offset - STEPS * first if EVEN else t
-    column = (table + trajectory * table_stride + kind, entries.to(tl.int64))
-    spacing = SPACING * tl.load(dt + trajectory * dt_stride, mask=there, other=1.0)
-    action = actions + trajectory * horizon * D + dof
-    ends = (HEAD, used, held)
-    state = zeros(dof, 4)
-    near = False  # whether any lane needs states
-    if START_ROW or ends_table is not None:
-        beyond = (first < HEAD) | (first + WIDTH > HEAD + used + held)
-        near = tl.max((there & (beyond | (row < START_ROW))).to(tl.int32), 0) > 0
-        if near:
-            state = load_state(start, start_index, start_count, trajectory, dof, there, D)
-    sums = (zeros(dof, 4), zeros(dof, 4), zeros(dof, 4))
-    if WIDTH <= NARROW:
-        points = ()
-        for i in tl.static_range(WIDTH):
-            points = points + (load_action(action, first + i, ends, uses, D),)
-        if ends_table is not None:
-            if near:
-                end = load_state(goal, goal_index, goal_count, trajectory, dof, there, D)
-                points = with_states(points, first, ends_table, state, end, spacing, uses, ends)
-        for i in tl.static_range(WIDTH):
-            sums = add_point(sums, points[i], column, i, uses, WIDTH)
+    """Computes rows [B, T, D] from actions [B, H, D] and states [S, D].
+
+    The first ``tiles`` programs compute the rows of ``inner`` windows, which begin at row
+    ``inner_row`` and at action ``inner_action``; the other programs all rows but these.
+    """
+    all_rows = START_ROW + count
+    if tl.program_id(0) < tiles:
+        if K > 0:
+            forward_tile(
+                actions, dt, rows, table, batch, horizon, all_rows, dt_stride, entries, shift,
+                inner, inner_row, inner_action,
+                SPACING, D, WIDTH, STEPS, FIRST, COPIES, K, LANES,
+            )  # fmt: skip
     else:
-        for i in range(WIDTH):
-            point = load_action(action, first + i, ends, uses, D)
-            sums = add_point(sums, point, column, i, uses, WIDTH)
-    scale = scale_of(spacing, EVEN)
-    values = ()
-    for m in tl.static_range(4):
-        value = sums[0][m] * scale[m]
-        if m == 0:
-            value = value + sums[1][0]
-        values = values + (tl.where(row < START_ROW, state[m], value),)
-    store_row(rows, values, (trajectory * (START_ROW + count) + row) * D + dof, there)
+        program, outer = tl.program_id(0) - tiles, all_rows - inner * STEPS
+        trajectory, row, dof, there = elements(program, batch, outer, D, LANES)
+        row = tl.where(row >= inner_row, row + inner * STEPS, row)
+        t = tl.maximum(row - START_ROW, 0)
+        uses = there & (row >= START_ROW)
+        first = first_of(t, (offset, shift, last), STEPS)
+        kind = t + offset - STEPS * first if EVEN else t
+        column = (table + trajectory * table_stride + kind, entries.to(tl.int64))
+        spacing = SPACING * tl.load(dt + trajectory * dt_stride, mask=there, other=1.0)
+        action = actions + trajectory * horizon * D + dof
+        ends = (HEAD, used, held)
+        state = zeros(dof, 4)
+        near = False  # whether any lane needs states
+        if START_ROW or ends_table is not None:
+            beyond = (first < HEAD) | (first + WIDTH > HEAD + used + held)
+            near = tl.max((there & (beyond | (row < START_ROW))).to(tl.int32), 0) > 0
+            if near:
+                state = load_state(start, start_index, start_count, trajectory, dof, there, D)
+        if WIDTH <= NARROW:
+            points = ()
+            for i in tl.static_range(WIDTH):
+                points = points + (load_action(action, first + i, ends, uses, D),)
+            if ends_table is not None:
+                if near:
+                    end = load_state(goal, goal_index, goal_count, trajectory, dof, there, D)
+                    points = with_states(points, first, ends_table, state, end, spacing, uses, ends)
+            sums = (zeros(dof, 4), zeros(dof, 4), zeros(dof, 4))
+            for i in tl.static_range(WIDTH):
+                sums = add_point(sums, points[i], column, i, uses, WIDTH)
+        else:
+            sums = (zeros(dof, 4), zeros(dof, 4), zeros(dof, 4))
+            for i in range(WIDTH):
+                point = load_action(action, first + i, ends, uses, D)
+                sums = add_point(sums, point, column, i, uses, WIDTH)
+        values = values_of(sums, scale_of(spacing, EVEN))
+        if START_ROW:
+            chosen = ()
+            for m in tl.static_range(4):
+                chosen = chosen + (tl.where(row < START_ROW, state[m], values[m]),)
+            values = chosen
+        store_row(rows, values, (trajectory * all_rows + row) * D + dof, there)
 
 
 @kernel
 def adjoint(
     actions, start, goal, dt, rows, ends_table, table, batch, horizon, used, held, dt_stride,
-    table_stride, entries, count, last, offset, shift, programs,
+    table_stride, entries, count, last, offset, shift, tiles, inner, inner_row, inner_action,
+    programs,
     START_ROW: tl.constexpr, HEAD: tl.constexpr, TAIL: tl.constexpr, SPACING: tl.constexpr,
     D: tl.constexpr, WIDTH: tl.constexpr, STEPS: tl.constexpr, EVEN: tl.constexpr,
-    LANES: tl.constexpr,
+    FIRST: tl.constexpr, COPIES: tl.constexpr, K: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
     """Computes gradients of actions [B, H, D] from those of rows, by the first ``programs``; those
-    after them compute the gradients of starts, then of goals [B, D]."""
-    number = tl.program_id(0) - programs
-    of_states = number >= 0
-    goals = tl.cdiv(batch * D, LANES)
-    of_goal = number >= goals
-    if of_states:
-        number -= tl.where(of_goal, goals, 0)
-        trajectory, action, dof, there = elements(number, batch, 1, D, LANES)
-        point = action + tl.where(of_goal, HEAD + used + held, 0)
-        points = tl.where(of_goal, TAIL, HEAD)
-    else:
-        trajectory, action, dof, there = elements(tl.program_id(0), batch, horizon, D, LANES)
-        point = HEAD + action
-        points = held + 1  # the last action takes the gradients of the points that hold it, too
-    step = tl.load(dt + trajectory * dt_stride, mask=there, other=1.0)
-    scale, powers = scale_of(SPACING * step, EVEN), powers_of(SPACING * step)
-    row = trajectory * (START_ROW + count) * D + dof
-    column = (table + trajectory * table_stride, entries.to(tl.int64))
+    after them compute the gradients of starts, then of goals [B, D].
+
+    The first ``tiles`` of all compute the gradients of those actions that inner windows alone use.
+    """
     windows = (offset, shift, last, count)
-    total = tl.zeros([LANES], tl.float64)
-    state = zeros(dof, 4)
-    if START_ROW:
-        state = load_row(rows, row, there & of_states & (of_goal == 0), 0.0)
-    for i in range(points):
-        uses = there & (of_states | ((action < used) & ((i == 0) | (action == used - 1))))
-        gradient = pull_point(
-            rows,
-            row + START_ROW * D,
-            column,
-            point + i,
-            windows,
-            scale,
-            uses,
-            D,
-            WIDTH,
-            STEPS,
-            EVEN,
-        )
-        total += gradient
-        if ends_table is not None:
-            if of_states:
-                more = ()
-                for m in tl.static_range(4):
-                    weight = tl.load(ends_table + 4 * (i + tl.where(of_goal, HEAD, 0)) + m)
-                    value = tl.fma(weight * powers[m], gradient, state[m])
-                    more = more + (tl.where(weight != 0.0, value, state[m]),)
-                state = more
-    if of_states:
-        store_row(start, state, trajectory * D + dof, there & (of_goal == 0))
-        store_row(goal, state, trajectory * D + dof, there & of_goal)
+    all_rows = START_ROW + count
+    alone = tl.maximum(inner - (WIDTH - 1), 0)
+    first_alone = inner_action + WIDTH - 1
+    if tl.program_id(0) < tiles:
+        if K > 0 and actions is not None:
+            adjoint_tile(
+                actions, dt, rows, table, batch, horizon, all_rows, dt_stride, entries, windows,
+                inner, inner_row, inner_action,
+                START_ROW, HEAD, SPACING, D, WIDTH, STEPS, FIRST, COPIES, K, LANES,
+            )  # fmt: skip
     else:
-        store(actions, total, (trajectory * horizon + action) * D + dof, there)
+        number = tl.program_id(0) - programs
+        of_states = number >= 0
+        goals = tl.cdiv(batch * D, LANES)
+        of_goal = number >= goals
+        if of_states:
+            number -= tl.where(of_goal, goals, 0)
+            trajectory, action, dof, there = elements(number, batch, 1, D, LANES)
+            point = action + tl.where(of_goal, HEAD + used + held, 0)
+            points = tl.where(of_goal, TAIL, HEAD)
+        else:
+            program = tl.program_id(0) - tiles
+            trajectory, action, dof, there = elements(program, batch, horizon - alone, D, LANES)
+            action = tl.where(action >= first_alone, action + alone, action)
+            point = HEAD + action
+            points = held + 1  # the last action takes the gradients of the points that hold it, too
+        step = tl.load(dt + trajectory * dt_stride, mask=there, other=1.0)
+        scale, powers = scale_of(SPACING * step, EVEN), powers_of(SPACING * step)
+        row = trajectory * all_rows * D + dof
+        column = (table + trajectory * table_stride, entries.to(tl.int64))
+        total = tl.zeros([LANES], tl.float64)
+        state = zeros(dof, 4)
+        if START_ROW:
+            state = load_row(rows, row, there & of_states & (of_goal == 0), 0.0)
+        for i in range(points):
+            uses = there & (of_states | ((action < used) & ((i == 0) | (action == used - 1))))
+            gradient = pull_point(
+                rows, row + START_ROW * D, column, point + i, windows, scale, uses,
+                D, WIDTH, STEPS, EVEN,
+            )  # fmt: skip
+            total += gradient
+            if ends_table is not None:
+                if of_states:
+                    more = ()
+                    for m in tl.static_range(4):
+                        weight = tl.load(ends_table + 4 * (i + tl.where(of_goal, HEAD, 0)) + m)
+                        value = tl.fma(weight * powers[m], gradient, state[m])
+                        more = more + (tl.where(weight != 0.0, value, state[m]),)
+                    state = more
+        if of_states:
+            store_row(start, state, trajectory * D + dof, there & (of_goal == 0))
+            store_row(goal, state, trajectory * D + dof, there & of_goal)
+        else:
+            store(actions, total, (trajectory * horizon + action) * D + dof, there)
+
+
+@triton.jit
+def tile(batch, windows, D: tl.constexpr, K: tl.constexpr, LANES: tl.constexpr):
+    """Returns the trajectory and the dof of each lane, the first of K windows that all lanes of the
+    program compute, and whether there is such a trajectory."""
+    blocks = tl.cdiv(windows, K)
+    group = tl.program_id(0) // blocks
+    column = group.to(tl.int64) * LANES + tl.arange(0, LANES)
+    trajectory = column // D
+    begin = (tl.program_id(0) - group * blocks) * K
+    return trajectory, (column % D).to(tl.int32), begin, trajectory < batch
+
+
+@triton.jit
+def forward_tile(
+    actions, dt, rows, table, batch, horizon, all_rows, dt_stride, entries, shift,
+    inner, inner_row, inner_action, SPACING: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr,
+    STEPS: tl.constexpr, FIRST: tl.constexpr, COPIES: tl.constexpr, K: tl.constexpr,
+    LANES: tl.constexpr,
+):  # fmt: skip
+    """Computes the rows of K inner windows by the formula of :func:`add_point`.
+
+    FIRST: for each order the first point of a window that it uses.
+    """
+    trajectory, dof, begin, there = tile(batch, inner, D, K, LANES)
+    action = actions + (trajectory * horizon + inner_action + begin) * D + dof
+    row = (trajectory * all_rows + inner_row + begin * STEPS) * D + dof
+    scale = scale_of(SPACING * tl.load(dt + trajectory * dt_stride, mask=there, other=1.0), True)
+    zero = tl.zeros([LANES], tl.float64)
+    points = ()
+    spoilt = tl.zeros([LANES], tl.float32)
+    for k in tl.static_range(K + WIDTH - 1):
+        loaded = tl.load(action + k * D, mask=there & (begin + k < inner + WIDTH - 1), other=0.0)
+        spoilt += (loaded * 0.0).to(tl.float32)  # NaN if any is NaN or Inf
+        points = points + (loaded.to(tl.float64),)
+    for s in tl.range(STEPS):
+        weights = ()
+        for m in tl.static_range(4):
+            for i in tl.static_range(WIDTH):
+                if rows[m] is None or i <= FIRST[m]:
+                    weights = weights + (0.0,)
+                else:
+                    place = table + (m * WIDTH + i) * entries + shift * STEPS + s
+                    weights = weights + (tl.load(place),)
+        for k in tl.static_range(K):
+            for m in tl.static_range(4):
+                if rows[m] is not None:
+                    near = points[k + FIRST[m]]
+                    total = zero
+                    for i in tl.static_range(FIRST[m] + 1, WIDTH):
+                        total = tl.fma(weights[m * WIDTH + i], points[k + i] - near, total)
+                    value = total + near if m == 0 else total * scale[m]
+                    store(rows[m], value, row + (k * STEPS + s) * D, there & (begin + k < inner))
+    if tl.max((spoilt != 0.0).to(tl.int32), 0) > 0:
+        # again, one by one, without points of weight zero, which may be NaN or Inf
+        for r in range(K * STEPS):
+            w = r // STEPS
+            uses = there & (begin + w < inner)
+            column = (table + shift * STEPS + (r - w * STEPS) + dof * 0, entries.to(tl.int64))
+            sums = (zeros(dof, 4), zeros(dof, 4), zeros(dof, 4))
+            for j in range(WIDTH):
+                point = tl.load(action + (w + j) * D, mask=uses, other=0.0).to(tl.float64)
+                sums = add_point(sums, point, column, j, uses, WIDTH)
+            store_row(rows, values_of(sums, scale), row + r * D, uses)
+
+
+@triton.jit
+def adjoint_tile(
+    actions, dt, rows, table, batch, horizon, all_rows, dt_stride, entries, windows,
+    inner, inner_row, inner_action, START_ROW: tl.constexpr, HEAD: tl.constexpr,
+    SPACING: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, STEPS: tl.constexpr,
+    FIRST: tl.constexpr, COPIES: tl.constexpr, K: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
+    """Computes the gradients of K actions that inner windows alone use.
+
+    Action k of the tile is used by windows k to k + WIDTH − 1 of the tile.
+    """
+    alone = inner - (WIDTH - 1)
+    trajectory, dof, begin, there = tile(batch, alone, D, K, LANES)
+    row = (trajectory * all_rows + inner_row + begin * STEPS) * D + dof
+    action = inner_action + WIDTH - 1 + begin
+    into = (trajectory * horizon + action) * D + dof
+    scale = scale_of(SPACING * tl.load(dt + trajectory * dt_stride, mask=there, other=1.0), True)
+    kind = windows[1] * STEPS  # shift
+    totals = zeros(dof, K)
+    for m in tl.static_range(4):
+        if rows[m] is not None:
+            sums = zeros(dof, K)
+            for s in tl.range(STEPS):
+                new = ()
+                if m == 0 and COPIES:
+                    for k in tl.static_range(K):
+                        place = row + ((k + WIDTH - 1 - FIRST[0]) * STEPS + s) * D
+                        loaded = tl.load(rows[m] + place, mask=there & (begin + k < alone), other=0)
+                        new = new + (sums[k] + loaded.to(tl.float64),)
+                else:
+                    loaded_all, weights = (), ()
+                    for k in tl.static_range(K + WIDTH - 1):
+                        place = row + (k * STEPS + s) * D
+                        loaded = tl.load(rows[m] + place, mask=there & (begin + k < inner), other=0)
+                        loaded_all = loaded_all + (loaded.to(tl.float64),)
+                    for i in tl.static_range(WIDTH):
+                        place = (m * WIDTH + WIDTH - 1 - i) * entries + kind + s
+                        weights = weights + (tl.load(table + place),)
+                    for k in tl.static_range(K):
+                        value = sums[k]
+                        for i in tl.static_range(WIDTH):
+                            value = tl.fma(weights[i], loaded_all[k + i], value)
+                        new = new + (value,)
+                sums = new
+            more = ()
+            for k in tl.static_range(K):
+                more = more + (tl.fma(sums[k], scale[m], totals[k]) if m > 0 else sums[k],)
+            totals = more
+    spoilt = tl.zeros([LANES], tl.float64)
+    for k in tl.static_range(K):
+        spoilt += totals[k] * 0.0
+        store(actions, totals[k], into + k * D, there & (begin + k < alone))
+    if tl.max((spoilt != 0.0).to(tl.int32), 0) > 0:
+        # again, one by one, those that are NaN or Inf, as rows may be that do not use the action
+        for a in range(K):
+            mine = there & (begin + a < alone)
+            found = tl.load(actions + into + a * D, mask=mine, other=0.0)
+            uses = mine & (found * 0.0 != 0.0)
+            gradient = pull_point(
+                rows, (trajectory * all_rows + START_ROW) * D + dof, (table, entries.to(tl.int64)),
+                HEAD + action + a + dof * 0, windows, scale, uses, D, WIDTH, STEPS, True,
+            )  # fmt: skip
+            store(actions, gradient, into + a * D, uses)
 
 
 @triton.jit
@@ -218,6 +375,15 @@ def add_point(sums, point, column, i, there, WIDTH: tl.constexpr):
         firsts = firsts + (near,)
         begun = begun + (tl.where(sums[2][m] == 0.0, weight, sums[2][m]),)
     return values, firsts, begun
+
+
+@triton.jit
+def values_of(sums, scale):
+    """Returns the four values of rows from what :func:`add_point` has summed."""
+    values = (sums[0][0] * scale[0] + sums[1][0],)
+    for m in tl.static_range(1, 4):
+        values = values + (sums[0][m] * scale[m],)
+    return values
 
 
 @triton.jit
