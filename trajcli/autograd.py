@@ -181,12 +181,21 @@ def _pulled_back(
 
 
 def _summed(grad: Tensor | None, count: int, index: Tensor | None) -> Tensor | None:
-    """Sums gradients per trajectory over those that share a state."""
+    """Sums gradients per trajectory over those that share a state.
+
+    Those of an index that is out of range, whose rows are NaN, are gradients of no state.
+    """
     if grad is None or (index is None and grad.shape[0] == count):
         return grad
     if index is None:
         return grad.sum(0, keepdim=True)
-    return grad.new_zeros(count, grad.shape[1]).index_add(0, index, grad)
+    outside = (index < 0) | (index >= count)
+    grad, index = grad.masked_fill(outside[:, None], 0.0), index.clamp(0, count - 1)
+    sums = grad.new_zeros(count, grad.shape[1])
+    if grad.device.type == "cpu":
+        return sums.index_add(0, index, grad)
+    # index_add would add in any order there; this sorts before it adds
+    return sums.index_put((index,), grad, accumulate=True)
 
 
 def _in_memory(tensors: Sequence[Tensor | None]) -> list[Tensor | None] | None:

@@ -104,6 +104,26 @@ def test_a_capture_changes_no_call_before_its_replay(warm):
         assert torch.equal(a, b)
 
 
+def test_an_index_of_no_state_ends_no_context_and_sums_in_one_order():
+    index = torch.randint(0, 3, (5000,), device="cuda")
+    index[7], index[8] = 3, -1
+    actions = torch.randn(5000, 9, 2, device="cuda", dtype=torch.float64)
+    start = torch.randn(3, 2, device="cuda", dtype=torch.float64, requires_grad=True)
+    dt = torch.full((5000, 1), 0.1, device="cuda", dtype=torch.float64, requires_grad=True)
+
+    def gradients() -> list[torch.Tensor]:
+        rows = trajcli.integrate(actions, start, dt, start_index=index, allow_nonfinite=True)
+        assert rows.position[7:9].isnan().all()
+        return [*torch.autograd.grad(rows.position[9:].sum(), [start, dt])]
+
+    first = gradients()
+    assert first[0].isfinite().all()
+    assert first[1][9:].isfinite().all()
+    for _ in range(5):
+        for a, b in zip(gradients(), first, strict=True):
+            assert torch.equal(a.nan_to_num(), b.nan_to_num())
+
+
 def test_more_elements_than_32_bits_count_are_all_computed():
     batch, horizon = 2_200_000, 1000
     if torch.cuda.mem_get_info()[0] < 4 * 4 * batch * horizon:

@@ -42,11 +42,20 @@ class Operands(NamedTuple):
     def states(self) -> list[Array | None]:
         """The eight parts of start and goal per trajectory, [B, D] or, shared by all, [1, D]."""
         roles = (self.start, self.start_index), (self.goal, self.goal_index)
-        return [
-            part if part is None or index is None else part[index]
-            for parts, index in roles
-            for part in parts
-        ]
+        return [states_at(part, index) for parts, index in roles for part in parts]
+
+
+def states_at(part: Array | None, index: Array | None) -> Array | None:
+    """Returns the rows [B, D] of states [S, D] that an index names; all of them without an index.
+
+    Rows are NaN where the index is out of range, as it may be on a device: checking its values
+    would wait for them, and reading there would end all use of the device.
+    """
+    if part is None or index is None or isinstance(part, np.ndarray):
+        return part if part is None or index is None else part[index]
+    last = part.shape[0] - 1
+    outside = (index < 0) | (index > last)
+    return part[index.clamp(0, last)].masked_fill(outside[:, None], float("nan"))
 
 
 class Gradients(NamedTuple):

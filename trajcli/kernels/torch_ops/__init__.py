@@ -25,6 +25,7 @@ from trajcli.kernels.program import (
     Parts,
     Program,
     Smoother,
+    states_at,
 )
 from trajcli.kernels.torch_ops import band, smoother
 from trajcli.memory import TORCH_VALUES
@@ -145,23 +146,9 @@ def trajectories(
 
 
 def _states(parts: Parts, index: Tensor | None, batch: int) -> list[Tensor | None]:
-    """Returns a start or goal state per trajectory, four parts [B, D] in float64, None is zero.
-
-    They are NaN where an index that lies on a device is out of range: its values are not checked.
-    """
-    states: list[Tensor | None] = []
-    for part in parts:
-        if part is None:
-            states.append(None)
-        elif index is None:
-            states.append(part.double().expand(batch, -1))
-        else:
-            # reading a value of the index on a device would wait for it
-            last = part.shape[0] - 1
-            outside = (index < 0) | (index > last)
-            state = part.double()[index.clamp(0, last)]
-            states.append(state.masked_fill(outside[:, None], float("nan")))
-    return states
+    """Returns a start or goal state per trajectory, four parts [B, D] in float64, None is zero."""
+    states = [states_at(None if part is None else part.double(), index) for part in parts]
+    return [part if part is None else part.expand(batch, -1) for part in states]
 
 
 def _cascade(
