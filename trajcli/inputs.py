@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trajcli.arrays import (
+    capturing,
     columns,
     concatenate,
     describe,
@@ -242,17 +243,26 @@ class Inputs:
         """Returns the program for the kernels.
 
         Raises UsageError where a window in seconds, or mode smooth, needs steps that cannot be
-        read: in torch.func, or while a CUDA graph is captured.
+        read: in torch.func, or while a CUDA graph is captured. Mode smooth cannot be captured.
         """
         seconds = isinstance(self.mode, SavitzkyGolay) and isinstance(self.mode.window, str)
         if seconds or isinstance(self.mode, Smooth):
+            hint = "method savgol with a window in rows"
             if not readable(self.steps):
                 raise UsageError(
                     "steps that cannot be read",
                     where=self.name("dt"),
                     expected="values",
                     found="none here",
-                    hint="method savgol with a window in rows",
+                    hint=hint,
+                )
+            actions = self.actions
+            if isinstance(self.mode, Smooth) and is_torch(actions) and capturing(actions.device):
+                raise UsageError(
+                    "method smooth, which a CUDA graph cannot capture",
+                    where=self.name("actions"),
+                    expected="a call outside of the capture: smooth is computed on the CPU",
+                    hint=hint,
                 )
             steps = to_numpy(self.steps)
             if isinstance(self.mode, Smooth):

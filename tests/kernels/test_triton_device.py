@@ -12,7 +12,7 @@ import torch
 from kernels.cases import Job, job
 
 import trajcli
-from trajcli import arrays, prepared
+from trajcli import UsageError, arrays, prepared
 from trajcli.kernels import cuda, torch_ops, triton_ops
 from trajcli.kernels.choose import triton_absence
 from trajcli.kernels.program import Cascade, Gradients, Operands
@@ -122,6 +122,24 @@ def test_an_index_of_no_state_ends_no_context_and_sums_in_one_order():
     for _ in range(5):
         for a, b in zip(gradients(), first, strict=True):
             assert torch.equal(a.nan_to_num(), b.nan_to_num())
+
+
+def test_a_smoothing_spline_is_that_of_the_cpu():
+    positions = torch.randn(3, 40, 2, requires_grad=True)
+    on_device = positions.detach().cuda().requires_grad_()
+    results = []
+    for x in (positions, on_device):
+        rows = trajcli.differentiate(x, dt=0.02, bandlimit=5.0)
+        grads = torch.autograd.grad(list(rows), x, [torch.ones_like(row) for row in rows])
+        results.append([x.cpu() for x in (*rows, *grads, rows.time)])
+        assert rows.position.device == x.device
+    for a, b in zip(*results, strict=True):
+        assert torch.equal(a, b)
+    with (
+        pytest.raises(UsageError, match="cannot capture"),
+        torch.cuda.graph(torch.cuda.CUDAGraph()),
+    ):
+        trajcli.differentiate(on_device, dt=0.02, bandlimit=5.0, allow_nonfinite=True)
 
 
 def test_more_elements_than_32_bits_count_are_all_computed():

@@ -155,6 +155,39 @@ def test_compiled_kernel_and_torch_agree(order: int, shape: tuple[int, int], une
     assert abs(grad - pulled[0].numpy()).max() < 1e-11 * abs(grad).max()
 
 
+@pytest.mark.parametrize("absence", ["", "not built"])
+def test_a_smoother_on_a_device_is_computed_on_the_cpu(
+    absence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any device but the CPU: here a tensor that says it lies on one, and is copied from there."""
+    made, positions, dt = program(3, 40, 2, 3, uneven=False)
+
+    class OnDevice(torch.Tensor):
+        device = torch.device("cuda")
+
+        def cpu(self) -> torch.Tensor:
+            return self.as_subclass(torch.Tensor).clone()
+
+    def on_device(values: Any) -> torch.Tensor:
+        return torch.as_tensor(values).as_subclass(OnDevice)
+
+    monkeypatch.setattr(native, "absence", lambda: absence)
+    shape, operands = positions.shape, Operands(on_device(positions), on_device(dt))
+    wanted = [True, False, True, True]
+    rows = [torch.full(shape, torch.nan, dtype=F64) if want else None for want in wanted]
+    torch_ops.forward(made, operands, rows)
+    plain = Operands(torch.as_tensor(positions), torch.as_tensor(dt))
+    upstream = [None, *(torch.randn(shape, dtype=F64) for _ in range(3))]
+    pulled = torch.full(shape, torch.nan, dtype=F64)
+    torch_ops.adjoint(made, operands, upstream, Gradients(pulled))
+    want = [*torch_ops.trajectories(made, plain, wanted)]
+    want.append(torch_ops.pulled_back(made, shape, plain.dt, upstream)[0])
+    for values, expected in zip([*rows, pulled], want, strict=True):
+        if expected is not None:
+            assert abs(values - expected).max() < 1e-11 * abs(values).max()
+    assert rows[1] is None
+
+
 def test_solver_of_order_two_is_scipys_smoothing_spline() -> None:
     stamps = np.sort(RNG.uniform(0.0, 3.0, 80))
     z = np.sin(stamps) + RNG.normal(0, 0.1, 80)

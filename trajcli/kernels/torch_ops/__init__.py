@@ -8,7 +8,8 @@ Shapes as in :mod:`trajcli.kernels.program`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
 
 def forward(program: Program, operands: Operands, out: Parts) -> None:
     """Fills the outputs; None is not wanted."""
+    if isinstance(program, Smoother) and operands.actions.device.type != "cpu":
+        inputs = Operands(operands.actions.cpu(), operands.dt.cpu())
+        on_cpu(lambda rows: cpu_kernels().forward(program, inputs, rows), out)
+        return
     wanted = [buffer is not None for buffer in out]
     for part, inputs, buffers in blocks(program, operands, out):
         for buffer, values in zip(buffers, trajectories(part, inputs, wanted), strict=True):
@@ -45,12 +50,41 @@ def forward(program: Program, operands: Operands, out: Parts) -> None:
 
 def adjoint(program: Program, operands: Operands, upstream: Parts, gradients: Gradients) -> None:
     """Fills the gradients from those of the outputs; None is not wanted."""
+    if isinstance(program, Smoother) and operands.dt.device.type != "cpu":
+        # only the shape of the actions matters
+        inputs = Operands(torch.empty(()).expand(operands.actions.shape), operands.dt.cpu())
+        grads = [x if x is None else x.cpu() for x in upstream]
+        on_cpu(
+            lambda pulled: cpu_kernels().adjoint(program, inputs, grads, Gradients(*pulled)),
+            [gradients.actions],
+        )
+        return
     wanted = (gradients.actions, *gradients.start, *gradients.goal)
     for part, inputs, grads, buffers in blocks(program, operands, upstream, wanted):
         pulled = pulled_back(part, inputs.actions.shape, inputs.dt, grads)
         for buffer, values in zip(buffers, pulled, strict=True):
             if buffer is not None:
                 buffer.copy_(values)
+
+
+def on_cpu(compute: Callable[[list[Any]], None], into: Parts) -> None:
+    """Fills tensors on a device with what is computed into tensors like them on the CPU.
+
+    A smoothing spline goes from row to row, with a QR of small matrices at each: on a device every
+    row waits for several kernels, and for the host. The CPU's kernel takes less time than that.
+    """
+    results = [None if x is None else torch.empty_like(x, device="cpu") for x in into]
+    compute(results)
+    for x, result in zip(into, results, strict=True):
+        if x is not None:
+            x.copy_(result)
+
+
+def cpu_kernels() -> Any:
+    """Returns the compiled kernels or, where there are none, these."""
+    from trajcli.kernels import native
+
+    return sys.modules[__name__] if native.absence() else native
 
 
 def measure(

@@ -19,7 +19,8 @@ import triton.language as tl
 from trajcli.kernels.triton_ops.states import kernel, load_row, load_state, store, store_row, zeros
 
 NARROW = tl.constexpr(8)
-"""The widest window whose points all are in registers at once; only such have states about them."""
+"""The widest window whose points all are in registers at once; only such have states about them,
+and are computed in tiles."""
 TOGETHER = tl.constexpr(4)
 """Rows whose gradients are loaded at once."""
 
