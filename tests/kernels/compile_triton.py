@@ -231,6 +231,13 @@ def variants() -> int:
     return len({kernel.hash for kernel, _ in compiled}) - 2
 
 
+def without_device(capability: int = 90) -> None:
+    """Have launches compile for a capability, and stop."""
+    NoDevice.capability = capability
+    driver.set_active(NoDevice())
+    JITFunction.run = compile_only
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("capabilities", nargs="*")
@@ -238,8 +245,7 @@ def main() -> None:
         "--variants", action="store_true", help="how many more kernels blocks of other sizes need"
     )
     arguments = parser.parse_args()
-    driver.set_active(NoDevice())
-    JITFunction.run = compile_only
+    without_device()
     torch.set_num_threads(1)
     for name in arguments.capabilities:
         last = name == arguments.capabilities[-1]
