@@ -14,6 +14,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -90,9 +91,47 @@ def test_what_a_device_is_checked_with_passes_without_one(tmp_path: Path) -> Non
     report, cache = tmp_path / "gpu.json", str(tmp_path / "cache")
     options = ["--dry", "--report", str(report)]
     said = python("benchmarks/gpu.py", *options, TRITON_CACHE_DIR=cache)
-    assert said.splitlines()[-1] == "PASS"
+    assert said.splitlines()[-2:] == ["RIGHT: PASS", "FAST: not measured"]
     found = json.loads(report.read_text())
-    assert len(found["checks"]) == 5
-    assert found["host"]["forward"] > 0
-    kernels = {row["kernel"].rpartition(".")[2] for row in found["registers"]}
+    assert (found["right"], found["fast"]) == (True, None)
+    rows = {(row["stage"], row["case"]): row for row in found["rows"]}
+    right = Counter(stage for (stage, _), row in rows.items() if row.get("right"))
+    assert right == {"compile": 1, "checks of float32": 6, "times": 1}
+    assert rows["host", ""]["forward"] > 0
+    assert rows["tests", ""]["passed"] > rows["tests", ""]["failed"] == 0
+    kernels = {name.split()[0].rpartition(".")[2] for name in found["kernels"]}
     assert kernels == {"forward", "adjoint"}
+    assert not found["compiled late"], "another process compiled another kernel than was needed"
+
+
+FAULTS = """
+import os
+import gpu
+
+def lost():
+    raise RuntimeError("an illegal access") from ValueError("its cause")
+
+def units(report):
+    works = {"dies": os.abort, "lost": lost, "after": lambda: {"right": True}}
+    return [("checks of float32", name, work) for name, work in works.items()]
+
+gpu.units, gpu.spoilt, gpu.tests = units, lambda: True, lambda limit: {"failed": 0}
+if __name__ == "__main__":
+    gpu.main()
+"""
+
+
+def test_rows_come_after_one_that_took_the_device_with_it(tmp_path: Path) -> None:
+    script, report = tmp_path / "faults.py", tmp_path / "gpu.json"
+    script.write_text(FAULTS)
+    with pytest.raises(AssertionError) as failed:
+        python(str(script), "--dry", "--report", str(report), first=ROOT / "benchmarks")
+    assert "RIGHT: FAIL" in str(failed.value)
+    found = json.loads(report.read_text())
+    rows = {row["case"]: row for row in found["rows"]}
+    assert list(rows) == ["dies", "lost", "after", ""]
+    assert [row.get("right") for row in rows.values()] == [False, False, True, None]
+    assert "Aborted" in rows["dies"]["traceback"]
+    assert rows["lost"]["causes"] == ["ValueError: its cause"]
+    assert found["figures"]["cases that are wrong or fail"] == 2
+    assert found["right"] is False
