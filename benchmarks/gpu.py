@@ -99,6 +99,7 @@ FORMS: dict[str, tuple[str, Row]] = {
     "recording, central": ("central", RECORDED),
     "recording, central, dt [H]": ("central", RECORDED | {"dt": "H"}),
     "savgol": ("savgol", RECORDED | {"window": 5, "degree": 3}),
+    "smooth": ("smooth", RECORDED | {"bandlimit": 5.0}),
 }
 """Modes and options of calls: the shape of dt, states by an index, actions that are strided."""
 DTYPES = ["float32", "float64"]

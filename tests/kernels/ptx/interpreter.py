@@ -582,8 +582,13 @@ def _no_ftz(op: list[str], text: str) -> None:
 def _binary(s: Launch, i: Instruction, op: list[str], a: list[str], mask: Any) -> None:
     kind = op[-1]
     _no_ftz(op, i.text)
-    x, y = s.get(a[1], kind), s.get(a[2], kind)
     name = op[0]
+    if kind == "f32x2":  # two numbers in a register
+        pairs = [np.ascontiguousarray(np.broadcast_to(s.get(v, "b64"), (s.n,))) for v in a[1:3]]
+        x, y = (pair.view(np.float32) for pair in pairs)
+        r = {"add": np.add, "sub": np.subtract, "mul": np.multiply}[name](x, y)
+        return s.put(a[0], r.view(np.uint64), mask)
+    x, y = s.get(a[1], kind), s.get(a[2], kind)
     is_float = kind[0] == "f"
     if is_float and name in ("add", "sub", "mul") and "rn" not in op:
         s.count["contractible " + name] += 1  # ptxas may fuse it, unless told --fmad=false
