@@ -127,12 +127,16 @@ def assert_same(case: Case, outputs: list[bool], inputs: list[bool]) -> None:
             pairs.append((f"gradient of {name}", a, b, size))  # type: ignore[arg-type]
     # weights of the position on a curve that meets all points are zero or nearly
     without_weights = ("position",) if getattr(case.program, "degree", None) else ()
+    # where steps may differ, torch takes a weight for one that is used though it comes out as zero,
+    # as those of steps that are equal may
+    by_chance = getattr(case.program, "table", "") is None
     for name, a, b, size in pairs:  # type: ignore[misc]
-        finite = np.isfinite(b)
+        own, finite = np.isfinite(a), np.isfinite(b)
+        wrong = finite & ~own if by_chance else finite != own
         if name in without_weights:
-            finite &= np.isfinite(a)
-        elif (np.isfinite(a) != finite).any():
-            at = tuple(map(int, np.argwhere(np.isfinite(a) != finite)[0]))
+            finite &= own
+        elif wrong.any():
+            at = tuple(map(int, np.argwhere(wrong)[0]))
             raise AssertionError(f"{name} at {at}: {a[at]} for {b[at]}")
         a, b = np.where(finite, a, 0), np.where(finite, b, 0)
         comparison.assert_within(a, b, size, 2 * comparison.promised(case), name)
