@@ -118,8 +118,6 @@ def forward_launch(program: Program, operands: Operands, rows: Parts) -> Launch:
         return Launch(cascade.forward, columns_of(operands), arguments)
     arguments |= state("goal", operands.goal, operands.goal_index)
     batch, _, dofs = operands.actions.shape
-    if program.windows.steps > 1:
-        arguments["K"] //= 2  # as many as registers hold
     tiles = tiles_of(operands, arguments["inner"], arguments["K"])
     others = batch * (program.rows - arguments["inner"] * program.windows.steps) * dofs
     count = tiles + -(-others // arguments["LANES"])

@@ -196,7 +196,8 @@ def forward_tile(
         loaded = tl.load(action + k * D, mask=there & (begin + k < inner + WIDTH - 1), other=0.0)
         spoilt += (loaded * 0.0).to(tl.float32)  # NaN if any is NaN or Inf
         points = points + (loaded.to(tl.float64),)
-    for s in tl.range(STEPS):
+    # differences moved out of the loop, of all windows at once, would take all registers
+    for s in tl.range(STEPS, disable_licm=True):
         weights = ()
         for m in tl.static_range(4):
             for i in tl.static_range(WIDTH):
@@ -249,7 +250,7 @@ def adjoint_tile(
     for m in tl.static_range(4):
         if rows[m] is not None:
             sums = zeros(dof, K)
-            for s in tl.range(STEPS):
+            for s in tl.range(STEPS, disable_licm=True):
                 new = ()
                 if m == 0 and COPIES:
                     for k in tl.static_range(K):
