@@ -142,25 +142,16 @@ def assert_same(case: Case, outputs: list[bool], inputs: list[bool]) -> None:
         comparison.assert_within(a, b, size, 2 * comparison.promised(case), name)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("capability")
-    parser.add_argument("--cases", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**31))
-    parser.add_argument("--driver", action="store_true")
-    parser.add_argument("--kinds", default=",".join(KINDS))
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    capability = int(arguments.capability.replace(".", ""))
-    (driver.emulate_driver if arguments.driver else driver.emulate)(capability)
-    began, wrong = time.perf_counter(), 0
-    count, seed, kinds = 0, arguments.seed, arguments.kinds.split(",")
-    while count < arguments.cases:
+def compare(count: int, seed: int, kinds: list[str]) -> tuple[int, int]:
+    """Draws at least so many cases, and prints those that are wrong. Returns how many there were of
+    either."""
+    cases, wrong = 0, 0
+    while cases < count:
         draw = random.Random(seed)
         # one choice for a kind, whose cases so need no new kernel
         outputs, inputs = draw_wanted(draw, 4), draw_wanted(draw, 9)
         for case in draw_cases(draw, draw.choice(kinds)):
-            count += 1
+            cases += 1
             try:
                 assert_same(case, outputs, inputs)
             except Exception as error:
@@ -169,17 +160,36 @@ def main() -> None:
                 wanted = "".join(map(str, map(int, [*outputs, *inputs])))
                 print(f"--seed {seed}: {case}, wanted {wanted}: {text}"[:2000], flush=True)
         seed += 1
-    about = {
-        "triton": triton.__version__,
-        "capability": arguments.capability,
-        "seed": arguments.seed,
-        "cases": count,
-        "wrong": wrong,
-        "launches": sum(driver.launches.values()),
-        "seconds": round(time.perf_counter() - began, 1),
-    }
-    print(json.dumps(about))
-    sys.exit(wrong > 0)
+    return cases, wrong
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("capabilities", nargs="+")
+    parser.add_argument("--cases", type=int, default=20, help="for each capability")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**31))
+    parser.add_argument("--driver", action="store_true", help="of one capability")
+    parser.add_argument("--kinds", default=",".join(KINDS))
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    seed, failed = arguments.seed, 0
+    for name in arguments.capabilities:
+        began, launches = time.perf_counter(), sum(driver.launches.values())
+        emulate = driver.emulate_driver if arguments.driver else driver.emulate
+        emulate(int(name.replace(".", "")))
+        cases, wrong = compare(arguments.cases, seed, arguments.kinds.split(","))
+        about = {
+            "triton": triton.__version__,
+            "capability": name,
+            "seed": seed,
+            "cases": cases,
+            "wrong": wrong,
+            "launches": sum(driver.launches.values()) - launches,
+            "seconds": round(time.perf_counter() - began, 1),
+        }
+        print(json.dumps(about), flush=True)
+        seed, failed = seed + cases, failed + wrong  # each capability has cases of its own
+    sys.exit(failed > 0)
 
 
 if __name__ == "__main__":

@@ -34,9 +34,11 @@ _modules: dict[str, Module] = {}
 
 
 def emulate(capability: int) -> None:
-    """Compile every launch for the capability, and run it here."""
+    """Compile every launch from now on for the capability, and run it here."""
     global emulated
-    emulated = capability
+    again, emulated = bool(emulated), capability
+    if again:
+        return
     from triton.backends.compiler import GPUTarget
     from triton.backends.nvidia.compiler import CUDABackend
     from triton.compiler.compiler import CompiledKernel
@@ -45,16 +47,16 @@ def emulate(capability: int) -> None:
 
     class NoDevice:
         def get_current_target(self) -> Any:
-            return GPUTarget("cuda", capability, 32)
+            return GPUTarget("cuda", emulated, 32)
 
         def get_current_device(self) -> int:
-            return 0
+            return emulated  # kernels are cached per device
 
         def get_current_stream(self, device: int = 0) -> int:
             return STREAM
 
         def get_device_capability(self, device: int = 0) -> tuple[int, int]:
-            return capability // 10, capability % 10
+            return divmod(emulated, 10)
 
     driver.set_active(NoDevice())
     stages = CUDABackend.add_stages
