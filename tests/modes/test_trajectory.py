@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,8 @@ import pytest
 import torch
 
 import trajcli
+from trajcli.inputs import LateTimes
+from trajcli.modes import make_mode
 
 ACTIONS = np.random.default_rng(0).normal(size=(3, 8, 2)).astype(np.float32)
 
@@ -75,3 +80,21 @@ def test_large_outputs_begin_at_pages_that_no_other_call_writes_to(
                 assert np.asarray(x).ctypes.data % page == 0
                 np.testing.assert_array_equal(x, part)
         del made
+
+
+def test_times_that_are_computed_when_they_are_looked_at_are_times() -> None:
+    """As those of tensors on a device are."""
+    made = trajcli.integrate(torch.from_numpy(ACTIONS), "zero", 0.02)
+    times = LateTimes(make_mode("acceleration"), 8, False, 0.02, "cpu")
+
+    def late() -> trajcli.Trajectory:
+        return replace(made, time=times)
+
+    assert repr(late()) == repr(made)
+    pickled = pickle.loads(pickle.dumps(late()))
+    for same in (late(), copy.copy(late()), copy.deepcopy(late()), replace(late()), pickled):
+        assert torch.equal(same.time, made.time)
+    first = late()
+    assert first.time is first.time
+    with pytest.raises(AttributeError, match="no attribute 'times'"):
+        first.times  # noqa: B018
