@@ -118,8 +118,9 @@ def forward_launch(program: Program, operands: Operands, rows: Parts) -> Launch:
         return Launch(cascade.forward, columns_of(operands), arguments)
     arguments |= state("goal", operands.goal, operands.goal_index)
     batch, _, dofs = operands.actions.shape
-    tiles = tiles_of(operands, arguments["inner"], arguments["K"])
-    others = batch * (program.rows - arguments["inner"] * program.windows.steps) * dofs
+    steps = program.windows.steps
+    tiles = tiles_of(operands, arguments["inner"], arguments["K"]) * steps
+    others = batch * (program.rows - arguments["inner"] * steps) * dofs
     count = tiles + -(-others // arguments["LANES"])
     return Launch(band.forward, count, arguments | {"tiles": tiles})
 
@@ -143,7 +144,7 @@ def adjoint_launch(
         alone = max(arguments["inner"] - (program.width - 1), 0)
         tiles = tiles_of(operands, alone, arguments["K"])
         programs = tiles + -(-batch * (horizon - alone) * dofs // lanes)
-    arguments |= {"tiles": tiles, "programs": programs}
+    arguments |= {"tiles": tiles, "programs": programs, "steps": program.windows.steps}
     wanted = [any(x is not None for x in parts) for parts in (gradients.start, gradients.goal)]
     roles = 2 if wanted[1] else int(wanted[0])
     return Launch(band.adjoint, programs + roles * -(-batch * dofs // lanes), arguments)

@@ -95,7 +95,7 @@ def forward(
 def adjoint(
     actions, start, goal, dt, rows, ends_table, table, batch, horizon, used, held, dt_stride,
     table_stride, entries, count, last, offset, shift, tiles, inner, inner_row, inner_action,
-    programs,
+    programs, steps,
     START_ROW: tl.constexpr, HEAD: tl.constexpr, TAIL: tl.constexpr, SPACING: tl.constexpr,
     D: tl.constexpr, WIDTH: tl.constexpr, STEPS: tl.constexpr, EVEN: tl.constexpr,
     FIRST: tl.constexpr, COPIES: tl.constexpr, K: tl.constexpr, LANES: tl.constexpr,
@@ -113,7 +113,7 @@ def adjoint(
         if K > 0 and actions is not None:
             adjoint_tile(
                 actions, dt, rows, table, batch, horizon, all_rows, dt_stride, entries, windows,
-                inner, inner_row, inner_action,
+                inner, inner_row, inner_action, 1 if STEPS == 1 else steps,
                 START_ROW, HEAD, SPACING, D, WIDTH, STEPS, FIRST, COPIES, K, LANES,
             )  # fmt: skip
     else:
@@ -163,14 +163,14 @@ def adjoint(
 
 
 @triton.jit
-def tile(batch, windows, D: tl.constexpr, K: tl.constexpr, LANES: tl.constexpr):
+def tile(program, batch, windows, D: tl.constexpr, K: tl.constexpr, LANES: tl.constexpr):
     """Returns the trajectory and the dof of each lane, the first of K windows that all lanes of the
     program compute, and whether there is such a trajectory."""
     blocks = tl.cdiv(windows, K)
-    group = tl.program_id(0) // blocks
+    group = program // blocks
     column = group.to(tl.int64) * LANES + tl.arange(0, LANES)
     trajectory = column // D
-    begin = (tl.program_id(0) - group * blocks) * K
+    begin = (program - group * blocks) * K
     return trajectory, (column % D).to(tl.int32), begin, trajectory < batch
 
 
@@ -181,57 +181,58 @@ def forward_tile(
     STEPS: tl.constexpr, FIRST: tl.constexpr, COPIES: tl.constexpr, K: tl.constexpr,
     LANES: tl.constexpr,
 ):  # fmt: skip
-    """Computes the rows of K inner windows by the formula of :func:`add_point`.
+    """Computes a row of each of K inner windows by the formula of :func:`add_point`: of its rows,
+    which are as many as there are steps, all lanes of a program compute the same one.
 
     FIRST: for each order the first point of a window that it uses.
     """
-    trajectory, dof, begin, there = tile(batch, inner, D, K, LANES)
+    step = tl.program_id(0) % STEPS
+    trajectory, dof, begin, there = tile(tl.program_id(0) // STEPS, batch, inner, D, K, LANES)
     action = actions + (trajectory * horizon + inner_action + begin) * D + dof
-    row = (trajectory * all_rows + inner_row + begin * STEPS) * D + dof
+    row = (trajectory * all_rows + inner_row + begin * STEPS + step) * D + dof
     scale = scale_of(SPACING * tl.load(dt + trajectory * dt_stride, mask=there, other=1.0), True)
+    kind = table + shift * STEPS + step
     zero = tl.zeros([LANES], tl.float64)
     points = ()
     spoilt = tl.zeros([LANES], tl.float32)
     for k in tl.static_range(K + WIDTH - 1):
         loaded = tl.load(action + k * D, mask=there & (begin + k < inner + WIDTH - 1), other=0.0)
-        spoilt += (loaded * 0.0).to(tl.float32)  # NaN if any is NaN or Inf
+        # NaN if any is NaN or Inf, or so large that differences may be Inf
+        spoilt += ((loaded + loaded) * 0.0).to(tl.float32)
         points = points + (loaded.to(tl.float64),)
-    # differences moved out of the loop, of all windows at once, would take all registers
-    for s in tl.range(STEPS, disable_licm=True):
-        weights = ()
+    weights = ()
+    for m in tl.static_range(4):
+        for i in tl.static_range(WIDTH):
+            if rows[m] is None or i <= FIRST[m] or (m == 0 and COPIES):
+                weights = weights + (0.0,)
+            else:
+                weights = weights + (tl.load(kind + (m * WIDTH + i) * entries),)
+    for k in tl.static_range(K):
         for m in tl.static_range(4):
-            for i in tl.static_range(WIDTH):
-                if rows[m] is None or i <= FIRST[m]:
-                    weights = weights + (0.0,)
-                else:
-                    place = table + (m * WIDTH + i) * entries + shift * STEPS + s
-                    weights = weights + (tl.load(place),)
-        for k in tl.static_range(K):
-            for m in tl.static_range(4):
-                if rows[m] is not None:
-                    near = points[k + FIRST[m]]
-                    total = zero
+            if rows[m] is not None:
+                near = points[k + FIRST[m]]
+                total = zero
+                if m > 0 or not COPIES:
                     for i in tl.static_range(FIRST[m] + 1, WIDTH):
                         total = tl.fma(weights[m * WIDTH + i], points[k + i] - near, total)
-                    value = total + near if m == 0 else total * scale[m]
-                    store(rows[m], value, row + (k * STEPS + s) * D, there & (begin + k < inner))
+                value = total + near if m == 0 else total * scale[m]
+                store(rows[m], value, row + k * STEPS * D, there & (begin + k < inner))
     if tl.max((spoilt != 0.0).to(tl.int32), 0) > 0:
         # again, one by one, without points of weight zero, which may be NaN or Inf
-        for r in range(K * STEPS):
-            w = r // STEPS
+        for w in range(K):
             uses = there & (begin + w < inner)
-            column = (table + shift * STEPS + (r - w * STEPS) + dof * 0, entries.to(tl.int64))
+            column = (kind + dof * 0, entries.to(tl.int64))
             sums = (zeros(dof, 4), zeros(dof, 4), zeros(dof, 4))
             for j in range(WIDTH):
                 point = tl.load(action + (w + j) * D, mask=uses, other=0.0).to(tl.float64)
                 sums = add_point(sums, point, column, j, uses, WIDTH)
-            store_row(rows, values_of(sums, scale), row + r * D, uses)
+            store_row(rows, values_of(sums, scale), row + w * STEPS * D, uses)
 
 
 @triton.jit
 def adjoint_tile(
     actions, dt, rows, table, batch, horizon, all_rows, dt_stride, entries, windows,
-    inner, inner_row, inner_action, START_ROW: tl.constexpr, HEAD: tl.constexpr,
+    inner, inner_row, inner_action, steps, START_ROW: tl.constexpr, HEAD: tl.constexpr,
     SPACING: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, STEPS: tl.constexpr,
     FIRST: tl.constexpr, COPIES: tl.constexpr, K: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
@@ -240,7 +241,7 @@ def adjoint_tile(
     Action k of the tile is used by windows k to k + WIDTH − 1 of the tile.
     """
     alone = inner - (WIDTH - 1)
-    trajectory, dof, begin, there = tile(batch, alone, D, K, LANES)
+    trajectory, dof, begin, there = tile(tl.program_id(0), batch, alone, D, K, LANES)
     row = (trajectory * all_rows + inner_row + begin * STEPS) * D + dof
     action = inner_action + WIDTH - 1 + begin
     into = (trajectory * horizon + action) * D + dof
@@ -250,7 +251,7 @@ def adjoint_tile(
     for m in tl.static_range(4):
         if rows[m] is not None:
             sums = zeros(dof, K)
-            for s in tl.range(STEPS, disable_licm=True):
+            for s in tl.range(steps):  # of a number that compilers do not know: not unrolled
                 new = ()
                 if m == 0 and COPIES:
                     for k in tl.static_range(K):

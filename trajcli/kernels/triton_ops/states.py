@@ -10,7 +10,7 @@ import triton.language as tl
 # Not specialised: a last, smaller block needs no other kernel, and arrays may begin anywhere.
 SIZES = ["start_count", "goal_count", "batch", "horizon", "used", "held", "dt_stride", "dt_step"]
 SIZES += ["table_stride", "entries", "count", "last", "offset", "shift", "programs"]
-SIZES += ["tiles", "inner", "inner_row", "inner_action"]
+SIZES += ["steps", "tiles", "inner", "inner_row", "inner_action"]
 POINTERS = ["actions", "start", "start_index", "goal", "goal_index", "dt", "rows", "table"]
 POINTERS += ["ends_table"]
 kernel = partial(triton.jit, do_not_specialize=SIZES, do_not_specialize_on_alignment=POINTERS)
