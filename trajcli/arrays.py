@@ -276,7 +276,7 @@ def _filled(array: Any, device: str) -> Any:
     number = array.tobytes(), array.dtype.str, array.shape, device
     captured = torch.cuda.is_current_stream_capturing()
     if captured:
-        filled = next((x for (key, _), x in _numbers.items() if key == number), None)
+        filled = next((x for (key, _), x in list(_numbers.items()) if key == number), None)
     else:
         filled = _numbers.get((number, current_stream(device)))
     if captured and filled is not None:
@@ -287,7 +287,8 @@ def _filled(array: Any, device: str) -> Any:
             filled = torch.full(array.shape, array.item(), dtype=kind, device=device)
         if not captured:  # a captured one is filled by replays alone
             if len(_numbers) >= _CACHE_SIZE:
-                del _numbers[next(iter(_numbers))]  # the oldest
+                oldest, *_ = list(_numbers)  # as one step, as threads may call at once
+                _numbers.pop(oldest, None)
             _numbers[number, current_stream(device)] = filled
     return filled
 

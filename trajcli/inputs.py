@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trajcli.arrays import (
-    capturing,
     columns,
     concatenate,
     describe,
@@ -53,8 +52,9 @@ class LateTimes(NamedTuple):
 
     def compute(self) -> Array:
         """Returns them in seconds, float64 [T]."""
-        step = to_torch(np.array([[self.step]]), self.device)
-        return self.mode.row_times(step, self.horizon, self.recorded)[0]
+        with sys.modules["torch"].inference_mode(False):  # they may be looked at again outside
+            step = to_torch(np.array([[self.step]]), self.device)
+            return self.mode.row_times(step, self.horizon, self.recorded)[0]
 
 
 @dataclass(frozen=True)
@@ -247,23 +247,18 @@ class Inputs:
         """
         seconds = isinstance(self.mode, SavitzkyGolay) and isinstance(self.mode.window, str)
         if seconds or isinstance(self.mode, Smooth):
-            hint = "method savgol with a window in rows"
             if not readable(self.steps):
                 raise UsageError(
                     "steps that cannot be read",
                     where=self.name("dt"),
                     expected="values",
                     found="none here",
-                    hint=hint,
+                    hint="method savgol with a window in rows",
                 )
-            actions = self.actions
-            if isinstance(self.mode, Smooth) and is_torch(actions) and capturing(actions.device):
-                raise UsageError(
-                    "method smooth, which a CUDA graph cannot capture",
-                    where=self.name("actions"),
-                    expected="a call outside of the capture: smooth is computed on the CPU",
-                    hint=hint,
-                )
+            if isinstance(self.mode, Smooth) and is_torch(self.actions):
+                from trajcli.kernels import torch_ops
+
+                torch_ops.refuse_capture(self.actions.device)
             steps = to_numpy(self.steps)
             if isinstance(self.mode, Smooth):
                 return self.mode.program_of(self.actions.shape, steps)

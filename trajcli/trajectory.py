@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from pathlib import Path
-from typing import Any, Literal, ParamSpec
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec
 
 import numpy as np
 
@@ -82,14 +82,16 @@ class Trajectory:
         if isinstance(self.time, LateTimes):
             self.__dict__["_times"] = self.__dict__.pop("time")
 
-    def __getattr__(self, name: str) -> Any:
-        # of time alone, and the first time that it is looked at
-        if name != "time" or "_times" not in self.__dict__:
-            raise AttributeError(f"'Trajectory' object has no attribute {name!r}")
-        time = self.__dict__["_times"].compute()
-        if not capturing(time.device):  # what a graph captures is not computed yet
-            self.__dict__["time"] = time
-        return time
+    if not TYPE_CHECKING:  # which would take any name for an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            """Computes the time when it is first looked at. No other attribute comes here."""
+            if name != "time" or "_times" not in self.__dict__:
+                raise AttributeError(f"'Trajectory' object has no attribute {name!r}")
+            time = self.__dict__["_times"].compute()
+            if not capturing(time.device):  # what a graph captures is not computed yet
+                self.__dict__["time"] = time
+            return time
 
     def __iter__(self) -> Iterator[Array | None]:
         return iter((self.position, self.velocity, self.acceleration, self.jerk))

@@ -72,9 +72,10 @@ def test_every_option_named_in_the_pages_exists():
     commands = command_line().commands
     flags = {flag for c in commands.values() for p in c.params for flag in p.opts}
     text = "\n".join(TEXTS.values())
-    for block in blocks("shell"):  # run in tests/cluster
+    for block in blocks("shell"):  # run in tests/cluster, or on a device
         text = text.replace(block, "")
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
     flags |= {"--help", "--version", "--install-completion"}
     flags |= {"--array", "--user"}  # of sbatch and systemd-run
+    flags |= {"--seconds", "--report"}  # of benchmarks/gpu.py
     assert named <= flags

@@ -87,3 +87,18 @@ def test_a_graph_captures_only_what_was_there_before(sent, monkeypatch):
     for lacking in (np.array([2.0, 3.0]), np.zeros(100_000)):
         with pytest.raises(UsageError, match="while a graph is captured"):
             arrays.to_torch(lacking, "cuda")
+
+
+F32, F64 = torch.float32, torch.float64
+
+
+@pytest.mark.parametrize("value", [1.0, float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, F32, F64])
+def test_a_value_that_is_not_finite_is_found_among_others(value, dtype):
+    values = torch.ones(3, 5, dtype=dtype)
+    values[1, 2] = value
+    others = [torch.zeros(4, dtype=F64), torch.ones(2, dtype=torch.int64), torch.zeros(0, 3)]
+    values.requires_grad_()
+    assert arrays.is_finite([*others, values]) == (value == 1.0)
+    assert arrays.is_finite(others)
+    assert arrays.is_finite([])

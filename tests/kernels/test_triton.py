@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import weakref
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -105,9 +106,9 @@ def test_rows_in_tiles_and_those_beside_them_are_right(work):
     assert_both_right(case(work, (2, 23, 3), "[B,1]", "float32"))
 
 
-@pytest.mark.parametrize("work", WORKS[::2], ids=str)
-def test_bits_depend_on_no_neighbour(work):
-    sample = case(work, (7, 3, 7), "[B,H]", "float32")
+@pytest.mark.parametrize(("work", "form"), [(WORKS[0], "[B,H]"), (WORKS[2], "[B,1]")])
+def test_bits_depend_on_no_neighbour(work, form):
+    sample = case(work, (7, 19, 7), form, "float32")
     for way in (rows, gradients):
         assert_same_alone(way, "triton", sample)
 
@@ -143,12 +144,49 @@ def test_what_is_not_finite_stays_in_its_dof(work):
         others[1, :, 2] = False
         np.testing.assert_array_equal(a[others], b[others])
         assert not np.isfinite(a[1, :, 2]).all()
-    spoilt = replace(sample, upstream=[g.copy() for g in sample.upstream])
-    spoilt.upstream[3][1, 4, 2] = np.nan
-    for a, b in zip(gradients("triton", spoilt), gradients("triton", sample), strict=True):
-        others = np.ones(a.shape, bool)
-        others[1, ..., 2] = False
-        np.testing.assert_array_equal(a[others], b[others])
+
+
+TILED = [job("central", recorded=True), job("savgol", recorded=True, window=5, degree=3)]
+
+
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
+@pytest.mark.parametrize("work", TILED, ids=str)
+def test_rows_in_tiles_do_not_use_points_of_weight_zero(work, value):
+    """Nor actions, rows that do not use them: what is finite has the bits it has without the value.
+    Central differences of odd orders do not use their own row."""
+    sample = case(work, (3, 23, 3), "[1,1]", "float64")
+    actions = spoil(sample.operands.actions, value)
+    spoilt = replace(sample, operands=sample.operands._replace(actions=actions))
+    want = [np.isfinite(x) for x in rows("torch", spoilt)]
+    assert_finite_as(want, rows("triton", spoilt), rows("triton", sample))
+    for m in range(4):
+        upstream = list(sample.upstream)
+        upstream[m] = spoil(upstream[m], value)
+        spoilt = replace(sample, upstream=upstream)
+        want = [np.isfinite(x) for x in gradients("torch", spoilt)]
+        assert not want[0].all()
+        assert_finite_as(want, gradients("triton", spoilt), gradients("triton", sample))
+
+
+def spoil(values: np.ndarray, value: float) -> np.ndarray:
+    values = values.copy()
+    values[1, 11, 2] = value
+    return values
+
+
+def assert_finite_as(want: Any, spoilt: Any, clean: Any) -> None:
+    for finite, a, b in zip(want, spoilt, clean, strict=True):
+        np.testing.assert_array_equal(np.isfinite(a), finite)
+        np.testing.assert_array_equal(a[finite], b[finite])
+
+
+def test_values_near_the_largest_are_points_as_they_are():
+    sample = case(job("central"), (1, 27, 1), "[1,1]", "float64")
+    actions = sample.operands.actions.copy()
+    actions[0, 13:15, 0] = 1.5e308, -1.5e308
+    sample = replace(sample, operands=sample.operands._replace(actions=actions))
+    (position, *_) = rows("triton", sample, (True, False, False, False))
+    np.testing.assert_array_equal(position[0, 1:], actions[0])
 
 
 @pytest.mark.skipif(cuda.count() > 0, reason="the views are in the memory of the CPU")

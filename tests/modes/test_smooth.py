@@ -163,7 +163,7 @@ def test_a_smoother_on_a_device_is_computed_on_the_cpu(
     made, positions, dt = program(3, 40, 2, 3, uneven=False)
 
     class OnDevice(torch.Tensor):
-        device = torch.device("cuda")
+        device = torch.device("xpu")
 
         def cpu(self) -> torch.Tensor:
             return self.as_subclass(torch.Tensor).clone()

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from trajcli.arrays import columns
+from trajcli.arrays import capturing, columns
+from trajcli.errors import UsageError
 from trajcli.kernels.program import (
     Band,
     Cascade,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 def forward(program: Program, operands: Operands, out: Parts) -> None:
     """Fills the outputs; None is not wanted."""
-    if isinstance(program, Smoother) and operands.actions.device.type != "cpu":
+    if is_for_cpu(program, operands.dt):
         inputs = Operands(operands.actions.cpu(), operands.dt.cpu())
         on_cpu(lambda rows: cpu_kernels().forward(program, inputs, rows), out)
         return
@@ -50,7 +51,7 @@ def forward(program: Program, operands: Operands, out: Parts) -> None:
 
 def adjoint(program: Program, operands: Operands, upstream: Parts, gradients: Gradients) -> None:
     """Fills the gradients from those of the outputs; None is not wanted."""
-    if isinstance(program, Smoother) and operands.dt.device.type != "cpu":
+    if is_for_cpu(program, operands.dt):
         # only the shape of the actions matters
         inputs = Operands(torch.empty(()).expand(operands.actions.shape), operands.dt.cpu())
         grads = [x if x is None else x.cpu() for x in upstream]
@@ -65,6 +66,25 @@ def adjoint(program: Program, operands: Operands, upstream: Parts, gradients: Gr
         for buffer, values in zip(buffers, pulled, strict=True):
             if buffer is not None:
                 buffer.copy_(values)
+
+
+def is_for_cpu(program: Program, dt: Tensor) -> bool:
+    """Returns whether a program for tensors on a device is computed on the CPU."""
+    for_cpu = isinstance(program, Smoother) and dt.device.type != "cpu"
+    if for_cpu:
+        refuse_capture(dt.device)
+    return for_cpu
+
+
+def refuse_capture(device: torch.device) -> None:
+    """Raises UsageError while a CUDA graph is captured, which copies to the CPU would end."""
+    if capturing(device):
+        raise UsageError(
+            "method smooth, which a CUDA graph cannot capture",
+            where="method",
+            expected="a call and its backward pass outside of the capture: both run on the CPU",
+            hint="method savgol with a window in rows",
+        )
 
 
 def on_cpu(compute: Callable[[list[Any]], None], into: Parts) -> None:
