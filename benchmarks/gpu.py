@@ -700,7 +700,7 @@ def run_alone(command: list[str], limit: float, **options: Any) -> int | None:
 
 
 def figures(report: Report) -> dict[str, float]:
-    """Those that targets are for, as far as there are."""
+    """Returns the figures that have targets, where they were measured."""
     made = {(x["stage"], x["case"]) for x in report.rows if x.get("left out") != "out of time"}
     asked = {(stage, case) for stage, case, _ in units(report) if stage.startswith("checks")}
     last = {row["stage"]: row for row in report.rows}

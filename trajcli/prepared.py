@@ -276,7 +276,7 @@ class DeviceCall:
         self, program: Program, operands: Operands, upstream: Parts, gradients: Gradients
     ) -> None:
         """As :func:`trajcli.kernels.triton_ops.adjoint`."""
-        if capturing(self._device):  # of a forward pass before
+        if capturing(self._device):  # the forward pass ran before the capture
             keep_for_graphs(operands.dt)
             self._launch.adjoint(program, operands, upstream, gradients)
             return

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from trajcli.errors import InputError, Stopped, UsageError
-from trajcli.jobs.request import Request
+from trajcli.jobs.request import DifferentiateRequest, Request
 from trajcli.jobs.run import run
 from trajcli.kernels import cuda, torch_ops
 from trajcli.kernels.choose import Choice
@@ -99,7 +99,11 @@ def test_a_device_writes_the_same_values(request_, want, options):
 
 
 @pytest.mark.skipif(not cuda.count(), reason="no CUDA device")
-def test_a_cuda_device_gives_the_values_of_the_cpu(request_):
+@pytest.mark.parametrize("kind", [Request, DifferentiateRequest])
+def test_a_cuda_device_gives_the_values_of_the_cpu(request_, kind):
+    """Of integrate, and of differentiate by the smoothing spline."""
+    if kind is DifferentiateRequest:
+        request_ = kind(sources=request_.sources, out=request_.out, dt=request_.dt)
     run(replace(request_, out=Path("want.h5")))
     assert run(replace(request_, device="cuda"))["device"] == "cuda:0"
     with h5py.File("out.h5") as file, h5py.File("want.h5") as expected:

@@ -54,6 +54,7 @@ OTHERS: list[tuple[Job, str, int, str]] = [
     (job("clique"), "[1,H]", 33, "float32"),
     (job("central", recorded=True), "[B,1]", 6, "float32"),
     (job("savgol", recorded=True, window=31), "[B,H]", 7, "float32"),
+    (job("bspline", degree=5, steps=3), "[1,1]", 7, "float32"),
 ]
 """With the rest, all that compiles to something of another kind."""
 CASCADES = [*MEASURED, *OTHERS[:2]]
