@@ -103,7 +103,7 @@ def test_windows_of_any_rows_are_fitted(seed):
 )
 def test_rows_in_tiles_and_those_beside_them_are_right(work):
     """More windows than a tile has, and fewer than two have."""
-    assert_both_right(case(work, (2, 23, 3), "[B,1]", "float32"))
+    assert_both_right(case(work, (2, 23, 3), "[B,1]", "float64"))
 
 
 @pytest.mark.parametrize(("work", "form"), [(WORKS[0], "[B,H]"), (WORKS[2], "[B,1]")])
@@ -146,15 +146,11 @@ def test_what_is_not_finite_stays_in_its_dof(work):
         assert not np.isfinite(a[1, :, 2]).all()
 
 
-TILED = [job("central", recorded=True), job("savgol", recorded=True, window=5, degree=3)]
-
-
 @pytest.mark.parametrize("value", [np.nan, -np.inf])
-@pytest.mark.parametrize("work", TILED, ids=str)
-def test_rows_in_tiles_do_not_use_points_of_weight_zero(work, value):
+def test_rows_in_tiles_do_not_use_points_of_weight_zero(value):
     """Nor actions, rows that do not use them: what is finite has the bits it has without the value.
     Central differences of odd orders do not use their own row."""
-    sample = case(work, (3, 23, 3), "[1,1]", "float64")
+    sample = case(job("central", recorded=True), (3, 23, 3), "[1,1]", "float64")
     actions = spoil(sample.operands.actions, value)
     spoilt = replace(sample, operands=sample.operands._replace(actions=actions))
     want = [np.isfinite(x) for x in rows("torch", spoilt)]

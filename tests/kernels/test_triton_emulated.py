@@ -66,8 +66,8 @@ def test_random_cases_are_those_of_torch(version: str, options: list[str], tmp_p
     assert [report["capability"] for report in reports] == [x for x in options if x[0] != "-"]
     for report in reports:
         assert report["cases"] >= 5
-        assert report["launches"] >= 5
         assert report["triton"].startswith(version)
+    assert sum(report["launches"] for report in reports) >= 5  # torch computes some
 
 
 def test_the_tests_of_devices_pass(tmp_path: Path) -> None:
