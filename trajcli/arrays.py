@@ -139,8 +139,10 @@ def largest(array: Any) -> float:
 
 
 def is_finite(tensors: Sequence[Any]) -> bool:
-    """Returns whether tensors of one device have no NaN and Inf: one kernel for each reads it once,
-    and the host waits for one answer for all."""
+    """Returns whether tensors of one device hold neither NaN nor Inf.
+
+    One kernel reads each tensor once, and the host waits once.
+    """
     floats = [x.detach() for x in tensors if x.is_floating_point() and x.numel()]
     # NaN is the least and the largest of values among which it is
     bounds = [bound for x in floats for bound in x.aminmax()]
@@ -207,7 +209,7 @@ def capturing(device: Any) -> bool:
 
 
 def keep_for_graphs(tensors: Any) -> None:
-    """Keeps what the graph reads that is captured now, as long as the process."""
+    """Keeps tensors until the process ends, because the graph that is captured now reads them."""
     _captured[id(tensors)] = tensors
 
 

@@ -39,9 +39,9 @@ from trajcli.modes.smooth import Smooth
 
 
 class LateTimes(NamedTuple):
-    """The times of rows that are one step apart, computed on a device when they are looked at.
+    """The times of rows one step apart, which are computed on a device when someone looks at them.
 
-    Few who compute on a device look at them, and to a CUDA graph they would add nodes.
+    Most callers never do, and in a CUDA graph each computation would be another node.
     """
 
     mode: Mode

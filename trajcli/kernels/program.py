@@ -51,8 +51,10 @@ def states_at(part: Array | None, index: Array | None) -> Array | None:
     Rows are NaN where the index is out of range, as it may be on a device: checking its values
     would wait for them, and reading there would end all use of the device.
     """
-    if part is None or index is None or isinstance(part, np.ndarray):
-        return part if part is None or index is None else part[index]
+    if part is None or index is None:
+        return part
+    if isinstance(part, np.ndarray):
+        return part[index]
     last = part.shape[0] - 1
     outside = (index < 0) | (index > last)
     return part[index.clamp(0, last)].masked_fill(outside[:, None], float("nan"))

@@ -26,8 +26,8 @@ from trajcli.memory import TORCH_VALUES
 
 WARP, LANES = 32, 128
 REGISTERS = 96
-"""The most of a thread: at most a few values spill, and five warps of a tile run on a processor's
-quarter at once."""
+"""How many registers a thread of a tile may use: few values spill, and five warps fit on each
+scheduler of a multiprocessor."""
 TENSORS = ("actions", "start", "dt", "rows")
 """The arguments that calls of a launch may put others in the place of."""
 
@@ -151,7 +151,7 @@ def adjoint_launch(
 
 
 def tiles_of(operands: Operands, windows: int, size: int) -> int:
-    """Returns how many programs compute so many windows of all columns, ``size`` windows each."""
+    """Returns how many programs compute the windows of all columns, ``size`` windows each."""
     return columns_of(operands) * -(-windows // size) if windows else 0
 
 
@@ -198,7 +198,7 @@ def inner_windows(program: Band) -> tuple[int, int, int]:
     """
     windows, head = program.windows, len(program.head)
     steps, offset, shift = windows.steps, windows.offset, windows.shift
-    # windows that are moved inside are those of further rows, at 0 and at the last point
+    # the first and the last window also belong to rows whose windows were moved inside
     low = max(head, -(-offset // steps) - shift, int(offset // steps < shift))
     after = (windows.count + offset) // steps - shift
     moved = (windows.count - 1 + offset) // steps - shift > windows.last
@@ -207,10 +207,10 @@ def inner_windows(program: Band) -> tuple[int, int, int]:
 
 
 def first_points(program: Band) -> tuple[int, ...] | None:
-    """Returns the first point that each order of an inner window uses, the last where it uses none.
+    """Returns for each order the first point of an inner window that it uses, or else the last one.
 
-    None for a band that is not computed in tiles: where kinds of its inner windows differ in that,
-    or steps differ.
+    Returns None for a band that is not computed in tiles: its steps differ, or its inner windows
+    are of several kinds, whose first points differ.
     """
     if program.table is None:
         return None

@@ -1,11 +1,12 @@
 """The band and its adjoint in Triton; see :class:`trajcli.kernels.program.Band`.
 
 Inner rows, whose windows hold actions alone and repeat the same weights, are computed in tiles: a
-lane owns K consecutive windows of a column. It loads and converts each point once and takes each
-difference once; weights are loaded once for a program, which is one warp. All other rows are
-computed one by one, by the same formula: a lane computes one row of one dof from the points of its
-window; in the adjoint, one point from the rows that use it. These lanes are in the order of memory.
-Windows overlap, so that caches have most of what lanes load.
+lane owns K consecutive windows of a column and, in forward, computes one row of each. It loads and
+converts each point once and takes each difference once for all orders; weights are loaded once for
+a program, which is one warp. All other rows are computed one by one, by the same formula: a lane
+computes one row of one dof from the points of its window; in the adjoint, one point from the rows
+that use it. These lanes are in the order of memory. Windows overlap, so that caches have most of
+what lanes load.
 
 A table [order, point, kind] has the weights of the points of one kind of window in a column; where
 steps differ, those of each row. A point of weight zero is not used: its NaN stays in other rows.
@@ -181,8 +182,9 @@ def forward_tile(
     STEPS: tl.constexpr, FIRST: tl.constexpr, COPIES: tl.constexpr, K: tl.constexpr,
     LANES: tl.constexpr,
 ):  # fmt: skip
-    """Computes a row of each of K inner windows by the formula of :func:`add_point`: of its rows,
-    which are as many as there are steps, all lanes of a program compute the same one.
+    """Computes one row of each of K inner windows by the formula of :func:`add_point`.
+
+    A window has as many rows as there are steps; a program computes the same one of all its windows.
 
     FIRST: for each order the first point of a window that it uses.
     """
@@ -218,7 +220,7 @@ def forward_tile(
                 value = total + near if m == 0 else total * scale[m]
                 store(rows[m], value, row + k * STEPS * D, there & (begin + k < inner))
     if tl.max((spoilt != 0.0).to(tl.int32), 0) > 0:
-        # again, one by one, without points of weight zero, which may be NaN or Inf
+        # compute these rows again without points of weight zero, which may be NaN or Inf
         for w in range(K):
             uses = there & (begin + w < inner)
             column = (kind + dof * 0, entries.to(tl.int64))
@@ -251,7 +253,7 @@ def adjoint_tile(
     for m in tl.static_range(4):
         if rows[m] is not None:
             sums = zeros(dof, K)
-            for s in tl.range(steps):  # of a number that compilers do not know: not unrolled
+            for s in tl.range(steps):  # a runtime number, as the loop unrolled spills registers
                 new = ()
                 if m == 0 and COPIES:
                     for k in tl.static_range(K):
@@ -282,7 +284,7 @@ def adjoint_tile(
         spoilt += totals[k] * 0.0
         store(actions, totals[k], into + k * D, there & (begin + k < alone))
     if tl.max((spoilt != 0.0).to(tl.int32), 0) > 0:
-        # again, one by one, those that are NaN or Inf, as rows may be that do not use the action
+        # compute gradients that are NaN or Inf again, without rows that do not use the action
         for a in range(K):
             mine = there & (begin + a < alone)
             found = tl.load(actions + into + a * D, mask=mine, other=0.0)
