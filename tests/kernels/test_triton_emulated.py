@@ -67,7 +67,7 @@ def test_random_cases_are_those_of_torch(version: str, options: list[str], tmp_p
     for report in reports:
         assert report["cases"] >= 5
         assert report["triton"].startswith(version)
-    assert sum(report["launches"] for report in reports) >= 5  # torch computes some
+    assert sum(report["launches"] for report in reports) >= 5  # a band may have no rows
 
 
 def test_the_tests_of_devices_pass(tmp_path: Path) -> None:

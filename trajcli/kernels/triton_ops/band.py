@@ -184,7 +184,7 @@ def forward_tile(
 ):  # fmt: skip
     """Computes one row of each of K inner windows by the formula of :func:`add_point`.
 
-    A window has as many rows as there are steps; a program computes the same one of all its windows.
+    A window has as many rows as there are steps; a program computes the same one for all windows.
 
     FIRST: for each order the first point of a window that it uses.
     """
