@@ -2,7 +2,7 @@
 
 Positions are in rad or deg, or in m, cm or mm, their derivatives in these per second (deg/s,
 mm/s^2); times are in s, ms, us or ns. The dofs of an array share a unit or have one each:
-"rad,rad,m".
+"rad,rad,m". Values in another unit, or in none ("-"), are taken as they are.
 """
 
 from __future__ import annotations
@@ -48,52 +48,66 @@ class Unit:
     order: int = 0
 
     @property
+    def known(self) -> bool:
+        """Whether it can be converted."""
+        return self.name in _UNITS
+
+    @property
     def si(self) -> str:
-        """The SI unit of the name: rad, m or s."""
-        return _UNITS[self.name][0]
+        """The SI unit of the name: rad, m or s; of another name that itself."""
+        return _UNITS[self.name][0] if self.known else self.name
 
     @property
     def per_si(self) -> float:
         """How many of this unit make one in SI: 1000 for mm, mm/s and so on."""
-        return _UNITS[self.name][1]
+        return _UNITS[self.name][1] if self.known else 1.0
 
     def __str__(self) -> str:
-        return self.name + _SUFFIXES[self.order]
+        return self.name + _SUFFIXES[self.order] if self.name else "-"
 
 
 Units = Sequence[Unit]
 """One unit for all dofs, or one for each."""
+NO_UNIT = Unit("")
+
+
+def parse_unit(text: str) -> Unit | None:
+    """Parses a unit as files and people write it: rad/s^2, deg s-2, mm/s/s. None for others."""
+    unit = _parsed(text.strip())
+    return unit if unit.known else None
 
 
 @lru_cache(maxsize=256)
-def parse_unit(text: str) -> Unit | None:
-    """Parses a unit as files and people write it: rad/s^2, deg s-2, mm/s/s. None for others."""
+def _parsed(written: str) -> Unit:
+    """Parses a unit; an unknown one keeps its name."""
+    if written in ("", "-", "1"):
+        return NO_UNIT
+    text = written
     for sign, plain in (("**", "^"), ("²", "^2"), ("³", "^3"), ("⁻", "-"), ("¹", "1")):
         text = text.replace(sign, plain)
-    match = re.fullmatch(_DERIVED, text.strip())
+    match = re.fullmatch(_DERIVED, text)
     if match is None:
-        return None
+        return Unit(written)
     # short names keep their case: Ms is not ms
     word = match[1].lower() if len(match[1]) > 2 else match[1]
     name = _NAMES.get(word) or (_NAMES.get(word.removesuffix("s")) if len(word) > 3 else None)
     powers = re.findall(r"/ ?s(?:ec)? ?\^? ?([123]?)|-([123])", match[2])
     # rad/s/s counts twice, rad/s^2 and rad s-2 say 2
     order = sum(int(a or b or 1) for a, b in powers)
-    return None if name is None or order > 3 else Unit(name, order)
+    return Unit(written) if order > 3 else Unit(name or match[1], order)
 
 
 def parse_units(text: object) -> Units | None:
-    """Parses the units of dofs, "rad/s" or "rad,rad,m"; None for unknown ones, and for no text."""
+    """Parses the units of dofs, "rad/s" or "rad,rad,m"; None where no one is known."""
     if isinstance(text, bytes):
         text = text.decode("utf-8", "replace")
-    units = [parse_unit(part) for part in text.split(",")] if isinstance(text, str) else [None]
-    known = [unit for unit in units if unit is not None and unit.si != "s"]
-    return tuple(known) if len(known) == len(units) else None
+    units = [_parsed(part.strip()) for part in text.split(",")] if isinstance(text, str) else []
+    return units if any(unit.known and unit.si != "s" for unit in units) else None
 
 
 def parse_time_unit(text: str) -> Unit | None:
     """Parses the unit of stamps or steps: ms, [s], "seconds since 1970-01-01"; None for others."""
-    unit = parse_unit(text.strip().strip("[]").partition(" since ")[0].lower())
+    unit = parse_unit(text.strip().strip("[]").lower().partition(" since ")[0])
     return unit if unit is not None and unit.si == "s" and unit.order == 0 else None
 
 
@@ -140,46 +154,55 @@ def require_same_kind(named: Sequence[tuple[str, Units | None]]) -> None:
 
     Each comes with the place that states it.
     """
-    kinds: dict[str, str] = {}
-    for where, units in named:
-        if units is not None:
-            kinds.setdefault(unit_text([Unit(unit.si) for unit in units]), where)
-    if len(kinds) > 1:
-        (first, where), (other, place), *_ = kinds.items()
-        raise InputError(
-            "units that cannot be converted into each other",
-            where=place,
-            expected=f"{first}, as {where}",
-            found=other,
-            hint="--units says what is right",
-        )
+    kinds: dict[tuple[Unit, ...], str] = {}
+    for place, units in named:
+        kind = tuple(Unit(unit.si) for unit in units or ())
+        for first, where in kinds.items():
+            if differ(first, kind):
+                raise InputError(
+                    "units that cannot be converted into each other",
+                    where=place,
+                    expected=f"{unit_text(first)}, as {where}",
+                    found=unit_text(kind),
+                    hint="--units says what is right",
+                )
+        kinds.setdefault(kind, place)
+
+
+def differ(a: Units, b: Units) -> bool:
+    """Whether a dof has another unit in the one than in the other; having none is no difference."""
+    count = max(len(a), len(b))
+    pairs = zip(*(units if len(units) > 1 else [*units] * count for units in (a, b)), strict=False)
+    return any(x.name and y.name and x != y for x, y in pairs)
 
 
 @dataclass(frozen=True)
 class InputUnits:
-    """What --units says: the units of positions, and of time; what is absent, files say."""
+    """What --units or --to-units says: the units of positions, and of time, if it names any."""
 
     positions: Units = ()
     time: Unit | None = None
 
 
-def parse_option(text: str) -> InputUnits:
-    """Parses --units deg, "rad,rad,mm" or "deg,ms"; raises UsageError for unknown units."""
+def parse_option(text: str | None, option: str = "--units") -> InputUnits:
+    """Parses deg, "rad,rad,mm" or "deg,ms" of --units; raises UsageError for unknown units."""
+    if text is None:
+        return InputUnits()
     units = [parse_unit(part) for part in text.split(",")]
     expected = f"{KNOWN}: one, or one for each dof; and {KNOWN_TIMES} of time stamps"
     for part, unit in zip(text.split(","), units, strict=True):
         if unit is None:
             found = repr(part.strip())
-            raise UsageError("unknown unit", where="--units", expected=expected, found=found)
+            raise UsageError("unknown unit", where=option, expected=expected, found=found)
         if unit.order:
             what, hint = (
                 "not a unit of positions",
                 "velocities and so on have their unit per second",
             )
-            raise UsageError(what, where="--units", expected=unit.name, found=str(unit), hint=hint)
+            raise UsageError(what, where=option, expected=unit.name, found=str(unit), hint=hint)
     times = [unit for unit in units if unit is not None and unit.si == "s"]
     if len(times) > 1:
         what = "more than one unit of time"
-        raise UsageError(what, where="--units", expected=expected, found=repr(text))
+        raise UsageError(what, where=option, expected=expected, found=repr(text))
     positions = [unit for unit in units if unit is not None and unit.si != "s"]
     return InputUnits(positions, times[0] if times else None)

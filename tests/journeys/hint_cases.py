@@ -274,6 +274,11 @@ case("joints that differ", both(
 case("units that differ", both(h5("a.h5", {"position@units": "rad"}, position=CURVE, dt=0.1),
                                h5("b.h5", {"position@units": "m"}, position=CURVE, dt=0.1)),
      differ("a.h5 b.h5"), differ("a.h5 b.h5 --units rad"))
+case("units of an output", both(npy(), cli("differentiate in.npy --dt 0.1 -o made.h5")),
+     "check made.h5 --units deg", "check made.h5", "export made.h5 --to-units deg -o made.csv")
+case("no unit to convert from", npz(position=CURVE, dt=0.1),
+     "export in.npz --to-units deg -o out.csv",
+     "export in.npz --units rad --to-units deg -o out.csv")
 case("a unit of velocities", npy(), differ("in.npy --dt 0.1 --units rad/s"),
      differ("in.npy --dt 0.1 --units rad"))
 case("actions in several arrays", h5("main_data.hdf5", {

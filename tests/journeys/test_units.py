@@ -15,6 +15,7 @@ import pytest
 from journeys.arrays import close, read_h5, same, write_h5
 
 import trajcli as library
+from trajcli.files.quantities import unit_of
 from trajcli.units import parse_units
 
 RANDOM = np.random.default_rng(7)
@@ -354,3 +355,265 @@ def test_the_mode_that_a_file_states_is_used_and_said_unless_another_is_asked_fo
         assert (file.attrs["mode"], file.attrs["scheme"]) == (mode, scheme)
     again = trajcli("integrate out.h5:position --mode clique --start zero --dt 1 -o more.h5")
     assert "states" not in again.err  # of an output: how it was made
+
+
+TIMES = np.arange(40) * 0.02
+JOINTS = np.stack([90 * np.sin(TIMES), 45 * np.cos(TIMES)], 1)
+"""Of degrees: read as rad they are beyond a turn."""
+
+
+def table(ending: str, units: dict[str, str], columns: dict[str, Any]) -> str:
+    """Writes columns as CSV or Parquet with their units in headings, or as an array ``position``
+    and ``time`` with attributes; returns the name of the file."""
+    name, heads = f"in.{ending}", {key: f"{key} [{units[key]}]" if key in units else key
+                                   for key in columns}  # fmt: skip
+    rows = np.stack(list(columns.values()), 1)
+    if ending == "csv":
+        np.savetxt(name, rows, "%.17g", ",", header=",".join(heads.values()), comments="")
+    elif ending == "parquet":
+        arrow = pytest.importorskip("pyarrow")
+        named = {heads[key]: values for key, values in columns.items()}
+        pytest.importorskip("pyarrow.parquet").write_table(arrow.table(named), name)
+    else:
+        of_dofs = ",".join(units.get(key, "") for key in columns if key != "t")
+        about = {"position": of_dofs if of_dofs.strip(",") else "", "time": units.get("t", "")}
+        if ending == "h5":
+            write(name, about, position=rows[:, 1:], time=rows[:, 0])
+        else:
+            group = pytest.importorskip("zarr").open(name, mode="w")
+            for key, values in (("position", rows[:, 1:]), ("time", rows[:, 0])):
+                group.create_array(key, data=values).attrs["units"] = about[key]
+    return name
+
+
+FORMATS = ["csv", "parquet", "h5", "zarr"]
+WRITERS = ["differentiate {} --method central", "resample {} --to {}", "export {}"]
+
+
+def writers(ending: str) -> list[str]:
+    """All commands for tables, and one for each of the other formats, which are read alike."""
+    return WRITERS if ending == "csv" else [WRITERS[FORMATS.index(ending) - 1]]
+
+
+def positions(path: str) -> Any:
+    return np.squeeze(read_h5(path)["position"])
+
+
+@pytest.mark.parametrize("ending", FORMATS)
+@pytest.mark.parametrize(
+    ("stated", "option", "factor", "step"),
+    [
+        ({"a": "rad", "b": "rad"}, "deg", np.pi / 180, 0.02),
+        ({"a": "deg", "b": "deg"}, "rad", 1.0, 0.02),
+        ({"a": "m", "b": "m"}, "mm", 1e-3, 0.02),
+        ({"a": "deg", "b": "rad"}, "mm,deg", np.array([1e-3, np.pi / 180]), 0.02),
+        ({"t": "s", "a": "rad", "b": "rad"}, "ms", 1.0, 2e-5),
+        ({"t": "ms", "a": "rad", "b": "rad"}, "deg,s", np.pi / 180, 0.02),
+    ],
+)
+def test_units_of_the_command_line_win_over_those_of_the_file(
+    trajcli, folder, ending, stated, option, factor, step
+):
+    name = table(ending, stated, {"t": TIMES, "a": JOINTS[:, 0], "b": JOINTS[:, 1]})
+    for line in writers(ending):
+        trajcli.ok(f"{line.format(name, 1 / step)} --units {option} -o out.h5 --overwrite")
+        with h5py.File("out.h5") as file:
+            array = next(iter({"position", "data"} & set(file)))
+            close(np.squeeze(file[array])[:39], (JOINTS * factor)[:39], rtol=1e-9, atol=1e-12)
+            close(np.diff(np.ravel(file["time"]))[0], step, rtol=1e-9)
+
+
+@pytest.mark.parametrize("ending", FORMATS)
+@pytest.mark.parametrize(
+    ("units", "said"),
+    [({"a": "deg"}, "b"), ({"a": "deg", "b": "V"}, "b (V)"), ({"a": "deg", "b": "%"}, "b (%)")],
+)
+def test_columns_without_a_known_unit_leave_those_of_the_others(
+    trajcli, folder, ending, units, said
+):
+    name = table(ending, units, {"t": TIMES, "a": JOINTS[:, 0], "b": JOINTS[:, 1]})
+    for line in writers(ending):
+        result = trajcli.ok(f"{line.format(name, 50)} -o out.h5 --overwrite")
+        if ending in ("csv", "parquet"):
+            assert f"no known unit of {said}:" in result.err + result.out
+        with h5py.File("out.h5") as file:
+            array = next(iter({"position", "data"} & set(file)))
+            values = np.squeeze(file[array])
+            assert file[array].attrs["units"].startswith("rad,")
+        close(values, JOINTS * [np.pi / 180, 1], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("units", [{"x": "mm", "y": "mm", "z": "mm"}, {}])
+def test_a_quaternion_beside_lengths_is_not_in_millimetres(trajcli, folder, units):
+    turn = {"qx": 0 * TIMES, "qy": 0 * TIMES, "qz": np.sin(TIMES), "qw": np.cos(TIMES)}
+    places = {"t": TIMES, "x": JOINTS[:, 0], "y": JOINTS[:, 1], "z": TIMES}
+    name = table("csv", units, places | turn)
+    option = "" if units else " --units mm"
+    trajcli.ok(f"differentiate {name} --method central{option} -o out.h5")
+    close(positions("out.h5"), np.c_[JOINTS, TIMES] / 1e3, rtol=1e-12, atol=1e-15)
+    axes = np.squeeze(read_h5("out.h5")["orientation"])
+    close(np.abs(axes), np.abs(np.stack([turn["qw"], *[turn[f"q{k}"] for k in "xyz"]], 1)),
+          atol=1e-9)  # fmt: skip
+
+
+@pytest.mark.parametrize("ending", ["h5", "zarr"])
+@pytest.mark.parametrize("kind", ["i2", "u1", "i8", "f4"])
+@pytest.mark.parametrize("chunks", [None, (8, 2)])
+def test_values_packed_by_the_cf_conventions_are_unpacked(trajcli, folder, ending, kind, chunks):
+    packed = RANDOM.integers(0, 200, (40, 2)).astype(kind)
+    packed[3, 1], packed[5, 0] = 250, 251
+    about = {"scale_factor": np.array([0.01]), "add_offset": -0.5, "missing_value": 251}
+    about["_FillValue"] = np.array([250], kind)
+    if ending == "h5":
+        with h5py.File("in.h5", "w") as file:
+            file.create_dataset("position", data=packed, chunks=chunks).attrs.update(about)
+            file["time"] = TIMES
+    else:
+        group = pytest.importorskip("zarr").open("in.zarr", mode="w")
+        array = group.create_array("position", data=packed, chunks=chunks or "auto")
+        array.attrs.update({key: float(np.ravel(value)[0]) for key, value in about.items()})
+        group.create_array("time", data=TIMES)
+    trajcli.ok(f"export in.{ending} -o out.npz")
+    expected = packed.astype(float) * 0.01 - 0.5
+    expected[3, 1] = expected[5, 0] = np.nan
+    close(np.load("out.npz")["position"][0], expected, rtol=1e-6 if kind == "f4" else 1e-14)
+    assert trajcli.fails(f"check in.{ending}")
+
+
+@pytest.mark.parametrize("ending", ["csv", "h5"])
+@pytest.mark.parametrize(
+    ("unit", "per_second"),
+    [
+        *((f"{word} since 2024-05-01", None) for word in ("days", "Hours", "minutes", "weeks")),
+        *(("min", None), ("h", None)),
+        *(("milliseconds since 2024-05-01 10:00:00", 1e3), ("Seconds Since 1970-01-01", 1)),
+    ],
+)
+def test_times_since_a_date_are_in_their_unit_or_refused(trajcli, folder, ending, unit, per_second):
+    name = table(ending, {"t": unit}, {"t": TIMES * (per_second or 1), "a": TIMES, "b": TIMES})
+    line = f"differentiate {name} --method central -o out.h5"
+    if per_second is None:
+        trajcli.refuses(line, "a unit that is not converted", unit, "--dt SECONDS")
+        trajcli.ok(f"{line} --dt 0.02")
+    else:
+        trajcli.ok(line)
+    close(np.ravel(read_h5("out.h5")["time"]), TIMES, atol=1e-9)
+
+
+READERS = ["differentiate {} -o o.h5", "resample {} --to 25 -o o.h5", "fit {} --knots 9 -o o.h5",
+           "export {} -o o.csv", "plot {} -o o.svg", "inspect {}", "check {}", "score {}",
+           "integrate {}:position --mode clique --start zero --rate 50 -o o.h5"]  # fmt: skip
+
+
+@pytest.mark.parametrize("ending", FORMATS)
+def test_a_warning_of_degrees_is_given_by_every_command_and_goes_when_obeyed(
+    trajcli, folder, ending
+):
+    columns = {"t": TIMES, "position/a": JOINTS[:, 0], "position/b": JOINTS[:, 1]}
+    name = table(ending, {}, columns)
+    for line in READERS if ending == "csv" else READERS[1 + FORMATS.index(ending) :: 3]:
+        command = f"{line.format(name)}{' --overwrite' * ('-o' in line)}"
+        for option, warned in (("", True), (" --units deg", False), (" --units rad", False)):
+            result = trajcli(command + option)
+            words = " ".join((result.out + result.err).split())
+            assert result.code in (0, 1), words
+            assert ("reads degrees" in words) == warned, (command + option, words)
+
+
+@pytest.mark.parametrize("ending", ["h5", "npz"])
+def test_outputs_are_in_si_whatever_units_are_asked_of_them(trajcli, folder, ending):
+    Path("l.toml").write_text("[velocity]\nupper = 9e9\n")
+    np.savez("in.npz", position=np.radians(JOINTS), times=TIMES)
+    trajcli.ok(f"differentiate in.npz --method central -o out.{ending}")
+    for line in (*READERS, "retime {} --limits l.toml -o o.h5", "diff {0} {0}"):
+        for unit in ("deg", "rad", "ms"):
+            trajcli.refuses(f"{line.format(f'out.{ending}')} --units {unit}", "--to-units")
+
+
+def test_a_start_in_an_output_is_in_si_whatever_the_actions_are(trajcli, folder):
+    write_h5("made.h5", {"@trajcli_version": "1.0"}, position=np.radians(JOINTS[1]))
+    for units, option in (("", "--units deg"), ("deg/s^2", "")):
+        write("in.h5", {"actions": units}, actions=np.ones((5, 2)), dt=0.1)
+        trajcli.ok(f"integrate in.h5 {option} --start made.h5:position -o o.h5 --overwrite")
+        close(positions("o.h5")[0], np.radians(JOINTS[1]))
+
+
+@pytest.mark.parametrize(
+    ("out", "stated", "options", "factors", "heads"),
+    [
+        ("csv", "rad", "--to-units deg", 180 / np.pi, ["s", "deg", "deg"]),
+        ("h5", "m,rad", "--to-units mm,deg,ms", [1e3, 180 / np.pi], ["ms", "mm", "deg"]),
+        ("parquet", "m,rad", "--to-units deg,us", [1, 180 / np.pi], ["us", "m", "deg"]),
+        ("npz", "deg", "--to-units deg,ms", 1.0, ["ms", "deg", "deg"]),
+        ("csv", "deg", "--units rad --to-units deg", 180 / np.pi, ["s", "deg", "deg"]),
+        ("csv", "", "--units mm,deg --to-units cm,deg", [0.1, 1], ["s", "cm", "deg"]),
+        ("h5", "rad", "--to-units us", 1.0, ["us", "rad", "rad"]),
+    ],
+)
+def test_exports_are_in_the_units_that_are_asked_for(
+    trajcli, folder, out, stated, options, factors, heads
+):
+    factors = np.array(factors)
+    write("in.h5", {"position": stated}, position=JOINTS.astype("f4"), time=TIMES)
+    trajcli.ok(f"export in.h5 {options} -o out.{out}")
+    per = PER[heads[0]]
+    if out in ("h5", "npz"):
+        read = read_h5("out.h5") if out == "h5" else np.load("out.npz")
+        close(np.squeeze(read["position"]), JOINTS * factors, rtol=1e-6)
+        close(np.ravel(read["time"]), TIMES * per, rtol=1e-12, atol=1e-12)
+    else:
+        if out == "csv":
+            first, *rows = Path("out.csv").read_text().splitlines()
+            rows = np.array([row.split(",") for row in rows], float)
+        else:
+            read = pytest.importorskip("pyarrow.parquet").read_table("out.parquet")
+            first, rows = ",".join(read.column_names), np.stack(read.columns, 1)
+        assert first == f"t ({heads[0]}),position/0 ({heads[1]}),position/1 ({heads[2]})"
+        close(rows, np.c_[TIMES * per, JOINTS * factors], rtol=1e-6, atol=1e-12)
+    in_si = np.array([PER[head] for head in heads[1:]])
+    trajcli.ok(f"differentiate out.{out} --method central -o back.h5")
+    close(positions("back.h5"), JOINTS * factors / in_si, rtol=1e-6)
+    close(np.ravel(read_h5("back.h5")["time"]), TIMES, atol=1e-12)
+
+
+@pytest.mark.parametrize("line", ["export in.{} {} -o out.csv", "plot in.{} {} -o out.svg"])
+@pytest.mark.parametrize(
+    ("ending", "options", "said"),
+    [
+        ("npz", "--to-units deg", "--units says what SOURCE is in"),
+        ("h5", "--to-units mm,deg", "units that cannot be converted"),
+        ("h5", "--to-units deg,rad,deg", "units that cannot be converted"),
+        ("h5", "--to-units furlong", "--to-units: unknown unit"),
+        ("npz", "--units deg --to-units m", "units that cannot be converted"),
+    ],
+)
+def test_units_that_cannot_be_written_are_refused(trajcli, folder, line, ending, options, said):
+    np.savez("in.npz", position=JOINTS, times=TIMES)
+    write("in.h5", {"position": "rad,m"}, position=JOINTS, time=TIMES)
+    trajcli.refuses(line.format(ending, options), said)
+
+
+def test_a_figure_has_everything_in_its_units(trajcli, folder):
+    from trajcli.files.limits import read_limits
+    from trajcli.files.opening import Files
+    from trajcli.units import parse_option
+    from trajcli.views.plot import plot_sources
+
+    np.savez("in.npz", position=np.radians(JOINTS), times=TIMES)
+    Path("l.toml").write_text("[position]\nlower = -2.0\nupper = 2.0\n")
+    trajcli.ok("differentiate in.npz --method smooth -o out.h5")
+    with Files() as files:
+        limits = read_limits(Path("l.toml"), files.sources)
+        to = parse_option("deg,ms", "--to-units")
+        (si,), (other,) = (plot_sources(files, ["out.h5"], limits, None, *more)
+                           for more in ((), (to,)))  # fmt: skip
+        for a, b in zip(si.lines(), other.lines(), strict=True):
+            assert (b.unit, b.time_unit) == (unit_of(a.quantity, "deg"), "ms")
+            close(b.values, np.degrees(a.values))
+            close(b.time, a.time * 1e3)
+            if a.quantity == "position":
+                close(b.recorded, JOINTS, rtol=1e-12, atol=1e-12)
+                close(b.bounds.upper, np.degrees(a.bounds.upper))
+                close(b.bounds.lower, np.degrees(a.bounds.lower))
+        for a, b in zip(si.peaks(print), other.peaks(print), strict=True):
+            close(b.values, np.degrees(a.values))

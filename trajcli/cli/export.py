@@ -22,6 +22,7 @@ def export(
     source: options.OneSource,
     out: options.Export,
     lerobot: options.LeRobot = None,
+    to_units: options.ToUnits = None,
     overwrite: options.Overwrite = False,
     **reading: Any,
 ) -> None:
@@ -41,16 +42,18 @@ def export(
     from trajcli.files.atomic_output import refuse_input, refuse_place
     from trajcli.files.reading import Repair
     from trajcli.jobs.resolve import units_report
+    from trajcli.units import parse_option
     from trajcli.views.export import require_kind, select_trajectories, write_export, write_lerobot
 
     repair = Repair(**{name: reading.pop(name) for name in options.REPAIR})
+    to = parse_option(to_units, "--to-units")
     if lerobot is None:  # a wrong name is refused before anything is read
-        require_kind(out)
+        require_kind(out, to)
         refuse_place(out, overwrite)
     elif overwrite:
         raise UsageError("--lerobot DIR writes to a new folder", where="--overwrite")
     with console.opened(reading) as (files, progress):
-        chosen = select_trajectories(files, source, repair, progress)
+        chosen = select_trajectories(files, source, repair, progress, to)
         refuse_input(out, files.paths())  # --overwrite never replaces what is read
         if lerobot is None:
             write_export(chosen, out, overwrite, files.sources)

@@ -233,6 +233,9 @@ Dtype = Annotated[Literal["float32", "float64"] | None, _output("--dtype TYPE",
 Units = Annotated[str | None, _read("--units UNITS",
     "Units of positions (rad, deg, m, cm, mm), for all dofs or each (rad,rad,m), and of time "
     "stamps (s, ms, us, ns). They are converted to SI. (default: those in the file)")]
+ToUnits = Annotated[str | None, _output("--to-units UNITS",
+    "Units that are written or drawn, named as for --units: deg, mm, ms, or deg,deg,mm. "
+    "(default: SI)")]
 Overwrite = Annotated[bool, _output("--overwrite", "Replace an existing output.")]
 Compress = Annotated[int | None, _output("--compress LEVEL",
     "Compress OUT.h5 (shuffle and deflate), at level 1 to 9; 4 is usual.")]

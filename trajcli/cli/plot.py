@@ -30,6 +30,7 @@ def plot(
     title: options.Title = None,
     size: options.FigureSize = None,
     labels: options.FileLabels = None,
+    to_units: options.ToUnits = None,
     overwrite: options.Overwrite = False,
     **reading: Any,
 ) -> None:
@@ -39,20 +40,26 @@ def plot(
     bands. --histogram draws the peaks of all trajectories of a file, and the smallest and largest
     positions; --score draws one of their scores. This needs matplotlib: pip install matplotlib.
     """
+    from trajcli.errors import UsageError
     from trajcli.files.atomic_output import new_file, refuse_input, refuse_place
     from trajcli.files.limits import read_limits
+    from trajcli.units import parse_option
     from trajcli.views import figures
     from trajcli.views.plot import Peaks, panels, plot_sources, require_bounds, short_labels
     from trajcli.views.score import score_source
 
     figures.require_format(out)
     inches = None if size is None else figures.parse_size(size)
+    to = parse_option(to_units, "--to-units")
+    if to_units is not None and (score is not None or (histogram and to.time)):
+        expected = "none: scores are in SI" if score else "none of time, in a histogram"
+        raise UsageError("units of what is not drawn", where="--to-units", expected=expected)
     refuse_place(out, overwrite)
     # its absence is reported before a long read
     matplotlib = figures.require_matplotlib()
     with console.opened(reading) as (files, progress):
         table = read_limits(limits, files.sources) if limits else None
-        chosen = plot_sources(files, source, table, labels)
+        chosen = plot_sources(files, source, table, labels, to)
         refuse_input(out, [*files.paths(), *([limits] if limits else [])])
         with figures.settings(matplotlib), new_file(out, overwrite) as hidden:
             drawn: Sequence[Peaks] = []

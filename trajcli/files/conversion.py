@@ -12,9 +12,10 @@ import numpy.typing as npt
 from trajcli.arrays import describe
 from trajcli.errors import InputError
 from trajcli.files.arrays import Dataset, ReadApart
-from trajcli.files.quantities import QUANTITIES
+from trajcli.files.quantities import QUANTITIES, named_rate
 from trajcli.units import (
     Units,
+    differ,
     for_dofs,
     in_si,
     of_order,
@@ -25,6 +26,7 @@ from trajcli.units import (
 )
 
 _NOT_STATED = ("", "1")
+_PACKING = ("scale_factor", "add_offset", "_FillValue", "missing_value")
 
 
 def stated_unit(stored: Dataset) -> str:
@@ -36,16 +38,45 @@ def stated_unit(stored: Dataset) -> str:
 
 def dataset_in_si(stored: Dataset, units: Units) -> Dataset:
     """Returns an array [..., D] in SI units, in float64 if its values have to be converted."""
-    text = unit_text(in_si(units))
-    if stored.attributes.get("units") == text:
-        return stored
-    labelled = replace(stored, attributes={**stored.attributes, "units": text})
+    labelled = replace(stored, attributes={**stored.attributes, "units": unit_text(in_si(units))})
     by = per_si(units)
     if not (by != 1.0).any():
         return labelled
     # results have the precision of the file, although they are computed in float64
     kind = stored.precision if stored.dtype.kind == "f" else None
     return replace(converted(labelled, lambda rows: divided(rows, by)), converted_from=kind)
+
+
+def decoded(stored: Dataset) -> Dataset:
+    """Returns values as the attributes of the CF conventions (8.1, 2.5.1) define them: stored
+    numbers times ``scale_factor`` plus ``add_offset``, and NaN for ``_FillValue`` and
+    ``missing_value``."""
+    about, kind = stored.attributes, stored.dtype.kind
+    if about.keys().isdisjoint(_PACKING) or kind not in "fiu":
+        return stored
+    scale, offset, *empty = (_numbers(about.get(name)) for name in _PACKING)
+    fills = np.concatenate(empty)
+    fills = fills[~np.isnan(fills)]
+    packed = scale.size or offset.size
+    # integers of a clock keep their digits: float64 holds nanoseconds since 1970 to 0.2 µs
+    clock = kind != "f" and parse_time_unit(stated_unit(stored)) is not None
+    if not packed and (clock or not fills.size):
+        return stored
+    factor, zero = (float(x[0]) if x.size else y for x, y in ((scale, 1.0), (offset, 0.0)))
+    with np.errstate(all="ignore"):
+        fills = fills.astype(stored.dtype)
+
+    def convert(rows: Any) -> Any:
+        return np.where(np.isin(rows, fills), np.nan, rows.astype(np.float64) * factor + zero)
+
+    precision = stored.precision if kind == "f" else None
+    return replace(converted(stored, convert), converted_from=precision)
+
+
+def _numbers(value: Any) -> npt.NDArray[Any]:
+    """Returns an attribute that is a number, or several, as an array; an empty one of others."""
+    numbers = np.ravel([] if value is None else value)
+    return numbers if numbers.dtype.kind in "fiu" else np.zeros(0)
 
 
 def as_batch(stored: Dataset) -> Dataset:
@@ -112,7 +143,7 @@ def converted(stored: Dataset, convert: Callable[[Any], Any]) -> Dataset:
     """Returns a dataset whose values are converted when they are read."""
     read = stored.reader
     # an empty array tells the type of what the conversion gives
-    dtype = convert(np.zeros(0, stored.dtype).reshape(0, *stored.shape[-1:])).dtype
+    dtype = convert(np.zeros((0, *stored.shape[-1:]), stored.dtype)).dtype
     if isinstance(read, ReadApart):
         rows = read.rows
         apart = ReadApart(lambda *place: convert(rows(*place)), read.lengths)
@@ -144,7 +175,7 @@ def in_one_unit(a: Dataset, b: Dataset) -> tuple[Dataset, Dataset, str, str]:
     if not all(texts):
         other = any(units and (per_si(units) != 1.0).any() for units in (first, second))
         return a, b, f"{pair}: compared as they are" if other else "", ""
-    if first is None or second is None or unit_text(in_si(first)) != unit_text(in_si(second)):
+    if first is None or second is None or differ(in_si(first), in_si(second)):
         return a, b, "", f"units differ: {pair}"
     if len(first) not in (1, *a.shape[-1:]) or len(second) not in (1, *b.shape[-1:]):
         return a, b, "", f"units of other dofs: {pair}"
@@ -172,7 +203,7 @@ def units_of_arrays(arrays: Mapping[str, Dataset], given: Units) -> dict[str, Un
     """
     known: dict[str, Units] = {}
     for name, array in arrays.items():
-        text, order = stated_unit(array), QUANTITIES.index(name) if name in QUANTITIES else 0
+        text, order = stated_unit(array), QUANTITIES.index(named_rate(name) or "position")
         # deg of the positions implies deg/s of the velocities
         if given or (not text and name in QUANTITIES and "position" in arrays):
             units = given or parse_units(stated_unit(arrays["position"]))

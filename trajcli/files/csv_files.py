@@ -159,11 +159,6 @@ class CsvFile(Table):
         numbers = text.values[number]
         return Dataset(where, numbers.shape, numbers.dtype, read_rows, storage="text")
 
-    def largest(self, columns: Sequence[str]) -> float:
-        numbers = [self.columns.index(name) for name in columns if not re.search("[xyzw]$", name)]
-        values = self.safely("", self._read).values
-        return max((float(np.fmax.reduce(np.abs(values[k]))) for k in numbers), default=0.0)
-
     def _read(self) -> _Text:
         """Returns the open file after reading all its columns.
 

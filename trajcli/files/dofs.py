@@ -17,6 +17,8 @@ from trajcli.files.conversion import converted, stated_unit
 _PART = re.compile(r"(-?[0-9]{1,9})?(:?)(-?[0-9]{1,9})?")
 WIDTHS = {"xyzw": 4, "wxyz": 4, "rotvec": 3, "rot6d": 6, "matrix": 9}
 """How many dofs a rotation is in each form."""
+ANGLES = ("rotvec", "rpy")
+"""Forms whose numbers are angles, in rad or deg; those of the others have no unit."""
 _AXES = re.compile(
     r"(.*(?:\b|_)(?:q|quat|quaternion|orientation|rotation)(?:[._]\w+)?[._]?)([wxyz])(.*)", re.I
 )

@@ -21,6 +21,7 @@ import numpy as np
 
 from trajcli.errors import InputError
 from trajcli.files.arrays import NUMERIC_KINDS, ArrayFile, Dataset, OpenFiles
+from trajcli.files.conversion import decoded
 from trajcli.files.file_bytes import FileBytes, unreadable
 from trajcli.files.source import Origin, natural_order
 from trajcli.memory import CHUNK_CACHE
@@ -231,7 +232,7 @@ class Hdf5File(ArrayFile):
                         dtype, shape, offset, start, stop
                     )
 
-            return Dataset(where, shape, dtype, read_rows, attributes, "contiguous")
+            return decoded(Dataset(where, shape, dtype, read_rows, attributes, "contiguous"))
         if _is_bare_dimension(item):
             return None
         empty = shape is None or attributes.get("MATLAB_empty")
@@ -252,7 +253,7 @@ class Hdf5File(ArrayFile):
         storage = ", ".join(filter(None, [chunks, *packing]))
         read = functools.partial(self._rows, path, False)
         array = Dataset(where, shape, dtype, read, attributes, storage)
-        return _of_matlab(array, functools.partial(self._rows, path, True))
+        return decoded(_of_matlab(array, functools.partial(self._rows, path, True)))
 
     def _check_storage(self, dataset: Any, path: str) -> int:
         """Returns the size of a decompressed chunk in bytes, or 0 if values are not compressed.

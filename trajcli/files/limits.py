@@ -113,9 +113,8 @@ class Limits:
             if name not in self.units or not text:
                 continue
             limits, data = in_si(self.units[name]), parse_units(text)
-            if data is None or any(
-                unit_of_dof(data, dof) != unit_of_dof(limits, joint) for dof, joint in limited
-            ):
+            pairs = [(unit_of_dof(data, k), unit_of_dof(limits, n)) for k, n in limited if data]
+            if data is None or any(unit.name and unit != other for unit, other in pairs):
                 raise InputError(
                     "limits in another unit",
                     where=f"{self.path}: [{name}]",
@@ -294,7 +293,7 @@ def _stated_units(
                 known[name] = of_order(known[""], order)
             continue
         units = parse_units(",".join(stated) if _are_texts(stated) else stated)
-        if units is None or {unit.order for unit in units} != {order}:
+        if units is None or {(unit.known, unit.order) for unit in units} != {(True, order)}:
             parts = [unit_of(name or "position", part) for part in KNOWN.split(", ")]
             raise InputError(
                 "unknown unit",

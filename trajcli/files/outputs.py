@@ -170,7 +170,7 @@ def describe_output(
 def _of_each_trajectory(variable: Variable, total: int) -> Variable:
     """Returns a variable that all trajectories share as one that each of them has."""
     if variable.name == "time":
-        return time_variable(shared=False)
+        return replace(variable, dims=ROWS[:2], values=None)
     # each group can then be read alone
     if not variable.dims:
         return replace(variable, dims=("trajectory",), values=np.full(total, variable.values))
@@ -183,9 +183,9 @@ def row_variable(name: str, dtype: Any, unit: str | None = None) -> Variable:
     return Variable(name, ROWS, np.dtype(dtype), labels | ({"units": unit} if unit else {}))
 
 
-def time_variable(shared: bool, values: Any = None) -> Variable:
+def time_variable(shared: bool, values: Any = None, unit: str = "s") -> Variable:
     """Describes the times of the rows: one [row] for all trajectories, or [trajectory, row]."""
-    label = {"long_name": "time from the start", "units": "s"}
+    label = {"long_name": "time from the start", "units": unit}
     return Variable("time", ROWS[1:2] if shared else ROWS[:2], np.dtype("f8"), label, values)
 
 

@@ -51,4 +51,5 @@ def sources_text(attribute: str, names: Iterable[str]) -> str:
 
 def unit_of(quantity: str, positions: str) -> str:
     """Returns the unit of a quantity, by that of the positions: rad gives rad/s, rad/s^2, …"""
-    return ",".join(part + _PER_SECOND[quantity] for part in positions.split(","))
+    parts = positions.split(",")
+    return ",".join(part if part == "-" else part + _PER_SECOND[quantity] for part in parts)

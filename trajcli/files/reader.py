@@ -28,6 +28,8 @@ from trajcli.units import require_same_kind
 
 # Families of which a file may be one array without a name.
 _LONE = ("npy", "zarr", "pt")
+# The first groups, whose units are looked at: those of a file are alike.
+_FIRST = 8
 
 
 def read_groups(
@@ -78,8 +80,17 @@ def read_groups(
     with suppress(InputError):  # of an order that matters to commands that compute
         for rotation in wanted[0].rotations if wanted else ():
             notes.append(Note(f"{wanted[0].input.where}: {rotation} is a rotation"))
-    if not as_stored or units.positions:
+    if not as_stored or reading.units is not None:
         wanted = [group.in_si(units) for group in wanted]
+    for file in {id(group.file): group.file for group in wanted if reading.units}.values():
+        if "trajcli_version" in file.attributes():
+            raise UsageError(
+                "units of an output of trajcli, which are known",
+                where=f"--units {reading.units}",
+                expected=f"none for {file.path}",
+                hint="leave it out; --to-units of export and plot says what is written or drawn",
+            )
+    notes += (remark for group in wanted[:_FIRST] for remark in group.unit_remarks())
     if not as_stored or len(sources) > 1:
         # as stored: require_alike raises, of commands that take them together
         with suppress(InputError) if as_stored else nullcontext():

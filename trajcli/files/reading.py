@@ -50,7 +50,7 @@ class Reading:
     @property
     def input_units(self) -> InputUnits:
         """The units as typed. Raises UsageError for unknown ones."""
-        return InputUnits() if self.units is None else parse_option(self.units)
+        return parse_option(self.units)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -133,6 +133,7 @@ def state_from_option(files: Files, role: str, text: str, group: TrajectoryGroup
         )
     source = parse_source(text)
     file = files.open(source.path)
+    group = group.without_units() if "trajcli_version" in file.attributes() else group
     name = (source.dataset or "").strip("/")
     if file.family == "npy" or (name and file.get(name) is not None):
         state = _state(role, {"position": files.dataset(text)}, source.origin, group)

@@ -21,7 +21,7 @@ import numpy as np
 from trajcli.errors import Fault, InputError, Note
 from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles, import_library
 from trajcli.files.file_bytes import open_regular
-from trajcli.files.quantities import POSITIONS, named_rate
+from trajcli.files.quantities import POSITIONS
 from trajcli.files.source import Origin
 from trajcli.memory import TABLE_ROWS
 from trajcli.units import parse_time_unit
@@ -46,8 +46,6 @@ _SECONDS, _NANOSECONDS = ("sec", "secs"), ("nsec", "nsecs", "nanosec", "nanosecs
 _UNIT = r"(.*?)\s*[\[(]([^\])]*)[\])]"
 _LISTED = 8
 DATA = "data"
-# Parts of names of arrays that are not angles: a torque of 30 is no hint at degrees.
-_NO_ANGLES = "eff|torque|current|force|wrench|temp|volt"
 
 
 class Table(ArrayFile):
@@ -183,7 +181,7 @@ class Table(ArrayFile):
         if not columns:
             return None
         where, parts = Origin(self.path, f":{name}"), [self.column(column) for column in columns]
-        units = [_with_unit(column)[1] for column in columns]
+        units = [_with_unit(column)[1].replace(",", " ") for column in columns]
         about = dict(parts[0].attributes)
         if any(units):
             about["units"] = units[0] if len(set(units)) == 1 else ",".join(units)
@@ -222,25 +220,14 @@ class Table(ArrayFile):
         return Dataset(where, stored.shape, np.dtype(np.int64), read_rows, about, "columns")
 
     def _remarks(self, name: str, stored: Dataset) -> list[str]:
-        """Returns notes on how an array was read, and a warning of angles that may be degrees."""
+        """Returns notes on how an array was read."""
         remarks: list[str] = list(map(Note, self.remarks))
         columns = self.groups.get(name, [])
         if name == DATA and columns[1:]:
             listed = ", ".join(map(_plain, columns[:_LISTED]))
             listed += f" and {len(columns) - _LISTED} more" if columns[_LISTED:] else ""
             remarks.append(Note(f"{stored.where}: the dofs are the columns {listed}"))
-        rate = named_rate(name) or re.search(_NO_ANGLES, name.lower())
-        angles = [] if rate or stored.attributes.get("units") else columns
-        if (largest := self.largest(angles)) > 2 * np.pi * 1.001:
-            remarks.append(
-                f"{stored.where} says no unit and has values up to {largest:.4g}: taken as rad or "
-                "m; --units deg reads degrees"
-            )
         return remarks
-
-    def largest(self, columns: Sequence[str]) -> float:
-        """Returns the largest magnitude of angles in columns that are in memory; else 0."""
-        return 0.0
 
 
 def _split(name: str) -> tuple[str, str]:

@@ -295,13 +295,14 @@ def stored_times(stored: Dataset, given: Unit | None, stamps: bool) -> tuple[Val
     """
     text = given.name if given is not None else stated_unit(stored)
     unit = given or parse_time_unit(text)
-    if unit is None and text.rstrip("s").lower() in _OTHER_TIMES:
+    word, since, _ = text.strip("[] ").lower().partition(" since ")
+    if unit is None and (since or word.rstrip("s") in _OTHER_TIMES):
         raise InputError(
             "a unit that is not converted",
             where=stored.where,
             expected=KNOWN_TIMES,
             found=text,
-            hint="divide them first, or give the step: --dt SECONDS, --rate HZ",
+            hint="convert them first, or give the step: --dt SECONDS, --rate HZ",
         )
     stored.require_numeric()
     by_size = "" if unit is not None or text or not stamps else unit_by_size(stored)

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trajcli.arrays import describe
-from trajcli.errors import Fault, InputError, raise_if_any
+from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.files.arrays import Dataset
 from trajcli.files.file_bytes import Progress
 from trajcli.files.source import Origin, first_and_more
@@ -397,9 +397,22 @@ def timed(groups: Sequence[TrajectoryGroup], option: Time | None) -> list[Trajec
             # with a time for each row, rows are actions only if the file states a mode
             acting = group.of_actions and (bool(group.stated_mode[0]) or not time.fits)
             group = group.changed(time.fitted(batch, rows, acting, group.lengths))
+        require_stamps(group, group.time)
         timed_groups.append(group)
         first += batch
     return timed_groups
+
+
+def require_stamps(group: TrajectoryGroup, time: Time | None) -> None:
+    """Raises UsageError where --units names a unit of time, and the times are not from a
+    dataset."""
+    if group.given.time is not None and (time is None or not time.unit):
+        raise UsageError(
+            "a unit of time, and no stamps or steps in a dataset",
+            where=f"--units {group.given.time}",
+            expected="units of positions alone",
+            found="no times" if time is None else time.source,
+        )
 
 
 def no_time(group: TrajectoryGroup) -> Fault:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.errors import InputError, raise_if_any
+from trajcli.errors import InputError, Note, raise_if_any
 from trajcli.files.arrays import ArrayFile, Dataset, Numbers, text_of
 from trajcli.files.conversion import (
     as_batch,
@@ -23,6 +24,7 @@ from trajcli.files.conversion import (
     with_joined_axes,
 )
 from trajcli.files.dofs import (
+    ANGLES,
     Dofs,
     RotationDofs,
     bodies_of,
@@ -32,7 +34,14 @@ from trajcli.files.dofs import (
     parse_rotations,
 )
 from trajcli.files.layout import Layout, Member
-from trajcli.files.quantities import QUANTITIES, ROTATIONS, TAKEN, unit_of
+from trajcli.files.quantities import (
+    POSITIONS,
+    QUANTITIES,
+    ROTATIONS,
+    TAKEN,
+    named_rate,
+    unit_of,
+)
 from trajcli.files.source import Origin
 from trajcli.files.time import (
     LIKELY_STAMPS,
@@ -47,9 +56,21 @@ from trajcli.files.time import (
     stamps_after,
 )
 from trajcli.modes import ALIASES, MODES
-from trajcli.units import InputUnits, Units, of_order
+from trajcli.units import (
+    KNOWN,
+    NO_UNIT,
+    InputUnits,
+    Units,
+    of_order,
+    parse_units,
+    unit_text,
+)
 
 ACTIONS = ("actions", "action")
+# Parts of names of arrays that are not angles: a torque of 30 is no hint at degrees.
+_NO_ANGLES = "eff|torque|current|force|wrench|temp|volt"
+# Rows at both ends and in the middle of an array in which angles are looked for.
+_SAMPLE = 1 << 15
 
 
 class TrajectoryGroup:
@@ -256,12 +277,71 @@ class TrajectoryGroup:
         """
         units, arrays = units_of_arrays(self._stored, given.positions), dict(self._stored)
         for name, known in units.items():
+            if any(unit.per_si != 1.0 for unit in known):
+                units[name] = known = self.without_rotations(known)
             arrays[name] = dataset_in_si(arrays[name], known)
             # of given units nobody said which derivative actions are
             if given.positions and name not in QUANTITIES:
                 rest = {k: v for k, v in arrays[name].attributes.items() if k != "units"}
                 arrays[name] = replace(arrays[name], attributes=rest)
         return self._with(arrays=arrays, units=units, given=given)
+
+    def forms(self) -> dict[int, str]:
+        """Returns the form of each dof that is part of a rotation, where that is known."""
+        with contextlib.suppress(InputError):
+            return {dof: rotation.form for rotation in self.rotations for dof in rotation.dofs}
+        return {}
+
+    def without_rotations(self, units: Units) -> Units:
+        """Returns units of dofs, with none for the numbers of rotations that are no angles."""
+        forms, every = self.forms(), units if units[1:] else [*units] * self.shape[2]
+        of_dofs = [
+            unit if dof not in forms or (unit.si == "rad" and forms[dof] in ANGLES) else NO_UNIT
+            for dof, unit in enumerate(every)
+        ]
+        return of_dofs if NO_UNIT in of_dofs else units
+
+    def unit_remarks(self) -> Iterator[str]:
+        """Yields what the units of the file leave open, and where --units contradicts them."""
+        stated, given = stated_unit(self.as_stored), self.given.positions
+        where, units, forms = self.as_stored.where, parse_units(stated), self.forms()
+        positions = stated if units is None else unit_text(of_order(units, 0))
+        if given and stated and positions != unit_text(given):
+            yield Note(f"{where} is in {stated}; it is read in {unit_text(given)}, as --units says")
+        if given or "trajcli_version" in self.file.attributes():
+            return
+        if stated and units is None:
+            yield f"{where} is in {stated!r}, which is not known ({KNOWN}): taken as it is"
+        elif bare := ", ".join(
+            f"{name} ({unit})" if unit.name else name
+            for dof, (name, unit) in enumerate(zip(self.dof_labels, units or (), strict=False))
+            if not unit.known and dof not in forms
+        ):
+            yield Note(f"{where} says no known unit of {bare}: taken as rad or m")
+        elif not stated and (largest := self._largest_angle()) > 2 * np.pi * 1.001:
+            yield (
+                f"{where} says no unit and has values up to {largest:.4g}: taken as rad or m; "
+                "--units deg reads degrees, --units rad or m says what they are"
+            )
+
+    def _largest_angle(self) -> float:
+        """Returns the largest magnitude of joints in some rows of positions; 0 of other arrays."""
+        name, (_, rows, _) = self.array_name.rpartition("/")[2], self.shape
+        # bags are in rad and m by convention (REP 103)
+        named = self.file.family in ("csv", "parquet") or (
+            name in POSITIONS and self.file.family != "ros"
+        )
+        if not named or re.search(_NO_ANGLES, name.lower()) or named_rate(name) or 0 in self.shape:
+            return 0.0
+        joints = [k for k, dof in enumerate(self.dof_labels) if not re.search("[xyzw]$", dof)]
+        starts = {0, max(rows // 2 - _SAMPLE // 2, 0), max(rows - _SAMPLE, 0)}
+        parts = [self.as_stored.read_part(0, 1, k, min(k + _SAMPLE, rows)) for k in starts]
+        sizes = np.abs(np.concatenate(parts, 1)[..., joints], dtype=np.float64)
+        return float(np.fmax.reduce(sizes, None, initial=0.0))
+
+    def without_units(self) -> TrajectoryGroup:
+        """Returns the group for states of an output, which are in SI whatever its arrays were."""
+        return self._with(units={}, given=InputUnits())
 
     @property
     def as_stored(self) -> Dataset:
@@ -270,8 +350,8 @@ class TrajectoryGroup:
 
     @property
     def input_units(self) -> Units | None:
-        """The given units, else those of the actions or the first array; None if unknown."""
-        return self.given.positions or self.units.get(self._first)
+        """The units that the actions or the first array were in; None if unknown."""
+        return self.units.get(self._first) or self.given.positions
 
     @property
     def position_units(self) -> Units | None:

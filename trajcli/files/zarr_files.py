@@ -15,6 +15,7 @@ import numpy as np
 
 from trajcli.errors import InputError
 from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles, import_library
+from trajcli.files.conversion import decoded
 from trajcli.files.file_bytes import SourceFiles
 from trajcli.files.numpy_files import require_deflate
 from trajcli.files.source import Origin, natural_order
@@ -85,7 +86,10 @@ class ZarrFile(ArrayFile):
 
         dtype = np.dtype(str) if texts else stored.dtype
         about, kind = dict(stored.attrs), f"chunks {list(chunk)}"
-        return Dataset(where, stored.shape, dtype, read_rows, about, kind)
+        # xarray writes a fill value as that of chunks which are not there (version 2)
+        if "_ARRAY_DIMENSIONS" in about and metadata.get("fill_value"):
+            about.setdefault("_FillValue", metadata["fill_value"])
+        return decoded(Dataset(where, stored.shape, dtype, read_rows, about, kind))
 
     def _rows(self, name: str, start: int, stop: int) -> Any:
         """Reads rows of an array, or the value of a scalar.

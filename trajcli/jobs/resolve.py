@@ -37,7 +37,7 @@ from trajcli.files.states import (
     stored_state,
 )
 from trajcli.files.time import Time
-from trajcli.files.trajectories import Trajectories, timed
+from trajcli.files.trajectories import Trajectories, require_stamps, timed
 from trajcli.files.trajectory_group import TrajectoryGroup
 from trajcli.inputs import Inputs
 from trajcli.jobs.inputs import Commands, LeftOut, LengthInputs, inputs_by_length, recorded_rates
@@ -47,7 +47,7 @@ from trajcli.modes.cascade import Cascade
 from trajcli.modes.central import WINDOW, Central
 from trajcli.modes.savgol import SavitzkyGolay
 from trajcli.modes.smooth import Smooth
-from trajcli.units import KNOWN, in_si, of_order, parse_units, per_si, unit_text
+from trajcli.units import in_si, parse_units, per_si, unit_text
 
 _DEFAULT = "acceleration"
 # Options that a file may state with its mode.
@@ -205,14 +205,7 @@ def _require_like(
         require_alike([others[0], group])
     if option is None:
         timed([group], None)
-    time, unit = option or group.time, request.input_units.time
-    if unit is not None and time is not None and not time.unit:
-        raise UsageError(
-            "a unit of time, and no stamps or steps in a dataset",
-            where=f"--units {unit}",
-            expected="seconds, or none",
-            found=time.source,
-        )
+    require_stamps(group, option or group.time)
 
 
 def _option_states(request: Request, files: Files, first: TrajectoryGroup) -> dict[str, States]:
@@ -456,21 +449,15 @@ def _derivative(group: TrajectoryGroup) -> int | None:
     """Returns the time derivative that the stated unit is of: 1 for rad/s; None if not known."""
     units = parse_units(stated_unit(group.input))
     # dofs may be in rad/s and m/s, but of one order of derivative
-    orders = {unit.order for unit in units or ()}
+    orders = {unit.order for unit in units or () if unit.known}
     return orders.pop() if len(orders) == 1 else None
 
 
 def _units(group: TrajectoryGroup, inputs: Inputs) -> Iterator[str]:
-    """Yields warnings of units that are unknown, contradict --units, or do not fit the mode."""
-    stored, order = group.as_stored, inputs.mode.derivatives_of
-    where, stated, units = stored.where, stated_unit(stored), parse_units(stated_unit(stored))
-    given = group.given.positions
-    if stated and units is None and not given:
-        yield f"{where} is in {stated!r}, which is not known ({KNOWN}): taken as it is"
-    positions = stated if units is None else unit_text(of_order(units, 0))
-    if given and stated and positions != unit_text(given):
-        yield f"{where} is in {stated}; it is read in {unit_text(given)}, as --units says"
-    elif (found := _derivative(group)) is not None and found != order:
+    """Yields warnings of units that do not fit the mode."""
+    stored, order, given = group.as_stored, inputs.mode.derivatives_of, group.given.positions
+    where, stated = stored.where, stated_unit(stored)
+    if not given and (found := _derivative(group)) is not None and found != order:
         yield f"{where} is in {stated}, which mode {inputs.mode.name} reads as {PARTS[order]}"
     start = group.companion("start/position", "start_position") if inputs.start else None
     if start is not None and start.where == inputs.names.get("start/position") and not given:

@@ -33,14 +33,23 @@ from trajcli.files.outputs import (
 )
 from trajcli.files.quantities import ROTATIONS
 from trajcli.files.reading import Repair, select
-from trajcli.files.trajectories import Array, Trajectories
+from trajcli.files.trajectories import Array, Floats, Trajectories
 from trajcli.files.writing import write
 from trajcli.memory import TABLE_ROWS
 from trajcli.quaternions import TOLERANCE
-from trajcli.units import parse_time_unit
+from trajcli.units import InputUnits, parse_time_unit
 from trajcli.views.statistics import orientations
 from trajcli.views.terminal import spreadsheet_text
-from trajcli.views.trajectories import companions, known_rotations, label, read_batches, whole_batch
+from trajcli.views.trajectories import (
+    companions,
+    known_rotations,
+    label,
+    read_batches,
+    units_to_show,
+    whole_batch,
+)
+
+_IN_SI = InputUnits()
 
 
 class Export:
@@ -52,6 +61,8 @@ class Export:
             read, become float64.
         names: the names of the trajectories, or their numbers, which ``numbered`` tells.
         timed: whether the file has the times of the rows.
+        to: the units that are written; ``units`` has those of each array, ``factors`` the numbers
+            that they are per SI.
         others: arrays that are not exported.
     """
 
@@ -62,14 +73,18 @@ class Export:
         on_progress: Progress,
         others: Sequence[str] = (),
         companions: Sequence[Trajectories] = (),
+        to: InputUnits = _IN_SI,
     ) -> None:
         self.batch, self.numbers, self.on_progress = batch, numbers, on_progress
         self.others, self.batches = others, (batch, *companions)
         self.owners = {name: owner for owner in self.batches for name in owner.first.arrays}
         self.arrays: dict[str, np.dtype[Any]] = {}
+        self.to, self.units, self.factors = to, dict[str, str](), dict[str, Floats]()
         for name, owner in self.owners.items():
+            self.factors[name], self.units[name] = units_to_show(owner.first, name, to)
             kind = owner.first.arrays[name].precision.newbyteorder("=")
-            self.arrays[name] = np.dtype("f8") if kind == np.longdouble else kind
+            wide = kind == np.longdouble or (kind.kind != "f" and (self.factors[name] != 1).any())
+            self.arrays[name] = np.dtype("f8") if wide else kind
         self.names = [batch.name(number) for number in numbers]
         self.numbered, self.several = all(map(str.isdecimal, self.names)), len(numbers) > 1
         self.timed = batch.first.time is not None
@@ -89,14 +104,23 @@ class Export:
         return {"rotation": bodies, **last} if bodies > 1 else last
 
     def values(self, block: Trajectories, name: str) -> Array:
-        """Returns an array [b, rows, dofs]."""
+        """Returns an array [b, rows, dofs] in the units that are written."""
+        rows, factors = self._in_si(block, name), self.factors[name]
+        if (factors != 1).any():
+            rows = np.multiply(rows, factors, dtype=np.float64)
+        return rows.astype(self.arrays[name], copy=False)
+
+    def _in_si(self, block: Trajectories, name: str) -> Array:
         rows = block if name in self.batch.first.arrays else self.owners[name].take(block.numbers)
-        return rows.read(name).astype(self.arrays[name], copy=False)
+        return rows.read(name)
 
     def times(self, block: Trajectories) -> Array:
-        """Returns times [b, rows] in seconds as stored; without any, the row numbers."""
+        """Returns times [b, rows] as stored, in the unit that is written; without any, the row
+        numbers."""
         times, shape = block.times(), (len(block), block.rows)
-        return np.broadcast_to(np.arange(block.rows), shape) if times is None else times
+        if times is None:
+            return np.broadcast_to(np.arange(block.rows), shape)
+        return times if self.to.time is None else times * self.to.time.per_si
 
     def poses(self, block: Trajectories) -> tuple[Array, Array] | None:
         """Returns positions [b, rows, 3], of which there may be none [b, rows, 0], and quaternions
@@ -108,7 +132,7 @@ class Export:
         if owner is None:
             return None
         rotations, free = owner.first.rotations, owner.first.free_dofs
-        rows = self.values(block, next(iter(owner.first.arrays)))
+        rows = self._in_si(block, next(iter(owner.first.arrays)))
         quaternions, off = orientations(rows, rotations)
         if not (off <= TOLERANCE).all():
             trajectory, row, k = np.argwhere(~(off <= TOLERANCE))[0].tolist()
@@ -120,16 +144,16 @@ class Export:
             )
         placed = self.owners.get("position")
         if len(free) != 3 and placed is not None and placed.first.shape[2] == 3:
-            return self.values(block, "position"), quaternions
+            return self._in_si(block, "position"), quaternions
         return rows[..., free if len(free) == 3 else []], quaternions
 
     def headings(self, units: bool = False) -> list[str]:
         """Returns t and quantity/dof, with ``units`` like t (s); first trajectory, of several."""
-        heads = {"t": "s"} if self.timed else {"row": ""}
+        heads = {"t": str(self.to.time or "s")} if self.timed else {"row": ""}
         for name, owner in self.owners.items():
-            of_dofs = (owner.first.unit(name) or "").split(",")  # one for all, or one for each
+            of_dofs = self.units[name].split(",")  # one for all, or one for each
             for k, dof in enumerate(owner.dofs):
-                heads[f"{name}/{dof}"] = of_dofs[k % len(of_dofs)]
+                heads[f"{name}/{dof}"] = of_dofs[k % len(of_dofs)].strip("-")
         texts = [f"{head} ({unit})" if units and unit else head for head, unit in heads.items()]
         return ["trajectory"] * self.several + texts
 
@@ -153,8 +177,11 @@ class Export:
             yield [np.concatenate(column) for column in zip(*waiting, strict=True)]
 
 
-def select_trajectories(files: Files, source: str, repair: Repair, on_progress: Progress) -> Export:
-    """Returns the trajectories to export; raises InputError where there are none."""
+def select_trajectories(
+    files: Files, source: str, repair: Repair, on_progress: Progress, to: InputUnits = _IN_SI
+) -> Export:
+    """Returns the trajectories to export, in units ``to``; raises InputError where there are none,
+    UsageError for units that they cannot be converted to."""
     batches = read_batches(files, [source], repair=repair)
     batch, others = whole_batch(batches)
     if batch is None or not len(batch) or not batch.first.shape[2]:
@@ -168,12 +195,16 @@ def select_trajectories(files: Files, source: str, repair: Repair, on_progress: 
     taken = [label(other, next(iter(other.first.arrays))) for other in turning]
     others = [other for other in others if other not in taken]
     numbers = select(files.reading.episodes, len(batch))
-    return Export(batch, numbers, on_progress, others, turning)
+    return Export(batch, numbers, on_progress, others, turning, to)
 
 
-def require_kind(out: Path) -> None:
-    """Raises UsageError where the ending of OUT is unknown, or its library is absent."""
+def require_kind(out: Path, to: InputUnits = _IN_SI) -> None:
+    """Raises UsageError where the ending of OUT is unknown, its library is absent, or it cannot be
+    in units ``to``."""
     suffix = out.suffix.lower()
+    if (suffix == ".tum" and to != _IN_SI) or (suffix == ".rrd" and to.time is not None):
+        expected = f"none: {suffix} has times in s" + ", positions in m" * (suffix == ".tum")
+        raise UsageError("units that are fixed", where="--to-units", expected=expected)
     if suffix not in _WRITERS and suffix not in _ARRAYS:
         expected = f"a name that ends in {', '.join([*_WRITERS, *_ARRAYS])}"
         what, found = "unknown kind of export", suffix or "no ending"
@@ -222,7 +253,7 @@ def _write_parquet(chosen: Export, path: Path, _: str) -> None:
         for columns in chosen.tables():
             if chosen.several and chosen.numbered:
                 columns[0] = columns[0].astype(np.int64)
-            table = arrow.table(columns, names=chosen.headings())
+            table = arrow.table(columns, names=chosen.headings(units=chosen.to != _IN_SI))
             writer = writer or parquet.ParquetWriter(path, table.schema)
             writer.write_table(table)
     finally:
@@ -334,15 +365,15 @@ def _describe(chosen: Export, out: Path) -> Description:
     lengths = batch.lengths[chosen.numbers]
     numbers = {rows: np.flatnonzero(lengths == rows) for rows in np.unique(lengths).tolist()}
     step = batch.step
-    stored = ((name, owner.first.unit(name)) for name, owner in chosen.owners.items())
-    units = {name: {"units": unit} for name, unit in stored if unit}
+    units = {name: {"units": unit} for name, unit in chosen.units.items() if unit}
     variables = [
         Variable(name, (*ROWS[:2], *chosen.axes(name)), dtype, units.get(name, {}))
         for name, dtype in chosen.arrays.items()
     ]
     sizes = {axis: size for name in chosen.arrays for axis, size in chosen.axes(name).items()}
     if chosen.timed:
-        variables.append(time_variable(shared=step is not None or len(lengths) == 1))
+        shared, unit = step is not None or len(lengths) == 1, str(chosen.to.time or "s")
+        variables.append(time_variable(shared, unit=unit))
         variables += stamp_variables(batch.take(chosen.numbers).start_stamps(of_rows=True))
     source = batch.source.seen_from(os.path.realpath(out.parent))
     attributes: dict[str, Any] = {"source": source, "trajcli_version": __version__}
@@ -378,7 +409,7 @@ def write_lerobot(chosen: Export, files: Files, folder: Path, out: Path) -> None
         what = "not a new folder outside of DIR"
         raise OutputError(what, where=str(out), hint="another name: no folder is ever replaced")
     # its features are of the same dofs: without orientations beside the positions
-    chosen = Export(chosen.batch, chosen.numbers, chosen.on_progress)
+    chosen = Export(chosen.batch, chosen.numbers, chosen.on_progress, to=chosen.to)
     copy = LeRobotCopy(files, folder)
     if taken := sorted(copy.names.intersection(f"trajcli.{name}" for name in chosen.arrays)):
         what = "features there already"

@@ -159,7 +159,8 @@ def draw_lines(lines: Sequence[Line], sources: Sequence[PlotSource], title: str 
         _draw_limits(axis, members)
         units = ", ".join(dict.fromkeys(line.unit for line in members if line.unit))
         axis.set_ylabel(f"{quantity}\n{_unit_text(units)}".strip())
-    axes[-1].set_xlabel("time (s)" if all(line.timed for line in lines) else "row")
+    clock = lines[0].time_unit if all(line.time_unit for line in lines) else ""
+    axes[-1].set_xlabel(f"time ({clock})" if clock else "row")
     figure.align_ylabels(axes)
     if title is None:
         which = "trajectory" if len(names) == 1 else "trajectories"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from trajcli.files.source import Source, parse_source
 from trajcli.files.trajectories import Array, Floats, Trajectories
 from trajcli.files.trajectory_group import TrajectoryGroup
 from trajcli.rotations import angle
+from trajcli.units import InputUnits, Unit
 from trajcli.views.statistics import orientations
 from trajcli.views.terminal import LARGEST
 from trajcli.views.trajectories import (
@@ -30,6 +31,7 @@ from trajcli.views.trajectories import (
     quantities,
     quantity_of,
     read_batches,
+    units_to_show,
     whole_batch,
 )
 
@@ -40,6 +42,7 @@ _CLOCK = 1e6
 # The most trajectories that one figure shows.
 _MOST = 100
 _ANGLE = "angle from the start"
+_IN_SI = InputUnits()
 
 
 @dataclass(frozen=True)
@@ -67,12 +70,13 @@ class Line(Peaks):
     Attributes:
         held: whether a value holds over the step "into" its row or "out of" it; "" where a line
             leads from row to row.
+        time_unit: of the times; "" of row numbers.
         recorded: the positions [n, D] that these were smoothed from.
     """
 
     trajectory: str
     time: Floats
-    timed: bool
+    time_unit: str
     held: str
     recorded: Array | None
 
@@ -87,6 +91,7 @@ class PlotSource:
     main: Trajectories
     episodes: str | None
     limits: Limits | None
+    to: InputUnits
     label: str = ""
 
     def lines(self) -> list[Line]:
@@ -125,7 +130,8 @@ class PlotSource:
                     low = np.fmin.reduce(values, 1, initial=np.nan)
                     ends[name].append(np.stack([low, np.fmax.reduce(values, 1, initial=np.nan)]))
             for name in ends if numbers else ():
-                yield Peaks(**self._fields(batch, name), values=np.concatenate(ends[name], axis=1))
+                fields, factors = self._fields(batch, name)
+                yield Peaks(**fields, values=np.concatenate(ends[name], axis=1) * factors)
 
     def _line(self, batch: Trajectories, number: int, name: str) -> Line:
         """Returns an array of a trajectory, or angles from its first row; of many rows the extremes
@@ -134,14 +140,17 @@ class PlotSource:
         if name == _ANGLE:
             rotations = known_rotations(batch.first)
             turns, _ = orientations(block.read(next(iter(batch.first.arrays))), rotations)
-            rows = angle(turns, turns[:, :1])[0]
+            shown = next((x for x in self.to.positions if x.si == "rad"), Unit("rad"))
+            rows, factors = angle(turns, turns[:, :1])[0], np.array([shown.per_si])
             names = [(k, rotation.name) for k, rotation in enumerate(rotations)]
-            fields: dict[str, Any] = {"source": self.number, "quantity": name, "unit": "rad",
+            fields: dict[str, Any] = {"source": self.number, "quantity": name, "unit": str(shown),
                                       "dofs": names, "bounds": None}  # fmt: skip
         else:
-            rows, fields = block.read(name)[0], self._fields(batch, name)
+            rows, (fields, factors) = block.read(name)[0], self._fields(batch, name)
         time = np.arange(block.rows, dtype=np.float64) if times is None else times[0]
-        time, values = time - time[0] * (abs(time[0]) > _CLOCK), _drawable(rows)
+        time, values = time - time[0] * (abs(time[0]) > _CLOCK), _drawable(rows) * factors
+        unit = Unit("s") if self.to.time is None else self.to.time
+        time = time if times is None else time * unit.per_si
         if block.rows > _POINTS:
             # least and largest of each run, drawn at its first and last row
             starts = np.arange(0, block.rows, -(-block.rows // (_POINTS // 2)))
@@ -154,27 +163,32 @@ class PlotSource:
             values=values,
             trajectory=self.main.name(number),
             time=time,
-            timed=times is not None,
+            time_unit="" if times is None else str(unit),
             held=_held(block.groups_in_use[0], fields["quantity"]),
-            recorded=_recorded(batch, number)
+            recorded=_recorded(batch, number, factors)
             if name == "position" and len(time) == block.rows
             else None,
         )
 
-    def _fields(self, batch: Trajectories, name: str) -> dict[str, Any]:
-        """Returns what lines and peaks of an array of a batch have in common."""
+    def _fields(self, batch: Trajectories, name: str) -> tuple[dict[str, Any], Floats]:
+        """Returns what lines and peaks of an array of a batch have in common, and the factors [D]
+        from its values to those that are drawn."""
         first, bounds = batch.first, {}
         held, units, _ = quantities(batch)  # an array called q is positions
         quantity = {array: held_as for held_as, array in held.items()}.get(name, "")
         if self.limits is not None:
             bounds = bounds_of(batch, self.limits, units)
-        return {
+        factors, unit = units_to_show(first, name, self.to)
+        limits = bounds.get(quantity)
+        fields = {
             "source": self.number,
             "quantity": quantity_of(batch, name),
-            "unit": ", ".join(dict.fromkeys((first.unit(name) or "").split(","))),
+            "unit": ", ".join(dict.fromkeys(unit.split(","))),
             "dofs": list(zip(first.dofs.numbers, batch.dofs, strict=True)),
-            "bounds": bounds.get(quantity),
+            "bounds": limits
+            and replace(limits, lower=limits.lower * factors, upper=limits.upper * factors),
         }
+        return fields, factors
 
 
 def plot_sources(
@@ -182,8 +196,9 @@ def plot_sources(
     texts: Sequence[str],
     limits: Limits | None = None,
     labels: str | None = None,
+    to: InputUnits = _IN_SI,
 ) -> list[PlotSource]:
-    """Returns the trajectories of every file, called a,b as ``labels`` says.
+    """Returns the trajectories of every file, called a,b as ``labels`` says, in units ``to``.
 
     Raises InputError where one has no rows, UsageError for labels of more or fewer files.
     """
@@ -209,7 +224,7 @@ def plot_sources(
         whole_batch(batches)
         main = max(batches, key=lambda batch: len(batch.first.arrays))
         name, episodes = names[k] if names else "", files.reading.episodes
-        sources.append(PlotSource(k, origin, batches, main, episodes, limits, name))
+        sources.append(PlotSource(k, origin, batches, main, episodes, limits, to, name))
     return sources
 
 
@@ -230,14 +245,15 @@ def _drawable(values: Array) -> Array:
     return np.where(np.abs(values, dtype=np.float64) < LARGEST, values, np.nan)
 
 
-def _recorded(batch: Trajectories, number: int) -> Array | None:
-    """Returns the positions [T, D] that a trajectory was smoothed from, where its file has them."""
+def _recorded(batch: Trajectories, number: int, factors: Floats) -> Array | None:
+    """Returns the positions [T, D] that a trajectory was smoothed from, where its file has them,
+    times factors [D]."""
     group, _, inside = batch.locate(number)
     stored = None if group.file.members else group.companion(RECORDED_POSITION)
     if stored is None:
         return None
     rows: Array = group.pick(as_batch(stored)).read_rows(inside, inside + 1)[0]
-    return rows
+    return rows * factors
 
 
 def _held(group: TrajectoryGroup, quantity: str) -> str:

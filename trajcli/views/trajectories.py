@@ -6,26 +6,46 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
-from trajcli.errors import InputError, raise_if_any
+from trajcli.errors import InputError, UsageError, raise_if_any
 from trajcli.files.arrays import NUMERIC_KINDS, Dataset
 from trajcli.files.dofs import RotationDofs, named_rotations, pick_dofs
 from trajcli.files.limits import Bounds, Limits
 from trajcli.files.opening import Files, time_from_options
-from trajcli.files.quantities import QUANTITIES, unit_of
+from trajcli.files.quantities import QUANTITIES, ROTATIONS, named_rate, unit_of
 from trajcli.files.reader import dof_faults, read_groups
 from trajcli.files.reading import Repair, select
 from trajcli.files.repair import repaired
 from trajcli.files.source import Source, expand_files, parse_source
 from trajcli.files.time import Time
-from trajcli.files.trajectories import Trajectories, no_time, numberless, row_bytes, timed
+from trajcli.files.trajectories import (
+    Floats,
+    Trajectories,
+    no_time,
+    numberless,
+    require_stamps,
+    row_bytes,
+    timed,
+)
 from trajcli.files.trajectory_group import TrajectoryGroup
 from trajcli.modes import MODES
-from trajcli.units import parse_units
+from trajcli.units import (
+    NO_UNIT,
+    InputUnits,
+    Unit,
+    differ,
+    for_dofs,
+    in_si,
+    of_order,
+    parse_units,
+    per_si,
+    unit_text,
+)
 
 _SAMPLE_PLACES = 12
 Compared = tuple[Dataset, Callable[[], "Time | None"], Sequence[RotationDofs]]
@@ -102,13 +122,51 @@ def quantities(
     stored = {name: known[name] for name in QUANTITIES if name in known}
     of_unit, notes = parse_units(group.unit(first)), []
     if not stored and (of_unit or group.named or group.file.family == "npy"):
-        quantity = QUANTITIES[of_unit[0].order] if of_unit else named
+        orders = [unit.order for unit in of_unit or () if unit.known]
+        quantity = QUANTITIES[orders[0]] if orders else named
         stored = {quantity: first}
         notes.append(f"{first} read as {quantity}" + ", by its unit" * bool(of_unit))
     units = {name: group.unit(array) or "" for name, array in stored.items()}
     if units.get("position"):
         units |= {name: unit_of(name, units["position"]) for name in QUANTITIES}
     return stored, dict.fromkeys(QUANTITIES, "") | units, notes
+
+
+def units_to_show(group: TrajectoryGroup, name: str, to: InputUnits) -> tuple[Floats, str]:
+    """Returns factors [1 or D] from an array in SI to the units of --to-units, and these as text.
+
+    As many units as dofs are those of the dofs; otherwise a dof takes the one that measures the
+    same as its own, and keeps its own where there is none. Raises UsageError for dofs in no known
+    unit, and where nothing can be converted.
+    """
+    count, stated, targets = group.shape[2], group.unit(name) or "", to.positions
+    if to.time is not None and group.time is None:
+        raise UsageError("no times to convert", where=f"--to-units {to.time}", found=group.where)
+    if not targets or name == ROTATIONS[0]:
+        return np.ones(1), stated
+    each, own = len(targets) == count and name not in ROTATIONS, group.units.get(name, ())
+    ours = "trajcli_version" in group.file.attributes()
+    if ours and not stated:  # in SI, whichever that is
+        order = QUANTITIES.index(named_rate(name) or "position")
+        own = of_order(for_dofs(targets, count, "--to-units"), order)
+    own = group.without_rotations(in_si(own if own[1:] else list(own or [NO_UNIT]) * count))
+    kinds, wanted = [Unit(unit.si) for unit in own], {unit.si: unit for unit in targets}
+    bare = any(not unit.name and k not in group.forms() for k, unit in enumerate(own))
+    apart = differ([Unit(unit.si) for unit in targets], kinds) if each else (
+        name not in ROTATIONS
+        and (len(wanted) < len(targets) or wanted.keys().isdisjoint(unit.name for unit in kinds))
+    )  # fmt: skip
+    if bare or apart:
+        raise UsageError(
+            "an unknown unit" if bare else "units that cannot be converted into each other",
+            where=f"{group.array(name).where}, for --to-units {unit_text(targets)}",
+            expected="a known one" if bare else unit_text(targets),
+            found=unit_text(kinds),
+            hint="--units says what SOURCE is in" if bare and not ours else "",
+        )
+    pairs = zip(targets if each else [wanted.get(unit.si, unit) for unit in own], own, strict=True)
+    shown = [replace(to, order=unit.order) if unit.known else unit for to, unit in pairs]
+    return per_si(shown), unit_text(shown)
 
 
 def bounds_of(
@@ -174,6 +232,11 @@ def read_batches(
     joined, time = _joined(groups), time_from_options(files)
     if time is not None:
         joined = [timed(members, time) for members in joined]
+    for first in (members[0] for members in joined):
+        if first.given.time is not None:
+            require_stamps(first, first.time)
+        with suppress(InputError):  # times that the command may not need
+            notes += [first.time.remark] if first.time and first.time.remark else []
     if repair is not None and repair != Repair():
         for k, members in enumerate(joined):
             for group in members:
