@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -30,6 +30,7 @@ from trajcli.sampling import (
     derivative,
     is_known,
     located,
+    missing_parts,
     polynomial_order,
     sample,
     search,
@@ -45,10 +46,18 @@ Parts: TypeAlias = Mapping[str, Array]
 Curve: TypeAlias = Callable[[Array], Parts]
 """Returns outputs at times [1 or B, N], in seconds from the first row."""
 
+Knots: TypeAlias = tuple[Array, float, Floats | None]
+"""The times of rows, how far rounding may move them, and the last; see ``knots_of``."""
 METHODS = ("hold", "linear", "ramp-and-hold", "cubic", "quintic")
 # How many arrays a method takes at most: values, first and second derivatives.
 _GIVEN = {"cubic": 2, "quintic": 3}
 _ROUNDING = 4.0 * np.finfo(np.float64).eps
+DEFAULT = "linear"
+SAMPLED_ROWS = 10_000
+"""How many rows of the first trajectory tell whether its velocities are derivatives."""
+# Motion slower than this, per second, has stopped: the default stopped_velocity_tolerance of
+# ros2_control's joint_trajectory_controller.
+_STOPPED = 0.01
 
 
 def resample(
@@ -77,9 +86,12 @@ def resample(
     Parameters:
         rows: a ``Trajectory``, or positions (or actions) [B, T, D] or [T, D]; NumPy or torch. Of a
             trajectory without positions the lowest quantity is the curve.
-        method: None is exact where a known polynomial joins the rows, as in ``sample``, and
-            ``linear`` elsewhere.
-        rate: new rows per second, at k/rate up to the last row.
+        method: None is exact where a known polynomial joins the rows, as in ``sample``; elsewhere
+            ``cubic`` (``quintic``) where velocities (and accelerations) are derivatives at the
+            rows, and ``linear`` where they are differences of neighbours, or absent.
+        rate: new rows per second, at k/rate up to the last row. If that is between two of them, the
+            next one holds it, so that a plan ends at its goal; not after a smooth curve that ends
+            in motion, unless a mode of ``integrate`` made the rows.
         at: instead of rate, the new times in seconds from the first row, [N] or [B, N].
         dt: the step between rows that are no ``Trajectory``, in seconds.
         times: instead of dt, their time stamps [T] or [B, T].
@@ -103,29 +115,25 @@ def resample(
         values = as_array(rows, "rows")
         parts = {PARTS[0]: values[None] if values.ndim == 2 else values}
     first = next(iter(parts.values()))
-    new, within, knots = placed(first, rate, at, dt, times, method)
-    if method is None and isinstance(rows, Trajectory) and is_known(rows.mode, rows.options):
-        curve = curve_of_mode(rows.mode, rows.options, parts, knots)
-    else:
-        curve = curve_of_rows(method or "linear", parts, knots, hold)
-    outputs = curve(within)
+    mode, options = (rows.mode, rows.options) if isinstance(rows, Trajectory) else ("", {})
+    knots, *_ = of_rows = knots_of(first, dt, times, method)
+    method = method or default_method(mode, options, parts, knots)
+    held = stops(method, mode, options) or (rate and at_rest(parts, knots).all())
+    new, within = placed(first, rate, at, bool(held), of_rows)
+    curve = method and curve_of_rows(method, parts, knots, hold)
+    outputs = (curve or curve_of_mode(mode, options, parts, knots))(within)
     p, v, a, j = (outputs.get(name) for name in PARTS)
-    return Trajectory(p, v, a, j, float64(new))
+    return Trajectory(p, v, a, j, float64(new), options={"method": method} if method else {})
 
 
 def placed(
-    rows: Array,
-    rate: float | None,
-    at: Array | None,
-    dt: float | None,
-    times: Array | None,
-    method: str | None = None,
-) -> tuple[Array, Array, Array]:
-    """Returns the new times, the same as times within the rows [B, T, D] ([1 or B, N]), and the
-    times of these [1 or B, T], from 0 on; raises as ``resample``."""
+    rows: Array, rate: float | None, at: Array | None, held: bool, of_rows: Knots
+) -> tuple[Array, Array]:
+    """Returns the new times, and the same as times within the rows [B, T, D] ([1 or B, N]); raises
+    as ``resample``. held: see ``new_count``."""
     if (rate is None) == (at is None):
         raise UsageError("either rate or at names the new times", where="rate, at")
-    knots, rounding, durations = _knots(rows, dt, times, method)
+    knots, rounding, durations = of_rows
     # one knot more than rows: the end of the last action
     acting = knots.shape[1] > rows.shape[1]
     if at is None:
@@ -136,12 +144,61 @@ def placed(
                 found="tensors within torch.func",
                 hint="at= names the new times",
             )
-        new = _uniform(rate, durations, rounding, acting)
-        within = np.minimum(new, durations)  # the last may be past the end by rounding
+        new = _uniform(rate, durations, rounding, acting, held)
+        within = np.minimum(
+            new, durations
+        )  # the last holds the last row, or is past it by rounding
     else:
         new = within = as_array(at, "at")
     new, within = (matched(x, rows) for x in (new, within))
-    return new, located(within, knots, rows.shape[0], rounding), knots
+    return new, located(within, knots, rows.shape[0], rounding)
+
+
+def default_method(mode: str, options: Mapping[str, Any], parts: Parts, knots: Array) -> str | None:
+    """Returns the method where none is named; None is the curve that the mode defines.
+
+    Hermite curves, those of ros2_control, need rates that are derivatives at the rows: through the
+    sums and differences of Euler's method a quintic has four times the peak acceleration. Where no
+    mode is stated, the first rows ``parts`` at ``knots`` [1 or B, T] tell.
+    """
+    names, known = _consecutive(parts), mode != "" and is_known(mode, options)
+    if known and not missing_parts(mode, options, parts):
+        return None
+    count = len(names) if known or mode in ("central", "savgol") else 1
+    if not mode and options.get("method") not in METHODS[:3]:  # slopes of lines
+        first = [x[:1, :SAMPLED_ROWS] for x in (knots, *map(parts.__getitem__, names))]
+        count = len(names)
+        if all(map(readable, first)):  # not within torch.func
+            times, *rows = (to_numpy(float64(x)) for x in first)
+            pairs = pairwise(rows)
+            count = 1 + sum(1 for _ in takewhile(lambda pair: _joined(*pair, times), pairs))
+    return (DEFAULT, "cubic", "quintic")[min(count, 3) - 1]
+
+
+def _joined(rows: Floats, rates: Floats, knots: Floats) -> bool:
+    """Returns whether rates are derivatives of rows [1, T, D]: of differences, those at one end of
+    a step explain it better than the trapezoidal rule does."""
+    steps, rise = np.diff(knots)[..., None], np.diff(rows, axis=1)
+    after, before = rates[:, 1:], rates[:, :-1]
+    off = [float(np.nansum(abs(rise - steps * x))) for x in (after, before, (after + before) / 2)]
+    unknown = rates.shape[1] > 10 and not rates.any() and rise.any()  # zeros, as some programs log
+    return not unknown and 2.0 * min(off[:2]) >= off[2]
+
+
+def stops(method: str | None, mode: str, options: Mapping[str, Any]) -> bool:
+    """Returns whether the last row may be held however fast it is reached: after lines, which turn
+    at every row, and after the plan of a mode, which ends there."""
+    made = mode not in ("", "savgol", "smooth") and options.get("ends") != "recording"
+    return made or method in METHODS[:3]
+
+
+def at_rest(parts: Parts, knots: Array) -> npt.NDArray[np.bool_]:
+    """Returns whether each trajectory [B] has stopped at its last row, by the rates there or, where
+    there are none, by the last step. Rows that cannot be read move."""
+    rows, *rates = (parts[name] for name in _consecutive(parts)[:2])
+    rise, step = rows[:, -1] - rows[:, -2:][:, 0], knots[:, -1:] - knots[:, -2:][:, :1]
+    slow = abs(rates[0][:, -1]) <= _STOPPED if rates else abs(rise) <= _STOPPED * step
+    return to_numpy(slow.all(1)) if readable(slow) else np.zeros(len(slow), bool)
 
 
 def curve_of_mode(mode: str, options: Mapping[str, Any], parts: Parts, knots: Array) -> Curve:
@@ -198,15 +255,17 @@ def _consecutive(parts: Iterable[str]) -> list[str]:
     return list(takewhile(known.__contains__, above))
 
 
-def new_count(rate: float, duration: float, rounding: float = 0.0, acting: bool = False) -> int:
+def new_count(rate: float, duration: float, rounding: float, acting: bool, held: bool) -> int:
     """Returns the number of rows at ``rate`` within a duration, which may be off by ``rounding``.
 
-    ``acting``: the duration ends with the last action, and has no row there.
+    ``acting``: the duration ends with the last action, and has no row there. ``held``: where no row
+    is at the very end, the next one holds the last, with the velocity with which a plan hands over:
+    zero would be a stop that nobody planned.
     """
-    if not acting:  # one row may be at the very end
-        count = (duration + rounding) * rate * (1 + 1e-12) + 1e-9
-        return math.floor(min(count, 2.0**60)) + 1  # more rows than any disk holds
-    return max(1, math.ceil(duration * rate * (1 - 1e-12) - 1e-9 - rounding * rate))
+    steps, slack = min(duration * rate, 2.0**60), rounding * rate + 1e-9  # more than any disk holds
+    if acting or held:
+        return max(1, math.ceil(steps * (1 - 1e-12) - slack) + (not acting))
+    return math.floor(steps * (1 + 1e-12) + slack) + 1  # one row may be at the very end
 
 
 def option_faults(method: str | None, hold: float) -> list[Fault]:
@@ -229,9 +288,9 @@ def option_faults(method: str | None, hold: float) -> list[Fault]:
     return faults
 
 
-def _knots(
-    rows: Array, dt: float | None, times: Array | None, method: str | None
-) -> tuple[Array, float, Floats | None]:
+def knots_of(
+    rows: Array, dt: float | None, times: Array | None, method: str | None = None
+) -> Knots:
     """Returns the times of rows from 0 on [1 or B, T], how far they may be off by rounding, and the
     last of them [1 or B, 1], which is None where times cannot be read, as in torch.func."""
     shape = tuple(rows.shape)
@@ -289,13 +348,13 @@ def rounding_of(stamps: npt.NDArray[Any], kind: np.dtype[Any] | None = None) -> 
     return 4.0 * float(np.spacing(np.asarray(largest, kind if small else np.float64)))
 
 
-def _uniform(rate: float | None, durations: Floats, rounding: float, acting: bool) -> Floats:
+def _uniform(rate: float | None, ends: Floats, rounding: float, acting: bool, held: bool) -> Floats:
     """Returns times k/rate [N]; raises InputError for trajectories of different duration."""
     if rate is None or not (math.isfinite(rate) and rate > 0):
         raise UsageError(
             "a rate that is not positive", where="rate", expected="Hz > 0", found=str(rate)
         )
-    counts = {new_count(rate, duration, rounding, acting) for duration in durations[:, 0].tolist()}
+    counts = {new_count(rate, end, rounding, acting, held) for end in ends[:, 0].tolist()}
     if len(counts) > 1:
         least, most = min(counts), max(counts)
         raise InputError(

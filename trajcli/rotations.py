@@ -44,7 +44,7 @@ from trajcli.quaternions import (
     rotate,
     to_quaternions,
 )
-from trajcli.resampling import placed
+from trajcli.resampling import at_rest, knots_of, placed
 from trajcli.rotation_rates import (
     CURVES,
     backward,
@@ -284,7 +284,10 @@ def resample(
         )
     given = _checked(quaternions, 4, "quaternions")
     values = continuous(_framed(_flat(to_quaternions(given, where="quaternions")), frame))
-    new, at, knots = placed(given.reshape(*given.shape[:2], -1), rate, at, dt, times)
+    flat = given.reshape(*given.shape[:2], -1)
+    knots, *_ = of_rows = knots_of(flat, dt, times)
+    held = method == "slerp" or at_rest({"position": flat}, knots).all()
+    new, at = placed(flat, rate, at, bool(held), of_rows)
     knots, at = for_bodies(knots, _bodies(given)), for_bodies(at, _bodies(given))
     if given.shape[1] == 1:
         still = take(values, search(knots, at, right=False) * 0)

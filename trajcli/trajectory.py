@@ -67,7 +67,7 @@ class Trajectory:
         time: seconds from the start, float64 [T], or [B, T] where steps differ between
             trajectories.
         mode: the mode that made the rows; "" for the rows of other curves.
-        options: the options of the mode.
+        options: the options of the mode; of the rows of another curve its method, if it has one.
     """
 
     position: Array | None
@@ -104,8 +104,8 @@ class Trajectory:
         return f"Trajectory({mode}{', '.join(shown)}; {kind})"
 
     def _about(self) -> dict[str, Any]:
-        """Returns the mode, where there is one, and its options."""
-        return {"mode": self.mode, **self.options} if self.mode else {}
+        """Returns the mode, where there is one, and the options."""
+        return {**({"mode": self.mode} if self.mode else {}), **self.options}
 
     def outputs(self) -> dict[str, Array]:
         """Returns the outputs that are not None, by name."""
@@ -442,7 +442,7 @@ def load(path: str | Path) -> Trajectory:
     outputs, time, about = load(Path(path))
     p, v, a, j = (outputs.get(name) for name in PARTS)
     mode = str(about.get("mode", ""))
-    options = MODES[mode].option_names() if mode in MODES else ()
+    options = MODES[mode].option_names() if mode in MODES else ("method",)
     return Trajectory(p, v, a, j, time, mode, {k: about[k] for k in options if k in about})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import tracemalloc
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from journeys.arrays import close, read_h5, same, write_h5
 from layouts import writers
+from scipy.interpolate import BPoly, CubicSpline
 
 import trajcli as library
 from trajcli import Trajectory, load, resample, sample
@@ -55,7 +57,11 @@ def test_a_file_that_states_its_polynomials_is_resampled_exactly(trajcli, folder
     result = trajcli.ok("resample t.h5 --to 137 -o out.h5")
     assert "exactly as " + mode.split()[0] in result.out
     with h5py.File("out.h5") as out:
-        for name, values in sample(load("t.h5"), out["time"][:]).outputs().items():
+        # the last row is held at the next step
+        plan, count = load("t.h5"), len(out["time"])
+        at = np.minimum(out["time"][:], plan.time[-1])
+        assert count == np.ceil(plan.time[-1] * 137) + 1 == 137 * out["time"][-1] + 1
+        for name, values in sample(plan, at).outputs().items():
             same(out[name][:], values)
         assert "mode" not in out.attrs
     # a method that is named is used, and so is one where the file is not all there
@@ -65,6 +71,157 @@ def test_a_file_that_states_its_polynomials_is_resampled_exactly(trajcli, folder
         document = trajcli.ok(line).document
         assert document["method"] == "linear"
         assert why in document["notes"][0]
+
+
+END = 1.0937
+KNOTS = np.append(np.arange(0, END, 0.05), END)
+
+
+def rest_to_rest(t: np.ndarray, order: int = 0) -> np.ndarray:
+    """The quintic from 0 to 1 and 2 at rest, [T, 2], or a derivative of it."""
+    curve = np.polynomial.Polynomial([0, 0, 0, 10, -15, 6])
+    curve = curve.deriv(order) if order else curve
+    return curve(t / END)[:, None] * [1, 2] / END**order
+
+
+def write_plan(path: str, quantities: tuple[str, ...]) -> None:
+    """Writes the rows of a plan as other programs do, in the format that the path ends in."""
+    arrays = {name: rest_to_rest(KNOTS, QUANTITIES.index(name)) for name in quantities}
+    columns = {f"{name}_{k}": x[:, k] for name, x in arrays.items() for k in range(2)}
+    kind = Path(path).suffix
+    if kind == ".csv":
+        lines = [
+            ",".join(map(repr, row)) for row in np.stack([KNOTS, *columns.values()], 1).tolist()
+        ]
+        Path(path).write_text("\n".join([",".join(["time", *columns]), *lines]))
+    elif kind == ".parquet":
+        arrow, parquet = (pytest.importorskip(f"pyarrow{part}") for part in ("", ".parquet"))
+        parquet.write_table(arrow.table({"time": KNOTS, **columns}), path)
+    elif kind == ".npz":
+        np.savez(path, times=KNOTS, **arrays)
+    elif kind == ".h5":
+        write_h5(path, times=KNOTS, **arrays)
+    else:
+        words = dict(zip(QUANTITIES, ("positions", "velocities", "accelerations"), strict=False))
+        points = [
+            {"time_from_start": t, **{words[name]: x[k].tolist() for name, x in arrays.items()}}
+            for k, t in enumerate(KNOTS.tolist())
+        ]
+        Path(path).write_text(json.dumps({"joint_names": ["a", "b"], "points": points}))
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "npz", "h5", "yaml"])
+def test_a_plan_of_another_program_keeps_its_curve_and_its_goal(trajcli, folder, kind):
+    for count, method, atol in ((3, "quintic", 1e-13), (2, "cubic", 1e-5), (1, "linear", 2e-2)):
+        write_plan(f"plan.{kind}", QUANTITIES[:count])
+        result = trajcli.ok(f"resample plan.{kind} --to 125 -o out.h5 --overwrite --json")
+        assert (result.document["method"], result.document["held_ends"]) == (method, 1)
+        assert any("held at the next step" in note for note in result.document["notes"])
+        trajcli.ok("resample out.h5 --to 777 -o again.h5 --overwrite")
+        with h5py.File("again.h5") as file:
+            assert file.attrs["method"] == ("linear" if count == 1 else "quintic")
+        found = read_h5("out.h5")
+        assert result.document["arrays"] == list(QUANTITIES[: (2, 3, 4)[count - 1]])
+        same(np.ravel(found["time"]), np.arange(138) / 125)
+        at = np.minimum(np.arange(138) / 125, END)
+        close(found["position"][0], rest_to_rest(at), rtol=0, atol=atol)
+        same(found["position"][0, -1], [1, 2])
+        with h5py.File("out.h5") as file:
+            assert file.attrs["held_ends"] == 1
+            assert file.attrs["dt"] == 1 / 125
+    write_plan(f"plan.{kind}", QUANTITIES[:3])
+    stamps = "time" if kind in ("csv", "parquet") else "times"
+    result = trajcli.ok(f"resample plan.{kind} --at plan.{kind}:{stamps} -o at.h5 --json")
+    assert (result.document["held_ends"], result.document["rows"]["most"]) == (0, len(KNOTS))
+
+
+@pytest.mark.parametrize("kind", ["csv", "npz", "h5"])
+def test_positions_alone_get_all_quantities_of_the_curve(trajcli, folder, kind):
+    write_plan(f"plan.{kind}", QUANTITIES[:1])
+    p, v, a = (rest_to_rest(KNOTS, order) for order in range(3))
+    spline, quintic = CubicSpline(KNOTS, p), BPoly.from_derivatives(KNOTS, np.stack([p, v, a], 1))
+    lines = BPoly.from_derivatives(KNOTS, p[:, None])
+    for method, curve, count in (
+        ("linear", lines, 2),
+        ("cubic", spline, 4),
+        ("quintic", quintic, 4),
+    ):
+        if method == "quintic":
+            write_plan(f"plan.{kind}", QUANTITIES[:3])
+        line = f"resample plan.{kind} --to 130 --method {method} --units deg -o out.h5 --overwrite"
+        trajcli.ok(line)
+        found = read_h5("out.h5")
+        at = np.ravel(found["time"])
+        between = (abs(at[:, None] - KNOTS).min(1) > 1e-9) & (at < END)
+        assert set(QUANTITIES) & set(found) == set(QUANTITIES[:count])
+        for order, name in enumerate(QUANTITIES[:count]):
+            wanted = np.deg2rad(curve(at, order)[between])
+            close(found[name][0][between], wanted, rtol=0, atol=1e-8)
+        with h5py.File("out.h5") as file:
+            assert file["velocity"].attrs["units"] == "rad/s"
+
+
+@pytest.mark.parametrize(
+    ("made", "curve"),
+    [
+        ("resample in.h5:position --to 130", "linear"),
+        ("resample in.h5:position --to 130 --method cubic", "quintic"),
+        ("differentiate in.h5:position --order 4", "smooth order=4"),
+        ("differentiate in.h5:position --method savgol", "quintic"),
+    ],
+)
+def test_rows_keep_their_curve_when_they_are_retimed(trajcli, curves, made, curve):
+    limits("[velocity]\nupper = 0.7")
+    trajcli.ok(f"{made} -o a.h5")
+    trajcli.ok("retime a.h5 --limits limits.toml -o b.h5")
+    for source in ("a.h5", "b.h5"):
+        line = f"resample {source} --to 500 -o c.h5 --overwrite --json"
+        document = trajcli.ok(line).document
+        assert curve in (document["method"], document["samples_of"])
+
+
+def test_each_trajectory_ends_at_its_own_goal(trajcli, folder):
+    ends = {"demo_0": 0.5, "demo_1": 0.73, "demo_2": 0.91, "demo_3": 1.0}
+    arrays: dict[str, np.ndarray] = {}
+    for name, end in ends.items():
+        at = np.linspace(0, END, 12)
+        arrays[f"{name}/times"] = at * end / END
+        for order, quantity in enumerate(QUANTITIES[:2]):
+            rows = rest_to_rest(at, order) * (END / end) ** order
+            rows[:, 1] = (at > END / 2) * (order == 0)  # a gripper
+            arrays[f"{name}/{quantity}"] = rows
+    arrays["demo_2/velocity"][-1, 0] = 0.5  # it ends in motion
+    write_h5("in.h5", arrays)
+    report = trajcli.ok("resample in.h5 --to 20 --hold-dofs 1 -o out.h5 --json").document
+    assert report["held_ends"] == 1
+    assert report["rows"] == {"least": 11, "most": 21}
+    assert any("0.02 s later" in note for note in report["notes"])
+    assert any("0.01 s before" in note for note in report["notes"])
+    found = read_h5("out.h5")
+    for name, count in zip(ends, (11, 16, 19, 21), strict=True):
+        assert len(found[f"{name}/position"]) == count
+        if name != "demo_2":
+            same(found[f"{name}/position"][-1], [1, 1])
+            same(found[f"{name}/velocity"][-1], [0, 0])
+
+
+@pytest.mark.parametrize("kind", ["npz", "csv", "h5"])
+@pytest.mark.parametrize(
+    "mode", ["acceleration", "acceleration --scheme zoh", "jerk --scheme foh", "clique", "teleport"]
+)
+def test_an_export_which_states_no_mode_is_resampled_as_what_it_was_made_of(
+    trajcli, folder, mode, kind
+):
+    line = f"integrate actions.npy --start start.npy --dt 0.05 --dtype float64 --mode {mode}"
+    trajcli.ok(f"{line} -o t.h5")
+    trajcli.ok(f"export t.h5 -o e.{kind}")
+    trajcli.ok("resample t.h5 --to 130 -o a.h5")
+    trajcli.ok(f"resample e.{kind} --to 130 -o b.h5")
+    made, exported = read_h5("a.h5"), read_h5("b.h5")
+    for name in set(QUANTITIES) & set(made):
+        # a held acceleration is not yet that of the start state
+        found, wanted = exported[name][:, 1:], made[name][:, 1:]
+        close(found, wanted, rtol=0, atol=1e-9 * abs(wanted).max())
 
 
 def test_a_held_acceleration_has_no_jerk(trajcli, folder):

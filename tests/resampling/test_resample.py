@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,19 @@ import pytest
 import torch
 from scipy.interpolate import BPoly, CubicHermiteSpline, CubicSpline
 
-from trajcli import InputError, State, Trajectory, UsageError, integrate, matrices, resample, sample
+from trajcli import (
+    InputError,
+    State,
+    Trajectory,
+    UsageError,
+    differentiate,
+    integrate,
+    load,
+    matrices,
+    resample,
+    rotations,
+    sample,
+)
 from trajcli.resampling import METHODS
 
 RANDOM = np.random.default_rng(7)
@@ -124,7 +137,10 @@ def test_the_plan_of_a_mode_is_exact_without_a_method():
     held = integrate(ROWS, "zero", 0.1, "acceleration", scheme="zoh")
     fine = resample(held, rate=37.0)
     assert fine.jerk is None  # a held acceleration jumps
-    np.testing.assert_array_equal(fine.acceleration, sample(held, fine.time).acceleration)
+    # the last row is held at the next step
+    np.testing.assert_array_equal(fine.time, np.arange(35) / 37)
+    at = [*fine.time[:-1], held.time[-1]]
+    np.testing.assert_array_equal(fine.acceleration, sample(held, at).acceleration)
     assert (
         resample(integrate(ROWS, "zero", 0.1, "acceleration", scheme="foh"), rate=9).jerk
         is not None
@@ -261,3 +277,149 @@ def test_the_lowest_quantity_of_a_trajectory_without_positions_is_the_curve():
     np.testing.assert_array_equal(
         spline.jerk, resample(full.position, "cubic", at=at, times=full.time).jerk
     )
+
+
+def rest_to_rest(duration: float = 1.0937, step: float = 0.05) -> Trajectory:
+    """The quintic from 0 to 1 and 2 at rest, without a mode, as other programs write it; its last
+    step is shorter than the others."""
+    t = np.append(np.arange(0.0, duration, step), duration)
+    curve = np.polynomial.Polynomial([0, 0, 0, 10, -15, 6])
+    orders = [curve, *(curve.deriv(m) for m in (1, 2, 3))]
+    rows = [x(t / duration)[:, None] * [1, 2] / duration**m for m, x in enumerate(orders)]
+    return Trajectory(*(x[None] for x in rows), t)
+
+
+def test_without_a_method_a_plan_that_no_mode_made_is_the_hermite_curve_through_its_rows():
+    plan, at = rest_to_rest(), np.linspace(0, 1.0937, 300)
+    p, v, a, _ = (x[0] for x in plan)
+    exact = np.polynomial.Polynomial([0, 0, 0, 10, -15, 6])(at / 1.0937)[:, None] * [1, 2]
+    quintic = BPoly.from_derivatives(plan.time, np.stack([p, v, a], 1))(at)
+    lines = np.stack([np.interp(at, plan.time, x) for x in p.T], 1)
+    for left_out, peer in (
+        ({}, exact),
+        ({"jerk": None}, quintic),
+        ({"acceleration": None}, CubicHermiteSpline(plan.time, p, v)(at)),
+        ({"velocity": None}, lines),
+    ):
+        given = replace(plan, **left_out)
+        tensors = [None if x is None else torch.from_numpy(x) for x in (*given, given.time)]
+        fine = resample(given, at=at), resample(Trajectory(*tensors), at=torch.from_numpy(at))
+        for found in fine:
+            np.testing.assert_allclose(found.position[0], peer, rtol=0, atol=1e-13)
+
+
+SUMS = ("velocity", "acceleration", "jerk")
+MADE: dict[str, dict[str, Any]] = {
+    **{f"{mode} {scheme}": {"mode": mode, "scheme": scheme} for mode in SUMS
+       for scheme in ("euler", "zoh", "foh")},
+    **{mode: {"mode": mode} for mode in ("clique", "central", "teleport")},
+    "bspline": {"mode": "bspline", "degree": 4, "steps": 3},
+    **{method: {"method": method} for method in ("backward", "savgol", "smooth")},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("made", MADE)
+@pytest.mark.parametrize("stated", [True, False], ids=["stated", "not stated"])
+def test_without_a_method_the_rows_of_every_mode_have_its_own_curve(made, stated):
+    random = np.random.default_rng(3)
+    dt = 0.1 if made == "bspline" else random.uniform(0.05, 0.1, (1, 39))
+    if "method" in MADE[made]:
+        times = np.append(0.0, np.cumsum(dt))
+        rows = np.sin(times[:, None] * [2.0, 3.0]) + random.normal(size=(40, 2)) * 1e-4
+        plan = differentiate(rows, times=times, **MADE[made])
+    else:
+        plan = integrate(random.normal(size=(39, 2)), "zero", dt, **MADE[made])
+    given = plan if stated else replace(plan, mode="", options={})
+    at = np.sort(random.uniform(0, np.ravel(plan.time)[-1], 200))
+    fine = resample(given, at=at)
+    if made in ("bspline", "smooth") or made.endswith(("zoh", "foh")):
+        for found, wanted in list(zip(fine, sample(plan, at), strict=True))[:3]:
+            if found is not None:
+                np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-8 * abs(wanted).max())
+    else:
+        method = "quintic" if made in ("central", "savgol") else "linear"
+        for found, wanted in zip(fine, resample(plan, method, at=at), strict=True):
+            np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_quintic_through_the_sums_of_euler_would_multiply_its_acceleration():
+    actions = np.sign(np.sin(np.arange(1, 60) / 4.0))[:, None]
+    plan = integrate(actions, "zero", 0.02)
+    assert abs(resample(plan, "quintic", rate=5000.0).acceleration).max() > 3.9
+    for given in (plan, replace(plan, mode="", options={})):
+        fine = resample(given, rate=5000.0)
+        assert fine.acceleration is None
+        assert abs(np.diff(fine.velocity, axis=1)).max() < 0.02 + 1e-9
+
+
+def test_rows_that_cannot_be_read_have_the_derivatives_that_they_are_called():
+    p, v = torch.randn(2, 3, 9, 2, dtype=torch.float64)
+    at, t = torch.linspace(0, 0.8, 30), torch.arange(9.0) * 0.1
+
+    def call(p: Any, v: Any) -> Any:
+        return resample(Trajectory(p, v, None, None, t), at=at).position
+
+    found = torch.func.vmap(lambda p, v: call(p[None], v[None])[0])(p, v)
+    np.testing.assert_array_equal(found, call(p, v))
+
+
+def test_lines_that_are_resampled_again_stay_lines(tmp_path):
+    for method in ("linear", "ramp-and-hold"):
+        first = resample(rest_to_rest(), method, rate=130.0, **options_of(method))
+        first.save(tmp_path / f"{method}.h5")
+        for lines in (first, load(tmp_path / f"{method}.h5")):
+            assert resample(lines, rate=777.0).acceleration is None
+    again = resample(resample(rest_to_rest(), rate=130.0), rate=777.0)
+    assert abs(again.acceleration).max() < 1.01 * abs(rest_to_rest().acceleration).max()
+
+
+def test_velocities_that_nobody_filled_in_are_not_used():
+    rows, t = np.sin(np.arange(40) * 0.1)[None, :, None], np.arange(40) * 0.1
+    fine = resample(Trajectory(rows, 0 * rows, None, None, t), rate=77.0)
+    np.testing.assert_array_equal(fine.position, resample(rows, rate=77.0, dt=0.1).position)
+    few = Trajectory(np.array([[[0.0], [1.0], [0.0]]]), np.zeros((1, 3, 1)), None, None, t[:3])
+    assert resample(few, at=[0.025]).position.item() == pytest.approx(3 / 16 - 2 / 64)
+
+
+MOVING = np.sin(np.arange(12) * 0.1)[:, None]
+STOPPED = np.cos(np.pi * np.clip(MOVING, 0, 0.8))
+CUTS: list[tuple[Any, dict[str, Any], int, bool]] = [
+    # rows, options, how many come out, and whether the last repeats the last row
+    (MOVING, {"rate": 100.0, "dt": 0.1}, 111, True),
+    (MOVING, {"rate": 9.0, "dt": 0.1}, 11, True),
+    (MOVING[:1], {"rate": 9.0, "dt": 0.1}, 1, True),
+    (MOVING, {"rate": 9.0, "dt": 0.1, "method": "hold"}, 11, True),
+    (MOVING, {"rate": 9.0, "dt": 0.1, "method": "cubic"}, 10, False),
+    (STOPPED, {"rate": 9.0, "dt": 0.1, "method": "cubic"}, 11, True),
+    (np.stack([STOPPED, MOVING]), {"rate": 9.0, "dt": 0.1, "method": "cubic"}, 10, False),
+    (rest_to_rest(), {"rate": 125.0}, 138, True),
+    (rest_to_rest(), {"rate": 125.0, "method": "linear"}, 138, True),
+    (rest_to_rest(), {"rate": 10_000.0}, 10_938, True),
+    (rest_to_rest(), {"at": [0.0, 1.0]}, 2, False),
+    (integrate(MOVING, "zero", 0.1, "jerk", scheme="zoh"), {"rate": 9.0}, 12, True),
+    (integrate(MOVING, "zero", 0.1, "jerk"), {"rate": 9.0, "method": "cubic"}, 12, True),
+    (integrate(MOVING, "zero", 0.1, "central"), {"rate": 9.0}, 12, True),
+    (differentiate(MOVING, dt=0.1, method="central"), {"rate": 9.0}, 10, False),
+    (differentiate(MOVING, dt=0.1, window=5), {"rate": 9.0}, 10, False),
+]
+
+
+@pytest.mark.parametrize(("rows", "options", "count", "ends"), CUTS)
+def test_a_plan_ends_at_its_goal_and_a_motion_that_was_cut_before(rows, options, count, ends):
+    fine = resample(rows, **options)
+    assert fine.time.shape == (count,)
+    rows = rows if isinstance(rows, Trajectory) else Trajectory(rows, *[None] * 4)
+    goal = rows.position.reshape(*fine.position.shape[:1], -1, *rows.position.shape[-1:])[:, -1]
+    assert np.array_equal(fine.position[:, -1], goal) == ends
+    if ends and fine.acceleration is not None and rows.acceleration is not None:
+        np.testing.assert_array_equal(fine.velocity[:, -1], rows.velocity[:, -1])
+    if "rate" in options:
+        np.testing.assert_array_equal(fine.time, np.arange(count) / options["rate"])
+
+
+@pytest.mark.parametrize(("method", "count"), [("slerp", 11), ("squad", 10), ("spline", 10)])
+def test_orientations_end_as_positions_do(method, count):
+    q = rotations.exp(MOVING * [0, 0, 1.0])
+    turned = rotations.resample(q, method, rate=9.0, dt=0.1)
+    assert turned.time.shape == (count,)
+    assert np.allclose(turned.orientation[0, -1], q[-1], atol=1e-15) == (count == 11)

@@ -177,7 +177,7 @@ ToTimes = Annotated[str | None, _computed("--at FILE:DATASET",
     "the first row, whichever fits.")]
 Method = Annotated[CurveName | None, _computed("--method NAME",
     "Curve between the rows: hold, linear, ramp-and-hold, cubic or quintic. (default: the exact "
-    "curve where the file states its mode, else linear)")]
+    "curve of the mode; by velocities that are derivatives cubic or quintic; else linear)")]
 Hold = Annotated[float, _computed("--hold SHARE",
     "Share of each step for which ramp-and-hold holds the reached row.")]
 HoldDofs = Annotated[str | None, _computed("--hold-dofs WHICH",

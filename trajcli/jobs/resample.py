@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from trajcli.arrays import output_dtype
 from trajcli.errors import InputError, Note, UsageError, raise_if_any
+from trajcli.files.arrays import text_of
 from trajcli.files.dofs import parse_dofs
 from trajcli.files.file_bytes import Progress
 from trajcli.files.opening import Files
@@ -37,27 +38,32 @@ from trajcli.jobs.rows import (
     write_rows,
 )
 from trajcli.memory import RESAMPLED_VALUES
-from trajcli.modes import Mode, make_mode
-from trajcli.modes.cascade import Cascade
+from trajcli.modes import make_mode
 from trajcli.resampling import (
+    DEFAULT,
+    SAMPLED_ROWS,
+    at_rest,
     curve_of_mode,
     curve_of_rows,
     curve_through,
+    default_method,
     finite_parts,
     finite_parts_of_mode,
     new_count,
     option_faults,
+    stops,
 )
 from trajcli.sampling import is_known, located, missing_parts, slack_at_ends
 
-_DEFAULT = "linear"
+StatedMode: TypeAlias = tuple[str, dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class ResampleRequest(SourceRequest):
     """The options of resample, as typed.
 
-    method: None evaluates the mode that made the rows, where files state one; else linear.
+    method: None chooses as ``trajcli.resample`` does, by the mode that made the rows, where files
+        state one, or by the rows.
     """
 
     to: float | None = None
@@ -73,18 +79,22 @@ class Curves:
 
     Attributes:
         mode: the mode whose polynomials the curves are; None where ``method`` interpolates.
+        stops: whether a row after the end may hold the last row of any trajectory.
         names: the arrays that can be evaluated between the rows.
         held: dofs that keep each row until the next, as a gripper does.
         notes: remarks for the user.
     """
 
     def __init__(self, request: ResampleRequest, trajectories: Trajectories) -> None:
-        """Raises UsageError for options that contradict each other or do not fit the rows."""
-        raise_if_any(option_faults(request.method, request.hold), UsageError)
-        quantities = [name for name in trajectories.arrays if name in QUANTITIES]
+        """Raises UsageError for options that do not fit the rows."""
+        quantities = [name for name in QUANTITIES if name in trajectories.arrays]
         self.notes: list[str] = []
-        self.mode = self._stated(request, trajectories, quantities)
-        self.method, self.hold = request.method or _DEFAULT, request.hold
+        modes = [_mode_of_file(group) for group in trajectories.groups]
+        mode = modes[0] if modes.count(modes[0]) == len(modes) else ("", {})
+        method = self._chosen(request, trajectories, quantities, mode)
+        self.mode = mode if method is None else None
+        self.method, self.hold = method or DEFAULT, request.hold
+        self.stops = stops(method, *mode)
         first = trajectories.first
         self._numbers, self._labels = first.free_dofs, first.dof_labels
         self.held: list[int] = []
@@ -96,52 +106,58 @@ class Curves:
             self.held = [self._numbers.index(number) for number in picked.numbers]
         self._two_valued = np.ones(len(self._numbers), bool)
         self._moving = np.zeros(len(self._numbers), bool)
-        known: Iterable[str] = ()
+        known: Sequence[str] = ()
         if self.mode is not None:
-            known = finite_parts_of_mode(self.mode.name, self.mode.options(), quantities)
+            known = finite_parts_of_mode(*self.mode, quantities)
         elif quantities:
             known = finite_parts(self.method, quantities)
         self._others = [name for name in trajectories.arrays if name not in QUANTITIES]
         if self._others:
             finite_parts(self.method, QUANTITIES[:1])  # refuses methods that take derivatives
-        self.names = [name for name in trajectories.arrays if name in (*known, *self._others)]
+        self.names = [*known, *self._others]
         if left := [name for name in quantities if name not in known]:
-            curve = f"scheme {getattr(self.mode, 'scheme', '')}" if self.mode else self.method
+            curve = f"scheme {self.mode[1].get('scheme')}" if self.mode else self.method
             why = f"by {curve} it is not finite between the rows"
             self.notes.append(Note(f"no {', '.join(left)}: {why}"))
 
-    def _stated(
-        self, request: ResampleRequest, trajectories: Trajectories, names: list[str]
-    ) -> Mode | None:
-        """Returns the mode that made the rows of all files, where its curve is known from them."""
-        if request.method is not None or not names:
-            return None
-        modes = {_mode_of_file(group) for group in trajectories.groups}
-        mode = modes.pop()
-        if modes or mode is None or not is_known(mode.name, mode.options()):
-            return None
-        if isinstance(mode, Cascade) and any(
-            "absolute" in group.file.attributes() for group in trajectories.groups
-        ):
-            what = f"by {_DEFAULT}: dofs of {trajectories.source} are absolute, of no scheme"
-            self.notes.append(Note(what))
-            return None
-        if (request.dt, request.rate, request.times) != (None, None, None):
-            what = f"{trajectories.source} states {described(mode)}, but other times are given"
-            self.notes.append(Note(what))
-            return None
-        missing = missing_parts(mode.name, mode.options(), names)
-        if missing:
-            which = f"exactly, as {described(mode)}, it takes {', '.join(missing)} as well"
-            self.notes.append(Note(f"by {_DEFAULT}: {which}"))
-            return None
-        return mode
+    def _chosen(
+        self, request: ResampleRequest, whole: Trajectories, names: Sequence[str], mode: StatedMode
+    ) -> str | None:
+        """Returns the method: where none is named, by the mode that made the rows of all files or,
+        where they state none, by the first trajectory; None is the curve of the mode."""
+        if request.method or not names:
+            return request.method or DEFAULT
+        one, known = whole.take([0]), is_known(*mode)
+        part = one.rows_only(0, min(one.rows, SAMPLED_ROWS))
+        rows, knots = {name: part.read(name) for name in names}, row_times(one)[0]
+        method, what = default_method(*mode, rows, knots[:, : part.rows]), ""
+        if not mode[0] and method == DEFAULT and "velocity" in names[1:]:
+            what = "velocities are zeros or differences, not the derivatives at the rows"
+        elif not mode[0] or (method == DEFAULT and not known):
+            return method
+        elif "scheme" in mode[1] and any("absolute" in g.file.attributes() for g in whole.groups):
+            method, what = DEFAULT, f"dofs of {whole.source} are absolute, of no scheme"
+        elif (request.dt, request.rate, request.times) != (None, None, None):
+            what = f"{whole.source} states {described(*mode)}, but other times are given"
+            method = DEFAULT
+        elif known and (missing := ", ".join(missing_parts(*mode, names))):
+            what = f"exactly, as {described(*mode)}, it takes {missing} as well"
+        self.notes += [Note(f"by {method}: {what}")] if what else []
+        return method
+
+    def may_hold(self, block: Trajectories, knots: Floats) -> list[bool]:
+        """Returns for each trajectory of a block whether a row after its end may hold its last."""
+        if self.stops:
+            return [True] * len(block)
+        last = block.rows_only(max(0, block.rows - 2), min(2, block.rows))
+        rows = {name: last.read(name) for name in QUANTITIES if name in block.arrays}
+        return list(at_rest(rows or {QUANTITIES[0]: last.read("")}, knots))
 
     def attributes(self) -> dict[str, Any]:
         """Returns what an output says of its curves."""
         stated: dict[str, Any] = {"method": self.method}
         if self.mode is not None:
-            stated = {"samples_of": described(self.mode)}
+            stated = {"samples_of": described(*self.mode)}
         if self.hold:
             stated["hold"] = self.hold
         if self.held:
@@ -163,12 +179,13 @@ class Curves:
         if quantities:
             curve = (
                 curve_of_rows(self.method, quantities, knots, self.hold) if self.mode is None
-                else curve_of_mode(self.mode.name, self.mode.options(), quantities, knots)
+                else curve_of_mode(*self.mode, quantities, knots)
             )  # fmt: skip
             curves.append((curve, {name: name for name in self.names if name in QUANTITIES}))
         batch, _, dofs = next(iter(values.values())).shape
         shape = (batch, at.shape[1], dofs)
-        arrays = {name: np.empty(shape, values[name].dtype) for name in self.names}
+        lowest = values[self.names[0]]  # others of its curve are of its type
+        arrays = {name: np.empty(shape, values.get(name, lowest).dtype) for name in self.names}
         size = max(1, RESAMPLED_VALUES // (batch * dofs))
         self._look(values)
         for first in range(0, at.shape[1], size):
@@ -178,7 +195,7 @@ class Curves:
                 for name, array in names.items():
                     arrays[array][:, part] = samples[name]
         for name in self.names if self.held else ():
-            held = values[name][..., self.held]
+            held = values.get(name, lowest)[..., self.held]
             rate = name in QUANTITIES[1:]  # a held dof stands still: its rates are 0
             (rows,) = curve_through("hold", [held], knots)(at)
             arrays[name][..., self.held] = 0 * rows if rate else rows
@@ -189,7 +206,7 @@ class Curves:
         rows = next(iter(values.values()))
         ends = rows.min((0, 1)), rows.max((0, 1))
         self._two_valued &= ((rows == ends[0]) | (rows == ends[1])).all((0, 1))
-        self._moving |= ends[0] < ends[1]
+        self._moving |= (ends[0] < ends[1]) & (rows.shape[1] > 10)  # fewer are points of a plan
 
     def two_valued(self) -> list[str]:
         """Returns a warning about dofs with two values, between which the curve takes others."""
@@ -219,11 +236,21 @@ def run_resample(
         rotations, others = trajectories.first.rotations, trajectories.first.free_dofs
         turns = _turns_method(request.method) if rotations else ""
         new = None if rate else OutputTimes(files, str(request.at), len(trajectories))
-        curves = Curves(request, trajectories)
-        holding = curves.mode is None and curves.method == "hold"
+        raise_if_any(option_faults(request.method, request.hold), UsageError)
+        holding = request.method == "hold"
         good, left_out = computable(request, trajectories, holding)
         remarks, trajectories = list[str](), trajectories.take(good)
-        counts, ends, slack = _measured(trajectories, holding, rate)
+        curves = Curves(request, trajectories)
+        counts, ends, slack = _measured(trajectories, holding, rate, curves)
+        # by how much the new rows of each trajectory end after its last row
+        late = (counts - 1) / rate - ends if rate else 0.0 * ends
+        held = int((late > slack + 1e-9).sum())
+        if held:
+            what = f"the last row is held at the next step, up to {late.max():.3g} s later"
+            remarks.append(Note(f"{what} ({held} of {len(late)} trajectories)"))
+        if not curves.stops and (late < -slack - 1e-9).any():
+            what = f"up to {-late.min():.3g} s before the last row, which is in motion"
+            remarks.append(Note(f"the new rows end {what}: none is held after it"))
         clock, stamps = trajectories.start_stamps(of_rows=not holding), None
         if new is not None:
             stamps = placed(new, good, clock, ends, slack)
@@ -259,13 +286,14 @@ def run_resample(
             return (times if clock is None else since), arrays
 
         stated = {"dt": "varies" if rate is None else 1.0 / rate, **curves.attributes()}
+        stated |= {"held_ends": held} if held else {}
         dtype = output_dtype(np.result_type(*(g.input.precision for g in trajectories.groups)))
         frame, written = request.rotation_frame, QUANTITIES[: 4 if turns == "spline" else 2]
         turned = [*rotation_variables(rotations, written, dtype, frame)]
         if rotations:
             stated |= rotation_attributes(rotations, frame)
         variables = [
-            *array_variables(trajectories.only(curves.names)),
+            *array_variables(trajectories, curves.names),
             *turned,
             time_variable(shared=stamps is None or not stamps.own_times or len(counts) == 1),
             *stamp_variables(clock),
@@ -281,6 +309,7 @@ def run_resample(
         "at": request.at,
         "method": stated.get("method"),
         "samples_of": stated.get("samples_of"),
+        "held_ends": held,
         "arrays": [*(curves.names if others else ()), *(v.name for v in turned)],
         "notes": [*curves.notes, *curves.two_valued(), *report["notes"], *remarks],
         "rows_before": _extent(trajectories.lengths),
@@ -329,7 +358,7 @@ def _beside_actions(trajectories: Trajectories, rate: float | None) -> Iterator[
 
 
 def _measured(
-    trajectories: Trajectories, holding: bool, rate: float | None
+    trajectories: Trajectories, holding: bool, rate: float | None, curves: Curves
 ) -> tuple[Numbers, Floats, Floats]:
     """Returns, for each trajectory, its number of rows at a rate, the time of its last row in
     seconds from the first, and how far rounding may move that time."""
@@ -339,8 +368,9 @@ def _measured(
         knots, rounding = row_times(block, acting=holding)
         ends[places], slack[places] = knots[:, -1], slack_at_ends(knots) + rounding
         if rate is not None:
-            acting, last = knots.shape[1] > block.rows, knots[:, -1].tolist()
-            counts[places] = [new_count(rate, end, rounding, acting) for end in last]
+            acting, held = knots.shape[1] > block.rows, curves.may_hold(block, knots)
+            each = zip(ends[places].tolist(), held, strict=True)
+            counts[places] = [new_count(rate, end, rounding, acting, may) for end, may in each]
     return counts, ends, slack
 
 
@@ -367,15 +397,18 @@ def _turns_method(method: str | None) -> str:
     return turns
 
 
-def described(mode: Mode) -> str:
+def described(mode: str, options: Mapping[str, Any]) -> str:
     """Returns a mode and its options as text: jerk scheme=zoh frames=full."""
-    return " ".join([mode.name, *(f"{name}={value}" for name, value in mode.options().items())])
+    return " ".join([mode, *(f"{name}={value}" for name, value in options.items())])
 
 
-def _mode_of_file(group: TrajectoryGroup) -> Mode | None:
-    """Returns the mode that a file states, or None."""
+def _mode_of_file(group: TrajectoryGroup) -> StatedMode:
+    """Returns the mode that a file states, and all its options; else "", and the method by which
+    its rows were resampled, if any."""
     name, options, _ = group.stated_mode
     try:
-        return make_mode(name, **options) if name else None
+        if name:
+            return name, make_mode(name, **options).options()
     except UsageError:  # another program's word
-        return None
+        pass
+    return "", {"method": text_of(group.attribute("method")[1])}

@@ -35,7 +35,8 @@ from trajcli.retiming import Limit, Retimed, extremes, paced
 from trajcli.sampling import is_known, missing_parts
 
 # Attributes that hold at any pace: they say which curve the trajectory is.
-_MODE_ATTRIBUTES = {"mode", "scheme", "frames", "ends", "degree", "steps", "convention", "absolute"}
+_MODE_ATTRIBUTES = {"mode", "scheme", "frames", "ends", "degree", "order", "steps", "convention",
+                    "absolute", "method"}  # fmt: skip
 
 
 @dataclass(frozen=True)

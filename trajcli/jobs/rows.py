@@ -182,10 +182,12 @@ def row_times(block: Trajectories, acting: bool = False) -> tuple[Floats, float]
 Compute = Callable[[Trajectories, Numbers], tuple[Floats | None, Arrays]]
 
 
-def array_variables(trajectories: Trajectories) -> Iterator[Variable]:
-    """Describes the arrays of trajectories, each with its type and unit in the files."""
-    for name in trajectories.arrays if trajectories.first.free_dofs else ():
-        kinds = {group.arrays[name].precision for group in trajectories.groups}
+def array_variables(trajectories: Trajectories, names: Sequence[str] = ()) -> Iterator[Variable]:
+    """Describes arrays with their types and units in the files; new ones have that of the first."""
+    names = names or trajectories.arrays
+    for name in names if trajectories.first.free_dofs else ():
+        stored = name if name in trajectories.arrays else names[0]
+        kinds = {group.arrays[stored].precision for group in trajectories.groups}
         dtype = output_dtype(np.result_type(*kinds))
         yield row_variable(name, dtype, trajectories.first.unit(name))
 
