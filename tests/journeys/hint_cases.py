@@ -288,6 +288,11 @@ case("actions in several arrays", h5("main_data.hdf5", {
      integ("main_data.hdf5:actions/a --dt 0.1 --start zero"))
 case("no trajectories of a layout", npz(position=CURVE, dt=0.1),
      differ("in.npz --layout robomimic"), differ("in.npz --layout plain"))
+case("degrees to be made continuous", npz(position=200 * T[:, None] % 360, dt=0.1),
+     differ("in.npz --wrap-dofs 0"), differ("in.npz --wrap-dofs 0 --units deg"))
+case("normalised commands", lambda: writers.robomimic(Path("demo.hdf5"), writers.demos(scale=1.0)),
+     integ("demo.hdf5"), differ("demo.hdf5:obs/robot0_joint_pos"),
+     integ("demo.hdf5 --mode acceleration"))
 case("no filter keys", lambda: writers.minari(Path("main_data.hdf5"), DEMOS),
      integ("main_data.hdf5 --filter-key train --dt 0.1 --start zero"),
      lambda: writers.robomimic(Path("demo.hdf5"), DEMOS),

@@ -225,6 +225,9 @@ def test_normalised_commands_are_warned_of_with_the_positions_to_use(trajcli, fo
     write, *_ = {**WRITERS, **WITHOUT_DT}[family]
     write(Path("in.h5"), writers.demos(scale=1.0))
     line = "integrate in.h5 --start zero --dt 0.05 -o out.h5 --overwrite"
+    if family in ("robomimic", "mimicgen", "libero", "robosuite", "maniskill"):
+        trajcli.refuses(line, "normalised commands", "--mode", "recorded positions")
+        line += " --mode acceleration"
     result = trajcli(f"{line} --json")
     assert any(WARNING in note for note in result.document["notes"])
     assert f"warning: all actions lie within [-1, 1], as {WARNING} do" in result.err

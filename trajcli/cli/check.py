@@ -28,9 +28,10 @@ def check(
 ) -> int:
     """Check values, times, start rows and joint limits; exit with 1 on failure.
 
-    Values must be finite, time stamps must increase, row 0 of an output must be its start state,
-    and joints must stay within --limits. Rotations must have norm 1, and their rates must stay
-    within [angular_velocity] and so on. --recompute computes an output again and compares.
+    Values must be finite, time stamps must increase, angles must not jump by a turn, row 0 of an
+    output must be its start state, and joints must stay within --limits. Rotations must have norm
+    1, and their rates must stay within [angular_velocity] and so on. --recompute computes an output
+    again and compares.
 
     Quantities that a file lacks are central differences of its positions. A limit that cannot be
     checked is a failure. Exceeding a limit by a billionth of its size (float32: a millionth) is

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 from trajcli.errors import InputError
-from trajcli.files.arrays import ArrayFile, Dataset, json_object
+from trajcli.files.arrays import ArrayFile, Dataset, json_object, text_of
 from trajcli.files.source import Origin
 from trajcli.files.time import Time, positive
 
@@ -63,6 +64,7 @@ class Layout:
         rates: paths of the rate in Hz in the description of the recording.
         dt_hint: where to find dt if it is not there.
         commands_positions: the actions are target positions in rad or m.
+        normalises: the actions are as a rule commands in [-1, 1].
         rows: the number of rows of arrays that hold all trajectories one after the other, else 0.
         remark: a warning about the trajectories that were found.
     """
@@ -78,6 +80,7 @@ class Layout:
     rates: ClassVar[Sequence[Names]] = ()
     dt_hint: ClassVar[str] = ""
     commands_positions: bool = False
+    normalises: bool = False
     rows: int = 0
     remark: str = ""
 
@@ -168,6 +171,13 @@ class Layout:
 def environment(file: ArrayFile) -> Mapping[str, Any]:
     """Returns the description of the environment in a file like robomimic's."""
     return json_object(file.attributes("data").get("env_args"))
+
+
+def controller(file: ArrayFile) -> str:
+    """Returns the controller that a file like robosuite's names, OSC_POSE; "" for none."""
+    about = (text_of(file.attributes("data").get(name, "")) for name in ("env_args", "env_info"))
+    named = re.search('"((OSC|IK|JOINT|WHOLE_BODY)_[A-Z_]+)"', " ".join(about))
+    return named[1] if named else ""
 
 
 def entry(table: Any, path: Names) -> Any:

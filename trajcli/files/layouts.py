@@ -32,6 +32,7 @@ class Robomimic(Layout):
     positions: ClassVar[Names] = ("obs/robot0_joint_pos", "obs/joint_states", "obs/joint_pos")
     start: ClassVar[Pairs] = (("obs/robot0_joint_pos", "obs/robot0_joint_vel"),)
     rates = (("env_kwargs", "control_freq"),)
+    normalises = True
     dt_hint = "robosuite's default is 20 Hz: --rate 20, if this was recorded with it"
 
     def chosen(self, key: str) -> list[Member]:
@@ -108,6 +109,7 @@ class IsaacLab(Robomimic):
         ),
         ("obs/joint_pos", "obs/joint_vel"),
     )
+    normalises = False
     dt_hint = "it is the environment's sim.dt times its decimation: --dt SECONDS"
 
     @classmethod
@@ -160,6 +162,7 @@ class ManiSkill(Layout):
         self._table = file.beside(self._beside.name)
         mode = entry(self._table, ("env_info", "env_kwargs", "control_mode"))
         self.commands_positions = mode == "pd_joint_pos"
+        self.normalises = not self.commands_positions
 
     def facts(self) -> tuple[Origin, Mapping[str, Any]]:
         return Origin(self._beside), self._table

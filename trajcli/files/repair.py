@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import shlex
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -14,10 +17,20 @@ from trajcli.arrays import describe, time_stamp_faults
 from trajcli.errors import InputError, Note, raise_if_any
 from trajcli.files.arrays import Dataset, in_memory
 from trajcli.files.dofs import parse_dofs
-from trajcli.files.quantities import QUANTITIES
+from trajcli.files.quantities import QUANTITIES, named_rate
 from trajcli.files.reading import Repair
 from trajcli.files.time import Time
+from trajcli.files.trajectories import Trajectories
 from trajcli.files.trajectory_group import TrajectoryGroup
+from trajcli.modes import MODES
+from trajcli.units import parse_unit
+
+_TURN = 2.0 * math.pi
+_TURNS = {"rad": _TURN, "deg": 360.0, "": math.nan}
+# Values that are looked through at once; they fit in the caches.
+_LOOKED_THROUGH = 1 << 15
+# No shorter step is a turn and what its neighbours explain.
+_LEAST_JUMP = 0.7 * _TURN
 
 
 def repaired(
@@ -129,16 +142,110 @@ def _notes(counts: Counter[str], gap: float | None, least: int) -> Iterator[str]
         yield Note(f"{counts['dropped']} {rows} with repeated stamps dropped")
 
 
+class TurnJumps:
+    """Finds rows at which angles jump by a turn, as logged ones do that wrap.
+
+    ``found``: the trajectory, row, dof, turn and time (NaN where unknown) of each jump [n, 5].
+    """
+
+    def __init__(self, group: TrajectoryGroup, acting: bool = False) -> None:
+        """acting: the actions of the group are positions, by the mode that integrates them."""
+        self.name = "position" if "position" in group.arrays else next(iter(group.arrays))
+        self.found, self._group = np.empty((0, 5)), group
+        # of each dof 2π or 360 by its unit; NaN: one of them; 0: no angle
+        self._turns = np.zeros(group.shape[2])
+        layout, mode = group.layout, group.stated_mode[0]
+        goals = not MODES[mode].derivatives_of if mode else layout and layout.commands_positions
+        if named_rate(self.name) or (self.name == "actions" and not (acting or goals)):
+            return
+        units = [parse_unit(unit) or unit for unit in (group.unit(self.name) or "").split(",")]
+        turns = np.resize([_TURNS.get(str(unit), 0.0) for unit in units], len(self._turns))
+        with suppress(InputError):  # quaternions of unknown order
+            self._turns[group.free_dofs] = turns[group.free_dofs]
+
+    def add(self, values: Mapping[str, Any], block: Trajectories) -> None:
+        """Looks through a block with arrays [b, T, D] by name."""
+        if not self._turns.any() or self.name not in values:
+            return
+        if (found := turn_jumps(values[self.name], self._turns)).size:
+            times, (batch, rows, *_) = block.known_times(), found.T.astype(int)
+            at = np.full(len(found), np.nan) if times is None else times[batch, rows]
+            found[:, 0], found[:, 1] = block.numbers[batch], block.first_row + rows
+            self.found = np.concatenate([self.found, np.c_[found, at]])
+
+    def notes(self, command: str = "trajcli export ") -> list[str]:
+        """Returns a warning of the jumps; ``command`` undoes them, "" is the one that runs."""
+        dofs, names = np.unique(self.found[:, 2].astype(int)).tolist(), self._group.joint_names
+        which = shlex.quote(",".join(names[dof] if names else str(dof) for dof in dofs))
+        # without a unit, angles are made continuous in rad
+        degrees = np.isnan(self._turns[dofs]).any() and self.found[:, 3].max() > _TURN
+        labels = ", ".join(self._group.dof_labels[dof] for dof in dofs)
+        return [
+            f"{labels}: {len(self.found)} rows jump by a turn, as angles do that wrap; "
+            f"{command}{'--units deg ' * bool(degrees)}"
+            f"--wrap-dofs {which} makes them continuous"
+        ] * bool(dofs)
+
+
+def turn_jumps(values: Any, turns: Any) -> Any:
+    """Returns the trajectory, row, dof and turn [n, 4] of steps of values [b, T, D] by a turn.
+
+    Without the turn, such a step is at most twice as long as its neighbours or the mean, up to
+    rounding. These are no longer than an eighth of a turn, and of the steps beyond half a turn at
+    least a quarter are such: else the motion is fast. turns [D]: of :class:`TurnJumps`.
+    """
+    (batch, rows, dofs), found = values.shape, [np.empty((0, 4))]
+    length = max(2, _LOOKED_THROUGH // max(dofs, 1))
+    many = max(1, length // max(rows, 1))
+    for b, r in itertools.product(range(0, batch, many), range(0, rows - 1, length)):
+        part = np.ascontiguousarray(values[b : b + many, r : r + length + 1])
+        part = part if part.dtype in (np.float32, np.float64) else part.astype(np.float64)
+        with np.errstate(invalid="ignore", over="ignore"):
+            # some from one trajectory to the next
+            steps = part.reshape(-1)[dofs:] - part.reshape(-1)[:-dofs]
+            if steps.max() < _LEAST_JUMP and steps.min() > -_LEAST_JUMP:
+                continue
+            far = np.flatnonzero(np.abs(steps) > _LEAST_JUMP)
+            k, dof = np.divmod(np.unique(far // part[0].size * dofs + far % dofs), dofs)
+            which, row, turn = _explained(part[k, :, dof].astype(np.float64), turns[dof])
+        found.append(np.stack([b + k[which], r + row, dof[which], turn], 1))
+    return np.concatenate(found)
+
+
+def _explained(values: Any, turns: Any) -> tuple[Any, Any, Any]:
+    """Returns the number, row and turn of each of the :func:`turn_jumps` of columns [n, T]."""
+    steps = np.abs(np.diff(values))
+    span = (np.fmax.reduce(values, 1) - np.fmin.reduce(values, 1))[:, None]
+    # an angle reaches over two turns at most: what reaches over more is in degrees
+    either = np.where(span > 2.1 * _TURN, 360.0, _TURN)
+    turn = np.where(np.isnan(turns[:, None]), either, turns[:, None])
+    long = (steps > 0.5 * turn) & (span <= 2.1 * turn)
+    which = np.flatnonzero(long.any(1))
+    steps, turn, long = steps[which], turn[which], long[which]
+    left = np.nan_to_num(np.where(long, np.abs(steps - turn), steps))
+    around = np.pad(left, ((0, 0), (2, 2)))
+    near = np.max([around[:, k : k + left.shape[1]] for k in (0, 1, 3, 4)], 0)
+    moving = np.maximum((left > 0.0).sum(1, keepdims=True), 1)
+    near = np.maximum(near, left.sum(1, keepdims=True) / moving)
+    jumps = long & (left <= 2.0 * near + 0.005 * turn) & (near <= 0.125 * turn)
+    jumps &= 4 * jumps.sum(1, keepdims=True) >= long.sum(1, keepdims=True)
+    k, rows = np.nonzero(jumps)
+    return which[k], rows + 1, turn[k, 0]
+
+
 def _unwrapped(group: TrajectoryGroup, which: str) -> TrajectoryGroup:
     """Returns the group with wrapped angles in rad made continuous, as numpy.unwrap does."""
     dofs = parse_dofs(which, group.shape[2], "--wrap-dofs", group.joint_names or ()).numbers
     name = "position" if "position" in group.arrays else next(iter(group.arrays))
     if name in QUANTITIES[1:]:
         return group
-    return group.changed(arrays={**group.arrays, name: _unwrapped_array(group.arrays[name], dofs)})
+    degrees = np.zeros(group.shape[2])  # 360 for dofs that may be in degrees
+    degrees[dofs] = 0.0 if group.unit(name) else 360.0
+    array = _unwrapped_array(group.arrays[name], dofs, degrees)
+    return group.changed(arrays={**group.arrays, name: array})
 
 
-def _unwrapped_array(array: Dataset, dofs: Sequence[int]) -> Dataset:
+def _unwrapped_array(array: Dataset, dofs: Sequence[int], degrees: Any) -> Dataset:
     """Returns an array [B, T, D] in float64 whose angles are continuous.
 
     A value that is not finite stays, and the rows behind it continue from the last turn.
@@ -146,6 +253,13 @@ def _unwrapped_array(array: Dataset, dofs: Sequence[int]) -> Dataset:
 
     def read_rows(start: int, stop: int) -> Any:
         values = np.array(array.read_rows(start, stop), np.float64)
+        if degrees.any() and turn_jumps(values, degrees).size:
+            raise InputError(
+                "angles that jump by 360, without a unit",
+                where=array.where,
+                expected="rad, or a unit",
+                hint="--units deg",
+            )
         for trajectory in values:
             for dof in dofs:
                 # NaN would spread to all rows behind it

@@ -12,6 +12,7 @@ from trajcli.files.file_bytes import Progress
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Variable
 from trajcli.files.quantities import QUANTITIES, unit_of
+from trajcli.files.repair import TurnJumps
 from trajcli.files.states import States, state_from_option
 from trajcli.files.trajectories import Trajectories
 from trajcli.files.writing import refuse_output
@@ -68,6 +69,7 @@ def run_fit(
                 states[role] = state_from_option(files, role, text, trajectories.first)
                 raise_if_any(states[role].faults(role, len(trajectories)))
         good, left_out = computable(request, trajectories)
+        jumps = TurnJumps(trajectories.first, acting=True)
         trajectories, lengths = trajectories.take(good), trajectories.lengths[good]
         dofs, shortest = trajectories.first.shape[2], int(lengths.min())
 
@@ -100,6 +102,7 @@ def run_fit(
 
         def compute(block: Trajectories, places: Numbers) -> tuple[None, Arrays]:
             curves = fitted(places, block, intervals)
+            jumps.add({name: block.read(name)}, block)
             error[places] = curves.error
             values = {"actions": curves.actions, "dt": curves.knot[:, None] / steps}
             for role, state in (("start", curves.start), ("goal", curves.goal)):
@@ -118,6 +121,7 @@ def run_fit(
             left_out,
             sizes={"point": points, "each": 1},
         )
+        report["notes"] += jumps.notes("")
     return {
         **report, "array": name, "degree": request.degree, "intervals": intervals, "steps": steps,
         "error": {"median": float(np.median(error)), "most": float(error.max())},

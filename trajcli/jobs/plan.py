@@ -132,7 +132,10 @@ class Plan:
             *_memory_notes(parts, kind, request.memory),
             *input_warnings(trajectories, parts[-1].inputs),
         ]
-        self.positions = recorded_positions(trajectories.first, self.mode)
+        first, physical = trajectories.first, self.mode.derivatives_of > 0
+        # commands that are positions in rad or m may lie in [-1, 1]
+        physical = physical or not (first.layout and first.layout.commands_positions)
+        self.positions = recorded_positions(first) if physical else None
         refuse_form(request.out, self.output, request.compress)
 
     @cached_property

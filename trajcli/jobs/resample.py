@@ -17,6 +17,7 @@ from trajcli.files.file_bytes import Progress
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Variable, stamp_variables, time_variable
 from trajcli.files.quantities import QUANTITIES, ROTATIONS
+from trajcli.files.repair import TurnJumps
 from trajcli.files.states import stored_state
 from trajcli.files.time import Floats
 from trajcli.files.trajectories import Trajectories
@@ -251,6 +252,7 @@ def run_resample(
         if not curves.stops and (late < -slack - 1e-9).any():
             what = f"up to {-late.min():.3g} s before the last row, which is in motion"
             remarks.append(Note(f"the new rows end {what}: none is held after it"))
+        jumps = TurnJumps(trajectories.first)
         clock, stamps = trajectories.start_stamps(of_rows=not holding), None
         if new is not None:
             stamps = placed(new, good, clock, ends, slack)
@@ -272,6 +274,7 @@ def run_resample(
                 times, since = stamps.of(places)
             lenient = request.allow_nonfinite
             values = {name: finite_rows(block, name, lenient) for name in trajectories.arrays}
+            jumps.add(values, block)
             # ends may be off by rounding
             at = located(np.clip(times, 0.0, knots[:, -1:]), knots, len(block), rounding)
             arrays: dict[str, Any] = {}
@@ -303,6 +306,7 @@ def run_resample(
             request, files, trajectories, counts, variables, compute, stated, left_out,
             rotation_sizes(rotations),
         )  # fmt: skip
+        remarks += jumps.notes("")
     return {
         **report,
         "to": request.to,

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from trajcli.arrays import largest
 from trajcli.errors import (
     Fault,
     FaultCollector,
@@ -21,6 +22,7 @@ from trajcli.errors import (
 from trajcli.files.arrays import text_of
 from trajcli.files.conversion import stated_unit
 from trajcli.files.dofs import parse_dofs
+from trajcli.files.layout import controller
 from trajcli.files.opening import Files, time_from_options
 from trajcli.files.quantities import POSITIONS, QUANTITIES, named_rate
 from trajcli.files.reader import read_groups, read_recordings, require_alike
@@ -38,7 +40,7 @@ from trajcli.files.states import (
 )
 from trajcli.files.time import Time
 from trajcli.files.trajectories import Trajectories, require_stamps, timed
-from trajcli.files.trajectory_group import TrajectoryGroup
+from trajcli.files.trajectory_group import ACTIONS, TrajectoryGroup
 from trajcli.inputs import Inputs
 from trajcli.jobs.inputs import Commands, LeftOut, LengthInputs, inputs_by_length, recorded_rates
 from trajcli.jobs.request import Request
@@ -55,6 +57,8 @@ _STATED = ("scheme", "degree", "steps", "ends")
 _Stated: TypeAlias = tuple[str, tuple[tuple[str, Any], ...]]
 # Inputs whose attributes are read; the others are as a rule like them.
 _FIRST = 32
+# Rows of each that are looked at for normalised commands.
+_ROWS = 4096
 # Seconds; no robot takes longer or shorter steps. Stamps in ns, µs or ms are far beyond.
 _LONGEST_STEP, _SHORTEST_STEP = 1.0, 1e-5
 
@@ -99,6 +103,8 @@ def resolve(
         check.faults += [fault for _, faults in bad for fault in faults]
     if not request.recorded:
         check.attempt(lambda: _require_turns(request, members, stated and stated[0]))
+        if request.mode is None:
+            check.attempt(lambda: _refuse_normalised(members))
     if not members:
         check.faults += [fault for _, faults in left_out for fault in faults]
     check.raise_if_any()
@@ -291,6 +297,28 @@ def _require_turns(request: Request, members: Sequence[TrajectoryGroup], mode: M
                 )
 
 
+def _refuse_normalised(members: Sequence[TrajectoryGroup]) -> None:
+    """Raises UsageError for commands in [-1, 1] of a controller or family that normalises them,
+    whose mode neither the user nor the file says."""
+    for group in members[:1]:
+        layout, last = group.layout, group.array_name.rpartition("/")[2]
+        family = layout.title if layout is not None and layout.normalises else ""
+        by = controller(group.file) or family
+        if not by or last not in ACTIONS or group.input_units or _stated_mode(group)[0]:
+            return
+        # what is beyond [-1, 1] is not normalised; some rows tell
+        some = [*members[:_FIRST], members[-1]]
+        if all(largest(g.input.read_part(0, 1, 0, _ROWS)) <= 1.0 + 1e-6 for g in some):
+            ways = [recorded_positions(group), "--mode acceleration, if these are accelerations"]
+            raise UsageError(
+                "normalised commands, and nothing says how to read them",
+                where=group.input.where,
+                expected="--mode, which reads them as they are, in physical units",
+                found=f"values in [-1, 1], as {by} takes them",
+                hint="; ".join(filter(None, ways)),
+            )
+
+
 def _commands(request: Request, first: TrajectoryGroup) -> Commands:
     """Returns what --actions and --absolute say about the picked dofs."""
     turning = [] if request.recorded else [dof for turn in first.turning for dof in turn.dofs]
@@ -402,13 +430,11 @@ def input_warnings(trajectories: Trajectories, longest: Inputs) -> Iterator[str]
     yield from _steps(longest)
 
 
-def recorded_positions(group: TrajectoryGroup, mode: Mode) -> str | None:
-    """Returns a hint at the recorded positions, where commands may be normalised; else None."""
+def recorded_positions(group: TrajectoryGroup) -> str | None:
+    """Returns a hint at the recorded positions beside commands; None beside others."""
     layout, member = group.layout, group.member
     if layout is None or member is None or not group.commands:
         return None
-    if layout.commands_positions and mode.derivatives_of == 0:
-        return None  # the commands are positions in rad or m, and are read as such
     listed = ", ".join(f"{group.file.path}:{name}" for name in layout.recorded(member))
     if not listed:
         return f"layout {layout.name} has no recorded positions here"

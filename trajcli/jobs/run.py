@@ -19,6 +19,7 @@ from trajcli.files.file_bytes import Progress as Progress
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Output
 from trajcli.files.quantities import QUANTITIES, ROTATIONS
+from trajcli.files.repair import TurnJumps
 from trajcli.files.writing import output_family, stopped, write
 from trajcli.inputs import Inputs
 from trajcli.jobs.inputs import integrated, of_dofs, orientations
@@ -35,10 +36,14 @@ _DOUBTS = {
     "gaps": "rows in gaps longer than half a period of the cutoff are guesses; --max-gap splits",
     "outliers": "more than 10 % of the rows would be outliers; --robust lowered no weights",
     "few rows": "under 30 rows are few to choose a cutoff by; --bandlimit sets it",
-    "stairs": "the curve follows single steps of the encoder; a lower --bandlimit smooths them",
+    "two values": "takes two values, as a gripper does, and no curve; --dofs picks the others",
+    "stairs": "the curve follows single steps of the encoder or of rounding; a lower --bandlimit "
+    "smooths them",
     "correlation": "the noise of neighbouring rows is correlated, so that the cutoff is too high; "
     "a lower --bandlimit smooths it",
 }
+# By how much a cutoff that is too high is lowered: half of it may be too low already.
+_LOWER = 0.7
 
 
 def run(
@@ -123,6 +128,9 @@ class Execution:
         self.plan, self.sizes = plan, plan.sizes
         self.done = self.bad = 0
         self.largest = 0.0
+        self.turns: TurnJumps | None = None
+        if not plan.mode.derivatives_of:
+            self.turns = TurnJumps(plan.trajectories.first, acting=True)
         self.smoothing = None
         if isinstance(plan.mode, Smooth):
             names = plan.trajectories.dofs
@@ -175,6 +183,9 @@ class Execution:
         plan, part = self.plan, self.plan.parts[group]
         inputs = replace(part.read(begin, end), trusted=plan.request.allow_nonfinite)
         results: Results
+        if self.turns is not None:
+            members = part.trajectories.take(slice(begin, end))
+            self.turns.add({self.turns.name: inputs.actions}, members)
 
         def check(finite: bool = True) -> None:
             allow_nonfinite = not finite or plan.request.allow_nonfinite
@@ -226,7 +237,11 @@ class Execution:
             assert self.smoothing is not None
             self.smoothing.add(inputs.mode)
         if plan.positions is not None:
-            self.largest = max(self.largest, largest(inputs.actions))
+            commanded = inputs.actions
+            if commands.actions:  # the increments or offsets, not the positions that they lead to
+                dofs = [dof for dof in plan.other_dofs if dof not in plan.commands.absolute]
+                commanded = part.inputs.actions.read_rows(begin, end)[..., dofs]
+            self.largest = max(self.largest, largest(commanded))
 
     def _write_rotations(self, output: Output, inputs: Inputs, group: int, begin: int) -> None:
         """Computes and writes the orientations and angular rates of recordings, some rows at a time
@@ -271,11 +286,15 @@ class Execution:
         plan = self.plan
         if self.smoothing is not None:
             yield from self.smoothing.notes()
+        if self.turns is not None:
+            yield from self.turns.notes("" if plan.request.recorded else "trajcli export ")
         if self.sizes != plan.sizes:
             yield Note(f"blocks were halved: memory on {plan.choice.device} was short")
         if self.bad:
             yield f"{self.bad} results are too large for {plan.dtype} or not finite"
-        if plan.positions is not None and plan.bytes_read and self.largest <= 1.0:
+        # increments in rad that a robot takes are far smaller than 1
+        least = 0.5 if plan.commands.actions else 0.0
+        if plan.positions is not None and plan.bytes_read and least <= self.largest <= 1.0:
             yield (
                 "all actions lie within [-1, 1], as normalised commands do; they were read as "
                 f"{PARTS[plan.mode.derivatives_of]} in physical units; {plan.positions}"
@@ -354,4 +373,18 @@ class Smoothing:
                 words = ("dof " if names[0].isdecimal() else "") + ", ".join(names[:4])
                 more = f" and {len(names) - 4} more" if names[4:] else ""
                 share = f" in {self._doubted[kind]} of {self._count} trajectories"
+                if kind in ("stairs", "correlation"):
+                    text += self._lower()
                 yield f"{words}{more}{share * (self._count > 1)}: {text}"
+
+    def _lower(self) -> str:
+        """Returns a cutoff for each dof, a lower one where the curve follows noise; "" where those
+        of trajectories are not alike."""
+        least, most = self._ranges["bandlimit"]
+        if (most > 2.0 * least).any():
+            return ""
+        noisy = self._doubts["stairs"] | self._doubts["correlation"]
+        cutoffs = np.sqrt(least * most) * np.where(noisy, _LOWER, 1.0)
+        # a dof whose rows are all equal takes any
+        cutoffs = np.where(np.isnan(cutoffs), np.nanmin(cutoffs), cutoffs)
+        return ": --bandlimit " + ",".join(f"{cutoff:.3g}" for cutoff in cutoffs)

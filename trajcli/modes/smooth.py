@@ -32,6 +32,10 @@ _FEW_ROWS, _GAP_STEPS = 30, 2.0
 # Noise is taken as correlated where the correlation of neighbouring residuals exceeds that of white
 # noise by this much, and by so many standard deviations.
 _CORRELATED, _DEVIATIONS = 0.17, 4.0
+# Residuals are no noise below this share of the range, nor where one is off by so many deviations.
+_LEAST_NOISE, _PEAK = 1e-6, 7.0
+# At half the cutoff noise grows by less than this, in the mean and at most; motion by up to 2⁶.
+_MEAN_GROWTH, _MOST_GROWTH = 1.8, 2.0
 _FREQUENCIES = (np.arange(256) + 0.5) / 512.0
 
 
@@ -231,16 +235,24 @@ class Columns(NamedTuple):
             weighted = self._replace(weights=weights)
             squares, _, off = weighted.measure(cutoff, residuals=True)
             guessed, gaps = self._gaps(0.5 / cutoff)
-            stairs = self._stairs(0.5 / cutoff)
+            residual = np.where(moving, np.sqrt(squares / self.counts), 0.0)
             automatic = np.isnan(self.given)
+            values = np.where(used, self.values, np.nan)[:, :, 0]
+            ends = np.array([np.fmin.reduce(values, 1), np.fmax.reduce(values, 1)])[:, :, None]
+            two_valued = (np.isnan(values) | (values == ends).any(0)).all(1)
+            stairs = self._stairs(0.5 / cutoff)
+            noisy = automatic & moving & ~two_valued
+            noisy &= residual > _LEAST_NOISE * (ends[1] - ends[0])[:, 0]
+            noisy &= stairs | weighted._correlated(cutoff, off)
+            noisy[noisy] = weighted.take(np.flatnonzero(noisy))._noisy(cutoff[noisy], off[noisy])
             doubts = {
                 "gaps": gaps,
                 "outliers": robust & self._crowded(off),
                 "few rows": automatic & (self.counts < _FEW_ROWS),
-                "stairs": stairs,
-                "correlation": automatic & ~stairs & weighted._correlated(cutoff, off),
+                "two values": automatic & two_valued,
+                "stairs": noisy & stairs,
+                "correlation": noisy & ~stairs,
             }
-            residual = np.where(moving, np.sqrt(squares / self.counts), 0.0)
         return (
             cutoff, weights, residual, (weights < self.weights).sum((1, 2)), guessed,
             {kind: which & moving for kind, which in doubts.items()},
@@ -386,6 +398,15 @@ class Columns(NamedTuple):
         stairs: Booleans = (by_one > 0.5 * count) & (rest > 0.5 * half_period)
         return stairs
 
+    def _noisy(self, cutoff: Floats, off: Floats) -> Booleans:
+        """Returns which columns lose noise, not motion, at a lower cutoff: residuals ``off`` grow
+        little where the cutoff is halved, in the mean and where they are largest."""
+        other = self.measure(0.5 * cutoff, residuals=True)[2]
+        before, after = (np.where(self.weights > 0.0, np.abs(r), 0.0) for r in (off, other))
+        mean = (after**2).sum((1, 2)) <= _MEAN_GROWTH**2 * (before**2).sum((1, 2))
+        noisy: Booleans = mean & (after.max((1, 2)) <= _MOST_GROWTH * before.max((1, 2)))
+        return noisy
+
     def _correlated(self, cutoff: Floats, off: Floats) -> Booleans:
         """Returns which columns have residuals more correlated than those of white noise."""
         r = np.where(self.weights[:, :, 0] == 1.0, off[:, :, 0], 0.0)
@@ -395,5 +416,7 @@ class Columns(NamedTuple):
         power = (1.0 + share ** (-2.0 * self.order)) ** -2.0
         white = (power * np.cos(2.0 * np.pi * _FREQUENCIES)).sum(1) / power.sum(1)
         least = np.maximum(_CORRELATED, _DEVIATIONS / np.sqrt(self.counts))
-        correlated: Booleans = pairs - white > least
+        # the residuals of a jump are no noise: few, and far larger than the others
+        jump = np.abs(r).max(1) > _PEAK * np.sqrt((r * r).sum(1) / self.counts)
+        correlated: Booleans = (pairs - white > least) & ~jump
         return correlated

@@ -15,6 +15,7 @@ from trajcli.files.limits import Limits, read_limits
 from trajcli.files.opening import Files
 from trajcli.files.quantities import QUANTITIES, RECORDED_START
 from trajcli.files.reading import select
+from trajcli.files.repair import TurnJumps
 from trajcli.files.source import parse_source
 from trajcli.files.trajectories import Array, Trajectories
 from trajcli.modes import MODES
@@ -27,6 +28,7 @@ from trajcli.views.findings import (
     StartRows,
     TimeCheck,
     failed,
+    jumps_findings,
     rotation_findings,
     seconds_text,
 )
@@ -99,8 +101,8 @@ def check_source(
             if str(attributes.get("mode", "")) in MODES:
                 reason = _no_start(attributes, batch)
                 start = StartCheck(reason or start_of(files, parse_source(source).path))
-        blocks = batch.take(numbers).blocks(on_progress)
-        add_blocks(blocks, arrays, turning, held, times, start)
+        blocks, jumps = batch.take(numbers).blocks(on_progress), TurnJumps(batch.first)
+        add_blocks(blocks, arrays, turning, held, times, start, jumps)
         for name, statistics in arrays.items():
             nan, inf = statistics.nan, statistics.inf
             if statistics.nonfinite:
@@ -108,6 +110,7 @@ def check_source(
                 findings.append(failed("finite", batch, name, worst, text, count, nan=nan, inf=inf))
             else:
                 findings.append(Finding("finite", label(batch, name), True, "no NaN or Inf", count))
+        findings += jumps_findings(jumps, batch, count)
         findings += times.findings(batch, count) if times else ()
         findings += [start.finding(batch)] if start else ()
         findings += held.findings(count) if held else ()

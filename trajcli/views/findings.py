@@ -10,6 +10,7 @@ import numpy as np
 
 from trajcli.errors import InputError
 from trajcli.files.quantities import QUANTITIES, ROTATIONS, UNITS_OF_ROTATIONS
+from trajcli.files.repair import TurnJumps
 from trajcli.files.time import Time, positive
 from trajcli.files.trajectories import Array, Trajectories
 from trajcli.files.trajectory_group import TrajectoryGroup
@@ -96,6 +97,20 @@ def failed(
     values = sum(failure.count for failure in failures)
     array, where = label(batch, name or worst.dataset), places[failures.index(worst)]
     return Finding(check, array, False, text, count, where, values, places, facts)
+
+
+def jumps_findings(jumps: TurnJumps, batch: Trajectories, count: int) -> Iterator[Finding]:
+    """Yields a finding where angles jump by a turn, with the first jump of each trajectory."""
+    _, first, counts = np.unique(jumps.found[:, 0], return_index=True, return_counts=True)
+    places = [
+        Failure(int(number), int(row), int(dof), turn, turn, n, None if time != time else time)
+        for (number, row, dof, turn, time), n in zip(
+            jumps.found[first].tolist(), counts, strict=True
+        )
+    ]
+    dofs = np.bincount(jumps.found[:, 2].astype(int), minlength=batch.first.shape[2]).tolist()
+    for text in jumps.notes():
+        yield failed("jumps of a turn", batch, jumps.name, places, text, count, per_dof=dofs)
 
 
 def seconds_text(time: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from trajcli.files.file_bytes import Progress
 from trajcli.files.opening import Files, time_from_options
 from trajcli.files.quantities import QUANTITIES, ROTATIONS
 from trajcli.files.reading import select
+from trajcli.files.repair import TurnJumps
 from trajcli.files.source import expand_files, parse_source
 from trajcli.files.time import STAMPS
 from trajcli.files.trajectories import Trajectories
@@ -119,6 +120,7 @@ def inspect_source(
         "one_sided": one_sided(main) if main else 0,
     }
     drawn = main.take(chosen[:1]) if main and chosen else None
+    notes += datasets.remarks
     return report, list(_charts(drawn)) if drawn else [], drawn.dofs if drawn else [], notes
 
 
@@ -213,6 +215,7 @@ class Datasets:
         numbers: the trajectories of each batch that are read, as ``episodes`` says.
         size: the size of the stored file, in bytes.
         sampled: whether only a sample was read.
+        remarks: warnings about the values that were read.
     """
 
     batches: Sequence[Trajectories]
@@ -222,6 +225,7 @@ class Datasets:
     size: int
     on_progress: Progress
     sampled: bool = False
+    remarks: list[str] = field(default_factory=list)
 
     def reports(self, names: Sequence[tuple[ArrayFile, str]], named: bool) -> list[dict[str, Any]]:
         """Returns a report for each dataset, and one for all whose groups differ only in numbers.
@@ -285,7 +289,8 @@ class Datasets:
         whole = self.full or nbytes(chosen) <= budget
         self.sampled |= not whole
         blocks = chosen.blocks(self.on_progress) if whole else sample(chosen, budget)
-        add_blocks(blocks, arrays, turning)
+        add_blocks(blocks, arrays, turning, jumps := TurnJumps(batch.first))
+        self.remarks += jumps.notes()
         return arrays, turning
 
     def _read(self, datasets: Sequence[Dataset], left: int) -> Statistics:

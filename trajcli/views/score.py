@@ -18,6 +18,7 @@ from trajcli.files.limits import Limits
 from trajcli.files.opening import Files
 from trajcli.files.reader import refuse_control_points
 from trajcli.files.reading import select
+from trajcli.files.repair import TurnJumps
 from trajcli.files.rotation_groups import require_rotations
 from trajcli.files.trajectories import no_time
 from trajcli.scores import (
@@ -205,11 +206,12 @@ def score_source(
     numbers = np.asarray(select(files.reading.episodes, len(batch)))
     lengths = batch.lengths[numbers]
     by_length = np.argsort(lengths, kind="stable")  # trajectories of one length share a block
-    parts, extremes = list[Scores](), []
+    parts, extremes, jumps = list[Scores](), [], TurnJumps(batch.first)
     for block in batch.take(numbers[by_length]).blocks(on_progress):
         if (times := block.times()) is None:
             raise InputError(no_time(batch.first))
         read = {name: block.read(array) for name, array in stored.items()}
+        jumps.add({array: read[name] for name, array in stored.items()}, block)
         values = {name: x[..., free] if rotations else x for name, x in read.items()}
         parts.append(block_scores(values, times, block.step, bounds, ends))
         if turning is not None:
@@ -234,7 +236,7 @@ def score_source(
         scores={name: scores[name][back] for name in UNITS if name in scores},
         units={n: ", ".join(dict.fromkeys(units.get(x, x).split(","))) for n, x in UNITS.items()},
         rows=(int(lengths.min()), int(lengths.max())),
-        notes=[*batch.notes, *notes],
+        notes=[*batch.notes, *notes, *jumps.notes()],
         numbers=numbers.tolist(),
     )
 

@@ -240,7 +240,8 @@ def read_batches(
     if repair is not None and repair != Repair():
         for k, members in enumerate(joined):
             for group in members:
-                if group.time is None:
+                timeless = repair.max_gap is None and repair.repeated_times == "error"
+                if group.time is None and not timeless:
                     raise InputError(no_time(group))
             joined[k], repairs = repaired(members, repair, 1)
             notes += repairs
