@@ -185,11 +185,36 @@ def _from_rot6d(values: Array) -> Array:
     return _from_matrix(columns.reshape(*columns.shape[:-2], 9))
 
 
+def _from_rpy(values: Array) -> Array:
+    """Returns quaternions of roll, pitch and yaw about the fixed axes x, y and z, in this order."""
+    zero = 0.0 * values[..., 0]
+    vectors = [
+        [values[..., 0], zero, zero],
+        [zero, values[..., 1], zero],
+        [zero, zero, values[..., 2]],
+    ]
+    roll, pitch, yaw = (exp(library(values).stack(vector, -1)) for vector in vectors)
+    return multiply(yaw, multiply(pitch, roll))
+
+
+def _to_rpy(quaternions: Array) -> Array:
+    """Returns roll, pitch and yaw; where pitch is a right angle, roll is 0."""
+    xp, m = library(quaternions), _to_matrix(quaternions)
+    m00, m01, _, m10, m11, _, m20, m21, m22 = (m[..., k] for k in range(9))
+    cosine = (m00 * m00 + m10 * m10) ** 0.5
+    locked = cosine < 1e-7
+    roll = xp.where(locked, 0.0 * m21, xp.arctan2(m21, m22))
+    yaw = xp.where(locked, xp.arctan2(-m01, m11), xp.arctan2(m10, m00))
+    return xp.stack([roll, xp.arctan2(-m20, cosine), yaw], -1)
+
+
 FORMS: dict[str, Form] = {
     "wxyz": (4, lambda v: v, lambda q: q),
     "xyzw": (4, lambda v: v[..., [3, 0, 1, 2]], lambda q: q[..., [1, 2, 3, 0]]),
     "rotvec": (3, exp, log),
     "rot6d": (6, _from_rot6d, lambda q: _to_matrix(q)[..., [0, 3, 6, 1, 4, 7]]),
+    "rot6d_rows": (6, lambda v: conjugate(_from_rot6d(v)), lambda q: _to_matrix(q)[..., :6]),
+    "rpy": (3, _from_rpy, _to_rpy),
     "matrix": (9, _from_matrix, _to_matrix),
 }
 """How rotations are written: numbers of each, and the way to and from quaternions."""
@@ -216,7 +241,9 @@ def to_quaternions(
         values: [..., 4] of ``wxyz`` or ``xyzw``; [..., 3] of ``rotvec``, axis times angle in rad;
             [..., 6] of ``rot6d``, the first two columns of the matrix one after the other, made
             orthogonal (Y. Zhou et al., "On the continuity of rotation representations in neural
-            networks", CVPR 2019); [..., 9] of ``matrix``, row by row.
+            networks", CVPR 2019), or of ``rot6d_rows``, its first two rows (UMI, PyTorch3D);
+            [..., 9] of ``matrix``, row by row; [..., 3] of ``rpy``, roll, pitch and yaw in rad
+            about the fixed axes x, y and z one after the other, Rz·Ry·Rx, as ROS has them.
         where: the source of the values, for messages.
 
     Raises InputError for another shape, NaN and Inf unless they are allowed, norms of quaternions

@@ -539,6 +539,17 @@ case("quaternions of unknown order", npz(quat=TURNS, dt=0.1), differ("in.npz:qua
      differ("in.npz:quat --rotation none"))
 case("dofs that are no quaternion", npz(q=np.column_stack([TURNS, T]), dt=0.1),
      differ("in.npz:q --rotation xyzw"), differ("in.npz:q --rotation 0:4=xyzw"))
+SIX = np.stack([np.cos(T), np.sin(T), 0 * T, -np.sin(T), np.cos(T), 0 * T], 1)
+case("six dofs that are orthonormal", npz(q=SIX, dt=0.1), differ("in.npz:q"),
+     differ("in.npz:q --rotation 0:6=rot6d"), differ("in.npz:q --rotation 0:6=rot6d_rows"),
+     differ("in.npz:q --rotation none"))
+case("Euler angles in another order", npz(q=CURVE, dt=0.1), differ("in.npz:q --rotation euler"),
+     differ("in.npz:q --rotation rpy"))
+case("a table without times", text("in.csv", "x,z\n" + "".join(f"{x},{x * x}\n" for x in T)),
+     differ("in.csv"), differ("in.csv --times in.csv:x"), differ("in.csv --times in.csv:z"),
+     differ("in.csv --dt 0.1"), differ("in.csv --rate 10"))
+case("stamps since 1970 in float32", npz(q=CURVE, time=np.float32(1.7e9 + T)), differ("in.npz:q"),
+     differ("in.npz:q --rate 10"), differ("in.npz:q --dt 0.1"))
 case("rotations by a mode of dofs", npz(quat_xyzw=TURNS, dt=0.1),
      integ("in.npz:quat_xyzw --mode central --start zero"),
      integ("in.npz:quat_xyzw --mode central --start zero --dofs 0:3"),

@@ -122,7 +122,7 @@ Joints = Annotated[str | None, _read("--joints NAMES",
     "Names of these dofs, in order: a,b,c. (default: those in the file)")]
 Rotation = Annotated[str | None, _read("--rotation WHICH=FORM",
     "Dofs that are rotations: 3:7=xyzw, or qw,qx,qy,qz=wxyz, or a FORM alone for all dofs. Also "
-    "rotvec, rot6d, matrix; none. (default: recognised by name)")]
+    "rotvec, rot6d, rot6d_rows, matrix, rpy; none. (default: recognised by name)")]
 Absolute = Annotated[str | None, _read("--absolute WHICH",
     "Dofs (such as a gripper) whose actions are positions in every mode: 7, or names.")]
 Actions = Annotated[Literal["delta", "relative"] | None, _read("--actions KIND",

@@ -230,8 +230,11 @@ class OpenFiles:
     A closed file is opened again by the next read. lock: held while a file is in use, so that no
     other thread closes it. memory: how many bytes may be held decompressed, at least 64 MiB.
     allow_external: whether links out of a file are followed. on_progress: called while one
-    trajectory takes long to read. sources: the files that readers opened.
+    trajectory takes long to read. sources: the files that readers opened. clock: what options say
+    of the time of rows.
     """
+
+    clock: Sequence[str] = ()
 
     def __init__(
         self,

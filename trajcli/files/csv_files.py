@@ -33,8 +33,9 @@ _DATE = re.compile(
 # Integers that float64 may not hold.
 _WHOLE = re.compile(r"[+-]?(?:\d{16,18}|[1-8]\d{18})")
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?")
-# How many median steps a step of times may be, and how far from 1 the norm of a quaternion.
-_UNEVEN, _NEAR = 5.0, 1e-2
+# How many median steps a step of times may be, how far from 1 the norm of a quaternion, and which
+# share of the steps of a TUM trajectory goes forward.
+_UNEVEN, _NEAR, _MOSTLY = 5.0, 1e-2, 0.9
 # The columns of a TUM trajectory, which may have no heading.
 _TUM = ["timestamp", "tx", "ty", "tz", "qx", "qy", "qz", "qw"]
 
@@ -117,24 +118,29 @@ class CsvFile(Table):
     def _find_time(self, sample: npt.NDArray[np.float64]) -> None:
         """Finds the time in a table [columns, rows] that does not name it.
 
-        It is the first column, if that increases evenly and does not count rows. A TUM trajectory
-        is recognised by its unit quaternions.
+        It is the first column, if that increases evenly, does not count rows, is no position before
+        a quaternion, and no option says the time. A TUM trajectory is recognised by its unit
+        quaternions.
         """
         headless, steps = self.columns[0] == "data0", np.diff(sample[0])
-        if len(steps) < 2 or not (steps > 0).all() or steps.max() > _UNEVEN * np.median(steps):
+        steps = steps[np.isfinite(steps)]
+        if len(steps) < 2:
             return
-        if (steps == 1).all() and sample[0, 0] in (0, 1):
+        forward = (steps >= 0).mean() > _MOSTLY
+        if headless and forward and len(sample) == len(_TUM) and _near_one(sample[4:]):
+            self.columns, listed = list(_TUM), " ".join(_TUM)
+            remark = f"{self.path} has no heading: {listed}, as in a TUM trajectory"
+            self.remarks = [*self.remarks, remark]
+        elif not (steps > 0).all() or steps.max() > _UNEVEN * np.median(steps):
+            return
+        elif (steps == 1).all() and sample[0, 0] in (0, 1):
             if (sample[1:] != np.floor(sample[1:])).any():
                 self.columns = ["index", *self.columns[1:]]
-            return
-        self._time = self.columns[0]
-        if headless:
-            remark = f"{self.path} has no heading: its first column, which increases, is the time"
-            norms = np.linalg.norm(sample[4:], axis=0)
-            if len(sample) == len(_TUM) and (np.abs(norms - 1) < _NEAR).all():
-                self.columns, self._time = list(_TUM), _TUM[0]
-                remark += f"; the others are {' '.join(_TUM[1:])}, as in a TUM trajectory"
-            self.remarks = [*self.remarks, remark]
+        elif not headless or not (self.pool.clock or _near_one(sample[3:7])):
+            self._time = self.columns[0]
+            if headless:
+                found = "its first column, which increases, is the time"
+                self.remarks = [*self.remarks, f"{self.path} has no heading: {found}"]
 
     @cached_property
     def time_column(self) -> str | None:
@@ -301,6 +307,13 @@ def _is_text(column: Sequence[str]) -> bool:
     float64 does not hold, and blank cells alone."""
     cells = [cell for cell in column if cell]
     return not cells or not _is_number(cells[0]) or any(map(_WHOLE.fullmatch, cells))
+
+
+def _near_one(columns: npt.NDArray[np.float64]) -> bool:
+    """Whether four columns [4, rows] have norm 1, as a quaternion, in all rows without NaN."""
+    norms = np.linalg.norm(columns, axis=0)
+    norms = norms[np.isfinite(norms)]
+    return len(columns) == 4 and len(norms) > 1 and bool((np.abs(norms - 1) < _NEAR).all())
 
 
 def _is_heading(first: Sequence[str], second: Sequence[str]) -> bool:

@@ -15,21 +15,32 @@ from trajcli.files.arrays import ArrayFile, Dataset, text_of
 from trajcli.files.conversion import converted, stated_unit
 
 _PART = re.compile(r"(-?[0-9]{1,9})?(:?)(-?[0-9]{1,9})?")
-WIDTHS = {"xyzw": 4, "wxyz": 4, "rotvec": 3, "rot6d": 6, "matrix": 9}
+WIDTHS = {"xyzw": 4, "wxyz": 4, "rotvec": 3, "rot6d": 6, "rot6d_rows": 6, "matrix": 9, "rpy": 3}
 """How many dofs a rotation is in each form."""
 ANGLES = ("rotvec", "rpy")
 """Forms whose numbers are angles, in rad or deg; those of the others have no unit."""
 _AXES = re.compile(
     r"(.*(?:\b|_)(?:q|quat|quaternion|orientation|rotation)(?:[._]\w+)?[._]?)([wxyz])(.*)", re.I
 )
-_NUMBERED = re.compile(r"(.*(?:axis_?angle|rot_?vec|rot_?6d|quat(?:ernion)?))[._]?[0-9]", re.I)
-_WORDS = {"rotvec": "rot_?vec|axis_?angle", "rot6d": "rot_?6d|rotation_?6d|6d_rot|ortho6d",
+_NUMBERED = re.compile(
+    r"(.*(?:axis_?angle|rot_?vec|rot_?6d(?:_?rows)?|quat(?:ernion)?))[._]?[0-9]", re.I
+)
+_ENDING = re.compile(r"(.*)([wxyz])()", re.I)
+_WORDS = {"rotvec": "rot_?vec|axis_?angle", "rot6d_rows": "rot_?6d_?rows",
+          "rot6d": "rot_?6d|rotation_?6d|6d_rot|ortho6d",
           "matrix": "rot_?mat|rotation_matrix",
           "quaternion": "quat(?:ernion)?s?|orientations?"}  # fmt: skip
 # The order of quaternions in each family of files.
 _ORDERS = {"robomimic": "xyzw", "mimicgen": "xyzw", "robosuite": "xyzw", "libero": "xyzw",
            "ros": "xyzw", "isaaclab": "wxyz"}  # fmt: skip
-_ROUNDING = 1e-5
+# Rows in which rotations without a name are looked for.
+_SAMPLED_ROWS = 1000
+UNNAMED = {(0, 1, 2, 3, 4, 5, 6, 7, 8): ("matrix",), (0, 1, 2, 3): ("xyzw", "wxyz"),
+           (0, 1, 2, 3, 4, 5): ("rot6d", "rot6d_rows"),
+           (0, 2, 4, 1, 3, 5): ("rot6d", "rot6d_rows")}  # fmt: skip
+"""Forms of neighbouring dofs, in each order, that may be a rotation without a name."""
+# How far norms and products of unit vectors may be from 1 and 0: CSV files have a few digits.
+_ROUNDING = 1e-3
 
 
 @dataclass(frozen=True)
@@ -200,8 +211,12 @@ def parse_rotations(text: str, count: int, names: Sequence[str]) -> tuple[Rotati
             raise UsageError(
                 "unknown form of rotations",
                 where=f"--rotation {text}",
-                expected="WHICH=FORM with xyzw, wxyz, rotvec, rot6d or matrix, or none",
+                expected=f"WHICH=FORM with {', '.join(WIDTHS)}, or none",
                 found=form,
+                hint="rpy is about fixed axes x, y, z; of other angles SciPy makes quaternions: "
+                "Rotation.from_euler(ORDER, angles).as_quat()"
+                if "euler" in form.lower()
+                else "",
             )
         numbers, width = (
             parse_dofs(which or "all", count, "--rotation", names).numbers,
@@ -223,27 +238,38 @@ def parse_rotations(text: str, count: int, names: Sequence[str]) -> tuple[Rotati
 
 
 def named_rotations(
-    array: str, names: Sequence[str], count: int, family: str, order: Any, where: str
-) -> tuple[RotationDofs, ...]:
+    array: str, names: Sequence[str], count: int, family: str, order: Any, where: str,
+    stored: Dataset | None = None,
+) -> tuple[RotationDofs, ...]:  # fmt: skip
     """Returns the rotations that the names of dofs or of their array tell.
 
     array: the name of the array. names: of its dofs, where there are any. order: what the array
-    says of the order of its quaternions. Raises InputError for quaternions of unknown order.
+    says of the order of its quaternions. stored: its values [B, T, D], by which four neighbours
+    whose names end in w, x, y and z, without a word for a rotation, are a quaternion. Raises
+    InputError for quaternions of unknown order.
     """
     # four names that differ in w, x, y and z alone are a quaternion
     axes: dict[tuple[str, str], dict[str, int]] = {}
     numbered: dict[str, list[int]] = {}
     for number, name in enumerate(names):
-        if match := _AXES.fullmatch(name):
+        if match := _AXES.fullmatch(name) or (stored and _ENDING.fullmatch(name)):
             axes.setdefault((match[1], match[3]), {})[match[2].lower()] = number
         elif match := _NUMBERED.fullmatch(name):
             numbered.setdefault(match[1], []).append(number)
+
+    def turns(by: dict[str, int]) -> bool:
+        """Whether dofs w, x, y and z have a word for a rotation or, side by side, norm 1."""
+        if len(by) < 4 or stored is None or _AXES.fullmatch(names[by["w"]]):
+            return len(by) == 4
+        dofs = sorted(by.values())
+        return dofs[3] == dofs[0] + 3 and unit_columns(sampled_rows(stored)[:, dofs]) is not None
+
     rotations = [
         RotationDofs(
             f"{before}{after}".strip("._") or "q", tuple(by[axis] for axis in "wxyz"), "wxyz"
         )
         for (before, after), by in axes.items()
-        if len(by) == 4
+        if turns(by)
     ]
     if not rotations and not numbered:
         last = array.rpartition("/")[2]
@@ -273,22 +299,28 @@ def named_rotations(
     return tuple(rotations)
 
 
-def unit_columns(values: npt.NDArray[Any]) -> int | None:
-    """Returns the first of four neighbouring columns [T, D] whose norm is 1 in all rows.
+def unit_columns(values: npt.NDArray[Any], order: Sequence[int] = range(4)) -> int | None:
+    """Returns the first of neighbouring columns [T, D] that are, in this order, four of norm 1 or
+    orthonormal triples, in all rows without NaN; None if there are none.
 
     Columns that do not change, or are 0 and 1 alone, are no rotation that anybody recorded.
     """
-    if values.dtype.kind != "f" or len(values) < 2:
-        return None
-    squares = values.astype(np.float64) ** 2
-    for first in range(values.shape[1] - 3):
-        columns = values[:, first : first + 4]
-        norms = np.sqrt(squares[:, first : first + 4].sum(1))
-        if (abs(norms - 1.0) < _ROUNDING).all():
-            moving = (columns != columns[0]).any()
-            if moving and not np.isin(columns, (0.0, 1.0)).all():
-                return first
+    for first in range(values.shape[1] - max(order)):
+        columns = values[:, [first + k for k in order]].astype(np.float64)
+        columns = columns[np.isfinite(columns).all(1)]
+        if len(columns) < 2 or np.isin(columns, (0.0, 1.0)).all() or (columns == columns[0]).all():
+            continue
+        vectors = columns.reshape(len(columns), -1, 3 if len(order) > 4 else 4)
+        products = vectors @ vectors.swapaxes(1, 2)
+        if (abs(products - np.eye(vectors.shape[1])) < _ROUNDING).all():
+            return first
     return None
+
+
+def sampled_rows(stored: Dataset) -> npt.NDArray[Any]:
+    """Returns the first rows [T, D] of the first trajectory, in which rotations are looked for."""
+    rows = stored.read_part(0, 1, 0, min(stored.shape[1], _SAMPLED_ROWS))
+    return np.asarray(rows).reshape(-1, stored.shape[2])
 
 
 def _split(name: str, dofs: Sequence[int], form: str) -> Iterator[RotationDofs]:

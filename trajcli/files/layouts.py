@@ -13,7 +13,7 @@ from trajcli.errors import InputError, UsageError
 from trajcli.files.arrays import ArrayFile, Dataset, candidates, json_object, text_of
 from trajcli.files.conversion import as_batch, stated_unit
 from trajcli.files.layout import Layout, Member, Names, Pairs, entry, environment, from_rate
-from trajcli.files.quantities import POSITIONS, QUANTITIES, STATES
+from trajcli.files.quantities import POSITIONS, QUANTITIES, STATES, role
 from trajcli.files.source import Origin, natural_key
 from trajcli.files.tables import TRAJECTORIES
 from trajcli.files.time import Time, positive
@@ -412,7 +412,7 @@ def likely_arrays(file: ArrayFile, prefix: str) -> list[str]:
         if stored and stored.dtype.kind == "f":
             if last in QUANTITIES:
                 as_batch(stored)  # raises why it is no trajectory
-            if stored.ndim in (2, 3):
+            if stored.ndim in (2, 3) and not (role(last) and stored.shape[-1] == 1):
                 named.setdefault(last, []).append(path)
     taken = next((name for name in POSITIONS if name in {*named, *unread}), None)
     if taken is None:  # the only one, or the only one in a unit of positions

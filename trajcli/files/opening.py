@@ -79,6 +79,7 @@ class Files:
         on_progress: Progress = lambda done, total: None,
     ) -> None:
         self._pool = OpenFiles(memory, reading.allow_external, on_progress)
+        self._pool.clock = reading.clock
         self._files: dict[str, ArrayFile] = {}
         self._layouts: dict[str, Layout | None] = {}
         self.sources = self._pool.sources
@@ -87,7 +88,8 @@ class Files:
     def read_as(self, reading: Reading) -> Files:
         """Returns the same open files with another reading."""
         files = copy(self)
-        files.reading, files._layouts = reading, {}
+        files.reading, files._layouts, files._pool = reading, {}, copy(self._pool)
+        files._pool.clock = reading.clock
         return files
 
     def open(self, path: Path | str) -> ArrayFile:

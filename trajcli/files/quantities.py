@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
+
+from trajcli.units import parse_time_unit
 
 TAKEN = ("trajectory", "time", "row", "step", "point", "each", "dof", "times", "dt", "lengths",
          "joint_names", "start_stamp")  # fmt: skip
@@ -33,11 +36,58 @@ POSITIONS = ("position", "qpos", "q", "joint_positions", "joint_position", "join
 _RATES = {"velocity": "vel|twist|gyro|(?:^|_)(?:qd|dq)(?:$|_)",
           "acceleration": "acc|(?:^|_)(?:qdd|ddq)(?:$|_)", "jerk": "jerk"}  # fmt: skip
 """What arrays of derivatives of positions are called, by quantity."""
+TIMES = ("time", "times", "timestamp", "timestamps", "stamp", "stamps", "t", "seconds", "second",
+         "secs", "sec", "ts", "time_stamp", "zeit", "zeitstempel", "temps", "tiempo",
+         "tempo", "时间", "時間", "elapsed", "monotonic", "datetime", "date_time")  # fmt: skip
+"""Names of time stamps in arrays and columns, the most usual first."""
+_COUNTED = "frame|row|sample|step|global|message|msg|packet|image|line|seq|scan"
+# What names that are no dofs are: time stamps, with whatever sensor or clock before them; steps;
+# what may be a time or a count; and counts of rows.
+_ROLES = {
+    "time": "|".join(TIMES) + r"|.+_(?:time_?stamps?|stamp)|(?:log|rel(?:ative)?|abs(?:olute)?|ros|"
+    "elapsed|sim(?:ulation)?|bag|unix|epoch|utc|gps|robot|controller|system|host|local|wall|real|"
+    "record(?:ing)?|receive|publish|capture|camera|sample|current|monotonic|traj(?:ectory)?)_?time",
+    "step": "dt|delta_?t|delta_?time|time_?delta",
+    "likely": "time_?steps?|epoch|clock|ticks?|.+_(?:times?|stamps)|time_stamps",
+    "count": "(?:sub_?)?frames?|rows?|index|idx|seq|sequence|id|no|nr|count(?:er)?|samples?|steps?|"
+    f"lines?|iter(?:ation)?s?|packet|unnamed:_0|(?:{_COUNTED})_?(?:index|idx|id|no|nr|num|number|"
+    "count|counter)",
+}
 
 
 def named_rate(name: str) -> str:
     """Returns the derivative that an array is by its name, velocity to jerk; "" for others."""
     return next((rate for rate, words in _RATES.items() if re.search(words, name.lower())), "")
+
+
+def split_unit(name: str) -> tuple[str, str]:
+    """Returns a name and its unit: q [deg] → q, deg; of times and steps timestamp_ns, too."""
+    match = re.fullmatch(r"(.*?)\s*[\[(]([^\])]*)[\])]", name)
+    if match and match[1] and not match[2].isdecimal():
+        return match[1], match[2]
+    stem, _, unit = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).rpartition("_")
+    timed = stem and parse_time_unit(unit) and role(stem) in ("time", "step")
+    return (stem, unit) if timed else (name, "")
+
+
+def _word(name: str) -> str:
+    """Returns the last part of a path as words: /header/stamp → stamp, Time [s] → time."""
+    last = re.split(r"[./]", split_unit(name)[0])[-1]
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[ -]+", "_", last).lower().strip("_%#")
+
+
+@lru_cache(maxsize=4096)
+def role(name: str) -> str:
+    """Returns what a column or array is that its name says is no dof: a "time", a "step", a "count"
+    of rows, or "likely" a time if it increases; "" for dofs."""
+    word = _word(name)
+    return next((role for role, words in _ROLES.items() if re.fullmatch(words, word)), "")
+
+
+def time_rank(name: str) -> int:
+    """Returns how usual a name of time stamps is, 0 for the most usual."""
+    # __time and %time are a recorder's: the time in a header is better
+    return TIMES.index(_word(name)) if _word(name) in TIMES and name[:1] not in "%_" else len(TIMES)
 
 
 def sources_text(attribute: str, names: Iterable[str]) -> str:

@@ -21,7 +21,7 @@ from trajcli.files.layout import Layout, Member
 from trajcli.files.layouts import likely_arrays
 from trajcli.files.opening import Files, JoinedFiles, joining
 from trajcli.files.quantities import QUANTITIES, ROTATIONS, STATES
-from trajcli.files.rotation_groups import rotations_left_out
+from trajcli.files.rotation_groups import angles_remarks, rotations_left_out
 from trajcli.files.source import Source, expand_files, parse_source
 from trajcli.files.trajectory_group import ACTIONS, TrajectoryGroup
 from trajcli.units import require_same_kind
@@ -79,7 +79,10 @@ def read_groups(
         wanted = [group.name_rotations(reading.rotation) for group in wanted]
     with suppress(InputError):  # of an order that matters to commands that compute
         for rotation in wanted[0].rotations if wanted else ():
-            notes.append(Note(f"{wanted[0].input.where}: {rotation} is a rotation"))
+            read = "; rot6d is two columns of the matrix, rot6d_rows two rows"
+            read = read if rotation.form == "rot6d" else ""
+            notes.append(Note(f"{wanted[0].input.where}: {rotation} is a rotation{read}"))
+        notes += angles_remarks(wanted[0]) if wanted else ()
     if not as_stored or reading.units is not None:
         wanted = [group.in_si(units) for group in wanted]
     for file in {id(group.file): group.file for group in wanted if reading.units}.values():

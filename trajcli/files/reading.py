@@ -48,6 +48,11 @@ class Reading:
         return all(option is None for option in named)
 
     @property
+    def clock(self) -> list[str]:
+        """What --dt, --rate or --times says."""
+        return [str(x) for x in (self.dt, self.rate, self.times) if x is not None]
+
+    @property
     def input_units(self) -> InputUnits:
         """The units as typed. Raises UsageError for unknown ones."""
         return parse_option(self.units)

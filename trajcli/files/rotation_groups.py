@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Sequence
 from contextlib import suppress
 
-import numpy as np
-
 from trajcli.errors import InputError, Note
 from trajcli.files.arrays import ArrayFile, Dataset
-from trajcli.files.dofs import RotationDofs, named_rotations, unit_columns
+from trajcli.files.dofs import (
+    UNNAMED,
+    RotationDofs,
+    named_rotations,
+    sampled_rows,
+    unit_columns,
+)
 from trajcli.files.quantities import QUANTITIES, ROTATIONS
 from trajcli.files.trajectory_group import TrajectoryGroup
 
+# What roll, pitch and yaw of a body are called.
+_ANGLES = re.compile(r"(?:^|[^a-z])(?:rpy|euler)", re.I)
 # Names in a group that are looked at.
 _SEARCHED = 100
-# Rows of the first trajectory, in which quaternions without a name are looked for.
-_SAMPLED_ROWS = 1000
 
 
 def require_rotations(group: TrajectoryGroup) -> tuple[RotationDofs, ...]:
@@ -24,20 +30,49 @@ def require_rotations(group: TrajectoryGroup) -> tuple[RotationDofs, ...]:
 
     Raises InputError for dofs that look like a quaternion if nothing says what they are.
     """
-    count, rows = group.shape[2], min(group.shape[1], _SAMPLED_ROWS)
-    if group.rotations or group.rotation_option is not None or count < 4 or not group.shape[0]:
+    known = group.rotations or group.rotation_option is not None
+    if known or 0 in group.shape or group.shape[2] < 4 or group.input.dtype.kind != "f":
         return group.rotations
-    first = unit_columns(np.asarray(group.input.read_part(0, 1, 0, rows))[0])
-    if first is not None:
+    rows = sampled_rows(group.input)
+    for order, forms in UNNAMED.items():
+        if (first := unit_columns(rows, order)) is None:
+            continue
+        count, dofs = len(order), [first + k for k in order]
+        which = f"{first}:{first + count}" if order[1] == 1 else ",".join(map(str, dofs))
         raise InputError(
-            "four dofs whose norm is 1 in all rows, as that of a quaternion",
+            "four dofs whose norm is 1 in all rows, as that of a quaternion"
+            if count == 4
+            else f"{count} dofs that are orthonormal in all rows, as those of a rotation matrix",
             where=group.input.where,
             expected="names, or --rotation, that say what they are",
-            found=f"dofs {first} to {first + 3}",
-            hint=f"--rotation {first}:{first + 4}=xyzw (or =wxyz) reads them as a rotation, "
-            "--rotation none as four dofs",
+            found=f"dofs {first} to {first + count - 1}",
+            hint=f"--rotation {which}={' (or ='.join(forms)}{')' * (len(forms) > 1)} reads them as "
+            f"a rotation, --rotation none as {count} dofs",
         )
     return ()
+
+
+def angles_remarks(group: TrajectoryGroup) -> list[str]:
+    """Returns a warning of roll, pitch and yaw that are read as dofs, unless --rotation says so."""
+    if group.rotation_option is not None or "trajcli_version" in group.file.attributes():
+        return []
+    names, last = group.joint_names or [], group.array_name.rpartition("/")[2]
+    number, option = {name.lower(): k for k, name in enumerate(names)}, ""
+    for before, word, after in (name.partition("roll") for name in number):
+        three, beside = (
+            {f"{before}{axis}{after}" for axis in axes}
+            for axes in (("roll", "pitch", "yaw"), "xyz")
+        )
+        # the joints of a hip are called so, too: not alone, nor beside x, y and z
+        alone = not before + after or beside <= number.keys() or _ANGLES.search(before)
+        if word and alone and three <= number.keys():
+            option = ",".join(names[number[f"{before}{axis}{after}"]] for axis in
+                              ("roll", "pitch", "yaw")) + "=rpy"  # fmt: skip
+    if not option and group.shape[2] == 3 and _ANGLES.search(last):
+        option = "rpy"
+    how = f"--rotation {shlex.quote(option)} reads a rotation, --rotation none dofs"
+    rates = "roll, pitch and yaw are read as dofs, whose rates are not the angular velocity"
+    return [f"{group.input.where}: {rates}: {how}"] if option else []
 
 
 def refuse_rotations(groups: Sequence[TrajectoryGroup], command: str) -> None:

@@ -21,18 +21,12 @@ import numpy as np
 from trajcli.errors import Fault, InputError, Note
 from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles, import_library
 from trajcli.files.file_bytes import open_regular
-from trajcli.files.quantities import POSITIONS
-from trajcli.files.source import Origin
+from trajcli.files.quantities import POSITIONS, role, split_unit, time_rank
+from trajcli.files.source import Origin, parse_source
 from trajcli.memory import TABLE_ROWS
-from trajcli.units import parse_time_unit
 
-TIMES = ("t", "time", "times", "timestamp", "timestamps", "stamp", "seconds", "__time", "zeit",
-         "temps", "tiempo", "tempo", "时间", "時間", "%time")  # fmt: skip
-"""Names of the column of time stamps; without one, the first column of dates is taken."""
 TRAJECTORIES = ("trajectory", "episode", "episode_index", "episode_id", "traj_id")
 """Names of the column that says to which trajectory a row belongs."""
-# Names of columns that count rows.
-_NUMBERS = ("row", "index", "frame_index", "frame", "seq")
 ARRAYS = ("actions", "action", "position", "velocity", "acceleration", "jerk")
 """Names of arrays that may have a single column."""
 _WORDS = {"pos": "position", "positions": "position", "vel": "velocity", "velocities": "velocity",
@@ -43,7 +37,6 @@ _WORD = "|".join(_WORDS)
 _KNOWN = (*ARRAYS, *POSITIONS)
 # Endings of the two columns of a stamp in whole seconds and nanoseconds.
 _SECONDS, _NANOSECONDS = ("sec", "secs"), ("nsec", "nsecs", "nanosec", "nanosecs")
-_UNIT = r"(.*?)\s*[\[(]([^\])]*)[\])]"
 _LISTED = 8
 DATA = "data"
 
@@ -107,15 +100,31 @@ class Table(ArrayFile):
 
     def _is_alone(self, name: str) -> bool:
         """Whether a column is beside the arrays: times, trajectories or counts of rows."""
-        last = _last(name)
-        known = last in TIMES or last in _NUMBERS
-        return known or name in (self.time_column, self.trajectory_column, *self._stamp_pair)
+        beside = (self.time_column, self.trajectory_column, *self._stamp_pair, *self._clock)
+        return bool(role(name)) or name in beside
+
+    @cached_property
+    def _clock(self) -> list[str]:
+        """The columns that --times or --dt name."""
+        named = [parse_source(text, attributes=True) for text in self.pool.clock if ":" in text]
+        here = [source.dataset or "" for source in named if source.path == self.path]
+        return [column for name in here for column in self._column(name.strip("/"))]
 
     @cached_property
     def time_column(self) -> str | None:
         """The column of time stamps, or of their seconds."""
-        named = (*self._stamp_pair, self._first(TIMES), *self.dates)
-        return next((name for name in named if name), None)
+        ranked = sorted((c for c in self.columns if role(c) == "time"), key=time_rank)
+        return next(iter((*self._stamp_pair, *ranked, *self.dates)), None)
+
+    @property
+    def _used_clock(self) -> Sequence[str | None]:
+        """The columns that say the time, where no option does."""
+        return () if self.pool.clock else (self.time_column, *self._stamp_pair)
+
+    @cached_property
+    def _step_column(self) -> str | None:
+        """The column of the steps that lead into the rows."""
+        return next((name for name in self.columns if role(name) == "step"), None)
 
     @cached_property
     def _stamp_pair(self) -> tuple[str, ...]:
@@ -132,14 +141,9 @@ class Table(ArrayFile):
     @cached_property
     def trajectory_column(self) -> str | None:
         """The column that says to which trajectory a row belongs."""
-        return self._first(TRAJECTORIES)
-
-    def _first(self, names: Sequence[str]) -> str | None:
-        # of several columns with one name the first is taken: later entries replace earlier ones
-        reverse = list(reversed(self.columns))
-        plain = {_last(name): name for name in reverse}
-        plain |= {_plain(name).lower(): name for name in reverse}
-        return next((plain[name] for name in names if name in plain), None)
+        words = [re.split(r"[./]", name.lower())[-1] for name in self.columns]
+        found = next((name for name in TRAJECTORIES if name in words), None)
+        return None if found is None else self.columns[words.index(found)]
 
     def names(self) -> list[str]:
         return list(self.groups)
@@ -159,29 +163,49 @@ class Table(ArrayFile):
         return super().missing(name, names or list(dict.fromkeys([*self.groups, *self.columns])))
 
     def _named(self, name: str) -> list[str]:
-        """Returns the columns of an array, of a column, or of several: a,b,*_joint."""
-        if name in self.columns or f"/{name}" in self.columns:
-            return [name if name in self.columns else f"/{name}"]
-        known = self.groups.get(name) or self.families.get(name)
+        """Returns the columns of an array, of a column, or of several: a,b,*_joint.
+
+        A pattern matches dofs alone, and the time is none of several columns.
+        """
+        if name in self.columns:
+            return [name]
+        known = self.groups.get(name) or self.families.get(name) or self._column(name)
         if known or "," not in name:
-            numbers = [column for column in self.columns if self.numeric(column)]
             return known or [
                 column
-                for column in numbers
-                if "*" in name and fnmatch.fnmatchcase(_plain(column).lstrip("/"), name)
+                for column in self.columns
+                if "*" in name and self.numeric(column) and not self._is_alone(column)
+                if fnmatch.fnmatchcase(_plain(column).lstrip("/"), name)
             ]
-        parts = [self._named(part.strip("/")) for part in name.split(",")]
-        return [column for part in parts for column in part] if all(parts) else []
+        parts = [self._named(part.strip("/ ")) for part in name.split(",")]
+        clock = self._used_clock
+        return [c for part in parts for c in part if c not in clock] if all(parts) else []
+
+    def _column(self, name: str) -> list[str]:
+        """Returns the one column of a name with its unit or without, if there is one."""
+        exact = [column for column in (name, f"/{name}") if column in self.columns]
+        plain = self._plain_names.get(name, [])
+        return exact[:1] or (plain if len(plain) == 1 else [])
+
+    @cached_property
+    def _plain_names(self) -> dict[str, list[str]]:
+        """The columns by their names without units."""
+        plain: dict[str, list[str]] = {}
+        for column in self.columns:
+            plain.setdefault(_plain(column).lstrip("/"), []).append(column)
+        return plain
 
     def _described(self, name: str) -> Dataset | None:
         """Returns an array by its name, a column, or several columns as one array."""
         if name in ("times", "time") and self.time_column and name not in self.groups:
             return self._times(self.time_column)
         columns = self._named(name)
+        if name == "dt" and self._step_column:
+            columns = [self._step_column]
         if not columns:
             return None
         where, parts = Origin(self.path, f":{name}"), [self.column(column) for column in columns]
-        units = [_with_unit(column)[1].replace(",", " ") for column in columns]
+        units = [split_unit(column)[1].replace(",", " ") for column in columns]
         about = dict(parts[0].attributes)
         if any(units):
             about["units"] = units[0] if len(set(units)) == 1 else ",".join(units)
@@ -200,13 +224,13 @@ class Table(ArrayFile):
 
         shape = (parts[0].shape[0], len(parts))
         stored = Dataset(where, shape, dtype, read_rows, about, "columns")
-        return replace(stored, remarks=self._remarks(name, stored))
+        return replace(stored, remarks=self._remarks(name, columns, stored))
 
     def _times(self, column: str) -> Dataset:
         """Returns the stamps of the rows; two columns give nanoseconds."""
         where, stored = Origin(self.path, f":{column}"), self.column(column)
         if column not in self._stamp_pair:
-            unit = _with_unit(column)[1]
+            unit = split_unit(column)[1]
             about = dict(stored.attributes) | ({"units": unit} if unit else {})
             return replace(stored, where=where, attributes=about)
         low = self.column(self._stamp_pair[1])
@@ -219,7 +243,7 @@ class Table(ArrayFile):
         about = {"units": "ns"}
         return Dataset(where, stored.shape, np.dtype(np.int64), read_rows, about, "columns")
 
-    def _remarks(self, name: str, stored: Dataset) -> list[str]:
+    def _remarks(self, name: str, taken: Sequence[str], stored: Dataset) -> list[str]:
         """Returns notes on how an array was read."""
         remarks: list[str] = list(map(Note, self.remarks))
         columns = self.groups.get(name, [])
@@ -227,6 +251,13 @@ class Table(ArrayFile):
             listed = ", ".join(map(_plain, columns[:_LISTED]))
             listed += f" and {len(columns) - _LISTED} more" if columns[_LISTED:] else ""
             remarks.append(Note(f"{stored.where}: the dofs are the columns {listed}"))
+        alone = set(filter(self._is_alone, self.columns)) - {*taken, self.trajectory_column}
+        if "," in name:
+            alone &= {column for part in name.split(",") for column in self._column(part)}
+        elif name in self.groups or "*" in name:
+            alone -= {*self._used_clock}
+        if left := [_plain(column) for column in self.columns if column in alone]:
+            remarks.append(Note(f"{self.path}: left out by name, as no dofs: {', '.join(left)}"))
         return remarks
 
 
@@ -252,23 +283,9 @@ def _split(name: str) -> tuple[str, str]:
     return (match[1].replace(".", "/"), name) if match else (name, name)
 
 
-def _last(name: str) -> str:
-    """Returns the last part of a path, /header/stamp or header.stamp, in lower case."""
-    return re.split(r"[./]", _plain(name).lower())[-1]
-
-
 def _plain(name: str) -> str:
     """Returns the name of a column without its unit: t [s] → t."""
-    return _with_unit(name)[0]
-
-
-def _with_unit(name: str) -> tuple[str, str]:
-    """Returns the name and the unit of a column: t [s] → t, s; of times timestamp_ns, too."""
-    match = re.fullmatch(_UNIT, name)
-    if match and match[1] and not match[2].isdecimal():
-        return match[1], match[2]
-    stem, _, unit = name.rpartition("_")
-    return (stem, unit) if stem.lower() in TIMES and parse_time_unit(unit) else (name, "")
+    return split_unit(name)[0]
 
 
 class ParquetFile(Table):

@@ -7,6 +7,7 @@ says; an attribute ``dt`` or a rate. Steps and stamps that contradict each other
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -18,6 +19,7 @@ from trajcli.arrays import describe, step_faults, time_stamp_faults, time_stamp_
 from trajcli.errors import Fault, InputError, raise_if_any
 from trajcli.files.arrays import Dataset, Numbers, ReadApart
 from trajcli.files.conversion import converted, divided, stated_unit
+from trajcli.files.quantities import split_unit
 from trajcli.files.source import Origin
 from trajcli.memory import EAGER_BYTES
 from trajcli.units import KNOWN_TIMES, Unit, parse_time_unit
@@ -26,8 +28,6 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 Lengths: TypeAlias = npt.NDArray[np.int64]
 Values: TypeAlias = "npt.NDArray[Any] | Dataset"
 STAMPS: tuple[str, ...] = ("times", "time")
-LIKELY_STAMPS = ("timestamps", "timestamp", "stamps", "stamp", "t")
-"""Other names of time stamps."""
 RATES = ("control_freq", "rate", "frequency", "fps", "hz")
 """Attributes in which files give steps per second."""
 # Units that are not converted: lower case, without a final s.
@@ -36,6 +36,10 @@ _OTHER_TIMES = {"min", "minute", "h", "hr", "hour", "d", "day"}
 _CLOCKS = {"ns": 1e17, "us": 1e14, "ms": 1e11}
 # Stamps of a trajectory that are compared at once.
 _FEW = 1 << 16
+# Seconds; no robot takes longer or shorter steps. Stamps in ns, µs or ms are far beyond.
+_LONGEST_STEP, _SHORTEST_STEP = 1.0, 1e-5
+# Seconds, in 1998: float32 stamps of a clock that counts since 1970 are then 64 s apart.
+_SINCE_1970 = 9e8
 # How far steps may be from a stored dt, and their mean from an attribute dt, as a share of it.
 _SAME_STEP, _NOMINAL_STEP = 1e-3, 1e-2
 
@@ -90,15 +94,38 @@ class Time:
     def fitted(
         self, batch: int, count: int, actions: bool = False, lengths: Lengths | None = None
     ) -> Time:
-        """Returns the times for trajectories [batch, count]."""
-        return replace(self, batch=batch, count=count, actions=actions, lengths=lengths)
+        """Returns the times for trajectories [batch, count]; steps [T, 1] of one trajectory, as
+        MATLAB and columns have them, are [T]."""
+        time, steps = self, self.dt
+        column = not self.stamped and self.shape[1:] == (1,) and self.shape[0] != batch
+        if column and self.shape[0] in (count - 1, count):
+            whole = steps.read() if isinstance(steps, Dataset) else steps
+            flat = np.ravel(whole) if isinstance(whole, np.ndarray) else whole
+            time = replace(self, dt=flat, shape=self.shape[:1])
+        return replace(time, batch=batch, count=count, actions=actions, lengths=lengths)
 
     @property
     def remark(self) -> str:
-        """A warning about a unit that is not known; "" if there is nothing to warn of."""
-        if not self.unit or parse_time_unit(self.unit) is not None:
+        """A warning about a unit that is not known, or steps that cannot be seconds; "" if there is
+        nothing to warn of."""
+        if self.unit:
+            known = parse_time_unit(self.unit) is not None
+            not_known = f"is in {self.unit!r}, which is not known ({KNOWN_TIMES}): taken as s"
+            return "" if known else f"{self.where} {not_known}"
+        values = self.dt if self.stamps is None else self.stamps
+        if values is None or isinstance(values, Dataset):
             return ""
-        return f"{self.where} is in {self.unit!r}, which is not known ({KNOWN_TIMES}): taken as s"
+        # the median: one long gap says nothing about the unit
+        some = np.atleast_2d(values)[:1, :_FEW].astype(np.float64)
+        steps = some if self.stamps is None else np.diff(some)
+        step = float(np.median(steps)) if steps.size else _LONGEST_STEP
+        counted = self.stamped and step == _LONGEST_STEP and self.count > 1
+        if not (step > _LONGEST_STEP or step < _SHORTEST_STEP or counted):
+            return ""
+        return (
+            f"{self.where}: steps of {step:g}, taken as seconds; of stamps in milliseconds, "
+            "nanoseconds or the like, --units ms or ns says so"
+        )
 
     @property
     def fits(self) -> bool:
@@ -226,7 +253,10 @@ class Time:
         """Returns the steps of trajectories begin to end, [b or 1, h]."""
         if self.dt is None or isinstance(self.dt, float):
             return np.full((1, 1), np.nan if self.dt is None else self.dt)
-        return _rows(self.dt, begin, end).astype(np.float64)
+        steps = _rows(self.dt, begin, end).astype(np.float64)
+        if not self.actions and steps.shape[1] == self.count > 1 and not (steps[:, 0] > 0).all():
+            steps[:, 0] = steps[:, 1]  # no row lies before row 0: loggers write 0 or NaN
+        return steps
 
 
 def _rows(values: Values, begin: int, end: int) -> npt.NDArray[Any]:
@@ -259,14 +289,16 @@ def read_time(
     given: Unit | None = None,
     lengths: Lengths | None = None,
     nominal: float | None = None,
+    batch: int = 0,
 ) -> Time:
     """Returns the time that a dataset of steps or stamps gives, in the given unit or else its own.
 
     lengths [B]: how many stamps of each trajectory are not padding. nominal: the step that the file
-    states elsewhere, which is used if it fits the stamps. Raises InputError for a unit that is not
+    states elsewhere, which is used if it fits the stamps. batch: the trajectories, if known, to
+    tell a column of stamps [T, 1] from [B, 1]. Raises InputError for a unit that is not
     converted.
     """
-    if stamps and stored.shape[1:] == (1,):  # [T, 1], a column of a table or of MATLAB's
+    if stamps and stored.shape[1:] == (1,) and stored.shape[0] != batch:  # [T, 1], as MATLAB's
         rows = stored.reader
         stored = replace(stored, shape=stored.shape[:1], reader=lambda *part: rows(*part)[:, 0])
     values, unit, source = stored_times(stored, given, stamps)
@@ -294,6 +326,7 @@ def stored_times(stored: Dataset, given: Unit | None, stamps: bool) -> tuple[Val
     hours and days.
     """
     text = given.name if given is not None else stated_unit(stored)
+    text = text or split_unit(re.split("[:/]", stored.where.after.partition(" (")[0])[-1])[1]
     unit = given or parse_time_unit(text)
     word, since, _ = text.strip("[] ").lower().partition(" since ")
     if unit is None and (since or word.rstrip("s") in _OTHER_TIMES):
@@ -307,6 +340,8 @@ def stored_times(stored: Dataset, given: Unit | None, stamps: bool) -> tuple[Val
     stored.require_numeric()
     by_size = "" if unit is not None or text or not stamps else unit_by_size(stored)
     unit = parse_time_unit(by_size) or unit
+    if stamps:
+        _refuse_coarse(stored, unit)
     lazy = stored.nbytes > EAGER_BYTES and stored.ndim == 2 and stored.shape[0] > 1
     if unit is None or unit.per_si == 1.0:
         return (stored if lazy else np.asarray(stored.read())), text, stored.where
@@ -314,6 +349,22 @@ def stored_times(stored: Dataset, given: Unit | None, stamps: bool) -> tuple[Val
     values = converted(stored, convert) if lazy else convert(np.asarray(stored.read()))
     origin = stored.where.then(f", in {unit}" + " since 1970 by their size" * bool(by_size))
     return values, text or by_size, origin
+
+
+def _refuse_coarse(stored: Dataset, unit: Unit | None) -> None:
+    """Raises InputError for float32 stamps of a clock that counts since 1970."""
+    kind, per_second = stored.precision, unit.per_si if unit else 1.0
+    if kind.kind != "f" or kind.itemsize > 4 or 0 in stored.shape:
+        return
+    first = np.ravel(stored.read_rows(0, 1)).astype(kind)[0]
+    if abs(first) > _SINCE_1970 * per_second:
+        raise InputError(
+            "time stamps too coarse for their type",
+            where=stored.where,
+            expected="float64 or integers, or stamps from 0",
+            found=f"{kind}, which is {np.spacing(first) / per_second:g} s coarse since 1970",
+            hint="--rate HZ or --dt SECONDS says the time instead",
+        )
 
 
 def unit_by_size(stored: Dataset) -> str:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from copy import copy
 from functools import cached_property
 from itertools import pairwise
@@ -24,15 +26,18 @@ from trajcli.arrays import describe
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.files.arrays import Dataset
 from trajcli.files.file_bytes import Progress
+from trajcli.files.quantities import TIMES, role
 from trajcli.files.source import Origin, first_and_more
 from trajcli.files.states import NO_STATE, States
-from trajcli.files.time import LIKELY_STAMPS, STAMPS, Time
+from trajcli.files.time import Time
 from trajcli.files.trajectory_group import TrajectoryGroup
 from trajcli.memory import READ_BYTES
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
+# Names and rows that are looked at for times.
+_SEARCHED = 100
 
 
 class Trajectories:
@@ -422,7 +427,7 @@ def no_time(group: TrajectoryGroup) -> Fault:
     found = "none given, and none in the input" + (f" (layout {layout.name})" if layout else "")
     hint = (layout.dt_hint if layout else "") or "--dt SECONDS, --rate HZ or --times FILE:DATASET"
     if near:
-        hint = f"--times {near[0]}, if these are times; else {hint}"
+        hint = f"--times {' or '.join(near[:3])}, if these are times; else {hint}"
     return Fault(
         "no time step",
         where=group.input.where,
@@ -433,17 +438,25 @@ def no_time(group: TrajectoryGroup) -> Fault:
 
 
 def _near_times(trajectories: TrajectoryGroup) -> list[str]:
-    """Returns datasets beside the trajectories whose names are nearly those of time stamps."""
-    near, file, words = list[str](), trajectories.file, (*STAMPS, *LIKELY_STAMPS[:-1])
-    for group in trajectories.groups:
-        for name in file.children(group)[:100]:
-            path, close = f"{group}{name}", difflib.get_close_matches(name.lower(), words, 1, 0.7)
-            stored = file.get(path) if close else None
-            if stored is not None and stored.numeric and stored.ndim in (1, 2):
-                first = stored.read_rows(0, 3) if stored.ndim == 1 else stored.read_rows(0, 1)[0]
-                if (np.diff(first) > 0).all():  # flags called timeouts do not increase
-                    near.append(f"{file.path}:{path}")
-    return near
+    """Returns datasets or columns beside the trajectories that increase, as a shell takes them:
+    those with nearly a name of time stamps first, and no counters."""
+    file, near, others = trajectories.file, list[str](), list[str]()
+    columns = list(getattr(file, "columns", ()))[:_SEARCHED]
+    beside = [f"{group}{name}" for group in trajectories.groups
+              for name in file.children(group)[:_SEARCHED]]  # fmt: skip
+    for path in (name.lstrip("/") for name in columns or beside):
+        with suppress(InputError):
+            stored, name = file.get(path), path.rpartition("/")[2].lower()
+            near_one = difflib.get_close_matches(name, TIMES, 1, 0.7)
+            named = role(name) in ("time", "likely") or (near_one and not role(name))
+            if stored is None or not stored.numeric or (role(name) and not named):
+                continue
+            lone = stored.shape[:1] == (trajectories.shape[1],) and stored.shape[1:] in ((), (1,))
+            first = stored.read_rows(0, _SEARCHED if stored.ndim == 1 or lone else 1)
+            # flags called timeouts do not increase
+            if (lone or named) and np.size(first) > 1 and (np.diff(np.ravel(first)) > 0).all():
+                (near if named else others).append(shlex.quote(f"{file.path}:{path}"))
+    return near + others
 
 
 def _require_times_of(time: Time, count: int) -> None:

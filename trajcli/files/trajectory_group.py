@@ -39,12 +39,14 @@ from trajcli.files.quantities import (
     QUANTITIES,
     ROTATIONS,
     TAKEN,
+    TIMES,
     named_rate,
+    role,
+    time_rank,
     unit_of,
 )
 from trajcli.files.source import Origin
 from trajcli.files.time import (
-    LIKELY_STAMPS,
     RATES,
     STAMPS,
     Lengths,
@@ -71,6 +73,8 @@ ACTIONS = ("actions", "action")
 _NO_ANGLES = "eff|torque|current|force|wrench|temp|volt"
 # Rows at both ends and in the middle of an array in which angles are looked for.
 _SAMPLE = 1 << 15
+# Names beside the arrays that are looked at.
+_SEARCHED = 100
 
 
 class TrajectoryGroup:
@@ -239,8 +243,8 @@ class TrajectoryGroup:
         if self.rotation_option is not None:
             return parse_rotations(self.rotation_option, count, names)
         family = self.file.family if self.layout is None else self.layout.name
-        order = self._order_of_quaternions
-        return named_rotations(self.array_name, names, count, family, order, array.where)
+        stored, order = self.as_stored, self._order_of_quaternions
+        return named_rotations(self.array_name, names, count, family, order, array.where, stored)
 
     @property
     def _order_of_quaternions(self) -> Any:
@@ -433,17 +437,25 @@ class TrajectoryGroup:
         return None
 
     def _likely_time(self) -> Time | None:
-        """Returns the time of increasing numbers that are time stamps by their name."""
-        for name in LIKELY_STAMPS:
+        """Returns the time of numbers that increase, and are time stamps by their name, or else of
+        steps."""
+        beside = self.file.children(self.groups[0])[:_SEARCHED]
+        stamps = sorted((name for name in beside if role(name) == "time"), key=time_rank)
+        steps = [name for name in beside if role(name) == "step"]
+        # in the groups above the most usual names
+        for name in dict.fromkeys((*stamps, *steps, *TIMES[2:7])):
+            stored = None
             with contextlib.suppress(InputError):
-                if (stored := self.companion(name)) is not None:
-                    time = self._read_time(stored, True)
-                    if time.fits and not time.faults(0, 1):
-                        return replace(time, source=time.source.then(", by its name"))
+                stored = self.companion(name)
+            if stored and any(abs(rows - self.shape[1]) < 2 for rows in stored.shape):
+                time = self._read_time(stored, name not in steps)
+                if time.fits and not time.faults(0, 1):
+                    return replace(time, source=time.source.then(", by its name"))
         return None
 
     def _read_time(self, stored: Dataset, stamps: bool, nominal: float | None = None) -> Time:
-        time = read_time(stored, stamps, self.given.time, self.lengths, nominal)
+        batch = self.shape[0]
+        time = read_time(stored, stamps, self.given.time, self.lengths, nominal, batch)
         return time.fitted(*self.shape[:2], self.of_actions, self.lengths)
 
     def first_stamps(

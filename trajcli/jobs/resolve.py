@@ -59,8 +59,6 @@ _Stated: TypeAlias = tuple[str, tuple[tuple[str, Any], ...]]
 _FIRST = 32
 # Rows of each that are looked at for normalised commands.
 _ROWS = 4096
-# Seconds; no robot takes longer or shorter steps. Stamps in ns, µs or ms are far beyond.
-_LONGEST_STEP, _SHORTEST_STEP = 1.0, 1e-5
 
 
 def resolve(
@@ -427,7 +425,6 @@ def input_warnings(trajectories: Trajectories, longest: Inputs) -> Iterator[str]
         yield from _units(group, longest)
     clocks = (group.time for group in trajectories.groups[:_FIRST])
     yield from dict.fromkeys(clock.remark for clock in clocks if clock and clock.remark)
-    yield from _steps(longest)
 
 
 def recorded_positions(group: TrajectoryGroup) -> str | None:
@@ -490,20 +487,3 @@ def _units(group: TrajectoryGroup, inputs: Inputs) -> Iterator[str]:
         other = parse_units(stated_unit(group.pick(start)))
         if not stated and other is not None and unit_text(other) != unit_text(in_si(other)):
             yield f"{start.where} is in {unit_text(other)}, and {where} says no unit: taken as SI"
-
-
-def _steps(inputs: Inputs) -> Iterator[str]:
-    """Yields a warning where steps are so long or short that they cannot be seconds."""
-    values: Any = inputs.dt if inputs.times is None else inputs.times
-    if not isinstance(values, np.ndarray) or values.dtype.kind not in "iuf" or not values.size:
-        return
-    wide = values.astype(np.float64 if values.dtype.kind == "f" else np.int64)
-    # the median: one long gap says nothing about the unit
-    steps = wide if inputs.times is None else np.diff(wide)
-    step = float(np.sort(steps, axis=None)[steps.size // 2]) if steps.size else _LONGEST_STEP
-    if step > _LONGEST_STEP or step < _SHORTEST_STEP:
-        where = inputs.name("dt" if inputs.times is None else "times")
-        yield (
-            f"{where}: steps of {step:g}, taken as seconds; of stamps in milliseconds, "
-            "nanoseconds or the like, --units ms or ns says so"
-        )

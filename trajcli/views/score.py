@@ -182,9 +182,7 @@ def score_source(
         others = [other for other in others if other != taken]
     rotations, free = require_rotations(batch.first), batch.first.free_dofs
     stored, units, notes = quantities(batch) if free else ({}, {}, [])
-    clock, array = batch.first.time, next(iter(batch.first.arrays))
-    if clock is not None and clock.remark:
-        notes.insert(0, clock.remark)
+    array = next(iter(batch.first.arrays))
     absent = [name for name in ("velocity", "jerk") if name not in stored]
     if "position" in stored and absent:
         notes.append(f"{' and '.join(absent)} by central differences of the positions")

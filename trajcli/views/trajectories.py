@@ -245,6 +245,10 @@ def read_batches(
                     raise InputError(no_time(group))
             joined[k], repairs = repaired(members, repair, 1)
             notes += repairs
+    for members in joined:
+        with suppress(InputError):  # which each command reports in its own way
+            if members[0].time is not None and members[0].time.remark:
+                notes.append(members[0].time.remark)
     return [Trajectories(members, notes=dict.fromkeys(notes)) for members in joined]
 
 
