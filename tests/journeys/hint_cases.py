@@ -143,6 +143,10 @@ case("stamps that repeat", npz(position=CURVE, times=np.where(T == 1, T[9], T)),
 case("stamps that go back", npz(position=CURVE, times=np.where(np.arange(30) == 9, 0.05, STAMPS)),
      differ("in.npz:position"), npz(position=CURVE, times=np.sort(STAMPS)),
      differ("in.npz:position"))
+case("stamps of another axis", npz(position=np.stack([CURVE] * 4, 1), times=T), differ("in.npz"),
+     differ("in.npz --axes TBD"))
+case("two statements of episodes", npz(q=CURVE, lengths=[10, 20], episode_ends=[9, 30]),
+     differ("in.npz:q --dt 0.1"), npz(q=CURVE, lengths=[10, 20]), differ("in.npz:q --dt 0.1"))
 case("dt and stamps", npz(position=CURVE, dt=0.2, times=T), differ("in.npz:position"),
      differ("in.npz:position --dt 0.1"), differ("in.npz:position --times in.npz:times"))
 case("one dt for each trajectory", nothing,

@@ -123,6 +123,8 @@ Joints = Annotated[str | None, _read("--joints NAMES",
 Rotation = Annotated[str | None, _read("--rotation WHICH=FORM",
     "Dofs that are rotations: 3:7=xyzw, or qw,qx,qy,qz=wxyz, or a FORM alone for all dofs. Also "
     "rotvec, rot6d, rot6d_rows, matrix, rpy; none. (default: recognised by name)")]
+Axes = Annotated[str | None, _read("--axes ORDER",
+    "Which axis is which, like TBD or DT: T rows, B trajectories, D dofs. (default: BTD, TD)")]
 Absolute = Annotated[str | None, _read("--absolute WHICH",
     "Dofs (such as a gripper) whose actions are positions in every mode: 7, or names.")]
 Actions = Annotated[Literal["delta", "relative"] | None, _read("--actions KIND",
@@ -282,8 +284,8 @@ Atol = Annotated[float, _tolerance("--atol A", "Allow A in addition to --rtol.")
 Ulp = Annotated[float, _tolerance("--ulp N", "Alternatively, allow N units in the last place.")]
 
 READING = {"layout": Layout, "filter_key": FilterKey, "dofs": Dofs, "joints": Joints,
-           "rotation": Rotation, "episodes": Episodes, "dt": Dt, "rate": Rate, "times": Times,
-           "units": Units, "allow_external": AllowExternal}
+           "rotation": Rotation, "axes": Axes, "episodes": Episodes, "dt": Dt, "rate": Rate,
+           "times": Times, "units": Units, "allow_external": AllowExternal}
 """The fields of files.reading.Reading: how every SOURCE is read."""
 REPAIR = {"max_gap": MaxGap, "repeated_times": RepeatedTimes, "wrap_dofs": WrapDofs}
 """The fields of files.reading.Repair: how recordings are repaired."""

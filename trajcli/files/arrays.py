@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from importlib import import_module
 from itertools import accumulate
 from pathlib import Path
@@ -366,6 +367,15 @@ class ArrayFile(ABC):
         inside = [name[len(prefix) :] for name in self.names() if name.startswith(prefix)]
         return list(dict.fromkeys(name.split("/")[0] for name in inside))
 
+    @cached_property
+    def spelling(self) -> Mapping[str, Mapping[str, str]]:
+        """The names of the datasets of each group, by their lower case."""
+        groups: dict[str, dict[str, str]] = {}
+        for path in self.names():
+            group, _, last = path.rpartition("/")
+            groups.setdefault(group, {})[last.lower()] = last
+        return groups
+
     def dims(self, name: str) -> tuple[str, ...]:
         """Returns the names of the dimensions of a dataset; none where the format has no names."""
         return ()
@@ -433,10 +443,10 @@ class ArrayFile(ABC):
             hint=hint,
         )
 
-    def match(self, pattern: str) -> list[str]:
-        """Returns the datasets that a pattern with * matches, in natural order.
+    def match(self, pattern: str, groups: bool = False) -> list[str]:
+        """Returns the datasets, or groups, that a pattern with * matches, in natural order.
 
-        Raises InputError if there are none.
+        Raises InputError if there are no datasets.
         """
         wanted = pattern.strip("/")
         if "*" not in wanted:
@@ -449,8 +459,8 @@ class ArrayFile(ABC):
                 for group in paths
                 for child in fnmatch.filter(self.children(group), part)
             ]
-        names = natural_order(path for path in paths if not self.has_group(path))
-        if not names:
+        names = natural_order(path for path in paths if self.has_group(path) == groups)
+        if not names and not groups:
             raise InputError(self.missing(pattern))
         return names
 

@@ -13,6 +13,7 @@ from trajcli.arrays import describe
 from trajcli.errors import InputError
 from trajcli.files.arrays import Dataset, ReadApart
 from trajcli.files.quantities import QUANTITIES, named_rate
+from trajcli.memory import SCANNED_BYTES
 from trajcli.units import (
     Units,
     differ,
@@ -115,28 +116,54 @@ def with_joined_axes(stored: Dataset, count: int) -> Dataset:
     return replace(stored, shape=(*stored.shape[:-2], inner), reader=read_rows)
 
 
-def read_lengths(stored: Dataset, batch: int, rows: int) -> npt.NDArray[np.int64] | None:
-    """Returns how many of the padded rows each trajectory has [batch]; None where all have all.
+def read_lengths(stored: Dataset, batch: int, rows: int) -> npt.NDArray[np.int64]:
+    """Returns how many of the padded rows each trajectory has [batch].
 
     Raises InputError for a dataset ``lengths`` that cannot be such.
     """
-    if stored.shape != (batch,) or stored.dtype.kind not in "iu":
+    # MATLAB's are [1, B] or [B, 1], and floats
+    fits = stored.dtype.kind in "iu" or (stored.ndim == 2 and stored.dtype.kind == "f")
+    values = np.ravel(stored.read()) if fits and stored.ndim in (1, 2) else np.zeros(0)
+    if values.shape != (batch,) or (values != np.floor(values)).any():
         raise InputError(
             "not lengths",
             where=stored.where,
             expected=f"integers [{batch}]",
             found=f"{stored.dtype} {describe(stored.shape)}",
         )
-    values = np.asarray(stored.read()).astype(np.int64)
     bad = np.flatnonzero((values < 1) | (values > rows))
     if len(bad):
         raise InputError(
             "no such length",
             where=f"{stored.where}, trajectory {bad[0]}",
             expected=f"1 to {rows}",
-            found=str(values[bad[0]]),
+            found=f"{values[bad[0]]:g}",
         )
-    return None if (values == rows).all() else values
+    return values.astype(np.int64)
+
+
+def with_axes(stored: Dataset, axes: str) -> Dataset:
+    """Returns an array whose axes are TBD, DT, … as [B, T, D] or [T, D], read in blocks."""
+    if stored.ndim != len(axes):
+        return stored
+    letters = "BTD" if "B" in axes else "TD"
+    order = [axes.index(axis) for axis in letters if axis in axes]
+    shape = tuple(stored.shape[axes.index(axis)] if axis in axes else 1 for axis in letters)
+    along, size = letters.index(axes[0]), max(1, stored.nbytes // max(1, stored.shape[0]))
+
+    def read_rows(start: int, stop: int) -> Any:
+        start, stop, _ = slice(start, stop).indices(shape[0])
+        first, last = (start, stop) if along == 0 else (0, stored.shape[0])
+        values = np.empty((max(stop - start, 0), *shape[1:]), stored.dtype)
+        step = max(1, SCANNED_BYTES // size)
+        for row in range(first, last, step):
+            part = np.transpose(stored.read_rows(row, min(row + step, last)), order)
+            part = part if "D" in axes else part[..., None]
+            place = (slice(None),) * along + (slice(row - first, row - first + step),)
+            values[place] = part if along == 0 else part[start:stop]
+        return values
+
+    return replace(stored, shape=shape, reader=read_rows, storage="transposed")
 
 
 def converted(stored: Dataset, convert: Callable[[Any], Any]) -> Dataset:

@@ -227,7 +227,7 @@ def _array(value: Any, most: int) -> Any:
         array = np.array(value) if isinstance(first, (int, float, str)) else None
     except ValueError:  # lists of unequal length
         return None
-    kinds = "U" if isinstance(first, str) else "fiu"
+    kinds = "U" if isinstance(first, str) else "fiub"
     return array if array is not None and array.dtype.kind in kinds else None
 
 

@@ -6,10 +6,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
 from trajcli.errors import InputError
 from trajcli.files.arrays import ArrayFile, Dataset, json_object, text_of
+from trajcli.files.companions import episode_edges
 from trajcli.files.source import Origin
 from trajcli.files.time import Time, positive
 
@@ -20,13 +22,17 @@ Pairs = Sequence[tuple[str, str]]
 class Member(NamedTuple):
     """One trajectory of a file: its group, or its rows in arrays that hold all trajectories.
 
-    name: its name in messages and, as a group, in outputs.
+    name: its name in messages and, as a group, in outputs. total, number, siblings: the rows of
+    these arrays, which of their trajectories this is, and of how many; where no layout says them.
     """
 
     name: str
     group: str = ""
     begin: int = 0
     end: int | None = None
+    total: int = 0
+    number: int = 0
+    siblings: int = 0
 
     def path(self, name: str) -> str:
         """Returns the path of one of its arrays."""
@@ -119,6 +125,13 @@ class Layout:
         if not self.groups:
             return [Member(self.file.path.stem)]
         return [Member(group, group) for group in self.numbered(self.file)]
+
+    def flat_members(self, array: Dataset, title: str) -> list[Member]:
+        """Returns the episodes of an array that holds all of them one behind the other."""
+        self.rows = (array.shape or (0,))[0]
+        edges, _, remarks = episode_edges(self.file, [""], array)
+        self.remark = "; ".join(remarks)
+        return [Member(f"{title}_{k}", "", a, b) for k, (a, b) in enumerate(pairwise(edges))]
 
     def facts(self) -> tuple[Origin, Mapping[str, Any]]:
         """Returns where the family describes its recordings, and that description."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, ClassVar
@@ -11,6 +12,7 @@ import numpy as np
 
 from trajcli.errors import InputError, UsageError
 from trajcli.files.arrays import ArrayFile, Dataset, candidates, json_object, text_of
+from trajcli.files.companions import BESIDE
 from trajcli.files.conversion import as_batch, stated_unit
 from trajcli.files.layout import Layout, Member, Names, Pairs, entry, environment, from_rate
 from trajcli.files.quantities import POSITIONS, QUANTITIES, STATES, role
@@ -205,25 +207,7 @@ class D4rl(Layout):
     dt_hint = "it is the environment's own: --dt SECONDS"
 
     def members(self) -> list[Member]:
-        self.rows = rows = (self.file.require("actions").shape or (0,))[0]
-        ends = np.zeros(rows, bool)
-        for name in ("terminals", "timeouts"):
-            stored = self.file.get(name)
-            if stored is None:
-                continue
-            if stored.shape not in ((rows,), (rows, 1)) or stored.dtype.kind not in "biuf":
-                raise InputError(
-                    "not the ends of trajectories",
-                    where=stored.where,
-                    expected=f"[{rows}] flags, one per row of actions",
-                    found=f"{list(stored.shape)} {stored.dtype}",
-                )
-            ends |= np.asarray(stored.read()).reshape(rows) != 0
-        edges = [0, *(np.flatnonzero(ends) + 1).tolist()]
-        # the last trajectory may have been cut off before its end
-        edges += [rows] if edges[-1] < rows else []
-        pairs = enumerate(itertools.pairwise(edges))
-        return [Member(f"trajectory_{i}", "", a, b) for i, (a, b) in pairs]
+        return self.flat_members(self.file.require("actions"), "trajectory")
 
 
 class TableLayout(Layout):
@@ -291,20 +275,15 @@ class Replay(Layout):
     dt_hint = "it is not in the file: --rate HZ"
 
     def members(self) -> list[Member]:
-        stored = self.file.require("meta/episode_ends").require_numeric()
-        self.rows = (self.file.require(self.actions[0]).shape or (0,))[0]
-        ends = [0, *np.ravel(stored.read()).tolist()]
-        pairs = list(itertools.pairwise(ends))
-        if any(a >= b for a, b in pairs) or ends[-1] > self.rows:
-            raise InputError(
-                "not the ends of episodes",
-                where=stored.where,
-                expected=f"increasing numbers of rows, at most {self.rows}",
-            )
-        if ends[-1] < self.rows:
-            rest = f"rows {int(ends[-1])} to {self.rows - 1} of {self.actions[0]}"
-            self.remark = f"{stored.where}: {rest} are of no episode, and are left out"
-        return [Member(f"episode_{i}", "", int(a), int(b)) for i, (a, b) in enumerate(pairs)]
+        stored = (self.file.require(f"data/{name}") for name in self.file.children("data"))
+        first = next((array for array in stored if array.ndim), None)
+        return [] if first is None else self.flat_members(first, "episode")
+
+    def arrays_of(self, member: Member) -> tuple[str, dict[str, Dataset]]:
+        if self.file.get(self.actions[0]) is not None:
+            return super().arrays_of(member)
+        path = likely_arrays(self.file, "data/")[0]
+        return path, {path: member.rows_of(self.file.require(path))}
 
 
 class LeRobot(TableLayout):
@@ -409,7 +388,10 @@ def likely_arrays(file: ArrayFile, prefix: str) -> list[str]:
         except InputError as error:  # as MATLAB's cells; what is not meant may be anything
             unread.setdefault(last if last in POSITIONS else "", error)
             continue
-        if stored and stored.dtype.kind == "f":
+        line = stored is not None and math.prod(stored.shape) == max(stored.shape, default=1)
+        if line and (last.lower() in BESIDE or role(last)):
+            continue
+        if stored and stored.dtype.kind == "f" and math.prod(stored.shape) != 1:
             if last in QUANTITIES:
                 as_batch(stored)  # raises why it is no trajectory
             if stored.ndim in (2, 3) and not (role(last) and stored.shape[-1] == 1):

@@ -58,7 +58,7 @@ class LeRobotCopy:
             layout = files.read_as(Reading(layout="lerobot")).layout(file)
             assert layout is not None
             self._starts[source.path.relative_to(folder)] = begin
-            for name, _, first, end in layout.members():
+            for name, _, first, end, *_ in layout.members():
                 if name in self.episodes:
                     raise InputError("an episode in two files", where=str(source.path), found=name)
                 self.episodes[name] = slice(begin + first, begin + (end or 0))

@@ -316,6 +316,7 @@ class JoinedFiles(ArrayFile):
         self._lengths = Dataset(
             where, counts.shape, counts.dtype, lambda start, stop: counts[start:stop]
         )
+        self.spelling = {"": {"lengths": "lengths"}}
 
     def names(self) -> list[str]:
         return [""]

@@ -40,9 +40,12 @@ TIMES = ("time", "times", "timestamp", "timestamps", "stamp", "stamps", "t", "se
          "secs", "sec", "ts", "time_stamp", "zeit", "zeitstempel", "temps", "tiempo",
          "tempo", "时间", "時間", "elapsed", "monotonic", "datetime", "date_time")  # fmt: skip
 """Names of time stamps in arrays and columns, the most usual first."""
+EPISODE_ENDS = ("terminals", "timeouts", "dones", "done", "terminal", "timeout", "terminated",
+                "truncated", "terminations", "truncations", "is_last")  # fmt: skip
+"""Names of what is set in the last row of an episode."""
 _COUNTED = "frame|row|sample|step|global|message|msg|packet|image|line|seq|scan"
 # What names that are no dofs are: time stamps, with whatever sensor or clock before them; steps;
-# what may be a time or a count; and counts of rows.
+# what may be a time or a count; counts of rows; and flags of the last row.
 _ROLES = {
     "time": "|".join(TIMES) + r"|.+_(?:time_?stamps?|stamp)|(?:log|rel(?:ative)?|abs(?:olute)?|ros|"
     "elapsed|sim(?:ulation)?|bag|unix|epoch|utc|gps|robot|controller|system|host|local|wall|real|"
@@ -52,6 +55,7 @@ _ROLES = {
     "count": "(?:sub_?)?frames?|rows?|index|idx|seq|sequence|id|no|nr|count(?:er)?|samples?|steps?|"
     f"lines?|iter(?:ation)?s?|packet|unnamed:_0|(?:{_COUNTED})_?(?:index|idx|id|no|nr|num|number|"
     "count|counter)",
+    "end": "|".join(EPISODE_ENDS),
 }
 
 
@@ -79,7 +83,7 @@ def _word(name: str) -> str:
 @lru_cache(maxsize=4096)
 def role(name: str) -> str:
     """Returns what a column or array is that its name says is no dof: a "time", a "step", a "count"
-    of rows, or "likely" a time if it increases; "" for dofs."""
+    of rows, "likely" a time if it increases, or the "end" of episodes; "" for dofs."""
     word = _word(name)
     return next((role for role, words in _ROLES.items() if re.fullmatch(words, word)), "")
 

@@ -10,19 +10,24 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
+from fnmatch import fnmatchcase
 from itertools import groupby
 from typing import Any
 
 from trajcli.arrays import describe
 from trajcli.errors import Fault, InputError, Note, UsageError, raise_if_any
 from trajcli.files.arrays import ArrayFile, Dataset
+from trajcli.files.companions import BESIDE
+from trajcli.files.conversion import with_axes
 from trajcli.files.dofs import bodies_of, match_names
 from trajcli.files.layout import Layout, Member
-from trajcli.files.layouts import likely_arrays
+from trajcli.files.layouts import PLAIN, likely_arrays
 from trajcli.files.opening import Files, JoinedFiles, joining
-from trajcli.files.quantities import QUANTITIES, ROTATIONS, STATES
+from trajcli.files.quantities import QUANTITIES, ROTATIONS, STATES, named_rate, role
+from trajcli.files.reading import Reading
 from trajcli.files.rotation_groups import angles_remarks, rotations_left_out
 from trajcli.files.source import Source, expand_files, parse_source
+from trajcli.files.time import STAMPS
 from trajcli.files.trajectory_group import ACTIONS, TrajectoryGroup
 from trajcli.units import require_same_kind
 
@@ -161,8 +166,10 @@ def _opened(files: Files, sources: Sequence[Source]) -> Iterator[tuple[ArrayFile
     """Opens the files of sources; those that follow each other are joined where they can be."""
     opened = ((files.open(source.path), source) for source in sources)
     # groupby joins neighbours of equal keys, and object() equals nothing else
+    alone = files.reading.axes is not None
     runs = groupby(
-        opened, lambda pair: (object() if pair[1].dataset else joining(pair[0]), pair[1].dofs)
+        opened,
+        lambda pair: (object() if pair[1].dataset or alone else joining(pair[0]), pair[1].dofs),
     )
     for _, run in runs:
         (file, source), *others = run
@@ -185,6 +192,7 @@ def _groups_of_file(
         )
     else:
         groups = _plain(file, source, actions)
+    groups, remarks = _arranged(groups, files.reading)
     notes = [layout.remark] if layout is not None and layout.remark else []
     if groups[0].guessed:
         paths = list(dict.fromkeys(map(_path, groups)))
@@ -192,10 +200,62 @@ def _groups_of_file(
         taken = f"{file.path}:{file.slash}{paths[0]}{more} taken"
         notes.append(Note(f"SOURCE names no dataset: {taken}"))
     notes += (text for g in groups for array in g.arrays.values() for text in array.remarks)
+    notes += remarks
     if source.dofs is not None:
         dofs = source.dofs
         groups = [group.keep_dofs(dofs, f"{group.where}[{dofs}]") for group in groups]
     return groups, notes
+
+
+def _arranged(
+    groups: Sequence[TrajectoryGroup], reading: Reading
+) -> tuple[list[TrajectoryGroup], list[str]]:
+    """Returns groups with the axes that --axes says, and one for each episode of arrays [N, D] that
+    hold several; and notes, as on axes that seem to be others."""
+    arranged: list[TrajectoryGroup] = []
+    notes: list[str] = []
+    kinds: set[str] = set()
+    axes = (reading.axes or "").upper()
+    dims = {array.ndim for group in groups for array in group.datasets.values()}
+    if axes and ("".join(sorted(axes)) not in ("BDT", "DT", "BT") or len(axes) not in dims):
+        what, expected = f"not the axes of {groups[0].where}", "T, B and D in their order"
+        raise UsageError(what, where="--axes", expected=expected, found=axes)
+    for group in groups:
+        kind = re.sub(r"\d+", "", f"{group.group}:{group.array_name}")
+        foreign = group.layout is None and "trajcli_version" not in group.file.attributes()
+        if axes:
+            moved = {name: with_axes(array, axes) for name, array in group.datasets.items()}
+            group = group.with_datasets(moved)
+        elif foreign and not group.file.members and kind not in kinds:
+            kinds.add(kind)
+            notes += _axes_remarks(group)
+        several = foreign and group.single and reading.layout != PLAIN
+        parts, remarks = group.episodes() if several else ([group], [])
+        arranged += parts
+        notes += remarks
+        if (lengths := group.nan_lengths) is not None:
+            ended = f"{(lengths < group.shape[1]).sum()} of {len(lengths)} trajectories end"
+            notes.append(Note(f"{group.where}: {ended} in rows of NaN, which are padding"))
+    return arranged, notes
+
+
+def _axes_remarks(group: TrajectoryGroup) -> list[str]:
+    """Returns a warning of axes that seem to be others than they are read as.
+
+    Raises InputError where stamps beside the array say so.
+    """
+    axes, why = group.likely_axes()
+    array, (batch, rows, dofs) = next(iter(group.datasets.values())), group.shape
+    if re.search(rf"[:/]({'|'.join(STAMPS)}) ", why, re.IGNORECASE):
+        raise InputError(
+            "time stamps of another axis than that of the rows",
+            where=f"{array.where} {describe(array.shape)} and {why}",
+            expected=f"{rows} stamps, as [B, T, D] has {rows} rows",
+            found="[" + why.rpartition("[")[2],
+            hint=f"--axes {axes} says which axis is which: B trajectories, T rows, D dofs",
+        )
+    read = f"{array.where} {describe(array.shape)} is read as {batch} × {rows} rows"
+    return [f"{read} of {dofs} dofs, but {why}; --axes {axes}, if they are its axes"] * bool(axes)
 
 
 def require_alike(groups: Sequence[TrajectoryGroup]) -> None:
@@ -298,17 +358,23 @@ def _plain(file: ArrayFile, source: Source, actions: bool) -> list[TrajectoryGro
     name = source.dataset
     if name is None and file.family in _LONE and file.names() == [""]:
         return [TrajectoryGroup(file, "", {"actions": file.require("")})]
-    if name is not None and not file.has_group(name):
+    # a pattern of groups stands for those below them
+    below = file.match(name, groups=True) if name is not None and "*" in name else []
+    if name is not None and not below and not file.has_group(name):
+        paths = _paths(file, name)
+        common = _common_name(file, paths)
         return [
-            TrajectoryGroup(file, path, {path: file.require(path)}, named=True)
-            for path in _paths(file, name)
-        ]
-    prefix = f"{name.strip('/')}/" if name else ""
-    groups = list(_recognised(file, prefix))
+            TrajectoryGroup(file, path, {common or path: file.require(path)}, named=True,
+                            member=Member(path, path) if common else None)
+            for path in paths
+        ]  # fmt: skip
+    prefixes = [f"{path.strip('/')}/" if path else "" for path in below or [name or ""]]
+    groups = [group for prefix in prefixes for group in _recognised(file, prefix)]
     if actions and "request" not in file.attributes():
         groups = [group for group in groups if "actions" in group.arrays]
     return groups or [
         TrajectoryGroup(file, path, {path: file.require(path)}, guessed=True)
+        for prefix in prefixes
         for path in likely_arrays(file, prefix)
     ]
 
@@ -320,12 +386,27 @@ def _paths(file: ArrayFile, name: str) -> list[str]:
     none, or if a group of trajectories is without it.
     """
     if "*" in name or file.get(name) is not None:
-        return file.match(name)
+        paths = file.match(name)
+        last = {path: path.rpartition("/")[2].lower() for path in paths}
+        dofs = (p for p in paths if last[p] not in BESIDE and not role(last[p]))
+        return [path for path in dofs if file.require(path).numeric] or paths
     groups = dict.fromkeys(known.group for known in _recognised(file, "") if known.group)
     paths = [f"{group}/{name.strip('/')}" for group in groups]
     if all(file.get(path) is None for path in paths):
         raise InputError(file.missing(name))
     return paths
+
+
+def _common_name(file: ArrayFile, paths: Sequence[str]) -> str:
+    """Returns what arrays are called that a pattern names and of which each is a trajectory: those
+    of the same dofs that are no different quantities; "" for others."""
+    lasts = [path.rpartition("/")[2] for path in paths]
+    kinds = {last if last in (*QUANTITIES, *ROTATIONS) else named_rate(last) for last in lasts}
+    dofs = {file.require(path).shape[-1:] for path in paths} if len(set(lasts)) > 1 else ()
+    if len(kinds) != 1 or len(dofs) != 1:
+        return ""
+    stems = {re.sub(r"[\W_]*\d+", "", last) for last in lasts}
+    return stems.pop() or "data" if len(stems) == 1 else kinds.pop() or "data"
 
 
 def _recognised(file: ArrayFile, prefix: str) -> Iterator[TrajectoryGroup]:
@@ -368,7 +449,8 @@ def _laid_out(
             hint="--layout plain reads named arrays",
         )
     name = (source.dataset or "").strip("/")
-    below = [m for m in members if not name or f"{m.group}/".startswith(f"{name}/")]
+    levels = name.split("/") if name else []
+    below = [m for m in members if _inside(m.group.split("/"), levels)]
     if below:
         groups = []
         for member in below:
@@ -378,10 +460,20 @@ def _laid_out(
                 arrays, guessed = {"position": arrays["position"]}, True
             groups.append(TrajectoryGroup(file, path, arrays, layout, member, guessed=guessed))
         return groups
-    return [
-        TrajectoryGroup(file, path, {path: stored}, layout, member, named=True)
-        for member, path, stored in _named_arrays(file, layout, members, name)
-    ]
+    found = list(_named_arrays(file, layout, members, name))
+    common = _common_name(file, list({path: 0 for member, path, _ in found if not member.group}))
+    groups = []
+    for member, path, stored in found:
+        if common:  # several arrays, each of which holds all trajectories
+            member = member._replace(name=f"{path}/{member.name}", group=path)
+        arrays = {common or path: stored}
+        groups.append(TrajectoryGroup(file, path, arrays, layout, member, named=True))
+    return groups
+
+
+def _inside(levels: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Whether a group is, or lies below, one that a pattern with * names."""
+    return len(levels) >= len(pattern) and all(map(fnmatchcase, levels, pattern))
 
 
 def _named_arrays(

@@ -23,6 +23,7 @@ class Reading:
         dofs: the dofs that are read, by number or name.
         joints: names of the dofs.
         rotation: the dofs that are rotations, and their form.
+        axes: the axes of the arrays in their order, such as TBD or DT.
         episodes: the trajectories that are read.
         dt, rate, times: the step, the rate in Hz, or stamps of the rows.
         units: units of the values.
@@ -34,6 +35,7 @@ class Reading:
     dofs: str | None = None
     joints: str | None = None
     rotation: str | None = None
+    axes: str | None = None
     episodes: str | None = None
     dt: str | None = None
     rate: float | None = None
@@ -45,7 +47,7 @@ class Reading:
     def plain(self) -> bool:
         """Whether no option picks trajectories or dofs, or states units."""
         named = (self.layout, self.filter_key, self.dofs, self.joints, self.rotation, self.units)
-        return all(option is None for option in named)
+        return all(option is None for option in (*named, self.axes))
 
     @property
     def clock(self) -> list[str]:

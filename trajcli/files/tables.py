@@ -25,7 +25,8 @@ from trajcli.files.quantities import POSITIONS, role, split_unit, time_rank
 from trajcli.files.source import Origin, parse_source
 from trajcli.memory import TABLE_ROWS
 
-TRAJECTORIES = ("trajectory", "episode", "episode_index", "episode_id", "traj_id")
+TRAJECTORIES = ("trajectory", "episode", "episode_index", "episode_id", "traj_id", "episode_idx",
+                "episode_ids", "traj_ids", "traj_idx", "traj_index", "trajectory_id")  # fmt: skip
 """Names of the column that says to which trajectory a row belongs."""
 ARRAYS = ("actions", "action", "position", "velocity", "acceleration", "jerk")
 """Names of arrays that may have a single column."""
@@ -154,8 +155,10 @@ class Table(ArrayFile):
             self._arrays[name] = stored
         return self._arrays.get(name)
 
-    def match(self, pattern: str) -> list[str]:
+    def match(self, pattern: str, groups: bool = False) -> list[str]:
         """Returns the pattern itself: its columns are dofs of one array."""
+        if groups:
+            return []
         self.require(pattern)
         return [pattern.strip("/")]
 

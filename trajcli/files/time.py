@@ -289,16 +289,15 @@ def read_time(
     given: Unit | None = None,
     lengths: Lengths | None = None,
     nominal: float | None = None,
-    batch: int = 0,
+    column: bool = True,
 ) -> Time:
     """Returns the time that a dataset of steps or stamps gives, in the given unit or else its own.
 
     lengths [B]: how many stamps of each trajectory are not padding. nominal: the step that the file
-    states elsewhere, which is used if it fits the stamps. batch: the trajectories, if known, to
-    tell a column of stamps [T, 1] from [B, 1]. Raises InputError for a unit that is not
-    converted.
+    states elsewhere, which is used if it fits the stamps. column: whether stamps [T, 1] are those
+    of T rows, not of T trajectories. Raises InputError for a unit that is not converted.
     """
-    if stamps and stored.shape[1:] == (1,) and stored.shape[0] != batch:  # [T, 1], as MATLAB's
+    if stamps and column and stored.shape[1:] == (1,):  # [T, 1], a column of a table or of MATLAB's
         rows = stored.reader
         stored = replace(stored, shape=stored.shape[:1], reader=lambda *part: rows(*part)[:, 0])
     values, unit, source = stored_times(stored, given, stamps)

@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from trajcli.arrays import describe
 from trajcli.errors import InputError, Note, raise_if_any
 from trajcli.files.arrays import ArrayFile, Dataset, Numbers, text_of
+from trajcli.files.companions import (
+    LENGTHS,
+    MASKS,
+    episode_edges,
+    likely_axes,
+    mask_lengths,
+    named,
+    nan_lengths,
+    require_equal,
+)
 from trajcli.files.conversion import (
     as_batch,
     dataset_in_si,
@@ -109,6 +122,7 @@ class TrajectoryGroup:
         guessed: bool = False,
     ) -> None:
         """Takes ``datasets`` by path or name; ``path`` is that of the first in the file."""
+        self.path, self.datasets = path, datasets
         group = path.rpartition("/")[0]
         self.file, self.layout, self.member = file, layout, member
         self.named, self.guessed = named or guessed, guessed
@@ -138,7 +152,7 @@ class TrajectoryGroup:
     def _with(self, **changes: Any) -> TrajectoryGroup:
         """Returns a copy with other attributes; what depends on arrays is looked up again."""
         group = copy.copy(self)
-        for name in ("lengths", "time", "rotations", "joint_names"):
+        for name in ("time", "rotations", "joint_names"):
             group.__dict__.pop(name, None)
         group.__dict__.update(changes)
         return group
@@ -203,6 +217,42 @@ class TrajectoryGroup:
         """Returns the group with other times than the file states, or other arrays of its shape."""
         time, arrays = time or self.time, arrays or self.arrays
         return self._with(lengths=self.lengths, time=time, arrays=arrays)
+
+    def likely_axes(self) -> tuple[str, str]:
+        """Returns the axes that the first array seems to have, if not [B, T, D] or [T, D], and
+        why: what else has so many rows, or what it looks like."""
+        array, counts = next(iter(self.datasets.values())), dict[int, str]()
+        for folder in self.groups:
+            for name, stored in named(self.file, folder, (*TIMES, *POSITIONS, *QUANTITIES)):
+                line = math.prod(stored.shape) == max(stored.shape, default=0) > 1
+                rows = max(stored.shape) if line else stored.shape[0] if stored.ndim == 2 else 0
+                if line if name in TIMES else rows and stored.shape[1] != array.shape[-1]:
+                    counts.setdefault(rows, f"{stored.where} {describe(stored.shape)}")
+        return likely_axes(array, counts, len(self._stored_names(self.groups) or ()))
+
+    def episodes(self) -> tuple[list[TrajectoryGroup], list[str]]:
+        """Returns a group for each episode of arrays [N, D] that hold several, and notes."""
+        array = next(iter(self.datasets.values()))
+        edges, where, remarks = episode_edges(self.file, self.groups, array)
+        if edges == [0, self.shape[1]]:
+            return [self], remarks
+        title = f"{self.group}/episode_".lstrip("/")
+        members = [
+            Member(f"{title}{k}", self.group, begin, end, self.shape[1], k, len(edges) - 1)
+            for k, (begin, end) in enumerate(pairwise(edges))
+        ]
+        groups = [
+            self.with_datasets({n: m.rows_of(array) for n, array in self.datasets.items()}, m)
+            for m in members
+        ]
+        return groups, [Note(f"{self.where}: {len(members)} episodes by {where}"), *remarks]
+
+    def with_datasets(
+        self, datasets: Mapping[str, Dataset], member: Member | None = None
+    ) -> TrajectoryGroup:
+        """Returns the group with arrays that its file holds in another order or among others."""
+        return TrajectoryGroup(self.file, self.path, datasets, self.layout, member or self.member,
+                               self.named, self.guessed)  # fmt: skip
 
     def only(self, name: str) -> TrajectoryGroup:
         """Returns the group with this array alone, where it is one of several."""
@@ -384,11 +434,42 @@ class TrajectoryGroup:
     def lengths(self) -> Lengths | None:
         """The rows of each trajectory [B] of arrays padded to T rows; None if all have T.
 
-        Raises InputError for a dataset ``lengths`` that cannot hold them.
+        Raises InputError for lengths and masks that cannot be such or contradict each other.
         """
-        padded = self.layout is None and not self.single
-        stored = self.file.get(f"{self.groups[0]}lengths") if padded else None
-        return None if stored is None else read_lengths(stored, *self.shape[:2])
+        lengths = self._stated_lengths
+        lengths = self.nan_lengths if lengths is None else lengths
+        return None if lengths is None or (lengths == self.shape[1]).all() else lengths
+
+    @cached_property
+    def nan_lengths(self) -> Lengths | None:
+        """The rows [B] before those of NaN at the ends, where no lengths or masks are stated."""
+        padded = self.layout is None and not self.single and self._stated_lengths is None
+        with contextlib.suppress(InputError):  # damage is reported where all values are read
+            return nan_lengths(next(iter(self._stored.values()))) if padded else None
+        return None
+
+    @cached_property
+    def _stated_lengths(self) -> Lengths | None:
+        if self.layout is not None:
+            return None
+        stated: dict[str, Lengths] = {}
+        batch, rows, _ = self.shape
+        shapes = [(batch, rows), (batch, rows, 1), *[(rows,), (rows, 1), (1, rows)] * self.single]
+        for folder in self.groups:
+            for name, stored in named(self.file, folder, (*LENGTHS, *MASKS)):
+                stored = self._rows_of(stored)
+                if name in MASKS and stored.shape in shapes and stored.dtype.kind in "biuf":
+                    stated[stored.where] = mask_lengths(stored, batch, rows, name)
+                elif (
+                    name in LENGTHS
+                    and not self.single
+                    and (folder == self.groups[0] or math.prod(stored.shape) == batch)
+                ):  # those of a group above may be of other trajectories
+                    stated[stored.where] = read_lengths(stored, batch, rows)
+            if stated:
+                break
+        require_equal(stated, "the same rows of every trajectory in both")
+        return next(iter(stated.values()), None)
 
     @cached_property
     def time(self) -> Time | None:
@@ -454,8 +535,8 @@ class TrajectoryGroup:
         return None
 
     def _read_time(self, stored: Dataset, stamps: bool, nominal: float | None = None) -> Time:
-        batch = self.shape[0]
-        time = read_time(stored, stamps, self.given.time, self.lengths, nominal, batch)
+        column = self.shape[1] > 1
+        time = read_time(stored, stamps, self.given.time, self.lengths, nominal, column)
         return time.fitted(*self.shape[:2], self.of_actions, self.lengths)
 
     def first_stamps(
@@ -484,10 +565,21 @@ class TrajectoryGroup:
         dataset = next((array for array in stored if array is not None), None)
         if dataset is None:
             return None
-        dataset.require_numeric()
-        # where arrays hold the rows of many trajectories one after the other
-        flat = self.layout is not None and dataset.shape[:1] == (self.layout.rows,)
-        return self.member.rows_of(dataset) if flat and self.member is not None else dataset
+        return self._rows_of(dataset.require_numeric())
+
+    def _rows_of(self, dataset: Dataset) -> Dataset:
+        """Returns the rows of this trajectory of a dataset that holds those of all of them, or its
+        row of one that has a row for each."""
+        member = self.member
+        total = member and (member.total if self.layout is None else self.layout.rows)
+        if member is None or not dataset.ndim:
+            return dataset
+        if dataset.shape[0] == total:
+            return member.rows_of(dataset)
+        each = 0 < dataset.shape[0] == member.siblings
+        each = each and (dataset.ndim == 2 or dataset.where.endswith("dt"))
+        one = member._replace(begin=member.number, end=member.number + 1)
+        return one.rows_of(dataset) if each else dataset
 
     def attribute(self, *names: str) -> tuple[Origin, Any]:
         """Returns where the first of these attributes is, and its value: on the first array, else

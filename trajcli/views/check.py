@@ -111,6 +111,10 @@ def check_source(
             else:
                 findings.append(Finding("finite", label(batch, name), True, "no NaN or Inf", count))
         findings += jumps_findings(jumps, batch, count)
+        if padded := _ending_in_nan(batch.take(numbers)):
+            text = "rows of NaN at the ends, which neither lengths nor a mask state as padding"
+            findings.append(Finding("padding", label(batch, next(iter(arrays))), False, text, count,
+                                    padded[0], len(padded), padded))  # fmt: skip
         findings += times.findings(batch, count) if times else ()
         findings += [start.finding(batch)] if start else ()
         findings += held.findings(count) if held else ()
@@ -123,6 +127,17 @@ def check_source(
         why = "no dofs are rotations" if name in turns else "all dofs are rotations"
         findings.append(Finding(f"{name} limits", source, False, f"not checked: {why}"))
     return findings, list(notes)
+
+
+def _ending_in_nan(batch: Trajectories) -> list[str]:
+    """Returns the trajectories that are taken to end before rows of NaN, in words."""
+    places, first = list[str](), 0
+    for group, begin, end in batch.runs:
+        if group.nan_lengths is not None:
+            short = np.flatnonzero(group.nan_lengths[begin:end] < group.shape[1]) + first
+            places += [f"trajectory {batch.name(int(batch.numbers[k]))}" for k in short]
+        first += end - begin
+    return places
 
 
 def _no_start(attributes: Mapping[str, Any], batch: Trajectories) -> str:

@@ -70,20 +70,24 @@ def inspect_source(
     layout, named = files.layout(opened[0]), source.dataset or ""
     names = []
     for file in opened:
-        if not named or file.has_group(named):
-            prefix = f"{named.strip('/')}/" if named else ""
-            names += [(file, name) for name in file.names() if name.startswith(prefix)]
+        folders = file.match(named, groups=True) if "*" in named else [named]
+        if not named or any(map(file.has_group, folders)):
+            below = tuple(f"{folder.strip('/')}/" for folder in folders if folder)
+            names += [(file, name) for name in file.names() if name.startswith(below or "")]
         else:
             names += [(file, name) for name in file.match(named) if file.get(name) is not None]
     time_from_options(files)  # a time that the options name and that cannot be read is an error
     batches: list[Trajectories] = []
+    notes: list[str] = []
     if named.rpartition("/")[2] not in ("dt", *STAMPS):
         try:
             batches = read_batches(files, [text], as_stored=True)
-        except InputError:  # SOURCE may name something else that is listed
+        except InputError as error:  # SOURCE may name something else that is listed
             if named and not names:
                 raise
-    notes = list(batches[0].notes) if batches else []
+            if error.faults[0].what != "no trajectories found":
+                notes.append("; ".join(line.strip() for line in error.faults[0].lines()[:3]))
+    notes += batches[0].notes if batches else []
     try:
         main, _ = whole_batch(batches)
     except InputError as error:  # which other commands refuse
