@@ -655,15 +655,67 @@ case("a LeRobot set without its rate", lambda: _lerobot(rate=False), differ("set
      differ("set:action --rate 10"))
 
 
+def _turns() -> None:
+    with open("in.csv", "w") as file:
+        file.write("t,joint,position\n")
+        for k, (a, b, _) in enumerate(CURVE):
+            file.write(f"{k / 10},elbow,{a}\n{k / 10},wrist,{b}\n")
+
+
+case("a table of joints in turns", _turns, differ("in.csv"),
+     lambda: subprocess.run("awk -F , 'NR == 1 || $2 == \"elbow\"' in.csv > in_elbow.csv",
+                            shell=True, check=True), differ("in_elbow.csv"))
+
+
+def _stamps(factor: float, anew: bool = False) -> None:
+    pytest.importorskip("pyarrow")
+    from layouts.test_parquet import version_3
+    from pyarrow import parquet
+
+    version_3(Path("set"))
+    path = Path("set/data/chunk-000/file-000.parquet")
+    table = parquet.read_table(path)
+    stamps = table["timestamp"].to_numpy() * factor
+    stamps[10] = 0.0 if anew else stamps[10]
+    at = table.schema.names.index("timestamp")
+    parquet.write_table(table.set_column(at, "timestamp", [stamps]), path)
+
+
+case("a rate that the stamps contradict", lambda: _stamps(2.0), differ("set:action"),
+     differ("set:action --rate 30"), differ("set:action --times set:timestamp"))
+case("an episode that begins anew", lambda: _stamps(1.0, anew=True), differ("set:action"),
+     differ("set:action --episodes 1:"), f"1 {differ('set:action')} --skip-bad")
+case("a demonstration without rows",
+     h5(**{f"data/demo_{k}/actions": CURVE[: 30 * k] for k in (0, 1)}),
+     differ("in.h5:actions --rate 10"), differ("in.h5:actions --rate 10 --episodes 1"),
+     f"1 {differ('in.h5:actions --rate 10')} --skip-bad")
+case("a Parquet table of joints in turns", lambda: _tidy("in"), differ("in.parquet"),
+     lambda: _tidy("one", "elbow"), differ("one.parquet"))
+
+
+def _tidy(name: str, only: str = "") -> None:
+    pytest.importorskip("pyarrow")
+    import pyarrow
+    from pyarrow import parquet
+
+    rows = [{"t": k / 10, "joint": joint, "position": x} for k, q in enumerate(CURVE)
+            for joint, x in zip(("elbow", "wrist"), q, strict=False) if only in ("", joint)]
+    parquet.write_table(pyarrow.Table.from_pylist(rows), f"{name}.parquet")
+
+
 def _lerobot(rate: bool = True) -> None:
     pytest.importorskip("pyarrow")
     from formats.test_lerobot_copy import COMPUTE, data_set
+    from pyarrow import parquet
 
     info = data_set(2) / "meta/info.json"
     if rate:
         cli(COMPUTE.replace("out.h5", "t.h5"))()
     else:
         info.write_text(json.dumps(json.loads(info.read_text()) | {"fps": None}))
+        for path in Path("set/data/chunk-000").iterdir():  # whose stamps would give it
+            table = parquet.read_table(path)
+            parquet.write_table(table.drop(["timestamp"]), path)
 
 
 # --- bags and stores -------------------------------------------------------------------------

@@ -24,6 +24,7 @@ def check(
     recompute: options.Recompute = False,
     velocity_of: options.VelocityOf = None,
     verbose: options.Verbose = False,
+    skip_bad: options.SkipBad = False,
     **reading: Any,
 ) -> int:
     """Check values, times, start rows and joint limits; exit with 1 on failure.
@@ -35,33 +36,40 @@ def check(
 
     Quantities that a file lacks are central differences of its positions. A limit that cannot be
     checked is a failure. Exceeding a limit by a billionth of its size (float32: a millionth) is
-    rounding, and passes.
+    rounding, and passes. Of several files, one that cannot be read fails, and the others are
+    checked.
     """
+    from trajcli.errors import Fault
     from trajcli.files.source import parse_source
     from trajcli.views.check import check_source, report
-    from trajcli.views.findings import recompute_finding
+    from trajcli.views.findings import Finding, recompute_finding
     from trajcli.views.trajectories import expand_globs
 
-    reports = []
+    reports: list[dict[str, Any]] = []
     # obs/qpos=obs/qvel names both datasets of each file
     if velocity_of is not None and "=" in velocity_of:
         velocity_of, _, velocities = velocity_of.partition("=")
         source = [f"{file}:{velocities}" for file in source]
-    for text in expand_globs(source):
-        with console.opened(reading) as (files, progress):
-            findings, notes = check_source(files, text, start_rows, limits, velocity_of, progress)
+    for text in (texts := expand_globs(source)):
+        bad, findings, notes = dict[str, Fault](), list[Finding](), list[str]()
+        alone = text == texts[-1] and not any(report["checks"] for report in reports)
+        with console.going_on(text, bad, alone), console.opened(reading) as (files, progress):
+            findings, notes = check_source(
+                files, text, start_rows, limits, velocity_of, progress, bad if skip_bad else None
+            )
         console.remark(*notes)
-        if recompute:
+        left_out = console.left_out(bad)
+        if recompute and findings:
             from trajcli.jobs.recompute import recompute as compare
 
             with console.progress() as progress:
                 again = compare(parse_source(text).path, reading["allow_external"], progress)
             findings += [recompute_finding(**vars(variable)) for variable in again]
         # None is a check that could not be made: reported, but no failure of the data
-        passed = all(finding.passed is not False for finding in findings)
+        passed = not left_out and all(finding.passed is not False for finding in findings)
         checks = [finding.as_dict(verbose) for finding in findings]
-        reports.append({"file": text, "passed": passed, "checks": checks})
-        console.show(report(text, findings, verbose))
+        reports.append({"file": text, "passed": passed, "checks": checks, "left_out": left_out})
+        console.show(report(text, findings, verbose) if findings else ())
     console.document({"files": reports})
     return 0 if all(report["passed"] for report in reports) else 1
 

@@ -17,10 +17,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from trajcli.errors import Note, OutputError
+from trajcli.errors import InputError, Note, OutputError
 
 if TYPE_CHECKING:
-    from trajcli.errors import TrajcliError
+    from trajcli.errors import Fault, TrajcliError
     from trajcli.files.opening import Files
 
 SECONDS_BETWEEN_LINES = 30.0
@@ -133,6 +133,22 @@ class Console:
         ):
             yield files, progress
             files.sources.require_unchanged()
+
+    @contextlib.contextmanager
+    def going_on(self, name: str, left_out: dict[str, Fault], alone: bool) -> Iterator[None]:
+        """Leaves out a file that cannot be read, unless it is the only one."""
+        try:
+            yield
+        except InputError as error:
+            if alone:
+                raise
+            left_out[name] = error.faults[0]
+
+    def left_out(self, faults: Mapping[str, Fault]) -> list[dict[str, str]]:
+        """Warns of what was left out, by name, and returns it for JSON."""
+        left_out = [{"name": name, "reason": fault.what} for name, fault in faults.items()]
+        self.remarks_of({"notes": (), "left_out": left_out})
+        return left_out
 
     @cached_property
     def rich(self) -> Any:

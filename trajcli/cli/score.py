@@ -25,6 +25,7 @@ def score(
     fail: options.Fail = None,
     csv: options.Csv = None,
     verbose: options.VerboseScores = False,
+    skip_bad: options.SkipBad = False,
     overwrite: options.Overwrite = False,
     **reading: Any,
 ) -> int:
@@ -34,15 +35,16 @@ def score(
     (log_jerk), spectral arc length (sparc), the share of time at rest (still), of saturated values
     and of the limits, and jumps of time stamps; docs/scores.md has the formulas. Velocity and jerk
     that a file lacks are central differences of its positions. The exit code is 1 if any
-    trajectory meets a --fail condition.
+    trajectory meets a --fail condition or, with --fail, something was not scored, and if one of
+    several files cannot be read.
     """
-    from trajcli.errors import UsageError
+    from trajcli.errors import Fault, UsageError
     from trajcli.files.atomic_output import new_file, refuse_input, refuse_place
     from trajcli.files.limits import read_limits
-    from trajcli.views.score import comparison, csv_text, parse_conditions, report, score_source
+    from trajcli.views import score as scores
     from trajcli.views.trajectories import expand_globs
 
-    conditions, to_stdout = parse_conditions(fail or [], sort), str(csv) == "-"
+    conditions, to_stdout = scores.parse_conditions(fail or [], sort), str(csv) == "-"
     if to_stdout and console.as_json:
         what, where = "two documents on stdout", "--json and --csv -"
         raise UsageError(what, where=where, expected="one of them")
@@ -50,30 +52,35 @@ def score(
         refuse_place(csv, overwrite)
     # the table for people must not mix with the CSV
     console.stream = "stderr" if to_stdout else console.stream
-    tables, reports = {}, []
+    tables, reports = dict[str, scores.ScoreTable](), []
     texts = expand_globs(source)
     for text in texts:  # a large batch of files is read one file at a time
-        with console.opened(reading) as (files, progress):
+        bad, alone = dict[str, Fault](), text == texts[-1] and not tables
+        with console.going_on(text, bad, alone), console.opened(reading) as (files, progress):
             bounds = read_limits(limits, files.sources) if limits else None
-            tables[text] = table = score_source(files, text, bounds, progress)
+            skipped = bad if skip_bad else None
+            tables[text] = scores.score_source(files, text, bounds, progress, skipped)
             if csv is not None:
                 refuse_input(csv, [*files.paths(), *([limits] if limits else [])])
-        failed = {test[0]: [table.names[i] for i in table.failing(test)] for test in conditions}
+        left_out, table = console.left_out(bad), tables.get(text, scores.NOTHING)
+        tests = conditions if text in tables else ()
+        failed = {test[0]: [table.names[i] for i in table.failing(test)] for test in tests}
+        unscored = bool(left_out or (tests and table.unscored))
         reports.append({
-            "file": text, "dataset": table.label, "passed": not any(failed.values()),
+            "file": text, "dataset": table.label, "passed": not (unscored or any(failed.values())),
             "failed": failed, "notes": table.notes, "summary": table.summary(),
-            "outliers": table.outliers(),
+            "outliers": table.outliers(), "unscored": table.unscored, "left_out": left_out,
             "trajectories": list(table.lines(sort)) if console.as_json else [],
         })  # fmt: skip
         if len(texts) > 1:
             console.say(f"{text}:")
-        console.show(report(table, conditions, sort, verbose))
+        console.show(scores.report(table, tests, sort, verbose) if text in tables else ())
     if len(tables) > 1:
-        console.show([comparison(tables)])
+        console.show([scores.comparison(tables)])
     if to_stdout:
-        console.data(csv_text(tables, sort))
+        console.data(scores.csv_text(tables, sort))
     elif csv is not None:
         with new_file(csv, overwrite) as hidden:
-            hidden.write_text(csv_text(tables, sort), encoding="utf-8")
+            hidden.write_text(scores.csv_text(tables, sort), encoding="utf-8")
     console.document({"files": reports})
     return 0 if all(report["passed"] for report in reports) else 1

@@ -117,10 +117,13 @@ def _edges(name: str, values: Any, rows: int, stored: Dataset) -> list[int] | No
     ends = values.astype(np.float64)
     ends = np.cumsum(ends) if name in LENGTHS else ends
     # numbers called indices may be anything: episodes of one row are none
-    fits = (np.diff(ends) >= 1 + (name == "indices")).all() and (ends == np.floor(ends)).all()
+    least = 2 if name == "indices" else 1 if name in _SPLITS else 0
+    fits = (np.diff(ends) >= least).all() and (ends == np.floor(ends)).all()
     if not fits or ends[0] < 0 or ends[-1] > rows or (name in LENGTHS and ends[-1] < rows):
         return None
-    return sorted({0, *map(int, ends), *[rows] * (name not in _ENDS)})
+    if name in _SPLITS:
+        return sorted({0, *map(int, ends), rows})
+    return [0, *map(int, ends)]  # a length of 0, or an end twice: an episode without rows
 
 
 def mask_lengths(stored: Dataset, batch: int, rows: int, name: str) -> Integers:

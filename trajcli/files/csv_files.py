@@ -6,8 +6,10 @@ import codecs
 import contextlib
 import csv
 import itertools
+import json
 import os
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.errors import Fault, InputError
+from trajcli.errors import Fault, InputError, Note
 from trajcli.files.arrays import Dataset, OpenFiles
 from trajcli.files.file_bytes import open_regular
 from trajcli.files.source import Origin
@@ -26,6 +28,8 @@ from trajcli.memory import CSV_ROWS
 _LONGEST_LINE = 1 << 20
 # How many rows are read to find out what the columns hold.
 _SAMPLE = 64
+# The bytes at the end that tell whether a file is cut, and the lines that decimals are told by.
+_TAIL, _LEAST = 1 << 14, 10
 # A date of ISO 8601, with a time of day or without.
 _DATE = re.compile(
     r"((?:19|20)\d\d-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?)?)(?:Z|([+-]\d\d):?(\d\d))?"
@@ -55,6 +59,7 @@ class CsvFile(Table):
     def __init__(self, path: Path, pool: OpenFiles | None = None) -> None:
         super().__init__(path, "csv", pool)
         self._time: str | None = None
+        self._cut = 0
         try:
             self.safely("", self._read_heading)
         except BaseException:
@@ -81,7 +86,7 @@ class CsvFile(Table):
         rows = [[cell.strip() for cell in row] for row in sample]
         self._comma = any(_DECIMAL_COMMA.fullmatch(cell) for row in rows for cell in row)
         if self._comma:
-            self.remarks = [f"{self.path}: decimal commas are read as points"]
+            self.remarks = [Note(f"{self.path}: decimal commas are read as points")]
             rows = [[cell.replace(",", ".") for cell in row] for row in rows]
         first, second = rows[0], rows[1] if rows[1:] else []
         headed = _is_heading(first, second)
@@ -130,7 +135,7 @@ class CsvFile(Table):
         if headless and forward and len(sample) == len(_TUM) and _near_one(sample[4:]):
             self.columns, listed = list(_TUM), " ".join(_TUM)
             remark = f"{self.path} has no heading: {listed}, as in a TUM trajectory"
-            self.remarks = [*self.remarks, remark]
+            self.remarks = [*self.remarks, Note(remark)]
         elif not (steps > 0).all() or steps.max() > _UNEVEN * np.median(steps):
             return
         elif (steps == 1).all() and sample[0, 0] in (0, 1):
@@ -140,11 +145,18 @@ class CsvFile(Table):
             self._time = self.columns[0]
             if headless:
                 found = "its first column, which increases, is the time"
-                self.remarks = [*self.remarks, f"{self.path} has no heading: {found}"]
+                self.remarks = [*self.remarks, Note(f"{self.path} has no heading: {found}")]
 
     @cached_property
     def time_column(self) -> str | None:
         return super().time_column or self._time
+
+    def rows_with(self, column: str, value: object) -> str:
+        shown = json.dumps(value) if isinstance(value, str) else f"{value:g}"
+        test = f"NR == 1 || ${self.columns.index(column) + 1} == {shown}"
+        out = self.path.with_stem(f"{self.path.stem}_{re.sub('[^A-Za-z0-9]', '_', f'{value}')}")
+        words = ["awk", "-F", self._delimiter, test, str(self.path)]
+        return f"{shlex.join(words)} > {shlex.quote(str(out))}"
 
     def numeric(self, name: str) -> bool:
         return name not in self._texts
@@ -172,7 +184,12 @@ class CsvFile(Table):
         """
         text: _Text = self.opened()
         if text.values is None:
-            size = text.count_lines() * len(self.columns) * np.dtype(np.float64).itemsize
+            count = text.count_lines()
+            if self._is_cut(text.tail()):
+                self._cut = count
+                cut = f"{self.path} breaks off in line {count}, which is left out"
+                self.remarks = [*self.remarks, cut]
+            size = count * len(self.columns) * np.dtype(np.float64).itemsize
             self.pool.refuse_larger(
                 size, str(self.path), "a binary file, as DataFrame.to_parquet writes"
             )
@@ -190,7 +207,19 @@ class CsvFile(Table):
         return text
 
     def _rows(self, text: _Text) -> Iterator[str]:
-        return _data(itertools.islice(text.lines(), self._skipped, None))
+        rows = _data(itertools.islice(text.lines(), self._skipped, None))
+        return (row for row in rows if text.line != self._cut)
+
+    def _is_cut(self, tail: str) -> bool:
+        """Whether a file that ends so breaks off within a line: it has fewer cells than the lines
+        before or, in the last one, fewer decimals than all of them."""
+        lines = tail.split("\n")[1:]
+        if len(lines) < 2 or not lines[-1].strip() or lines[-1].startswith("#"):
+            return False
+        *before, last = _split(_data(lines[-_LEAST - 1 :]), self._delimiter)
+        decimals = [len(row[-1].strip().partition(".")[2]) for row in (*before, last) if row]
+        shorter = len(set(decimals[:-1])) == 1 and 2 < decimals[0] > decimals[-1]
+        return len(last) < len(self.columns) or (shorter and len(before) >= _LEAST)
 
     def _read_cells(self, text: _Text) -> Any:
         """Reads all columns [columns, N], and notes the first cell of each that is not a number."""
@@ -259,6 +288,12 @@ class _Text:
                     raise ValueError(f"a line of more than {_LONGEST_LINE} characters")
                 self.line += 1
                 yield line
+
+    def tail(self) -> str:
+        """Returns the end of the file."""
+        begin = max(os.fstat(self._descriptor).st_size - _TAIL, 0)
+        end = os.pread(self._descriptor, _TAIL, begin).decode(self._encoding, "replace")
+        return end if begin else f"\n{end}"
 
     def count_lines(self) -> int:
         """Returns how many lines there are."""

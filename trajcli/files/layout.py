@@ -9,12 +9,14 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
-from trajcli.errors import InputError
+from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import ArrayFile, Dataset, json_object, text_of
 from trajcli.files.companions import episode_edges
 from trajcli.files.source import Origin
 from trajcli.files.time import Time, positive
 
+LEAVE_OUT = "--episodes reads others, --skip-bad leaves it out"
+"""The hint at a bad trajectory among good ones."""
 Names = Sequence[str]
 Pairs = Sequence[tuple[str, str]]
 
@@ -22,14 +24,16 @@ Pairs = Sequence[tuple[str, str]]
 class Member(NamedTuple):
     """One trajectory of a file: its group, or its rows in arrays that hold all trajectories.
 
-    name: its name in messages and, as a group, in outputs. total, number, siblings: the rows of
-    these arrays, which of their trajectories this is, and of how many; where no layout says them.
+    name: its name in messages and, as a group, in outputs. fault: why it cannot be used. total,
+    number, siblings: the rows of these arrays, which of their trajectories this is, and of how
+    many; where no layout says them.
     """
 
     name: str
     group: str = ""
     begin: int = 0
     end: int | None = None
+    fault: Fault | None = None
     total: int = 0
     number: int = 0
     siblings: int = 0

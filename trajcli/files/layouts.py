@@ -10,15 +10,24 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from trajcli.errors import InputError, UsageError
+from trajcli.errors import Fault, InputError, UsageError
 from trajcli.files.arrays import ArrayFile, Dataset, candidates, json_object, text_of
 from trajcli.files.companions import BESIDE
 from trajcli.files.conversion import as_batch, stated_unit
-from trajcli.files.layout import Layout, Member, Names, Pairs, entry, environment, from_rate
+from trajcli.files.layout import (
+    LEAVE_OUT,
+    Layout,
+    Member,
+    Names,
+    Pairs,
+    entry,
+    environment,
+    from_rate,
+)
 from trajcli.files.quantities import POSITIONS, QUANTITIES, STATES, role
 from trajcli.files.source import Origin, natural_key
 from trajcli.files.tables import TRAJECTORIES
-from trajcli.files.time import Time, positive
+from trajcli.files.time import JUMP, Time, positive
 from trajcli.units import parse_units
 
 # Columns of a table that are read by default.
@@ -307,16 +316,32 @@ class LeRobot(TableLayout):
     def members(self) -> list[Member]:
         # files may hold episodes in any order
         members = sorted(super().members(), key=lambda member: natural_key(member.name))
-        stored = self.file.get("frame_index")
-        frames = np.arange(self.rows) if stored is None else np.ravel(stored.read())
-        for member in members:
-            if (np.diff(frames[member.begin : member.end]) != 1).any():
-                raise InputError(
-                    "frames of an episode that do not follow each other",
-                    where=f"{self.file.path}:frame_index, {member.name}",
-                    expected="0, 1, 2, ...",
-                )
-        return members
+        stored = {name: self.file.get(name) for name in ("frame_index", "timestamp")}
+        columns = {n: np.ravel(x.read()) for n, x in stored.items() if x is not None and x.numeric}
+        rows = ({n: x[member.begin : member.end] for n, x in columns.items()} for member in members)
+        pairs = zip(members, rows, strict=True)
+        return [member._replace(fault=self._fault(member, part)) for member, part in pairs]
+
+    def _fault(self, member: Member, columns: Mapping[str, Any]) -> Fault | None:
+        """Returns the fault of an episode in which frames or stamps begin anew, or in which frames
+        are missing and stamps go on."""
+        steps = np.ones((2, (member.end or 0) - member.begin - 1))
+        for k, name in enumerate(("frame_index", "timestamp")):
+            steps[k] = np.diff(columns[name].astype(np.float64)) if name in columns else steps[k]
+        if not steps.size:
+            return None
+        anew = np.any(steps <= 0, axis=0)
+        wrong = anew | ((steps[0] > 1) & ~(steps[1] > JUMP * np.median(steps[1:])))
+        if not wrong.any():
+            return None
+        row = int(wrong.argmax())
+        return Fault(
+            "an episode " + ("that begins anew" if anew[row] else "in which frames are missing"),
+            where=f"{self.file.path}, {member.name}",
+            expected="frame_index 0, 1, 2, … and a timestamp that increases with it",
+            found=", ".join(f"{n} {x[row]:g} and then {x[row + 1]:g}" for n, x in columns.items()),
+            hint=LEAVE_OUT,
+        )
 
     def dof_names(self, name: str) -> list[str] | None:
         names = entry(self._info[1], ("features", name, "names"))

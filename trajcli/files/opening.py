@@ -12,6 +12,7 @@ from contextlib import suppress
 from copy import copy
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +31,7 @@ from trajcli.files.source import (
     natural_order,
     parse_source,
 )
-from trajcli.files.time import Time, positive, read_time
+from trajcli.files.time import Lengths, Time, positive, read_time
 
 READERS = {
     "hdf5": "hdf5.Hdf5File",
@@ -149,7 +150,8 @@ def time_from_options(files: Files) -> Time | None:
             "more than one time step", where=" and ".join(present), expected="one of them"
         )
     if times is not None:
-        return read_time(files.dataset(times), True, given)
+        stamps, lengths = _stamps(files, times)
+        return read_time(stamps, True, given, lengths)
     if rate is not None:
         if not (math.isfinite(rate) and rate > 0):
             raise UsageError(
@@ -186,6 +188,28 @@ def time_from_options(files: Files) -> Time | None:
     if step is None:
         raise InputError("not a step", where=dt, expected="one number > 0", found=repr(value))
     return Time.of(source.origin, step)
+
+
+def _stamps(files: Files, text: str) -> tuple[Dataset, Lengths | None]:
+    """Returns the stamps FILE:DATASET, and how many each trajectory has: of the trajectories of a
+    layout they are [B, T], padded with the last."""
+    source, lines, about = parse_source(text), list[Any](), dict[str, Any]()
+    for part in expand_files(source) if source.dataset else ():
+        layout = files.layout(files.open(part.path))
+        for member in layout.members() if layout else ():
+            stored = files.open(part.path).get(member.path(str(source.dataset)))
+            if stored is not None and stored.ndim and stored.shape[1:] in ((), (1,)):
+                about |= stored.attributes
+                if member.end is None or (layout and stored.shape[0] == layout.rows):
+                    lines.append(np.ravel(member.rows_of(stored.require_numeric()).read()))
+    if not lines:
+        return files.dataset(text), None
+    lengths = np.array([len(line) for line in lines])
+    table = np.zeros((len(lines), max(lengths)), np.result_type(*lines))
+    for row, line in zip(table, lines, strict=True):
+        row[: len(line)], row[len(line) :] = line, line[-1] if len(line) else 0
+    read = lambda start, stop: table[start:stop]  # noqa: E731
+    return Dataset(source.origin, table.shape, table.dtype, read, about), lengths
 
 
 def open_arrays(path: Path, pool: OpenFiles | None = None) -> ArrayFile:

@@ -74,7 +74,7 @@ def split_unit(name: str) -> tuple[str, str]:
     return (stem, unit) if timed else (name, "")
 
 
-def _word(name: str) -> str:
+def last_word(name: str) -> str:
     """Returns the last part of a path as words: /header/stamp → stamp, Time [s] → time."""
     last = re.split(r"[./]", split_unit(name)[0])[-1]
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[ -]+", "_", last).lower().strip("_%#")
@@ -84,14 +84,18 @@ def _word(name: str) -> str:
 def role(name: str) -> str:
     """Returns what a column or array is that its name says is no dof: a "time", a "step", a "count"
     of rows, "likely" a time if it increases, or the "end" of episodes; "" for dofs."""
-    word = _word(name)
+    word = last_word(name)
     return next((role for role, words in _ROLES.items() if re.fullmatch(words, word)), "")
 
 
 def time_rank(name: str) -> int:
     """Returns how usual a name of time stamps is, 0 for the most usual."""
     # __time and %time are a recorder's: the time in a header is better
-    return TIMES.index(_word(name)) if _word(name) in TIMES and name[:1] not in "%_" else len(TIMES)
+    return (
+        TIMES.index(last_word(name))
+        if last_word(name) in TIMES and name[:1] not in "%_"
+        else len(TIMES)
+    )
 
 
 def sources_text(attribute: str, names: Iterable[str]) -> str:

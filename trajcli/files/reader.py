@@ -20,7 +20,7 @@ from trajcli.files.arrays import ArrayFile, Dataset
 from trajcli.files.companions import BESIDE
 from trajcli.files.conversion import with_axes
 from trajcli.files.dofs import bodies_of, match_names
-from trajcli.files.layout import Layout, Member
+from trajcli.files.layout import LEAVE_OUT, Layout, Member
 from trajcli.files.layouts import PLAIN, likely_arrays
 from trajcli.files.opening import Files, JoinedFiles, joining
 from trajcli.files.quantities import QUANTITIES, ROTATIONS, STATES, named_rate, role
@@ -82,6 +82,7 @@ def read_groups(
         wanted = [group.name_dofs(reading.joints) for group in wanted]
     if reading.rotation is not None:
         wanted = [group.name_rotations(reading.rotation) for group in wanted]
+    wanted = marked_faulty(wanted)
     with suppress(InputError):  # of an order that matters to commands that compute
         for rotation in wanted[0].rotations if wanted else ():
             read = "; rot6d is two columns of the matrix, rot6d_rows two rows"
@@ -98,7 +99,8 @@ def read_groups(
                 expected=f"none for {file.path}",
                 hint="leave it out; --to-units of export and plot says what is written or drawn",
             )
-    notes += (remark for group in wanted[:_FIRST] for remark in group.unit_remarks())
+    usable = [group for group in wanted if group.fault is None]
+    notes += (remark for group in usable[:_FIRST] for remark in group.unit_remarks())
     if not as_stored or len(sources) > 1:
         # as stored: require_alike raises, of commands that take them together
         with suppress(InputError) if as_stored else nullcontext():
@@ -451,24 +453,44 @@ def _laid_out(
     name = (source.dataset or "").strip("/")
     levels = name.split("/") if name else []
     below = [m for m in members if _inside(m.group.split("/"), levels)]
-    if below:
-        groups = []
-        for member in below:
-            path, arrays = layout.arrays_of(member)
-            guessed = layout.guesses(path)
-            if actions and "actions" not in arrays and "position" in arrays:
-                arrays, guessed = {"position": arrays["position"]}, True
-            groups.append(TrajectoryGroup(file, path, arrays, layout, member, guessed=guessed))
-        return groups
-    found = list(_named_arrays(file, layout, members, name))
-    common = _common_name(file, list({path: 0 for member, path, _ in found if not member.group}))
-    groups = []
-    for member, path, stored in found:
+
+    def of_member(member: Member) -> TrajectoryGroup:
+        path, arrays = layout.arrays_of(member)
+        guessed = layout.guesses(path)
+        if actions and "actions" not in arrays and "position" in arrays:
+            arrays, guessed = {"position": arrays["position"]}, True
+        return TrajectoryGroup(file, path, arrays, layout, member, guessed=guessed)
+
+    def of_path(member: Member, path: str) -> TrajectoryGroup:
+        stored = file.require(path)
+        if member.end is not None and stored.shape[:1] < (layout.rows,):
+            raise InputError(
+                "too few rows",
+                where=stored.where,
+                expected=f"at least {layout.rows} rows, those of the trajectories",
+                found=describe(stored.shape),
+            )
+        arrays = {common or path: member.rows_of(stored)}
         if common:  # several arrays, each of which holds all trajectories
             member = member._replace(name=f"{path}/{member.name}", group=path)
-        arrays = {common or path: stored}
-        groups.append(TrajectoryGroup(file, path, arrays, layout, member, named=True))
-    return groups
+        return TrajectoryGroup(file, path, arrays, layout, member, named=True)
+
+    groups, bad = dict[int, TrajectoryGroup](), list[tuple[int, Member, str, InputError]]()
+    pairs = [(member, "") for member in below] or list(_named_arrays(file, members, name))
+    flat = dict.fromkeys(path for member, path in pairs if path and not member.group)
+    common = _common_name(file, list(flat))
+    for k, (member, path) in enumerate(pairs):
+        try:
+            groups[k] = of_path(member, path) if path else of_member(member)
+        except InputError as error:  # which is raised where the trajectory is used
+            bad.append((k, member, path[len(member.group) :].strip("/"), error))
+    good = list(groups.values())
+    for k, member, path, refusal in bad:
+        like = next((group for group in good if path in ("", group.array_name)), None)
+        if like is None:
+            raise refusal
+        groups[k] = like.standing_in(file, member, refusal.faults[0])
+    return [groups[k] for k in sorted(groups)]
 
 
 def _inside(levels: Sequence[str], pattern: Sequence[str]) -> bool:
@@ -477,30 +499,46 @@ def _inside(levels: Sequence[str], pattern: Sequence[str]) -> bool:
 
 
 def _named_arrays(
-    file: ArrayFile, layout: Layout, members: Sequence[Member], name: str
-) -> Iterator[tuple[Member, str, Dataset]]:
-    """Yields the arrays that FILE:DATASET names, with their trajectories and paths."""
+    file: ArrayFile, members: Sequence[Member], name: str
+) -> Iterator[tuple[Member, str]]:
+    """Yields the paths of the arrays that FILE:DATASET names, with their trajectories."""
     groups = {member.group: member for member in members if member.group}
     inside = groups and name.split("/")[0] not in {group.split("/")[0] for group in groups}
     if inside and "*" not in name:
-        for member in members:
-            yield member, member.path(name), file.require(member.path(name))
+        yield from ((member, member.path(name)) for member in members)
         return
     owners = {path: _owner(path, groups) for path in file.match(name)}
     paths = [path for path, owner in owners.items() if not groups or owner]
     if not paths:
         raise InputError(file.missing(name))
     for path in paths:
-        stored, owner = file.require(path), owners[path]
-        if owner is None and layout.rows and stored.shape[:1] < (layout.rows,):
-            raise InputError(
-                "too few rows",
-                where=stored.where,
-                expected=f"at least {layout.rows} rows, those of the trajectories",
-                found=describe(stored.shape),
-            )
-        for member in [owner] if owner else members:  # flat arrays: each has its rows
-            yield member, path, stored if owner else member.rows_of(stored)
+        owner = owners[path]  # flat arrays have none: each trajectory has its rows
+        yield from ((member, path) for member in ([owner] if owner else members))
+
+
+def marked_faulty(groups: Sequence[TrajectoryGroup]) -> list[TrajectoryGroup]:
+    """Returns the groups, in which trajectories of a layout that have no rows, or other dofs than
+    most, have a fault."""
+    alike: dict[str, list[TrajectoryGroup]] = {}
+    for group in groups:
+        if group.member is not None and group.shape[1]:
+            alike.setdefault(group.array_name, []).append(group)
+    sizes = {name: Counter(group.shape[2] for group in of) for name, of in alike.items()}
+    usual = {
+        name: next(group for group in of if group.shape[2] == sizes[name].most_common(1)[0][0])
+        for name, of in alike.items()
+    }
+    checked = list(groups)
+    for k, group in enumerate(groups):
+        like = usual.get(group.array_name)
+        if group.member is None or group.fault is not None or like is None:
+            continue
+        fault = next(dof_faults([like, group]), None)
+        if not group.shape[1]:
+            fault = Fault("a trajectory without rows", where=group.where, hint=LEAVE_OUT)
+        if fault is not None:
+            checked[k] = like.standing_in(group.file, group.member, fault)
+    return checked
 
 
 def _owner(path: str, groups: Mapping[str, Member]) -> Member | None:

@@ -64,7 +64,7 @@ def _split_at_gaps(
     group: TrajectoryGroup, repair: Repair, least: int, counts: Counter[str]
 ) -> Iterator[TrajectoryGroup]:
     """Yields the segments of the recordings of a group; equally spaced recordings stay whole."""
-    time = group.time
+    time = None if group.fault is not None else group.time
     if time is None or time.stamps is None:
         longer = repair.max_gap and time and time.uniform and time.uniform > repair.max_gap
         counts["longer"] += bool(longer)

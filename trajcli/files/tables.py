@@ -21,7 +21,7 @@ import numpy as np
 from trajcli.errors import Fault, InputError, Note
 from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles, import_library
 from trajcli.files.file_bytes import open_regular
-from trajcli.files.quantities import POSITIONS, role, split_unit, time_rank
+from trajcli.files.quantities import POSITIONS, last_word, role, split_unit, time_rank
 from trajcli.files.source import Origin, parse_source
 from trajcli.memory import TABLE_ROWS
 
@@ -38,6 +38,9 @@ _WORD = "|".join(_WORDS)
 _KNOWN = (*ARRAYS, *POSITIONS)
 # Endings of the two columns of a stamp in whole seconds and nanoseconds.
 _SECONDS, _NANOSECONDS = ("sec", "secs"), ("nsec", "nsecs", "nanosec", "nanosecs")
+# Names of columns that say which joint, or which publisher's joints, a row is of.
+_OWNERS = "(joint|motor|dof|link|actuator|servo|topic)s?(_?(name|id|index))?|names?\\d*|" \
+          "id|can_?id|(child_)?frame_id"  # fmt: skip
 _LISTED = 8
 DATA = "data"
 
@@ -213,6 +216,8 @@ class Table(ArrayFile):
         if any(units):
             about["units"] = units[0] if len(set(units)) == 1 else ",".join(units)
         alone = len(columns) == 1 and self._is_alone(columns[0])
+        if not alone and parts[0].dtype.kind == "f" and self._turns is not None:
+            raise InputError(self._turns)
         index = len(parts) == 1 and parts[0].dtype.kind != "f"  # of a frame, a task; or texts
         if alone or index or not self.scalar(columns[0]):
             return replace(parts[0], where=where, attributes=about)
@@ -228,6 +233,32 @@ class Table(ArrayFile):
         shape = (parts[0].shape[0], len(parts))
         stored = Dataset(where, shape, dtype, read_rows, about, "columns")
         return replace(stored, remarks=self._remarks(name, columns, stored))
+
+    @cached_property
+    def _turns(self) -> Fault | None:
+        """The fault of rows that are of different joints in turns, by a column of their names."""
+        for name in self.columns:
+            if not re.fullmatch(_OWNERS, last_word(name)) or name == self.trajectory_column:
+                continue
+            values = np.ravel(self.column(name).read())
+            kinds, runs = np.unique(values), 1 + np.count_nonzero(values[1:] != values[:-1])
+            # numbers of joints take turns; an angle called joint does not
+            turns = values.dtype.kind in "US" or (2 * runs >= len(values) > 2 * len(kinds))
+            if len(kinds) > 1 and turns:
+                return Fault(
+                    "rows of different joints in turns",
+                    where=f"{self.path}:{name}",
+                    expected="a column for each joint, and one time in a row",
+                    found=", ".join(
+                        map(str, values[np.sort(np.unique(values, return_index=True)[1])][:4])
+                    ),
+                    hint=self.rows_with(name, str(values[0])),
+                )
+        return None
+
+    def rows_with(self, column: str, value: object) -> str:
+        """Returns a hint at how to get the rows with a value in a column as a file of their own."""
+        return f"write the rows with {column} = {value} to a file of their own"
 
     def _times(self, column: str) -> Dataset:
         """Returns the stamps of the rows; two columns give nanoseconds."""
@@ -248,7 +279,7 @@ class Table(ArrayFile):
 
     def _remarks(self, name: str, taken: Sequence[str], stored: Dataset) -> list[str]:
         """Returns notes on how an array was read."""
-        remarks: list[str] = list(map(Note, self.remarks))
+        remarks = list(self.remarks)
         columns = self.groups.get(name, [])
         if name == DATA and columns[1:]:
             listed = ", ".join(map(_plain, columns[:_LISTED]))
@@ -319,11 +350,6 @@ class ParquetFile(Table):
 
     def numeric(self, name: str) -> bool:
         return str(self._types[name]).startswith(("float", "double", "halffloat"))
-
-    @cached_property
-    def time_column(self) -> str | None:
-        """LeRobot's stamps are those of the rate in meta/info.json, rounded."""
-        return None if "frame_index" in self.columns else super().time_column
 
     def column(self, name: str) -> Dataset:
         where, rows = Origin(self.path, f":{name}"), int(self._edges[-1])

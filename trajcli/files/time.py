@@ -28,6 +28,7 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 Lengths: TypeAlias = npt.NDArray[np.int64]
 Values: TypeAlias = "npt.NDArray[Any] | Dataset"
 STAMPS: tuple[str, ...] = ("times", "time")
+DROID_STAMPS = ("timestamp/robot_state/read_start", "observation/timestamp/control/step_start")
 RATES = ("control_freq", "rate", "frequency", "fps", "hz")
 """Attributes in which files give steps per second."""
 # Units that are not converted: lower case, without a final s.
@@ -40,6 +41,8 @@ _FEW = 1 << 16
 _LONGEST_STEP, _SHORTEST_STEP = 1.0, 1e-5
 # Seconds, in 1998: float32 stamps of a clock that counts since 1970 are then 64 s apart.
 _SINCE_1970 = 9e8
+JUMP = 1.5
+"""A step longer than so many usual steps is a jump."""
 # How far steps may be from a stored dt, and their mean from an attribute dt, as a share of it.
 _SAME_STEP, _NOMINAL_STEP = 1e-3, 1e-2
 
@@ -56,7 +59,8 @@ class Time:
     ``stamped``, of stamps, also where they are held as one dt. ``lengths`` [B]: how many rows are
     not padding. ``unit``: what the dataset was in, as text; "" where nothing says it.
     ``converted_from``: the type of floats in the file, where they were converted to seconds.
-    ``clock``: the stamps as the source has them, [1 or B, T], in ``unit``.
+    ``clock``: the stamps as the source has them, [1 or B, T], in ``unit``. ``nominal``: the step
+    that the file states beside stamps.
     """
 
     source: Origin
@@ -72,6 +76,7 @@ class Time:
     unit: str = ""
     converted_from: np.dtype[Any] | None = None
     clock: Dataset | None = None
+    nominal: float | None = None
 
     @classmethod
     def of(cls, source: Origin, dt: float, where: str = "") -> Time:
@@ -126,6 +131,11 @@ class Time:
             f"{self.where}: steps of {step:g}, taken as seconds; of stamps in milliseconds, "
             "nanoseconds or the like, --units ms or ns says so"
         )
+
+    @property
+    def per_row(self) -> bool:
+        """Whether there is a stamp for each row."""
+        return self.stamped and self.shape[-1:] == (self.count,)
 
     @property
     def fits(self) -> bool:
@@ -478,6 +488,29 @@ def require_nominal(time: Time, where: str, dt: float) -> None:
     gaps = _gaps(time)
     if gaps is not None and gaps.size and abs(float(gaps.mean()) - dt) > _NOMINAL_STEP * dt:
         raise InputError(_contradiction(where, dt, time, gaps))
+
+
+def held_against(rate: Time, stamps: Time) -> Time:
+    """Returns the time of stamps beside a stated rate: the rate if it gives them, else the stamps.
+
+    Raises InputError if their usual step is not that of the rate.
+    """
+    step, gaps = rate.dt, _gaps(stamps)
+    if not isinstance(step, float) or stamps.uniform == step:
+        return rate
+    if gaps is not None and gaps.size:
+        # jitter moves the median, and gaps the mean
+        median = float(np.nanmedian(gaps))
+        usual = median, float(gaps[gaps <= JUMP * median].mean())
+        if min(abs(value - step) for value in usual) > _NOMINAL_STEP * step:
+            raise InputError(
+                "a rate and time stamps that contradict each other",
+                where=f"{rate.where} and {stamps.where}",
+                expected="one rate",
+                found=f"{1 / step:g} Hz, and stamps as of {1 / median:g} Hz",
+                hint=f"--rate {1 / step:g}, or --times with the stamps, says which to use",
+            )
+    return replace(stamps, nominal=step)
 
 
 def _gaps(time: Time) -> Floats | None:

@@ -82,6 +82,16 @@ class Trajectories:
         taken.numbers = self.numbers[which]
         return taken
 
+    def usable(self) -> tuple[Trajectories, dict[str, Fault]]:
+        """Returns those of these trajectories that can be used, and the faults of the others by
+        name."""
+        if all(group.fault is None for group in self.groups):
+            return self, {}
+        fault_of = [self.groups[k].fault for k in self.group_numbers.tolist()]
+        named = zip(self.numbers.tolist(), fault_of, strict=True)
+        faults = {self.name(number): fault for number, fault in named if fault is not None}
+        return self.take(np.array([fault is None for fault in fault_of], bool)), faults
+
     def rows_only(self, first: int, count: int) -> Trajectories:
         """Returns the same trajectories, of one length, with ``count`` rows from ``first`` on."""
         cut = copy(self)
@@ -163,8 +173,8 @@ class Trajectories:
 
     @property
     def first(self) -> TrajectoryGroup:
-        """The first group, for what all groups share."""
-        return self.groups[0]
+        """The first group that can be used, for what all groups share."""
+        return next((group for group in self.groups if group.fault is None), self.groups[0])
 
     @cached_property
     def lengths(self) -> Integers:
@@ -393,16 +403,17 @@ def timed(groups: Sequence[TrajectoryGroup], option: Time | None) -> list[Trajec
         _require_times_of(option, count)
     for group in groups:
         batch, rows, _ = group.shape
-        if option is None:
+        if group.fault is None and option is None:
             if group.time is None:
                 raise InputError(no_time(group))
             _require_times_of(group.time, batch)
-        else:
+        elif group.fault is None and option is not None:  # a fault is raised where it is used
             time = option.select(range(first, first + batch), rows)
             # with a time for each row, rows are actions only if the file states a mode
             acting = group.of_actions and (bool(group.stated_mode[0]) or not time.fits)
             group = group.changed(time.fitted(batch, rows, acting, group.lengths))
-        require_stamps(group, group.time)
+        if group.fault is None:
+            require_stamps(group, group.time)
         timed_groups.append(group)
         first += batch
     return timed_groups

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trajcli.arrays import describe
-from trajcli.errors import InputError, Note, raise_if_any
+from trajcli.errors import Fault, InputError, Note, raise_if_any
 from trajcli.files.arrays import ArrayFile, Dataset, Numbers, text_of
 from trajcli.files.companions import (
     LENGTHS,
@@ -60,10 +60,12 @@ from trajcli.files.quantities import (
 )
 from trajcli.files.source import Origin
 from trajcli.files.time import (
+    DROID_STAMPS,
     RATES,
     STAMPS,
     Lengths,
     Time,
+    held_against,
     positive,
     read_time,
     reconciled,
@@ -104,7 +106,7 @@ class TrajectoryGroup:
     its name was ``guessed``. ``array_name``: the first array's path within its trajectory,
     "obs/joint_pos". ``units``: of the arrays where they are known, before :meth:`in_si` converted
     them; ``given``: those of the command line. ``rotation_option``: what --rotation says. ``time``:
-    of the rows, None where nothing says it.
+    of the rows, None where nothing says it. ``fault``: why they cannot be used.
 
     Some rows of some trajectories of a group are a :meth:`part`: ``whole`` is then the group that
     it is of, ``numbers`` [B] which of its trajectories these are, ``row_numbers`` [T] which of its
@@ -144,6 +146,7 @@ class TrajectoryGroup:
         self.given = InputUnits()
         self.commands = layout is not None and self.array_name.split("/")[0] in layout.actions
         self.name = self.group or file.path.stem if member is None else member.name
+        self.fault = None if member is None else member.fault
         self._whole: TrajectoryGroup | None = None
         self.suffix = ""
         self.numbers: Numbers = range(self.shape[0])
@@ -238,7 +241,7 @@ class TrajectoryGroup:
             return [self], remarks
         title = f"{self.group}/episode_".lstrip("/")
         members = [
-            Member(f"{title}{k}", self.group, begin, end, self.shape[1], k, len(edges) - 1)
+            Member(f"{title}{k}", self.group, begin, end, None, self.shape[1], k, len(edges) - 1)
             for k, (begin, end) in enumerate(pairwise(edges))
         ]
         groups = [
@@ -253,6 +256,17 @@ class TrajectoryGroup:
         """Returns the group with arrays that its file holds in another order or among others."""
         return TrajectoryGroup(self.file, self.path, datasets, self.layout, member or self.member,
                                self.named, self.guessed)  # fmt: skip
+
+    def standing_in(self, file: ArrayFile, member: Member, fault: Fault) -> TrajectoryGroup:
+        """Returns a group like this for a trajectory that cannot be used; who reads it gets the
+        fault."""
+
+        def read(*_: int) -> Any:
+            raise InputError(fault)
+
+        none = {name: replace(array, reader=read) for name, array in self._stored.items()}
+        return self._with(_stored=none, arrays=none, file=file, member=member, group=member.group,
+                          name=member.name, fault=fault)  # fmt: skip
 
     def only(self, name: str) -> TrajectoryGroup:
         """Returns the group with this array alone, where it is one of several."""
@@ -477,31 +491,43 @@ class TrajectoryGroup:
 
         Raises InputError if the file contradicts itself.
         """
+        if self.fault is not None:
+            raise InputError(self.fault)
         where, stated = self.attribute("dt")
-        dt = positive(stated)
-        time = self._stored_time(where, dt) or (self.layout.step if self.layout else None)
+        dt, rate = positive(stated), self.layout.step if self.layout else None
+        stamps = self._stored_time(where, dt, rate.uniform if dt is None and rate else dt)
+        time = stamps or rate
+        if rate is not None and stamps is not None and stamps.stamped:
+            time = held_against(rate, stamps)
         if time is None and dt is not None:
             time = Time.of(where, dt)
         if time is None:
             where, stated = self.attribute(*RATES)
-            if (rate := positive(stated)) is not None:
-                time = Time.of(where.then(f", {rate:g} Hz"), 1.0 / rate, where)
-        if time is None:  # the rate of some families is in a file of its own
-            return None if self.layout is not None and self.layout.rates else self._likely_time()
-        return time.fitted(*self.shape[:2], self.of_actions, self.lengths)
+            if (hertz := positive(stated)) is not None:
+                time = Time.of(where.then(f", {hertz:g} Hz"), 1.0 / hertz, where)
+        # the rate of some families is in a file of its own
+        if time is None and not (self.layout is not None and self.layout.rates):
+            stamps = time = self._likely_time()
+        if time is None:
+            return None
+        # rows with a stamp each are at these, although they are actions
+        acting = self.of_actions and (bool(self.stated_mode[0]) or not (stamps and stamps.per_row))
+        return time.fitted(*self.shape[:2], acting, self.lengths)
 
-    def _stored_time(self, attribute: str, nominal: float | None) -> Time | None:
+    def _stored_time(
+        self, attribute: str, nominal: float | None, step: float | None
+    ) -> Time | None:
         """Returns the time that steps or stamps beside the arrays give, else those in the groups
         above, which may be of other trajectories: there, those that do not fit are skipped.
 
-        attribute, nominal: the place and the value of the attribute dt.
+        attribute, nominal: the place and the value of the attribute dt. step: that, or a layout's.
         """
         misfits: list[Time] = []
         for group in self.groups:
             fitting: list[Time | None] = []
             for names in (("dt",), STAMPS):
                 stored = self.companion(*names, groups=[group])
-                time = None if stored is None else self._read_time(stored, names is STAMPS, nominal)
+                time = None if stored is None else self._read_time(stored, names is STAMPS, step)
                 # how many steps actions need depends on their mode
                 if time is not None and not (time.fits or time.actions):
                     misfits.append(time)
@@ -524,7 +550,7 @@ class TrajectoryGroup:
         stamps = sorted((name for name in beside if role(name) == "time"), key=time_rank)
         steps = [name for name in beside if role(name) == "step"]
         # in the groups above the most usual names
-        for name in dict.fromkeys((*stamps, *steps, *TIMES[2:7])):
+        for name in dict.fromkeys((*stamps, *steps, *TIMES[2:7], *DROID_STAMPS)):
             stored = None
             with contextlib.suppress(InputError):
                 stored = self.companion(name)

@@ -261,7 +261,7 @@ def _inputs(trajectories: Trajectories, mode: Mode, recorded: bool) -> Inputs:
     """Returns the inputs of trajectories of one length; actions lie in the files."""
     groups = list(trajectories.by_group())
     foh = getattr(mode, "scheme", "") == "foh"
-    rates = foh and not recorded and recorded_rates(trajectories.groups, mode)
+    rates = foh and not recorded and recorded_rates(trajectories.groups_in_use, mode)
     # T recorded rows have T - 1 steps between them; T actions take T steps. A recording may state
     # T steps, of which the last leads nowhere
     intervals = trajectories.rows - (recorded or rates)

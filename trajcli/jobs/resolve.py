@@ -22,10 +22,10 @@ from trajcli.errors import (
 from trajcli.files.arrays import text_of
 from trajcli.files.conversion import stated_unit
 from trajcli.files.dofs import parse_dofs
-from trajcli.files.layout import controller
+from trajcli.files.layout import Member, controller
 from trajcli.files.opening import Files, time_from_options
 from trajcli.files.quantities import POSITIONS, QUANTITIES, named_rate
-from trajcli.files.reader import read_groups, read_recordings, require_alike
+from trajcli.files.reader import marked_faulty, read_groups, read_recordings, require_alike
 from trajcli.files.reading import select
 from trajcli.files.repair import repaired
 from trajcli.files.rotation_groups import require_rotations
@@ -96,18 +96,20 @@ def resolve(
     unwanted = {"start": request.recorded, "goal": not to_goal}
     states = {role: NO_STATE for role in unwanted if unwanted[role]} | (states or {})
     members, starts, goals, bad = _fitting_groups(request, groups, states, option)
-    left_out += bad
-    if not request.skip_bad:
+    fit = [group for group in members if group.fault is None]
+    left_out += bad if request.episodes is None or not members else ()
+    if not request.skip_bad and request.episodes is None:
         check.faults += [fault for _, faults in bad for fault in faults]
     if not request.recorded:
-        check.attempt(lambda: _require_turns(request, members, stated and stated[0]))
+        check.attempt(lambda: _require_turns(request, fit, stated and stated[0]))
         if request.mode is None:
-            check.attempt(lambda: _refuse_normalised(members))
+            check.attempt(lambda: _refuse_normalised(fit))
     if not members:
         check.faults += [fault for _, faults in left_out for fault in faults]
     check.raise_if_any()
     # stamps of --times are those of all files together, so they are given out once all are known
     members = timed(members, option)
+    fit = [group for group in members if group.fault is None]
     batches = [group.shape[0] for group in members]
     start, goal = joined_states("start", starts, batches), joined_states("goal", goals, batches)
     if request.start_index is not None:
@@ -115,21 +117,25 @@ def resolve(
     mode, mode_source, disagreements = stated
     notes += disagreements
     raise_if_any([fault for group in members for fault in guess_faults(group, mode)], UsageError)
-    commands = _commands(request, members[0])
+    commands = _commands(request, fit[0])
     raise_if_any(commands.faults(mode), UsageError)
-    if not request.recorded and recorded_rates(members, mode):
-        mode, note = _of_rates(request, members[0], mode)
+    if not request.recorded and recorded_rates(fit, mode):
+        mode, note = _of_rates(request, fit[0], mode)
         notes.append(note)
     if request.recorded:
-        mode = _noise_in_si(mode, members[0])
+        mode = _noise_in_si(mode, fit[0])
         members, repairs = repaired(members, request, _least_rows(mode))
         notes += repairs
-        require_rotations(members[0])
+        require_rotations(fit[0])
     trajectories = Trajectories(members, start, goal, notes)
     count = len(trajectories)
     raise_if_any([*start.faults("start", count), *goal.faults("goal", count)])
     if request.episodes is not None:
         trajectories = trajectories.take(np.sort(select(request.episodes, count)))
+        trajectories, faulty = trajectories.usable()
+        if not request.skip_bad or not len(trajectories):
+            raise_if_any(faulty.values())
+        left_out += ((name, [fault]) for name, fault in faulty.items())
     parts = inputs_by_length(trajectories, mode, commands, request.recorded)
     raise_if_any(fault for part in parts for fault in part.shape_faults(not request.skip_bad))
     return trajectories, parts, mode_source, left_out
@@ -169,7 +175,7 @@ def _read_groups(
         else:
             groups += of_source
             notes |= dict.fromkeys(remarks)
-    return groups, list(notes)
+    return marked_faulty(groups), list(notes)
 
 
 def _fitting_groups(
@@ -177,11 +183,13 @@ def _fitting_groups(
     option: Time | None,
 ) -> tuple[list[TrajectoryGroup], list[States], list[States], list[LeftOut]]:  # fmt: skip
     """Returns the groups in SI that are like the first, their start and goal states, and the
-    faults of the others."""
+    faults of the others. With --episodes, which counts them, stand-ins have the faults."""
     members, starts, goals = list[TrajectoryGroup](), list[States](), list[States]()
     left_out: list[LeftOut] = []
+    places: list[int] = []  # of those left out
     for group in groups:
         try:
+            raise_if_any([group.fault] if group.fault else ())
             group = group.in_si(request.input_units)
             _require_like(group, members, request, option)
             start, goal = (
@@ -191,10 +199,19 @@ def _fitting_groups(
                 raise InputError("another start state than the others", where=group.name)
         except TrajcliError as error:
             left_out.append((group.name, error.faults))
+            places.append(len(members) + len(places))
         else:
             members.append(group)
             starts.append(start)
             goals.append(goal)
+    if members and request.episodes is not None:
+        like, start, goal = members[0], starts[0], goals[0]
+        for k, (_, faults) in zip(places, left_out, strict=True):
+            group = groups[k]
+            member = group.member or Member(group.name, group.group)
+            members.insert(k, like.standing_in(group.file, member, faults[0]))
+            starts.insert(k, start)
+            goals.insert(k, goal)
     return members, starts, goals, left_out
 
 
@@ -423,7 +440,7 @@ def input_warnings(trajectories: Trajectories, longest: Inputs) -> Iterator[str]
         yield f"{first.input.where} is called {name}, which {read} (--mode {rate})"
     for group in trajectories.groups[:_FIRST]:
         yield from _units(group, longest)
-    clocks = (group.time for group in trajectories.groups[:_FIRST])
+    clocks = (group.time for group in trajectories.groups_in_use[:_FIRST])
     yield from dict.fromkeys(clock.remark for clock in clocks if clock and clock.remark)
 
 

@@ -71,17 +71,21 @@ def read_trajectories(
     require_alike(groups)
     refuse_control_points(groups)
     if rotations:
-        require_rotations(groups[0])
+        require_rotations(trajectories.first)
     else:
-        refuse_rotations(groups, type(request).__name__.removesuffix("Request").lower())
+        command = type(request).__name__.removesuffix("Request").lower()
+        refuse_rotations([trajectories.first], command)
     groups = timed(groups, time_from_options(files))
-    for time in map(time_of, groups):
+    for time in (time_of(group) for group in groups if group.fault is None):
         raise_if_any(time.faults(0, 1) if time.uniform is not None else time.shape_faults())
-    if remark := time_of(groups[0]).remark:
+    if remark := time_of(Trajectories(groups).first).remark:
         notes.append(remark)
     groups, repairs = repaired(groups, request, least)
     trajectories = Trajectories(groups, notes=[*notes, *repairs])
-    return trajectories.take(np.sort(select(request.episodes, len(trajectories))))
+    trajectories = trajectories.take(np.sort(select(request.episodes, len(trajectories))))
+    if not request.skip_bad:
+        raise_if_any(group.fault for group in trajectories.groups_in_use if group.fault)
+    return trajectories
 
 
 def computable(

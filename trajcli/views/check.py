@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trajcli.errors import InputError
+from trajcli.errors import Fault, InputError
 from trajcli.files.file_bytes import Progress
 from trajcli.files.limits import Limits, read_limits
 from trajcli.files.opening import Files
@@ -61,6 +61,7 @@ def check_source(
     limits: Path | None = None,
     velocity_of: str | None = None,
     on_progress: Progress = lambda done, total: None,
+    left_out: dict[str, Fault] | None = None,
 ) -> tuple[list[Finding], list[str]]:
     """Checks the trajectories that a source names, each batch in one pass; also returns notes.
 
@@ -68,6 +69,7 @@ def check_source(
         start_of: returns the states that row 0 of an output must equal, or why they are unknown.
         limits: a file of limits that all trajectories must keep.
         velocity_of: positions whose derivative the source must be.
+        left_out: takes the faults of the trajectories that cannot be read, which fail without it.
 
     Raises:
         InputError: the file or the limits cannot be read, or there are no trajectories.
@@ -101,8 +103,17 @@ def check_source(
             if str(attributes.get("mode", "")) in MODES:
                 reason = _no_start(attributes, batch)
                 start = StartCheck(reason or start_of(files, parse_source(source).path))
-        blocks, jumps = batch.take(numbers).blocks(on_progress), TurnJumps(batch.first)
-        add_blocks(blocks, arrays, turning, held, times, start, jumps)
+        chosen, faults = batch.take(numbers).usable()
+        blocks, jumps = chosen.blocks(on_progress), TurnJumps(batch.first)
+        add_blocks(blocks, arrays, turning, held, times, start, jumps, faults=faults)
+        if faults and len(faults) == len(numbers):
+            raise InputError(*faults.values())
+        if left_out is not None:
+            left_out |= faults
+        elif faults:
+            texts = [f"{name}: {fault.what}" for name, fault in faults.items()]
+            text, name = next(iter(faults.values())).what, label(batch)
+            findings.append(Finding("readable", name, False, text, count, texts[0], 0, texts))
         for name, statistics in arrays.items():
             nan, inf = statistics.nan, statistics.inf
             if statistics.nonfinite:

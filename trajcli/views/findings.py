@@ -11,7 +11,7 @@ import numpy as np
 from trajcli.errors import InputError
 from trajcli.files.quantities import QUANTITIES, ROTATIONS, UNITS_OF_ROTATIONS
 from trajcli.files.repair import TurnJumps
-from trajcli.files.time import Time, positive
+from trajcli.files.time import JUMP, Time, positive
 from trajcli.files.trajectories import Array, Trajectories
 from trajcli.files.trajectory_group import TrajectoryGroup
 from trajcli.quaternions import TOLERANCE
@@ -211,7 +211,7 @@ class TimeCheck:
     def _check(self, time: Time, trajectories: Mapping[int, int], rows: int) -> None:
         """Checks trajectories, given as their numbers by their places in the set."""
         step = self.dt
-        by_dt = step is None or time.uniform is not None
+        by_dt = time.nominal is None and (step is None or time.uniform is not None)
         # equal steps by definition need no check row by row
         if by_dt and not time.faults(min(trajectories), max(trajectories) + 1):
             return
@@ -223,6 +223,8 @@ class TimeCheck:
                 # each stamp is rounded once: a gap is off by up to two last places of the largest
                 slack = 2 * np.spacing(np.abs(stamps).max()) + 1e-12 * step
                 wrong, what = ~(np.abs(gaps - step) <= slack), f"not in steps of dt = {step:g} s"
+            if time.nominal and not wrong.any():
+                wrong, what = gaps > JUMP * time.nominal, f"jumps: steps are {time.nominal:g} s"
             if wrong.any():
                 bad = np.flatnonzero(wrong) + 1
                 pairs = list(zip(bad.tolist(), stamps[bad].tolist(), strict=True))

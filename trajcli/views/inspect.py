@@ -6,7 +6,7 @@ import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -19,7 +19,8 @@ from trajcli.files.reading import select
 from trajcli.files.repair import TurnJumps
 from trajcli.files.source import expand_files, parse_source
 from trajcli.files.time import STAMPS
-from trajcli.files.trajectories import Trajectories
+from trajcli.files.trajectories import Trajectories, numberless
+from trajcli.files.trajectory_group import TrajectoryGroup
 from trajcli.memory import LEAST_SAMPLED_BYTES, SAMPLED_BYTES, SCANNED_BYTES
 from trajcli.views.statistics import RotationStatistics, Statistics, add_blocks
 from trajcli.views.terminal import Chart, TextTable, figure, number, shortened
@@ -42,6 +43,8 @@ _MOST_TIMES = 2000
 # The most steps of which the median is computed; of more, evenly spaced ones are taken.
 _MOST_GAPS = 4 << 20
 _PLOTTED_ROWS = 20_000
+# The share of trajectories, and of a step, by which they may be unlike the median rate.
+_JITTER = 0.05
 # Letters of an attribute that are shown.
 _LONGEST = 60
 # Datasets with more dofs have no table of peaks.
@@ -94,6 +97,10 @@ def inspect_source(
         notes.append("; ".join(line.strip() for line in error.faults[0].lines()[:3]))
         main = main_batch(batches)
     chosen = [] if main is None else select(episodes, len(main))
+    if main is not None:
+        usable, faults = main.take(chosen).usable()
+        notes += (f"{name} is left out: {fault.what}" for name, fault in faults.items())
+        chosen = usable.numbers.tolist()
     # the main batch may join several: each reads its part of what --episodes picks among all
     first_of = dict(zip(main.groups, main.offsets[:-1].tolist(), strict=True)) if main else {}
     numbers: list[Sequence[int]] = []
@@ -109,7 +116,12 @@ def inspect_source(
     paths = (path for file in opened for path in [file.path, *file.path.rglob("*")])
     size = sum(path.stat().st_size for path in paths if path.is_file())
     datasets = Datasets(batches, numbers, episodes, full, size, on_progress)
-    counts = _trajectories(main, chosen, full) if main else {"count": 0}
+    counts: dict[str, Any] = _trajectories(main, chosen, full) if main else {"count": 0}
+    for batch, which in zip(batches, numbers, strict=True):  # beside those of the main batch
+        group = _group_name(batch.first)
+        if "rates" in counts and group not in counts["rates"] and batch.groups[0] not in first_of:
+            counts["rates"] |= _trajectories(batch, which, full).get("rates", {})
+            counts["rate"] = _one_rate(counts["rates"])
     report = {
         "file": str(source.path),
         "family": opened[0].family,
@@ -149,7 +161,7 @@ def _dt(main: Trajectories, full: bool) -> dict[str, Any] | None:
 
 
 def _trajectories(main: Trajectories, chosen: Sequence[int], full: bool) -> dict[str, Any]:
-    """Returns the count of trajectories, their lengths, the median rate, and the largest jitter.
+    """Returns the count of trajectories, their lengths, the rate, and the largest jitter.
 
     The times of a large file are sampled, unless ``full``.
     """
@@ -160,7 +172,8 @@ def _trajectories(main: Trajectories, chosen: Sequence[int], full: bool) -> dict
         "dofs": main.first.shape[2],
         "shown": [main.name(number) for number in chosen[:1]],
     }
-    if len(main) and (first := main.take(sorted({0, len(main) - 1})).start_stamps()):
+    usable, _ = main.usable()
+    if len(usable) and (first := usable.take(sorted({0, len(usable) - 1})).start_stamps()):
         report["start_stamps"], report["stamps_unit"] = first[0].tolist(), first[1]
     # the times of a large file are sampled where they are no single dt
     stamps, count = int(main.lengths[np.asarray(chosen, int)].sum()), len(chosen)
@@ -170,7 +183,8 @@ def _trajectories(main: Trajectories, chosen: Sequence[int], full: bool) -> dict
     if large and not full:
         chosen = chosen[:: 1 + count // _MOST_TIMES]
     report["sampled"] = len(chosen) < count
-    steps, ends, durations = [], [], []
+    steps: dict[str, list[Any]] = {}
+    medians, durations, jitter = dict[str, list[float]](), [], 0.0
     for block in main.take(chosen).blocks(size=SCANNED_BYTES):
         for members, begin, end in block.runs if block.rows > 1 else ():
             with contextlib.suppress(InputError):
@@ -184,15 +198,31 @@ def _trajectories(main: Trajectories, chosen: Sequence[int], full: bool) -> dict
                     times = time.rows(begin, begin + 1 if time.shared else end, 0, block.rows)
                     gaps, seconds = np.diff(times), times[:, -1] - times[:, 0]
                 # the median of evenly spaced steps, the extremes of all
-                steps.append(gaps.ravel()[:: 1 + stamps // _MOST_GAPS])
-                ends += [gaps.min(), gaps.max()]
+                some = gaps.ravel()[:: 1 + stamps // _MOST_GAPS]
+                extremes = [gaps.min(), gaps.max()]
+                steps.setdefault(_group_name(members), []).append((some, extremes))
+                medians.setdefault(_group_name(members), []).extend(np.median(gaps, 1).tolist())
                 durations += [seconds.min(), seconds.max()]
+    for name, parts in steps.items():
+        median, own = float(np.median(np.concatenate([some for some, _ in parts]))), medians[name]
+        jitter = max(jitter, *(abs(end - median) for _, ends in parts for end in ends))
+        alike = np.isclose(own, median, _JITTER, 0.0).mean() > 1 - _JITTER
+        ends = [median, median] if alike else [max(own), min(own)]
+        report.setdefault("rates", {})[name] = [1.0 / end if end > 0 else None for end in ends]
     if steps:
-        median = float(np.median(np.concatenate(steps)))
         report["duration"] = [float(min(durations)), float(max(durations))]
-        report["rate"] = 1.0 / median if median > 0 else None
-        report["jitter"] = float(max(max(ends) - median, median - min(ends)))
+        report["rate"], report["jitter"] = _one_rate(report["rates"]), float(jitter)
     return report
+
+
+def _group_name(group: TrajectoryGroup) -> str:
+    return numberless(group.group) or group.array_name
+
+
+def _one_rate(rates: Mapping[str, Sequence[float | None]]) -> float | None:
+    """Returns the rate that all groups have up to 1 %; None where they differ."""
+    known = [rate or 0.0 for ends in rates.values() for rate in ends]
+    return known[0] or None if min(known) >= 0.99 * max(known) else None
 
 
 def _charts(block: Trajectories) -> Iterator[Chart]:
@@ -269,8 +299,12 @@ class Datasets:
                 else:
                     whole = self.full or small
                     self.sampled |= not whole and len(members) > 1
-                    stored = [file.require(name) for file, name in members[: None if whole else 1]]
-                    about = _about(stored[0], self._read(stored, budget), stored[0].shape)
+                    stored = [
+                        self._picked(file, name) for file, name in members[: None if whole else 1]
+                    ]
+                    seen = self._read(stored, budget)
+                    seen.sampled |= not whole and len(members) > 1
+                    about = _about(stored[0], seen, stored[0].shape)
                     about["trajectories"] = "all"
                 about |= _shapes(members) if len(members) > 1 else {}
             except InputError as error:
@@ -280,10 +314,21 @@ class Datasets:
             reports.append({"name": title, **about})
         return reports
 
+    def _picked(self, file: ArrayFile, name: str) -> Dataset:
+        """Returns a dataset, of those beside trajectories with their dofs the chosen ones."""
+        stored, pattern = file.require(name), numberless(name)
+        for group in (batch.first for batch in self.batches):
+            beside = pattern.startswith(numberless(group.group)) and stored.numeric
+            of_dofs = stored.ndim > 1 and stored.shape[-1] == group.dofs.count
+            if beside and of_dofs and name.rpartition("/")[2] not in ("dt", *STAMPS):
+                return cast(Dataset, group.pick(stored))
+        return stored
+
     def _read_batch(self, k: int, budget: int) -> tuple[dict[str, Statistics], RotationStatistics]:
         """Returns the statistics of all arrays of a batch and of its rotations, of at most
         ``budget`` bytes."""
-        batch, chosen = self.batches[k], self.batches[k].take(self.numbers[k])
+        batch = self.batches[k]
+        chosen, _ = batch.take(self.numbers[k]).usable()
         ends = one_sided(batch)
         arrays = {
             name: Statistics(batch.first.shape[2], ends=ends * (name != "position"))
@@ -295,6 +340,8 @@ class Datasets:
         blocks = chosen.blocks(self.on_progress) if whole else sample(chosen, budget)
         add_blocks(blocks, arrays, turning, jumps := TurnJumps(batch.first))
         self.remarks += jumps.notes()
+        for statistics in arrays.values():
+            statistics.sampled = not whole
         return arrays, turning
 
     def _read(self, datasets: Sequence[Dataset], left: int) -> Statistics:
@@ -305,7 +352,7 @@ class Datasets:
             step = max(1, count * LEAST_SAMPLED_BYTES // max(dataset.nbytes, 1))
             for begin in range(0, count, step):
                 if left <= 0 and not self.full:
-                    self.sampled = True
+                    self.sampled = statistics.sampled = True
                     break
                 values = np.asarray(dataset.read_rows(begin, min(begin + step, count)))
                 statistics.add(values.reshape(1, -1, 1))
@@ -360,7 +407,11 @@ def _about(stored: Dataset, statistics: Statistics, shape: Sequence[int]) -> dic
         "units": None if units is None else str(units),
     }
     if stored.numeric:
-        about |= {"nan": statistics.nan, "inf": statistics.inf}
+        # what was not looked at may hold some; integers hold none
+        seen = not statistics.sampled or stored.dtype.kind != "f"
+        about |= (
+            {"nan": statistics.nan, "inf": statistics.inf} if seen else {"nan": None, "inf": None}
+        )
         about["min"] = float(statistics.low.min()) if known else None
         about["max"] = float(statistics.high.max()) if known else None
     return about
@@ -411,9 +462,15 @@ def _trajectory_lines(counts: Mapping[str, Any], dt: Mapping[str, Any] | None) -
     many = "trajectory" if counts["count"] == 1 else "trajectories"
     rows = " to ".join(dict.fromkeys(map(str, counts["rows"])))
     text = f"{counts['count']} {many} of {rows} rows, {counts['dofs']} dofs"
-    if counts.get("rate"):
+    if rates := counts.get("rates"):
         seconds = " to ".join(dict.fromkeys(f"{end:.4g}" for end in counts["duration"]))
-        text += f"; {seconds} s at {counts['rate']:.4g} Hz" + ", sampled" * counts["sampled"]
+        one = {"": [counts["rate"]]} if counts["rate"] else rates
+        texts = (
+            f" at {name} {' to '.join(dict.fromkeys(map(number, ends)))} Hz".replace("  ", " ")
+            for name, ends in one.items()
+            if None not in ends
+        )
+        text += f"; {seconds} s{','.join(texts)}" + ", sampled" * counts["sampled"]
         if counts["jitter"]:
             text += f", jitter up to {1e3 * counts['jitter']:.3g} ms"
     yield text
@@ -446,7 +503,8 @@ def _dataset_table(datasets: Sequence[Mapping[str, Any]], times: str) -> Iterato
         else:
             row += [shape, dataset["dtype"], dataset["storage"], dataset["units"] or ""]
             row += [number(dataset.get("min")), number(dataset.get("max"))]
-            row += [str(dataset.get(key, "")) for key in ("nan", "inf")]
+            counts = (dataset.get(key, "") for key in ("nan", "inf"))
+            row += ["–" if count is None else str(count) for count in counts]
         rows.append(row)
     yield Text()
     yield TextTable(headings, rows, ("stored", "type", "Inf", "NaN", "unit"))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.arrays import describe
-from trajcli.errors import InputError, UsageError
+from trajcli.errors import InputError, UsageError, raise_if_any
 from trajcli.files.conversion import as_batch
 from trajcli.files.file_bytes import Progress
 from trajcli.files.limits import Bounds, Limits
@@ -224,6 +224,8 @@ def plot_sources(
         whole_batch(batches)
         main = max(batches, key=lambda batch: len(batch.first.arrays))
         name, episodes = names[k] if names else "", files.reading.episodes
+        if episodes is None:  # a set is drawn as if it were whole
+            raise_if_any(main.usable()[1].values())
         sources.append(PlotSource(k, origin, batches, main, episodes, limits, to, name))
     return sources
 

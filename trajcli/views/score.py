@@ -7,7 +7,7 @@ import io
 import operator
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -16,11 +16,12 @@ from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.files.file_bytes import Progress
 from trajcli.files.limits import Limits
 from trajcli.files.opening import Files
+from trajcli.files.quantities import QUANTITIES
 from trajcli.files.reader import refuse_control_points
 from trajcli.files.reading import select
 from trajcli.files.repair import TurnJumps
 from trajcli.files.rotation_groups import require_rotations
-from trajcli.files.trajectories import no_time
+from trajcli.files.trajectories import Trajectories, no_time
 from trajcli.scores import (
     UNITS,
     Scores,
@@ -39,6 +40,7 @@ from trajcli.views.trajectories import (
     one_sided,
     quantities,
     read_batches,
+    try_blocks,
     whole_batch,
 )
 
@@ -50,6 +52,8 @@ _COMPARE = {">": operator.gt, "<": operator.lt, ">=": operator.ge, "<=": operato
 # Trajectories that a sorted table shows.
 _LISTED = 10
 _LEAST_FOR_QUARTILES = 8
+# Scores, and those of times alone, that differ by less of the largest one differ by rounding.
+_ROUNDING = (1e-4, 1e-6)
 _COLUMNS = {"least": "> least", "median": "> median", "largest": "> largest",
             "least_at": "least in", "largest_at": "largest in"}  # fmt: skip
 Condition: TypeAlias = re.Match[str]
@@ -64,6 +68,8 @@ class ScoreTable:
         rows: numbers of rows of the shortest and the longest trajectory.
         numbers: those that --episodes takes [n].
         notes: what was derived from other arrays, and what is not known.
+        rounding: by how much the rounding of positions and times may move a score.
+        unscored: the arrays and limits that were not looked at.
     """
 
     label: str
@@ -73,6 +79,8 @@ class ScoreTable:
     rows: tuple[int, int]
     notes: Sequence[str]
     numbers: Sequence[int]
+    rounding: Mapping[str, float] = field(default_factory=dict)
+    unscored: Sequence[str] = ()
 
     def values(self, name: str, option: str) -> Any:
         """Returns a score [n]; raises UsageError where the source has no such score."""
@@ -108,16 +116,19 @@ class ScoreTable:
 
     def outliers(self) -> dict[str, list[int]]:
         """Returns by score the numbers of trajectories that lie further than 1.5 interquartile
-        ranges beyond the quartiles (J. Tukey, "Exploratory Data Analysis", 1977)."""
+        ranges beyond the quartiles (J. Tukey, "Exploratory Data Analysis", 1977), and further than
+        rounding explains."""
         outliers: dict[str, list[int]] = {}
         for name, values in self.scores.items():
             known = values[np.isfinite(values)]
             if len(known) < _LEAST_FOR_QUARTILES:
                 continue
             low, high = np.quantile(known, (0.25, 0.75))
-            reach = 1.5 * (high - low)
+            rounding = _ROUNDING[name in ("duration", "time_jumps")] * float(np.abs(known).max())
+            rounding = max(self.rounding.get(name, 0.0), rounding)
+            reach = max(1.5 * (high - low), rounding)
             beyond = np.flatnonzero((values < low - reach) | (values > high + reach))
-            if reach > 0 and len(beyond):
+            if len(beyond):
                 outliers[name] = [self.numbers[i] for i in beyond.tolist()]
         return outliers
 
@@ -138,6 +149,10 @@ class ScoreTable:
         """Yields a row per trajectory, for JSON and CSV."""
         for i in self.order(sort).tolist():
             yield {"trajectory": self.names[i], **{n: v[i].item() for n, v in self.scores.items()}}
+
+
+NOTHING = ScoreTable("", (), {}, {}, (0, 0), (), ())
+"""The scores of a file that could not be read."""
 
 
 def parse_conditions(texts: Sequence[str], sort: str | None = None) -> list[Condition]:
@@ -162,14 +177,18 @@ def score_source(
     source: str,
     limits: Limits | None = None,
     on_progress: Progress = lambda done, total: None,
+    left_out: dict[str, Fault] | None = None,
 ) -> ScoreTable:
     """Returns the scores of the trajectories that a source names.
+
+    left_out: takes the faults of trajectories that cannot be scored.
 
     Raises InputError where there are no trajectories, or no time step.
     """
     batches = read_batches(files, [source])
     batch, others = whole_batch(batches)
-    if batch is None or any(0 in trajectories.shape for trajectories in batch.groups):
+    numbers = np.asarray(select(files.reading.episodes, 0 if batch is None else len(batch)))
+    if batch is None or any(0 in group.shape for group in batch.take(numbers).groups_in_use):
         raise InputError(
             "nothing to score", where=source, expected="rows and dofs", found="an empty array"
         )
@@ -189,7 +208,6 @@ def score_source(
     elif not stored and free:
         notes.append(f"{array}: its quantity is not known; FILE:DATASET names positions")
     stored = stored or {"": array}
-    notes += [f"not scored: {', '.join(others)}; FILE:DATASET names one"] * bool(others)
     ends = one_sided(batch)
     if ends:
         rows = f"the first and the last {ends} rows, whose windows are one-sided"
@@ -201,33 +219,55 @@ def score_source(
             known = batch.first.units.get(stored[name])
             remarks = limits.remarks(name, batch.dofs, known, batch.first.dofs)
             notes += [f"{name} limits: {text}" for text in remarks]
-    numbers = np.asarray(select(files.reading.episodes, len(batch)))
-    lengths = batch.lengths[numbers]
-    by_length = np.argsort(lengths, kind="stable")  # trajectories of one length share a block
-    parts, extremes, jumps = list[Scores](), [], TurnJumps(batch.first)
-    for block in batch.take(numbers[by_length]).blocks(on_progress):
+    rates, first = {} if limits is None else limits.turns, next(iter(stored))
+    held = QUANTITIES if "position" in stored else stored
+    unheld = [name for name in (limits.tables if limits else ()) if name not in held]
+    unscored = [*others, *(f"limits of {name}" for name in (*unheld, *rates))]
+    named = "; FILE:DATASET names one" * bool(others)
+    notes += [f"not scored: {', '.join(unscored)}{named}"] * bool(unscored)
+    parts, extremes, scored, noise = list[Scores](), [], [], list[float]()
+    jumps = TurnJumps(batch.first)
+    kind = np.result_type(batch.first.arrays[stored[first]].precision, np.float32)
+
+    def score_block(block: Trajectories) -> None:
         if (times := block.times()) is None:
             raise InputError(no_time(batch.first))
         read = {name: block.read(array) for name, array in stored.items()}
         jumps.add({array: read[name] for name, array in stored.items()}, block)
         values = {name: x[..., free] if rotations else x for name, x in read.items()}
-        parts.append(block_scores(values, times, block.step, bounds, ends))
+        scores = block_scores(values, times, block.step, bounds, ends)
         if turning is not None:
             array = next(iter(turning.first.arrays))
             turns, _ = orientations(
                 turning.take(block.numbers).read(array), known_rotations(turning.first)
             )
-            parts[-1] |= angular_scores(turns, times, block.step)
-        first = next(iter(stored))
+            scores |= angular_scores(turns, times, block.step)
         # saturation needs the extremes of all trajectories: it is computed at the end
         extremes.append(block_extremes(values[first], bounds.get(first)))
+        parts.append(scores)
+        scored.append(block.numbers)
+        if "jerk" in absent and "position" in stored and block.rows > 1:
+            # p_{t+2} − 2 p_{t+1} + 2 p_{t−1} − p_{t−2} over 2 dt³
+            size = float(np.abs(values["position"]).max()) * np.finfo(kind).eps
+            noise.append(3 * size / float(np.median(np.diff(times))) ** 3)
+
+    # trajectories of one length share a block
+    by_length = np.argsort(batch.lengths[numbers], kind="stable")
+    try_blocks(batch.take(numbers[by_length]).blocks(on_progress), score_block, left_out)
+    if not parts:
+        raise InputError(*(left_out or {}).values())
+    place = np.zeros(len(batch), np.int64)
+    place[numbers] = np.arange(len(numbers))
+    numbers = np.concatenate(scored)
+    lengths = batch.lengths[numbers]
     scores = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     if free:
         scores["saturation"] = saturation(np.concatenate(extremes, axis=1))
     if absent_speeds := int(np.isnan(scores.get("still", np.zeros(1))).sum()):
         why = "NaN, fewer than five rows, or stamps that do not increase (trajcli check says which)"
         notes.append(f"without a speed: {absent_speeds} of {len(numbers)}; {why}")
-    back = np.argsort(by_length)  # to the order of the numbers
+    back = np.argsort(place[numbers])
+    numbers, jerk = numbers[back], max(noise, default=0.0)
     return ScoreTable(
         label=label(batch, next(iter(stored.values()))),
         names=[batch.name(n) for n in numbers.tolist()],
@@ -236,6 +276,12 @@ def score_source(
         rows=(int(lengths.min()), int(lengths.max())),
         notes=[*batch.notes, *notes, *jumps.notes()],
         numbers=numbers.tolist(),
+        rounding={
+            **dict.fromkeys(("rms_jerk", "p95_jerk"), jerk),
+            "log_jerk": 2 * jerk / max(np.nanmin([*scores.get("rms_jerk", ()), 1e9]), 1e-9),
+            "saturation": 2 / int(lengths.min()),  # one trajectory has the extremes of all
+        },
+        unscored=unscored,
     )
 
 

@@ -8,13 +8,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from trajcli.errors import Fault
 from trajcli.files.dofs import RotationDofs
 from trajcli.files.limits import Bounds
 from trajcli.files.trajectories import Array, Floats, Trajectories
 from trajcli.quaternions import TOLERANCE, unit
 from trajcli.rotations import angle
 from trajcli.scores import angular_rates
-from trajcli.views.trajectories import known_rotations
+from trajcli.views.trajectories import known_rotations, try_blocks
 
 # Rows whose rotations are converted at once.
 _ROTATED = 1 << 15
@@ -85,10 +86,11 @@ class Statistics:
         nan, inf: numbers of such values; ``nonfinite`` has the trajectories with any.
         beyond: the number of values outside ``bounds`` [D]; ``outside`` has the trajectories with
             any, and ``worst`` the worst value of each dof.
+        sampled: whether there are values that were not added.
     """
 
     def __init__(self, dofs: int, bounds: Bounds | None = None, ends: int = 0) -> None:
-        self.dofs, self.bounds, self.ends = dofs, bounds, ends
+        self.dofs, self.bounds, self.ends, self.sampled = dofs, bounds, ends, False
         self.low, self.high = np.full(dofs, np.inf), np.full(dofs, -np.inf)
         self.peak = np.full(dofs, -1.0)
         self.peak_at: list[tuple[int, int] | None] = [None] * dofs
@@ -199,15 +201,25 @@ def orientations(values: Array, rotations: Sequence[RotationDofs]) -> tuple[Floa
     return quaternions, off
 
 
-def add_blocks(blocks: Iterable[Trajectories], arrays: Mapping[str, Statistics],
-               *others: Summary | None) -> None:  # fmt: skip
-    """Reads the arrays of every block once, and adds them to all statistics and checks."""
-    for block in blocks:
+def add_blocks(
+    blocks: Iterable[Trajectories],
+    arrays: Mapping[str, Statistics],
+    *others: Summary | None,
+    faults: dict[str, Fault] | None = None,
+) -> None:
+    """Reads the arrays of every block once, and adds them to all statistics and checks.
+
+    faults: as for :func:`try_blocks`.
+    """
+
+    def add(block: Trajectories) -> None:
         values = {name: block.read(name) for name in arrays}
         for name, statistics in arrays.items():
             statistics.add(values[name], block)
         for summary in filter(None, others):
             summary.add(values, block)
+
+    try_blocks(blocks, add, faults)
 
 
 class RotationStatistics:

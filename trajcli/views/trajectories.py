@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.errors import InputError, UsageError, raise_if_any
+from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.files.arrays import NUMERIC_KINDS, Dataset
 from trajcli.files.dofs import RotationDofs, named_rotations, pick_dofs
 from trajcli.files.limits import Bounds, Limits
@@ -201,6 +201,27 @@ def nbytes(trajectories: Trajectories) -> int:
     """Returns the approximate size of all arrays of trajectories, in bytes."""
     first = trajectories.first
     return max(1, first.shape[1]) * row_bytes(first) * len(first.arrays) * len(trajectories)
+
+
+def try_blocks(
+    blocks: Iterable[Trajectories],
+    use: Callable[[Trajectories], None],
+    faults: dict[str, Fault] | None = None,
+) -> None:
+    """Uses every block; of one that cannot be read, the trajectories one after the other.
+
+    faults: takes the faults of those that cannot be read, by name, which are raised without it.
+    """
+    for block in blocks:
+        try:
+            use(block)
+        except InputError as error:
+            if faults is None:
+                raise
+            if len(block) > 1:
+                try_blocks(map(block.take, np.arange(len(block))[:, None]), use, faults)
+            else:
+                faults[block.name(int(block.numbers[0]))] = error.faults[0]
 
 
 def array_path(path: str, group: TrajectoryGroup, name: str) -> str:
