@@ -629,6 +629,18 @@ case("an unknown joint", both(
         npz(position=CURVE, dt=0.1, joint_names=np.array(list("abz"))),
         text("limits.toml", 'joint_names = ["a", "b", "c"]\n[position]\nupper = 9')),
      "check in.npz --limits limits.toml", "check in.npz --limits limits.toml --joints a,b,c")
+case("limits of other numbers", both(
+        npz(position=CURVE, dt=0.1), text("limits.toml", "[position]\nupper = [9, 9]")),
+     "check in.npz --limits limits.toml", "check in.npz --limits limits.toml --dofs 0:2")
+case("names on one side only", both(
+        npz("a.npz", position=CURVE, dt=0.1, joint_names=np.array(list("xyz"))),
+        npz("b.npz", position=CURVE, dt=0.1)),
+     "diff a.npz:position b.npz:position", "diff a.npz:position b.npz:position --joints x,y,z")
+case("names of other dofs on one side only", both(
+        npz("a.npz", position=CURVE[:, :2], dt=0.1, joint_names=np.array(list("xy"))),
+        npz("b.npz", position=CURVE, dt=0.1)),
+     "diff a.npz:position b.npz:position",
+     "diff a.npz:position b.npz:position[:2] --joints x,y")
 case("too many trajectories for a figure", npz(position=np.stack([CURVE] * 200), dt=0.1),
      "plot in.npz --episodes all -o out.png", "plot in.npz --histogram -o out.png")
 case("limits of what is not drawn", both(npz(position=CURVE, dt=0.1), text("limits.toml", LIMITS)),

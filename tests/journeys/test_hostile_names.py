@@ -57,6 +57,7 @@ def make_files() -> None:
     np.savez("in.npz", **{"actions": rows, name.replace("/", "|"): rows, "dt": 0.1})
     limits = f"joint_names = {json.dumps(joints)}\n[velocity]\nupper = [1.0, 1.0]"
     Path("limits.toml").write_text(limits)
+    Path("plain.toml").write_text("[velocity]\nupper = 1.0")
     Path("evil.toml").write_text(f"{json.dumps(EVIL)} = 3")
     os.makedirs("folder/meta")
     np.save(f"folder/{name.replace('/', '|')}.npy", rows)
@@ -96,6 +97,7 @@ LINES = [
         ["export", "-o", "out.npz"],
         ["resample", "-o", "out.h5", "--to", "20"],
         ["retime", "-o", "out.h5", "--limits", "limits.toml"],
+        ["retime", "-o", "out.h5", "--limits", "plain.toml"],
         ["status"],
         ["merge"],
     )

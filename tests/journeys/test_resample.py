@@ -430,7 +430,7 @@ def test_limits_of_a_urdf_may_be_of_other_joints_too(trajcli, folder):
     joint = '<joint name="{}" type="revolute"><limit lower="-9" upper="9" velocity="0.5"/></joint>'
     limits(f"<robot>{''.join(map(joint.format, 'xb'))}</robot>", "arm.urdf")
     result = trajcli("retime in.h5 --limits arm.urdf -o out.h5 --json")
-    assert result.document["notes"] == ["no limits of a, c"]
+    assert result.document["notes"] == ["no limits of a, c", "limits without a dof: x"]
     expected = abs(rows()["velocity"][..., 1]).max(1) / 0.5
     close(result.document["factors"], expected, rtol=1e-15)
     limits(joint.format("x"), "arm.urdf")

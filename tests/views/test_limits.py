@@ -36,16 +36,12 @@ def test_the_sample_gives_limits_by_joint_in_the_order_that_is_asked_for(samples
     assert bounds["jerk"].upper.tolist() == [6250.0, 3750.0]
 
 
-def test_joints_without_names_are_matched_by_number(samples):
-    bounds = read_limits(samples / "limits.toml").bounds([str(i) for i in range(7)])
-    assert bounds["velocity"].upper.tolist() == [2.175] * 4 + [2.61] * 3
-
-
-def test_data_without_names_may_have_fewer_joints_than_a_urdf(tmp_path):
-    limits = read_limits(write(tmp_path, URDF, "two.urdf"))
-    assert limits.bounds(["0", "1"])["velocity"].upper.tolist() == [3, 4]
-    with pytest.raises(InputError, match="limits of other joints"):
-        limits.bounds(["0", "1", "2", "3"])
+def test_limits_with_names_are_never_matched_by_number(samples, tmp_path):
+    for path in (samples / "limits.toml", write(tmp_path, URDF, "two.urdf")):
+        limits = read_limits(path)
+        for dofs in (["0", "1"], [str(i) for i in range(7)]):
+            with pytest.raises(InputError, match="--joints"):
+                limits.bounds(dofs)
 
 
 def test_joints_of_another_robot_are_refused(samples):
@@ -129,7 +125,8 @@ def test_names_of_joints_match_by_the_rule(names, others, expected):
 def test_names_that_match_by_the_rule_are_said(tmp_path):
     limits = read_limits(write(tmp_path, URDF.replace('"b"', '"b_joint"'), "two.urdf"))
     assert limits.bounds(["a", "b.pos"])["velocity"].upper.tolist() == [4, 3]
-    assert limits.remarks("velocity", ["a", "b.pos"], None) == ["limits by name: b.pos is b_joint"]
+    said = ["limits by name: b.pos is b_joint", "limits without a dof: slide"]
+    assert limits.remarks(["a", "b.pos"]) == said
 
 
 @pytest.mark.parametrize("text", ["upper = 2", "upper = 2.0\nlower = [-2, -2, -2]"])

@@ -16,7 +16,7 @@ Examples, on files in sample_data (the second checks what the first writes):
 """
 
 
-@options.command(options.READING)
+@options.command(options.READING | {"quantity": options.Quantity})
 def check(
     console: Console,
     source: options.Sources,

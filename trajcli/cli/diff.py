@@ -34,9 +34,10 @@ def diff(
     last place (ulp), the root mean square (RMS), and the place of the largest. Where a delay or
     an offset of B explains most of a difference, this shows both for each dof, and what remains.
 
-    Trajectories with different numbers of rows are compared at the same times. With --episodes
-    (3, 0:10 or all) trajectories are compared in their order, whatever their groups are called.
-    Without tolerances no value may differ.
+    Dofs are paired by their names. Trajectories whose stamps overlap are compared on that clock,
+    where both have rows, others from their starts; where rows do not coincide, the source with more
+    of them is interpolated. With --episodes (3, 0:10 or all) trajectories are compared in their
+    order, whatever their groups are called. Without tolerances no value may differ.
     """
     from trajcli.errors import Fault, UsageError
     from trajcli.files.source import expand_files, parse_source

@@ -120,6 +120,9 @@ Dofs = Annotated[str | None, _read("--dofs WHICH",
     "Dofs to read, by number or name: 0:7, or 2,5,-1, or elbow,wrist. (default: all)")]
 Joints = Annotated[str | None, _read("--joints NAMES",
     "Names of these dofs, in order: a,b,c. (default: those in the file)")]
+Quantity = Annotated[Literal["position", "velocity", "acceleration", "jerk"] | None, _read(
+    "--as QUANTITY",
+    "What the array that SOURCE names is. (default: by its unit or its name, else position)")]
 Rotation = Annotated[str | None, _read("--rotation WHICH=FORM",
     "Dofs that are rotations: 3:7=xyzw, or qw,qx,qy,qz=wxyz, or a FORM alone for all dofs. Also "
     "rotvec, rot6d, rot6d_rows, matrix, rpy; none. (default: recognised by name)")]

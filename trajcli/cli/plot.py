@@ -45,7 +45,13 @@ def plot(
     from trajcli.files.limits import read_limits
     from trajcli.units import parse_option
     from trajcli.views import figures
-    from trajcli.views.plot import Peaks, panels, plot_sources, require_bounds, short_labels
+    from trajcli.views.plot import (
+        drawn_lines,
+        panels,
+        plot_sources,
+        require_bounds,
+        short_labels,
+    )
     from trajcli.views.score import score_source
 
     figures.require_format(out)
@@ -62,7 +68,9 @@ def plot(
         chosen = plot_sources(files, source, table, labels, to)
         refuse_input(out, [*files.paths(), *([limits] if limits else [])])
         with figures.settings(matplotlib), new_file(out, overwrite) as hidden:
-            drawn: Sequence[Peaks] = []
+            drawn: Sequence[Any] = []
+            notes = [note for source in chosen for note in source.main.notes]
+            matched = list[Any]()
             if score is not None:
                 names = short_labels(chosen)
                 scored = {
@@ -75,16 +83,23 @@ def plot(
                 drawn = [peaks for plotted in chosen for peaks in plotted.peaks(progress)]
                 figure = figures.draw_peaks(drawn, chosen, title)
             else:
-                drawn = lines = [line for plotted in chosen for line in plotted.lines()]
-                figure = figures.draw_lines(lines, chosen, title)
+                drawn, remarks = drawn_lines(chosen)
+                notes += remarks
+                figure = figures.draw_lines(drawn, chosen, title)
             if limits is not None and score is None:
                 require_bounds(drawn, limits)
+            for first in (source.main.first for source in chosen):
+                if table is not None:
+                    notes += table.remarks(first.dof_labels, first.dofs)
+                    matched += table.matched(first.dof_labels, first.dofs)
             if inches is not None:
                 figures.resize(figure, inches)
             figures.save(figure, hidden, out.suffix)
             files.sources.require_unchanged()  # before OUT appears
-    console.remark(*dict.fromkeys(note for source in chosen for note in source.main.notes))
+    notes = list(dict.fromkeys(notes))
+    console.remark(*notes)
     shown = [score] if score is not None else list(panels(drawn))
     count = out.stat().st_size
     console.say(f"{out}: {', '.join(shown)}, {bytes_text(count)}")
-    console.document({"out": str(out), "quantities": shown, "bytes": count})
+    report = {"out": str(out), "quantities": shown, "notes": notes, "matched": matched}
+    console.document(report | {"bytes": count})

@@ -13,10 +13,11 @@ Example, on the files in sample_data:
     trajcli resample sample_data/recorded.h5:position --to 100 --method cubic -o out.h5
 """
 
-_OUTSIDE = {"skip_bad": options.SkipOutside, "allow_nonfinite": options.AllowNonfinite}
+_OWN = {"skip_bad": options.SkipOutside, "allow_nonfinite": options.AllowNonfinite,
+        "quantity": options.Quantity}  # fmt: skip
 
 
-@options.command(options.WRITING | _OUTSIDE, options.READING, options.REPAIR)
+@options.command(options.WRITING | _OWN, options.READING, options.REPAIR)
 def resample(
     console: Console,
     to: options.ToRate = None,

@@ -16,7 +16,7 @@ Examples, on files in sample_data:
 """
 
 
-@options.command(options.READING)
+@options.command(options.READING | {"quantity": options.Quantity})
 def score(
     console: Console,
     source: options.Sources,
@@ -68,8 +68,9 @@ def score(
         unscored = bool(left_out or (tests and table.unscored))
         reports.append({
             "file": text, "dataset": table.label, "passed": not (unscored or any(failed.values())),
-            "failed": failed, "notes": table.notes, "summary": table.summary(),
-            "outliers": table.outliers(), "unscored": table.unscored, "left_out": left_out,
+            "failed": failed, "notes": table.notes, "matched": table.matched,
+            "summary": table.summary(), "outliers": table.outliers(),
+            "unscored": table.unscored, "left_out": left_out,
             "trajectories": list(table.lines(sort)) if console.as_json else [],
         })  # fmt: skip
         if len(texts) > 1:

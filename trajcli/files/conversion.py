@@ -12,7 +12,7 @@ import numpy.typing as npt
 from trajcli.arrays import describe
 from trajcli.errors import InputError
 from trajcli.files.arrays import Dataset, ReadApart
-from trajcli.files.quantities import QUANTITIES, named_rate
+from trajcli.files.quantities import QUANTITIES, order_of
 from trajcli.memory import SCANNED_BYTES
 from trajcli.units import (
     Units,
@@ -230,7 +230,7 @@ def units_of_arrays(arrays: Mapping[str, Dataset], given: Units) -> dict[str, Un
     """
     known: dict[str, Units] = {}
     for name, array in arrays.items():
-        text, order = stated_unit(array), QUANTITIES.index(named_rate(name) or "position")
+        text, order = stated_unit(array), order_of(name)
         # deg of the positions implies deg/s of the velocities
         if given or (not text and name in QUANTITIES and "position" in arrays):
             units = given or parse_units(stated_unit(arrays["position"]))

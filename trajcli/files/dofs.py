@@ -41,6 +41,11 @@ UNNAMED = {(0, 1, 2, 3, 4, 5, 6, 7, 8): ("matrix",), (0, 1, 2, 3): ("xyzw", "wxy
 """Forms of neighbouring dofs, in each order, that may be a rotation without a name."""
 # How far norms and products of unit vectors may be from 1 and 0: CSV files have a few digits.
 _ROUNDING = 1e-3
+# Labels that are numbers, not names: 0, q_0, actual_qd[0], joint_0, A1. panda_joint1 is a name.
+_NUMBERED_DOF = re.compile(
+    r"((?:|j|a|m|joint|axis|motor|dof|data|(?:.*[^a-z])?(?:d{0,2}q|qd{1,2}|q?pos|q?vel|q?acc|jerk|tau"
+    r"|position|velocity|velocitie|acceleration|angle|action|state|effort|torque|current)s?)"
+    r"[ ._\[]*)([0-9]{1,9})\]?", re.I)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -131,6 +136,72 @@ def match_names(names: Sequence[str], others: Sequence[str]) -> list[int | None]
             if sum(a == pair[0] or b == pair[1] for pair in pairs) == 1:
                 found[a] = b
     return found
+
+
+@dataclass(frozen=True)
+class DofPairs:
+    """The dofs that two sides share, as their numbers on each side.
+
+    by: "name", or "place" where neither side has names. only: the names of dofs that one side
+    alone has.
+    """
+
+    first: Sequence[int]
+    second: Sequence[int]
+    by: str
+    only: tuple[list[str], list[str]]
+
+    @property
+    def remark(self) -> str:
+        """Which dofs one side alone has; "" where both have the same."""
+        sides = (f"only in {k}: {', '.join(x)}" for k, x in zip("ab", self.only, strict=True) if x)
+        return "; ".join(sides)
+
+
+def pair_dofs(first: Sequence[str], second: Sequence[str], places: Sequence[str]) -> DofPairs:
+    """Returns which dofs of two sides are the same, given what these are called.
+
+    Names are matched by :func:`match_names`, and dofs that are only numbered by their numbers or,
+    where as many have other numbers, by place. Raises InputError where one side alone has names.
+    places: the two arrays, for messages.
+    """
+    labels, numbers = (first, second), [_numbers_of(labels) for labels in (first, second)]
+    a, b = numbers
+    if a is not None and b is not None:
+        if sorted(a) != sorted(b) and len(a) == len(b):
+            return DofPairs(range(len(a)), range(len(a)), "place", ([], []))
+        match = [b.index(number) if number in b else None for number in a]
+    else:
+        match = match_names(first, second)
+    pairs = [(k, other) for k, other in enumerate(match) if other is not None]
+    if (a is None) != (b is None) and len(pairs) < min(len(first), len(second)):
+        if len(first) == len(second) == 1:
+            return DofPairs([0], [0], "place", ([], []))
+        without = int(a is None)
+        names, found = labels[1 - without], labels[without]
+        raise InputError(
+            "dofs with names on one side only",
+            where=places[without],
+            expected=f"names, as in {places[1 - without]}: {', '.join(names)}",
+            found=", ".join(found),
+            hint=f"--joints {','.join(names)} if these are the dofs of both, in this order"
+            if len(names) == len(found)
+            else "FILE:DATASET[:n] takes as many of both, and --joints a,b,c names them",
+        )
+    ours, theirs = [k for k, _ in pairs], [k for _, k in pairs]
+    rest = (
+        [name for k, name in enumerate(names) if k not in paired]
+        for names, paired in ((first, ours), (second, theirs))
+    )
+    return DofPairs(ours, theirs, "name", (next(rest), next(rest)))
+
+
+def _numbers_of(labels: Sequence[str]) -> list[int] | None:
+    """Returns the numbers of dofs that have no names, as of q_0, q_1; None of any others."""
+    matches = [_NUMBERED_DOF.fullmatch(label) for label in labels]
+    known = [(match[1], int(match[2])) for match in matches if match]
+    alike = len(known) == len(set(known)) == len(labels) and len({stem for stem, _ in known}) < 2
+    return [number for _, number in known] if alike else None
 
 
 def _stem(name: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.errors import InputError, UsageError
+from trajcli.errors import InputError, Note, UsageError
 from trajcli.files.document_files import parse_yaml
 from trajcli.files.dofs import Dofs, match_names
 from trajcli.files.file_bytes import SourceFiles, read_regular, unreadable
@@ -95,8 +95,8 @@ class Limits:
     ) -> dict[str, Bounds]:
         """Returns the limits of some dofs by quantity.
 
-        Joints are found by name, as :func:`match_names` compares them; data without names has the
-        first joints, in order. A dof that the file does not name has no limits.
+        Joints are found by name, as :func:`match_names` compares them; limits without names go by
+        number. A dof that the file does not name has no limits.
 
         Parameters:
             dofs: names of the dofs.
@@ -127,54 +127,84 @@ class Limits:
             for name, (lower, upper) in self.tables.items()
         }
 
-    def remarks(
-        self, name: str, dofs: Sequence[str], converted: Units | None, picked: Dofs | None = None
-    ) -> list[str]:
-        """Returns remarks on the limits of a quantity.
-
-        They name dofs without limits, and say what is assumed where only the data, or only the
-        limits, state a unit other than SI. converted: the units that the data was in.
-        """
+    def unit_remarks(self, name: str, converted: Units | None) -> list[str]:
+        """Returns what is assumed of the limits of a quantity where only the data, or only the
+        limits, state a unit other than SI. converted: the units that the data was in."""
         units, remarks = self.units.get(name), list[str]()
         for what, own, other in (("limits", units, converted), ("data", converted, units)):
             if own is None and other and unit_text(in_si(other)) != unit_text(other):
                 remarks.append(f"{what} without a unit: taken as {unit_text(in_si(other))}")
-        pairs = list(zip(dofs, self._order(dofs, picked), strict=True))
+        return remarks
+
+    def remarks(self, dofs: Sequence[str], picked: Dofs | None = None) -> list[str]:
+        """Returns how limits were matched, which dofs have none, and which limits have no dof."""
+        order = self._order(dofs, picked) if self.tables else []
+        pairs, remarks = list(zip(dofs, order, strict=bool(order))), list[str]()
         renamed = [
             f"{dof} is {self.joints[joint]}"
             for dof, joint in pairs
             if self.joints and joint != _NONE and dof != self.joints[joint] and not dof.isdecimal()
         ]
         free = [dof for dof, joint in pairs if joint == _NONE]
-        for what, listed in (("limits by name: ", renamed), ("no limits of ", free)):
+        if order and self.joints is None and not self.for_all:
+            remarks.append(Note("limits without names: by number"))
+        for kind, what, listed in (
+            (str, "no limits of ", free),
+            (Note, "limits by name: ", renamed),
+            (Note, "limits without a dof: ", self._without_dof(order) if order else []),
+        ):
             more = f" and {len(listed) - _LISTED} more" if len(listed) > _LISTED else ""
-            remarks += [f"{what}{', '.join(listed[:_LISTED])}{more}"] if listed else []
+            remarks += [kind(f"{what}{', '.join(listed[:_LISTED])}{more}")] if listed else []
         return remarks
 
     def _order(self, dofs: Sequence[str], picked: Dofs | None) -> Sequence[int]:
         """Returns the number of the joint of each dof; _NONE if the file does not name it."""
-        count, joints = next(iter(self.tables.values())).shape[1], self.joints or ()
         if self.for_all:
             return [0] * len(dofs)
+        count, joints = next(iter(self.tables.values())).shape[1], self.joints
+        if joints is None:
+            picked = picked or Dofs(len(dofs), range(len(dofs)))
+            if count not in (picked.count, len(dofs)):
+                raise InputError(
+                    "limits of other joints",
+                    where=str(self.path),
+                    expected=f"{len(dofs)}, one for each dof",
+                    found=f"{count} without names",
+                    hint="--dofs takes the dofs that they are of",
+                )
+            return picked.numbers if count == picked.count else range(count)
         order = [_NONE if match is None else match for match in match_names(dofs, joints)]
-        known = [joint for joint in order if joint != _NONE]
-        unknown = [name for number, name in enumerate(joints) if number not in known]
+        known, unknown = set(order) - {_NONE}, self._without_dof(order)
         # a URDF goes on with the joints of a gripper
         if len(known) == len(dofs) or (known and (self.robot or not unknown)):
             return order
-        picked = picked or Dofs(len(dofs), range(len(dofs)))
-        if self.joints is None or all(name.isdecimal() for name in dofs):
-            if count == picked.count or (count > picked.count and self.joints is not None):
-                return picked.numbers
-            if count == len(dofs):
-                return range(count)
+        rest = iter(unknown)
+        names = [next(rest, dof) if joint == _NONE else joints[joint]
+                 for dof, joint in zip(dofs, order, strict=True)]  # fmt: skip
+        meaning = ", ".join(f"{dof} is {name}" for dof, name in zip(dofs, names, strict=True))
         raise InputError(
             "unknown joint" if known else "limits of other joints",
             where=f"{self.path}: joint_names" if known else str(self.path),
             expected=", ".join(dofs),
-            found=", ".join(unknown or [f"{count} joints without names"]),
-            hint="--joints a,b,c says what the dofs are called",
+            found=", ".join(unknown),
+            hint="--joints a,b,c says what the dofs are called, in their order: "
+            f"--joints {','.join(names)} if {meaning}",
         )
+
+    def _without_dof(self, order: Sequence[int]) -> list[str]:
+        """Returns the names of the joints that are none of the dofs."""
+        return [name for number, name in enumerate(self.joints or ()) if number not in order]
+
+    def matched(self, dofs: Sequence[str], picked: Dofs | None = None) -> list[dict[str, Any]]:
+        """Returns for JSON which limit each dof has, by the joint's name or number, and how it was
+        found."""
+        by = "all" if self.for_all else "number" if self.joints is None else "name"
+        order = self._order(dofs, picked) if self.tables else [_NONE] * len(dofs)
+        return [
+            {"dof": dof, "limit": None, "by": None} if joint == _NONE else
+            {"dof": dof, "limit": self.joints[joint] if self.joints else joint, "by": by}
+            for dof, joint in zip(dofs, order, strict=True)
+        ]  # fmt: skip
 
 
 def read_limits(path: Path, sources: SourceFiles | None = None) -> Limits:

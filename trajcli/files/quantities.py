@@ -11,6 +11,8 @@ from trajcli.units import parse_time_unit
 TAKEN = ("trajectory", "time", "row", "step", "point", "each", "dof", "times", "dt", "lengths",
          "joint_names", "start_stamp")  # fmt: skip
 """Names in outputs of dimensions and of what lies beside the arrays of trajectories."""
+DOF_NAMES = ("joint_names", "dof")
+"""Datasets that name the dofs of the arrays beside and below them."""
 QUANTITIES = ("position", "velocity", "acceleration", "jerk")
 ROTATIONS = ("orientation", "angular_velocity", "angular_acceleration", "angular_jerk")
 UNITS_OF_ROTATIONS = ("", "rad/s", "rad/s^2", "rad/s^3")
@@ -33,9 +35,16 @@ STATES = ("start", "goal", "grad")
 POSITIONS = ("position", "qpos", "q", "joint_positions", "joint_position", "joint_pos", "actual_q",
              "arr_0")  # fmt: skip
 """Other names of positions; the first of these is taken where nothing is named."""
-_RATES = {"velocity": "vel|twist|gyro|(?:^|_)(?:qd|dq)(?:$|_)",
-          "acceleration": "acc|(?:^|_)(?:qdd|ddq)(?:$|_)", "jerk": "jerk"}  # fmt: skip
-"""What arrays of derivatives of positions are called, by quantity."""
+_RATES = {"jerk": "jerk",
+          "acceleration": r"acceler|(?<![a-z])(?:q|ang|lin)?acc(?:el)?s?(?![a-z])"
+          r"|(?<![a-z])(?:qdd|ddq)(?![a-z])",
+          "velocity": r"(?<!le)(?<!tra)(?<!no)vel|twist|gyro|omega|speed"
+          r"|(?<![a-z])(?:qd|dq)(?![a-z])",
+          "effort": r"(?<![a-z])(?:eff(?:ort)?|torque|force|wrench|tau|temp(?:erature)?"
+          r"|volt(?:age)?)s?(?![a-z])"
+          r"|(?<![a-z])currents?[^a-z]*(?:,|$)"}  # fmt: skip
+"""What arrays of derivatives of positions are called, by quantity; and what is no motion at all."""
+_POSITIONS = r"pos|(?<![a-z])q(?![a-z])"
 TIMES = ("time", "times", "timestamp", "timestamps", "stamp", "stamps", "t", "seconds", "second",
          "secs", "sec", "ts", "time_stamp", "zeit", "zeitstempel", "temps", "tiempo",
          "tempo", "时间", "時間", "elapsed", "monotonic", "datetime", "date_time")  # fmt: skip
@@ -60,8 +69,19 @@ _ROLES = {
 
 
 def named_rate(name: str) -> str:
-    """Returns the derivative that an array is by its name, velocity to jerk; "" for others."""
-    return next((rate for rate, words in _RATES.items() if re.search(words, name.lower())), "")
+    """Returns the derivative that an array is by its name, velocity to jerk, or effort; "" for
+    others. The last part of a path that says anything counts."""
+    for part in reversed(name.lower().split("/")):
+        rate = next((rate for rate, words in _RATES.items() if re.search(words, part)), "")
+        if rate or re.search(_POSITIONS, part):
+            return "" if re.search(_POSITIONS, part) else rate
+    return ""
+
+
+def order_of(name: str) -> int:
+    """Returns which derivative of positions an array is by its name, 0 for positions and others."""
+    rate = named_rate(name)
+    return QUANTITIES.index(rate) if rate in QUANTITIES else 0
 
 
 def split_unit(name: str) -> tuple[str, str]:

@@ -80,6 +80,8 @@ def read_groups(
         wanted = [group.keep_dofs(reading.dofs, "--dofs") for group in wanted]
     if reading.joints is not None:
         wanted = [group.name_dofs(reading.joints) for group in wanted]
+    if reading.quantity is not None:
+        wanted = [group.as_quantity(reading.quantity) for group in wanted]
     if reading.rotation is not None:
         wanted = [group.name_rotations(reading.rotation) for group in wanted]
     wanted = marked_faulty(wanted)

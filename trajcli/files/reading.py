@@ -27,6 +27,7 @@ class Reading:
         episodes: the trajectories that are read.
         dt, rate, times: the step, the rate in Hz, or stamps of the rows.
         units: units of the values.
+        quantity: what a named array is, position to jerk.
         allow_external: follows links, storage and virtual datasets out of a file.
     """
 
@@ -41,6 +42,7 @@ class Reading:
     rate: float | None = None
     times: str | None = None
     units: str | None = None
+    quantity: str | None = None
     allow_external: bool = False
 
     @property

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -389,6 +390,12 @@ def stamps_after(stamps: npt.NDArray[Any], seconds: Any, unit: str) -> npt.NDArr
     since = seconds * (1.0 if known is None else known.per_si)
     whole = stamps.dtype.kind in "iu"
     return np.asarray(stamps + (np.rint(since).astype(stamps.dtype) if whole else since))
+
+
+def exact_seconds(stamp: Any, unit: str) -> Fraction:
+    """Returns a stamp of a clock in seconds; one of an unknown unit is taken as seconds."""
+    known = parse_time_unit(unit)
+    return Fraction(stamp.item()) / int(known.per_si if known else 1)
 
 
 def _in_seconds(values: Any, unit: Unit, stamps: bool) -> Any:

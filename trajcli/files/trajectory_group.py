@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trajcli.arrays import describe
-from trajcli.errors import Fault, InputError, Note, raise_if_any
+from trajcli.errors import Fault, InputError, Note, UsageError, raise_if_any
 from trajcli.files.arrays import ArrayFile, Dataset, Numbers, text_of
 from trajcli.files.companions import (
     LENGTHS,
@@ -48,6 +48,7 @@ from trajcli.files.dofs import (
 )
 from trajcli.files.layout import Layout, Member
 from trajcli.files.quantities import (
+    DOF_NAMES,
     POSITIONS,
     QUANTITIES,
     ROTATIONS,
@@ -84,8 +85,6 @@ from trajcli.units import (
 )
 
 ACTIONS = ("actions", "action")
-# Parts of names of arrays that are not angles: a torque of 30 is no hint at degrees.
-_NO_ANGLES = "eff|torque|current|force|wrench|temp|volt"
 # Rows at both ends and in the middle of an array in which angles are looked for.
 _SAMPLE = 1 << 15
 # Names beside the arrays that are looked at.
@@ -293,6 +292,27 @@ class TrajectoryGroup:
         """Returns the group with other dofs, to name places in what is computed from it."""
         return self._with(dofs=Dofs(len(names), range(len(names))), _joints=list(names))
 
+    def as_quantity(self, quantity: str) -> TrajectoryGroup:
+        """Returns the group with its array called position, velocity, acceleration or jerk; raises
+        UsageError for several arrays."""
+        if len(self.arrays) > 1:
+            raise UsageError(
+                "several arrays",
+                where=f"--as {quantity}",
+                expected="one array: FILE:DATASET",
+                found=", ".join(self.arrays),
+            )
+        (stored,) = self._stored.values()
+        return self._with(_stored={quantity: stored}, arrays={quantity: stored})
+
+    @property
+    def named_rate(self) -> str:
+        """The derivative that the array is by its name or those of all its dofs, as of
+        :func:`.quantities.named_rate`; "" for others."""
+        path = f"{self.group}/{self.array_name}" if self.array_name else self.file.path.stem
+        names = {named_rate(name) for name in self.joint_names or [""]}
+        return named_rate(path) or (names.pop() if len(names) == 1 else "")
+
     def name_rotations(self, text: str) -> TrajectoryGroup:
         """Returns the group with the rotations that --rotation names; raises UsageError for dofs
         and forms that do not fit."""
@@ -399,7 +419,7 @@ class TrajectoryGroup:
         named = self.file.family in ("csv", "parquet") or (
             name in POSITIONS and self.file.family != "ros"
         )
-        if not named or re.search(_NO_ANGLES, name.lower()) or named_rate(name) or 0 in self.shape:
+        if not named or self.named_rate or 0 in self.shape:
             return 0.0
         joints = [k for k, dof in enumerate(self.dof_labels) if not re.search("[xyzw]$", dof)]
         starts = {0, max(rows // 2 - _SAMPLE // 2, 0), max(rows - _SAMPLE, 0)}
@@ -683,7 +703,7 @@ class TrajectoryGroup:
         named = next(iter(self._stored.values())).attributes.get("joint_names")
         if isinstance(named, list):  # headings of columns
             return [text_of(name) for name in named]
-        for path in (group + name for group in groups for name in ("joint_names", "dof")):
+        for path in (group + name for group in groups for name in DOF_NAMES):
             with contextlib.suppress(InputError):  # names are a courtesy
                 stored = self.file.get(path)
                 if stored is not None and stored.dtype.kind in "SUO" and stored.ndim == 1:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from copy import copy
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from trajcli.files.arrays import Values, in_memory, rows_by_number
 from trajcli.files.conversion import divided, stated_unit
 from trajcli.files.opening import Files
 from trajcli.files.source import expand_files, parse_source
-from trajcli.files.time import STAMPS, Floats, stamps_after, unit_by_size
+from trajcli.files.time import STAMPS, Floats, exact_seconds, stamps_after, unit_by_size
 from trajcli.memory import EAGER_BYTES
 from trajcli.resampling import rounding_of
 from trajcli.units import KNOWN_TIMES, Unit, parse_time_unit
@@ -129,8 +128,8 @@ class PlacedTimes:
                     zeros, text = times.zeros(clock, numbers[k : k + 1])
                     terms.append((zeros[0], text))
                 # exact: int64 nanoseconds since 1970 have more digits than float64
-                first, source = sum(map(_seconds, terms)), (clock[0][k], clock[1])
-                at = elapsed(stamps[None], self.unit)[0] + float(first - _seconds(source))
+                first, source = sum(exact_seconds(*term) for term in terms), (clock[0][k], clock[1])
+                at = elapsed(stamps[None], self.unit)[0] + float(first - exact_seconds(*source))
                 spare += sum(rounding_of(x) / _unit_of(text).per_si for x, text in [*terms, source])
             begin, stop = np.searchsorted(at, [-spare, np.nextafter(end + spare, np.inf)]).tolist()
             parts.append([begin, stop])
@@ -255,8 +254,3 @@ def _require_order(where: str, stamps: npt.NDArray[Any]) -> None:
 def _unit_of(text: str) -> Unit:
     """Returns the unit of stamps; an unknown one is taken as seconds, as everywhere."""
     return parse_time_unit(text) or Unit("s")
-
-
-def _seconds(stamp: tuple[Any, str]) -> Fraction:
-    """Returns a stamp of this unit in seconds, exactly."""
-    return Fraction(stamp[0].item()) / int(_unit_of(stamp[1]).per_si)

@@ -435,7 +435,8 @@ def input_warnings(trajectories: Trajectories, longest: Inputs) -> Iterator[str]
             f"reads them as {PARTS[mode.derivatives_of]} (--mode clique or central reads positions)"
         )
     name = first.array_name.rpartition("/")[2]
-    if (rate := named_rate(name)) not in ("", PARTS[mode.derivatives_of]):
+    rate = named_rate(name)
+    if rate in PARTS and rate != PARTS[mode.derivatives_of]:
         read = f"mode {mode.name} reads as {PARTS[mode.derivatives_of]}"
         yield f"{first.input.where} is called {name}, which {read} (--mode {rate})"
     for group in trajectories.groups[:_FIRST]:

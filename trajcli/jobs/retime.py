@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -129,8 +128,9 @@ class Paces:
                 found=", ".join(arrays),
                 hint="trajcli differentiate makes them of positions; or leave these limits out",
             )
-        remarks = (stored.remarks(name, names, first.units.get(name), picked) for name in bounds)
-        self._remarks = list(dict.fromkeys(chain.from_iterable(remarks)))
+        remarks = [x for name in bounds for x in stored.unit_remarks(name, first.units.get(name))]
+        self._remarks = [*dict.fromkeys(remarks), *stored.remarks(names, picked)]
+        self.matched = stored.matched(names, picked)
         listed = str(first.file.attributes().get("absolute", "")).split(",")
         self.copied = [k for k, number in enumerate(picked.numbers) if str(number) in listed]
         self._trajectories, self._position = trajectories, bounds.pop("position", None)
@@ -189,6 +189,7 @@ class Paces:
                 "joint": [None if dof < 0 else labels[dof] for dof in self._dof.tolist()],
                 "time": [None if time != time else time for time in self._time.tolist()],
             },
+            "matched": self.matched,
             "slack": {name: share.tolist() for name, share in self._slack.items()},
         }
 

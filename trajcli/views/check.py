@@ -39,6 +39,7 @@ from trajcli.views.trajectories import (
     bounds_of,
     dof_text,
     label,
+    measured_beside,
     places,
     quantities,
     quantity_of,
@@ -223,7 +224,7 @@ class LimitCheck:
     def findings(self, count: int) -> Iterator[Finding]:
         """Yields a finding for each quantity that has limits, of ``count`` trajectories."""
         for quantity in self.missing:
-            text = f"not checked: no {quantity}, {self.reason}"
+            text = "; ".join([f"not checked: no {quantity}, {self.reason}", *self.notes])
             yield Finding(f"{quantity} limits", label(self.batch), False, text, count)
         for name, statistics in self.stored.items():
             quantity = self.quantities[name]
@@ -251,11 +252,15 @@ class LimitCheck:
         else:
             text = "within limits" + ("" if used is None else f", peak {100 * used:.1f} %")
             finding = Finding(check, array, True, text, count, facts={"used": used})
-        remarks = self.limits.remarks(quantity, batch.dofs, units, batch.first.dofs)
+        remarks = self.limits.unit_remarks(quantity, units)
+        remarks += self.limits.remarks(batch.dofs, batch.first.dofs)
         differences = [f"central differences of {name}"] * derived
+        if derived and (measured := measured_beside(batch, quantity)):
+            differences.append(f"{measured}, which is measured, is not used: name it to check it")
         text = "; ".join([finding.text, *differences, *self.notes, *remarks])
         facts = {"quantity": quantity, **finding.facts}
         facts |= {"derived_from": array} if derived else {}
+        facts["matched"] = self.limits.matched(batch.dofs, batch.first.dofs)
         return replace(finding, text=text, facts=facts)
 
     def _beyond(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from trajcli.arrays import describe
 from trajcli.errors import InputError
+from trajcli.files.dofs import pair_dofs
 from trajcli.files.opening import Files
 from trajcli.files.reader import read_groups
 from trajcli.files.source import parse_source
@@ -16,7 +18,7 @@ from trajcli.files.trajectories import Array, Floats, Trajectories
 from trajcli.modes.central import WINDOW
 from trajcli.trajectory import differentiate
 from trajcli.views.findings import Finding
-from trajcli.views.trajectories import label
+from trajcli.views.trajectories import label, paired_times, values_at
 
 # The most rows by which a signal may be late or early.
 _LAGS = 16
@@ -187,40 +189,65 @@ def velocities_finding(
         name if name in members.arrays else next(iter(members.arrays))
         for name, members in (("velocity", batch.first), ("position", others.first))
     )
-    shapes = [
-        [describe(members.shape) for members in groups] for groups in (batch.groups, others.groups)
-    ]
-    if shapes[0] != shapes[1]:
-        texts = (f"{len(group)} × {', '.join(dict.fromkeys(group))}" for group in shapes)
-        expected, actual = (text.removeprefix("1 × ") for text in texts)
-        what = "positions and velocities of different shapes"
-        expected = f"{expected}, as the velocities"
-        raise InputError(what, where=others.source, expected=expected, found=actual)
-    if any(0 in members.shape for members in batch.groups):
+    shapes = [[members.shape for members in groups] for groups in (batch.groups, others.groups)]
+    if any(0 in shape for shape in shapes[0]):
         what, expected, actual = "nothing to compare", "rows and dofs", "an empty array"
         raise InputError(what, where=batch.path, expected=expected, found=actual)
-    fit = VelocityFit(batch.first.shape[2], int(np.median(batch.lengths)))
-    for block in batch.take(numbers).blocks():
+    pairs = pair_dofs(batch.dofs, others.dofs, (batch.source, others.source))
+    times = None
+    if len(batch) == len(others):
+        with suppress(InputError):
+            times = paired_times(batch.take(numbers), others.take(numbers))
+    on_clock = times is not None and times.clock and not times.same
+    rows = [[shape[:2] for shape in side] for side in shapes]
+    if not (pairs.first and (on_clock or rows[0] == rows[1])):
+        kinds = (
+            f"{len(side)} × {', '.join(dict.fromkeys(map(describe, side)))}" for side in shapes
+        )
+        expected, actual = (text.removeprefix("1 × ") for text in kinds)
+        what = "positions and velocities of different shapes" if pairs.first else "no dofs of both"
+        expected = f"{expected}, as the velocities"
+        found = "; ".join(filter(None, [actual, pairs.remark]))
+        raise InputError(what, where=others.source, expected=expected, found=found)
+    fit, overlap = VelocityFit(len(pairs.first), int(np.median(batch.lengths))), [0, 0.0]
+    single = map(batch.take, np.asarray(numbers)[:, None])
+    for k, block in enumerate(single if on_clock else batch.take(numbers).blocks()):
         beside = others.take(block.numbers)
-        times = block.times() if batch.first.time is not None else beside.times()
-        if times is None:
+        at = block.times() if batch.first.time is not None else beside.times()
+        known = beside.times() if on_clock else at
+        if at is None or known is None:
             what, hint = "no time step", "--dt SECONDS or --rate HZ says it"
             expected = "dt or time stamps"
             raise InputError(what, where=batch.path, expected=expected, hint=hint)
-        if block.rows > 1:
-            method = "central" if block.rows >= WINDOW else "backward"
-            d: Any = differentiate(
-                beside.read(position), times=times, method=method, write=("velocity",),
-                dtype="float64", allow_nonfinite=True,
-            )  # fmt: skip
-            fit.add(block.read(velocity).astype(np.float64), d.velocity, times)
+        if beside.rows < 2:
+            continue
+        method = "central" if beside.rows >= WINDOW else "backward"
+        d: Any = differentiate(
+            beside.read(position), times=known, method=method, write=("velocity",),
+            dtype="float64", allow_nonfinite=True,
+        )  # fmt: skip
+        v, derived = block.read(velocity)[..., pairs.first], d.velocity[..., pairs.second]
+        if on_clock and times:
+            at, stamps = times.of(k)
+            inside = times.inside((at, stamps))[0]
+            derived = values_at(at[inside], stamps, derived[0], times.near(at))[0][None]
+            v, at = v[:, inside], at[None, inside]
+            overlap = [overlap[0] + len(inside), overlap[1] + float(np.ptp(at))]
+        fit.add(v.astype(np.float64), derived, at)
     facts = fit.facts()
     worst = int(np.argmax(facts["per_dof"]))
     error = facts["per_dof"][worst]
-    text = f"{100 * error:.3g} % (RMS) off the derivative of {positions}"
-    text += "" if error <= _TOLERANCE else f"; {_fit_text(facts, worst)}"
-    where = f"dof {batch.first.dofs.numbers[worst]}"
-    array, passed = label(batch, velocity), error <= _TOLERANCE
+    texts = [f"{100 * error:.3g} % (RMS) off the derivative of {positions}"]
+    texts += [] if error <= _TOLERANCE else [_fit_text(facts, worst)]
+    texts += [f"on one clock, {overlap[0]} rows ({overlap[1]:.6g} s)"] * on_clock
+    texts += [times.remark if times else "", pairs.remark]
+    texts += ["dofs paired by place"] * (pairs.by == "place")
+    where = f"dof {batch.first.dofs.numbers[pairs.first[worst]]}"
+    facts |= {"paired": pairs.by, "only": dict(zip("ab", pairs.only, strict=True))}
+    facts |= {"overlap": {"rows": overlap[0], "seconds": overlap[1]}} if on_clock else {}
+    # a velocity without positions was not looked at
+    array, passed = label(batch, velocity), error <= _TOLERANCE and not pairs.only[0]
+    text = "; ".join(filter(None, texts))
     return Finding("velocity", array, passed, text, len(numbers), where, facts=facts)
 
 

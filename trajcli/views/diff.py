@@ -6,7 +6,8 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,22 +15,21 @@ import numpy as np
 from trajcli.arrays import describe
 from trajcli.errors import InputError
 from trajcli.files.arrays import NUMERIC_KINDS, ArrayFile, Dataset, json_object, text_of
-from trajcli.files.conversion import in_one_unit
-from trajcli.files.dofs import RotationDofs
+from trajcli.files.conversion import as_batch, in_one_unit
+from trajcli.files.dofs import RotationDofs, pair_dofs
 from trajcli.files.file_bytes import Progress
+from trajcli.files.quantities import DOF_NAMES, TAKEN
 from trajcli.files.time import Time
 from trajcli.files.trajectories import Array, Floats
 from trajcli.memory import SCANNED_BYTES
 from trajcli.quaternions import angle, continuous, unit
 from trajcli.views.delay import DelayFit, delay_text
 from trajcli.views.terminal import TextTable
-from trajcli.views.trajectories import Compared
+from trajcli.views.trajectories import Compared, PairedTimes, paired_times, values_at
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-# Rows are at the same time where their stamps differ by less than this share of a step.
-_SAME_TIME = 1e-9
 _HEADINGS = ("dataset", "> differ", "> beyond", "> absolute", "> relative", "> ulp", "> RMS")
 # Letters shown of texts that differ, and how many of them before the first difference.
 _LONGEST, _BEFORE = 60, 20
@@ -61,6 +61,9 @@ class Difference:
         angle, turned: the largest angle between rotations in rad, and the sum of all their squares;
             ``rotations`` counts them.
         delay: the delay and offset of b that explain most of the difference, where some do.
+        paired: whether dofs were paired by "name" or by "place"; "" without dofs.
+        only: the names of dofs that one source alone has.
+        overlap: the rows that were paired by time; None where rows are compared one by one.
     """
 
     dataset: str
@@ -82,6 +85,17 @@ class Difference:
     angle: float = 0.0
     turned: float = 0.0
     delay: dict[str, Any] | None = None
+    paired: str = ""
+    only: dict[str, list[str]] = field(default_factory=lambda: {"a": [], "b": []})
+    overlap: dict[str, Any] | None = None
+
+    def remark(self, text: str) -> None:
+        """Adds to the note."""
+        self.note = "; ".join(filter(None, [self.note, text]))
+
+    def add_why(self, text: str) -> None:
+        """Adds a reason why the dataset cannot be compared as a whole."""
+        self.why = "; ".join(filter(None, [self.why, text]))
 
     @property
     def passed(self) -> bool:
@@ -121,8 +135,8 @@ class Difference:
                 b[..., list(second.dofs)] = np.where(opposite, -y, y)
         return b
 
-    def add(self, a: Array, b: Array, begin: int, tolerance: Tolerance) -> None:
-        """Adds a pair of blocks that begin at row ``begin`` of the first axis."""
+    def add(self, a: Array, b: Array, tolerance: Tolerance, *begin: int) -> None:
+        """Adds a pair of blocks that begin at these places of the first axes."""
         self.values += a.size
         numeric = a.dtype.kind in NUMERIC_KINDS and b.dtype.kind in NUMERIC_KINDS
         if not numeric:  # strings and booleans are equal or not, without a distance
@@ -154,7 +168,7 @@ class Difference:
         worst = np.unravel_index(int(gap.argmax()), gap.shape)
         if self.at is None or gap[worst] > self.absolute:
             self.absolute = float(gap[worst])
-            self.at = tuple(int(n) + begin * (axis == 0) for axis, n in enumerate(worst))
+            self.at = tuple(int(n) + k for n, k in zip_longest(worst, begin, fillvalue=0))
             self.a, self.b = ((float if numeric else str)(x[worst]) for x in (a, b))
 
 
@@ -194,40 +208,99 @@ def compare(
 
 
 def _difference(name: str, a: Compared, b: Compared, tolerance: Tolerance) -> Difference:
-    """Compares two datasets row by row or, where one has fewer rows, by their times."""
-    first, second, note, why = in_one_unit(a[0], b[0])
-    shapes = first.shape, second.shape
+    """Compares two datasets row by row or, where they share a clock or one has fewer rows, by their
+    times."""
+    difference = Difference(name)
+    if name.rpartition("/")[2] in DOF_NAMES and [] != sorted(_names(a)) == sorted(_names(b)):
+        b = a  # in whatever order: dofs are paired by them
+    a, b = _with_same_dofs(difference, a, b)
+    first, second, note, why = in_one_unit(a.dataset, b.dataset)
     axes = max(first.ndim, second.ndim)
     first, second = _with_axes(first, axes), _with_axes(second, axes)
-    types = " and ".join(dict.fromkeys((str(first.dtype), str(second.dtype))))
-    difference = Difference(name, why, note, first.shape, types)
-    if why:
+    difference.types = " and ".join(dict.fromkeys((str(first.dtype), str(second.dtype))))
+    difference.shape = first.shape
+    difference.remark(note)
+    difference.add_why(why)
+    if why or (difference.why and not difference.paired):
         return difference
+    times = None
+    try:
+        times = _times(a, b)
+        if times and times.clock and not times.same:
+            if times.of_stamps(a.dataset.where, b.dataset.where):
+                difference.remark("the clock by which rows are paired")
+            else:
+                _compare_by_time(difference, (first, second), times, (a, b), tolerance)
+            return difference
+    except InputError as error:  # nothing is known of clocks and delays
+        times = None
+        difference.remark(f"compared row by row: {error.faults[0].what}")
     if first.shape == second.shape:
+        difference.remark(times.remark if times else "")
         total = first.shape[0] if first.shape else 1
         # blocks of rows, however large the datasets are
         count = max(1, total * SCANNED_BYTES // max(1, first.nbytes))
         for begin in range(0, total, count):
             end = min(begin + count, total)
             x, y = (np.asarray(dataset.read_rows(begin, end)) for dataset in (first, second))
-            y = difference.add_rotations(x, y, a[2], b[2])
-            difference.add(x, y, begin, tolerance)
+            y = difference.add_rotations(x, y, a.rotations, b.rotations)
+            difference.add(x, y, tolerance, begin)
         if difference.beyond:
-            with suppress(InputError):  # where times are wrong, nothing is known of delays
-                difference.delay = _delay(first, second, a[1]() or b[1](), count)
+            with suppress(InputError):
+                known = (x.groups_in_use[0].time for x in (a.trajectories(), b.trajectories()) if x)
+                difference.delay = _delay(first, second, next(filter(None, known), None), count)
         return difference
-    difference.why = f"shapes differ: {describe(shapes[0])} and {describe(shapes[1])}"
     rows = first.shape[-2:-1] + second.shape[-2:-1]
     of_other_rows = second.shape == (*first.shape[:-2], *rows[1:], *first.shape[-1:])
-    if len(rows) == 2 and min(rows) and of_other_rows:
-        times = a[1](), b[1]()
-        if times[0] is not None and times[1] is not None:
-            pair = _with_axes(first, 3), _with_axes(second, 3)
-            rotations = a[2], b[2]
-            difference.why = _compare_by_time(
-                difference, pair, (times[0], times[1]), rotations, tolerance
-            )
+    if times and len(rows) == 2 and min(rows) and of_other_rows:
+        _compare_by_time(difference, (first, second), times, (a, b), tolerance)
+    else:
+        difference.add_why(_shapes_differ((a, b)))
     return difference
+
+
+def _shapes_differ(sides: tuple[Compared, Compared]) -> str:
+    shapes = " and ".join(describe(side.dataset.shape) for side in sides)
+    return f"shapes differ: {shapes}"
+
+
+def _names(side: Compared) -> list[str]:
+    """Returns the texts of a list of names; none for any other dataset."""
+    texts = side.dataset.dtype.kind in "SUO" and side.dataset.ndim == 1
+    return side.dataset.texts() if texts else []
+
+
+def _with_same_dofs(difference: Difference, a: Compared, b: Compared) -> tuple[Compared, Compared]:
+    """Returns both with the dofs that they share, in one order, paired by their names or, where
+    neither has any, by place. Raises InputError where one alone has names."""
+    groups = [side.groups_in_use[0] for side in (a.trajectories(), b.trajectories()) if side]
+    if len(groups) < 2 or any(g.array_name.rpartition("/")[2] in TAKEN for g in groups):
+        return a, b
+    labels, named = [g.dof_labels for g in groups], [g.joint_names is not None for g in groups]
+    if not any(named) or labels[0] == labels[1]:
+        difference.paired = "name" if all(named) else "place" if len(labels[0]) > 1 else ""
+        return a, b
+    pairs = pair_dofs(labels[0], labels[1], (a.dataset.where, b.dataset.where))
+    difference.paired = (pairs.by if all(named) else "place") * bool(pairs.first)
+    difference.why = pairs.remark
+    difference.only = dict(zip("ab", pairs.only, strict=True))
+    if not pairs.first or list(pairs.first) == list(pairs.second) == list(range(len(labels[0]))):
+        return a, b
+    difference.remark("dofs paired by name" * (list(pairs.first) != list(pairs.second)))
+    return a.pick(pairs.first), b.pick(pairs.second)
+
+
+def _times(a: Compared, b: Compared) -> PairedTimes | None:
+    """Returns the times of two datasets of numbers, of as many trajectories; None where nothing
+    says them. Raises InputError for times that are wrong."""
+    sides = a.trajectories(), b.trajectories()
+    if sides[0] is None or sides[1] is None or len(sides[0]) != len(sides[1]):
+        return None
+    for side, own in zip(sides, (a, b), strict=True):
+        rows = (1, *own.dataset.shape)[max(own.dataset.ndim - 1, 1)]
+        if side is None or side.first.time is None or side.groups_in_use[0].shape[1] != rows:
+            return None
+    return paired_times(sides[0], sides[1])
 
 
 def _delay(first: Dataset, second: Dataset, time: Time | None, count: int) -> dict[str, Any] | None:
@@ -261,52 +334,56 @@ def _with_axes(dataset: Dataset, axes: int) -> Dataset:
 def _compare_by_time(
     difference: Difference,
     pair: tuple[Dataset, Dataset],
-    times: tuple[Time, Time],
-    rotations: tuple[Sequence[RotationDofs], Sequence[RotationDofs]],
+    times: PairedTimes,
+    sides: tuple[Compared, Compared],
     tolerance: Tolerance,
-) -> str:
-    """Compares datasets [B, T, D] of other T at the times of the one with fewer rows.
+) -> None:
+    """Compares trajectories where they overlap, at the times of the one with fewer rows there.
 
-    The other is interpolated linearly. Both must begin and end at the same times, up to one step
-    of the one with fewer rows; returns how they differ where they do not.
+    The other is interpolated linearly where it has no row. From their starts, both must end at the
+    same time, up to one step of the one with fewer rows.
     """
-    rows = [dataset.shape[1] for dataset in pair]
-    coarse, fine = (0, 1) if rows[0] < rows[1] else (1, 0)
-    for number in range(pair[0].shape[0]):
-        clocks = [
-            time.rows(number, number + 1, 0, count)[0]
-            for time, count in zip(times, rows, strict=True)
+    moved, rows, seconds, step, fit = set[str](), 0, 0.0, 0.0, None
+    datasets = list(map(as_batch, pair))
+    for number in range(len(times.first)):
+        clocks = times.of(number)
+        near, inside = times.near(clocks[0]), times.inside(clocks)
+        coarse = int(not len(inside[0]) or 0 < len(inside[1]) < len(inside[0]))
+        fine, at = 1 - coarse, clocks[coarse][inside[coarse]]
+        ends, steps = [float(c[-1]) for c in clocks], np.diff(clocks[coarse])
+        if not times.clock and abs(ends[0] - ends[1]) > steps.max(initial=0.0) + near:
+            difference.add_why(f"times differ: {' and '.join(f'0 to {end:g} s' for end in ends)}")
+            difference.add_why(_shapes_differ(sides))
+            return
+        values = [
+            np.asarray(dataset.read_rows(number, number + 1))[0][: len(clock)]
+            for dataset, clock in zip(datasets, clocks, strict=True)
         ]
-        at, stamps = clocks[coarse], clocks[fine]
-        # both clocks must span the same time, up to one coarse step
-        step = float(np.diff(at if len(at) > 1 else stamps).max())
-        if max(abs(at[0] - stamps[0]), abs(at[-1] - stamps[-1])) > step * (1 + _SAME_TIME):
-            spans = (f"{clock[0]:g} to {clock[-1]:g} s" for clock in clocks)
-            return f"times differ: {' and '.join(spans)}"
-        values = [np.asarray(dataset.read_rows(number, number + 1))[0] for dataset in pair]
-        for rotation in rotations[fine]:  # neighbours of opposite signs have no mean
+        for rotation in sides[fine].rotations:  # neighbours of opposite signs have no mean
             if rotation.width == 4:
                 dofs = list(rotation.dofs)
                 values[fine] = np.array(values[fine])
                 values[fine][..., dofs] = continuous(values[fine][..., dofs])
-        values[fine] = _between(at, stamps, values[fine], values[coarse], step * _SAME_TIME)
-        values[1] = difference.add_rotations(values[0], values[1], *rotations)
-        difference.add(values[0][None], values[1][None], number, tolerance)
-    aligned = f"{rows[0]} and {rows[1]} rows, aligned by time; {'ab'[fine]} interpolated"
-    difference.note = "; ".join(filter(None, [aligned, difference.note]))
-    return ""
-
-
-def _between(at: Floats, stamps: Floats, values: Array, outside: Array, slack: float) -> Array:
-    """Returns values [T, D] at other times; exactly a row where it is within ``slack`` of one."""
-    # the nearest row, before or after
-    right = np.clip(np.searchsorted(stamps, at), 1, len(stamps) - 1)
-    left = np.where(at - stamps[right - 1] < stamps[right] - at, right - 1, right)
-    near = np.where(np.abs(at - stamps[left]) <= slack, stamps[left], at)
-    columns = [np.interp(near, stamps, column) for column in values.T.astype(np.float64)]
-    inside = (near >= stamps[0]) & (near <= stamps[-1])
-    between = np.where(inside[:, None], np.stack(columns, 1), outside)
-    return between.astype(values.dtype) if values.dtype.kind == "f" else between
+        values[coarse] = values[coarse][inside[coarse]]
+        values[fine], between = values_at(at, clocks[fine], values[fine], near)
+        moved |= {"ab"[fine]} if between else set()
+        rows, seconds = rows + len(at), seconds + float(at[-1] - at[0])
+        values[1] = difference.add_rotations(values[0], values[1], *(s.rotations for s in sides))
+        x, y = (block[None] for block in values)
+        difference.add(x, y, tolerance, number, int(inside[coarse][0]))
+        if len(at) > 1:
+            fit = fit or DelayFit(x.shape[-1], len(at))
+            fit.add(x.astype(np.float64), y.astype(np.float64))
+            step = float(np.median(np.diff(at)))
+    difference.overlap = {"rows": rows, "seconds": seconds, "clock": times.clock,
+                          "interpolated": sorted(moved)}  # fmt: skip
+    how = "on one clock" if times.clock else times.remark or "from their starts"
+    how += f"; {' and '.join(sorted(moved))} interpolated" * bool(moved)
+    difference.remark(f"{rows} rows ({seconds:.6g} s) aligned by time, {how}")
+    if difference.at is not None and pair[0].ndim < len(difference.at):
+        difference.at = difference.at[1 : 1 + pair[0].ndim]
+    if difference.beyond and fit is not None:
+        difference.delay = fit.facts(step)
 
 
 def attributes_apart(first: ArrayFile, second: ArrayFile) -> list[tuple[str, Any, Any]]:
@@ -376,11 +453,13 @@ def report(
             first = min(notes, key=lambda member: not member.why)
             more = f" and {len(notes) - 1} more" if len(notes) > 1 else ""
             which = f": {first.dataset}{more}" if len(members) > 1 else ""
-            yield Text(f"{name}: {first.why or first.note}{which}")
+            yield Text(f"{name}: {'; '.join(filter(None, [first.why, first.note]))}{which}")
     for name, *values in attributes:
         yield Text(f"attribute {name}: {' and '.join(_short(*values))}")
-    if differences and not compared:
+    if differences and all(x.why in ("only in a", "only in b") for x in differences):
         yield Text("no dataset is in both: name one of each; --episodes all goes by trajectories")
+    if any(difference.paired == "place" for difference in differences):
+        yield Text("dofs without names are compared by place; --joints a,b,c names them")
     failed = sum(not difference.passed for difference in differences)
     datasets = f"{len(differences)} dataset{'s' * (len(differences) != 1)}"
     count = sum(difference.differing for difference in differences)

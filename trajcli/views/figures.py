@@ -137,8 +137,8 @@ def draw_lines(lines: Sequence[Line], sources: Sequence[PlotSource], title: str 
     Colours are dofs, dashes are files; where one dof is compared, colours are files. The later
     trajectories are fainter.
     """
-    stacked, numbers = panels(lines), _dof_numbers(lines)
-    by_file = len(sources) > 1 and len({number for number, _ in numbers}) == 1
+    stacked, dofs = panels(lines), sorted({dof for line in lines for dof in line.dofs})
+    by_file = len(sources) > 1 and len(dofs) == 1
     names = list(dict.fromkeys(line.trajectory for line in lines))
     # later trajectories are fainter
     opacity = dict(zip(names, np.linspace(1.0, 0.3, len(names)).tolist(), strict=True))
@@ -146,8 +146,7 @@ def draw_lines(lines: Sequence[Line], sources: Sequence[PlotSource], title: str 
     for axis, (quantity, members) in zip(axes, stacked.items(), strict=True):
         width = 1.0 if len(members) < 4 else 0.7
         for line in members:
-            for i, dof in enumerate(line.dofs):
-                number, name = numbers[dof], dof[1]
+            for i, (number, name) in enumerate(line.dofs):
                 colour = _colour(line.source if by_file else number)
                 if line.recorded is not None:
                     axis.plot(line.time, line.recorded[:, i], ".", color=colour, markersize=3.0,
@@ -168,7 +167,7 @@ def draw_lines(lines: Sequence[Line], sources: Sequence[PlotSource], title: str 
         title = f"{files}, {which} {listed(names, _TITLE_TRAJECTORIES)}"
     entries: list[_LegendEntry] = [
         (name, {"color": _DARK if by_file else _colour(number), "ls": _dashes(0, number)})
-        for number, name in sorted({number: name for (_, name), number in numbers.items()}.items())
+        for number, name in dofs
     ]
     if len(sources) > 1:
         for source, label in enumerate(short_labels(sources)):
@@ -180,17 +179,6 @@ def draw_lines(lines: Sequence[Line], sources: Sequence[PlotSource], title: str 
         entries.append((f"trajectory {name}", {"color": _DARK, "alpha": opacity[name]}))
     _finish(figure, title, entries)
     return figure
-
-
-def _dof_numbers(lines: Sequence[Line]) -> dict[tuple[int, str], int]:
-    """Returns the number whose colour a dof has: its own, unless panels name it differently.
-
-    The quaternion qw, qx, qy, qz and the rates x, y, z are seven lines of seven colours.
-    """
-    dofs = dict.fromkeys(dof for line in lines for dof in line.dofs)
-    if len({number for number, _ in dofs}) == len(dofs):
-        return {dof: dof[0] for dof in dofs}
-    return {dof: place for place, dof in enumerate(dofs)}
 
 
 def _draw_limits(axis: Any, members: Sequence[Line]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from trajcli.arrays import describe
-from trajcli.errors import InputError, UsageError, raise_if_any
+from trajcli.errors import InputError, Note, UsageError, raise_if_any
 from trajcli.files.conversion import as_batch
+from trajcli.files.dofs import match_names, pair_dofs
 from trajcli.files.file_bytes import Progress
 from trajcli.files.limits import Bounds, Limits
 from trajcli.files.opening import Files
@@ -28,6 +30,7 @@ from trajcli.views.trajectories import (
     bounds_of,
     expand_globs,
     known_rotations,
+    paired_times,
     quantities,
     quantity_of,
     read_batches,
@@ -94,9 +97,21 @@ class PlotSource:
     to: InputUnits
     label: str = ""
 
-    def lines(self) -> list[Line]:
-        """Returns the lines of the chosen trajectories, of the first where none are chosen."""
-        chosen = select(self.episodes or "0", len(self.main))
+    @property
+    def chosen(self) -> Sequence[int]:
+        """The numbers of the trajectories that are drawn: the first where none are chosen."""
+        return select(self.episodes or "0", len(self.main))
+
+    def starts(self) -> list[float]:
+        """Returns the times at which the chosen trajectories begin; 0 for those of a clock whose
+        numbers are too large to read."""
+        times = (self.main.take([number]).known_times() for number in self.chosen)
+        starts = [0.0 if time is None or not time.size else float(time[0, 0]) for time in times]
+        return [start * (abs(start) <= _CLOCK) for start in starts]
+
+    def lines(self, starts: Sequence[float] | None = None) -> list[Line]:
+        """Returns the lines of the chosen trajectories, which begin at ``starts``."""
+        chosen, starts = self.chosen, starts or self.starts()
         if len(chosen) > _MOST:
             raise InputError(
                 "too many for one figure",
@@ -106,8 +121,8 @@ class PlotSource:
                 hint="--histogram shows all of them",
             )
         drawn = [
-            self._line(batch, number, name)
-            for number in chosen
+            self._line(batch, number, name, start)
+            for number, start in zip(chosen, starts, strict=True)
             for batch in self.batches
             if number < len(batch) and batch.lengths[number]
             for name in (*batch.first.arrays, *[_ANGLE] * bool(known_rotations(batch.first)))
@@ -133,7 +148,7 @@ class PlotSource:
                 fields, factors = self._fields(batch, name)
                 yield Peaks(**fields, values=np.concatenate(ends[name], axis=1) * factors)
 
-    def _line(self, batch: Trajectories, number: int, name: str) -> Line:
+    def _line(self, batch: Trajectories, number: int, name: str, start: float) -> Line:
         """Returns an array of a trajectory, or angles from its first row; of many rows the extremes
         of runs, so peaks stay."""
         block, times = batch.take([number]), batch.take([number]).times()
@@ -148,7 +163,7 @@ class PlotSource:
         else:
             rows, (fields, factors) = block.read(name)[0], self._fields(batch, name)
         time = np.arange(block.rows, dtype=np.float64) if times is None else times[0]
-        time, values = time - time[0] * (abs(time[0]) > _CLOCK), _drawable(rows) * factors
+        time, values = time - time[0] + start, _drawable(rows) * factors
         unit = Unit("s") if self.to.time is None else self.to.time
         time = time if times is None else time * unit.per_si
         if block.rows > _POINTS:
@@ -178,11 +193,13 @@ class PlotSource:
         quantity = {array: held_as for held_as, array in held.items()}.get(name, "")
         if self.limits is not None:
             bounds = bounds_of(batch, self.limits, units)
+        if not quantity or first.of_rotations or known_rotations(first):
+            quantity = quantity_of(batch, name)
         factors, unit = units_to_show(first, name, self.to)
         limits = bounds.get(quantity)
         fields = {
             "source": self.number,
-            "quantity": quantity_of(batch, name),
+            "quantity": quantity,
             "unit": ", ".join(dict.fromkeys(unit.split(","))),
             "dofs": list(zip(first.dofs.numbers, batch.dofs, strict=True)),
             "bounds": limits
@@ -228,6 +245,69 @@ def plot_sources(
             raise_if_any(main.usable()[1].values())
         sources.append(PlotSource(k, origin, batches, main, episodes, limits, to, name))
     return sources
+
+
+def drawn_lines(sources: Sequence[PlotSource]) -> tuple[list[Line], list[str]]:
+    """Returns the lines of all sources, and notes.
+
+    A dof has one number and name in all of them; times are those of the clock that sources share
+    with the first, else from their starts.
+    """
+    first, remarks, notes = sources[0], dict[str, None](), list[str]()
+    late: dict[int, list[float]] = {0: [0.0] * len(first.chosen)}
+    for source in sources[1:]:
+        with suppress(InputError):  # nothing says the times
+            if len(source.chosen) == len(first.chosen):
+                times = paired_times(*(x.main.take(list(x.chosen)) for x in (first, source)))
+                remarks |= {times.remark: None} if times.remark else {}
+                late |= {source.number: times.late.tolist()} if times.clock else {}
+    if remarks:  # all begin at 0
+        notes, late = [f"drawn {'; '.join(remarks)}"], {}
+    elif len(late) > 1:
+        notes.append(Note("drawn on one clock"))
+    dofs, lines, starts = _FigureDofs(short_labels(sources)), list[Line](), first.starts()
+    for source in sources:
+        begin = [0.0] * len(source.chosen) if remarks else None
+        if source.number in late:
+            begin = [a + b for a, b in zip(starts, late[source.number], strict=True)]
+        drawn = source.lines(begin)
+        lines += [replace(line, dofs=dofs.of(line)) for line in drawn]
+    return lines, [*notes, *dofs.notes]
+
+
+class _FigureDofs:
+    """The dofs of a figure, each with one number, which is its colour, and one name."""
+
+    def __init__(self, sources: Sequence[str]) -> None:
+        self.notes: dict[str, None] = {}
+        self._sources = sources
+        self._known: list[tuple[int, str]] = []
+        self._lines: dict[tuple[Any, ...], list[tuple[int, str]]] = {}
+
+    def of(self, line: Line) -> list[tuple[int, str]]:
+        """Returns the dofs of a line as they are called in the figure. Raises InputError where
+        those of another source, of the same quantity, alone have names."""
+        key = line.source, line.quantity, *line.dofs
+        if key in self._lines:
+            return self._lines[key]
+        names = [name for _, name in line.dofs]
+        match = match_names(names, [name for _, name in self._known])
+        dofs = [None if k is None else self._known[k] for k in match]
+        for (source, quantity, *_), others in self._lines.items():
+            if quantity == line.quantity and source != line.source:
+                places = [f"{self._sources[k]}, {quantity}" for k in (source, line.source)]
+                pairs = pair_dofs([name for _, name in others], names, places)
+                if pairs.by == "place" and len(names) > 1:
+                    self.notes[Note("dofs without names are drawn by place")] = None
+                for a, b in zip(pairs.first, pairs.second, strict=True):
+                    dofs[b] = others[a]
+                break
+        for k, (number, name) in enumerate(line.dofs):
+            taken = {known for known, _ in self._known}
+            if dofs[k] is None:
+                self._known.append((max(taken) + 1 if number in taken else number, name))
+            self._lines.setdefault(key, []).append(dofs[k] or self._known[-1])
+        return self._lines[key]
 
 
 def require_bounds(drawn: Sequence[Peaks], limits: Path) -> None:

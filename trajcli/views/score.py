@@ -70,6 +70,7 @@ class ScoreTable:
         notes: what was derived from other arrays, and what is not known.
         rounding: by how much the rounding of positions and times may move a score.
         unscored: the arrays and limits that were not looked at.
+        matched: which limit each dof has.
     """
 
     label: str
@@ -81,6 +82,7 @@ class ScoreTable:
     numbers: Sequence[int]
     rounding: Mapping[str, float] = field(default_factory=dict)
     unscored: Sequence[str] = ()
+    matched: Sequence[Mapping[str, Any]] = ()
 
     def values(self, name: str, option: str) -> Any:
         """Returns a score [n]; raises UsageError where the source has no such score."""
@@ -205,7 +207,7 @@ def score_source(
     absent = [name for name in ("velocity", "jerk") if name not in stored]
     if "position" in stored and absent:
         notes.append(f"{' and '.join(absent)} by central differences of the positions")
-    elif not stored and free:
+    elif not stored and free and not notes:
         notes.append(f"{array}: its quantity is not known; FILE:DATASET names positions")
     stored = stored or {"": array}
     ends = one_sided(batch)
@@ -216,9 +218,12 @@ def score_source(
     for name, table in ({} if limits is None else bounds_of(batch, limits, units)).items():
         bounds[name] = table.lower[free], table.upper[free]
         if limits is not None and name in stored:
-            known = batch.first.units.get(stored[name])
-            remarks = limits.remarks(name, batch.dofs, known, batch.first.dofs)
+            remarks = limits.unit_remarks(name, batch.first.units.get(stored[name]))
             notes += [f"{name} limits: {text}" for text in remarks]
+    matched = []
+    if limits is not None and free:
+        notes += limits.remarks(batch.dofs, batch.first.dofs)
+        matched = limits.matched(batch.dofs, batch.first.dofs)
     rates, first = {} if limits is None else limits.turns, next(iter(stored))
     held = QUANTITIES if "position" in stored else stored
     unheld = [name for name in (limits.tables if limits else ()) if name not in held]
@@ -275,6 +280,7 @@ def score_source(
         units={n: ", ".join(dict.fromkeys(units.get(x, x).split(","))) for n, x in UNITS.items()},
         rows=(int(lengths.min()), int(lengths.max())),
         notes=[*batch.notes, *notes, *jumps.notes()],
+        matched=matched,
         numbers=numbers.tolist(),
         rounding={
             **dict.fromkeys(("rms_jerk", "p95_jerk"), jerk),

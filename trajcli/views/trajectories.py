@@ -6,25 +6,28 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from functools import cache, partial
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.files.arrays import NUMERIC_KINDS, Dataset
-from trajcli.files.dofs import RotationDofs, named_rotations, pick_dofs
+from trajcli.files.dofs import Dofs, RotationDofs, named_rotations, pick_dofs
 from trajcli.files.limits import Bounds, Limits
 from trajcli.files.opening import Files, time_from_options
-from trajcli.files.quantities import QUANTITIES, ROTATIONS, named_rate, unit_of
+from trajcli.files.quantities import QUANTITIES, ROTATIONS, TAKEN, named_rate, order_of, unit_of
 from trajcli.files.reader import dof_faults, read_groups
 from trajcli.files.reading import Repair, select
 from trajcli.files.repair import repaired
 from trajcli.files.source import Source, expand_files, parse_source
-from trajcli.files.time import Time
+from trajcli.files.time import exact_seconds
 from trajcli.files.trajectories import (
+    Array,
     Floats,
+    Integers,
     Trajectories,
     no_time,
     numberless,
@@ -48,9 +51,131 @@ from trajcli.units import (
 )
 
 _SAMPLE_PLACES = 12
-Compared = tuple[Dataset, Callable[[], "Time | None"], Sequence[RotationDofs]]
-"""A dataset to compare, a reader of its times, called where the other has other rows, and its dofs
-that are rotations."""
+# Rows are at the same time where their stamps differ by less than this share of a step.
+_SAME_TIME = 1e-9
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A dataset to compare, and the rotations among its dofs.
+
+    trajectories: looks up the trajectories that it holds, with names and times; None without any.
+    """
+
+    dataset: Dataset
+    rotations: Sequence[RotationDofs]
+    trajectories: Callable[[], Trajectories | None]
+
+    def pick(self, dofs: Sequence[int]) -> Compared:
+        """Returns some of the dofs, in this order."""
+        order = list(dofs)
+        dataset = Dofs(self.dataset.shape[-1], order).pick(self.dataset)
+        rotations = [
+            replace(rotation, dofs=tuple(map(order.index, rotation.dofs)))
+            for rotation in self.rotations
+            if set(rotation.dofs) <= set(order)
+        ]
+        return replace(self, dataset=dataset, rotations=rotations)
+
+
+@dataclass(frozen=True)
+class PairedTimes:
+    """Times of the rows of two sources, on the clock that both share or else from their starts.
+
+    Attributes:
+        late: by how many seconds trajectories of ``second`` begin later [n], 0 from their starts.
+        clock: whether both share a clock.
+        remark: why not, where one has stamps of a clock.
+        slack: how far apart, in seconds, rounding of the stamps may move rows of one time.
+    """
+
+    first: Trajectories
+    second: Trajectories
+    late: Floats
+    clock: bool
+    remark: str
+    slack: float
+
+    @property
+    def same(self) -> bool:
+        """Whether the rows of all are at the same times."""
+        steps = self.first.step, self.second.step
+        if not self.late.any() and None not in steps and steps[0] == steps[1]:
+            return np.array_equal(self.first.lengths, self.second.lengths)
+        pairs = map(self.of, range(len(self.first)))
+        return all(len(a) == len(b) and (abs(a - b) <= self.near(a)).all() for a, b in pairs)
+
+    def of_stamps(self, first: str, second: str) -> bool:
+        """Whether two datasets are the stamps of the rows themselves."""
+        times = self.first.first.time, self.second.first.time
+        return [time and time.where for time in times] == [first, second]
+
+    def near(self, times: Floats) -> float:
+        """Returns how far apart rows of one time may be."""
+        return self.slack + _SAME_TIME * float(times[-1] - times[0]) / len(times)
+
+    def inside(self, clocks: Sequence[Floats]) -> list[Integers]:
+        """Returns which rows of two trajectories, at these times, are in the time of both."""
+        near = self.near(clocks[0])
+        low, high = max(c[0] for c in clocks) - near, min(c[-1] for c in clocks) + near
+        return [np.flatnonzero((low <= clock) & (clock <= high)) for clock in clocks]
+
+    def of(self, k: int) -> tuple[Floats, Floats]:
+        """Returns the times [T] of the k-th trajectories, from the first row of the first one on.
+        Raises InputError for times that are not known or do not increase."""
+        first, second = (_elapsed(side, k) for side in (self.first, self.second))
+        return first, second + self.late[k]
+
+
+def paired_times(first: Trajectories, second: Trajectories) -> PairedTimes:
+    """Returns the times by which rows of two sources are paired.
+
+    They share a clock where the stamps of both do not begin at 0, and overlap. Raises InputError
+    for times that are not known.
+    """
+    stamps = [side.start_stamps(of_rows=True) for side in (first, second)]
+    starts, slack = list[list[Fraction]](), 0.0
+    for known in stamps:
+        if known is not None and np.isfinite(known[0]).all():
+            starts.append([exact_seconds(stamp, known[1]) for stamp in known[0]])
+            largest = np.abs(known[0]).max() if known[0].dtype.kind == "f" else np.zeros(())
+            slack += float(4 * exact_seconds(np.spacing(largest), known[1]))
+    late = np.zeros(len(first))
+    remark = "from their starts: only one has stamps of a clock" if len(starts) == 1 else ""
+    if len(starts) == 2:
+        late = np.array([float(b - a) for a, b in zip(*starts, strict=True)])
+        remark = "" if all(
+            start == 0.0 or -_elapsed(second, k)[-1] <= start <= _elapsed(first, k)[-1]
+            for k, start in enumerate(late.tolist())
+        ) else "from their starts: their stamps do not overlap"  # fmt: skip
+    clock = len(starts) == 2 and not remark
+    return PairedTimes(first, second, late * clock, clock, remark, slack)
+
+
+def values_at(at: Floats, stamps: Floats, values: Array, slack: float) -> tuple[Array, bool]:
+    """Returns values [T, D] at times within their ``stamps`` [T], exactly a row where it is within
+    ``slack`` of one; and whether any are between rows."""
+    after = np.clip(np.searchsorted(stamps, at), 1, max(len(stamps) - 1, 1)) % len(stamps)
+    # the nearest row, before or after
+    nearest = np.where(at - stamps[after - 1] < stamps[after] - at, after - 1, after)
+    same = np.abs(at - stamps[nearest]) <= slack
+    if same.all():
+        return values[nearest], False
+    near = np.where(same, stamps[nearest], at)
+    columns = [np.interp(near, stamps, column) for column in values.T.astype(np.float64)]
+    between: Array = np.stack(columns, 1)
+    return between.astype(values.dtype) if values.dtype.kind == "f" else between, True
+
+
+def _elapsed(trajectories: Trajectories, k: int) -> Floats:
+    """Returns the times [T] of a trajectory from its first row on."""
+    times = trajectories.take([k]).times()
+    if times is None:
+        raise InputError(no_time(trajectories.first))
+    if not (np.diff(times) > 0).all():
+        raise InputError("times that do not increase", where=trajectories.place(k))
+    elapsed: Floats = times[0] - times[0, :1]
+    return elapsed
 
 
 def one_sided(trajectories: Trajectories) -> int:
@@ -115,17 +240,24 @@ def quantities(
     """Returns which array holds each quantity, with units and notes.
 
     An array whose quantity neither its name nor its mode says has the quantity of its unit or,
-    where SOURCE names it, ``named``; a note says so. Unknown units are "".
+    where SOURCE names it, that of a name like qvel, else ``named``; a note says so. Unknown units
+    are "".
     """
     group, first = trajectories.first, next(iter(trajectories.first.arrays))
     known = {quantity_of(trajectories, name): name for name in group.arrays}
     stored = {name: known[name] for name in QUANTITIES if name in known}
     of_unit, notes = parse_units(group.unit(first)), []
     if not stored and (of_unit or group.named or group.file.family == "npy"):
-        orders = [unit.order for unit in of_unit or () if unit.known]
-        quantity = QUANTITIES[orders[0]] if orders else named
-        stored = {quantity: first}
-        notes.append(f"{first} read as {quantity}" + ", by its unit" * bool(of_unit))
+        orders, rate = {unit.order for unit in of_unit or () if unit.known}, group.named_rate
+        by_unit = bool(orders)
+        said = QUANTITIES[orders.pop()] if len(orders) == 1 else "effort" if orders else rate
+        if (said or named) in QUANTITIES:
+            stored = {said or named: first}
+            how = ", by its unit" * by_unit or ", by its name" * bool(rate)
+            notes.append(f"{first} read as {said or named}{how}")
+        else:
+            what = "units of several quantities" if by_unit else "the name of no motion"
+            notes.append(f"{first} has {what}; --as position, or velocity, …, says what it is")
     units = {name: group.unit(array) or "" for name, array in stored.items()}
     if units.get("position"):
         units |= {name: unit_of(name, units["position"]) for name in QUANTITIES}
@@ -147,8 +279,7 @@ def units_to_show(group: TrajectoryGroup, name: str, to: InputUnits) -> tuple[Fl
     each, own = len(targets) == count and name not in ROTATIONS, group.units.get(name, ())
     ours = "trajcli_version" in group.file.attributes()
     if ours and not stated:  # in SI, whichever that is
-        order = QUANTITIES.index(named_rate(name) or "position")
-        own = of_order(for_dofs(targets, count, "--to-units"), order)
+        own = of_order(for_dofs(targets, count, "--to-units"), order_of(name))
     own = group.without_rotations(in_si(own if own[1:] else list(own or [NO_UNIT]) * count))
     kinds, wanted = [Unit(unit.si) for unit in own], {unit.si: unit for unit in targets}
     bare = any(not unit.name and k not in group.forms() for k, unit in enumerate(own))
@@ -167,6 +298,18 @@ def units_to_show(group: TrajectoryGroup, name: str, to: InputUnits) -> tuple[Fl
     pairs = zip(targets if each else [wanted.get(unit.si, unit) for unit in own], own, strict=True)
     shown = [replace(to, order=unit.order) if unit.known else unit for to, unit in pairs]
     return per_si(shown), unit_text(shown)
+
+
+def measured_beside(trajectories: Trajectories, quantity: str) -> str:
+    """Returns the name of an array beside the first one whose name says that it holds a quantity,
+    for as many dofs; "" without any."""
+    first = trajectories.first
+    folder = array_path(first.group, first, next(iter(first.arrays))).rpartition("/")[0]
+    for name in first.file.children(folder):
+        stored = first.file.get(f"{folder}/{name}") if named_rate(name) == quantity else None
+        if stored is not None and stored.numeric and stored.shape[-1:] == (first.dofs.count,):
+            return name
+    return ""
 
 
 def bounds_of(
@@ -369,12 +512,11 @@ def _of_trajectories(files: Files, text: str, episodes: str, named: bool) -> dic
             block = batch.take([number])
             group, begin, end = block.runs[0]
             which, rows = range(begin, end), range(block.rows)
-            time = group.time and group.time.select(which, block.rows)
             for name, dataset in group.arrays.items():
                 title = "" if named and len(group.arrays) == 1 else f"/{name}"
-                known = partial(lambda time: time, time)
-                selected = dataset.select(which, rows)
-                compared[f"trajectory {place}{title}"] = selected, known, known_rotations(group)
+                compared[f"trajectory {place}{title}"] = Compared(
+                    dataset.select(which, rows), known_rotations(group), partial(block.take, [0])
+                )
     return compared
 
 
@@ -387,45 +529,50 @@ def _in_file(files: Files, source: Source, several: bool) -> dict[str, Compared]
     as_named = files.reading.plain
     of_group = source.dataset is None or file.has_group(source.dataset)
     named = None if of_group or not as_named else file.get(str(source.dataset))
-    rotations: dict[str, Sequence[RotationDofs]] = {}
     prefix = f"{source.dataset.strip('/')}/" if of_group and source.dataset else ""
+
+    looked_up: dict[Any, Trajectories | None] = {}
+
+    def trajectories(path: str, stored: Dataset) -> Trajectories | None:
+        """Returns the trajectories that a dataset of the file holds; arrays of one shape beside
+        each other have the same names and times, unless they say their own."""
+        folder, _, last = path.rpartition("/")
+        own = path if {"joint_names", "dt"} & stored.attributes.keys() else ""
+        key = folder, stored.shape, last in TAKEN, own
+        if key not in looked_up:
+            looked_up[key] = None
+            with suppress(InputError):
+                group = TrajectoryGroup(file, path, {path: stored}, files.layout(file), named=True)
+                if source.dofs is not None:
+                    group = group.keep_dofs(source.dofs, group.where)
+                time = time_from_options(files)
+                looked_up[key] = Trajectories([group] if time is None else timed([group], time))
+        return looked_up[key]
+
     if as_named and of_group:
-        names = [name for name in file.names() if name.startswith(prefix)]
-        by_name = {name.removeprefix(prefix): file.require(name) for name in names}
+        raw = {name.removeprefix(prefix): name for name in file.names() if name.startswith(prefix)}
     elif named is not None and not (several and files.layout(file)):
-        by_name = {"": pick_dofs(named, source.dofs)}
+        raw = {"": str(source.dataset)}
     else:
-        groups = [
-            group for batch in read_batches(files, [text], as_stored=True) for group in batch.groups
-        ]
-        rotations = {array.where: known_rotations(g) for g in groups for array in g.arrays.values()}
-        by_name = {
-            array_path(group, trajectories, name).removeprefix(prefix): dataset
-            for trajectories in groups
-            for group in [trajectories.group if trajectories.member is None else trajectories.name]
-            for name, dataset in trajectories.arrays.items()
+        return {
+            array_path(
+                group.group if group.member is None else group.name, group, name
+            ).removeprefix(prefix): Compared(
+                array, known_rotations(group), partial(Trajectories, [group])
+            )
+            for batch in read_batches(files, [text], as_stored=True)
+            for group in batch.groups
+            for name, array in group.arrays.items()
         }
-
-    @cache
-    def clocks() -> dict[str, TrajectoryGroup]:  # read where a pair has other rows, once
-        with suppress(InputError):
-            groups = [group for batch in read_batches(files, [text]) for group in batch.groups]
-            return {array.where: g for g in groups[::-1] for array in g.arrays.values()}
-        return {}
-
-    def time_of(where: str) -> Time | None:
-        group = clocks().get(where)
-        return None if group is None else group.time
-
-    return {  # the names of the dofs are one dataset of HDF5, found by any of its links
-        "dof" if name.endswith("/dof") and not dataset.numeric else name: (
-            dataset,
-            partial(time_of, dataset.where),
-            rotations.get(dataset.where) or _named_rotations(dataset),
-        )
-        for name, dataset in by_name.items()
-        if dataset.dtype.kind in f"{NUMERIC_KINDS}SUOb"
-    }
+    compared = {}
+    for name, path in raw.items():
+        stored = file.require(path)
+        if stored.dtype.kind in f"{NUMERIC_KINDS}SUOb":
+            # the names of the dofs are one dataset of HDF5, found by any of its links
+            name = "dof" if name.endswith("/dof") and not stored.numeric else name
+            dataset, beside = pick_dofs(stored, source.dofs), partial(trajectories, path, stored)
+            compared[name] = Compared(dataset, _named_rotations(dataset), beside)
+    return compared
 
 
 def _named_rotations(dataset: Dataset) -> Sequence[RotationDofs]:
