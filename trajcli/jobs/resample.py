@@ -95,7 +95,9 @@ class Curves:
         method = self._chosen(request, trajectories, quantities, mode)
         self.mode = mode if method is None else None
         self.method, self.hold = method or DEFAULT, request.hold
-        self.stops = stops(method, *mode)
+        # a recording, by stamps of a clock, may go on after its last row
+        recorded = not mode[0] and trajectories.start_stamps() is not None
+        self.stops = stops(method, *mode) and not recorded
         first = trajectories.first
         self._numbers, self._labels = first.free_dofs, first.dof_labels
         self.held: list[int] = []
