@@ -182,7 +182,8 @@ def _joined(rows: Floats, rates: Floats, knots: Floats) -> bool:
     after, before = rates[:, 1:], rates[:, :-1]
     off = [float(np.nansum(abs(rise - steps * x))) for x in (after, before, (after + before) / 2)]
     unknown = rates.shape[1] > 10 and not rates.any() and rise.any()  # zeros, as some programs log
-    return not unknown and 2.0 * min(off[:2]) >= off[2]
+    # rates in another unit, or of something else, explain little of the rise
+    return not unknown and 2.0 * min(off[:2]) >= off[2] <= float(np.nansum(abs(rise)))
 
 
 def stops(method: str | None, mode: str, options: Mapping[str, Any]) -> bool:

@@ -76,7 +76,7 @@ def are_the_curves(found: list[np.ndarray]) -> bool:
 
 FLAT_STATEMENTS: dict[str, Any] = {
     "lengths": COUNTS, "traj_lengths": COUNTS, "Episode_Lengths": COUNTS, "episode_ends": ENDS,
-    "split_points": np.r_[0, ENDS], "indices": ENDS[:-1],
+    "split_points": np.r_[0, ENDS], "episode_starts": ENDS[:-1],
     "episode_index": np.repeat([2, 4, 7], COUNTS),
     "terminals": LAST, "timeouts": LAST.astype(np.uint8), "dones": LAST.astype(float)[:, None],
 }  # fmt: skip

@@ -25,7 +25,7 @@ LENGTHS = ("lengths", "traj_lengths", "episode_lengths", "trajectory_lengths", "
            "seq_lengths", "traj_lens", "ep_lengths", "ep_lens", "episode_lens")  # fmt: skip
 _ENDS = ("episode_ends", "traj_ends", "trajectory_ends")
 # Rows with which episodes begin, with or without 0 and the number of all rows.
-_SPLITS = ("split_points", "traj_splits", "episode_starts", "traj_starts", "indices")
+_SPLITS = ("split_points", "traj_splits", "episode_starts", "traj_starts")
 _EPISODES = (*LENGTHS, *_ENDS, *_SPLITS, *TRAJECTORIES, *EPISODE_ENDS)
 # Masks that are true where a row is real, where it is padding, and of either meaning, which the
 # first row tells: it is no padding.
@@ -67,7 +67,9 @@ def episode_edges(
             if math.prod(stored.shape) != max(stored.shape, default=0):
                 continue  # not one number for each row or episode
             values = np.ravel(stored.read())
-            if name in EPISODE_ENDS and len(values) == rows:
+            if values.dtype.kind in "US" and {"true", "false"}.issuperset(np.char.lower(values)):
+                values = np.char.lower(values) == "true"  # as pandas writes flags
+            if name in EPISODE_ENDS and len(values) == rows and values.dtype.kind in "biuf":
                 flagged = flagged or stored.where
                 # what stays set, as after a success, ends an episode once
                 flags |= (values != 0) & np.append(values[1:] == 0, True)
@@ -75,7 +77,7 @@ def episode_edges(
                 known[stored.where] = edges
             elif name in LENGTHS and rows in values:
                 continue  # this array is one of several that have these lengths
-            elif name != "indices" and len(values) > 1:
+            elif len(values) > 1:
                 misfits[stored.where] = describe(stored.shape)
         if known or flagged:
             break
@@ -116,8 +118,7 @@ def _edges(name: str, values: Any, rows: int, stored: Dataset) -> list[int] | No
         return None
     ends = values.astype(np.float64)
     ends = np.cumsum(ends) if name in LENGTHS else ends
-    # numbers called indices may be anything: episodes of one row are none
-    least = 2 if name == "indices" else 1 if name in _SPLITS else 0
+    least = int(name in _SPLITS)
     fits = (np.diff(ends) >= least).all() and (ends == np.floor(ends)).all()
     if not fits or ends[0] < 0 or ends[-1] > rows or (name in LENGTHS and ends[-1] < rows):
         return None

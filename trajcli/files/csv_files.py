@@ -7,6 +7,7 @@ import contextlib
 import csv
 import itertools
 import json
+import math
 import os
 import re
 import shlex
@@ -105,6 +106,8 @@ class CsvFile(Table):
         cells = list(zip(*(row for row in rows if len(row) == len(self.columns)), strict=True))
         columns = dict(zip(self.columns, cells, strict=False))
         self._texts = {name for name, column in columns.items() if _is_text(column)}
+        numbers = {name: column for name, column in columns.items() if name not in self._texts}
+        self.fractional = [name for name, column in numbers.items() if any(map(_is_part, column))]
         self.dates = [name for name, column in columns.items() if _DATE.fullmatch(column[0])]
         if not self._texts and (not headed or first[0] == ""):
             self._find_time(np.array([[float(cell or "nan") for cell in row] for row in cells]))
@@ -335,6 +338,11 @@ def _is_number(cell: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _is_part(cell: str) -> bool:
+    """Whether a cell is a number that is not whole."""
+    return _is_number(cell) and math.isfinite(float(cell)) and not float(cell).is_integer()
 
 
 def _is_text(column: Sequence[str]) -> bool:

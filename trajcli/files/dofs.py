@@ -35,12 +35,13 @@ _ORDERS = {"robomimic": "xyzw", "mimicgen": "xyzw", "robosuite": "xyzw", "libero
            "ros": "xyzw", "isaaclab": "wxyz"}  # fmt: skip
 # Rows in which rotations without a name are looked for.
 _SAMPLED_ROWS = 1000
-UNNAMED = {(0, 1, 2, 3, 4, 5, 6, 7, 8): ("matrix",), (0, 1, 2, 3): ("xyzw", "wxyz"),
+UNNAMED = {(0, 1, 2, 3, 4, 5, 6, 7, 8): ("matrix",),
            (0, 1, 2, 3, 4, 5): ("rot6d", "rot6d_rows"),
-           (0, 2, 4, 1, 3, 5): ("rot6d", "rot6d_rows")}  # fmt: skip
+           (0, 2, 4, 1, 3, 5): ("rot6d", "rot6d_rows"),
+           (0, 1, 2, 3): ("xyzw", "wxyz")}  # fmt: skip
 """Forms of neighbouring dofs, in each order, that may be a rotation without a name."""
 # How far norms and products of unit vectors may be from 1 and 0: CSV files have a few digits.
-_ROUNDING = 1e-3
+_ROUNDING = 2e-3
 # Labels that are numbers, not names: 0, q_0, actual_qd[0], joint_0, A1. panda_joint1 is a name.
 _NUMBERED_DOF = re.compile(
     r"((?:|j|a|m|joint|axis|motor|dof|data|(?:.*[^a-z])?(?:d{0,2}q|qd{1,2}|q?pos|q?vel|q?acc|jerk|tau"

@@ -330,7 +330,8 @@ class LeRobot(TableLayout):
             steps[k] = np.diff(columns[name].astype(np.float64)) if name in columns else steps[k]
         if not steps.size:
             return None
-        anew = np.any(steps <= 0, axis=0)
+        # stamps that all are one say nothing
+        anew = (steps[0] <= 0) | (steps[1] < 0)
         wrong = anew | ((steps[0] > 1) & ~(steps[1] > JUMP * np.median(steps[1:])))
         if not wrong.any():
             return None

@@ -154,6 +154,7 @@ class NpzFile(ArrayFile):
         archive = self.opened().zip
         members = {info.filename: info for info in archive.infolist()}
         self.parts = {n.removesuffix(".npy"): i for n, i in members.items() if n.endswith(".npy")}
+        self._names = natural_order(self.parts)
         table: dict[str, Any] = {}
         with suppress(*_FAULTS, InputError):  # absent if another program wrote the archive
             info = archive.getinfo(PROVENANCE)
@@ -172,7 +173,7 @@ class NpzFile(ArrayFile):
         return {} if group.strip("/") else self._attributes
 
     def names(self) -> list[str]:
-        return natural_order(self.parts)
+        return self._names
 
     def get(self, name: str) -> Dataset | None:
         name = name.strip("/")

@@ -37,14 +37,14 @@ POSITIONS = ("position", "qpos", "q", "joint_positions", "joint_position", "join
 """Other names of positions; the first of these is taken where nothing is named."""
 _RATES = {"jerk": "jerk",
           "acceleration": r"acceler|(?<![a-z])(?:q|ang|lin)?acc(?:el)?s?(?![a-z])"
-          r"|(?<![a-z])(?:qdd|ddq)(?![a-z])",
+          r"|(?<![a-z])(?:qdd|ddq)(?![a-z])|(?<![a-z])dd(?:theta|x)|(?<![a-z])(?:q|theta|x)_?ddot",
           "velocity": r"(?<!le)(?<!tra)(?<!no)vel|twist|gyro|omega|speed"
-          r"|(?<![a-z])(?:qd|dq)(?![a-z])",
+          r"|(?<![a-z])(?:qd|dq)(?![a-z])|(?<![a-z])d(?:theta|x)|(?<![a-z])(?:q|theta|x)_?dot",
           "effort": r"(?<![a-z])(?:eff(?:ort)?|torque|force|wrench|tau|temp(?:erature)?"
           r"|volt(?:age)?)s?(?![a-z])"
           r"|(?<![a-z])currents?[^a-z]*(?:,|$)"}  # fmt: skip
 """What arrays of derivatives of positions are called, by quantity; and what is no motion at all."""
-_POSITIONS = r"pos|(?<![a-z])q(?![a-z])"
+_POSITIONS = r"pos|(?<![a-z])q(?!_?d?dot)(?![a-z])"
 TIMES = ("time", "times", "timestamp", "timestamps", "stamp", "stamps", "t", "seconds", "second",
          "secs", "sec", "ts", "time_stamp", "zeit", "zeitstempel", "temps", "tiempo",
          "tempo", "时间", "時間", "elapsed", "monotonic", "datetime", "date_time")  # fmt: skip

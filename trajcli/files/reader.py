@@ -25,7 +25,7 @@ from trajcli.files.layouts import PLAIN, likely_arrays
 from trajcli.files.opening import Files, JoinedFiles, joining
 from trajcli.files.quantities import QUANTITIES, ROTATIONS, STATES, named_rate, role
 from trajcli.files.reading import Reading
-from trajcli.files.rotation_groups import angles_remarks, rotations_left_out
+from trajcli.files.rotation_groups import angles_remarks, require_rotations, rotations_left_out
 from trajcli.files.source import Source, expand_files, parse_source
 from trajcli.files.time import STAMPS
 from trajcli.files.trajectory_group import ACTIONS, TrajectoryGroup
@@ -91,6 +91,11 @@ def read_groups(
             read = read if rotation.form == "rot6d" else ""
             notes.append(Note(f"{wanted[0].input.where}: {rotation} is a rotation{read}"))
         notes += angles_remarks(wanted[0]) if wanted else ()
+    try:
+        _ = require_rotations(wanted[0]) if wanted else ()
+    except InputError as error:  # which commands that compute raise
+        for fault in error.faults:
+            notes.append(f"{fault.where}: {fault.what}; {fault.hint}")
     if not as_stored or reading.units is not None:
         wanted = [group.in_si(units) for group in wanted]
     for file in {id(group.file): group.file for group in wanted if reading.units}.values():
@@ -236,6 +241,7 @@ def _arranged(
         several = foreign and group.single and reading.layout != PLAIN
         parts, remarks = group.episodes() if several else ([group], [])
         arranged += parts
+        notes += group.stated_lengths[1]
         notes += remarks
         if (lengths := group.nan_lengths) is not None:
             ended = f"{(lengths < group.shape[1]).sum()} of {len(lengths)} trajectories end"

@@ -225,8 +225,9 @@ def _explained(values: Any, turns: Any) -> tuple[Any, Any, Any]:
     left = np.nan_to_num(np.where(long, np.abs(steps - turn), steps))
     around = np.pad(left, ((0, 0), (2, 2)))
     near = np.max([around[:, k : k + left.shape[1]] for k in (0, 1, 3, 4)], 0)
-    moving = np.maximum((left > 0.0).sum(1, keepdims=True), 1)
-    near = np.maximum(near, left.sum(1, keepdims=True) / moving)
+    usual = np.where(long, 0.0, left)  # a lone step does not explain itself
+    moving = np.maximum((usual > 0.0).sum(1, keepdims=True), 1)
+    near = np.maximum(near, usual.sum(1, keepdims=True) / moving)
     jumps = long & (left <= 2.0 * near + 0.005 * turn) & (near <= 0.125 * turn)
     jumps &= 4 * jumps.sum(1, keepdims=True) >= long.sum(1, keepdims=True)
     k, rows = np.nonzero(jumps)

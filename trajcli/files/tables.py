@@ -51,11 +51,13 @@ class Table(ArrayFile):
     Attributes:
         columns: the names of the columns in the file, in their order.
         dates: the columns of dates.
+        fractional: columns that count nothing, as their numbers are not whole.
         remarks: how the columns were read, for the user.
     """
 
     columns: Sequence[str]
     dates: Sequence[str] = ()
+    fractional: Sequence[str] = ()
     remarks: Sequence[str] = ()
 
     def __init__(self, path: Path, family: str, pool: OpenFiles | None = None) -> None:
@@ -105,7 +107,8 @@ class Table(ArrayFile):
     def _is_alone(self, name: str) -> bool:
         """Whether a column is beside the arrays: times, trajectories or counts of rows."""
         beside = (self.time_column, self.trajectory_column, *self._stamp_pair, *self._clock)
-        return bool(role(name)) or name in beside
+        named = bool(role(name)) and not (role(name) == "count" and name in self.fractional)
+        return named or name in beside
 
     @cached_property
     def _clock(self) -> list[str]:
@@ -221,7 +224,8 @@ class Table(ArrayFile):
         index = len(parts) == 1 and parts[0].dtype.kind != "f"  # of a frame, a task; or texts
         if alone or index or not self.scalar(columns[0]):
             return replace(parts[0], where=where, attributes=about)
-        if len(columns) > 1 and not all(re.fullmatch(r"data\d+", column) for column in columns):
+        lone = len(columns) == 1 and (name in ARRAYS or role(columns[0]))
+        if not lone and not all(re.fullmatch(r"data\d+", column) for column in columns):
             dofs = [_split(column)[1] for column in columns]
             unique = len(set(dofs)) == len(dofs)
             about["joint_names"] = dofs if unique else list(map(_plain, columns))
@@ -241,18 +245,20 @@ class Table(ArrayFile):
             if not re.fullmatch(_OWNERS, last_word(name)) or name == self.trajectory_column:
                 continue
             values = np.ravel(self.column(name).read())
-            kinds, runs = np.unique(values), 1 + np.count_nonzero(values[1:] != values[:-1])
-            # numbers of joints take turns; an angle called joint does not
-            turns = values.dtype.kind in "US" or (2 * runs >= len(values) > 2 * len(kinds))
-            if len(kinds) > 1 and turns:
+            kinds, first = np.unique(values, return_index=True)
+            order, count = values[np.sort(first)], len(kinds)
+            runs = 1 + np.count_nonzero(values[1:] != values[:-1])
+            if values.dtype.kind in "US":  # phases of a task follow each other in long runs
+                turns = "0" <= name[-1] <= "9" or count < runs >= len(values) // 2
+            else:  # numbers of joints come in one order; positions of a servo do not
+                turns = count < runs and (values == np.resize(order, len(values))).all()
+            if turns and 1 < count <= len(values) // 2:
                 return Fault(
                     "rows of different joints in turns",
                     where=f"{self.path}:{name}",
                     expected="a column for each joint, and one time in a row",
-                    found=", ".join(
-                        map(str, values[np.sort(np.unique(values, return_index=True)[1])][:4])
-                    ),
-                    hint=self.rows_with(name, str(values[0])),
+                    found=", ".join(map(str, order[:4])),
+                    hint=self.rows_with(name, order[0].item()),
                 )
         return None
 

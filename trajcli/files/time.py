@@ -126,7 +126,7 @@ class Time:
         steps = some if self.stamps is None else np.diff(some)
         step = float(np.median(steps)) if steps.size else _LONGEST_STEP
         counted = self.stamped and step == _LONGEST_STEP and self.count > 1
-        if not (step > _LONGEST_STEP or step < _SHORTEST_STEP or counted):
+        if not (step > _LONGEST_STEP or 0 < step < _SHORTEST_STEP or counted):
             return ""
         return (
             f"{self.where}: steps of {step:g}, taken as seconds; of stamps in milliseconds, "
@@ -487,7 +487,9 @@ def reconciled(steps: Time | None, stamps: Time | None) -> Time | None:
         fits = bool((same | np.isnan(gaps)).all())
     if not fits:
         raise InputError(_contradiction(steps.where, float(stored.mean()), stamps, gaps))
-    return steps if steps.uniform is not None else stamps
+    if steps.uniform is None:
+        return stamps
+    return replace(steps, clock=stamps.clock, unit=stamps.unit)
 
 
 def require_nominal(time: Time, where: str, dt: float) -> None:

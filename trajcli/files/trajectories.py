@@ -463,7 +463,7 @@ def _near_times(trajectories: TrajectoryGroup) -> list[str]:
             if stored is None or not stored.numeric or (role(name) and not named):
                 continue
             lone = stored.shape[:1] == (trajectories.shape[1],) and stored.shape[1:] in ((), (1,))
-            first = stored.read_rows(0, _SEARCHED if stored.ndim == 1 or lone else 1)
+            first = stored.read() if stored.ndim == 1 or lone else stored.read_rows(0, 1)
             # flags called timeouts do not increase
             if (lone or named) and np.size(first) > 1 and (np.diff(np.ravel(first)) > 0).all():
                 (near if named else others).append(shlex.quote(f"{file.path}:{path}"))

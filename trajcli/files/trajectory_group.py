@@ -85,6 +85,8 @@ from trajcli.units import (
 )
 
 ACTIONS = ("actions", "action")
+SEVERAL = "several"
+"""In place of a quantity: of an array whose dofs are of several."""
 # Rows at both ends and in the middle of an array in which angles are looked for.
 _SAMPLE = 1 << 15
 # Names beside the arrays that are looked at.
@@ -308,10 +310,10 @@ class TrajectoryGroup:
     @property
     def named_rate(self) -> str:
         """The derivative that the array is by its name or those of all its dofs, as of
-        :func:`.quantities.named_rate`; "" for others."""
+        :func:`.quantities.named_rate`, ``SEVERAL`` where they differ; "" for others."""
         path = f"{self.group}/{self.array_name}" if self.array_name else self.file.path.stem
         names = {named_rate(name) for name in self.joint_names or [""]}
-        return named_rate(path) or (names.pop() if len(names) == 1 else "")
+        return named_rate(path) or (names.pop() if len(names) == 1 else SEVERAL)
 
     def name_rotations(self, text: str) -> TrajectoryGroup:
         """Returns the group with the rotations that --rotation names; raises UsageError for dofs
@@ -470,30 +472,39 @@ class TrajectoryGroup:
 
         Raises InputError for lengths and masks that cannot be such or contradict each other.
         """
-        lengths = self._stated_lengths
+        lengths = self.stated_lengths[0]
         lengths = self.nan_lengths if lengths is None else lengths
         return None if lengths is None or (lengths == self.shape[1]).all() else lengths
 
     @cached_property
     def nan_lengths(self) -> Lengths | None:
         """The rows [B] before those of NaN at the ends, where no lengths or masks are stated."""
-        padded = self.layout is None and not self.single and self._stated_lengths is None
+        padded = self.layout is None and not self.single and self.stated_lengths[0] is None
         with contextlib.suppress(InputError):  # damage is reported where all values are read
             return nan_lengths(next(iter(self._stored.values()))) if padded else None
         return None
 
     @cached_property
-    def _stated_lengths(self) -> Lengths | None:
+    def stated_lengths(self) -> tuple[Lengths | None, list[str]]:
+        """The rows of each trajectory [B] that lengths or masks state, None without; and warnings
+        of masks that are none of padding."""
         if self.layout is not None:
-            return None
+            return None, []
+        remarks = list[str]()
         stated: dict[str, Lengths] = {}
         batch, rows, _ = self.shape
         shapes = [(batch, rows), (batch, rows, 1), *[(rows,), (rows, 1), (1, rows)] * self.single]
+        shapes += [self.shape]
         for folder in self.groups:
             for name, stored in named(self.file, folder, (*LENGTHS, *MASKS)):
                 stored = self._rows_of(stored)
                 if name in MASKS and stored.shape in shapes and stored.dtype.kind in "biuf":
-                    stated[stored.where] = mask_lengths(stored, batch, rows, name)
+                    try:
+                        stated[stored.where] = mask_lengths(stored, batch, rows, name)
+                    except InputError:
+                        if not self.single:
+                            raise
+                        remarks.append(f"{stored.where} marks rows that are not used otherwise")
                 elif (
                     name in LENGTHS
                     and not self.single
@@ -503,7 +514,7 @@ class TrajectoryGroup:
             if stated:
                 break
         require_equal(stated, "the same rows of every trajectory in both")
-        return next(iter(stated.values()), None)
+        return next(iter(stated.values()), None), remarks
 
     @cached_property
     def time(self) -> Time | None:
@@ -701,7 +712,8 @@ class TrajectoryGroup:
 
     def _stored_names(self, groups: Sequence[str]) -> list[str] | None:
         named = next(iter(self._stored.values())).attributes.get("joint_names")
-        if isinstance(named, list):  # headings of columns
+        named = self.attribute("joint_names")[1] if named is None else named
+        if isinstance(named, list) or getattr(named, "ndim", 0) == 1:  # headings of columns, too
             return [text_of(name) for name in named]
         for path in (group + name for group in groups for name in DOF_NAMES):
             with contextlib.suppress(InputError):  # names are a courtesy

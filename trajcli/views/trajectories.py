@@ -35,7 +35,7 @@ from trajcli.files.trajectories import (
     row_bytes,
     timed,
 )
-from trajcli.files.trajectory_group import TrajectoryGroup
+from trajcli.files.trajectory_group import SEVERAL, TrajectoryGroup
 from trajcli.modes import MODES
 from trajcli.units import (
     NO_UNIT,
@@ -256,7 +256,9 @@ def quantities(
             how = ", by its unit" * by_unit or ", by its name" * bool(rate)
             notes.append(f"{first} read as {said or named}{how}")
         else:
-            what = "units of several quantities" if by_unit else "the name of no motion"
+            what = (
+                "dofs of several quantities" if by_unit or rate == SEVERAL else "no motion's name"
+            )
             notes.append(f"{first} has {what}; --as position, or velocity, …, says what it is")
     units = {name: group.unit(array) or "" for name, array in stored.items()}
     if units.get("position"):
