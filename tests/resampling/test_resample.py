@@ -353,8 +353,9 @@ def test_a_quintic_through_the_sums_of_euler_would_multiply_its_acceleration():
 
 
 def test_rows_that_cannot_be_read_have_the_derivatives_that_they_are_called():
-    p, v = torch.randn(2, 3, 9, 2, dtype=torch.float64)
     at, t = torch.linspace(0, 0.8, 30), torch.arange(9.0) * 0.1
+    angles = t[:, None] + torch.randn(3, 1, 2, dtype=torch.float64)
+    p, v = angles.sin(), angles.cos()
 
     def call(p: Any, v: Any) -> Any:
         return resample(Trajectory(p, v, None, None, t), at=at).position

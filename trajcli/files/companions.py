@@ -53,11 +53,7 @@ def episode_edges(
     file: ArrayFile, groups: Sequence[str], array: Dataset
 ) -> tuple[list[int], str, list[str]]:
     """Returns the rows with which episodes of an array [N, D] begin and the last one ends, what
-    says so, and warnings of what does not fit.
-
-    groups: the group of the array and those above it. Raises InputError for statements that
-    contradict each other.
-    """
+    says so, and warnings of what does not fit. groups: that of the array and those above it."""
     rows, path = array.shape[0], array.where.after.lstrip(":/")
     known: dict[str, list[int]] = {}
     misfits: dict[str, str] = {}
@@ -107,13 +103,7 @@ def require_equal(stated: Mapping[str, Any], expected: str) -> None:
 def _edges(name: str, values: Any, rows: int, stored: Dataset) -> list[int] | None:
     """Returns the edges of episodes that a dataset states, None where they do not fit the rows."""
     if name in TRAJECTORIES:
-        if len(values) != rows:
-            return None
-        edges = [0, *(np.flatnonzero(values[1:] != values[:-1]) + 1).tolist(), rows]
-        if len(np.unique(values)) < len(edges) - 1:
-            what = "rows of a trajectory that do not follow each other"
-            raise InputError(what, where=stored.where, hint="sort them by trajectory")
-        return edges
+        return label_edges(values, stored.where) if len(values) == rows > 0 else None
     if name in EPISODE_ENDS or not len(values) or values.dtype.kind not in "iuf":
         return None
     ends = values.astype(np.float64)
@@ -127,11 +117,17 @@ def _edges(name: str, values: Any, rows: int, stored: Dataset) -> list[int] | No
     return [0, *map(int, ends)]  # a length of 0, or an end twice: an episode without rows
 
 
-def mask_lengths(stored: Dataset, batch: int, rows: int, name: str) -> Integers:
-    """Returns how many rows [batch] a mask [batch, rows] leaves before padding.
+def label_edges(labels: npt.NDArray[Any], where: str) -> list[int]:
+    """Returns the rows with which trajectories begin and the last one ends, by a label of each."""
+    edges = [0, *(np.flatnonzero(labels[1:] != labels[:-1]) + 1).tolist(), len(labels)]
+    if len(np.unique(labels[edges[:-1]])) < len(edges) - 1:
+        what = "rows of a trajectory that do not follow each other"
+        raise InputError(what, where=where, hint="sort them by trajectory")
+    return edges
 
-    Raises InputError for what is no mask, and for padding before other rows.
-    """
+
+def mask_lengths(stored: Dataset, batch: int, rows: int, name: str) -> Integers:
+    """Returns how many rows [batch] a mask [batch, rows] leaves before padding."""
     lengths: list[int] = []
     real, count = name not in _PADDING, stored.shape[0]
     size = max(1, SCANNED_BYTES // rows) if batch > 1 else count
@@ -145,18 +141,18 @@ def mask_lengths(stored: Dataset, batch: int, rows: int, name: str) -> Integers:
         counts = kept.sum(1)
         bad = np.flatnonzero((kept != (np.arange(rows) < counts[:, None])).any(1) | (counts == 0))
         if len(bad):
-            where = f"{stored.where}, trajectory {begin + bad[0]}"
-            expected = "the rows of a trajectory, then those of padding"
-            raise InputError("padding that is not at the end", where=where, expected=expected)
+            raise InputError(
+                "padding that is not at the end",
+                where=f"{stored.where}, trajectory {begin + bad[0]}",
+                expected="the rows of a trajectory, then those of padding",
+            )
         lengths += counts.tolist()
     return np.array(lengths, np.int64)
 
 
 def nan_lengths(stored: Dataset) -> Integers | None:
     """Returns the rows of trajectories [B, T, D] before those of NaN at their ends; None without.
-
-    Only where the last row is NaN others are looked at. Of a large array a few trajectories tell.
-    """
+    Of a large array a few trajectories tell whether all are looked at."""
     batch, rows, dofs = stored.shape
     if stored.dtype.kind != "f" or 0 in stored.shape:
         return None
@@ -175,8 +171,7 @@ def nan_lengths(stored: Dataset) -> Integers | None:
 
 
 def likely_axes(stored: Dataset, counts: Mapping[int, str], dofs: int) -> tuple[str, str]:
-    """Returns the axes that an array seems to have, like TBD, and why; "" where nothing speaks
-    against [B, T, D] or [T, D].
+    """Returns the axes that an array seems to have, like TBD, and why; "" for [B, T, D] or [T, D].
 
     counts: numbers of rows, by what lies beside it and has them. dofs: how many joints are named.
     """

@@ -49,9 +49,8 @@ def dataset_in_si(stored: Dataset, units: Units) -> Dataset:
 
 
 def decoded(stored: Dataset) -> Dataset:
-    """Returns values as the attributes of the CF conventions (8.1, 2.5.1) define them: stored
-    numbers times ``scale_factor`` plus ``add_offset``, and NaN for ``_FillValue`` and
-    ``missing_value``."""
+    """Returns values as the CF conventions (8.1, 2.5.1) define them: stored numbers times
+    ``scale_factor`` plus ``add_offset``, and NaN for ``_FillValue`` and ``missing_value``."""
     about, kind = stored.attributes, stored.dtype.kind
     if about.keys().isdisjoint(_PACKING) or kind not in "fiu":
         return stored
@@ -88,10 +87,9 @@ def as_batch(stored: Dataset) -> Dataset:
     stored.require_numeric()
     if stored.ndim == 3:
         return stored
-    if stored.ndim == 1:
-        # an array [T] is one trajectory of one dof: a column [T, 1]
-        column = replace(stored, shape=(*stored.shape, 1))
-        return as_batch(replace(column, reader=lambda a, b: stored.read_rows(a, b)[:, None]))
+    if stored.ndim == 1:  # one trajectory of one dof: a column [T, 1]
+        read = lambda start, stop: stored.read_rows(start, stop)[:, None]  # noqa: E731
+        return as_batch(replace(stored, shape=(*stored.shape, 1), reader=read))
     if stored.ndim != 2:
         raise InputError(
             "wrong number of dimensions",
@@ -117,10 +115,7 @@ def with_joined_axes(stored: Dataset, count: int) -> Dataset:
 
 
 def read_lengths(stored: Dataset, batch: int, rows: int) -> npt.NDArray[np.int64]:
-    """Returns how many of the padded rows each trajectory has [batch].
-
-    Raises InputError for a dataset ``lengths`` that cannot be such.
-    """
+    """Returns how many of the padded rows each trajectory has [batch]."""
     # MATLAB's are [1, B] or [B, 1], and floats
     fits = stored.dtype.kind in "iu" or (stored.ndim == 2 and stored.dtype.kind == "f")
     values = np.ravel(stored.read()) if fits and stored.ndim in (1, 2) else np.zeros(0)
@@ -186,11 +181,8 @@ def divided(values: Any, by: Any) -> npt.NDArray[np.float64]:
 
 
 def in_one_unit(a: Dataset, b: Dataset) -> tuple[Dataset, Dataset, str, str]:
-    """Converts two datasets to SI for a comparison, if both state units of the same kind.
-
-    Returns the two, a remark for the user, and the reason why they cannot be compared; each text is
-    "" if there is nothing to say.
-    """
+    """Converts two datasets to SI for a comparison, if both state units of the same kind. Returns
+    them with a remark for the user, and the reason why they cannot be compared, or ""."""
     texts = stated_unit(a), stated_unit(b)
     first, second = map(_any_units, texts)
     pair = ", ".join(
@@ -223,20 +215,15 @@ def _any_units(text: str) -> Units | None:
 
 
 def units_of_arrays(arrays: Mapping[str, Dataset], given: Units) -> dict[str, Units]:
-    """Returns the known units of arrays [..., D] by name.
-
-    They are the given ones, or those that the array states, or those that the unit of the positions
-    implies. Raises InputError if their number is not the number of dofs.
-    """
+    """Returns the known units of arrays [..., D] by name: the given ones, or those that the array
+    states, or those that the unit of the positions implies, a unit for each of D dofs or one."""
     known: dict[str, Units] = {}
     for name, array in arrays.items():
         text, order = stated_unit(array), order_of(name)
         # deg of the positions implies deg/s of the velocities
-        if given or (not text and name in QUANTITIES and "position" in arrays):
-            units = given or parse_units(stated_unit(arrays["position"]))
-            units = None if units is None else of_order(units, order)
-        else:
-            units = parse_units(text)
+        implied = given or (not text and name in QUANTITIES and "position" in arrays)
+        units = given or parse_units(stated_unit(arrays["position"]) if implied else text)
         if units is not None:
+            units = of_order(units, order) if implied else units
             known[name] = for_dofs(units, array.shape[-1], array.where)
     return known

@@ -90,8 +90,7 @@ class CsvFile(Table):
             self.remarks = [Note(f"{self.path}: decimal commas are read as points")]
             rows = [[cell.replace(",", ".") for cell in row] for row in rows]
         first, second = rows[0], rows[1] if rows[1:] else []
-        headed = _is_heading(first, second)
-        if headed:
+        if headed := _is_heading(first, second):
             self._name_columns([f"data{cell}" if cell.isdecimal() else cell for cell in first])
             rows = rows[1:]
             if not rows:
@@ -100,8 +99,7 @@ class CsvFile(Table):
             self._skipped -= 1
             self.columns = [f"data{i}" for i in range(len(first))]
             names = next(_split([heading], self._delimiter), [])
-            headed = len(names) == len(first)
-            if headed:
+            if headed := len(names) == len(first):
                 self._name_columns([name.strip() for name in names])
         cells = list(zip(*(row for row in rows if len(row) == len(self.columns)), strict=True))
         columns = dict(zip(self.columns, cells, strict=False))
@@ -115,8 +113,7 @@ class CsvFile(Table):
     def _name_columns(self, names: list[str]) -> None:
         """Sets the names of the columns; pandas writes an index without one."""
         self.columns = [name or (f"column{k}" if k else "index") for k, name in enumerate(names)]
-        repeated = [name for name in self.columns if self.columns.count(name) > 1]
-        if repeated:
+        if repeated := [name for name in self.columns if self.columns.count(name) > 1]:
             raise InputError(
                 "several columns of one name",
                 where=f"{self.path}: {repeated[0]}",
@@ -124,12 +121,9 @@ class CsvFile(Table):
             )
 
     def _find_time(self, sample: npt.NDArray[np.float64]) -> None:
-        """Finds the time in a table [columns, rows] that does not name it.
-
-        It is the first column, if that increases evenly, does not count rows, is no position before
-        a quaternion, and no option says the time. A TUM trajectory is recognised by its unit
-        quaternions.
-        """
+        """Finds the time in a table [columns, rows] that does not name it: the first column, if it
+        increases evenly, does not count rows, is no position before a quaternion, and no option
+        says the time. A TUM trajectory is recognised by its unit quaternions."""
         headless, steps = self.columns[0] == "data0", np.diff(sample[0])
         steps = steps[np.isfinite(steps)]
         if len(steps) < 2:
@@ -181,10 +175,7 @@ class CsvFile(Table):
         return Dataset(where, numbers.shape, numbers.dtype, read_rows, storage="text")
 
     def _read(self) -> _Text:
-        """Returns the open file after reading all its columns.
-
-        Raises InputError for a row with more or fewer cells than there are columns.
-        """
+        """Returns the open file after reading all its columns."""
         text: _Text = self.opened()
         if text.values is None:
             count = text.count_lines()
@@ -192,10 +183,8 @@ class CsvFile(Table):
                 self._cut = count
                 cut = f"{self.path} breaks off in line {count}, which is left out"
                 self.remarks = [*self.remarks, cut]
-            size = count * len(self.columns) * np.dtype(np.float64).itemsize
-            self.pool.refuse_larger(
-                size, str(self.path), "a binary file, as DataFrame.to_parquet writes"
-            )
+            size, smaller = 8 * count * len(self.columns), "DataFrame.to_parquet writes"
+            self.pool.refuse_larger(size, str(self.path), f"a binary file, as {smaller}")
             self.pool.hold(self, size)
             text = self.opened()
             if not (self._texts or self._comma):
@@ -266,12 +255,9 @@ class CsvFile(Table):
 
 
 class _Text:
-    """An open table of text.
-
-    ``line`` counts the lines read so far. ``values`` [columns, N] is None until they are read,
-    then ``texts`` has the cells of columns of texts by number, ``faults`` by name the columns that
-    are not numbers.
-    """
+    """An open table of text. ``line`` counts the lines read so far. ``values`` [columns, N] is None
+    until they are read, then ``texts`` has the cells of columns of texts by number, ``faults`` by
+    name the columns that are not numbers."""
 
     def __init__(self, path: Path) -> None:
         self._descriptor = open_regular(path)

@@ -159,10 +159,7 @@ class Hdf5File(ArrayFile):
         return self._groups[path]
 
     def _open(self, path: str, depth: int = 0) -> Any:
-        """Returns the low-level object at a path; None if there is none.
-
-        Raises InputError if the path leads out of the file, and h5py's own exceptions.
-        """
+        """Returns the low-level object at a path; None if there is none."""
         root = self._handle.root
         if not path:
             return root
@@ -181,10 +178,8 @@ class Hdf5File(ArrayFile):
         return None if kind is None else h5py.h5o.open(root, _raw(path))
 
     def _lead_out(self, path: str, target: str, name: str | bytes | None = None) -> None:
-        """Raises InputError for what an object refers to out of its file, unless that is allowed.
-
-        name: the other file, which is recorded.
-        """
+        """Raises InputError for what an object refers to out of its file, unless that is allowed;
+        then ``name``, the other file, is recorded."""
         if not self.pool.allow_external:
             raise InputError(
                 "leads out of the file",
@@ -220,17 +215,16 @@ class Hdf5File(ArrayFile):
         stated = ((_text(name), _read_attribute(item, name)) for name in _attribute_names(item))
         attributes = {name: value for name, value in stated if value is not None}
         # offsets are relative to the user block, and mean nothing in another file
+        foreign = handle.user_block or self.outside or attributes.get("MATLAB_class")
         plain = offset is not None and dtype.kind in NUMERIC_KINDS and dtype.itemsize <= 8
-        plain = plain and not handle.user_block and not self.outside
-        plain = plain and not attributes.get("MATLAB_class")
         plain = plain and item.get_type().equal(h5py.h5t.py_create(dtype))  # or HDF5 converts
-        if plain and 0 < math.prod(shape) * dtype.itemsize <= handle.bytes.size - offset:
+        held = math.prod(shape) * dtype.itemsize if plain and not foreign else 0
+        if 0 < held <= handle.bytes.size - (offset or 0):
 
             def read_rows(start: int, stop: int) -> Any:
                 with self.lock:
-                    return (self._handle or self.opened()).bytes.rows(
-                        dtype, shape, offset, start, stop
-                    )
+                    data = (self._handle or self.opened()).bytes
+                    return data.rows(dtype, shape, offset, start, stop)
 
             return decoded(Dataset(where, shape, dtype, read_rows, attributes, "contiguous"))
         if _is_bare_dimension(item):
@@ -257,10 +251,7 @@ class Hdf5File(ArrayFile):
 
     def _check_storage(self, dataset: Any, path: str) -> int:
         """Returns the size of a decompressed chunk in bytes, or 0 if values are not compressed.
-
-        Raises InputError for values in other files, for those compressed more than once, and for a
-        dataset that declares far more than it stores.
-        """
+        Refuses values in other files, or compressed twice, and far more of them than are stored."""
         where, properties = f"{self.path}:/{path}", dataset.id.get_create_plist()
         filters = [properties.get_filter(k) for k in range(properties.get_nfilters())]
         for code, *_, name in filters:
@@ -382,11 +373,9 @@ def _attribute_names(item: Any) -> list[bytes]:
 
 
 def _read_attribute(item: Any, name: bytes) -> Any:
-    """Returns an attribute that is a number, an array of numbers or a text.
-
-    Returns None for references, very long attributes and unreadable ones. h5py's AttributeManager
-    takes three times as long, and the units of every array are read.
-    """
+    """Returns an attribute that is a number, an array of numbers or a text; None for references,
+    very long attributes and unreadable ones."""
+    # h5py's AttributeManager takes three times as long, and the units of every array are read
     with contextlib.suppress(*_FAULTS):
         stored = h5py.h5a.open(item, name)
         if stored.get_type().get_class() not in _PLAIN_TYPES:

@@ -24,9 +24,8 @@ Pairs = Sequence[tuple[str, str]]
 class Member(NamedTuple):
     """One trajectory of a file: its group, or its rows in arrays that hold all trajectories.
 
-    name: its name in messages and, as a group, in outputs. fault: why it cannot be used. total,
-    number, siblings: the rows of these arrays, which of their trajectories this is, and of how
-    many; where no layout says them.
+    name: its name in messages and, as a group, in outputs. fault: why it cannot be used. Without a
+    layout such arrays have ``total`` rows of ``siblings``, of which this is the ``number``-th.
     """
 
     name: str
@@ -61,7 +60,7 @@ class Layout:
 
     Attributes:
         name: the value of --layout.
-        of: the project, for messages.
+        title: the project, for messages.
         groups: the name of a trajectory's group without its number; empty if a file is one
             trajectory.
         holds: arrays that the first trajectory must have (default: the first of ``actions``).
@@ -108,11 +107,8 @@ class Layout:
             group, _, last = f"{first}/{name}".strip("/").rpartition("/")
             if last not in file.children(group):
                 return False
-        return not cls.marks or any(
-            mark in there
-            for there in (file.attributes("data"), file.children(first), environment(file))
-            for mark in cls.marks
-        )
+        places = file.attributes("data"), file.children(first), environment(file)
+        return not cls.marks or any(mark in there for there in places for mark in cls.marks)
 
     @classmethod
     def numbered(cls, file: ArrayFile) -> Iterator[str]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
 
 from trajcli.errors import Fault, InputError, UsageError
 from trajcli.files.arrays import ArrayFile, Dataset, candidates, json_object, text_of
-from trajcli.files.companions import BESIDE
+from trajcli.files.companions import BESIDE, label_edges
 from trajcli.files.conversion import as_batch, stated_unit
 from trajcli.files.layout import (
     LEAVE_OUT,
@@ -244,24 +244,18 @@ class TableLayout(Layout):
             raise InputError(
                 what, where=str(self.file.path), expected=f"one of {', '.join(self.columns)}"
             )
-        column, labels = stored.where.after.removeprefix(":"), stored.read()
+        labels = stored.read()
         self.rows = len(labels)
-        edges = [0, *(np.flatnonzero(labels[1:] != labels[:-1]) + 1).tolist(), len(labels)]
-        pairs = list(itertools.pairwise(edges)) if len(labels) else []
+        edges = label_edges(labels, stored.where) if len(labels) else []
         if labels.dtype.kind == "f" and (labels == np.floor(labels)).all():
             labels = labels.astype(np.int64)  # a CSV file is read as floats
-        prefix = "episode_" * (labels.dtype.kind in "iu" and column != "trajectory")
-        members = [Member(f"{prefix}{text_of(labels[a])}", "", a, b) for a, b in pairs]
-        if len({member.name for member in members}) < len(members):
-            what, where = "rows of a trajectory that do not follow each other", self.file.path
-            raise InputError(what, where=f"{where}:{column}", hint="sort them by trajectory")
-        return members
+        counted = labels.dtype.kind in "iu" and stored.where.after != ":trajectory"
+        texts = [f"{'episode_' * counted}{text_of(labels[begin])}" for begin in edges[:-1]]
+        return [Member(text, "", *rows) for text, rows in zip(texts, pairwise(edges), strict=True)]
 
     def arrays_of(self, member: Member) -> tuple[str, dict[str, Dataset]]:
-        read = {name: self.file.get(name) for name in _NAMES}
-        stored = {name: array for name, array in read.items() if array is not None}
-        if not stored:
-            stored = {likely: self.file.require(likely) for likely in likely_arrays(self.file, "")}
+        names = [name for name in _NAMES if self.file.get(name)] or likely_arrays(self.file, "")
+        stored = {name: self.file.require(name) for name in names}
         path, first = next(iter(stored.items()))
         return path, {
             "actions" if name == "action" else name: member.rows_of(array)
@@ -318,21 +312,18 @@ class LeRobot(TableLayout):
         members = sorted(super().members(), key=lambda member: natural_key(member.name))
         stored = {name: self.file.get(name) for name in ("frame_index", "timestamp")}
         columns = {n: np.ravel(x.read()) for n, x in stored.items() if x is not None and x.numeric}
-        rows = ({n: x[member.begin : member.end] for n, x in columns.items()} for member in members)
-        pairs = zip(members, rows, strict=True)
-        return [member._replace(fault=self._fault(member, part)) for member, part in pairs]
+        return [member._replace(fault=self._fault(member, columns)) for member in members]
 
     def _fault(self, member: Member, columns: Mapping[str, Any]) -> Fault | None:
-        """Returns the fault of an episode in which frames or stamps begin anew, or in which frames
-        are missing and stamps go on."""
-        steps = np.ones((2, (member.end or 0) - member.begin - 1))
-        for k, name in enumerate(("frame_index", "timestamp")):
-            steps[k] = np.diff(columns[name].astype(np.float64)) if name in columns else steps[k]
-        if not steps.size:
+        """Returns the fault of an episode that begins anew, or lacks frames but no time."""
+        columns = {name: x[member.begin : member.end] for name, x in columns.items()}
+        even = np.arange((member.end or 0) - member.begin)
+        both = [columns.get(name, even) for name in ("frame_index", "timestamp")]
+        if len(even) < 2:
             return None
-        # stamps that all are one say nothing
-        anew = (steps[0] <= 0) | (steps[1] < 0)
-        wrong = anew | ((steps[0] > 1) & ~(steps[1] > JUMP * np.median(steps[1:])))
+        frames, stamps = np.diff(np.array(both, np.float64))
+        anew = (frames <= 0) | (stamps < 0)  # stamps that all are one say nothing
+        wrong = anew | ((frames > 1) & ~(stamps > JUMP * np.median(stamps)))
         if not wrong.any():
             return None
         row = int(wrong.argmax())
@@ -356,11 +347,8 @@ class LeRobot(TableLayout):
 
     @cached_property
     def _info(self) -> tuple[Origin, dict[str, Any]]:
-        """The path and content of info.json.
-
-        It lies in FOLDER/meta for FOLDER/data/CHUNK/FILE, else in meta beside the file. It is
-        looked for nowhere else, since other users may write there.
-        """
+        """The path and content of info.json: in FOLDER/meta for FOLDER/data/CHUNK/FILE, else in
+        meta beside the file; nowhere else, since other users may write there."""
         folders = self.file.path.absolute().parents
         above = "../../" if len(folders) > 2 and folders[1].name == "data" else ""
         name = f"{above}meta/info.json"
@@ -379,10 +367,7 @@ PLAIN = "plain"
 
 
 def layout_of(file: ArrayFile, wanted: str | None = None) -> Layout | None:
-    """Returns the layout of a file: the one named, or the first that fits; None for plain arrays.
-
-    Raises UsageError for an unknown name.
-    """
+    """Returns the layout of a file: the one wanted, or the first that fits; None for none."""
     if wanted is not None and wanted not in (*LAYOUTS, PLAIN):
         raise UsageError(
             "unknown layout",

@@ -140,11 +140,8 @@ class NpyFile(ArrayFile):
 
 
 class NpzFile(ArrayFile):
-    """A zip archive of .npy members; trajcli.json in it holds attributes and units.
-
-    Uncompressed members are read in place. Compressed ones are decompressed as a whole, and kept
-    until the file is closed.
-    """
+    """A zip archive of .npy members; trajcli.json in it holds attributes and units. Uncompressed
+    members are read in place, others decompressed as a whole and kept until the file is closed."""
 
     failures = _FAULTS
     expected = "an .npz archive"
@@ -225,10 +222,8 @@ class NpzFile(ArrayFile):
 
 
 def require_deflate(info: zipfile.ZipInfo, path: Path) -> None:
-    """Raises InputError for a member that is compressed by another method than deflate.
-
-    zipfile decompresses those as a whole, and a few bytes may expand to any size.
-    """
+    """Raises InputError for a member that is compressed by another method than deflate: zipfile
+    decompresses those as a whole, and a few bytes may expand to any size."""
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         names = {zipfile.ZIP_BZIP2: "bzip2", zipfile.ZIP_LZMA: "lzma"}
         raise InputError(

@@ -68,9 +68,7 @@ _AS_STATED = Reading()
 class Files:
     """The files of a command, few of them open at a time. Close it, or use ``with``.
 
-    Attributes:
-        reading: how every SOURCE is read.
-        sources: the files that were opened, and their states.
+    reading: how every SOURCE is read. sources: the files that were opened, and their states.
     """
 
     def __init__(
@@ -97,8 +95,7 @@ class Files:
         """Returns the file at a path, opened once. Raises InputError if it cannot be read."""
         key = str(path)
         if key not in self._files:
-            path = path if isinstance(path, Path) else Path(path)
-            self._files[key] = open_arrays(path, self._pool)
+            self._files[key] = open_arrays(Path(path), self._pool)
         return self._files[key]
 
     def layout(self, file: ArrayFile) -> Layout | None:
@@ -143,9 +140,8 @@ def time_from_options(files: Files) -> Time | None:
     """
     reading, given = files.reading, files.reading.input_units.time
     dt, rate, times = reading.dt, reading.rate, reading.times
-    options = (("--dt", dt), ("--rate", rate), ("--times", times))
-    present = [name for name, value in options if value is not None]
-    if len(present) > 1:
+    options = {"--dt": dt, "--rate": rate, "--times": times}
+    if len(present := [name for name, value in options.items() if value is not None]) > 1:
         raise UsageError(
             "more than one time step", where=" and ".join(present), expected="one of them"
         )
@@ -172,20 +168,17 @@ def time_from_options(files: Files) -> Time | None:
     source = parse_source(dt, attributes=True)
     if source.attribute is None:
         return read_time(files.dataset(dt), False, given)
-    file = files.open(source.path)
-    holder = source.dataset or ""
+    file, holder = files.open(source.path), source.dataset or ""
     dataset = file.get(holder) if holder else None
     attributes = dataset.attributes if dataset is not None else file.attributes(holder)
-    value = attributes.get(source.attribute)
-    if value is None:
+    if (value := attributes.get(source.attribute)) is None:
         raise InputError(
             "no such attribute",
             where=dt,
             expected="an attribute of this name",
             found=", ".join(attributes) or "no attributes",
         )
-    step = positive(value)
-    if step is None:
+    if (step := positive(value)) is None:
         raise InputError("not a step", where=dt, expected="one number > 0", found=repr(value))
     return Time.of(source.origin, step)
 
@@ -213,20 +206,14 @@ def _stamps(files: Files, text: str) -> tuple[Dataset, Lengths | None]:
 
 
 def open_arrays(path: Path, pool: OpenFiles | None = None) -> ArrayFile:
-    """Opens a file with the reader of its format.
-
-    Raises InputError for a file that is missing, unreadable, empty or of another format.
-    """
+    """Opens a file with the reader of its format; raises InputError for one of no known format."""
     module, name = READERS[recognise(path)].split(".")
     reader: ArrayFile = getattr(import_module(f"trajcli.files.{module}"), name)(path, pool)
     return reader
 
 
 def recognise(path: Path) -> str:
-    """Returns the format of a file: by its first bytes, or else by its ending.
-
-    Raises InputError for a file or folder of no known format.
-    """
+    """Returns the format of a file: by its first bytes, or else by its ending."""
     if os.path.isdir(path):
         if any(os.path.isfile(path / name) for name in ONE_SOURCE):
             return "zarr"
@@ -245,11 +232,9 @@ def recognise(path: Path) -> str:
         try:
             head = signature = os.pread(descriptor, 8, 0)
             by_head = next((n for start, n in _SIGNATURES.items() if head.startswith(start)), "")
-            size, offset = os.fstat(descriptor).st_size, 512
-            while not by_head and signature != _HDF5_SIGNATURE:
-                # the HDF5 signature may stand behind a user block of 512, 1024, 2048 … bytes
-                if offset >= min(size, _LARGEST_USER_BLOCK):
-                    break
+            # the HDF5 signature may stand behind a user block of 512, 1024, 2048 … bytes
+            end, offset = min(os.fstat(descriptor).st_size, _LARGEST_USER_BLOCK), 512
+            while not by_head and signature != _HDF5_SIGNATURE and offset < end:
                 signature = os.pread(descriptor, 8, offset)
                 offset *= 2
         finally:
@@ -335,23 +320,22 @@ class JoinedFiles(ArrayFile):
         where = first_and_more(array.where for array in arrays)
         shape, dtype = (len(files), max(lengths), arrays[0].shape[1]), arrays[0].dtype
         read = ReadApart(lambda k, *rows: arrays[k].read_rows(*rows), lengths)
-        self._array = Dataset(where, shape, dtype, read, storage="a file for each")
+        array = Dataset(where, shape, dtype, read, storage="a file for each")
         counts = np.array(lengths)
-        self._lengths = Dataset(
-            where, counts.shape, counts.dtype, lambda start, stop: counts[start:stop]
-        )
+        beside = Dataset(where, counts.shape, counts.dtype, lambda a, b: counts[a:b])
+        self._arrays = {"": array, "lengths": beside}
         self.spelling = {"": {"lengths": "lengths"}}
 
     def names(self) -> list[str]:
         return [""]
 
     def get(self, name: str) -> Dataset | None:
-        return {"": self._array, "lengths": self._lengths}.get(name.strip("/"))
+        return self._arrays.get(name.strip("/"))
 
 
 def joining(file: ArrayFile) -> object:
-    """Returns what files have in common that :class:`JoinedFiles` can join: the type and the dofs
-    of arrays [T, D] in .npy files. Of any other file it returns what no second one has."""
+    """Returns what files that :class:`JoinedFiles` can join have in common: type and dofs of arrays
+    [T, D] in .npy files. Of any other file it returns what no second one has."""
     array = file.get("") if file.family == "npy" else None
     if array is None or array.ndim != 2 or 0 in array.shape:
         return object()

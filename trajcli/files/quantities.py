@@ -111,16 +111,13 @@ def role(name: str) -> str:
 def time_rank(name: str) -> int:
     """Returns how usual a name of time stamps is, 0 for the most usual."""
     # __time and %time are a recorder's: the time in a header is better
-    return (
-        TIMES.index(last_word(name))
-        if last_word(name) in TIMES and name[:1] not in "%_"
-        else len(TIMES)
-    )
+    word = last_word(name) if name[:1] not in "%_" else ""
+    return TIMES.index(word) if word in TIMES else len(TIMES)
 
 
 def sources_text(attribute: str, names: Iterable[str]) -> str:
-    """Returns an attribute of an output that sums up names: ``source`` has a line for each, of many
-    the first; another one the first, and how many others there are."""
+    """Returns an attribute of an output that sums up names: ``source`` has a line for each of the
+    first, others have one name, and both how many more there are."""
     lines = list(dict.fromkeys(names))
     most, between = (_LISTED_SOURCES, "\n") if attribute == "source" else (1, " ")
     more = len(lines) - most

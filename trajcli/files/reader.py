@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
 from fnmatch import fnmatchcase
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import Any
 
 from trajcli.arrays import describe
@@ -25,7 +25,7 @@ from trajcli.files.layouts import PLAIN, likely_arrays
 from trajcli.files.opening import Files, JoinedFiles, joining
 from trajcli.files.quantities import QUANTITIES, ROTATIONS, STATES, named_rate, role
 from trajcli.files.reading import Reading
-from trajcli.files.rotation_groups import angles_remarks, require_rotations, rotations_left_out
+from trajcli.files.rotation_groups import rotation_remarks, rotations_left_out
 from trajcli.files.source import Source, expand_files, parse_source
 from trajcli.files.time import STAMPS
 from trajcli.files.trajectory_group import ACTIONS, TrajectoryGroup
@@ -74,8 +74,8 @@ def read_groups(
         groups += in_file
         notes += remarks
     wanted = [group for group in groups if not actions or group.named or "actions" in group.arrays]
-    if groups and not wanted:
-        raise InputError(_without_actions(groups))
+    if not wanted:
+        raise InputError(_without_actions(groups[0]))
     if reading.dofs is not None:
         wanted = [group.keep_dofs(reading.dofs, "--dofs") for group in wanted]
     if reading.joints is not None:
@@ -85,17 +85,7 @@ def read_groups(
     if reading.rotation is not None:
         wanted = [group.name_rotations(reading.rotation) for group in wanted]
     wanted = marked_faulty(wanted)
-    with suppress(InputError):  # of an order that matters to commands that compute
-        for rotation in wanted[0].rotations if wanted else ():
-            read = "; rot6d is two columns of the matrix, rot6d_rows two rows"
-            read = read if rotation.form == "rot6d" else ""
-            notes.append(Note(f"{wanted[0].input.where}: {rotation} is a rotation{read}"))
-        notes += angles_remarks(wanted[0]) if wanted else ()
-    try:
-        _ = require_rotations(wanted[0]) if wanted else ()
-    except InputError as error:  # which commands that compute raise
-        for fault in error.faults:
-            notes.append(f"{fault.where}: {fault.what}; {fault.hint}")
+    notes += rotation_remarks(wanted[0])
     if not as_stored or reading.units is not None:
         wanted = [group.in_si(units) for group in wanted]
     for file in {id(group.file): group.file for group in wanted if reading.units}.values():
@@ -120,13 +110,11 @@ def read_groups(
 def read_recordings(
     files: Files, sources: Sequence[str], as_stored: bool = False
 ) -> tuple[list[TrajectoryGroup], list[str]]:
-    """Returns the positions that SOURCEs name, and notes for the user. Where SOURCEs name none,
-    they are the positions of every trajectory.
-
-    Raises InputError for files with none.
-    """
+    """Returns the positions that SOURCEs name, or else those of every trajectory, and notes for
+    the user. Raises InputError for files with none."""
     groups, notes = read_groups(files, sources, as_stored)
-    if groups and groups[0].file.family == "ros":
+    first = groups[0]
+    if first.file.family == "ros":
         require_one_topic(groups)
     recorded = [
         group
@@ -134,15 +122,13 @@ def read_recordings(
         if group.named or group.file.names() == [""] or "position" in group.arrays
     ]
     positions = [group.only("position") for group in recorded]
-    if groups and not positions:
-        first = groups[0]
-        layout, member = first.layout, first.member
-        names = layout.recorded(member) if layout and member else []
+    if not positions:
+        names = first.layout.recorded(first.member) if first.layout and first.member else []
         raise InputError(
             "no recorded positions",
             where=str(first.file.path),
             expected="a dataset called position, or one that is named",
-            found=", ".join(f"{first.group}/{name}".strip("/") for name in first.arrays),
+            found=", ".join(_paths_of(first)),
             hint=f"{first.file.path}:{(names or ['DATASET'])[0]} names them; "
             "trajcli integrate takes actions",
         )
@@ -210,8 +196,7 @@ def _groups_of_file(
         notes.append(Note(f"SOURCE names no dataset: {taken}"))
     notes += (text for g in groups for array in g.arrays.values() for text in array.remarks)
     notes += remarks
-    if source.dofs is not None:
-        dofs = source.dofs
+    if (dofs := source.dofs) is not None:
         groups = [group.keep_dofs(dofs, f"{group.where}[{dofs}]") for group in groups]
     return groups, notes
 
@@ -219,8 +204,7 @@ def _groups_of_file(
 def _arranged(
     groups: Sequence[TrajectoryGroup], reading: Reading
 ) -> tuple[list[TrajectoryGroup], list[str]]:
-    """Returns groups with the axes that --axes says, and one for each episode of arrays [N, D] that
-    hold several; and notes, as on axes that seem to be others."""
+    """Returns groups by the axes that --axes says and the episodes of arrays [N, D], and notes."""
     arranged: list[TrajectoryGroup] = []
     notes: list[str] = []
     kinds: set[str] = set()
@@ -250,10 +234,7 @@ def _arranged(
 
 
 def _axes_remarks(group: TrajectoryGroup) -> list[str]:
-    """Returns a warning of axes that seem to be others than they are read as.
-
-    Raises InputError where stamps beside the array say so.
-    """
+    """Returns a warning of axes that seem to be others; InputError where stamps say so."""
     axes, why = group.likely_axes()
     array, (batch, rows, dofs) = next(iter(group.datasets.values())), group.shape
     if re.search(rf"[:/]({'|'.join(STAMPS)}) ", why, re.IGNORECASE):
@@ -269,16 +250,14 @@ def _axes_remarks(group: TrajectoryGroup) -> list[str]:
 
 
 def require_alike(groups: Sequence[TrajectoryGroup]) -> None:
-    """Raises InputError for groups of different dofs or joints, or of units that cannot be
-    converted into each other."""
+    """Raises InputError for groups of different dofs or joints, or of other kinds of units."""
     require_same_kind([(group.as_stored.where, group.position_units) for group in groups])
     raise_if_any(dof_faults(groups))
     raise_if_any(_compare_joints(groups)[1])
 
 
 def dof_faults(groups: Sequence[TrajectoryGroup]) -> Iterator[Fault]:
-    """Yields the fault of the first trajectories that have another number of dofs than the
-    others."""
+    """Yields the fault of the first trajectories that have another number of dofs."""
     for group in groups:
         if group.shape[2] != groups[0].shape[2]:
             yield Fault(
@@ -292,12 +271,9 @@ def dof_faults(groups: Sequence[TrajectoryGroup]) -> Iterator[Fault]:
 
 
 def _compare_joints(groups: Sequence[TrajectoryGroup]) -> tuple[list[str], list[Fault]]:
-    """Compares names of joints by :func:`match_names`.
-
-    Returns a note on the first group whose names match without being equal, and the fault of the
-    first that has other joints, or joints in another order. A group without names of its own has
-    those of its file, which are read once for each file.
-    """
+    """Returns a note on the first group whose joints match by names that are not equal, and the
+    fault of the first that has other joints, or joints in another order."""
+    # a group without names of its own has those of its file, which are read once for each file
     firsts = {id(group.file): group for group in reversed(groups)}
     stating = (
         group
@@ -344,27 +320,21 @@ def require_one_topic(groups: Sequence[TrajectoryGroup]) -> None:
         )
 
 
-def _without_actions(groups: Sequence[TrajectoryGroup]) -> Fault:
+def _without_actions(group: TrajectoryGroup) -> Fault:
     """Returns the fault of trajectories without anything to integrate."""
-    path, arrays = groups[0].file.path, groups[0].arrays.items()
-    shapes = {
-        f"{groups[0].group}/{name}".strip("/"): describe(group.shape) for name, group in arrays
-    }
+    path, names = group.file.path, _paths_of(group)
     return Fault(
         "no actions",
         where=str(path),
         expected="a dataset called actions, or one that is named",
-        found=", ".join(f"{name} {shape}" for name, shape in shapes.items()),
-        hint=f"{path}:{next(iter(shapes))} integrates it as actions",
+        found=", ".join(f"{name} {describe(group.shape)}" for name in names),
+        hint=f"{path}:{names[0]} integrates it as actions",
     )
 
 
 def _plain(file: ArrayFile, source: Source, actions: bool) -> list[TrajectoryGroup]:
-    """Returns the groups of a file without a layout.
-
-    actions: positions stand in for actions where there are none, but not positions that trajcli
-    computed.
-    """
+    """Returns the groups of a file without a layout. actions: positions stand in for actions where
+    there are none, but not positions that trajcli computed."""
     name = source.dataset
     if name is None and file.family in _LONE and file.names() == [""]:
         return [TrajectoryGroup(file, "", {"actions": file.require("")})]
@@ -390,11 +360,8 @@ def _plain(file: ArrayFile, source: Source, actions: bool) -> list[TrajectoryGro
 
 
 def _paths(file: ArrayFile, name: str) -> list[str]:
-    """Returns the paths of the datasets that a name or pattern means.
-
-    A name that only groups have means the dataset of every group. Raises InputError if there is
-    none, or if a group of trajectories is without it.
-    """
+    """Returns the paths of the datasets that a name or pattern means; a name that only groups have
+    means the dataset of every group."""
     if "*" in name or file.get(name) is not None:
         paths = file.match(name)
         last = {path: path.rpartition("/")[2].lower() for path in paths}
@@ -408,8 +375,8 @@ def _paths(file: ArrayFile, name: str) -> list[str]:
 
 
 def _common_name(file: ArrayFile, paths: Sequence[str]) -> str:
-    """Returns what arrays are called that a pattern names and of which each is a trajectory: those
-    of the same dofs that are no different quantities; "" for others."""
+    """Returns what arrays of one quantity and the same dofs, which a pattern names, are called
+    where each is a trajectory; "" for others."""
     lasts = [path.rpartition("/")[2] for path in paths]
     kinds = {last if last in (*QUANTITIES, *ROTATIONS) else named_rate(last) for last in lasts}
     dofs = {file.require(path).shape[-1:] for path in paths} if len(set(lasts)) > 1 else ()
@@ -420,8 +387,7 @@ def _common_name(file: ArrayFile, paths: Sequence[str]) -> str:
 
 
 def _recognised(file: ArrayFile, prefix: str) -> Iterator[TrajectoryGroup]:
-    """Yields a group for the arrays of one shape in each group of the file, recognised by their
-    names."""
+    """Yields a group for arrays of one shape in each group of the file, known by their names."""
     groups: dict[str, dict[str, str]] = {}
     direct = (prefix + name for name in file.children(prefix))  # names() follows no links
     for path in dict.fromkeys((*direct, *file.names())):
@@ -446,11 +412,8 @@ def _recognised(file: ArrayFile, prefix: str) -> Iterator[TrajectoryGroup]:
 def _laid_out(
     file: ArrayFile, layout: Layout, source: Source, filter_key: str | None, actions: bool
 ) -> list[TrajectoryGroup]:
-    """Returns a group for every trajectory of a layout. DATASET names an array in each, or in the
-    file.
-
-    actions: positions stand in for actions where there are none.
-    """
+    """Returns a group for every trajectory of a layout, in which, or in the file, DATASET names an
+    array. actions: positions stand in for actions where there are none."""
     members = layout.members() if filter_key is None else layout.chosen(filter_key)
     if not members:
         raise InputError(
@@ -460,7 +423,11 @@ def _laid_out(
         )
     name = (source.dataset or "").strip("/")
     levels = name.split("/") if name else []
-    below = [m for m in members if _inside(m.group.split("/"), levels)]
+    below = [
+        m
+        for m in members
+        if len(group := m.group.split("/")) >= len(levels) and all(map(fnmatchcase, group, levels))
+    ]
 
     def of_member(member: Member) -> TrajectoryGroup:
         path, arrays = layout.arrays_of(member)
@@ -484,7 +451,7 @@ def _laid_out(
         return TrajectoryGroup(file, path, arrays, layout, member, named=True)
 
     groups, bad = dict[int, TrajectoryGroup](), list[tuple[int, Member, str, InputError]]()
-    pairs = [(member, "") for member in below] or list(_named_arrays(file, members, name))
+    pairs = [(member, "") for member in below] or _named_arrays(file, members, name)
     flat = dict.fromkeys(path for member, path in pairs if path and not member.group)
     common = _common_name(file, list(flat))
     for k, (member, path) in enumerate(pairs):
@@ -492,51 +459,42 @@ def _laid_out(
             groups[k] = of_path(member, path) if path else of_member(member)
         except InputError as error:  # which is raised where the trajectory is used
             bad.append((k, member, path[len(member.group) :].strip("/"), error))
-    good = list(groups.values())
     for k, member, path, refusal in bad:
-        like = next((group for group in good if path in ("", group.array_name)), None)
+        like = next((group for group in groups.values() if path in ("", group.array_name)), None)
         if like is None:
             raise refusal
         groups[k] = like.standing_in(file, member, refusal.faults[0])
     return [groups[k] for k in sorted(groups)]
 
 
-def _inside(levels: Sequence[str], pattern: Sequence[str]) -> bool:
-    """Whether a group is, or lies below, one that a pattern with * names."""
-    return len(levels) >= len(pattern) and all(map(fnmatchcase, levels, pattern))
-
-
 def _named_arrays(
     file: ArrayFile, members: Sequence[Member], name: str
-) -> Iterator[tuple[Member, str]]:
-    """Yields the paths of the arrays that FILE:DATASET names, with their trajectories."""
+) -> list[tuple[Member, str]]:
+    """Returns the paths of the arrays that FILE:DATASET names, with their trajectories."""
     groups = {member.group: member for member in members if member.group}
     inside = groups and name.split("/")[0] not in {group.split("/")[0] for group in groups}
     if inside and "*" not in name:
-        yield from ((member, member.path(name)) for member in members)
-        return
-    owners = {path: _owner(path, groups) for path in file.match(name)}
-    paths = [path for path, owner in owners.items() if not groups or owner]
-    if not paths:
+        return [(member, member.path(name)) for member in members]
+
+    def owners(path: str) -> Sequence[Member]:
+        above = accumulate(path.split("/"), "{}/{}".format)
+        return [groups[group] for group in above if group in groups][-1:]
+
+    # of flat arrays each trajectory has its rows
+    paths = file.match(name)
+    named = [(m, path) for path in paths for m in (owners(path) if groups else members)]
+    if not named:
         raise InputError(file.missing(name))
-    for path in paths:
-        owner = owners[path]  # flat arrays have none: each trajectory has its rows
-        yield from ((member, path) for member in ([owner] if owner else members))
+    return named
 
 
 def marked_faulty(groups: Sequence[TrajectoryGroup]) -> list[TrajectoryGroup]:
-    """Returns the groups, in which trajectories of a layout that have no rows, or other dofs than
-    most, have a fault."""
-    alike: dict[str, list[TrajectoryGroup]] = {}
-    for group in groups:
-        if group.member is not None and group.shape[1]:
-            alike.setdefault(group.array_name, []).append(group)
-    sizes = {name: Counter(group.shape[2] for group in of) for name, of in alike.items()}
-    usual = {
-        name: next(group for group in of if group.shape[2] == sizes[name].most_common(1)[0][0])
-        for name, of in alike.items()
-    }
-    checked = list(groups)
+    """Returns the groups, with faults for those of layouts without rows or of uncommon dofs."""
+    checked, filled = list(groups), [g for g in groups if g.member is not None and g.shape[1]]
+    counts = Counter((group.array_name, group.shape[2]) for group in filled)
+    # of each array the first group with the dofs that most have
+    filled.sort(key=lambda group: counts[group.array_name, group.shape[2]], reverse=True)
+    usual = {group.array_name: group for group in reversed(filled)}
     for k, group in enumerate(groups):
         like = usual.get(group.array_name)
         if group.member is None or group.fault is not None or like is None:
@@ -549,18 +507,14 @@ def marked_faulty(groups: Sequence[TrajectoryGroup]) -> list[TrajectoryGroup]:
     return checked
 
 
-def _owner(path: str, groups: Mapping[str, Member]) -> Member | None:
-    """Returns the trajectory in whose group a dataset lies."""
-    while "/" in path:
-        path = path.rpartition("/")[0]
-        if path in groups:
-            return groups[path]
-    return None
-
-
 def _path(group: TrajectoryGroup) -> str:
     """Returns the path of the first array within its file."""
     return f"{group.group}/{group.array_name}".strip("/")
+
+
+def _paths_of(group: TrajectoryGroup) -> list[str]:
+    """Returns the paths of the arrays of a group, by their names in outputs."""
+    return [f"{group.group}/{name}".strip("/") for name in group.arrays]
 
 
 def refuse_control_points(groups: Sequence[TrajectoryGroup]) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from trajcli.errors import InputError, Note
-from trajcli.files.arrays import ArrayFile, Dataset
+from trajcli.files.arrays import Dataset
 from trajcli.files.dofs import (
     UNNAMED,
     RotationDofs,
@@ -52,27 +52,38 @@ def require_rotations(group: TrajectoryGroup) -> tuple[RotationDofs, ...]:
     return ()
 
 
-def angles_remarks(group: TrajectoryGroup) -> list[str]:
-    """Returns a warning of roll, pitch and yaw that are read as dofs, unless --rotation says so."""
-    if group.rotation_option is not None or "trajcli_version" in group.file.attributes():
-        return []
-    names, last = group.joint_names or [], group.array_name.rpartition("/")[2]
-    number, option = {name.lower(): k for k, name in enumerate(names)}, ""
-    for before, word, after in (name.partition("roll") for name in number):
-        three, beside = (
-            {f"{before}{axis}{after}" for axis in axes}
-            for axes in (("roll", "pitch", "yaw"), "xyz")
-        )
+def rotation_remarks(group: TrajectoryGroup) -> Iterator[str]:
+    """Yields a note on each rotation, and a warning of roll, pitch and yaw that are read as dofs,
+    unless --rotation says so."""
+    with suppress(InputError):  # of an order that matters to commands that compute
+        for rotation in group.rotations:
+            read = "; rot6d is two columns of the matrix, rot6d_rows two rows"
+            read *= rotation.form == "rot6d"
+            yield Note(f"{group.input.where}: {rotation} is a rotation{read}")
+        if group.rotation_option is not None or "trajcli_version" in group.file.attributes():
+            return
+        if option := _angles(group):
+            how = f"--rotation {shlex.quote(option)} reads a rotation, --rotation none dofs"
+            rates = "roll, pitch and yaw are read as dofs, whose rates are not the angular velocity"
+            yield f"{group.input.where}: {rates}: {how}"
+    try:
+        require_rotations(group)
+    except InputError as error:  # which commands that compute raise
+        yield from (f"{fault.where}: {fault.what}; {fault.hint}" for fault in error.faults)
+
+
+def _angles(group: TrajectoryGroup) -> str:
+    """Returns the option that reads roll, pitch and yaw as a rotation; "" where there are none."""
+    names, last = {name.lower(): name for name in group.joint_names or ()}, group.array_name
+    option = "rpy" if group.shape[2] == 3 and _ANGLES.search(last.rpartition("/")[2]) else ""
+    for before, word, after in (name.partition("roll") for name in names):
+        three = [f"{before}{axis}{after}" for axis in ("roll", "pitch", "yaw")]
+        beside = {f"{before}{axis}{after}" for axis in "xyz"}
         # the joints of a hip are called so, too: not alone, nor beside x, y and z
-        alone = not before + after or beside <= number.keys() or _ANGLES.search(before)
-        if word and alone and three <= number.keys():
-            option = ",".join(names[number[f"{before}{axis}{after}"]] for axis in
-                              ("roll", "pitch", "yaw")) + "=rpy"  # fmt: skip
-    if not option and group.shape[2] == 3 and _ANGLES.search(last):
-        option = "rpy"
-    how = f"--rotation {shlex.quote(option)} reads a rotation, --rotation none dofs"
-    rates = "roll, pitch and yaw are read as dofs, whose rates are not the angular velocity"
-    return [f"{group.input.where}: {rates}: {how}"] if option else []
+        alone = not before + after or beside <= names.keys() or _ANGLES.search(before)
+        if word and alone and names.keys() >= {*three}:
+            option = ",".join(names[name] for name in three) + "=rpy"
+    return option
 
 
 def refuse_rotations(groups: Sequence[TrajectoryGroup], command: str) -> None:
@@ -98,26 +109,16 @@ def rotations_left_out(
     left: list[str] = [g.where for g in groups if ROTATIONS[0] in g.arrays and id(g) not in read]
     firsts = {id(group.file): group for group in reversed(kept) if not group.named}
     for group in firsts.values():
-        left += _rotations_beside(group.file, group.group, group.shape)
+        shapes = group.shape[:2], group.shape[1:2]
+        for name in group.file.children(group.group)[:_SEARCHED]:
+            with suppress(InputError):  # what is not meant may be anything
+                path = f"{group.group}/{name}".strip("/")
+                stored = None if name in (*QUANTITIES, *ROTATIONS) else group.file.get(path)
+                fits = stored and stored.dtype.kind == "f" and stored.shape[:-1] in shapes
+                if stored and fits and _is_rotation(name, stored):
+                    left.append(stored.where)
     more = f" and {len(left) - 1} more are" if left[1:] else " is"
     return [Note(f"{left[0]}{more} left out: name it as SOURCE")] if left else []
-
-
-def _rotations_beside(file: ArrayFile, group: str, shape: tuple[int, ...]) -> list[str]:
-    """Returns where arrays in a group that have other names than outputs are rotations.
-
-    shape: [B, T, D] of the trajectories that they lie beside.
-    """
-    beside: list[str] = []
-    for child in file.children(group)[:_SEARCHED]:
-        with suppress(InputError):  # what is not meant may be anything
-            path = f"{group}/{child}".strip("/")
-            stored = None if child in (*QUANTITIES, *ROTATIONS) else file.get(path)
-            if stored is None or stored.shape[:-1] not in (shape[:2], shape[1:2]):
-                continue
-            if stored.dtype.kind == "f" and _is_rotation(child, stored):
-                beside.append(stored.where)
-    return beside
 
 
 def _is_rotation(name: str, stored: Dataset) -> bool:

@@ -46,14 +46,8 @@ DATA = "data"
 
 
 class Table(ArrayFile):
-    """A file of columns.
-
-    Attributes:
-        columns: the names of the columns in the file, in their order.
-        dates: the columns of dates.
-        fractional: columns that count nothing, as their numbers are not whole.
-        remarks: how the columns were read, for the user.
-    """
+    """A file of columns, in their order; ``dates`` are those of dates, ``fractional`` those that
+    count nothing, as their numbers are not whole. ``remarks`` say how they were read."""
 
     columns: Sequence[str]
     dates: Sequence[str] = ()
@@ -178,17 +172,15 @@ class Table(ArrayFile):
         """
         if name in self.columns:
             return [name]
-        known = self.groups.get(name) or self.families.get(name) or self._column(name)
-        if known or "," not in name:
-            return known or [
-                column
-                for column in self.columns
-                if "*" in name and self.numeric(column) and not self._is_alone(column)
-                if fnmatch.fnmatchcase(_plain(column).lstrip("/"), name)
-            ]
-        parts = [self._named(part.strip("/ ")) for part in name.split(",")]
-        clock = self._used_clock
-        return [c for part in parts for c in part if c not in clock] if all(parts) else []
+        if known := self.groups.get(name) or self.families.get(name) or self._column(name):
+            return known
+        if "," in name:
+            parts = [self._named(part.strip("/ ")) for part in name.split(",")]
+            clock = self._used_clock
+            return [c for part in parts for c in part if c not in clock] if all(parts) else []
+        dofs = (c for c in self.columns if self.numeric(c) and not self._is_alone(c))
+        named = (c for c in dofs if fnmatch.fnmatchcase(_plain(c).lstrip("/"), name))
+        return list(named) if "*" in name else []
 
     def _column(self, name: str) -> list[str]:
         """Returns the one column of a name with its unit or without, if there is one."""
@@ -367,13 +359,10 @@ class ParquetFile(Table):
         def read_rows(start: int, stop: int) -> Any:
             parts = [np.zeros((0, *inner), dtype)]
             begin = int(np.searchsorted(self._edges, start, "right")) - 1
-            for k in range(max(begin, 0), len(self._edges) - 1):
-                if self._edges[k] >= stop:
-                    break
-                values = self._group(name, k, where)
+            for k in range(max(begin, 0), int(np.searchsorted(self._edges[:-1], stop))):
+                low, values = int(self._edges[k]), self._group(name, k, where)
                 if values.shape[1:] != inner:
                     raise _uneven(where)
-                low = int(self._edges[k])
                 parts.append(values[max(start - low, 0) : stop - low])
             return np.concatenate(parts)
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from trajcli.arrays import describe, step_faults, time_stamp_faults, time_stamp_shape_faults
 from trajcli.errors import Fault, InputError, raise_if_any
-from trajcli.files.arrays import Dataset, Numbers, ReadApart
+from trajcli.files.arrays import Dataset, Numbers, ReadApart, in_memory
 from trajcli.files.conversion import converted, divided, stated_unit
 from trajcli.files.quantities import split_unit
 from trajcli.files.source import Origin
@@ -100,20 +100,18 @@ class Time:
     def fitted(
         self, batch: int, count: int, actions: bool = False, lengths: Lengths | None = None
     ) -> Time:
-        """Returns the times for trajectories [batch, count]; steps [T, 1] of one trajectory, as
-        MATLAB and columns have them, are [T]."""
-        time, steps = self, self.dt
-        column = not self.stamped and self.shape[1:] == (1,) and self.shape[0] != batch
-        if column and self.shape[0] in (count - 1, count):
-            whole = steps.read() if isinstance(steps, Dataset) else steps
-            flat = np.ravel(whole) if isinstance(whole, np.ndarray) else whole
-            time = replace(self, dt=flat, shape=self.shape[:1])
-        return replace(time, batch=batch, count=count, actions=actions, lengths=lengths)
+        """Returns the times for trajectories [batch, count]."""
+        steps, shape = self.dt, self.shape
+        column = not self.stamped and shape[1:] == (1,) and shape[0] != batch
+        if column and shape[0] in (count - 1, count):  # of one trajectory, as MATLAB has them
+            steps = steps if isinstance(steps, float) else np.ravel(in_memory(steps))
+            shape = shape[:1]
+        return replace(self, dt=steps, shape=shape, batch=batch, count=count, actions=actions,
+                       lengths=lengths)  # fmt: skip
 
     @property
     def remark(self) -> str:
-        """A warning about a unit that is not known, or steps that cannot be seconds; "" if there is
-        nothing to warn of."""
+        """A warning about an unknown unit, or steps that cannot be seconds; "" for others."""
         if self.unit:
             known = parse_time_unit(self.unit) is not None
             not_known = f"is in {self.unit!r}, which is not known ({KNOWN_TIMES}): taken as s"
@@ -156,15 +154,14 @@ class Time:
             chosen = values[trajectories] if values.ndim == 2 and values.shape[0] > 1 else values
             return chosen[..., :width]
 
-        shape = self.shape
+        shape, clock = self.shape, self.clock
         if len(shape) == 2 and shape[0] > 1:
             shape = (len(trajectories), shape[1])
         if shape and shape[-1] > 1:
             shape = (*shape[:-1], shape[-1] - surplus)
-        cut = self.fitted(len(trajectories), count, self.actions)
-        clock = self.clock
         if clock is not None and clock.shape[0] > 1:
             clock = part(clock)
+        cut = self.fitted(len(trajectories), count, self.actions)
         return replace(cut, dt=part(self.dt), stamps=part(self.stamps), clock=clock, shape=shape)
 
     def shape_faults(self) -> list[Fault]:
@@ -190,10 +187,8 @@ class Time:
         ]
 
     def faults(self, begin: int = 0, end: int | None = None) -> list[Fault]:
-        """Returns what is wrong with the steps or stamps of trajectories begin to end.
-
-        Steps must be positive and finite, stamps finite and strictly increasing.
-        """
+        """Returns what is wrong with the steps or stamps of trajectories begin to end: steps must
+        be positive and finite, stamps finite and strictly increasing."""
         if faults := self.shape_faults():
             return faults
         end = self.batch if end is None else end
@@ -213,27 +208,19 @@ class Time:
         return np.where(beyond > 0, ends + beyond, values)
 
     def row_times(self, begin: int = 0, end: int | None = None) -> Floats:
-        """Returns the times of all rows of trajectories begin to end, from the first row on.
-
-        They are [b, count], or [1, count] if all trajectories share them. Raises InputError for
-        stamps or steps that are too many, too few, not finite or not increasing.
-        """
+        """Returns the times [b or 1, count] of all rows of trajectories begin to end, from the
+        first row on. Raises InputError for :meth:`faults`."""
         raise_if_any(self.faults(begin, end))
         times = self._row_times(begin, self.batch if end is None else end)
-        elapsed: Floats = times - times[:, :1]
-        return elapsed
+        return times - times[:, :1]
 
     def rows(self, begin: int, end: int, first: int, last: int) -> Floats:
         """Returns the times [b or 1, n] of rows first to last of trajectories begin to end, as the
-        file has them.
-
-        Raises InputError if there are too many or too few.
-        """
+        file has them. Raises InputError if there are too many or too few."""
         raise_if_any(self.shape_faults())
-        times: Floats = self._row_times(begin, end)[:, first:last]
-        return times
+        return self._row_times(begin, end)[:, first:last]
 
-    def _row_times(self, begin: int, end: int) -> npt.NDArray[Any]:
+    def _row_times(self, begin: int, end: int) -> Floats:
         if self.stamps is not None:
             stamps = _rows(self.stamps, begin, end).astype(np.float64)
             return stamps[:, -self.count :] if self.count else stamps[:, :0]
@@ -249,8 +236,7 @@ class Time:
     def first_stamps(self, begin: int, end: int, of_rows: bool = False) -> npt.NDArray[Any] | None:
         """Returns the first stamps [b] of trajectories begin to end as the source has them.
 
-        of_rows: of actions with one stamp more than rows, the stamp of the first row, not that of
-        the start. None without stamps.
+        of_rows: of actions with one stamp more than rows, that of the first row. None without any.
         """
         if self.clock is None:
             return None
@@ -273,12 +259,10 @@ class Time:
 def _rows(values: Values, begin: int, end: int) -> npt.NDArray[Any]:
     """Returns the part [b or 1, n] of [n] or [B, n] that belongs to trajectories begin to end."""
     if values.ndim < 2:
-        whole = values.read() if isinstance(values, Dataset) else values
-        return np.reshape(whole, (1, -1))
+        return np.reshape(in_memory(values), (1, -1))
     if values.shape[0] == 1:
         begin, end = 0, 1
-    part = values.read_rows(begin, end) if isinstance(values, Dataset) else values[begin:end]
-    return np.asarray(part)
+    return values.read_rows(begin, end) if isinstance(values, Dataset) else values[begin:end]
 
 
 def positive(value: object) -> float | None:
@@ -312,29 +296,25 @@ def read_time(
         rows = stored.reader
         stored = replace(stored, shape=stored.shape[:1], reader=lambda *part: rows(*part)[:, 0])
     values, unit, source = stored_times(stored, given, stamps)
-    step = None
     kind = None if values.dtype == stored.dtype or stored.dtype.kind != "f" else stored.dtype
-    if not isinstance(values, Dataset) and stamps:
-        step = equal_step(values, lengths, nominal, kind)
-    elif not isinstance(values, Dataset) and values.size and (values == values.flat[0]).all():
-        step = float(values.flat[0])
-    held = values if step is None else None
-    dt, of_rows = (step, held) if stamps else (held if step is None else step, None)
-    source = Origin(source.path, source.after, "time stamps " * stamps)
-    clock = stored if stamps and stored.ndim in (1, 2) and stored.shape[-1] else None
+    time = Time(source, stored.where, shape=stored.shape, unit=unit, converted_from=kind)
+    if not stamps:
+        if isinstance(values, Dataset) or not values.size or (values != values.flat[0]).any():
+            return replace(time, dt=values)
+        return replace(time, dt=float(values.flat[0]))
+    step = None if isinstance(values, Dataset) else equal_step(values, lengths, nominal, kind)
+    clock = stored if stored.ndim in (1, 2) and stored.shape[-1] else None
     if clock is not None and clock.ndim == 1:
         line = ReadApart(lambda _, first, last: stored.read_rows(first, last), stored.shape)
         clock = replace(stored, shape=(1, *stored.shape), reader=line)
-    return Time(source, stored.where, dt, of_rows, shape=stored.shape, stamped=stamps, unit=unit,
-                converted_from=kind, clock=clock)  # fmt: skip
+    source = Origin(source.path, source.after, "time stamps ")
+    return replace(time, source=source, dt=step, stamps=values if step is None else None,
+                   stamped=True, clock=clock)  # fmt: skip
 
 
 def stored_times(stored: Dataset, given: Unit | None, stamps: bool) -> tuple[Values, str, Origin]:
-    """Returns times in seconds, their unit in the file, and their origin.
-
-    Large datasets of times for every trajectory stay in the file. Raises InputError for minutes,
-    hours and days.
-    """
+    """Returns times in seconds, their unit in the file, and their origin; large datasets of times
+    for every trajectory stay in the file."""
     text = given.name if given is not None else stated_unit(stored)
     text = text or split_unit(re.split("[:/]", stored.where.after.partition(" (")[0])[-1])[1]
     unit = given or parse_time_unit(text)
@@ -457,17 +437,15 @@ def equal_step(
 
 
 def _spacing(stamps: npt.NDArray[Any], kind: np.dtype[Any] | None) -> Any:
-    """Returns the rounding of the largest stamp; integers above 2^53 are rounded as they are
-    read."""
-    ends = [float(np.nanmin(stamps)), float(np.nanmax(stamps))]
-    largest = max(map(abs, ends))
+    """Returns the rounding of the largest stamp, of integers that of float64."""
+    largest = max(abs(float(np.nanmin(stamps))), abs(float(np.nanmax(stamps))))
     kind = kind or stamps.dtype
     small = kind.kind == "f" and kind.itemsize < 8
     return np.spacing(np.asarray(largest, kind if small else np.float64))
 
 
 def reconciled(steps: Time | None, stamps: Time | None) -> Time | None:
-    """Returns the times to use of a group with steps and stamps: steps if they are one number, else
+    """Returns the times of a group with steps and stamps: steps if they are one number, else
     stamps. Raises InputError if they contradict each other."""
     if steps is None or stamps is None:
         return steps or stamps
@@ -478,14 +456,15 @@ def reconciled(steps: Time | None, stamps: Time | None) -> Time | None:
     count = gaps.shape[1]
     if stored.shape[1] > count > 1:
         stored = stored[:, -count:]  # the first of T steps leads into row 0
-    slack = 0.0
-    if stamps.stamps is not None:
-        slack = 4 * float(_spacing(np.asarray(stamps.stamps), stamps.converted_from))
-    fits = not 1 < stored.shape[1] < count
-    if fits:  # also where stamps are padding
-        same = np.abs(gaps - stored) <= _SAME_STEP * np.abs(stored) + slack
-        fits = bool((same | np.isnan(gaps)).all())
-    if not fits:
+    slack, held = 0.0, stamps.stamps
+    if held is not None:
+        slack = 4 * float(_spacing(np.asarray(held), stamps.converted_from))
+    if (
+        1 < stored.shape[1] < count
+        or not (
+            np.isnan(gaps) | (np.abs(gaps - stored) <= _SAME_STEP * np.abs(stored) + slack)
+        ).all()
+    ):  # also where stamps are padding
         raise InputError(_contradiction(steps.where, float(stored.mean()), stamps, gaps))
     if steps.uniform is None:
         return stamps
@@ -501,9 +480,7 @@ def require_nominal(time: Time, where: str, dt: float) -> None:
 
 def held_against(rate: Time, stamps: Time) -> Time:
     """Returns the time of stamps beside a stated rate: the rate if it gives them, else the stamps.
-
-    Raises InputError if their usual step is not that of the rate.
-    """
+    Raises InputError if their usual step is not that of the rate."""
     step, gaps = rate.dt, _gaps(stamps)
     if not isinstance(step, float) or stamps.uniform == step:
         return rate

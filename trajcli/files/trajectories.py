@@ -83,8 +83,7 @@ class Trajectories:
         return taken
 
     def usable(self) -> tuple[Trajectories, dict[str, Fault]]:
-        """Returns those of these trajectories that can be used, and the faults of the others by
-        name."""
+        """Returns the trajectories that can be used, and the faults of the others by name."""
         if all(group.fault is None for group in self.groups):
             return self, {}
         fault_of = [self.groups[k].fault for k in self.group_numbers.tolist()]
@@ -223,11 +222,9 @@ class Trajectories:
         return f"{where}, trajectory {number}"
 
     def by_length(self) -> list[Trajectories]:
-        """Returns the trajectories of each length, the shortest first.
-
-        A part of a run then has them in the order of the whole run.
-        """
-        if len(self.lengths) == 0 or (self.lengths == self.lengths[0]).all():
+        """Returns the trajectories of each length, the shortest first: a part of a run has them in
+        the order of the whole run."""
+        if (self.lengths == self.lengths[:1]).all():
             return [self]
         return [self.take(self.lengths == rows) for rows in np.unique(self.lengths)]
 
@@ -239,10 +236,8 @@ class Trajectories:
             yield part.runs[0][0], part
 
     def dataset(self, name: str = "") -> Dataset:
-        """Returns an array of trajectories of one length as one dataset [n, T, D].
-
-        Without a name it is the array that is integrated.
-        """
+        """Returns an array of trajectories of one length, by default the one that is integrated,
+        as one dataset [n, T, D]."""
         arrays = [group.array(name) for group in self.groups_in_use]
         first = arrays[0]
         if len(arrays) == 1 and first.shape[:2] == (len(self), self.rows):
@@ -273,10 +268,8 @@ class Trajectories:
         return steps.pop() if len(steps) == 1 else None
 
     def times(self) -> Floats | None:
-        """Returns times [n, T] of trajectories of one length in seconds, as stored.
-
-        None if nothing states them. Raises InputError for a file that contradicts itself.
-        """
+        """Returns times [n, T] of trajectories of one length in seconds, as stored; None if nothing
+        states them. Raises InputError for a file that contradicts itself."""
         first, last = self.first_row, self.first_row + self.rows
         clocks = [group.time for group, *_ in self.runs]
         known = [clock for clock in clocks if clock is not None]
@@ -309,12 +302,11 @@ class Trajectories:
         have stamps of one unit, or where all are 0 and they may not be ``relative``.
         """
         parts = [group.first_stamps(begin, end, of_rows) for group, begin, end in self.runs]
-        stamps = [part[0] for part in parts if part is not None]
-        kinds = {(part[0].dtype.kind, part[1]) for part in parts if part is not None}
-        if len(stamps) < len(parts) or len(kinds) != 1:
+        known = [part for part in parts if part is not None]
+        if len(known) < len(parts) or len({(x.dtype.kind, unit) for x, unit in known}) != 1:
             return None
-        joined = np.concatenate(stamps)
-        return (joined, kinds.pop()[1]) if relative or joined.any() else None
+        joined = np.concatenate([stamps for stamps, _ in known])
+        return (joined, known[0][1]) if relative or joined.any() else None
 
     def blocks(
         self,
@@ -339,10 +331,8 @@ class Trajectories:
         on_progress(len(self), len(self))
 
     def _pieces(self, size: int, rows: int) -> Iterator[tuple[int, int]]:
-        """Yields the first trajectory of each piece, and the bytes of one of its arrays.
-
-        A piece is of one group and one length, and no larger than a block.
-        """
+        """Yields the first trajectory of each piece, of one group and one length and no larger than
+        a block, and the bytes of one of its arrays."""
         groups, lengths = self.group_numbers, self.lengths
         breaks = np.flatnonzero((np.diff(groups) != 0) | (np.diff(lengths) != 0)) + 1
         for begin, end in pairwise([0, *breaks.tolist(), len(self)]) if len(self) else ():
@@ -361,11 +351,8 @@ class Trajectories:
         return self.lengths[a] == self.lengths[b] and types[0] == types[1]
 
     def names(self, paths: Iterable[str]) -> list[str]:
-        """Returns the name that each trajectory has in an output: its group in the file.
-
-        With several files the title of the file comes first. paths: the files of the whole run, of
-        which these may be a part.
-        """
+        """Returns the name that each trajectory has in an output: its group in the file, of several
+        behind the title of the file. paths: the files of the whole run."""
         titles, uses = _file_titles(paths), Counter[str]()
         bases = {
             (group, k): _base(group, k, titles)
@@ -403,16 +390,16 @@ def timed(groups: Sequence[TrajectoryGroup], option: Time | None) -> list[Trajec
         _require_times_of(option, count)
     for group in groups:
         batch, rows, _ = group.shape
-        if group.fault is None and option is None:
-            if group.time is None:
+        if group.fault is None:  # which is raised where the group is used
+            if option is not None:
+                time = option.select(range(first, first + batch), rows)
+                # with a time for each row, rows are actions only if the file states a mode
+                acting = group.of_actions and (bool(group.stated_mode[0]) or not time.fits)
+                group = group.changed(time.fitted(batch, rows, acting, group.lengths))
+            elif group.time is None:
                 raise InputError(no_time(group))
-            _require_times_of(group.time, batch)
-        elif group.fault is None and option is not None:  # a fault is raised where it is used
-            time = option.select(range(first, first + batch), rows)
-            # with a time for each row, rows are actions only if the file states a mode
-            acting = group.of_actions and (bool(group.stated_mode[0]) or not time.fits)
-            group = group.changed(time.fitted(batch, rows, acting, group.lengths))
-        if group.fault is None:
+            else:
+                _require_times_of(group.time, batch)
             require_stamps(group, group.time)
         timed_groups.append(group)
         first += batch
@@ -420,8 +407,7 @@ def timed(groups: Sequence[TrajectoryGroup], option: Time | None) -> list[Trajec
 
 
 def require_stamps(group: TrajectoryGroup, time: Time | None) -> None:
-    """Raises UsageError where --units names a unit of time, and the times are not from a
-    dataset."""
+    """Raises UsageError where --units names a unit of time, but no dataset says the times."""
     if group.given.time is not None and (time is None or not time.unit):
         raise UsageError(
             "a unit of time, and no stamps or steps in a dataset",
@@ -434,16 +420,14 @@ def require_stamps(group: TrajectoryGroup, time: Time | None) -> None:
 def no_time(group: TrajectoryGroup) -> Fault:
     """Returns the fault of trajectories without times, with a hint at how to state them."""
     layout = group.layout
-    near = _near_times(group) if layout is None else []
-    found = "none given, and none in the input" + (f" (layout {layout.name})" if layout else "")
     hint = (layout.dt_hint if layout else "") or "--dt SECONDS, --rate HZ or --times FILE:DATASET"
-    if near:
+    if near := _near_times(group) if layout is None else []:
         hint = f"--times {' or '.join(near[:3])}, if these are times; else {hint}"
     return Fault(
         "no time step",
         where=group.input.where,
         expected="a step in seconds, a rate, or time stamps",
-        found=found,
+        found="none given, and none in the input" + (f" (layout {layout.name})" if layout else ""),
         hint=hint,
     )
 
@@ -492,10 +476,8 @@ def numberless(group: str) -> str:
 
 
 def _base(group: TrajectoryGroup, k: int, titles: dict[str, str]) -> str:
-    """Returns the name of the group of the k-th trajectory within its file.
-
-    With several files it begins with the title of the file.
-    """
+    """Returns the name of the group of the k-th trajectory within its file, of several behind the
+    title of the file."""
     if len(titles) <= 1:
         return group.name_of(k)
     path = os.fspath(group.file_of(k).path)
@@ -505,10 +487,8 @@ def _base(group: TrajectoryGroup, k: int, titles: dict[str, str]) -> str:
 
 
 def _file_titles(paths: Iterable[str]) -> dict[str, str]:
-    """Returns a title for each file of a run, from the list of their paths alone.
-
-    It is the name without its ending if all differ, else the path below the folder that all share.
-    """
+    """Returns a title for each file of a run: its name without the ending if all differ, else the
+    path below the folder that all share."""
     listed = list(dict.fromkeys(paths))
     stems = {path: os.path.splitext(os.path.basename(path))[0] for path in listed}
     if len(set(stems.values())) == len(listed):

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -132,8 +132,8 @@ class TrajectoryGroup:
         self.group = group if member is None else member.group
         self.array_name = path[len(self.group) :].strip("/")
         parts = group.split("/") if group else []
-        upward = ("/".join(parts[:n]) + "/" for n in range(len(parts), 0, -1))
-        self.groups = (*upward, "")  # "data/demo_3/", "data/", ""
+        # "data/demo_3/", "data/", ""
+        self.groups = tuple(accumulate(parts, "{}{}/".format, initial=""))[::-1]
         bodies = bodies_of(file) if self.of_rotations else 1
         joined = {path: with_joined_axes(array, bodies) for path, array in datasets.items()}
         self.single = next(iter(joined.values())).ndim == 2
@@ -223,8 +223,7 @@ class TrajectoryGroup:
         return self._with(lengths=self.lengths, time=time, arrays=arrays)
 
     def likely_axes(self) -> tuple[str, str]:
-        """Returns the axes that the first array seems to have, if not [B, T, D] or [T, D], and
-        why: what else has so many rows, or what it looks like."""
+        """Returns the axes of the first array and why, by :func:`.companions.likely_axes`."""
         array, counts = next(iter(self.datasets.values())), dict[int, str]()
         for folder in self.groups:
             for name, stored in named(self.file, folder, (*TIMES, *POSITIONS, *QUANTITIES)):
@@ -259,8 +258,7 @@ class TrajectoryGroup:
                                self.named, self.guessed)  # fmt: skip
 
     def standing_in(self, file: ArrayFile, member: Member, fault: Fault) -> TrajectoryGroup:
-        """Returns a group like this for a trajectory that cannot be used; who reads it gets the
-        fault."""
+        """Returns a group like this for a trajectory that cannot be used: reads raise the fault."""
 
         def read(*_: int) -> Any:
             raise InputError(fault)
@@ -277,8 +275,7 @@ class TrajectoryGroup:
                           array_name=name)  # fmt: skip
 
     def keep_dofs(self, which: str, where: str) -> TrajectoryGroup:
-        """Returns the group with these dofs alone; raises UsageError for dofs that are not there.
-        where: the option, for messages."""
+        """Returns the group with these dofs alone; ``where``, the option, is for messages."""
         picked = parse_dofs(which, self.shape[2], where, self.joint_names or ())
         stored = {name: picked.pick(array) for name, array in self._stored.items()}
         numbers = picked.pick(list(self.dofs.numbers))
@@ -286,8 +283,7 @@ class TrajectoryGroup:
                           dofs=replace(self.dofs, numbers=numbers))  # fmt: skip
 
     def name_dofs(self, joints: str) -> TrajectoryGroup:
-        """Returns the group with its dofs called a,b,c; raises UsageError unless each has a
-        name."""
+        """Returns the group with its dofs called a,b,c; raises UsageError for fewer or more."""
         return self._with(_joints=parse_joints(joints, self.shape[2]))
 
     def with_dofs(self, names: Sequence[str]) -> TrajectoryGroup:
@@ -295,8 +291,7 @@ class TrajectoryGroup:
         return self._with(dofs=Dofs(len(names), range(len(names))), _joints=list(names))
 
     def as_quantity(self, quantity: str) -> TrajectoryGroup:
-        """Returns the group with its array called position, velocity, acceleration or jerk; raises
-        UsageError for several arrays."""
+        """Returns the group with its only array called position … jerk."""
         if len(self.arrays) > 1:
             raise UsageError(
                 "several arrays",
@@ -309,15 +304,14 @@ class TrajectoryGroup:
 
     @property
     def named_rate(self) -> str:
-        """The derivative that the array is by its name or those of all its dofs, as of
-        :func:`.quantities.named_rate`, ``SEVERAL`` where they differ; "" for others."""
+        """The :func:`.quantities.named_rate` of the array, or else of all its dofs, ``SEVERAL``
+        where these differ; "" for others."""
         path = f"{self.group}/{self.array_name}" if self.array_name else self.file.path.stem
         names = {named_rate(name) for name in self.joint_names or [""]}
         return named_rate(path) or (names.pop() if len(names) == 1 else SEVERAL)
 
     def name_rotations(self, text: str) -> TrajectoryGroup:
-        """Returns the group with the rotations that --rotation names; raises UsageError for dofs
-        and forms that do not fit."""
+        """Returns the group with the rotations that --rotation names."""
         group = self._with(rotation_option=text)
         _ = group.rotations  # refused here, if at all
         return group
@@ -360,11 +354,8 @@ class TrajectoryGroup:
         return values
 
     def in_si(self, given: InputUnits) -> TrajectoryGroup:
-        """Returns the group with arrays, states and times in SI.
-
-        The units are those given, or else those that the file states. Values in an unknown unit
-        stay as they are. Raises InputError for units of more or fewer dofs.
-        """
+        """Returns the group with arrays, states and times in SI, by the units given, or else those
+        that the file states. Values in an unknown unit stay as they are."""
         units, arrays = units_of_arrays(self._stored, given.positions), dict(self._stored)
         for name, known in units.items():
             if any(unit.per_si != 1.0 for unit in known):
@@ -468,10 +459,7 @@ class TrajectoryGroup:
 
     @cached_property
     def lengths(self) -> Lengths | None:
-        """The rows of each trajectory [B] of arrays padded to T rows; None if all have T.
-
-        Raises InputError for lengths and masks that cannot be such or contradict each other.
-        """
+        """The rows of each trajectory [B] of arrays padded to T rows; None if all have T."""
         lengths = self.stated_lengths[0]
         lengths = self.nan_lengths if lengths is None else lengths
         return None if lengths is None or (lengths == self.shape[1]).all() else lengths
@@ -479,9 +467,9 @@ class TrajectoryGroup:
     @cached_property
     def nan_lengths(self) -> Lengths | None:
         """The rows [B] before those of NaN at the ends, where no lengths or masks are stated."""
-        padded = self.layout is None and not self.single and self.stated_lengths[0] is None
-        with contextlib.suppress(InputError):  # damage is reported where all values are read
-            return nan_lengths(next(iter(self._stored.values()))) if padded else None
+        if self.layout is None and not self.single and self.stated_lengths[0] is None:
+            with contextlib.suppress(InputError):  # damage is reported where all values are read
+                return nan_lengths(next(iter(self._stored.values())))
         return None
 
     @cached_property
@@ -518,10 +506,7 @@ class TrajectoryGroup:
 
     @cached_property
     def time(self) -> Time | None:
-        """The times of the rows; None if nothing states them.
-
-        Raises InputError if the file contradicts itself.
-        """
+        """The times of the rows; None if nothing states them, InputError for contradictions."""
         if self.fault is not None:
             raise InputError(self.fault)
         where, stated = self.attribute("dt")
@@ -548,8 +533,7 @@ class TrajectoryGroup:
     def _stored_time(
         self, attribute: str, nominal: float | None, step: float | None
     ) -> Time | None:
-        """Returns the time that steps or stamps beside the arrays give, else those in the groups
-        above, which may be of other trajectories: there, those that do not fit are skipped.
+        """Returns the time that steps or stamps beside the arrays give, else those above that fit.
 
         attribute, nominal: the place and the value of the attribute dt. step: that, or a layout's.
         """
@@ -575,8 +559,7 @@ class TrajectoryGroup:
         return None
 
     def _likely_time(self) -> Time | None:
-        """Returns the time of numbers that increase, and are time stamps by their name, or else of
-        steps."""
+        """Returns the time of stamps that increase, or else of steps, by their names."""
         beside = self.file.children(self.groups[0])[:_SEARCHED]
         stamps = sorted((name for name in beside if role(name) == "time"), key=time_rank)
         steps = [name for name in beside if role(name) == "step"]
@@ -599,48 +582,38 @@ class TrajectoryGroup:
     def first_stamps(
         self, begin: int, end: int, of_rows: bool = False
     ) -> tuple[npt.NDArray[Any], str] | None:
-        """Returns the first stamps [n] of trajectories begin to end, as their source has them, and
-        their unit; None where nothing says them. of_rows: as for :meth:`.Time.first_stamps`."""
-        time = self.time
-        stamps = None if time is None else time.first_stamps(begin, end, of_rows)
-        # an output of trajcli counts its own times from the stamp of its source
-        if "trajcli_version" in self.file.attributes():
-            stored = self.file.get(f"{self.groups[0]}start_stamp")
-            if stored is not None:
-                if self.whole is not self:  # segments begin at other rows
-                    return None
-                clock, unit = np.ravel(stored.read())[begin:end], stated_unit(stored) or "s"
-                if stamps is None or not stamps.any():
-                    return clock, unit
-                return stamps_after(clock, stamps, unit), unit  # its own times are in seconds
-        return None if stamps is None else (stamps, (time and time.unit) or "s")
+        """Returns :meth:`.Time.first_stamps` and their unit; None where nothing says them."""
+        stamps = None if self.time is None else self.time.first_stamps(begin, end, of_rows)
+        # an output of trajcli counts its own times, in seconds, from the stamp of its source
+        own = "trajcli_version" in self.file.attributes()
+        stored = self.file.get(f"{self.groups[0]}start_stamp") if own else None
+        if stored is None:
+            return None if stamps is None else (stamps, (self.time and self.time.unit) or "s")
+        if self.whole is not self:  # segments begin at other rows
+            return None
+        clock, unit = np.ravel(stored.read())[begin:end], stated_unit(stored) or "s"
+        begun = stamps is not None and stamps.any()
+        return (stamps_after(clock, stamps, unit) if begun else clock), unit
 
     def companion(self, *names: str, groups: Sequence[str] = ()) -> Dataset | None:
         """Returns the first of these datasets beside the arrays, else in the groups above."""
-        groups = groups or self.groups
-        stored = (self.file.get(group + name) for group in groups for name in names)
+        stored = (self.file.get(group + name) for group in groups or self.groups for name in names)
         dataset = next((array for array in stored if array is not None), None)
-        if dataset is None:
-            return None
-        return self._rows_of(dataset.require_numeric())
+        return None if dataset is None else self._rows_of(dataset.require_numeric())
 
     def _rows_of(self, dataset: Dataset) -> Dataset:
-        """Returns the rows of this trajectory of a dataset that holds those of all of them, or its
-        row of one that has a row for each."""
+        """Returns the part of a dataset with rows, or one row, for each trajectory beside this."""
         member = self.member
-        total = member and (member.total if self.layout is None else self.layout.rows)
         if member is None or not dataset.ndim:
             return dataset
-        if dataset.shape[0] == total:
+        if dataset.shape[0] == (member.total if self.layout is None else self.layout.rows):
             return member.rows_of(dataset)
-        each = 0 < dataset.shape[0] == member.siblings
-        each = each and (dataset.ndim == 2 or dataset.where.endswith("dt"))
+        each = dataset.ndim == 2 or dataset.where.endswith("dt")
         one = member._replace(begin=member.number, end=member.number + 1)
-        return one.rows_of(dataset) if each else dataset
+        return one.rows_of(dataset) if each and 0 < dataset.shape[0] == member.siblings else dataset
 
     def attribute(self, *names: str) -> tuple[Origin, Any]:
-        """Returns where the first of these attributes is, and its value: on the first array, else
-        on a group. The value is None where there is none."""
+        """Returns where an attribute of the first array or a group is, and its value, or None."""
         first = next(iter(self.arrays.values()))
         for name in names:
             for place, attributes in ((first.where, first.attributes), *self._group_attributes):
@@ -658,20 +631,16 @@ class TrajectoryGroup:
 
     @cached_property
     def stated_mode(self) -> tuple[str, dict[str, Any], str]:
-        """The mode that the file states, its options that the file states, and where.
-
-        The name is "" if it states none, or a word of another program; options may be such words,
-        too.
-        """
+        """The mode of trajcli that the file states, or "", with the options that it states, which
+        may be words of another program, and where."""
         where, stated = self.attribute("mode")
         name = ALIASES.get(text_of(stated), text_of(stated))
         if name not in MODES:
             return "", {}, ""
-        values = {option: self.attribute(option)[1] for option in MODES[name].option_names()}
         options: dict[str, Any] = {
             option: int(value) if isinstance(value, (int, np.integer)) else text_of(value)
-            for option, value in values.items()
-            if value is not None
+            for option in MODES[name].option_names()
+            if (value := self.attribute(option)[1]) is not None
         }
         return name, options, where.removesuffix("@mode")
 
@@ -693,11 +662,10 @@ class TrajectoryGroup:
 
     def _axes(self) -> list[str] | None:
         """Returns the names of the components of an orientation or angular rate."""
-        last = self.array_name.rpartition("/")[2]
-        if last not in ROTATIONS:
+        if not self.of_rotations:
             return None
         quaternion = [f"q{axis}" for axis in text_of(self._order_of_quaternions or "")]
-        axes = quaternion if last == ROTATIONS[0] else list("xyz")
+        axes = quaternion if self.array_name.endswith(ROTATIONS[0]) else list("xyz")
         count = next(iter(self._stored.values())).shape[2] // (len(axes) or 1)
         return [f"{k}/{axis}" for k in range(count) for axis in axes] if count > 1 else axes or None
 

@@ -92,11 +92,8 @@ class ZarrFile(ArrayFile):
         return decoded(Dataset(where, stored.shape, dtype, read_rows, about, kind))
 
     def _rows(self, name: str, start: int, stop: int) -> Any:
-        """Reads rows of an array, or the value of a scalar.
-
-        If they are part of a chunk, like an episode of a replay buffer, the decompressed chunk is
-        kept for the next episode.
-        """
+        """Reads rows of an array, or the value of a scalar; if they are part of a chunk, like an
+        episode of a replay buffer, the decompressed chunk is kept for the next episode."""
         store: _Store = self.opened()
         stored = store.arrays[name]
         if not stored.shape:
@@ -114,18 +111,15 @@ class ZarrFile(ArrayFile):
         return store.chunks[name][1][start - first : stop - first]
 
     def attributes(self, group: str = "") -> Mapping[str, Any]:
-        group = group.strip("/")
-        there = not group or self.has_group(group)
-        root = self.opened().root
-        read = lambda: dict((root[group] if group else root).attrs)  # noqa: E731
-        return self.safely(group, read) if there else {}
+        group, root = group.strip("/"), self.opened().root
+        if group and not self.has_group(group):
+            return {}
+        return self.safely(group, lambda: dict((root[group] if group else root).attrs))
 
 
 class _Store:
-    """An open store in a folder or a .zip archive, with its arrays by name.
-
-    chunks: by array, the first row and the values of the chunk that was read last.
-    """
+    """An open store in a folder or a .zip archive, with its arrays by name, and the first row and
+    the values of the chunk of each that was read last."""
 
     def __init__(self, path: Path, sources: SourceFiles) -> None:
         import zarr
