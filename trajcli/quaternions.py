@@ -187,13 +187,8 @@ def _from_rot6d(values: Array) -> Array:
 
 def _from_rpy(values: Array) -> Array:
     """Returns quaternions of roll, pitch and yaw about the fixed axes x, y and z, in this order."""
-    zero = 0.0 * values[..., 0]
-    vectors = [
-        [values[..., 0], zero, zero],
-        [zero, values[..., 1], zero],
-        [zero, zero, values[..., 2]],
-    ]
-    roll, pitch, yaw = (exp(library(values).stack(vector, -1)) for vector in vectors)
+    axes = matched(np.eye(3), values)
+    roll, pitch, yaw = (exp(values[..., k : k + 1] * axes[k]) for k in range(3))
     return multiply(yaw, multiply(pitch, roll))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise, takewhile
 from typing import Any, TypeAlias
 
@@ -145,9 +145,8 @@ def placed(
                 hint="at= names the new times",
             )
         new = _uniform(rate, durations, rounding, acting, held)
-        within = np.minimum(
-            new, durations
-        )  # the last holds the last row, or is past it by rounding
+        # the last holds the last row, or is past it by rounding
+        within = np.minimum(new, durations)
     else:
         new = within = as_array(at, "at")
     new, within = (matched(x, rows) for x in (new, within))
@@ -269,24 +268,17 @@ def new_count(rate: float, duration: float, rounding: float, acting: bool, held:
     return math.floor(steps * (1 + 1e-12) + slack) + 1  # one row may be at the very end
 
 
-def option_faults(method: str | None, hold: float) -> list[Fault]:
-    """Returns the faults of the options of a method."""
-    faults = []
+def option_faults(method: str | None, hold: float) -> Iterator[Fault]:
+    """Yields the faults of the options of a method."""
     if method not in (None, *METHODS):
-        faults.append(
-            Fault("unknown method", where="method", expected=", ".join(METHODS), found=repr(method))
-        )
+        expected = ", ".join(METHODS)
+        yield Fault("unknown method", where="method", expected=expected, found=repr(method))
     if not 0.0 <= hold < 1.0:
-        faults.append(
-            Fault(
-                "a hold as long as the step", where="hold", expected="0 ≤ hold < 1", found=str(hold)
-            )
-        )
+        what, expected = "a hold as long as the step", "0 ≤ hold < 1"
+        yield Fault(what, where="hold", expected=expected, found=str(hold))
     if hold and method != "ramp-and-hold":
-        faults.append(
-            Fault("a hold is part of ramp-and-hold", where="hold", expected="0", found=str(hold))
-        )
-    return faults
+        what = "a hold is part of ramp-and-hold"
+        yield Fault(what, where="hold", expected="0", found=str(hold))
 
 
 def knots_of(

@@ -15,14 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from trajcli import trajectory
-from trajcli.arrays import (
-    as_array,
-    cast,
-    concatenate,
-    describe,
-    matched,
-    output_dtype,
-)
+from trajcli.arrays import as_array, cast, concatenate, describe, matched, output_dtype
 from trajcli.errors import InputError, UsageError, raise_if_any
 from trajcli.inputs import Inputs, nonfinite_faults, shape_faults
 from trajcli.memory import ROTATION_VALUES
@@ -212,14 +205,8 @@ def integrate(
     device and dtype; differentiable by actions, start, dt and times. Raises the errors of
     ``trajcli.integrate``, and InputError for a start that is no rotation.
     """
-    order = {"velocity": 0, "acceleration": 1, "jerk": 2}.get(mode)
-    if order is None:
-        raise UsageError(
-            "unknown mode",
-            where="mode",
-            expected="velocity, acceleration or jerk",
-            found=repr(mode),
-        )
+    _require_one_of(PARTS[1:], mode, "mode")
+    order = PARTS.index(mode) - 1
     given = _checked(actions, 3, "actions")
     parts = start.parts() if isinstance(start, State) else {"position": start}
     batch, bodies = len(given), given.shape[2:-1]
@@ -278,10 +265,7 @@ def resample(
     the step that ends there. Differentiable by quaternions and times. Raises the errors of
     ``trajcli.resample``.
     """
-    if method not in CURVES:
-        raise UsageError(
-            "unknown method", where="method", expected=", ".join(CURVES), found=repr(method)
-        )
+    _require_one_of([*CURVES], method, "method")
     given = _checked(quaternions, 4, "quaternions")
     values = continuous(_framed(_flat(to_quaternions(given, where="quaternions")), frame))
     flat = given.reshape(*given.shape[:2], -1)
@@ -299,8 +283,7 @@ def resample(
 
 
 def sample(motion: RotationTrajectory, times: Array, method: str = "spline") -> RotationTrajectory:
-    """Returns a trajectory at other times [N] or [B, N], by a curve of ``resample`` through its
-    rows."""
+    """Returns a trajectory at other times [N] or [B, N], by a curve of ``resample``."""
     return resample(motion.orientation, method, at=times, times=motion.time, frame=motion.frame)
 
 
@@ -332,10 +315,7 @@ def decompose(quaternions: Array, *, kind: str = "delta", frame: str = "world") 
 
 
 def _actions(values: Array, kind: str, frame: str) -> tuple[Array, Array]:
-    if kind not in ("delta", "relative"):
-        raise UsageError(
-            "unknown kind", where="kind", expected="delta or relative", found=repr(kind)
-        )
+    _require_one_of(("delta", "relative"), kind, "kind")
     given = _checked(values, 4, "quaternions")
     return given, _framed(_flat(to_quaternions(given, where="quaternions")), frame)
 
@@ -361,11 +341,14 @@ def _broadcast(values: Array, shape: Sequence[int], where: str) -> Array:
 
 def _framed(values: Array, frame: str) -> Array:
     """Returns the orientations whose rates in the world are computed: inverted for the body."""
-    if frame not in ("world", "body"):
-        raise UsageError(
-            "unknown frame", where="frame", expected="world or body", found=repr(frame)
-        )
+    _require_one_of(("world", "body"), frame, "frame")
     return values if frame == "world" else conjugate(values)
+
+
+def _require_one_of(known: Sequence[str], word: str, where: str) -> None:
+    if word not in known:
+        expected = f"{', '.join(known[:-1])} or {known[-1]}"
+        raise UsageError(f"unknown {where}", where=where, expected=expected, found=repr(word))
 
 
 def _flat(values: Array) -> Array:
@@ -386,8 +369,8 @@ def _result(
     rates = [x if frame == "world" else -x for x in rows[1:]]
     shaped = []
     for x in (_framed(rows[0], frame), *rates):
-        x = x if given.ndim == 3 else x.reshape(-1, given.shape[2], *x.shape[1:])
-        x = x if given.ndim == 3 else library(x).moveaxis(x, 1, 2)
+        if given.ndim == 4:
+            x = library(x).moveaxis(x.reshape(-1, given.shape[2], *x.shape[1:]), 1, 2)
         shaped.append(cast(x, output_dtype(given.dtype)))
     if time is not None and time.ndim == 2 and len(time) == 1:
         time = time[0]

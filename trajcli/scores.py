@@ -99,9 +99,8 @@ def block_scores(
             times = np.where(increasing[:, None], times, np.nan)
             steps = np.diff(times)
         if "position" in parts:
-            scores["path_length"] = _norm(
-                np.diff(parts["position"].astype(np.float64), axis=1)
-            ).sum(1)
+            steps_of = np.diff(parts["position"].astype(np.float64), axis=1)
+            scores["path_length"] = _norm(steps_of).sum(1)
         if "velocity" in parts:
             speed = _norm(parts["velocity"])
             peak = speed.max(1)
@@ -137,13 +136,12 @@ def with_derivatives(
     position = parts["position"]
     derived = {name: np.full(position.shape, np.nan) for name in missing}
     if position.shape[1] >= WINDOW and good.any():
-        time: dict[str, Any] = {"times": times[good]} if step is None else {"dt": step}
-        exact: dict[str, Any] = {"dtype": "float64", "allow_nonfinite": True}
+        rows, time = position[good], {"times": times[good]} if step is None else {"dt": step}
         differences = differentiate(
-            position[good], method="central", write=missing, **time, **exact
-        ).outputs()
+            rows, method="central", write=missing, dtype="float64", allow_nonfinite=True, **time
+        )
         for name in missing:
-            derived[name][good] = differences[name]
+            derived[name][good] = getattr(differences, name)
     return {**parts, **derived}
 
 
@@ -182,8 +180,7 @@ def angular_scores(quaternions: Floats, times: Floats, step: float | None) -> Sc
 def _norm(values: Array) -> Floats:
     """Returns the Euclidean norm over the dofs, [b, T]."""
     wide = values.astype(np.float64, copy=False)
-    norm: Floats = np.sqrt(np.einsum("btd,btd->bt", wide, wide))
-    return norm
+    return np.asarray(np.sqrt(np.einsum("btd,btd->bt", wide, wide)))
 
 
 def _evenly(speed: Floats, times: Floats) -> Floats:

@@ -188,21 +188,18 @@ def parse_option(text: str | None, option: str = "--units") -> InputUnits:
     """Parses deg, "rad,rad,mm" or "deg,ms" of --units; raises UsageError for unknown units."""
     if text is None:
         return InputUnits()
-    units = [parse_unit(part) for part in text.split(",")]
     expected = f"{KNOWN}: one, or one for each dof; and {KNOWN_TIMES} of time stamps"
-    for part, unit in zip(text.split(","), units, strict=True):
-        if unit is None:
+    positions, times = list[Unit](), list[Unit]()
+    for part in text.split(","):
+        if (unit := parse_unit(part)) is None:
             found = repr(part.strip())
             raise UsageError("unknown unit", where=option, expected=expected, found=found)
         if unit.order:
-            what, hint = (
-                "not a unit of positions",
-                "velocities and so on have their unit per second",
-            )
+            what = "not a unit of positions"
+            hint = "velocities and so on have their unit per second"
             raise UsageError(what, where=option, expected=unit.name, found=str(unit), hint=hint)
-    times = [unit for unit in units if unit is not None and unit.si == "s"]
+        (times if unit.si == "s" else positions).append(unit)
     if len(times) > 1:
         what = "more than one unit of time"
         raise UsageError(what, where=option, expected=expected, found=repr(text))
-    positions = [unit for unit in units if unit is not None and unit.si != "s"]
     return InputUnits(positions, times[0] if times else None)

@@ -119,10 +119,8 @@ class Console:
     ) -> Iterator[tuple[Files, Progress]]:
         """Opens files for a command that only reads, with progress in ``what``.
 
-        Parameters:
-            reading: the fields of files.reading.Reading.
-
-        Raises InputError where a file has changed while the command read it.
+        reading: the fields of files.reading.Reading. Raises InputError where a file has changed
+        while the command read it.
         """
         from trajcli.files.opening import Files
         from trajcli.files.reading import Reading

@@ -17,19 +17,11 @@ Examples, on files in sample_data:
 """
 
 
-@options.command(options.READING, options.REPAIR, options.RUN)
-def differentiate(
-    console: Console,
-    method: options.Differences = None,
-    window: options.Window = None,
-    degree: options.FitDegree = None,
-    bandlimit: options.Bandlimit = None,
-    noise: options.Noise = None,
-    robust: options.Robust = False,
-    order: options.Order = None,
-    rotation_frame: options.RotationFrame = "world",
-    **typed: Any,
-) -> int:
+_FRAME = {"rotation_frame": options.RotationFrame}
+
+
+@options.command(options.SMOOTHING, _FRAME, options.READING, options.REPAIR, options.RUN)
+def differentiate(console: Console, method: options.Differences = None, **typed: Any) -> int:
     """Differentiate recorded positions into trajectories.
 
     SOURCE holds positions [B, T, D] (or [T, D]) and their times. OUT gets position, velocity,
@@ -41,18 +33,5 @@ def differentiate(
     """
     from trajcli.jobs.request import DifferentiateRequest
 
-    return run_request(
-        console,
-        DifferentiateRequest,
-        typed,
-        mode=method,
-        rotation_frame=rotation_frame,
-        options=options.mode_options(
-            window=window,
-            degree=degree,
-            bandlimit=bandlimit,
-            noise=noise,
-            robust=robust or None,
-            order=order,
-        ),
-    )
+    chosen = options.mode_options(typed, options.SMOOTHING)
+    return run_request(console, DifferentiateRequest, typed, mode=method, options=chosen)

@@ -37,13 +37,7 @@ def fit(
     from trajcli.jobs.fit import FitRequest, run_fit
 
     request = FitRequest(
-        knots=knots,
-        error=error,
-        degree=degree,
-        steps=steps,
-        start=start,
-        goal=goal,
-        **typed,
+        knots=knots, error=error, degree=degree, steps=steps, start=start, goal=goal, **typed
     )
     with console.progress() as progress:
         report = run_fit(request, progress)

@@ -3,15 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from trajcli.cli import options, settle
-from trajcli.cli.console import (
-    WIDTH,
-    Console,
-    bytes_text,
-    counted,
-    fitted,
-    speed_text,
-    units_lines,
-)
+from trajcli.cli.console import WIDTH, Console, bytes_text, counted, fitted, speed_text, units_lines
 from trajcli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -27,27 +19,8 @@ Examples, on files in sample_data:
 """
 
 
-@options.command(options.READING, options.RUN)
-def integrate(
-    console: Console,
-    mode: options.Mode = None,
-    scheme: options.Scheme = None,
-    ends: options.Ends = None,
-    degree: options.Degree = None,
-    steps: options.Steps = None,
-    frames: options.Frames = None,
-    convention: options.Convention = None,
-    start: options.Start = None,
-    start_index: options.StartIndex = None,
-    goal: options.Goal = None,
-    absolute: options.Absolute = None,
-    actions: options.Actions = None,
-    rotation_frame: options.RotationFrame = "world",
-    grad: options.Grad = None,
-    cost: options.Cost = None,
-    grad_factor: options.GradFactor = None,
-    **typed: Any,
-) -> int:
+@options.command(options.MODE, options.INTEGRATE, options.READING, options.RUN)
+def integrate(console: Console, mode: options.Mode = None, **typed: Any) -> int:
     """Integrate actions from a start state into trajectories.
 
     SOURCE holds actions [B, H, D] (or [H, D]): B trajectories of H actions for D dofs. OUT gets
@@ -55,37 +28,14 @@ def integrate(
     """
     from trajcli.jobs.request import Request
 
-    return run_request(
-        console,
-        Request,
-        typed,
-        mode=mode,
-        options=options.mode_options(
-            scheme=scheme,
-            ends=ends,
-            degree=degree,
-            steps=steps,
-            frames=frames,
-            convention=convention,
-        ),
-        start=start,
-        start_index=start_index,
-        goal=goal,
-        absolute=absolute,
-        actions=actions,
-        rotation_frame=rotation_frame,
-        grad=grad,
-        cost=cost,
-        factor=grad_factor,
-    )
+    chosen, factor = options.mode_options(typed, options.MODE), typed.pop("grad_factor")
+    return run_request(console, Request, typed, mode=mode, options=chosen, factor=factor)
 
 
 def run_request(console: Console, kind: "type[Request]", typed: dict[str, Any], **own: Any) -> int:
     """Runs a request, prints its plan and its result, and returns the exit code.
 
-    Parameters:
-        typed: the options that integrate and differentiate share.
-        own: the fields of the request that the command itself fills.
+    typed: the options that integrate and differentiate share. own: the other fields.
     """
     from trajcli.jobs.request import parse_shard
     from trajcli.jobs.run import run
@@ -110,8 +60,7 @@ def run_request(console: Console, kind: "type[Request]", typed: dict[str, Any], 
 
 
 def plan_lines(plan: dict[str, Any]) -> list[str]:
-    """Returns the first lines of a run, for 80 columns: what is read and computed, dt, start and
-    device."""
+    """Returns the first lines of a run, for 80 columns: what is read and computed, and how."""
     # differentiate has no start: its rows are recorded positions
     shape, recorded = plan["shape"], plan["start"] is None
     shortest, longest = shape["shortest"], shape["horizon"]

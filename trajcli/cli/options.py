@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial, wraps
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
@@ -25,14 +25,15 @@ _PANELS = ("What is computed", "Start and goal state", "What is shown", "What is
            "How it runs")  # fmt: skip
 
 
-def mode_options(**typed: Any) -> dict[str, Any]:
-    """Returns the options of a mode that were typed, with numbers parsed.
+def mode_options(typed: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Takes the options of a mode out of what was typed, with numbers parsed.
 
     Raises UsageError where --bandlimit is no number.
     """
     from trajcli.errors import UsageError
 
-    chosen = {name: value for name, value in typed.items() if value is not None}
+    options = {name: typed.pop(name) for name in names}
+    chosen = {n: value for n, value in options.items() if value is not None and value is not False}
     # 15 is a number of rows, 0.3s a time
     if re.fullmatch("[+-]?[0-9]{1,9}", chosen.get("window", "")):
         chosen["window"] = int(chosen["window"])
@@ -297,11 +298,24 @@ WRITING = {"sources": Sources, "out": Out, "overwrite": Overwrite, "skip_bad": S
 RUN = WRITING | {"write": Write, "dtype": Dtype, "compress": Compress, "dry_run": DryRun,
                  "device": Device, "shard": Shard, "allow_nonfinite": AllowNonfinite}
 """The options that integrate and differentiate share."""
+MODE = {"scheme": Scheme, "ends": Ends, "degree": Degree, "steps": Steps, "frames": Frames,
+        "convention": Convention}
+INTEGRATE = {"start": Start, "start_index": StartIndex, "goal": Goal, "absolute": Absolute,
+             "actions": Actions, "rotation_frame": RotationFrame, "grad": Grad, "cost": Cost,
+             "grad_factor": GradFactor}
+SMOOTHING = {"window": Window, "degree": FitDegree, "bandlimit": Bandlimit, "noise": Noise,
+             "robust": Robust, "order": Order}
+"""Options of the modes of integrate and of the methods of differentiate, in their order."""
+RESAMPLE = {"to": ToRate, "at": ToTimes, "method": Method, "hold": Hold,
+            "rotation_frame": RotationFrame, "hold_dofs": HoldDofs, "skip_bad": SkipOutside,
+            "allow_nonfinite": AllowNonfinite, "quantity": Quantity}
 # fmt: on
 _DEFAULTS = {
     "repeated_times": "error",
     "write": "position,velocity,acceleration,jerk",
     "device": "auto",
+    "rotation_frame": "world",
+    "hold": 0.0,
     "sources": inspect.Parameter.empty,
     "out": inspect.Parameter.empty,
 }  # fmt: skip

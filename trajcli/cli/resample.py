@@ -13,21 +13,9 @@ Example, on the files in sample_data:
     trajcli resample sample_data/recorded.h5:position --to 100 --method cubic -o out.h5
 """
 
-_OWN = {"skip_bad": options.SkipOutside, "allow_nonfinite": options.AllowNonfinite,
-        "quantity": options.Quantity}  # fmt: skip
 
-
-@options.command(options.WRITING | _OWN, options.READING, options.REPAIR)
-def resample(
-    console: Console,
-    to: options.ToRate = None,
-    at: options.ToTimes = None,
-    method: options.Method = None,
-    hold: options.Hold = 0.0,
-    rotation_frame: options.RotationFrame = "world",
-    hold_dofs: options.HoldDofs = None,
-    **typed: Any,
-) -> int:
+@options.command(options.WRITING | options.RESAMPLE, options.READING, options.REPAIR)
+def resample(console: Console, **typed: Any) -> int:
     """Write trajectories or actions at another rate or at given times.
 
     SOURCE is a dataset, or a file of which the actions are taken or, if it has none, position,
@@ -43,21 +31,13 @@ def resample(
     """
     from trajcli.jobs.resample import ResampleRequest, run_resample
 
-    request = ResampleRequest(
-        to=to,
-        at=at,
-        method=method,
-        hold=hold,
-        rotation_frame=rotation_frame,
-        hold_dofs=hold_dofs,
-        **typed,
-    )
+    request = ResampleRequest(**typed)
     with console.progress() as progress:
         report = run_resample(request, progress)
     first, *others = source_lines(report, f" × {_range(report['rows_before'])} rows")
     # the polynomial of the mode that the file states needs no method
     curve = f"exactly as {report['samples_of']}" if report["samples_of"] else report["method"]
-    times = f"{to:g} Hz" if at is None else f"at the times of {at}"
+    times = f"{request.to:g} Hz" if request.at is None else f"at the times of {request.at}"
     console.say(first, ", ".join(report["arrays"]), *others, f"{curve} · {times}")
     code = console.remarks_of(report)
     console.say(

@@ -33,11 +33,7 @@ def retime(
     """
     from trajcli.jobs.retime import RetimeRequest, run_retime
 
-    request = RetimeRequest(
-        limits=limits,
-        slower_only=slower_only,
-        **typed,
-    )
+    request = RetimeRequest(limits=limits, slower_only=slower_only, **typed)
     with console.progress() as progress:
         report = run_retime(request, progress)
     reasons = ", ".join(f"{name}: {count}" for name, count in report["limited_by"].items())

@@ -15,7 +15,7 @@ import numpy as np
 
 from trajcli.arrays import describe, time_stamp_faults
 from trajcli.errors import InputError, Note, raise_if_any
-from trajcli.files.arrays import Dataset, in_memory
+from trajcli.files.arrays import in_memory
 from trajcli.files.dofs import parse_dofs
 from trajcli.files.quantities import QUANTITIES, named_rate
 from trajcli.files.reading import Repair
@@ -36,18 +36,10 @@ _LEAST_JUMP = 0.7 * _TURN
 def repaired(
     recordings: Sequence[TrajectoryGroup], repair: Repair, least: int
 ) -> tuple[list[TrajectoryGroup], list[str]]:
-    """Repairs recordings.
+    """Repairs groups of recordings; returns groups that read the same files, and notes.
 
-    Parameters:
-        recordings: groups of recordings.
-        repair: what is done to them.
-        least: rows that a segment between gaps needs; shorter ones are left out.
-
-    Returns:
-        The repaired groups, which read the same files, and notes on what was done.
-
-    Raises:
-        InputError: if no segment is long enough, or stamps do not increase.
+    least: rows that a segment between gaps needs; shorter ones are left out. Raises InputError if
+    no segment is long enough, or stamps do not increase.
     """
     repair.refuse_gap()
     counts: Counter[str] = Counter()
@@ -89,11 +81,8 @@ def _split_at_gaps(
     for members in sharing:
         first = int(members[0])
         line = stamps[first if len(stamps) > 1 else 0, : lengths[first]]
-        pieces = [
-            rows
-            for rows in _runs_between_gaps(line, time.where, repair, counts)
-            if len(rows) >= least
-        ]
+        runs = _runs_between_gaps(line, time.where, repair, counts)
+        pieces = [rows for rows in runs if len(rows) >= least]
         counts["segments"] += len(pieces)
         for number, rows in enumerate(pieces):
             segment_time = Time(
@@ -109,10 +98,7 @@ def _split_at_gaps(
 def _runs_between_gaps(
     stamps: Any, where: str, repair: Repair, counts: Counter[str]
 ) -> Sequence[Any]:
-    """Returns the numbers of the rows between gaps.
-
-    Raises InputError for stamps that do not increase.
-    """
+    """Returns the rows between gaps; raises InputError for stamps that do not increase."""
     rows = np.arange(len(stamps))
     if repair.repeated_times == "drop":
         rows = np.flatnonzero(np.concatenate([[True], stamps[1:] != stamps[:-1]]))
@@ -150,8 +136,7 @@ class TurnJumps:
 
     def __init__(self, group: TrajectoryGroup, acting: bool = False) -> None:
         """acting: the actions of the group are positions, by the mode that integrates them."""
-        self.name = "position" if "position" in group.arrays else next(iter(group.arrays))
-        self.found, self._group = np.empty((0, 5)), group
+        self.name, self.found, self._group = _name_of_positions(group), np.empty((0, 5)), group
         # of each dof 2π or 360 by its unit; NaN: one of them; 0: no angle
         self._turns = np.zeros(group.shape[2])
         layout, mode = group.layout, group.stated_mode[0]
@@ -235,22 +220,15 @@ def _explained(values: Any, turns: Any) -> tuple[Any, Any, Any]:
 
 
 def _unwrapped(group: TrajectoryGroup, which: str) -> TrajectoryGroup:
-    """Returns the group with wrapped angles in rad made continuous, as numpy.unwrap does."""
+    """Returns the group with wrapped angles in rad made continuous, as numpy.unwrap does, in
+    float64. A value that is not finite stays, and the rows behind it go on from the last turn."""
     dofs = parse_dofs(which, group.shape[2], "--wrap-dofs", group.joint_names or ()).numbers
-    name = "position" if "position" in group.arrays else next(iter(group.arrays))
+    name = _name_of_positions(group)
     if name in QUANTITIES[1:]:
         return group
     degrees = np.zeros(group.shape[2])  # 360 for dofs that may be in degrees
     degrees[dofs] = 0.0 if group.unit(name) else 360.0
-    array = _unwrapped_array(group.arrays[name], dofs, degrees)
-    return group.changed(arrays={**group.arrays, name: array})
-
-
-def _unwrapped_array(array: Dataset, dofs: Sequence[int], degrees: Any) -> Dataset:
-    """Returns an array [B, T, D] in float64 whose angles are continuous.
-
-    A value that is not finite stays, and the rows behind it continue from the last turn.
-    """
+    array = group.arrays[name]
 
     def read_rows(start: int, stop: int) -> Any:
         values = np.array(array.read_rows(start, stop), np.float64)
@@ -268,4 +246,9 @@ def _unwrapped_array(array: Dataset, dofs: Sequence[int], degrees: Any) -> Datas
                 trajectory[finite, dof] = np.unwrap(trajectory[finite, dof])
         return values
 
-    return replace(array, dtype=np.dtype("f8"), reader=read_rows)
+    unwrapped = replace(array, dtype=np.dtype("f8"), reader=read_rows)
+    return group.changed(arrays={**group.arrays, name: unwrapped})
+
+
+def _name_of_positions(group: TrajectoryGroup) -> str:
+    return "position" if "position" in group.arrays else next(iter(group.arrays))

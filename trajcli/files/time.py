@@ -335,7 +335,7 @@ def stored_times(stored: Dataset, given: Unit | None, stamps: bool) -> tuple[Val
     lazy = stored.nbytes > EAGER_BYTES and stored.ndim == 2 and stored.shape[0] > 1
     if unit is None or unit.per_si == 1.0:
         return (stored if lazy else np.asarray(stored.read())), text, stored.where
-    convert = partial(_in_seconds, unit=unit, stamps=stamps)
+    convert = partial(in_seconds, unit=unit, stamps=stamps)
     values = converted(stored, convert) if lazy else convert(np.asarray(stored.read()))
     origin = stored.where.then(f", in {unit}" + " since 1970 by their size" * bool(by_size))
     return values, text or by_size, origin
@@ -378,7 +378,7 @@ def exact_seconds(stamp: Any, unit: str) -> Fraction:
     return Fraction(stamp.item()) / int(known.per_si if known else 1)
 
 
-def _in_seconds(values: Any, unit: Unit, stamps: bool) -> Any:
+def in_seconds(values: Any, unit: Unit, stamps: bool) -> Any:
     """Returns stamps [T] or [b, T] counted from the first one, or steps, in seconds.
 
     What a clock has counted since 1970 is more than float64 seconds hold, so the first stamp is

@@ -110,16 +110,11 @@ def run_fit(
             return None, values
 
         points = intervals - request.degree - 1
+        counts, variables = np.full(len(lengths), points), _variables(trajectories.first.unit(name))
+        stated = {"mode": "bspline", "degree": request.degree, "steps": steps, "ends": "goal"}
+        sizes = {"point": points, "each": 1}
         report = write_rows(
-            request,
-            files,
-            trajectories,
-            np.full(len(lengths), points),
-            _variables(trajectories.first.unit(name)),
-            compute,
-            {"mode": "bspline", "degree": request.degree, "steps": steps, "ends": "goal"},
-            left_out,
-            sizes={"point": points, "each": 1},
+            request, files, trajectories, counts, variables, compute, stated, left_out, sizes
         )
         report["notes"] += jumps.notes("")
     return {

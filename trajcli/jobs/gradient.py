@@ -148,18 +148,11 @@ def parse_cost(text: str) -> dict[str, float]:
         name = match["name"].strip() if match else part.strip()
         weight = parse_floats(match["weight"]) if match and match["weight"] else [1.0]
         if not match or name not in QUANTITIES or weight is None or len(weight) > 1:
-            faults.append(
-                Fault(
-                    "not a cost",
-                    where="--cost",
-                    expected=expected,
-                    found=f"{part.strip()!r} in {text!r}" if part.strip() else repr(text),
-                )
-            )
+            found = f"{part.strip()!r} in {text!r}" if part.strip() else repr(text)
+            faults.append(Fault("not a cost", where="--cost", expected=expected, found=found))
         elif name in weights:
-            faults.append(
-                Fault(f"{name} comes twice", where="--cost", expected="each once", found=repr(text))
-            )
+            what = f"{name} comes twice"
+            faults.append(Fault(what, where="--cost", expected="each once", found=repr(text)))
         else:
             weights[name] = weight[0]
     raise_if_any(faults, UsageError)

@@ -64,18 +64,15 @@ class Commands:
         texts = {"actions": self.actions or "", "absolute": dofs}
         return {name: text for name, text in texts.items() if text}
 
-    def faults(self, mode: Mode) -> list[Fault]:
-        """Returns the faults of commands that a mode does not take."""
-        if not (self.actions and mode.derivatives_of):
-            return []
-        return [
-            Fault(
+    def faults(self, mode: Mode) -> Iterator[Fault]:
+        """Yields the fault of commands that a mode does not take."""
+        if self.actions and mode.derivatives_of:
+            yield Fault(
                 f"{self.actions} actions are positions",
                 where="--actions",
                 expected="clique, central, teleport or bspline",
                 found=f"mode {mode.name}",
             )
-        ]
 
     def used(self, inputs: Inputs) -> Inputs:
         """Returns the inputs of a block with the actions of the mode; sums are float64."""
@@ -111,11 +108,7 @@ class Commands:
         return positions.compute(choice, dtype, PARTS)
 
     def pull_back(
-        self,
-        inputs: Inputs,
-        upstream: Callable[[Arrays], Arrays],
-        choice: Choice,
-        dtype: str,
+        self, inputs: Inputs, upstream: Callable[[Arrays], Arrays], choice: Choice, dtype: str
     ) -> tuple[Arrays, dict[str, Any]]:
         """Returns outputs, and gradients by the actions as they are in the files.
 
@@ -193,8 +186,7 @@ class LengthInputs:
         return list(islice(chain.from_iterable(located), MOST_FAULTS)) or misfits
 
     def read(self, begin: int, end: int) -> Inputs:
-        """Returns the inputs of trajectories begin to end, in memory; their names say where they
-        lie in the files."""
+        """Returns the inputs of trajectories begin to end, in memory, named by their places."""
         actions, rates = self.inputs.actions.read_rows(begin, end), self.inputs.rates
         if actions.dtype.kind == "f" and actions.dtype.itemsize > 8:
             # no kernel reads long doubles

@@ -14,7 +14,7 @@ from trajcli.files.arrays import Values, in_memory, rows_by_number
 from trajcli.files.conversion import divided, stated_unit
 from trajcli.files.opening import Files
 from trajcli.files.source import expand_files, parse_source
-from trajcli.files.time import STAMPS, Floats, exact_seconds, stamps_after, unit_by_size
+from trajcli.files.time import STAMPS, Floats, exact_seconds, in_seconds, stamps_after, unit_by_size
 from trajcli.memory import EAGER_BYTES
 from trajcli.resampling import rounding_of
 from trajcli.units import KNOWN_TIMES, Unit, parse_time_unit
@@ -34,8 +34,7 @@ class OutputTimes:
     def __init__(self, files: Files, text: str, count: int) -> None:
         """Looks up FILE:DATASET, or the stamps within a file or a group, such as a bag's topic.
 
-        Raises InputError for a file without them, and for times of another number of trajectories
-        than ``count``.
+        Raises InputError for a file without them, and for times of other than ``count`` or one.
         """
         source = parse_source(text)
         below = expand_files(source)
@@ -99,12 +98,7 @@ class PlacedTimes:
     """
 
     def __init__(
-        self,
-        times: OutputTimes,
-        numbers: Numbers,
-        clock: Clock | None,
-        ends: Floats,
-        slack: Floats,
+        self, times: OutputTimes, numbers: Numbers, clock: Clock | None, ends: Floats, slack: Floats
     ) -> None:
         """Raises InputError for stamps that do not increase.
 
@@ -129,7 +123,7 @@ class PlacedTimes:
                     terms.append((zeros[0], text))
                 # exact: int64 nanoseconds since 1970 have more digits than float64
                 first, source = sum(exact_seconds(*term) for term in terms), (clock[0][k], clock[1])
-                at = elapsed(stamps[None], self.unit)[0] + float(first - exact_seconds(*source))
+                at = in_seconds(stamps, self.unit, True) + float(first - exact_seconds(*source))
                 spare += sum(rounding_of(x) / _unit_of(text).per_si for x, text in [*terms, source])
             begin, stop = np.searchsorted(at, [-spare, np.nextafter(end + spare, np.inf)]).tolist()
             parts.append([begin, stop])
@@ -137,11 +131,10 @@ class PlacedTimes:
             firsts.append(stamps[inside])
             shifts.append(at[inside])
             if begin or stop < len(at):
-                before, after = -float(at[0]), float(at[-1]) - end
+                before, after, late = -float(at[0]), float(at[-1]) - end, len(at) - stop
                 self.farthest = max(self.farthest, before, after)
                 sides = [f"{begin} before the first row, by up to {before:.6g} s"] * (begin > 0)
-                if stop < len(at):
-                    sides += [f"{len(at) - stop} after the last, by up to {after:.6g} s"]
+                sides += [f"{late} after the last, by up to {after:.6g} s"] * (late > 0)
                 self.faults.append(
                     Fault(
                         "times that are not within the trajectory",
@@ -157,8 +150,7 @@ class PlacedTimes:
     @property
     def counts(self) -> Numbers:
         """How many rows each trajectory gets [n]."""
-        counts: Numbers = self.parts[:, 1] - self.parts[:, 0]
-        return counts
+        return self.parts[:, 1] - self.parts[:, 0]
 
     def take(self, places: Numbers) -> PlacedTimes:
         """Returns the times of some of the trajectories."""
@@ -192,7 +184,7 @@ class PlacedTimes:
             columns = parts[:, :1] + np.arange(parts[0, 1] - parts[0, 0])
             stamps = np.broadcast_to(stamps, (len(parts), stamps.shape[1]))
             stamps = np.take_along_axis(stamps, columns, 1)
-        since = elapsed(stamps, self.unit)
+        since: Floats = in_seconds(stamps, self.unit, True)
         if self.shifts is None:
             return divided(stamps, self.unit.per_si), since
         shifts = self.shifts[places, None]
@@ -224,16 +216,6 @@ def placed(
     # the clock comes first, so that it is taken where both put all stamps within the rows
     readings = [PlacedTimes(times, numbers, start, ends, slack) for start in clocks]
     return max(readings, key=lambda reading: (reading.counts.sum(), -reading.farthest))
-
-
-def elapsed(stamps: npt.NDArray[Any], unit: Unit) -> Floats:
-    """Returns stamps [b, N] in seconds from the first of each.
-
-    What a clock has counted since 1970 is more than float64 seconds hold, so the first stamp is
-    subtracted before they are divided.
-    """
-    wide = stamps.astype(np.int64 if stamps.dtype.kind in "iu" else np.float64)
-    return divided(wide - wide[:, :1], unit.per_si)
 
 
 def _require_order(where: str, stamps: npt.NDArray[Any]) -> None:

@@ -38,12 +38,7 @@ from trajcli.files.source import Origin, first_and_more
 from trajcli.files.trajectories import Trajectories
 from trajcli.files.writing import refuse_form, refuse_output
 from trajcli.jobs.gradient import Gradient
-from trajcli.jobs.inputs import (
-    MOST_FAULTS,
-    LeftOut,
-    LengthInputs,
-    inputs_by_length,
-)
+from trajcli.jobs.inputs import MOST_FAULTS, LeftOut, LengthInputs, inputs_by_length
 from trajcli.jobs.request import Request
 from trajcli.jobs.resolve import (
     input_warnings,
@@ -88,6 +83,7 @@ class Plan:
         overwrite = request.overwrite or request.shard is not None
         check, shard, files_of_shard = FaultCollector(), request.shard, request.files_of_shard()
         self.request = request
+        resolved: tuple[Trajectories, list[LengthInputs], str | None, list[LeftOut]]
         self.quantities, _, resolved = check.attempt(
             lambda: _quantities(request.write),
             partial(refuse_output, request.out, overwrite),
@@ -100,10 +96,7 @@ class Plan:
             lambda: refuse_input(request.out, files.paths()),
         )
         check.raise_if_any()
-        trajectories: Trajectories = resolved[0]
-        parts: list[LengthInputs] = resolved[1]
-        left_out: list[LeftOut] = resolved[3]
-        self.mode_source: str | None = resolved[2]
+        trajectories, parts, self.mode_source, left_out = resolved
         self.mode, self.commands = parts[0].inputs.mode, parts[0].commands
         # before trajectories are divided: the times of a part are those of the whole run
         self.own_times = any(part.inputs.steps_differ for part in parts)
@@ -178,7 +171,9 @@ class Plan:
             frame = request.rotation_frame
             variables += rotation_variables(rotations, self.quantities, self.dtype, frame)
             if isinstance(self.mode, Smooth):
-                variables += smoothed_variables(rotations)
+                axes = ("trajectory", *["rotation"] * (len(rotations) > 1), "axis")
+                for name, labels in SMOOTHED.items():
+                    variables.append(Variable(f"angular_{name}", axes, np.dtype("f8"), labels))
         variables.append(time_variable(shared=not self.own_times))
         # a part keeps stamps that are all 0: only merge knows those of the other parts
         stamps = trajectories.start_stamps(relative=request.shard is not None)
@@ -307,7 +302,7 @@ def _bad_trajectories(
     bad: dict[int, LeftOut] = {}
     for part in parts:
         bad |= part.bad(allow_nonfinite)
-    in_order = {number: bad[number] for number in sorted(bad)}
+    in_order = dict(sorted(bad.items()))
     if len(bad) == sum(len(part.trajectories) for part in parts):
         first = list(in_order.values())[:MOST_FAULTS]
         raise InputError(*(fault for _, faults in first for fault in faults))
@@ -386,13 +381,6 @@ def rotation_variables(
                 {"units": UNITS_OF_ROTATIONS[order], "frame": frame} if order else {"order": "wxyz"}
             )
             yield Variable(name, (*ROWS[:2], *several, last), np.dtype(dtype), labels)
-
-
-def smoothed_variables(rotations: Sequence[RotationDofs]) -> Iterator[Variable]:
-    """Describes what method smooth chose for each axis of each rotation."""
-    dims = ("trajectory", *["rotation"] * (len(rotations) > 1), "axis")
-    for name, labels in SMOOTHED.items():
-        yield Variable(f"angular_{name}", dims, np.dtype("f8"), labels)
 
 
 def rotation_sizes(rotations: Sequence[RotationDofs]) -> dict[str, int]:

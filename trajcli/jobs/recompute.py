@@ -152,10 +152,8 @@ class _StoredOutput(Output):
         """Returns entries as the file has them, and the numbers of their trajectories."""
         rows = slice(row, row + len(again))
         if not self._variables[name].by_trajectory or not self.description.groups:
-            stored = self._file.require(name)
-            return np.atleast_1d(stored.read_rows(rows.start, rows.stop)), np.arange(
-                *rows.indices(rows.stop)
-            )
+            stored = self._file.require(name).read_rows(rows.start, rows.stop)
+            return np.atleast_1d(stored), np.arange(rows.start, rows.stop)
         part = self.description.groups[group]
         numbers = np.asarray(part.numbers)[rows]
         values = [self._file.require(f"{title}/{name}").read() for title in part.names[rows]]
@@ -166,9 +164,7 @@ class _StoredOutput(Output):
 
 
 def recompute(
-    path: Path,
-    allow_external: bool = False,
-    on_progress: Progress = lambda done, total: None,
+    path: Path, allow_external: bool = False, on_progress: Progress = lambda done, total: None
 ) -> list[Comparison]:
     """Compares every variable of an output with what its recorded request gives.
 
@@ -196,13 +192,11 @@ def start_rows(files: Files, path: Path) -> StartRows | str:
     number_of = dict(zip(names, trajectories.numbers.tolist(), strict=True))
 
     def rows(numbers: Array, groups: Sequence[str]) -> Mapping[str, Array]:
-        in_groups = bool(plan.output.groups)
         try:
-            wanted = (
-                np.array([number_of[g] for g in groups])
-                if in_groups
-                else trajectories.numbers[numbers]
-            )
+            if plan.output.groups:
+                wanted = np.array([number_of[name] for name in groups])
+            else:
+                wanted = trajectories.numbers[numbers]
         except LookupError:
             raise InputError(
                 "the recorded sources have other trajectories now", where=str(path)

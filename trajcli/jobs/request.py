@@ -104,8 +104,7 @@ class SourceRequest(Reading, Repair):
 class Request(SourceRequest):
     """The options of an integrate run, as typed.
 
-    mode: None takes the one that the file states, else acceleration. dtype: None takes the type
-    of the input.
+    mode: None takes what the file states, else acceleration. dtype: None takes the input's.
     """
 
     absolute: str | None = None
@@ -143,12 +142,9 @@ class Request(SourceRequest):
         if not isinstance(values, dict) or "sources" not in values or "\\u0000" in text:
             raise ValueError("not a request")
         kind = DifferentiateRequest if values.get("command") == "differentiate" else Request
-        values = {
-            name: value for name, value in values.items() if name != "command" or kind is Request
-        }
-        if not all(
-            name in stored and _is_of(value, stored[name]) for name, value in values.items()
-        ):
+        if kind is not Request:
+            del values["command"]
+        if not all(n in stored and _is_of(value, stored[n]) for n, value in values.items()):
             raise ValueError("not a request of this version")
         moved = _with_paths(values, lambda text: os.path.join(folder, text))
         # stored requests name every file
@@ -220,8 +216,7 @@ def parse_shard(text: str) -> Shard:
 def shard_files(sizes: Sequence[int], shard: Shard) -> range:
     """Returns which files a shard reads, of at least as many files as shards.
 
-    Shards follow each other in the order of the files, have about the same number of bytes, and
-    none is empty.
+    Shards are in the order of the files, have about equally many bytes, and none is empty.
     """
     # shard k ends with the file in which the share (k + 1) / count of all bytes ends, but leaves
     # one file for each shard behind it

@@ -161,11 +161,8 @@ class Curves:
         stated: dict[str, Any] = {"method": self.method}
         if self.mode is not None:
             stated = {"samples_of": described(*self.mode)}
-        if self.hold:
-            stated["hold"] = self.hold
-        if self.held:
-            stated["hold_dofs"] = self._which_held
-        return stated
+        stated |= {"hold": self.hold} if self.hold else {}
+        return stated | ({"hold_dofs": self._which_held} if self.held else {})
 
     def evaluate(self, values: Arrays, knots: Floats, at: Floats) -> dict[str, Any]:
         """Evaluates arrays [b, T, D] with rows at ``knots`` at other times; returns [b, N, D].
@@ -213,11 +210,9 @@ class Curves:
 
     def two_valued(self) -> list[str]:
         """Returns a warning about dofs with two values, between which the curve takes others."""
-        if self.mode is None and self.method == "hold":
-            return []
         dofs = np.flatnonzero(self._two_valued & self._moving).tolist()
         numbers = [self._numbers[dof] for dof in dofs if dof not in self.held]
-        if not numbers:
+        if not numbers or (self.mode is None and self.method == "hold"):
             return []
         names = ", ".join(self._labels[number] for number in numbers)
         what = f"dofs with two values: {names}, of which values between are written"
@@ -238,6 +233,7 @@ def run_resample(
         trajectories = read_trajectories(request, files, actions=True, least=2, rotations=True)
         rotations, others = trajectories.first.rotations, trajectories.first.free_dofs
         turns = _turns_method(request.method) if rotations else ""
+        frame = request.rotation_frame
         new = None if rate else OutputTimes(files, str(request.at), len(trajectories))
         raise_if_any(option_faults(request.method, request.hold), UsageError)
         holding = request.method == "hold"
@@ -281,9 +277,13 @@ def run_resample(
             at = located(np.clip(times, 0.0, knots[:, -1:]), knots, len(block), rounding)
             arrays: dict[str, Any] = {}
             if rotations:
+                from trajcli.rotations import resample
+
                 rows = values[trajectories.arrays[0]]
                 q = orientations(rows, rotations, block.place, remarks, lenient)
-                arrays |= _turned(request, q, knots, at)
+                motion = resample(q, turns, times=knots, at=at, frame=frame)
+                named = zip(ROTATIONS, motion, strict=True)
+                arrays |= {name: turned for name, turned in named if turned is not None}
                 values = {name: x[..., others] for name, x in values.items()}
             if others:
                 with np.errstate(over="ignore", invalid="ignore"):
@@ -293,7 +293,7 @@ def run_resample(
         stated = {"dt": "varies" if rate is None else 1.0 / rate, **curves.attributes()}
         stated |= {"held_ends": held} if held else {}
         dtype = output_dtype(np.result_type(*(g.input.precision for g in trajectories.groups)))
-        frame, written = request.rotation_frame, QUANTITIES[: 4 if turns == "spline" else 2]
+        written = QUANTITIES[: 4 if turns == "spline" else 2]
         turned = [*rotation_variables(rotations, written, dtype, frame)]
         if rotations:
             stated |= rotation_attributes(rotations, frame)
@@ -345,8 +345,7 @@ def _rate(request: ResampleRequest) -> float | None:
 
 
 def _beside_actions(trajectories: Trajectories, rate: float | None) -> Iterator[Variable]:
-    """Describes what lies beside actions: their step at a rate, and their start and goal states,
-    [D] for all or [n, D].
+    """Describes what lies beside actions: their step at a rate, start and goal states [(n,) D].
 
     Raises InputError for states, or an index of states, that do not fit.
     """
@@ -378,16 +377,6 @@ def _measured(
             each = zip(ends[places].tolist(), held, strict=True)
             counts[places] = [new_count(rate, end, rounding, acting, may) for end, may in each]
     return counts, ends, slack
-
-
-def _turned(request: ResampleRequest, q: Any, knots: Floats, at: Floats) -> dict[str, Any]:
-    """Returns orientations and rates at other times, of quaternions at ``knots``."""
-    from trajcli.rotations import resample
-
-    turns = _turns_method(request.method)
-    motion = resample(q, turns, times=knots, at=at, frame=request.rotation_frame)
-    named = zip(ROTATIONS, motion, strict=True)
-    return {name: turned for name, turned in named if turned is not None}
 
 
 def _turns_method(method: str | None) -> str:

@@ -66,15 +66,11 @@ def resolve(
 ) -> tuple[Trajectories, list[LengthInputs], str | None, list[LeftOut]]:
     """Looks up everything that a request names, without reading values of actions.
 
-    Parameters:
-        sources: the SOURCEs to read; those of the request, or of one shard.
+    sources: the SOURCEs to read; those of the request, or of one shard.
 
-    Returns:
-        The trajectories, the inputs of each length, the file that states the mode (or None), and
-        the files and trajectories that ``skip_bad`` leaves out.
-
-    Raises:
-        InputError, UsageError: with everything that is missing or does not fit.
+    Returns the trajectories, the inputs of each length, the file that states the mode (or None),
+    and the files and trajectories that ``skip_bad`` leaves out. Raises InputError or UsageError
+    with everything that is missing or does not fit.
     """
     check, left_out = FaultCollector(), list[LeftOut]()
     _, read, option = check.attempt(
@@ -95,7 +91,8 @@ def resolve(
     to_goal = stated is not None and stated[0].options().get("ends") == "goal"
     unwanted = {"start": request.recorded, "goal": not to_goal}
     states = {role: NO_STATE for role in unwanted if unwanted[role]} | (states or {})
-    members, starts, goals, bad = _fitting_groups(request, groups, states, option)
+    fitting, bad = _fitting_groups(request, groups, states, option)
+    members = [group for group, *_ in fitting]
     fit = [group for group in members if group.fault is None]
     left_out += bad if request.episodes is None or not members else ()
     if not request.skip_bad and request.episodes is None:
@@ -111,12 +108,13 @@ def resolve(
     members = timed(members, option)
     fit = [group for group in members if group.fault is None]
     batches = [group.shape[0] for group in members]
-    start, goal = joined_states("start", starts, batches), joined_states("goal", goals, batches)
+    start = joined_states("start", [start for _, start, _ in fitting], batches)
+    goal = joined_states("goal", [goal for *_, goal in fitting], batches)
     if request.start_index is not None:
         start = start.with_index("start", files.dataset(request.start_index))
     mode, mode_source, disagreements = stated
     notes += disagreements
-    raise_if_any([fault for group in members for fault in guess_faults(group, mode)], UsageError)
+    raise_if_any(_guess_faults(members, mode), UsageError)
     commands = _commands(request, fit[0])
     raise_if_any(commands.faults(mode), UsageError)
     if not request.recorded and recorded_rates(fit, mode):
@@ -181,52 +179,36 @@ def _read_groups(
 def _fitting_groups(
     request: Request, groups: Sequence[TrajectoryGroup], states: Mapping[str, States],
     option: Time | None,
-) -> tuple[list[TrajectoryGroup], list[States], list[States], list[LeftOut]]:  # fmt: skip
-    """Returns the groups in SI that are like the first, their start and goal states, and the
-    faults of the others. With --episodes, which counts them, stand-ins have the faults."""
-    members, starts, goals = list[TrajectoryGroup](), list[States](), list[States]()
-    left_out: list[LeftOut] = []
+) -> tuple[list[tuple[TrajectoryGroup, States, States]], list[LeftOut]]:  # fmt: skip
+    """Returns the groups in SI that are like the first and have times, with their start and goal
+    states, and the faults of the others. With --episodes, which counts them, stand-ins have these.
+    """
+    fitting, left_out = list[tuple[TrajectoryGroup, States, States]](), list[LeftOut]()
     places: list[int] = []  # of those left out
-    for group in groups:
+    for place, group in enumerate(groups):
         try:
             raise_if_any([group.fault] if group.fault else ())
             group = group.in_si(request.input_units)
-            _require_like(group, members, request, option)
+            require_alike([*(first for first, *_ in fitting[:1]), group])
+            if option is None:
+                timed([group], None)
+            require_stamps(group, option or group.time)
             start, goal = (
                 states.get(role) or stored_state(role, group) for role in ("start", "goal")
             )
-            if request.skip_bad and starts and start.parts.keys() != starts[0].parts.keys():
+            if request.skip_bad and fitting and start.parts.keys() != fitting[0][1].parts.keys():
                 raise InputError("another start state than the others", where=group.name)
+            fitting.append((group, start, goal))
         except TrajcliError as error:
             left_out.append((group.name, error.faults))
-            places.append(len(members) + len(places))
-        else:
-            members.append(group)
-            starts.append(start)
-            goals.append(goal)
-    if members and request.episodes is not None:
-        like, start, goal = members[0], starts[0], goals[0]
-        for k, (_, faults) in zip(places, left_out, strict=True):
-            group = groups[k]
+            places.append(place)
+    if fitting and request.episodes is not None:
+        like, start, goal = fitting[0]
+        for place, (_, faults) in zip(places, left_out, strict=True):
+            group = groups[place]
             member = group.member or Member(group.name, group.group)
-            members.insert(k, like.standing_in(group.file, member, faults[0]))
-            starts.insert(k, start)
-            goals.insert(k, goal)
-    return members, starts, goals, left_out
-
-
-def _require_like(
-    group: TrajectoryGroup, others: Sequence[TrajectoryGroup], request: Request, option: Time | None
-) -> None:
-    """Raises InputError for a group that is unlike the others, or has no times.
-
-    Raises UsageError where --units names a unit of time, and the times are not from a dataset.
-    """
-    if others:
-        require_alike([others[0], group])
-    if option is None:
-        timed([group], None)
-    require_stamps(group, option or group.time)
+            fitting.insert(place, (like.standing_in(group.file, member, faults[0]), start, goal))
+    return fitting, left_out
 
 
 def _option_states(request: Request, files: Files, first: TrajectoryGroup) -> dict[str, States]:
@@ -406,20 +388,16 @@ def _described(mode: str, options: Sequence[tuple[str, Any]]) -> str:
     return f"mode {mode}" + f" with {listed}" * bool(options)
 
 
-def guess_faults(group: TrajectoryGroup, mode: Mode) -> list[Fault]:
-    """Returns the fault of arrays that were guessed to be positions, of a mode that takes rates."""
-    path, name = group.input.where, group.array_name.rpartition("/")[2]
-    if not group.guessed or not mode.derivatives_of or name not in POSITIONS:
-        return []
-    expected = PARTS[mode.derivatives_of]
-    return [
-        Fault(
-            "no actions, only positions",
-            where=path,
-            expected=f"{expected}, for mode {mode.name}",
-            hint="trajcli differentiate takes recorded positions; or name the dataset to read",
-        )
-    ]
+def _guess_faults(groups: Sequence[TrajectoryGroup], mode: Mode) -> Iterator[Fault]:
+    """Yields the faults of arrays guessed to be positions, of a mode that takes rates."""
+    for group in groups if mode.derivatives_of else ():
+        if group.guessed and group.array_name.rpartition("/")[2] in POSITIONS:
+            yield Fault(
+                "no actions, only positions",
+                where=group.input.where,
+                expected=f"{PARTS[mode.derivatives_of]}, for mode {mode.name}",
+                hint="trajcli differentiate takes recorded positions; or name the dataset to read",
+            )
 
 
 def input_warnings(trajectories: Trajectories, longest: Inputs) -> Iterator[str]:

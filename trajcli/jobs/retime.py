@@ -172,13 +172,10 @@ class Paces:
             self._beyond += int((excess > bounds.slack).any((1, 2)).sum())
 
     def report(self) -> dict[str, Any]:
-        """Returns all results as plain values; trajectories have the name of their group, or their
-        number in the file."""
-        trajectories, quantities = self._trajectories, self._quantity.tolist()
-        names = list(map(str, range(len(trajectories))))
-        if trajectories.several:
-            names = trajectories.names(trajectories.paths)
-        labels = trajectories.dofs
+        """Returns all results as plain values; trajectories by group name or number."""
+        whole, quantities = self._trajectories, self._quantity.tolist()
+        names = whole.names(whole.paths) if whole.several else [*map(str, range(len(whole)))]
+        labels = whole.dofs
         return {
             "factor": {"least": float(self.factor.min()), "most": float(self.factor.max())},
             "factors": self.factor.tolist(),
@@ -196,6 +193,5 @@ class Paces:
     def notes(self) -> list[str]:
         """Returns the warnings about limits."""
         share = f"{self._beyond} of {len(self.factor)} trajectories"
-        what = f"positions beyond their limits in {share}, which no pace changes"
-        beyond = [what] if self._beyond else []
-        return [*dict.fromkeys(self._remarks), *beyond]
+        beyond = f"positions beyond their limits in {share}, which no pace changes"
+        return [*dict.fromkeys(self._remarks), *[beyond] * bool(self._beyond)]

@@ -18,12 +18,7 @@ from trajcli.files.arrays import in_memory
 from trajcli.files.atomic_output import refuse_input
 from trajcli.files.opening import Files, time_from_options
 from trajcli.files.outputs import Output, Variable, describe_output, row_variable
-from trajcli.files.reader import (
-    one_per_group,
-    read_groups,
-    refuse_control_points,
-    require_alike,
-)
+from trajcli.files.reader import one_per_group, read_groups, refuse_control_points, require_alike
 from trajcli.files.reading import select
 from trajcli.files.repair import repaired
 from trajcli.files.rotation_groups import refuse_rotations, require_rotations, rotations_left_out
@@ -45,13 +40,10 @@ def read_trajectories(
 ) -> Trajectories:
     """Returns the trajectories of a request, with their times.
 
-    Parameters:
-        actions: take the actions of a group that holds actions and other arrays.
-        least: the rows that a segment between gaps needs.
-        rotations: whether the command computes with rotations.
+    actions: take the actions of a group that holds actions and other arrays. least: the rows that a
+    segment between gaps needs. rotations: whether the command computes with rotations.
 
-    Raises:
-        InputError: for files without trajectories, or without times.
+    Raises InputError for files without trajectories, or without times.
     """
     every, notes = read_groups(files, request.sources)
     groups = one_per_group(every, actions)
@@ -102,24 +94,23 @@ def computable(
     if not request.skip_bad:
         return places, []
 
-    def read(block: Trajectories) -> None:
-        row_times(block, acting)
-        for name in trajectories.arrays:
-            finite_rows(block, name, request.allow_nonfinite)
+    good, faults = list[int](), list[Fault]()
 
-    good: list[int] = []
-    faults: list[Fault] = []
-    for members, block in blocks_of(trajectories, places):
+    def read(members: Numbers, block: Trajectories) -> None:
         try:
-            read(block)
-            good += members.tolist()
-        except InputError:  # one after the other, to tell the bad from the good
-            for k, place in enumerate(members.tolist()):
-                try:
-                    read(block.take([k]))
-                    good.append(place)
-                except InputError as error:
-                    faults += error.faults
+            row_times(block, acting)
+            for name in trajectories.arrays:
+                finite_rows(block, name, request.allow_nonfinite)
+            good.extend(members.tolist())
+        except InputError as error:
+            if len(members) == 1:
+                faults.extend(error.faults)
+                return
+            for k in range(len(members)):  # one after the other, to tell the bad from the good
+                read(members[k : k + 1], block.take([k]))
+
+    for members, block in blocks_of(trajectories, places):
+        read(members, block)
     if not good:
         raise InputError(*faults[:MOST_FAULTS])
     return np.array(good), faults
@@ -209,12 +200,9 @@ def write_rows(
 ) -> dict[str, Any]:
     """Computes and writes all trajectories; returns the part of the report that commands share.
 
-    Parameters:
-        counts: the rows that each trajectory has when it is computed [n].
-        variables: what the output holds.
-        attributes: attributes of the output; origins among them become relative to OUT.
-        left_out: the faults of what is not computed.
-        sizes: the sizes of dimensions other than ``dof``.
+    counts: the rows that each trajectory has when it is computed [n]. attributes: of the output;
+    origins among them become relative to OUT. left_out: the faults of what is not computed. sizes:
+    of dimensions other than ``dof``.
     """
     refuse_input(request.out, files.paths())
     files.sources.add(files.paths())

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,6 @@ from trajcli.kernels.cuda import DeviceLost, DeviceOutOfMemory, device_errors
 from trajcli.modes import PARTS
 from trajcli.modes.smooth import Smooth
 
-# Names and values of variables.
-Results = Iterable[tuple[str, Any]]
 # The warning about each kind of doubt that method smooth has about its result.
 _DOUBTS = {
     "gaps": "rows in gaps longer than half a period of the cutoff are guesses; --max-gap splits",
@@ -52,17 +51,12 @@ def run(
     on_progress: Progress = lambda done, total: None,
     dry: bool = False,
 ) -> dict[str, Any]:
-    """Runs a request and returns a report of plain values.
+    """Runs a request and returns a report of plain values; ``dry`` plans it and stops.
 
-    A shard writes its part of OUT, or nothing where that is done already.
+    A shard writes its part of OUT, or nothing where that is done already. ``on_plan`` is called
+    with the plan before anything is computed.
 
-    Parameters:
-        on_plan: called with the plan before anything is computed.
-        on_progress: called with the trajectories that are done, and their total.
-        dry: plan the run and stop.
-
-    Raises:
-        TrajcliError: with every fault that was found. OUT is then what it was before.
+    Raises TrajcliError with every fault that was found. OUT is then what it was before.
     """
     began = time.perf_counter()
     shard = request.shard
@@ -80,8 +74,7 @@ def run(
         if part_is_done(request.path, request.to_json(), request.overwrite):
             remove_dead(request.path)  # what a killed run of this shard left
             return report | {"shard": str(shard), "already_done": True, "notes": [], "left_out": []}
-    files = Files(request, memory=request.memory, on_progress=on_progress)
-    with files:
+    with Files(request, memory=request.memory, on_progress=on_progress) as files:
         files.sources.add(request.paths())
         plan = Plan(request, files)
         files.sources.add(files.paths())
@@ -182,7 +175,7 @@ class Execution:
         """Reads, checks, computes and writes trajectories ``begin`` to ``end`` of one length."""
         plan, part = self.plan, self.plan.parts[group]
         inputs = replace(part.read(begin, end), trusted=plan.request.allow_nonfinite)
-        results: Results
+        results: Iterable[tuple[str, Any]]  # names and values of variables
         if self.turns is not None:
             members = part.trajectories.take(slice(begin, end))
             self.turns.add({self.turns.name: inputs.actions}, members)
@@ -263,13 +256,10 @@ class Execution:
                     raise
                 return read(first, last, whole=True)  # whose error counts all rows
 
-        several, frame = (
-            (len(plan.rotations),) if len(plan.rotations) > 1 else (),
-            request.rotation_frame,
-        )
+        count, frame = len(plan.rotations), request.rotation_frame
         rows: Iterable[tuple[int, RotationTrajectory]]
         if request.recorded:
-            shape = (*actions.shape[:2], *several, 4)
+            shape = (*actions.shape[:2], *[count] * (count > 1), 4)
             rows = differentiate_rows(read, shape, inputs, frame)
         else:
             rows = [(0, integrated(inputs, plan.rotations, plan.commands.actions, frame))]
@@ -366,10 +356,7 @@ class Smoothing:
     def notes(self) -> Iterator[str]:
         """Yields a line for each kind of doubt, with the dofs that it concerns."""
         for kind, text in _DOUBTS.items():
-            names = [
-                name for name, doubt in zip(self._dofs, self._doubts[kind], strict=True) if doubt
-            ]
-            if names:
+            if names := list(compress(self._dofs, self._doubts[kind])):
                 words = ("dof " if names[0].isdecimal() else "") + ", ".join(names[:4])
                 more = f" and {len(names) - 4} more" if names[4:] else ""
                 share = f" in {self._doubted[kind]} of {self._count} trajectories"

@@ -153,7 +153,7 @@ def part_is_done(path: Path, request: str, overwrite: bool) -> bool:
         part = Part(path)
     except InputError:
         return False
-    states = {name: _content_now(path, name) for name in part.inputs}
+    states = {name: file_content(path.parent.parent / name) for name in part.inputs}
     fault = part.fault(__version__, json.loads(request), states)
     if fault and not overwrite:
         raise OutputError(replace(fault, hint="another OUT, or --overwrite"))
@@ -217,14 +217,9 @@ def _usual_states(parts: Sequence[Part]) -> dict[str, str | None]:
     states = dict[str, str | None]()
     for name, seen in counts.items():
         if len(seen) > 1:
-            now = _content_now(parts[0].path, name)
+            now = file_content(parts[0].path.parent.parent / name)
             states[name] = now if now in seen else seen.most_common(1)[0][0]
     return states
-
-
-def _content_now(part: Path, name: str) -> str | None:
-    """Returns the present state of a file that a part lists."""
-    return file_content(os.path.join(part.parent.parent, name))
 
 
 def ranges(numbers: Iterable[int]) -> str:
@@ -260,14 +255,11 @@ def _count_fault(folder: Path, names: Sequence[str]) -> Fault | None:
 
 
 def merge(
-    out: Path,
-    overwrite: bool = False,
-    on_progress: Progress = lambda done, total: None,
+    out: Path, overwrite: bool = False, on_progress: Progress = lambda done, total: None
 ) -> dict[str, Any]:
     """Joins the parts of OUT and returns a report of plain values. The parts stay.
 
-    Raises InputError for parts that are missing, damaged or of another command; OUT is then as it
-    was before.
+    Raises InputError for parts that are missing, damaged or of another command; OUT then stays.
     """
     began = time.perf_counter()
     out = out.with_suffix("") if out.suffix == ".parts" else out
@@ -460,11 +452,7 @@ def _copy(parts: Parts, description: Description, output: Output) -> Iterator[in
 def _blocks(
     file: ArrayFile, part: Description, rows: int, names: Sequence[str]
 ) -> Iterator[tuple[dict[str, Any], Any]]:
-    """Reads the trajectories with so many rows block by block.
-
-    Yields:
-        Variables [n, ...] by name, and times [1 or n, T].
-    """
+    """Yields the trajectories with so many rows: variables [n, ...] by name, times [1 or n, T]."""
     read = file.require
     for group in part.groups:
         for name in group.names if group.rows == rows else ():

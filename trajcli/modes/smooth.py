@@ -237,12 +237,11 @@ class Columns(NamedTuple):
             guessed, gaps = self._gaps(0.5 / cutoff)
             residual = np.where(moving, np.sqrt(squares / self.counts), 0.0)
             automatic = np.isnan(self.given)
-            values = np.where(used, self.values, np.nan)[:, :, 0]
-            ends = np.array([np.fmin.reduce(values, 1), np.fmax.reduce(values, 1)])[:, :, None]
-            two_valued = (np.isnan(values) | (values == ends).any(0)).all(1)
+            low, high = self._ends()
+            at_end = (self.values == low[:, None, None]) | (self.values == high[:, None, None])
+            two_valued = (~used | at_end).all((1, 2))
             stairs = self._stairs(0.5 / cutoff)
-            noisy = automatic & moving & ~two_valued
-            noisy &= residual > _LEAST_NOISE * (ends[1] - ends[0])[:, 0]
+            noisy = automatic & moving & ~two_valued & (residual > _LEAST_NOISE * (high - low))
             noisy &= stairs | weighted._correlated(cutoff, off)
             noisy[noisy] = weighted.take(np.flatnonzero(noisy))._noisy(cutoff[noisy], off[noisy])
             doubts = {
@@ -279,15 +278,13 @@ class Columns(NamedTuple):
             np.log([_SLOWEST / total, 0.5 / np.median(self.steps, axis=1)]), (2, len(self.values))
         )
         found = self._least(low, high) if np.isnan(self.noise).all() else self._matched(low, high)
-        chosen: Floats = np.where(np.isnan(self.given), np.exp(found), self.given)
-        return chosen
+        return np.where(np.isnan(self.given), np.exp(found), self.given)
 
     def _score(self, logs: Floats) -> Floats:
         """Returns the score ln Σwr² − 2·ln(n − γ·Σℓ) of modified generalised cross-validation."""
         squares, leverages, _ = self.measure(np.exp(logs))
         free = self.counts - _PENALTY * leverages
-        score: Floats = np.where(free > 0.0, np.log(squares) - 2.0 * np.log(free), np.inf)
-        return score
+        return np.where(free > 0.0, np.log(squares) - 2.0 * np.log(free), np.inf)
 
     def _least(self, low: Floats, high: Floats) -> Floats:
         """Finds ln f_c of the least score: on a grid, then by golden sections around the best."""
@@ -307,8 +304,7 @@ class Columns(NamedTuple):
                 np.where(worse > better, worse, right),
             )
             inner, score = better, np.minimum(value, score)
-        chosen: Floats = np.where(score < least, inner, best)
-        return chosen
+        return np.asarray(np.where(score < least, inner, best))
 
     def _matched(self, low: Floats, high: Floats) -> Floats:
         """Finds ln f_c at which the deviation of the residuals is the noise, by bisection."""
@@ -353,12 +349,15 @@ class Columns(NamedTuple):
         scale = np.maximum(scale, self._least_scale())
         return np.where(used, np.abs(off) / (3.0 * scale[:, None, None]), 0.0)
 
+    def _ends(self) -> tuple[Floats, Floats]:
+        """Returns the least and the largest value with weight of each column, [n]."""
+        values = np.where(self.weights > 0.0, self.values, np.nan)[:, :, 0]
+        return np.fmin.reduce(values, 1), np.fmax.reduce(values, 1)
+
     def _least_scale(self) -> Floats:
         """Returns the least scale by which residuals are judged."""
-        values = np.where(self.weights > 0.0, self.values, np.nan)[:, :, 0]
-        least, most = np.fmin.reduce(values, 1), np.fmax.reduce(values, 1)
-        scale: Floats = _LEAST_SCALE * (most - least)
-        return scale
+        low, high = self._ends()
+        return np.asarray(_LEAST_SCALE * (high - low))
 
     def _crowded(self, off: Any) -> Booleans:
         """Returns which columns have too many outliers to lower, on the scale of the median."""
@@ -367,8 +366,7 @@ class Columns(NamedTuple):
         median = np.take_along_axis(sizes, middle[:, None], 1)[:, 0]
         scale = np.maximum(median / _MEDIAN_OF_NORMAL, self._least_scale())
         far = np.isfinite(sizes) & (sizes > _FLAGGED * scale[:, None])
-        crowded: Booleans = far.sum(1) > _MOST_FLAGGED * self.counts
-        return crowded
+        return np.asarray(far.sum(1) > _MOST_FLAGGED * self.counts)
 
     def _gaps(self, half_period: Floats) -> tuple[Booleans, Booleans]:
         """Returns the missing rows at the ends and within long gaps, and the columns of long gaps.
@@ -384,8 +382,7 @@ class Columns(NamedTuple):
         inside = np.minimum(following, times[:, -1:]) - np.maximum(last, 0.0)
         guessed = ~used & (inside > longest)
         wide = used[:, 1:] & (times[:, 1:] - last[:, :-1] > longest) & np.isfinite(last[:, :-1])
-        gaps: Booleans = np.logical_or(guessed.any(1), wide.any(1))
-        return guessed[:, :, None], gaps
+        return guessed[:, :, None], guessed.any(1) | wide.any(1)
 
     def _stairs(self, half_period: Floats) -> Booleans:
         """Returns which columns mostly rest for long, then change by one step of an encoder."""
@@ -395,8 +392,7 @@ class Columns(NamedTuple):
         quantum = np.where(moved, changes, np.inf).min(1)
         by_one = (moved & (changes < 1.5 * quantum[:, None])).sum(1)
         rest = self.counts / (count + 1.0) * np.median(self.steps, axis=1)
-        stairs: Booleans = (by_one > 0.5 * count) & (rest > 0.5 * half_period)
-        return stairs
+        return np.asarray((by_one > 0.5 * count) & (rest > 0.5 * half_period))
 
     def _noisy(self, cutoff: Floats, off: Floats) -> Booleans:
         """Returns which columns lose noise, not motion, at a lower cutoff: residuals ``off`` grow
@@ -404,8 +400,7 @@ class Columns(NamedTuple):
         other = self.measure(0.5 * cutoff, residuals=True)[2]
         before, after = (np.where(self.weights > 0.0, np.abs(r), 0.0) for r in (off, other))
         mean = (after**2).sum((1, 2)) <= _MEAN_GROWTH**2 * (before**2).sum((1, 2))
-        noisy: Booleans = mean & (after.max((1, 2)) <= _MOST_GROWTH * before.max((1, 2)))
-        return noisy
+        return np.asarray(mean & (after.max((1, 2)) <= _MOST_GROWTH * before.max((1, 2))))
 
     def _correlated(self, cutoff: Floats, off: Floats) -> Booleans:
         """Returns which columns have residuals more correlated than those of white noise."""
@@ -418,5 +413,4 @@ class Columns(NamedTuple):
         least = np.maximum(_CORRELATED, _DEVIATIONS / np.sqrt(self.counts))
         # the residuals of a jump are no noise: few, and far larger than the others
         jump = np.abs(r).max(1) > _PEAK * np.sqrt((r * r).sum(1) / self.counts)
-        correlated: Booleans = (pairs - white > least) & ~jump
-        return correlated
+        return np.asarray((pairs - white > least) & ~jump)

@@ -115,8 +115,7 @@ class Export:
         return rows.read(name)
 
     def times(self, block: Trajectories) -> Array:
-        """Returns times [b, rows] as stored, in the unit that is written; without any, the row
-        numbers."""
+        """Returns times [b, rows] in the unit that is written; without any, the row numbers."""
         times, shape = block.times(), (len(block), block.rows)
         if times is None:
             return np.broadcast_to(np.arange(block.rows), shape)
@@ -159,8 +158,7 @@ class Export:
 
     def tables(self) -> Iterator[list[Array]]:
         """Yields columns of the table, which has a row for each time of each trajectory."""
-        waiting: list[list[Array]] = []
-        rows = 0
+        waiting, rows = list[list[Array]](), 0
         for block in self.blocks():
             names = [self.batch.name(number) for number in block.numbers.tolist()]
             columns = [np.repeat(names, block.rows)] if self.several else []
@@ -362,15 +360,14 @@ def _describe(chosen: Export, out: Path) -> Description:
     """Describes the output: times are shared where all steps are one dt, and trajectories of
     unequal length have a group each."""
     batch, first = chosen.batch, chosen.batch.first
-    lengths = batch.lengths[chosen.numbers]
+    lengths, step = batch.lengths[chosen.numbers], batch.step
     numbers = {rows: np.flatnonzero(lengths == rows) for rows in np.unique(lengths).tolist()}
-    step = batch.step
-    units = {name: {"units": unit} for name, unit in chosen.units.items() if unit}
-    variables = [
-        Variable(name, (*ROWS[:2], *chosen.axes(name)), dtype, units.get(name, {}))
-        for name, dtype in chosen.arrays.items()
-    ]
-    sizes = {axis: size for name in chosen.arrays for axis, size in chosen.axes(name).items()}
+    variables, sizes = list[Variable](), dict[str, int]()
+    for name, dtype in chosen.arrays.items():
+        axes, unit = chosen.axes(name), chosen.units.get(name)
+        labels = {"units": unit} if unit else {}
+        variables.append(Variable(name, (*ROWS[:2], *axes), dtype, labels))
+        sizes |= axes
     if chosen.timed:
         shared, unit = step is not None or len(lengths) == 1, str(chosen.to.time or "s")
         variables.append(time_variable(shared, unit=unit))

@@ -89,12 +89,12 @@ def inspect_source(
             if named and not names:
                 raise
             if error.faults[0].what != "no trajectories found":
-                notes.append("; ".join(line.strip() for line in error.faults[0].lines()[:3]))
+                notes.append(_in_a_line(error))
     notes += batches[0].notes if batches else []
     try:
         main, _ = whole_batch(batches)
     except InputError as error:  # which other commands refuse
-        notes.append("; ".join(line.strip() for line in error.faults[0].lines()[:3]))
+        notes.append(_in_a_line(error))
         main = main_batch(batches)
     chosen = [] if main is None else select(episodes, len(main))
     if main is not None:
@@ -105,11 +105,9 @@ def inspect_source(
     first_of = dict(zip(main.groups, main.offsets[:-1].tolist(), strict=True)) if main else {}
     numbers: list[Sequence[int]] = []
     for batch in batches:
-        offset, count = first_of.get(batch.groups[0]), len(batch)
-        if offset is None:
-            numbers.append(select(episodes, count))
-        else:
-            numbers.append([n - offset for n in chosen if 0 <= n - offset < count])
+        offset, own = first_of.get(batch.groups[0]), range(len(batch))
+        picked = select(episodes, len(own)) if offset is None else (n - offset for n in chosen)
+        numbers.append([n for n in picked if n in own])
     if not names:  # an array within each trajectory of a layout
         groups = (group for batch in batches for group in batch.groups)
         names = [(group.file, f"{group.group}/{group.array_name}") for group in groups]
@@ -138,6 +136,10 @@ def inspect_source(
     drawn = main.take(chosen[:1]) if main and chosen else None
     notes += datasets.remarks
     return report, list(_charts(drawn)) if drawn else [], drawn.dofs if drawn else [], notes
+
+
+def _in_a_line(error: InputError) -> str:
+    return "; ".join(line.strip() for line in error.faults[0].lines()[:3])
 
 
 def _dt(main: Trajectories, full: bool) -> dict[str, Any] | None:
@@ -297,13 +299,11 @@ class Datasets:
                     if turning.rotations and name == next(iter(arrays_of)):
                         about["rotations"] = turning.facts()
                 else:
-                    whole = self.full or small
-                    self.sampled |= not whole and len(members) > 1
-                    stored = [
-                        self._picked(file, name) for file, name in members[: None if whole else 1]
-                    ]
+                    some = not (self.full or small) and len(members) > 1
+                    self.sampled |= some
+                    stored = [self._picked(*member) for member in members[: 1 if some else None]]
                     seen = self._read(stored, budget)
-                    seen.sampled |= not whole and len(members) > 1
+                    seen.sampled |= some
                     about = _about(stored[0], seen, stored[0].shape)
                     about["trajectories"] = "all"
                 about |= _shapes(members) if len(members) > 1 else {}
@@ -325,8 +325,7 @@ class Datasets:
         return stored
 
     def _read_batch(self, k: int, budget: int) -> tuple[dict[str, Statistics], RotationStatistics]:
-        """Returns the statistics of all arrays of a batch and of its rotations, of at most
-        ``budget`` bytes."""
+        """Returns the statistics of a batch's arrays and rotations, of at most ``budget`` bytes."""
         batch = self.batches[k]
         chosen, _ = batch.take(self.numbers[k]).usable()
         ends = one_sided(batch)
@@ -409,9 +408,7 @@ def _about(stored: Dataset, statistics: Statistics, shape: Sequence[int]) -> dic
     if stored.numeric:
         # what was not looked at may hold some; integers hold none
         seen = not statistics.sampled or stored.dtype.kind != "f"
-        about |= (
-            {"nan": statistics.nan, "inf": statistics.inf} if seen else {"nan": None, "inf": None}
-        )
+        about |= {name: getattr(statistics, name) if seen else None for name in ("nan", "inf")}
         about["min"] = float(statistics.low.min()) if known else None
         about["max"] = float(statistics.high.max()) if known else None
     return about

@@ -22,14 +22,7 @@ from trajcli.files.reading import select
 from trajcli.files.repair import TurnJumps
 from trajcli.files.rotation_groups import require_rotations
 from trajcli.files.trajectories import Trajectories, no_time
-from trajcli.scores import (
-    UNITS,
-    Scores,
-    angular_scores,
-    block_extremes,
-    block_scores,
-    saturation,
-)
+from trajcli.scores import UNITS, Scores, angular_scores, block_extremes, block_scores, saturation
 from trajcli.views.statistics import orientations
 from trajcli.views.terminal import TextTable, number, spreadsheet_text
 from trajcli.views.trajectories import (
@@ -214,20 +207,19 @@ def score_source(
     if ends:
         rows = f"the first and the last {ends} rows, whose windows are one-sided"
         notes.append(f"jerk and limit_share without {rows}")
-    bounds = {}
-    for name, table in ({} if limits is None else bounds_of(batch, limits, units)).items():
-        bounds[name] = table.lower[free], table.upper[free]
-        if limits is not None and name in stored:
-            remarks = limits.unit_remarks(name, batch.first.units.get(stored[name]))
-            notes += [f"{name} limits: {text}" for text in remarks]
-    matched = []
-    if limits is not None and free:
-        notes += limits.remarks(batch.dofs, batch.first.dofs)
-        matched = limits.matched(batch.dofs, batch.first.dofs)
-    rates, first = {} if limits is None else limits.turns, next(iter(stored))
-    held = QUANTITIES if "position" in stored else stored
-    unheld = [name for name in (limits.tables if limits else ()) if name not in held]
-    unscored = [*others, *(f"limits of {name}" for name in (*unheld, *rates))]
+    bounds, matched, unscored, first = {}, [], list(others), next(iter(stored))
+    if limits is not None:
+        for name, table in bounds_of(batch, limits, units).items():
+            bounds[name] = table.lower[free], table.upper[free]
+            if name in stored:
+                remarks = limits.unit_remarks(name, batch.first.units.get(stored[name]))
+                notes += [f"{name} limits: {text}" for text in remarks]
+        if free:
+            notes += limits.remarks(batch.dofs, batch.first.dofs)
+            matched = limits.matched(batch.dofs, batch.first.dofs)
+        held = QUANTITIES if "position" in stored else stored
+        unheld = [*(name for name in limits.tables if name not in held), *limits.turns]
+        unscored += [f"limits of {name}" for name in unheld]
     named = "; FILE:DATASET names one" * bool(others)
     notes += [f"not scored: {', '.join(unscored)}{named}"] * bool(unscored)
     parts, extremes, scored, noise = list[Scores](), [], [], list[float]()

@@ -227,8 +227,7 @@ def _dots(
     top = np.rint(np.where(drawn, high - most, 0.0) * scale)
     bottom = np.rint(np.where(drawn, high - least, -1.0) * scale)
     rows = np.arange(tall)[:, None]
-    covered: npt.NDArray[np.bool_] = (rows >= top) & (rows <= bottom) & drawn
-    return covered
+    return np.asarray((rows >= top) & (rows <= bottom) & drawn)
 
 
 def _style(dof: int) -> str:
