@@ -64,7 +64,10 @@ READS = (
     "export {0} -o out.csv",
     "resample {0} --to 100 -o out.h5",
 )
-LIMITED = ("check motion.npz --limits {0}", "retime motion.npz --limits {0} -o out.h5")
+LIMITED = (
+    "check motion.npz --joints a,b,c --limits {0}",
+    "retime motion.npz --joints a,b,c --limits {0} -o out.h5",
+)
 PARTS = ("merge out.h5", "status out.h5", "integrate in.h5 -o out.h5 --shard 0/2")
 
 

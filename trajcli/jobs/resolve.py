@@ -416,7 +416,8 @@ def input_warnings(trajectories: Trajectories, longest: Inputs) -> Iterator[str]
     rate = named_rate(name)
     if rate in PARTS and rate != PARTS[mode.derivatives_of]:
         read = f"mode {mode.name} reads as {PARTS[mode.derivatives_of]}"
-        yield f"{first.input.where} is called {name}, which {read} (--mode {rate})"
+        how = f"trajcli integrate --mode {rate}" if longest.recorded else f"--mode {rate}"
+        yield f"{first.input.where} is called {name}, which {read} ({how})"
     for group in trajectories.groups[:_FIRST]:
         yield from _units(group, longest)
     clocks = (group.time for group in trajectories.groups_in_use[:_FIRST])
