@@ -369,8 +369,10 @@ def _paths(file: ArrayFile, name: str) -> list[str]:
         return [path for path in dofs if file.require(path).numeric] or paths
     groups = dict.fromkeys(known.group for known in _recognised(file, "") if known.group)
     paths = [f"{group}/{name.strip('/')}" for group in groups]
-    if all(file.get(path) is None for path in paths):
-        raise InputError(file.missing(name))
+    if all(file.get(path) is None for path in paths):  # groups without any known array
+        paths = [path for path in file.names() if path.endswith(f"/{name.strip('/')}")]
+        if len({re.sub(r"\d+", "*", path) for path in paths}) != 1:
+            raise InputError(file.missing(name))
     return paths
 
 
@@ -489,22 +491,31 @@ def _named_arrays(
 
 
 def marked_faulty(groups: Sequence[TrajectoryGroup]) -> list[TrajectoryGroup]:
-    """Returns the groups, with faults for those of layouts without rows or of uncommon dofs."""
-    checked, filled = list(groups), [g for g in groups if g.member is not None and g.shape[1]]
+    """Returns the groups, with faults for those of several trajectories, by a layout or by numbers
+    in their names, that have no rows or uncommon dofs."""
+    patterns = Counter(_numberless(group) for group in groups)
+    several = [g.member is not None or (g.single and patterns[_numberless(g)] > 2) for g in groups]
+    filled = [group for group, one in zip(groups, several, strict=True) if one and group.shape[1]]
+    checked = list(groups)
     counts = Counter((group.array_name, group.shape[2]) for group in filled)
     # of each array the first group with the dofs that most have
     filled.sort(key=lambda group: counts[group.array_name, group.shape[2]], reverse=True)
     usual = {group.array_name: group for group in reversed(filled)}
     for k, group in enumerate(groups):
         like = usual.get(group.array_name)
-        if group.member is None or group.fault is not None or like is None:
+        if not several[k] or group.fault is not None or like is None:
             continue
         fault = next(dof_faults([like, group]), None)
         if not group.shape[1]:
             fault = Fault("a trajectory without rows", where=group.where, hint=LEAVE_OUT)
         if fault is not None:
-            checked[k] = like.standing_in(group.file, group.member, fault)
+            member = group.member or Member(group.name, group.group)
+            checked[k] = like.standing_in(group.file, member, fault)
     return checked
+
+
+def _numberless(group: TrajectoryGroup) -> tuple[str, str]:
+    return str(group.file.path), re.sub(r"\d+", "*", f"{group.group}:{group.array_name}")
 
 
 def _path(group: TrajectoryGroup) -> str:

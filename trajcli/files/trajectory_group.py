@@ -55,6 +55,7 @@ from trajcli.files.quantities import (
     TAKEN,
     TIMES,
     named_rate,
+    order_of,
     role,
     time_rank,
     unit_of,
@@ -386,9 +387,11 @@ class TrajectoryGroup:
         """Yields what the units of the file leave open, and where --units contradicts them."""
         stated, given = stated_unit(self.as_stored), self.given.positions
         where, units, forms = self.as_stored.where, parse_units(stated), self.forms()
-        positions = stated if units is None else unit_text(of_order(units, 0))
-        if given and stated and positions != unit_text(given):
-            yield Note(f"{where} is in {stated}; it is read in {unit_text(given)}, as --units says")
+        for name, array in self._stored.items() if given else ():
+            said, text = parse_units(stated_unit(array)), unit_text(of_order(given, order_of(name)))
+            if said is not None and unit_text(said) != text:
+                is_in = f"{array.where} is in {stated_unit(array)}"
+                yield Note(f"{is_in}; it is read in {text}, as --units says")
         if given or "trajcli_version" in self.file.attributes():
             return
         if stated and units is None:

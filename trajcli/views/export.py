@@ -192,6 +192,14 @@ def select_trajectories(
     turning = [other for other in companions(batch, batches) if other.first.of_rotations]
     taken = [label(other, next(iter(other.first.arrays))) for other in turning]
     others = [other for other in others if other not in taken]
+    if others and batch.first.named and not batch.first.guessed:
+        raise InputError(
+            "arrays that are no trajectories of one table",
+            where=source,
+            expected="arrays of the same dofs and quantity",
+            found=", ".join([label(batch), *others]),
+            hint="name one at a time",
+        )
     numbers = select(files.reading.episodes, len(batch))
     return Export(batch, numbers, on_progress, others, turning, to)
 
