@@ -63,13 +63,8 @@ def diff(
         attributes = attributes_apart(*map(files.open, paths)) if whole else []
     passed = all(difference.passed for difference in differences)
     console.show(report((first, second), differences, attributes, verbose))
-    console.document(
-        {
-            "a": first,
-            "b": second,
-            "passed": passed,
-            "datasets": [difference.as_dict() for difference in differences],
-            "attributes": [{"name": name, "a": a, "b": b} for name, a, b in attributes],
-        }
-    )
+    found = [difference.as_dict() for difference in differences]
+    apart = [{"name": name, "a": a, "b": b} for name, a, b in attributes]
+    document = {"a": first, "b": second, "passed": passed, "datasets": found}
+    console.document(document | {"attributes": apart})
     return 0 if passed else 1

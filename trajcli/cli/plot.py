@@ -45,13 +45,7 @@ def plot(
     from trajcli.files.limits import read_limits
     from trajcli.units import parse_option
     from trajcli.views import figures
-    from trajcli.views.plot import (
-        drawn_lines,
-        panels,
-        plot_sources,
-        require_bounds,
-        short_labels,
-    )
+    from trajcli.views.plot import drawn_lines, panels, plot_sources, require_bounds, short_labels
     from trajcli.views.score import score_source
 
     figures.require_format(out)
@@ -98,8 +92,7 @@ def plot(
             files.sources.require_unchanged()  # before OUT appears
     notes = list(dict.fromkeys(notes))
     console.remark(*notes)
-    shown = [score] if score is not None else list(panels(drawn))
-    count = out.stat().st_size
+    shown, count = [score] if score is not None else list(panels(drawn)), out.stat().st_size
     console.say(f"{out}: {', '.join(shown)}, {bytes_text(count)}")
     report = {"out": str(out), "quantities": shown, "notes": notes, "matched": matched}
     console.document(report | {"bytes": count})

@@ -26,10 +26,11 @@ _NUMBERED = re.compile(
     r"(.*(?:axis_?angle|rot_?vec|rot_?6d(?:_?rows)?|quat(?:ernion)?))[._]?[0-9]", re.I
 )
 _ENDING = re.compile(r"(.*)([wxyz])()", re.I)
-_WORDS = {"rotvec": "rot_?vec|axis_?angle", "rot6d_rows": "rot_?6d_?rows",
-          "rot6d": "rot_?6d|rotation_?6d|6d_rot|ortho6d",
-          "matrix": "rot_?mat|rotation_matrix",
+_FORMS = {"rotvec": "rot_?vec|axis_?angle", "rot6d_rows": "rot_?6d_?rows",
+          "rot6d": "rot_?6d|rotation_?6d|6d_rot|ortho6d", "matrix": "rot_?mat|rotation_matrix",
           "quaternion": "quat(?:ernion)?s?|orientations?"}  # fmt: skip
+_WORDS = {form: re.compile(f"(?:^|[^a-z])(?:{word})(?:[^a-z]|$)", re.I)
+          for form, word in _FORMS.items()}  # fmt: skip
 # The order of quaternions in each family of files.
 _ORDERS = {"robomimic": "xyzw", "mimicgen": "xyzw", "robosuite": "xyzw", "libero": "xyzw",
            "ros": "xyzw", "isaaclab": "wxyz"}  # fmt: skip
@@ -79,9 +80,8 @@ class Dofs:
                 picked = converted(values, lambda rows: np.take(rows, self.numbers, -1))
             units = stated_unit(values).split(",")
             if len(units) == present > 1:
-                units = [units[number] for number in self.numbers]
-                attributes = {**values.attributes, "units": ",".join(units)}
-                picked = replace(picked, attributes=attributes)
+                own = ",".join(units[number] for number in self.numbers)
+                picked = replace(picked, attributes={**values.attributes, "units": own})
             return replace(picked, shape=(*values.shape[:-1], len(self.numbers)))
         if hasattr(values, "shape"):
             return values[..., list(self.numbers)]
@@ -111,9 +111,8 @@ def parse_dofs(text: str, count: int, where: str, names: Sequence[str] = ()) -> 
     if not numbers:
         raise _no_such_dofs(text, count, where, names)
     if len(set(numbers)) < len(numbers):
-        raise UsageError(
-            "a dof that is picked twice", where=where, expected="each once", found=text
-        )
+        what = "a dof that is picked twice"
+        raise UsageError(what, where=where, expected="each once", found=text)
     return Dofs(count, numbers)
 
 
@@ -143,20 +142,19 @@ def match_names(names: Sequence[str], others: Sequence[str]) -> list[int | None]
 class DofPairs:
     """The dofs that two sides share, as their numbers on each side.
 
-    by: "name", or "place" where neither side has names. only: the names of dofs that one side
-    alone has.
+    by: "name", or "place" where neither side has names. only: the names of dofs that side "a" or
+    "b" alone has.
     """
 
     first: Sequence[int]
     second: Sequence[int]
     by: str
-    only: tuple[list[str], list[str]]
+    only: dict[str, list[str]]
 
     @property
     def remark(self) -> str:
         """Which dofs one side alone has; "" where both have the same."""
-        sides = (f"only in {k}: {', '.join(x)}" for k, x in zip("ab", self.only, strict=True) if x)
-        return "; ".join(sides)
+        return "; ".join(f"only in {k}: {', '.join(x)}" for k, x in self.only.items() if x)
 
 
 def pair_dofs(first: Sequence[str], second: Sequence[str], places: Sequence[str]) -> DofPairs:
@@ -166,20 +164,19 @@ def pair_dofs(first: Sequence[str], second: Sequence[str], places: Sequence[str]
     where as many have other numbers, by place. Raises InputError where one side alone has names.
     places: the two arrays, for messages.
     """
-    labels, numbers = (first, second), [_numbers_of(labels) for labels in (first, second)]
-    a, b = numbers
+    a, b = _numbers_of(first), _numbers_of(second)
     if a is not None and b is not None:
         if sorted(a) != sorted(b) and len(a) == len(b):
-            return DofPairs(range(len(a)), range(len(a)), "place", ([], []))
+            return DofPairs(range(len(a)), range(len(a)), "place", {"a": [], "b": []})
         match = [b.index(number) if number in b else None for number in a]
     else:
         match = match_names(first, second)
     pairs = [(k, other) for k, other in enumerate(match) if other is not None]
     if (a is None) != (b is None) and len(pairs) < min(len(first), len(second)):
         if len(first) == len(second) == 1:
-            return DofPairs([0], [0], "place", ([], []))
+            return DofPairs([0], [0], "place", {"a": [], "b": []})
         without = int(a is None)
-        names, found = labels[1 - without], labels[without]
+        names, found = (first, second) if without else (second, first)
         raise InputError(
             "dofs with names on one side only",
             where=places[without],
@@ -190,11 +187,9 @@ def pair_dofs(first: Sequence[str], second: Sequence[str], places: Sequence[str]
             else "FILE:DATASET[:n] takes as many of both, and --joints a,b,c names them",
         )
     ours, theirs = [k for k, _ in pairs], [k for _, k in pairs]
-    rest = (
-        [name for k, name in enumerate(names) if k not in paired]
-        for names, paired in ((first, ours), (second, theirs))
-    )
-    return DofPairs(ours, theirs, "name", (next(rest), next(rest)))
+    only = {"a": [name for k, name in enumerate(first) if k not in ours],
+            "b": [name for k, name in enumerate(second) if k not in theirs]}  # fmt: skip
+    return DofPairs(ours, theirs, "name", only)
 
 
 def _numbers_of(labels: Sequence[str]) -> list[int] | None:
@@ -220,16 +215,11 @@ def parse_joints(text: str, count: int) -> list[str]:
     """Parses the names a,b,c of so many dofs. Raises UsageError unless there is one for each."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
-        raise UsageError(
-            "no names", where="--joints", expected="one or more, like a,b", found=repr(text)
-        )
+        expected = "one or more, like a,b"
+        raise UsageError("no names", where="--joints", expected=expected, found=repr(text))
     if len(names) != count or len(set(names)) != count:
-        raise UsageError(
-            "names that do not fit the dofs",
-            where="--joints",
-            expected=f"{count} different names, one per dof",
-            found=",".join(names),
-        )
+        what, expected = "names that do not fit the dofs", f"{count} different names, one per dof"
+        raise UsageError(what, where="--joints", expected=expected, found=",".join(names))
     return names
 
 
@@ -246,12 +236,8 @@ def _no_such_dofs(text: str, count: int, where: str, names: Sequence[str]) -> Us
     expected = f"a range like 0:{count}, or numbers from 0 to {count - 1}" if count else "no dofs"
     listed = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
     expected += f", or names: {listed}" if names else " (there are no names)"
-    return UsageError(
-        "no such dofs",
-        where=where,
-        expected=expected,
-        found=text if len(text) < 80 else f"{text[:77]}...",
-    )
+    found = text if len(text) < 80 else f"{text[:77]}..."
+    return UsageError("no such dofs", where=where, expected=expected, found=found)
 
 
 @dataclass(frozen=True)
@@ -276,13 +262,13 @@ def parse_rotations(text: str, count: int, names: Sequence[str]) -> tuple[Rotati
 
     Raises UsageError for another form, or dofs that are not as many as it takes.
     """
-    rotations: list[RotationDofs] = []
+    rotations, where = list[RotationDofs](), f"--rotation {text}"
     for part in text.split(";") if text.strip() != "none" else ():
         which, _, form = part.strip().rpartition("=")
         if form not in WIDTHS:
             raise UsageError(
                 "unknown form of rotations",
-                where=f"--rotation {text}",
+                where=where,
                 expected=f"WHICH=FORM with {', '.join(WIDTHS)}, or none",
                 found=form,
                 hint="rpy is about fixed axes x, y, z; of other angles SciPy makes quaternions: "
@@ -290,22 +276,16 @@ def parse_rotations(text: str, count: int, names: Sequence[str]) -> tuple[Rotati
                 if "euler" in form.lower()
                 else "",
             )
-        numbers, width = (
-            parse_dofs(which or "all", count, "--rotation", names).numbers,
-            WIDTHS[form],
-        )
+        numbers = parse_dofs(which or "all", count, "--rotation", names).numbers
+        width = WIDTHS[form]
         if len(numbers) % width:
-            raise UsageError(
-                f"dofs that are no {form}",
-                where=f"--rotation {text}",
-                expected=f"{width} for each rotation",
-                found=f"{len(numbers)}",
-                hint=f"--rotation 0:{width}={form} takes the first {width}",
-            )
+            what, expected = f"dofs that are no {form}", f"{width} for each rotation"
+            found, hint = f"{len(numbers)}", f"--rotation 0:{width}={form} takes the first {width}"
+            raise UsageError(what, where=where, expected=expected, found=found, hint=hint)
         rotations += _split(which or form, list(numbers), form)
     dofs = [dof for rotation in rotations for dof in rotation.dofs]
     if len(set(dofs)) < len(dofs):
-        raise UsageError("dofs of two rotations", where=f"--rotation {text}", expected="of one")
+        raise UsageError("dofs of two rotations", where=where, expected="of one")
     return tuple(rotations)
 
 
@@ -344,18 +324,12 @@ def named_rotations(
         if turns(by)
     ]
     if not rotations and not numbered:
-        last = array.rpartition("/")[2]
-        numbered = {last: list(range(count))}
+        numbered = {array.rpartition("/")[2]: list(range(count))}
     for name, dofs in numbered.items():
-        kind = next(
-            (
-                k
-                for k, w in _WORDS.items()
-                if re.search(f"(?:^|[^a-z])(?:{w})(?:[^a-z]|$)", name, re.I)
-            ),
-            "",
-        )
-        if kind == "quaternion" and not len(dofs) % 4:
+        form = next((form for form, words in _WORDS.items() if words.search(name)), "")
+        if not form or len(dofs) % WIDTHS.get(form, 4):
+            continue
+        if form == "quaternion":
             text = f"{name} {text_of(order) if order is not None else _ORDERS.get(family, '')}"
             form = next((form for form in ("xyzw", "wxyz") if form in text.lower()), "")
             if not form:
@@ -365,9 +339,7 @@ def named_rotations(
                     expected="x, y, z, w (SciPy, ROS) or w, x, y, z (MuJoCo, Isaac)",
                     hint="--rotation xyzw or --rotation wxyz says it; --rotation none takes dofs",
                 )
-            rotations += _split(name, dofs, form)
-        elif kind and kind != "quaternion" and not len(dofs) % WIDTHS[kind]:
-            rotations += _split(name, dofs, kind)
+        rotations += _split(name, dofs, form)
     return tuple(rotations)
 
 

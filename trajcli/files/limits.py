@@ -69,13 +69,9 @@ class Bounds:
 class Limits:
     """The limits that a file gives, in SI: by quantity, lower and upper [2, joints].
 
-    Attributes:
-        path: the file.
-        joints: names of the joints, if it has them.
-        tables: the limits by quantity.
-        units: the units of the file by quantity, where it states them.
-        robot: whether they are those of a whole robot; the data may have some of its joints.
-        for_all: whether there is one limit for all dofs.
+    joints: their names, if the file has them. units: those of the file by quantity, where it
+    states them. robot: whether they are of a whole robot; the data may have some of its joints.
+    for_all: whether there is one limit for all dofs. turns: the largest rates of rotations.
     """
 
     path: Path
@@ -95,19 +91,14 @@ class Limits:
     ) -> dict[str, Bounds]:
         """Returns the limits of some dofs by quantity.
 
-        Joints are found by name, as :func:`match_names` compares them; limits without names go by
-        number. A dof that the file does not name has no limits.
+        Joints are found by the names of the dofs, as :func:`match_names` compares them; limits
+        without names go by number. A dof that the file does not name has no limits. Raises
+        InputError if names, numbers or units do not fit.
 
-        Parameters:
-            dofs: names of the dofs.
-            itemsize: bytes of a stored value, whose rounding is forgiven.
-            units: units of the data by quantity, where they are known.
-            picked: which of the dofs of a file they are, if not all.
-
-        Raises:
-            InputError: if names, numbers or units do not fit.
+        itemsize: bytes of a stored value, whose rounding is forgiven. units: those of the data by
+        quantity, where they are known. picked: which of the dofs of a file they are, if not all.
         """
-        order = self._order(dofs, picked) if self.tables else []
+        order = self._order(dofs, picked)
         limited = [(dof, joint) for dof, joint in enumerate(order) if joint != _NONE]
         for name, text in (units or {}).items():
             if name not in self.units or not text:
@@ -115,12 +106,8 @@ class Limits:
             limits, data = in_si(self.units[name]), parse_units(text)
             pairs = [(unit_of_dof(data, k), unit_of_dof(limits, n)) for k, n in limited if data]
             if data is None or any(unit.name and unit != other for unit, other in pairs):
-                raise InputError(
-                    "limits in another unit",
-                    where=f"{self.path}: [{name}]",
-                    expected=text,
-                    found=unit_text(self.units[name]),
-                )
+                where, found = f"{self.path}: [{name}]", unit_text(self.units[name])
+                raise InputError("limits in another unit", where=where, expected=text, found=found)
         slack = _ROUNDING.get(itemsize, _ROUNDING[4])
         return {
             name: Bounds(np.append(lower, -np.inf)[order], np.append(upper, np.inf)[order], slack)
@@ -138,20 +125,22 @@ class Limits:
 
     def remarks(self, dofs: Sequence[str], picked: Dofs | None = None) -> list[str]:
         """Returns how limits were matched, which dofs have none, and which limits have no dof."""
-        order = self._order(dofs, picked) if self.tables else []
-        pairs, remarks = list(zip(dofs, order, strict=bool(order))), list[str]()
+        if not self.tables:
+            return []
+        order = self._order(dofs, picked)
+        pairs, remarks = list(zip(dofs, order, strict=True)), list[str]()
         renamed = [
             f"{dof} is {self.joints[joint]}"
             for dof, joint in pairs
             if self.joints and joint != _NONE and dof != self.joints[joint] and not dof.isdecimal()
         ]
         free = [dof for dof, joint in pairs if joint == _NONE]
-        if order and self.joints is None and not self.for_all:
+        if self.joints is None and not self.for_all:
             remarks.append(Note("limits without names: by number"))
         for kind, what, listed in (
             (str, "no limits of ", free),
             (Note, "limits by name: ", renamed),
-            (Note, "limits without a dof: ", self._without_dof(order) if order else []),
+            (Note, "limits without a dof: ", self._without_dof(order)),
         ):
             more = f" and {len(listed) - _LISTED} more" if len(listed) > _LISTED else ""
             remarks += [kind(f"{what}{', '.join(listed[:_LISTED])}{more}")] if listed else []
@@ -159,19 +148,18 @@ class Limits:
 
     def _order(self, dofs: Sequence[str], picked: Dofs | None) -> Sequence[int]:
         """Returns the number of the joint of each dof; _NONE if the file does not name it."""
+        if not self.tables:
+            return [_NONE] * len(dofs)
         if self.for_all:
             return [0] * len(dofs)
         count, joints = next(iter(self.tables.values())).shape[1], self.joints
         if joints is None:
             picked = picked or Dofs(len(dofs), range(len(dofs)))
             if count not in (picked.count, len(dofs)):
-                raise InputError(
-                    "limits of other joints",
-                    where=str(self.path),
-                    expected=f"{len(dofs)}, one for each dof",
-                    found=f"{count} without names",
-                    hint="--dofs takes the dofs that they are of",
-                )
+                what, hint = "limits of other joints", "--dofs takes the dofs that they are of"
+                expected, found = f"{len(dofs)}, one for each dof", f"{count} without names"
+                where = str(self.path)
+                raise InputError(what, where=where, expected=expected, found=found, hint=hint)
             return picked.numbers if count == picked.count else range(count)
         order = [_NONE if match is None else match for match in match_names(dofs, joints)]
         known, unknown = set(order) - {_NONE}, self._without_dof(order)
@@ -199,11 +187,10 @@ class Limits:
         """Returns for JSON which limit each dof has, by the joint's name or number, and how it was
         found."""
         by = "all" if self.for_all else "number" if self.joints is None else "name"
-        order = self._order(dofs, picked) if self.tables else [_NONE] * len(dofs)
         return [
             {"dof": dof, "limit": None, "by": None} if joint == _NONE else
             {"dof": dof, "limit": self.joints[joint] if self.joints else joint, "by": by}
-            for dof, joint in zip(dofs, order, strict=True)
+            for dof, joint in zip(dofs, self._order(dofs, picked), strict=True)
         ]  # fmt: skip
 
 
@@ -221,11 +208,8 @@ def read_limits(path: Path, sources: SourceFiles | None = None) -> Limits:
     turns = {name: tables.pop(name) for name in ROTATIONS if name in tables}
     for name, sides in turns.items():
         if sides.ndim != 1 or sides[0] != -sides[1]:
-            raise InputError(
-                "not the limit of a magnitude",
-                where=f"{path}: [{name}]",
-                expected="upper, one number for all rotations",
-            )
+            what, expected = "not the limit of a magnitude", "upper, one number for all rotations"
+            raise InputError(what, where=f"{path}: [{name}]", expected=expected)
     largest = {name: float(sides[1] / per_si(units[name])[0]) for name, sides in turns.items()}
     if not tables and not turns:
         expected = "<joint> with <limit>" if urdf else f"tables [{'], ['.join(QUANTITIES)}]"
@@ -244,12 +228,8 @@ def read_limits(path: Path, sources: SourceFiles | None = None) -> Limits:
                 found=str(sides.shape[1]) if sides.shape[1] != count else unit_text(stated),
             )
         for joint in np.flatnonzero(sides[0] > sides[1])[:1]:
-            raise InputError(
-                _IMPOSSIBLE,
-                where=f"{where}, joint {joint}",
-                expected="lower <= upper",
-                found=f"{sides[0, joint]} and {sides[1, joint]}",
-            )
+            where, found = f"{where}, joint {joint}", f"{sides[0, joint]} and {sides[1, joint]}"
+            raise InputError(_IMPOSSIBLE, where=where, expected="lower <= upper", found=found)
         tables[name] = sides / per_si(stated) if stated else sides
     for_all = joints is None and not widths
     return Limits(path, joints, tables, units, urdf or moveit, for_all, largest)
@@ -259,29 +239,22 @@ def _from_toml(path: Path, data: bytes) -> Parsed:
     try:
         toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     except ImportError:
-        raise UsageError(
-            "no reader for TOML here",
-            where=str(path),
-            hint="pip install tomli, or use Python 3.11 or later",
-        ) from None
+        what, hint = "no reader for TOML here", "pip install tomli, or use Python 3.11 or later"
+        raise UsageError(what, where=str(path), hint=hint) from None
     try:
         document: dict[str, Any] = toml.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise InputError(unreadable(path, "a TOML file", error)) from None
     names, tables = document.get("joint_names"), {}
     if names is not None and not _are_texts(names):
-        raise InputError(
-            "not names", where=f"{path}: joint_names", expected="strings", found=repr(names)
-        )
+        where = f"{path}: joint_names"
+        raise InputError("not names", where=where, expected="strings", found=repr(names))
     for name in (name for name in (*QUANTITIES, *ROTATIONS[1:]) if name in document):
         sides = _sides(document[name])
         if sides is None:
-            raise InputError(
-                "not limits",
-                where=f"{path}: [{name}]",
-                expected="upper (and lower, if it is not its negative): a number, or one per joint",
-                found=repr(document[name])[:200],
-            )
+            expected = "upper (and lower, if it is not its negative): a number, or one per joint"
+            where, found = f"{path}: [{name}]", repr(document[name])[:200]
+            raise InputError("not limits", where=where, expected=expected, found=found)
         tables[name] = sides
     return names, tables, _stated_units(path, document, tables)
 
@@ -324,13 +297,9 @@ def _stated_units(
             continue
         units = parse_units(",".join(stated) if _are_texts(stated) else stated)
         if units is None or {(unit.known, unit.order) for unit in units} != {(True, order)}:
-            parts = [unit_of(name or "position", part) for part in KNOWN.split(", ")]
-            raise InputError(
-                "unknown unit",
-                where=f"{path}: {f'[{name}] ' * bool(name)}units",
-                expected=", ".join(parts),
-                found=repr(stated),
-            )
+            expected = ", ".join(unit_of(name or "position", part) for part in KNOWN.split(", "))
+            where = f"{path}: {f'[{name}] ' * bool(name)}units"
+            raise InputError("unknown unit", where=where, expected=expected, found=repr(stated))
         known[name] = units
     return {name: known[name] for name in tables if name in known}
 
@@ -371,18 +340,17 @@ def _from_urdf(path: Path, data: bytes) -> Parsed:
     for joint in joints:
         name, element = joint.get("name", ""), joint.find("limit")
         limit = {} if element is None else element.attrib
-        expected, where = "lower, upper, velocity", f"{path}: joint {name}, <limit>"
+        found, where = str(limit), f"{path}: joint {name}, <limit>"
         try:
             lower, upper = float(limit.get("lower", 0)), float(limit.get("upper", 0))
             speed = float(limit.get("velocity", "inf"))
         except ValueError:
-            raise InputError(
-                "not numbers", where=where, expected=expected, found=str(limit)
-            ) from None
+            expected = "lower, upper, velocity"
+            raise InputError("not numbers", where=where, expected=expected, found=found) from None
         if joint.get("type") == "continuous" or not limit:
             lower, upper = -math.inf, math.inf
         if not (lower <= upper and speed >= 0):
-            raise InputError(_IMPOSSIBLE, where=where, expected="lower <= upper", found=str(limit))
+            raise InputError(_IMPOSSIBLE, where=where, expected="lower <= upper", found=found)
         unit = Unit("m" if joint.get("type") == "prismatic" else "rad")
         limits[name] = lower, upper, speed, unit
     if not limits:

@@ -29,8 +29,8 @@ from trajcli.views.findings import (
     TimeCheck,
     failed,
     jumps_findings,
+    place_text,
     rotation_findings,
-    seconds_text,
 )
 from trajcli.views.statistics import RotationStatistics, Statistics, add_blocks
 from trajcli.views.terminal import TextTable
@@ -44,7 +44,6 @@ from trajcli.views.trajectories import (
     quantities,
     quantity_of,
     read_batches,
-    trajectory_text,
 )
 
 if TYPE_CHECKING:
@@ -66,14 +65,11 @@ def check_source(
 ) -> tuple[list[Finding], list[str]]:
     """Checks the trajectories that a source names, each batch in one pass; also returns notes.
 
-    Parameters:
-        start_of: returns the states that row 0 of an output must equal, or why they are unknown.
-        limits: a file of limits that all trajectories must keep.
-        velocity_of: positions whose derivative the source must be.
-        left_out: takes the faults of the trajectories that cannot be read, which fail without it.
+    start_of: returns the states that row 0 of an output must equal, or why they are unknown.
+    limits: a file of limits that all must keep. velocity_of: positions whose derivative the source
+    must be. left_out: takes the faults of trajectories that cannot be read, which fail without it.
 
-    Raises:
-        InputError: the file or the limits cannot be read, or there are no trajectories.
+    Raises InputError where the file or the limits cannot be read, or there are no trajectories.
     """
     tables = None if limits is None else read_limits(limits, files.sources)
     # an array that is compared with positions is a velocity
@@ -143,13 +139,9 @@ def check_source(
 
 def _ending_in_nan(batch: Trajectories) -> list[str]:
     """Returns the trajectories that are taken to end before rows of NaN, in words."""
-    places, first = list[str](), 0
-    for group, begin, end in batch.runs:
-        if group.nan_lengths is not None:
-            short = np.flatnonzero(group.nan_lengths[begin:end] < group.shape[1]) + first
-            places += [f"trajectory {batch.name(int(batch.numbers[k]))}" for k in short]
-        first += end - begin
-    return places
+    rows = [0 if group.nan_lengths is None else group.shape[1] for group in batch.groups]
+    short = batch.numbers[batch.lengths < np.array(rows)[batch.group_numbers]]
+    return [f"trajectory {batch.name(number)}" for number in short.tolist()]
 
 
 def _no_start(attributes: Mapping[str, Any], batch: Trajectories) -> str:
@@ -167,10 +159,9 @@ def _no_start(attributes: Mapping[str, Any], batch: Trajectories) -> str:
 class LimitCheck:
     """Holds the arrays of a batch, and central differences of its positions, against limits.
 
-    Attributes:
-        stored: the statistics of each array whose quantity has limits.
-        derived: the statistics of each quantity with limits that is derived from ``positions``.
-        missing: quantities whose limits cannot be checked, for a ``reason``.
+    stored: the statistics of each array whose quantity has limits. derived: those of quantities
+    that are derived from ``positions``. missing: quantities whose limits cannot be checked, for a
+    ``reason``.
     """
 
     def __init__(
@@ -178,10 +169,8 @@ class LimitCheck:
     ) -> None:
         """Assigns each quantity with limits to an array, to differences, or to ``missing``.
 
-        Parameters:
-            named: the quantity of an array that SOURCE names and whose quantity nothing states.
-            batches: all batches of the source; a quantity that this batch lacks may be checked in
-                another batch of the same trajectories.
+        named: the quantity of an array that SOURCE names and whose quantity nothing states.
+        batches: those of the source; what this one lacks may be checked in another one.
         """
         self.batch, self.limits, dofs = batch, limits, batch.first.shape[2]
         arrays, units, self.notes = quantities(batch, named)
@@ -240,7 +229,7 @@ class LimitCheck:
         """Returns whether an array keeps its limits; values that cannot be compared fail."""
         batch, derived = self.batch, quantity in self.derived
         units = batch.first.units.get(name)
-        units = None if units is None else of_order(units, QUANTITIES.index(quantity))
+        units = units and of_order(units, QUANTITIES.index(quantity))
         check, array, used = f"{title} limits", label(batch, name), statistics.used()
         absent = f"not checked at {statistics.nan + statistics.inf} values that are NaN or Inf"
         if statistics.outside:
@@ -275,10 +264,8 @@ class LimitCheck:
             side = bounds.upper if worst.value > bounds.upper[dof] else bounds.lower
             limit, unit = float(side[dof]), unit_of_dof(in_si(units), dof) if units else ""
             texts[dof] = f"{worst.value:.6g}, limit {limit:.6g} {unit}".rstrip()
-            place = f"{trajectory_text(batch, worst.trajectory)}row {worst.row}"
-            place += "" if worst.time is None else f", {seconds_text(worst.time)}"
-            spans = _spans_text(worst.spans)
-            lines.append(f"{dof_text(batch, dof)}: {texts[dof]}, {place}; beyond it in {spans}")
+            at, spans = place_text(batch, worst), _spans_text(worst.spans)
+            lines.append(f"{dof_text(batch, dof)}: {texts[dof]}, {at}; beyond it in {spans}")
             dofs[dof] = {
                 "dof": batch.first.dofs.numbers[dof],
                 "name": batch.dofs[dof],

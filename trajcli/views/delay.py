@@ -43,14 +43,8 @@ def most_lags(rows: int) -> int:
 
 
 def top(scores: Floats) -> tuple[Array, Floats]:
-    """Returns the row [D] of the highest score of each column, and its place between rows.
-
-    Parameters:
-        scores: [lags, D], at least three lags.
-
-    Returns:
-        The rows ``centre``, which have neighbours on both sides, and the ``place`` [D] of the top
-        of the parabola through these three, counted from ``centre``.
+    """Returns the rows [D] of the highest of three or more scores [lags, D], or beside them so that
+    they have neighbours; and, counted from these, the tops [D] of the parabolas through all three.
     """
     best = scores.argmax(0)
     centre = np.clip(best, 1, len(scores) - 2)
@@ -66,9 +60,9 @@ def around(values: Floats, centre: Array) -> Floats:
     return near
 
 
-def parabola(values: Floats, place: Floats) -> Floats:
-    """Returns the parabola through values [3, D] at −1, 0 and 1, at ``place`` [D]."""
-    low, middle, high = values
+def parabola(values: Floats, centre: Array, place: Floats) -> Floats:
+    """Returns the parabola through the values around ``centre`` [D], at ``place`` [D] from it."""
+    low, middle, high = around(values, centre)
     value: Floats = middle + 0.5 * place * (high - low) + 0.5 * place**2 * (high - 2 * middle + low)
     return value
 
@@ -78,8 +72,7 @@ class DelayFit:
 
     def __init__(self, dofs: int, rows: int) -> None:
         """Prepares for trajectories of so many rows."""
-        self._lags = most_lags(rows)
-        self._count = 0
+        self._lags, self._count = most_lags(rows), 0
         # Σ(b − a) and Σ(b − a)², lag by lag
         self._sums = np.zeros((2, 2 * self._lags + 1, dofs))
 
@@ -100,13 +93,9 @@ class DelayFit:
     def facts(self, step: float) -> dict[str, Any] | None:
         """Returns the fit; None where delay and offset explain less than half of the difference.
 
-        Parameters:
-            step: seconds between rows.
-
-        Returns:
-            rows, seconds: the delays of b [D]; 0 where a delay explains nothing.
-            offsets: the means of b − a after the delay [D].
-            remaining, rms: root mean square of all dofs after and before both.
+        step: seconds between rows. In the fit are the delays of b [D] in rows and seconds, 0 where
+        a delay explains nothing; offsets, the means of b − a after the delay [D]; and the root mean
+        squares of all dofs, remaining after both and rms before.
         """
         if not self._count:
             return None
@@ -114,25 +103,19 @@ class DelayFit:
         # what remains at each lag after its offset
         left = np.maximum(squares - means**2, 0.0)
         centre, place = top(-left)
-        late = np.maximum(parabola(around(left, centre), place), 0.0)
-        undelayed = left[self._lags]
+        late = np.maximum(parabola(left, centre, place), 0.0)
+        undelayed, square = left[self._lags], squares[self._lags]
         # differences of rounding have no delay
-        delayed = late < _CLEARLY**2 * np.where(
-            undelayed > 1e-12 * squares[self._lags], undelayed, 0.0
-        )
-        offsets = np.where(delayed, parabola(around(means, centre), place), means[self._lags])
+        delayed = (late < _CLEARLY**2 * undelayed) & (undelayed > 1e-12 * square)
+        offsets = np.where(delayed, parabola(means, centre, place), means[self._lags])
         remaining = float(np.sqrt(np.where(delayed, late, undelayed).mean()))
-        rms = float(np.sqrt(squares[self._lags].mean()))
+        rms = float(np.sqrt(square.mean()))
         if not remaining < _CLEARLY * rms:
             return None
         rows = np.where(delayed, centre + place - self._lags, 0.0)
-        return {
-            "rows": rows.tolist(),
-            "seconds": (rows * step).tolist(),
-            "offsets": offsets.tolist(),
-            "remaining": remaining,
-            "rms": rms,
-        }
+        arrays = {"rows": rows, "seconds": rows * step, "offsets": offsets}
+        facts: dict[str, Any] = {name: values.tolist() for name, values in arrays.items()}
+        return facts | {"remaining": remaining, "rms": rms}
 
 
 def delay_text(facts: dict[str, Any]) -> str:
@@ -140,12 +123,10 @@ def delay_text(facts: dict[str, Any]) -> str:
     rows, seconds, offsets = (np.asarray(facts[n]) for n in ("rows", "seconds", "offsets"))
     words, moved = [], rows != 0
     if moved.any() and np.ptp(rows[moved]) < 0.25:  # one delay for all dofs that have any
-        delay, time = float(np.median(rows[moved])), float(np.median(seconds[moved]))
-        words.append(
-            f"{abs(delay):.3g} rows ({abs(time):.3g} s) {'late' if delay > 0 else 'early'}"
-        )
-        if not moved.all():
-            words[0] += f" in dofs {', '.join(map(str, np.flatnonzero(moved)[:_LISTED]))}"
+        delay, time = np.median(rows[moved]), abs(np.median(seconds[moved]))
+        which = f" in dofs {', '.join(map(str, np.flatnonzero(moved)[:_LISTED]))}"
+        late = f"{'late' if delay > 0 else 'early'}{which * (not moved.all())}"
+        words.append(f"{abs(delay):.3g} rows ({time:.3g} s) {late}")
     elif moved.any():
         words.append(f"late by {_listed(rows)} rows ({_listed(seconds)} s)")
     if np.abs(offsets).max() > 0.1 * facts["rms"]:
@@ -173,17 +154,12 @@ def read_positions(files: Files, batch: Trajectories, positions: str) -> Traject
 def velocities_finding(
     batch: Trajectories, numbers: Sequence[int], others: Trajectories, positions: str
 ) -> Finding:
-    """Compares velocities of trajectories with the five-point differences of their positions.
+    """Compares velocities of trajectories with the five-point differences of ``others``, which the
+    command line calls ``positions``.
 
     The facts of the finding have, per dof, the RMS of the difference as a share of the RMS of the
-    differences, and the factor, delay and rate that fit best.
-
-    Parameters:
-        others: the positions, from :func:`read_positions`.
-        positions: how the command line names them.
-
-    Raises:
-        InputError: there are other positions than velocities, or there is no time step.
+    differences, and the factor, delay and rate that fit best. Raises InputError for other positions
+    than velocities, and without a time step.
     """
     velocity, position = (
         name if name in members.arrays else next(iter(members.arrays))
@@ -217,8 +193,7 @@ def velocities_finding(
         known = beside.times() if on_clock else at
         if at is None or known is None:
             what, hint = "no time step", "--dt SECONDS or --rate HZ says it"
-            expected = "dt or time stamps"
-            raise InputError(what, where=batch.path, expected=expected, hint=hint)
+            raise InputError(what, where=batch.path, expected="dt or time stamps", hint=hint)
         if beside.rows < 2:
             continue
         method = "central" if beside.rows >= WINDOW else "backward"
@@ -243,10 +218,10 @@ def velocities_finding(
     texts += [times.remark if times else "", pairs.remark]
     texts += ["dofs paired by place"] * (pairs.by == "place")
     where = f"dof {batch.first.dofs.numbers[pairs.first[worst]]}"
-    facts |= {"paired": pairs.by, "only": dict(zip("ab", pairs.only, strict=True))}
+    facts |= {"paired": pairs.by, "only": pairs.only}
     facts |= {"overlap": {"rows": overlap[0], "seconds": overlap[1]}} if on_clock else {}
     # a velocity without positions was not looked at
-    array, passed = label(batch, velocity), error <= _TOLERANCE and not pairs.only[0]
+    array, passed = label(batch, velocity), error <= _TOLERANCE and not pairs.only["a"]
     text = "; ".join(filter(None, texts))
     return Finding("velocity", array, passed, text, len(numbers), where, facts=facts)
 
@@ -260,10 +235,8 @@ class VelocityFit:
 
     def __init__(self, dofs: int, rows: int) -> None:
         """Prepares for delays of up to a fifth of the ``rows`` of a typical trajectory."""
-        self._lags = most_lags(rows)
-        self._whole = np.zeros((3, dofs))
-        self._sums = np.zeros((3, 2 * self._lags + 1, dofs))
-        self._steps, self._seconds = 0, 0.0
+        self._lags, self._steps, self._seconds = most_lags(rows), 0, 0.0
+        self._whole, self._sums = np.zeros((3, dofs)), np.zeros((3, 2 * self._lags + 1, dofs))
 
     def add(self, v: Array, d: Array, times: Floats) -> None:
         """Adds the velocities and derivatives [b, T, D] of a block, times [b, T] in seconds."""
@@ -280,14 +253,10 @@ class VelocityFit:
             self._sums[:, lag + least] += _products(*inner)
 
     def facts(self) -> dict[str, Any]:
-        """Returns the fit.
-
-        Returns:
-            per_dof: the RMS of v − d as a share of that of d [D], without a delay.
-            factors, delays: those that fit best [D], delays in seconds.
-            residuals: the share of v that the fit leaves unexplained [D].
-            rate: rows per second as the times have it and, where all dofs agree, as it fits.
-        """
+        """Returns the fit: per_dof, the RMS of v − d as a share of that of d [D], without a delay;
+        the factors and delays, in seconds, that fit best [D]; residuals, the shares of v that these
+        leave unexplained [D]; and the rate in rows per second as the times have it and, where all
+        dofs agree, as it fits."""
         (v2, d2, vd), sums = self._whole, self._sums
         # Σ(v − d)² = Σv² − 2Σvd + Σd²
         off = np.sqrt(np.maximum(v2 - 2 * vd + d2, 0.0))
@@ -299,8 +268,8 @@ class VelocityFit:
             gains = np.nan_to_num(sums[2] / sums[1], nan=1.0, posinf=1.0, neginf=1.0)
         v2, d2 = sums[:2, self._lags]
         (centre, place), moves = top(correlation), (v2 > 0) & (d2 > 0)
-        factors = np.where(moves, parabola(around(gains, centre), place), 1.0)
-        left = np.sqrt(np.maximum(1.0 - parabola(around(correlation, centre), place) ** 2, 0.0))
+        factors = np.where(moves, parabola(gains, centre, place), 1.0)
+        left = np.sqrt(np.maximum(1.0 - parabola(correlation, centre, place) ** 2, 0.0))
         residuals = np.where(moves, left, (v2 > 0).astype(np.float64))
         rate = self._steps / self._seconds if self._seconds > 0 else None
         fitted, factor = None, float(np.median(factors[moves])) if moves.any() else 1.0
@@ -309,13 +278,9 @@ class VelocityFit:
         if rate and agree.all() and (residuals <= _TOLERANCE).all() and not _meaning(factor):
             fitted = factor * rate
         delays = np.where(moves, centre + place - self._lags, 0.0) / (fitted or rate or np.inf)
-        return {
-            "per_dof": errors.tolist(),
-            "factors": factors.tolist(),
-            "delays": delays.tolist(),
-            "residuals": residuals.tolist(),
-            "rate": {"stated": rate, "fitted": fitted},
-        }
+        arrays = {"per_dof": errors, "factors": factors, "delays": delays, "residuals": residuals}
+        facts: dict[str, Any] = {name: values.tolist() for name, values in arrays.items()}
+        return facts | {"rate": {"stated": rate, "fitted": fitted}}
 
 
 def _fit_text(facts: Mapping[str, Any], worst: int) -> str:

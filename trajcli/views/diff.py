@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -20,7 +20,7 @@ from trajcli.files.dofs import RotationDofs, pair_dofs
 from trajcli.files.file_bytes import Progress
 from trajcli.files.quantities import DOF_NAMES, TAKEN
 from trajcli.files.time import Time
-from trajcli.files.trajectories import Array, Floats
+from trajcli.files.trajectories import Array, Floats, numberless
 from trajcli.memory import SCANNED_BYTES
 from trajcli.quaternions import angle, continuous, unit
 from trajcli.views.delay import DelayFit, delay_text
@@ -122,8 +122,8 @@ class Difference:
         for first, second in zip(of_a, of_b, strict=False):
             x, y = a[..., list(first.dofs)], b[..., list(second.dofs)]
             turns = [
-                unit(np.asarray(values, np.float64), rotation.form)[0]
-                for values, rotation in ((x, first), (y, second))
+                unit(np.asarray(values, np.float64), form)[0]
+                for values, form in ((x, first.form), (y, second.form))
             ]
             angles = angle(*turns)
             self.rotations += angles.size
@@ -223,7 +223,6 @@ def _difference(name: str, a: Compared, b: Compared, tolerance: Tolerance) -> Di
     difference.add_why(why)
     if why or (difference.why and not difference.paired):
         return difference
-    times = None
     try:
         times = _times(a, b)
         if times and times.clock and not times.same:
@@ -283,7 +282,7 @@ def _with_same_dofs(difference: Difference, a: Compared, b: Compared) -> tuple[C
     pairs = pair_dofs(labels[0], labels[1], (a.dataset.where, b.dataset.where))
     difference.paired = (pairs.by if all(named) else "place") * bool(pairs.first)
     difference.why = pairs.remark
-    difference.only = dict(zip("ab", pairs.only, strict=True))
+    difference.only = pairs.only
     if not pairs.first or list(pairs.first) == list(pairs.second) == list(range(len(labels[0]))):
         return a, b
     difference.remark("dofs paired by name" * (list(pairs.first) != list(pairs.second)))
@@ -293,32 +292,30 @@ def _with_same_dofs(difference: Difference, a: Compared, b: Compared) -> tuple[C
 def _times(a: Compared, b: Compared) -> PairedTimes | None:
     """Returns the times of two datasets of numbers, of as many trajectories; None where nothing
     says them. Raises InputError for times that are wrong."""
-    sides = a.trajectories(), b.trajectories()
-    if sides[0] is None or sides[1] is None or len(sides[0]) != len(sides[1]):
+    first, second = a.trajectories(), b.trajectories()
+    if first is None or second is None or len(first) != len(second):
         return None
-    for side, own in zip(sides, (a, b), strict=True):
+    for side, own in ((first, a), (second, b)):
         rows = (1, *own.dataset.shape)[max(own.dataset.ndim - 1, 1)]
-        if side is None or side.first.time is None or side.groups_in_use[0].shape[1] != rows:
+        if side.first.time is None or side.groups_in_use[0].shape[1] != rows:
             return None
-    return paired_times(sides[0], sides[1])
+    return paired_times(first, second)
 
 
 def _delay(first: Dataset, second: Dataset, time: Time | None, count: int) -> dict[str, Any] | None:
     """Returns the delay and offset that explain how trajectories [B, T, D] or [T, D] differ."""
-    kinds = {first.dtype.kind, second.dtype.kind}
-    if time is None or first.ndim not in (2, 3) or not kinds <= set(NUMERIC_KINDS):
+    if time is None or first.ndim not in (2, 3) or not (first.numeric and second.numeric):
         return None
     rows = first.shape[-2]
     step = float(np.median(np.diff(time.rows(0, 1, 0, rows)[0]))) if rows > 1 else 0.0
     if not step > 0:
         return None
     fit = DelayFit(first.shape[-1], rows)
-    for begin in range(0, first.shape[0], count):
-        end = min(begin + count, first.shape[0])
-        blocks = (np.asarray(x.read_rows(begin, end), np.float64) for x in (first, second))
-        with np.errstate(over="ignore", invalid="ignore"):
-            fit.add(*(block.reshape(-1, *block.shape[-2:]) for block in blocks))
     with np.errstate(over="ignore", invalid="ignore"):
+        for begin in range(0, first.shape[0], count):
+            end = min(begin + count, first.shape[0])
+            blocks = (np.asarray(x.read_rows(begin, end), np.float64) for x in (first, second))
+            fit.add(*(block.reshape(-1, *block.shape[-2:]) for block in blocks))
         return fit.facts(step)
 
 
@@ -359,11 +356,9 @@ def _compare_by_time(
             np.asarray(dataset.read_rows(number, number + 1))[0][: len(clock)]
             for dataset, clock in zip(datasets, clocks, strict=True)
         ]
-        for rotation in sides[fine].rotations:  # neighbours of opposite signs have no mean
-            if rotation.width == 4:
-                dofs = list(rotation.dofs)
-                values[fine] = np.array(values[fine])
-                values[fine][..., dofs] = continuous(values[fine][..., dofs])
+        for dofs in (list(x.dofs) for x in sides[fine].rotations if x.width == 4):
+            values[fine] = np.array(values[fine])  # neighbours of opposite signs have no mean
+            values[fine][..., dofs] = continuous(values[fine][..., dofs])
         values[coarse] = values[coarse][inside[coarse]]
         values[fine], between = values_at(at, clocks[fine], values[fine], near)
         moved |= {"ab"[fine]} if between else set()
@@ -391,12 +386,10 @@ def attributes_apart(first: ArrayFile, second: ArrayFile) -> list[tuple[str, Any
     pair = []
     for file in (first, second):
         attributes = dict(file.attributes())
-        request = json_object(attributes.get("request"))
-        if request:
+        if request := json_object(attributes.get("request")):
             del attributes["request"]
-        for key, value in request.items():
-            attributes[f"request.{key}"] = value if isinstance(value, str) else json.dumps(value)
-        pair.append(attributes)
+        texts = {k: x if isinstance(x, str) else json.dumps(x) for k, x in request.items()}
+        pair.append(attributes | {f"request.{key}": text for key, text in texts.items()})
     a, b = pair
     return [
         (name, a.get(name), b.get(name))
@@ -423,7 +416,7 @@ def report(
     for difference in differences:
         group, slash, name = difference.dataset.rpartition("/")
         # data/demo_3/position and data/demo_12/position are one line
-        patterns.setdefault(re.sub(r"\d+", "*", group) + slash + name, []).append(difference)
+        patterns.setdefault(numberless(group) + slash + name, []).append(difference)
     lines: list[tuple[str, list[Difference]]] = []
     for pattern, members in patterns.items():
         if verbose or len(members) <= _LISTED:
@@ -497,10 +490,7 @@ def _short(a: Any, b: Any) -> tuple[str, str]:
     texts = ["absent" if value is None else " ".join(str(value).split()) for value in (a, b)]
     if texts[0] == texts[1]:  # they differ in spaces and ends of lines, or in type
         texts = [repr(value) for value in (a, b)]
-    pairs = enumerate(zip(*texts, strict=False))
-    # the place where the texts part
-    equal = next((i for i, (x, y) in pairs if x != y), min(map(len, texts)))
-    begin = max(0, equal - _BEFORE)
+    begin = max(0, len(os.path.commonprefix(texts)) - _BEFORE)  # noqa: RUF071 - of letters
     if begin and max(map(len, texts)) > _LONGEST:
         texts = [f"…{text[begin:]}" for text in texts]
     first, second = (t if len(t) <= _LONGEST else f"{t[: _LONGEST - 1]}…" for t in texts)

@@ -169,10 +169,9 @@ def draw_lines(lines: Sequence[Line], sources: Sequence[PlotSource], title: str 
         (name, {"color": _DARK if by_file else _colour(number), "ls": _dashes(0, number)})
         for number, name in dofs
     ]
-    if len(sources) > 1:
-        for source, label in enumerate(short_labels(sources)):
-            colour = _colour(source) if by_file else _DARK
-            entries.append((label, {"color": colour, "ls": _dashes(source, 0)}))
+    for source, label in enumerate(short_labels(sources) if len(sources) > 1 else ()):
+        colour = _colour(source) if by_file else _DARK
+        entries.append((label, {"color": colour, "ls": _dashes(source, 0)}))
     # of many trajectories the legend has the first and the last
     shown = names if len(names) <= _LEGEND_ENTRIES else [names[0], names[-1]]
     for name in shown if len(names) > 1 else ():

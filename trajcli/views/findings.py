@@ -32,14 +32,10 @@ BadTimes: TypeAlias = tuple[int, str, str, Sequence[tuple[int, float]]]
 class Finding:
     """The result of one check of one array.
 
-    Attributes:
-        passed: None where the check could not be made; ``text`` says why.
-        trajectories: the number of trajectories that were checked.
-        where: the place of the worst value that fails.
-        count: the number of values that fail.
-        failures: every trajectory that fails, in words.
-        facts: more fields for JSON.
-        details: more lines for people.
+    passed: None where the check could not be made; ``text`` says why. trajectories: how many were
+    checked. where: the place of the worst value that fails. count: how many values fail. failures:
+    every trajectory that fails, in words. facts: more fields for JSON. details: more lines for
+    people.
     """
 
     check: str
@@ -78,19 +74,15 @@ def failed(
     count: int,
     **facts: Any,
 ) -> Finding:
-    """Returns the finding of a check that failed in some trajectories.
+    """Returns the finding of a check that failed in some of ``count`` trajectories.
 
-    Parameters:
-        name: the array; "" for that of the worst failure.
-        count: the number of trajectories that were checked.
-        facts: more fields for JSON, to which the place of the worst value is added.
+    name: the array; "" for that of the worst failure. facts: more fields for JSON, to which the
+    place of the worst value is added.
     """
     worst = max(failures, key=lambda failure: failure.excess)
-    places = []
-    for failure in failures:
-        place = f"{trajectory_text(batch, failure.trajectory)}row {failure.row}"
-        time = "" if failure.time is None else f", {seconds_text(failure.time)}"
-        places.append(f"{place}, {dof_text(batch, failure.dof)}{time}")
+    places = [
+        place_text(batch, failure, f", {dof_text(batch, failure.dof)}") for failure in failures
+    ]
     dof = batch.first.dofs.numbers[worst.dof]
     facts["at"] = {"trajectory": worst.trajectory, "row": worst.row, "dof": dof}
     facts["at"] |= {} if worst.time is None else {"time": worst.time}
@@ -113,9 +105,10 @@ def jumps_findings(jumps: TurnJumps, batch: Trajectories, count: int) -> Iterato
         yield failed("jumps of a turn", batch, jumps.name, places, text, count, per_dof=dofs)
 
 
-def seconds_text(time: float) -> str:
-    """Returns a time as text, 0.400 s."""
-    return f"{time:.3f} s"
+def place_text(batch: Trajectories, failure: Failure, dof: str = "") -> str:
+    """Returns where a value fails: data/demo_13, row 20, 0.400 s; ``dof`` follows the row."""
+    time = "" if failure.time is None else f", {failure.time:.3f} s"
+    return f"{trajectory_text(batch, failure.trajectory)}row {failure.row}{dof}{time}"
 
 
 def recompute_finding(
@@ -123,11 +116,9 @@ def recompute_finding(
 ) -> Finding:
     """Returns the finding of a variable that was computed again.
 
-    Parameters:
-        differing: the number of values that are not equal to the bit.
-        beyond: the number of values that differ by more than rounding.
-        excess: how many times the allowed rounding the worst value differs.
-        at: trajectory, row and dof of the worst value.
+    differing: how many values are not equal to the bit. beyond: how many differ by more than
+    rounding. excess: how many times the allowed rounding the worst value differs. at: trajectory,
+    row and dof of it.
     """
     if beyond:
         place = dict(zip(("trajectory", "row", "dof"), at, strict=False))
@@ -159,22 +150,19 @@ class StartCheck:
             rows = values[name][:, :1]
             state = first.pick(states.get(name, np.zeros((1, 1))))
             state = np.asarray(state, np.float64)[:, None]
-            off = np.abs(rows.astype(np.float64) - state)
             # NaN differs from every state
-            off[np.isnan(off)] = np.inf
+            off = np.nan_to_num(np.abs(rows.astype(np.float64) - state), nan=np.inf, posinf=np.inf)
             # the state was rounded to the stored type when it was written
-            kind = first.arrays[name].precision
-            wrong = ~(off <= np.spacing(np.abs(state).astype(kind)))
+            wrong = ~(off <= np.spacing(np.abs(state).astype(first.arrays[name].precision)))
             self.failures += failures(wrong, off, rows, block, name)
 
     def finding(self, batch: Trajectories) -> Finding:
         """Returns whether row 0 equals the start state, or why that is not known."""
-        array = label(batch)
         if isinstance(self.start, str) or not self.compared:
             reason = self.start if isinstance(self.start, str) else "there are no rows"
-            return Finding("start row", array, None, f"not checked: {reason}")
+            return Finding("start row", label(batch), None, f"not checked: {reason}")
         if not self.failures:
-            return Finding("start row", array, True, "equals the start state", self.compared)
+            return Finding("start row", label(batch), True, "equals the start state", self.compared)
         worst = max(self.failures, key=lambda failure: failure.excess).excess
         text = f"off by {worst:.3g}" if np.isfinite(worst) else "not finite"
         return failed("start row", batch, "", self.failures, text, self.compared)
@@ -258,7 +246,7 @@ class TimeCheck:
 def _place(batch: Trajectories, failure: BadTimes, most: int | None = None) -> str:
     """Returns the dataset of wrong times, or their rows: of more than ``most`` the first."""
     number, _, where, rows = failure
-    texts = [f"row {row} ({seconds_text(time)})" for row, time in rows[:most]]
+    texts = [f"row {row} ({time:.3f} s)" for row, time in rows[:most]]
     more = f" and {len(rows) - len(texts)} more (-v)" if len(rows) > len(texts) else ""
     return trajectory_text(batch, number) + (where or ", ".join(texts) + more)
 
@@ -269,8 +257,7 @@ def rotation_findings(rotations: RotationStatistics, count: int) -> Iterator[Fin
 
     Signs of recordings mean nothing; orientations that trajcli wrote have continuous ones.
     """
-    names = [rotation.name for rotation in rotations.rotations]
-    names = names or [str(k) for k in range(rotations.count)]
+    names = [x.name for x in rotations.rotations] or list(map(str, range(rotations.count)))
     groups = [group.with_dofs(names) for group in rotations.batch.groups] if rotations.of else []
     batch = Trajectories(groups)
     for check, statistics in rotations.of.items():

@@ -52,10 +52,7 @@ _IN_SI = InputUnits()
 class Peaks:
     """The least and the largest value of a quantity in each trajectory, [2, B, D]; NaN without any.
 
-    Attributes:
-        source: the number of the source.
-        dofs: number and name of each dof [D].
-        bounds: the limits of the quantity, where there are any.
+    dofs: number and name of each [D]. bounds: the limits of the quantity, where there are any.
     """
 
     source: int
@@ -70,11 +67,9 @@ class Peaks:
 class Line(Peaks):
     """A quantity of one trajectory: values [n, D] over time [n], or over row numbers.
 
-    Attributes:
-        held: whether a value holds over the step "into" its row or "out of" it; "" where a line
-            leads from row to row.
-        time_unit: of the times; "" of row numbers.
-        recorded: the positions [n, D] that these were smoothed from.
+    held: whether a value holds over the step "into" its row or "out of" it; "" where a line leads
+    from row to row. time_unit: "" of row numbers. recorded: the positions [n, D] that these were
+    smoothed from.
     """
 
     trajectory: str
@@ -113,13 +108,9 @@ class PlotSource:
         """Returns the lines of the chosen trajectories, which begin at ``starts``."""
         chosen, starts = self.chosen, starts or self.starts()
         if len(chosen) > _MOST:
-            raise InputError(
-                "too many for one figure",
-                where="--episodes",
-                expected=f"at most {_MOST} trajectories",
-                found=str(len(chosen)),
-                hint="--histogram shows all of them",
-            )
+            what, expected = "too many for one figure", f"at most {_MOST} trajectories"
+            found, hint = str(len(chosen)), "--histogram shows all of them"
+            raise InputError(what, where="--episodes", expected=expected, found=found, hint=hint)
         drawn = [
             self._line(batch, number, name, start)
             for number, start in zip(chosen, starts, strict=True)
@@ -162,10 +153,9 @@ class PlotSource:
                                       "dofs": names, "bounds": None}  # fmt: skip
         else:
             rows, (fields, factors) = block.read(name)[0], self._fields(batch, name)
+        unit, values = self.to.time or Unit("s"), _drawable(rows) * factors
         time = np.arange(block.rows, dtype=np.float64) if times is None else times[0]
-        time, values = time - time[0] + start, _drawable(rows) * factors
-        unit = Unit("s") if self.to.time is None else self.to.time
-        time = time if times is None else time * unit.per_si
+        time = (time - time[0] + start) * (1.0 if times is None else unit.per_si)
         if block.rows > _POINTS:
             # least and largest of each run, drawn at its first and last row
             starts = np.arange(0, block.rows, -(-block.rows // (_POINTS // 2)))
@@ -173,6 +163,7 @@ class PlotSource:
             extremes = [extreme.reduceat(values, starts, axis=0) for extreme in (np.fmin, np.fmax)]
             values = np.stack(extremes, 1).reshape(-1, values.shape[1])
             time = np.stack([time[starts], time[ends]], 1).reshape(-1)
+        smoothed = name == "position" and len(time) == block.rows
         return Line(
             **fields,
             values=values,
@@ -180,31 +171,24 @@ class PlotSource:
             time=time,
             time_unit="" if times is None else str(unit),
             held=_held(block.groups_in_use[0], fields["quantity"]),
-            recorded=_recorded(batch, number, factors)
-            if name == "position" and len(time) == block.rows
-            else None,
+            recorded=_recorded(batch, number, factors) if smoothed else None,
         )
 
     def _fields(self, batch: Trajectories, name: str) -> tuple[dict[str, Any], Floats]:
         """Returns what lines and peaks of an array of a batch have in common, and the factors [D]
         from its values to those that are drawn."""
-        first, bounds = batch.first, {}
+        first = batch.first
         held, units, _ = quantities(batch)  # an array called q is positions
-        quantity = {array: held_as for held_as, array in held.items()}.get(name, "")
-        if self.limits is not None:
-            bounds = bounds_of(batch, self.limits, units)
+        quantity = next((quantity for quantity, array in held.items() if array == name), "")
         if not quantity or first.of_rotations or known_rotations(first):
             quantity = quantity_of(batch, name)
         factors, unit = units_to_show(first, name, self.to)
-        limits = bounds.get(quantity)
-        fields = {
-            "source": self.number,
-            "quantity": quantity,
-            "unit": ", ".join(dict.fromkeys(unit.split(","))),
-            "dofs": list(zip(first.dofs.numbers, batch.dofs, strict=True)),
-            "bounds": limits
-            and replace(limits, lower=limits.lower * factors, upper=limits.upper * factors),
-        }
+        held_against = {} if self.limits is None else bounds_of(batch, self.limits, units)
+        if bounds := held_against.get(quantity):
+            bounds = replace(bounds, lower=bounds.lower * factors, upper=bounds.upper * factors)
+        dofs, shown = list(zip(first.dofs.numbers, batch.dofs, strict=True)), unit.split(",")
+        fields = {"source": self.number, "quantity": quantity, "dofs": dofs, "bounds": bounds,
+                  "unit": ", ".join(dict.fromkeys(shown))}  # fmt: skip
         return fields, factors
 
 
@@ -219,31 +203,23 @@ def plot_sources(
 
     Raises InputError where one has no rows, UsageError for labels of more or fewer files.
     """
-    sources: list[PlotSource] = []
-    names = [] if labels is None else [name.strip() for name in labels.split(",")]
-    files_to_draw = expand_globs(texts)
-    if names and (len(names) != len(files_to_draw) or not all(names)):
-        raise UsageError(
-            "labels that do not fit the files",
-            where="--labels",
-            expected=f"{len(files_to_draw)}, one for each file",
-            found=labels or "",
-        )
-    for k, text in enumerate(files_to_draw):
+    sources, drawn = list[PlotSource](), expand_globs(texts)
+    names = [""] * len(drawn) if labels is None else [name.strip() for name in labels.split(",")]
+    if labels is not None and (len(names) != len(drawn) or not all(names)):
+        what, expected = "labels that do not fit the files", f"{len(drawn)}, one for each file"
+        raise UsageError(what, where="--labels", expected=expected, found=labels)
+    for k, text in enumerate(drawn):
         batches, origin = read_batches(files, [text]), parse_source(text)
         if all(0 in members.shape for batch in batches for members in batch.groups):
-            raise InputError(
-                "nothing to draw",
-                where=str(origin),
-                expected="trajectories with rows and dofs",
-                found=describe(batches[0].first.shape) if batches else "no trajectories",
-            )
+            found = describe(batches[0].first.shape) if batches else "no trajectories"
+            expected = "trajectories with rows and dofs"
+            raise InputError("nothing to draw", where=str(origin), expected=expected, found=found)
         whole_batch(batches)
         main = max(batches, key=lambda batch: len(batch.first.arrays))
-        name, episodes = names[k] if names else "", files.reading.episodes
+        episodes = files.reading.episodes
         if episodes is None:  # a set is drawn as if it were whole
             raise_if_any(main.usable()[1].values())
-        sources.append(PlotSource(k, origin, batches, main, episodes, limits, to, name))
+        sources.append(PlotSource(k, origin, batches, main, episodes, limits, to, names[k]))
     return sources
 
 
@@ -254,24 +230,20 @@ def drawn_lines(sources: Sequence[PlotSource]) -> tuple[list[Line], list[str]]:
     with the first, else from their starts.
     """
     first, remarks, notes = sources[0], dict[str, None](), list[str]()
-    late: dict[int, list[float]] = {0: [0.0] * len(first.chosen)}
+    starts = [source.starts() for source in sources]
     for source in sources[1:]:
         with suppress(InputError):  # nothing says the times
             if len(source.chosen) == len(first.chosen):
                 times = paired_times(*(x.main.take(list(x.chosen)) for x in (first, source)))
                 remarks |= {times.remark: None} if times.remark else {}
-                late |= {source.number: times.late.tolist()} if times.clock else {}
+                if times.clock:
+                    starts[source.number] = (np.array(starts[0]) + times.late).tolist()
+                    notes = [Note("drawn on one clock")]
     if remarks:  # all begin at 0
-        notes, late = [f"drawn {'; '.join(remarks)}"], {}
-    elif len(late) > 1:
-        notes.append(Note("drawn on one clock"))
-    dofs, lines, starts = _FigureDofs(short_labels(sources)), list[Line](), first.starts()
-    for source in sources:
-        begin = [0.0] * len(source.chosen) if remarks else None
-        if source.number in late:
-            begin = [a + b for a, b in zip(starts, late[source.number], strict=True)]
-        drawn = source.lines(begin)
-        lines += [replace(line, dofs=dofs.of(line)) for line in drawn]
+        notes, starts = [f"drawn {'; '.join(remarks)}"], [[0.0] * len(x.chosen) for x in sources]
+    dofs, lines = _FigureDofs(short_labels(sources)), list[Line]()
+    for source, begin in zip(sources, starts, strict=True):
+        lines += [replace(line, dofs=dofs.of(line)) for line in source.lines(begin)]
     return lines, [*notes, *dofs.notes]
 
 
@@ -313,12 +285,10 @@ class _FigureDofs:
 def require_bounds(drawn: Sequence[Peaks], limits: Path) -> None:
     """Raises InputError where no quantity that is drawn has a limit."""
     if all(member.bounds is None for member in drawn):
-        names = ", ".join(dict.fromkeys(member.quantity for member in drawn))
+        expected = f"limits of {', '.join(dict.fromkeys(member.quantity for member in drawn))}"
+        hint = "leave --limits out, or name the arrays that have these limits"
         raise InputError(
-            "no limits of what is drawn",
-            where=str(limits),
-            expected=f"limits of {names}",
-            hint="leave --limits out, or name the arrays that have these limits",
+            "no limits of what is drawn", where=str(limits), expected=expected, hint=hint
         )
 
 

@@ -27,12 +27,9 @@ _GROUPED = 256
 class Failure:
     """The worst of the values that fail a check, in one trajectory or of one dof.
 
-    Attributes:
-        excess: by how much the value fails.
-        count: the number of values that fail.
-        time: that of the row in seconds, as in the file; None where it is not known.
-        spans: the first and the last row of each run of rows in which the dof fails in this
-            trajectory, and their times.
+    excess: by how much it fails. count: how many values fail. time: that of the row in seconds, as
+    in the file; None where it is not known. spans: the first and the last row of each run of rows
+    in which the dof fails in this trajectory, and their times.
     """
 
     trajectory: int
@@ -79,14 +76,11 @@ class Summary(Protocol):
 class Statistics:
     """Sums up an array [B, T, D], which ``add`` takes block by block.
 
-    Attributes:
-        low, high: the range of the finite values [D].
-        peak, peak_at: their largest magnitude [D], and its trajectory and row; the first and the
-            last ``ends`` rows of a trajectory do not count.
-        nan, inf: numbers of such values; ``nonfinite`` has the trajectories with any.
-        beyond: the number of values outside ``bounds`` [D]; ``outside`` has the trajectories with
-            any, and ``worst`` the worst value of each dof.
-        sampled: whether there are values that were not added.
+    low, high: the range of the finite values [D]. peak, peak_at: their largest magnitude [D], and
+    its trajectory and row; the first and the last ``ends`` rows of a trajectory do not count. nan,
+    inf: numbers of such values; ``nonfinite`` has the trajectories with any. beyond: the number of
+    values outside ``bounds`` [D]; ``outside`` has the trajectories with any, ``worst`` the worst of
+    each dof. sampled: whether there are values that were not added.
     """
 
     def __init__(self, dofs: int, bounds: Bounds | None = None, ends: int = 0) -> None:
@@ -169,8 +163,7 @@ class Statistics:
         if bounds is None or not self.known or not (bounds.lower == -bounds.upper).all():
             return None
         with np.errstate(invalid="ignore", divide="ignore"):
-            # infinite limits are never used
-            share = self.peak / bounds.upper
+            share = self.peak / bounds.upper  # infinite limits are never used
         return float(np.max(share, initial=0.0, where=np.isfinite(share)))
 
 
@@ -225,10 +218,9 @@ def add_blocks(
 class RotationStatistics:
     """Statistics of the rotations of a batch, each of which counts as a dof.
 
-    Attributes:
-        rotations: those of the batch; none where it has angular rates alone, or other dofs.
-        of: by "norm", how far norms are from 1; by "sign", 1 where a quaternion's sign changes;
-            by "angle", angles from the first row; by the names of angular rates, magnitudes.
+    rotations: those of the batch; none where it has angular rates alone, or other dofs. of: by
+    "norm", how far norms are from 1; by "sign", 1 where a quaternion's sign changes; by "angle",
+    angles from the first row; by the names of angular rates, magnitudes.
     """
 
     def __init__(
@@ -249,8 +241,9 @@ class RotationStatistics:
         names = [name for name in names if widths & fitting[name]]
         self.count = len(self.rotations) or batch.first.shape[2] // 3
         upper = {"norm": TOLERANCE, "sign": 0.5, "angle": np.inf, **self.limits}
+        low = np.full(self.count, -np.inf)
         self.of = {
-            name: Statistics(self.count, _up_to(upper[name], self.count))
+            name: Statistics(self.count, Bounds(low, np.full(self.count, upper[name])))
             for name in (*names, *self.stored, *self.derived)
         }
 
@@ -299,7 +292,3 @@ class RotationStatistics:
             }
             for k, rotation in enumerate(self.rotations)
         ]
-
-
-def _up_to(limit: float, count: int) -> Bounds:
-    return Bounds(np.full(count, -np.inf), np.full(count, limit))

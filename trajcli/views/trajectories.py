@@ -68,13 +68,12 @@ class Compared:
 
     def pick(self, dofs: Sequence[int]) -> Compared:
         """Returns some of the dofs, in this order."""
-        order = list(dofs)
-        dataset = Dofs(self.dataset.shape[-1], order).pick(self.dataset)
         rotations = [
-            replace(rotation, dofs=tuple(map(order.index, rotation.dofs)))
+            replace(rotation, dofs=tuple(map(dofs.index, rotation.dofs)))
             for rotation in self.rotations
-            if set(rotation.dofs) <= set(order)
+            if set(rotation.dofs) <= set(dofs)
         ]
+        dataset = Dofs(self.dataset.shape[-1], dofs).pick(self.dataset)
         return replace(self, dataset=dataset, rotations=rotations)
 
 
@@ -82,11 +81,9 @@ class Compared:
 class PairedTimes:
     """Times of the rows of two sources, on the clock that both share or else from their starts.
 
-    Attributes:
-        late: by how many seconds trajectories of ``second`` begin later [n], 0 from their starts.
-        clock: whether both share a clock.
-        remark: why not, where one has stamps of a clock.
-        slack: how far apart, in seconds, rounding of the stamps may move rows of one time.
+    late: by how many seconds trajectories of ``second`` begin later [n], 0 from their starts.
+    clock: whether both share one; ``remark``: why not, where one has stamps of a clock. slack: how
+    far apart, in seconds, rounding of the stamps may move rows of one time.
     """
 
     first: Trajectories
@@ -133,22 +130,22 @@ def paired_times(first: Trajectories, second: Trajectories) -> PairedTimes:
     They share a clock where the stamps of both do not begin at 0, and overlap. Raises InputError
     for times that are not known.
     """
-    stamps = [side.start_stamps(of_rows=True) for side in (first, second)]
     starts, slack = list[list[Fraction]](), 0.0
-    for known in stamps:
-        if known is not None and np.isfinite(known[0]).all():
-            starts.append([exact_seconds(stamp, known[1]) for stamp in known[0]])
-            largest = np.abs(known[0]).max() if known[0].dtype.kind == "f" else np.zeros(())
-            slack += float(4 * exact_seconds(np.spacing(largest), known[1]))
-    late = np.zeros(len(first))
-    remark = "from their starts: only one has stamps of a clock" if len(starts) == 1 else ""
-    if len(starts) == 2:
-        late = np.array([float(b - a) for a, b in zip(*starts, strict=True)])
-        remark = "" if all(
-            start == 0.0 or -_elapsed(second, k)[-1] <= start <= _elapsed(first, k)[-1]
-            for k, start in enumerate(late.tolist())
-        ) else "from their starts: their stamps do not overlap"  # fmt: skip
-    clock = len(starts) == 2 and not remark
+    for side in (first, second):
+        stamps, unit = side.start_stamps(of_rows=True) or (np.array([np.nan]), "s")
+        if np.isfinite(stamps).all():
+            starts.append([exact_seconds(stamp, unit) for stamp in stamps])
+            if stamps.dtype.kind == "f":
+                slack += float(4 * exact_seconds(np.spacing(np.abs(stamps).max()), unit))
+    if len(starts) < 2:
+        remark = "from their starts: only one has stamps of a clock" * len(starts)
+        return PairedTimes(first, second, np.zeros(len(first)), False, remark, slack)
+    late = np.array([float(b - a) for a, b in zip(*starts, strict=True)])
+    clock = all(
+        start == 0.0 or -_elapsed(second, k)[-1] <= start <= _elapsed(first, k)[-1]
+        for k, start in enumerate(late.tolist())
+    )
+    remark = "" if clock else "from their starts: their stamps do not overlap"
     return PairedTimes(first, second, late * clock, clock, remark, slack)
 
 
@@ -183,9 +180,8 @@ def one_sided(trajectories: Trajectories) -> int:
 
     Their derivatives are several times as far off as others, and do not count as peaks.
     """
-    attributes = trajectories.first.file.attributes()
-    mode, window = attributes.get("mode"), attributes.get("window")
-    if not isinstance(mode, str) or mode != "savgol":
+    mode, window = map(trajectories.first.file.attributes().get, ("mode", "window"))
+    if str(mode) != "savgol":
         return 0
     if not (isinstance(window, str) and re.fullmatch(r"[0-9]{0,9}\.?[0-9]{1,9}s", window)):
         # values of other types come from other programs
@@ -404,17 +400,13 @@ def read_batches(
         with suppress(InputError):  # times that the command may not need
             notes += [first.time.remark] if first.time and first.time.remark else []
     if repair is not None and repair != Repair():
+        timeless = repair.max_gap is None and repair.repeated_times == "error"
         for k, members in enumerate(joined):
             for group in members:
-                timeless = repair.max_gap is None and repair.repeated_times == "error"
                 if group.time is None and not timeless:
                     raise InputError(no_time(group))
             joined[k], repairs = repaired(members, repair, 1)
             notes += repairs
-    for members in joined:
-        with suppress(InputError):  # which each command reports in its own way
-            if members[0].time is not None and members[0].time.remark:
-                notes.append(members[0].time.remark)
     return [Trajectories(members, notes=dict.fromkeys(notes)) for members in joined]
 
 
@@ -467,13 +459,9 @@ def whole_batch(candidates: Sequence[Trajectories]) -> tuple[Trajectories | None
     patterns = {numberless(group.group) for group in groups}
     for group in (group for batch in others for group in batch.groups):
         if (group.file.path, group.group) not in taken and numberless(group.group) in patterns:
-            raise InputError(
-                "trajectories of different arrays",
-                where=group.where,
-                expected=", ".join(arrays),
-                found=", ".join(group.arrays),
-                hint="FILE:DATASET names an array that all have",
-            )
+            what, expected = "trajectories of different arrays", ", ".join(arrays)
+            found, hint = ", ".join(group.arrays), "FILE:DATASET names an array that all have"
+            raise InputError(what, where=group.where, expected=expected, found=found, hint=hint)
     labels = [label(batch, next(iter(batch.first.arrays))) for batch in others]
     return (main if len(same) == 1 else Trajectories(groups, notes=main.notes)), labels
 
@@ -527,12 +515,9 @@ def _in_file(files: Files, source: Source, several: bool) -> dict[str, Compared]
 
     Where a layout or options say how to read the file, these are the arrays of its trajectories.
     """
-    file, text = files.open(source.path), str(source)
-    as_named = files.reading.plain
+    file, plain = files.open(source.path), files.reading.plain
     of_group = source.dataset is None or file.has_group(source.dataset)
-    named = None if of_group or not as_named else file.get(str(source.dataset))
     prefix = f"{source.dataset.strip('/')}/" if of_group and source.dataset else ""
-
     looked_up: dict[Any, Trajectories | None] = {}
 
     def trajectories(path: str, stored: Dataset) -> Trajectories | None:
@@ -551,23 +536,23 @@ def _in_file(files: Files, source: Source, several: bool) -> dict[str, Compared]
                 looked_up[key] = Trajectories([group] if time is None else timed([group], time))
         return looked_up[key]
 
-    if as_named and of_group:
-        raw = {name.removeprefix(prefix): name for name in file.names() if name.startswith(prefix)}
-    elif named is not None and not (several and files.layout(file)):
-        raw = {"": str(source.dataset)}
-    else:
-        return {
-            array_path(
-                group.group if group.member is None else group.name, group, name
-            ).removeprefix(prefix): Compared(
-                array, known_rotations(group), partial(Trajectories, [group])
-            )
-            for batch in read_batches(files, [text], as_stored=True)
-            for group in batch.groups
-            for name, array in group.arrays.items()
+    compared = dict[str, Compared]()
+    if plain and of_group:
+        named = {
+            name.removeprefix(prefix): name for name in file.names() if name.startswith(prefix)
         }
-    compared = {}
-    for name, path in raw.items():
+    elif plain and file.get(str(source.dataset)) and not (several and files.layout(file)):
+        named = {"": str(source.dataset)}
+    else:
+        for batch in read_batches(files, [str(source)], as_stored=True):
+            for group in batch.groups:
+                folder = group.group if group.member is None else group.name
+                for name, array in group.arrays.items():
+                    path = array_path(folder, group, name).removeprefix(prefix)
+                    itself = partial(Trajectories, [group])
+                    compared[path] = Compared(array, known_rotations(group), itself)
+        return compared
+    for name, path in named.items():
         stored = file.require(path)
         if stored.dtype.kind in f"{NUMERIC_KINDS}SUOb":
             # the names of the dofs are one dataset of HDF5, found by any of its links
