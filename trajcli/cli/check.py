@@ -54,6 +54,7 @@ def check(
         bad, findings, notes = dict[str, Fault](), list[Finding](), list[str]()
         alone = text == texts[-1] and not any(report["checks"] for report in reports)
         with console.going_on(text, bad, alone), console.opened(reading) as (files, progress):
+            files.compare_all((text, velocity_of) if velocity_of else (text,))
             findings, notes = check_source(
                 files, text, start_rows, limits, velocity_of, progress, bad if skip_bad else None
             )

@@ -53,6 +53,7 @@ def diff(
         raise UsageError(*faults)
     sources = parse_source(first), parse_source(second)
     with console.opened(reading, "datasets") as (files, progress):
+        files.compare_all((first, second))
         pair = datasets(files, first), datasets(files, second)
         differences = list(compare(*pair, Tolerance(rtol, atol, ulp), progress))
         # attributes are compared only where A and B are whole files

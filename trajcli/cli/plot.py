@@ -59,6 +59,7 @@ def plot(
     matplotlib = figures.require_matplotlib()
     with console.opened(reading) as (files, progress):
         table = read_limits(limits, files.sources) if limits else None
+        files.compare_all(source)
         chosen = plot_sources(files, source, table, labels, to)
         refuse_input(out, [*files.paths(), *([limits] if limits else [])])
         with figures.settings(matplotlib), new_file(out, overwrite) as hidden:

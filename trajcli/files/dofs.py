@@ -164,7 +164,7 @@ def pair_dofs(first: Sequence[str], second: Sequence[str], places: Sequence[str]
     where as many have other numbers, by place. Raises InputError where one side alone has names.
     places: the two arrays, for messages.
     """
-    a, b = _numbers_of(first), _numbers_of(second)
+    a, b = numbers_of(first), numbers_of(second)
     if a is not None and b is not None:
         if sorted(a) != sorted(b) and len(a) == len(b):
             return DofPairs(range(len(a)), range(len(a)), "place", {"a": [], "b": []})
@@ -182,7 +182,7 @@ def pair_dofs(first: Sequence[str], second: Sequence[str], places: Sequence[str]
             where=places[without],
             expected=f"names, as in {places[1 - without]}: {', '.join(names)}",
             found=", ".join(found),
-            hint=f"--joints {','.join(names)} if these are the dofs of both, in this order"
+            hint=f"--joints {','.join(names)}, in the order of {', '.join(found)}, names them"
             if len(names) == len(found)
             else "FILE:DATASET[:n] takes as many of both, and --joints a,b,c names them",
         )
@@ -192,7 +192,7 @@ def pair_dofs(first: Sequence[str], second: Sequence[str], places: Sequence[str]
     return DofPairs(ours, theirs, "name", only)
 
 
-def _numbers_of(labels: Sequence[str]) -> list[int] | None:
+def numbers_of(labels: Sequence[str]) -> list[int] | None:
     """Returns the numbers of dofs that have no names, as of q_0, q_1; None of any others."""
     matches = [_NUMBERED_DOF.fullmatch(label) for label in labels]
     known = [(match[1], int(match[2])) for match in matches if match]

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from trajcli.errors import InputError, Note, UsageError
 from trajcli.files.document_files import parse_yaml
-from trajcli.files.dofs import Dofs, match_names
+from trajcli.files.dofs import Dofs, match_names, numbers_of
 from trajcli.files.file_bytes import SourceFiles, read_regular, unreadable
 from trajcli.files.quantities import QUANTITIES, ROTATIONS, unit_of
 from trajcli.units import (
@@ -162,6 +162,9 @@ class Limits:
                 raise InputError(what, where=where, expected=expected, found=found, hint=hint)
             return picked.numbers if count == picked.count else range(count)
         order = [_NONE if match is None else match for match in match_names(dofs, joints)]
+        numbers = numbers_of(joints)
+        if numbers is not None and sorted(map(str, numbers)) == sorted(dofs):  # q2 is dof 2
+            order = [numbers.index(int(dof)) for dof in dofs]
         known, unknown = set(order) - {_NONE}, self._without_dof(order)
         # a URDF goes on with the joints of a gripper
         if len(known) == len(dofs) or (known and (self.robot or not unknown)):

@@ -83,6 +83,8 @@ class Files:
         self._layouts: dict[str, Layout | None] = {}
         self.sources = self._pool.sources
         self.reading = reading
+        # whether some sources of the command are outputs of trajcli, in SI whatever --units says
+        self.mixed = False
 
     def read_as(self, reading: Reading) -> Files:
         """Returns the same open files with another reading."""
@@ -115,6 +117,16 @@ class Files:
         if len(names) != 1:
             raise InputError(file.missing(""))
         return pick_dofs(file.require(names[0]).require_numeric(), source.dofs)
+
+    def compare_all(self, sources: Sequence[str]) -> None:
+        """Takes note of the sources that are compared, of which --units is for those not in SI."""
+        ours = set[bool]()
+        for text in sources:
+            source = parse_source(text)
+            with suppress(InputError):  # reported when it is read
+                first = next(iter(expand_files(source)), source)
+                ours.add("trajcli_version" in self.open(first.path).attributes())
+        self.mixed = len(ours) > 1
 
     def paths(self) -> list[str]:
         """Returns the paths of all files that were read, linked and side-car files included."""

@@ -29,7 +29,7 @@ from trajcli.files.rotation_groups import rotation_remarks, rotations_left_out
 from trajcli.files.source import Source, expand_files, parse_source
 from trajcli.files.time import STAMPS
 from trajcli.files.trajectory_group import ACTIONS, TrajectoryGroup
-from trajcli.units import require_same_kind
+from trajcli.units import InputUnits, require_same_kind
 
 # Families of which a file may be one array without a name.
 _LONE = ("npy", "zarr", "pt")
@@ -86,16 +86,20 @@ def read_groups(
         wanted = [group.name_rotations(reading.rotation) for group in wanted]
     wanted = marked_faulty(wanted)
     notes += rotation_remarks(wanted[0])
-    if not as_stored or reading.units is not None:
-        wanted = [group.in_si(units) for group in wanted]
     for file in {id(group.file): group.file for group in wanted if reading.units}.values():
         if "trajcli_version" in file.attributes():
+            if files.mixed:
+                notes.append(Note(f"{file.path} is in SI, whatever --units says of other sources"))
+                units = InputUnits()
+                continue
             raise UsageError(
                 "units of an output of trajcli, which are known",
                 where=f"--units {reading.units}",
                 expected=f"none for {file.path}",
                 hint="leave it out; --to-units of export and plot says what is written or drawn",
             )
+    if not as_stored or reading.units is not None:
+        wanted = [group.in_si(units) for group in wanted]
     usable = [group for group in wanted if group.fault is None]
     notes += (remark for group in usable[:_FIRST] for remark in group.unit_remarks())
     if not as_stored or len(sources) > 1:

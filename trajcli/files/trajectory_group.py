@@ -388,10 +388,10 @@ class TrajectoryGroup:
         stated, given = stated_unit(self.as_stored), self.given.positions
         where, units, forms = self.as_stored.where, parse_units(stated), self.forms()
         for name, array in self._stored.items() if given else ():
-            said, text = parse_units(stated_unit(array)), unit_text(of_order(given, order_of(name)))
-            if said is not None and unit_text(said) != text:
-                is_in = f"{array.where} is in {stated_unit(array)}"
-                yield Note(f"{is_in}; it is read in {text}, as --units says")
+            said, text = stated_unit(array), unit_text(of_order(given, order_of(name)))
+            known = parse_units(said)
+            if said and (known is None or unit_text(known) != text):
+                yield Note(f"{array.where} is in {said}; it is read in {text}, as --units says")
         if given or "trajcli_version" in self.file.attributes():
             return
         if stated and units is None:
@@ -676,6 +676,14 @@ class TrajectoryGroup:
     def dof_labels(self) -> list[str]:
         """The names of the dofs, or else their numbers in the file."""
         return self.joint_names or list(map(str, self.dofs.numbers))
+
+    @property
+    def labels_to_pair(self) -> list[str]:
+        """The names by which dofs are paired with those of another source: its own where --joints
+        gives the same ones, in an order that is that of a source without names."""
+        own = self._with(_joints=None).joint_names
+        same = own is not None and sorted(own) == sorted(self._joints or ())
+        return own if own is not None and same else self.dof_labels
 
     def states_joints(self) -> bool:
         """Whether its columns, --joints or its own group say what the dofs are called."""

@@ -169,14 +169,15 @@ def velocities_finding(
     if any(0 in shape for shape in shapes[0]):
         what, expected, actual = "nothing to compare", "rows and dofs", "an empty array"
         raise InputError(what, where=batch.path, expected=expected, found=actual)
-    pairs = pair_dofs(batch.dofs, others.dofs, (batch.source, others.source))
+    labels = batch.first.labels_to_pair, others.first.labels_to_pair
+    pairs = pair_dofs(*labels, (batch.source, others.source))
     times = None
     if len(batch) == len(others):
         with suppress(InputError):
             times = paired_times(batch.take(numbers), others.take(numbers))
-    on_clock = times is not None and times.clock and not times.same
     rows = [[shape[:2] for shape in side] for side in shapes]
-    if not (pairs.first and (on_clock or rows[0] == rows[1])):
+    by_time = times is not None and (times.clock or rows[0] != rows[1]) and not times.same
+    if not (pairs.first and (by_time or rows[0] == rows[1])):
         kinds = (
             f"{len(side)} × {', '.join(dict.fromkeys(map(describe, side)))}" for side in shapes
         )
@@ -187,10 +188,10 @@ def velocities_finding(
         raise InputError(what, where=others.source, expected=expected, found=found)
     fit, overlap = VelocityFit(len(pairs.first), int(np.median(batch.lengths))), [0, 0.0]
     single = map(batch.take, np.asarray(numbers)[:, None])
-    for k, block in enumerate(single if on_clock else batch.take(numbers).blocks()):
+    for k, block in enumerate(single if by_time else batch.take(numbers).blocks()):
         beside = others.take(block.numbers)
         at = block.times() if batch.first.time is not None else beside.times()
-        known = beside.times() if on_clock else at
+        known = beside.times() if by_time else at
         if at is None or known is None:
             what, hint = "no time step", "--dt SECONDS or --rate HZ says it"
             raise InputError(what, where=batch.path, expected="dt or time stamps", hint=hint)
@@ -202,7 +203,7 @@ def velocities_finding(
             dtype="float64", allow_nonfinite=True,
         )  # fmt: skip
         v, derived = block.read(velocity)[..., pairs.first], d.velocity[..., pairs.second]
-        if on_clock and times:
+        if by_time and times:
             at, stamps = times.of(k)
             inside = times.inside((at, stamps))[0]
             derived = values_at(at[inside], stamps, derived[0], times.near(at))[0][None]
@@ -214,12 +215,13 @@ def velocities_finding(
     error = facts["per_dof"][worst]
     texts = [f"{100 * error:.3g} % (RMS) off the derivative of {positions}"]
     texts += [] if error <= _TOLERANCE else [_fit_text(facts, worst)]
-    texts += [f"on one clock, {overlap[0]} rows ({overlap[1]:.6g} s)"] * on_clock
+    how = "on one clock" if times and times.clock else "by time"
+    texts += [f"{how}, {overlap[0]} rows ({overlap[1]:.6g} s)"] * by_time
     texts += [times.remark if times else "", pairs.remark]
     texts += ["dofs paired by place"] * (pairs.by == "place")
     where = f"dof {batch.first.dofs.numbers[pairs.first[worst]]}"
     facts |= {"paired": pairs.by, "only": pairs.only}
-    facts |= {"overlap": {"rows": overlap[0], "seconds": overlap[1]}} if on_clock else {}
+    facts |= {"overlap": {"rows": overlap[0], "seconds": overlap[1]}} if by_time else {}
     # a velocity without positions was not looked at
     array, passed = label(batch, velocity), error <= _TOLERANCE and not pairs.only["a"]
     text = "; ".join(filter(None, texts))

@@ -275,7 +275,7 @@ def _with_same_dofs(difference: Difference, a: Compared, b: Compared) -> tuple[C
     groups = [side.groups_in_use[0] for side in (a.trajectories(), b.trajectories()) if side]
     if len(groups) < 2 or any(g.array_name.rpartition("/")[2] in TAKEN for g in groups):
         return a, b
-    labels, named = [g.dof_labels for g in groups], [g.joint_names is not None for g in groups]
+    labels, named = [g.labels_to_pair for g in groups], [g.joint_names is not None for g in groups]
     if not any(named) or labels[0] == labels[1]:
         difference.paired = "name" if all(named) else "place" if len(labels[0]) > 1 else ""
         return a, b

@@ -53,6 +53,8 @@ from trajcli.units import (
 _SAMPLE_PLACES = 12
 # Rows are at the same time where their stamps differ by less than this share of a step.
 _SAME_TIME = 1e-9
+# Usual steps in a gap, over which nothing is interpolated.
+_GAP = 4.0
 
 
 @dataclass(frozen=True)
@@ -112,10 +114,18 @@ class PairedTimes:
         return self.slack + _SAME_TIME * float(times[-1] - times[0]) / len(times)
 
     def inside(self, clocks: Sequence[Floats]) -> list[Integers]:
-        """Returns which rows of two trajectories, at these times, are in the time of both."""
-        near = self.near(clocks[0])
-        low, high = max(c[0] for c in clocks) - near, min(c[-1] for c in clocks) + near
-        return [np.flatnonzero((low <= clock) & (clock <= high)) for clock in clocks]
+        """Returns which rows of two trajectories, at these times, are in the time of both, and in
+        no gap of the other."""
+        near, rows = self.near(clocks[0]), list[Integers]()
+        for clock, other in zip(clocks, clocks[::-1], strict=True):
+            inside = np.flatnonzero((other[0] - near <= clock) & (clock <= other[-1] + near))
+            if len(other) > 1:
+                after = np.clip(np.searchsorted(other, clock[inside]), 1, len(other) - 1)
+                since, until = clock[inside] - other[after - 1], other[after] - clock[inside]
+                gap = since + until > _GAP * np.median(np.diff(other))
+                inside = inside[~gap | (np.minimum(since, until) <= near)]
+            rows.append(inside)
+        return rows
 
     def of(self, k: int) -> tuple[Floats, Floats]:
         """Returns the times [T] of the k-th trajectories, from the first row of the first one on.
@@ -302,9 +312,11 @@ def measured_beside(trajectories: Trajectories, quantity: str) -> str:
     """Returns the name of an array beside the first one whose name says that it holds a quantity,
     for as many dofs; "" without any."""
     first = trajectories.first
-    folder = array_path(first.group, first, next(iter(first.arrays))).rpartition("/")[0]
+    array = array_path(first.group, first, next(iter(first.arrays)))
+    folder = array.rpartition("/")[0]
     for name in first.file.children(folder):
-        stored = first.file.get(f"{folder}/{name}") if named_rate(name) == quantity else None
+        other = named_rate(name) == quantity and f"{folder}/{name}".lstrip("/") != array
+        stored = first.file.get(f"{folder}/{name}") if other else None
         if stored is not None and stored.numeric and stored.shape[-1:] == (first.dofs.count,):
             return name
     return ""
