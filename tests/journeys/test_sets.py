@@ -118,6 +118,12 @@ def replay() -> str:
     return "set.h5:data/action --rate 30"
 
 
+def damaged() -> str:
+    source = lerobot({}, {}, {}, version=2)
+    Path("set/data/chunk-000/episode_000000.parquet").write_text("junk")
+    return source
+
+
 ANEW = np.concatenate([T[:30], T[:30]])
 BAD = {
     "LeRobot, stamps that begin anew": lambda: lerobot({"timestamp": ANEW}, {}, {}),
@@ -130,6 +136,7 @@ BAD = {
     "robomimic, texts": lambda: demos("data/demo", np.array([[b"a", b"b"]] * 60)),
     "ManiSkill, other dofs": lambda: demos("traj", Q[:, :1]),
     "replay buffer, no rows": replay,
+    "LeRobot, a damaged file": damaged,
 }
 
 

@@ -63,16 +63,22 @@ def read_groups(
         raise UsageError(
             "no SOURCE", where="SOURCE", expected="one or more of FILE[:DATASET]", found="none"
         )
-    groups: list[TrajectoryGroup] = []
+    found: list[tuple[int, list[TrajectoryGroup]]] = []
     notes: list[str] = []
     reading, units = files.reading, files.reading.input_units
     named = [part for text in sources for part in expand_files(parse_source(text))]
-    for file, source in _opened(files, named):
+    unread = unreadable_files(files, named) if len(named) > len(sources) else {}
+    for file, source in _opened(files, [part for part in named if part not in unread]):
         in_file, remarks = _groups_of_file(files, file, source, actions)
         if in_file[0].file.family == "ros" and (actions or not as_stored):
             require_one_topic(in_file)
-        groups += in_file
+        found.append((named.index(source), in_file))
         notes += remarks
+    for part, fault in unread.items():  # raised where the trajectory is used
+        like, name = found[0][1][0], part.path.stem
+        member = like.member._replace(name=name) if like.member else Member(name, name)
+        found.append((named.index(part), [like.standing_in(like.file, member, fault)]))
+    groups = [group for _, members in sorted(found, key=lambda pair: pair[0]) for group in members]
     wanted = [group for group in groups if not actions or group.named or "actions" in group.arrays]
     if not wanted:
         raise InputError(_without_actions(groups[0]))
@@ -159,6 +165,17 @@ def one_per_group(groups: Sequence[TrajectoryGroup], actions: bool) -> list[Traj
         or str(members[0].file.path) not in acting
         or any("actions" in group.arrays for group in members)
     ]
+
+
+def unreadable_files(files: Files, parts: Sequence[Source]) -> dict[Source, Fault]:
+    """Returns the files of a folder or glob that cannot be opened, while others can."""
+    faults: dict[Source, Fault] = {}
+    for part in parts:
+        try:
+            files.open(part.path)
+        except InputError as error:
+            faults[part] = error.faults[0]
+    return faults if len(faults) < len(parts) else {}
 
 
 def _opened(files: Files, sources: Sequence[Source]) -> Iterator[tuple[ArrayFile, Source]]:

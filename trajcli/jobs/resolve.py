@@ -163,6 +163,8 @@ def _read_groups(
 
     if not request.skip_bad:
         return read(sources)
+    with suppress(InputError, UsageError):  # stand-ins keep the numbers of all episodes
+        return read(sources)
     groups: list[TrajectoryGroup] = []
     notes: dict[str, None] = {}  # each once, in their order
     for source in (part for text in sources for part in expand_files(parse_source(text))):

@@ -15,6 +15,7 @@ from trajcli.files.arrays import ArrayFile, Dataset
 from trajcli.files.file_bytes import Progress
 from trajcli.files.opening import Files, time_from_options
 from trajcli.files.quantities import QUANTITIES, ROTATIONS
+from trajcli.files.reader import unreadable_files
 from trajcli.files.reading import select
 from trajcli.files.repair import TurnJumps
 from trajcli.files.source import expand_files, parse_source
@@ -69,7 +70,9 @@ def inspect_source(
     Raises InputError where the file cannot be opened, or the named dataset is not there.
     """
     source, episodes = parse_source(text), files.reading.episodes
-    opened = [files.open(member.path) for member in expand_files(source)]
+    members = expand_files(source)
+    unread = unreadable_files(files, members)
+    opened = [files.open(member.path) for member in members if member not in unread]
     layout, named = files.layout(opened[0]), source.dataset or ""
     names = []
     for file in opened:
