@@ -63,7 +63,7 @@ def refused(ended: list[Ended]) -> None:
     assert not wrong, "\n".join(map(mutants.described, wrong))
 
 
-@pytest.mark.parametrize(("count", "kinds"), [(500, ""), (60, "pt")])
+@pytest.mark.parametrize(("count", "kinds"), [(300, ""), (60, "pt")])
 def test_mutants_are_bad_input_or_run_correctly(capsys, count, kinds):
     """In a process of its own, which is small: forking one that has torch takes twice as long."""
     options = ["-W", "error", "-m", "hostile.mutants"]
