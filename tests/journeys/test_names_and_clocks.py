@@ -336,3 +336,67 @@ def test_check_says_where_measured_velocities_are_not_those_it_used(trajcli):
         np.savez("in.npz", **{name: motion(TIMES), measured: motion(TIMES, True)}, dt=0.01)
         text = " ".join(trajcli.ok(f"check in.npz:{name} --limits l.toml --json").out.split())
         assert f"central differences of {name}; {measured}" in text
+
+
+def table(name: str, head: str, *columns: Array) -> str:
+    np.savetxt(name, np.column_stack(columns), "%.9f", ",", header=head, comments="")
+    return name
+
+
+def test_the_option_of_names_is_for_the_side_without_any(trajcli):
+    a = recording(csv, "a", (1, 2, 0))
+    table("b.csv", "timestamp,q0,q1,q2", TIMES, motion(TIMES))
+    trajcli.refuses(f"diff {a} b.csv:q --atol 1e-8", "--joints")
+    trajcli.ok(f"diff {a} b.csv:q --joints pan,lift,elbow --atol 1e-8")
+
+
+def test_nothing_is_interpolated_over_a_gap(trajcli):
+    times = np.r_[0.0:1.0:0.002, 4.0:5.0:0.002]
+    for name, t in (("a.csv", times), ("b.csv", np.r_[0.0:5.0:0.02])):
+        table(name, "timestamp,pan,lift,elbow", SINCE_1970 + t, motion(t))
+    assert differences(trajcli, "a.csv:data b.csv:data")["overlap"]["rows"] == 100
+
+
+def test_other_lengths_without_a_clock_are_no_obstacle_to_velocities(trajcli):
+    a = recording(csv, "a", step=2)
+    v = recording(csv, "v", array="velocity")
+    assert " by time" in trajcli.ok(f"check {v} --velocity-of {a}").out
+
+
+@pytest.mark.parametrize("line", ["diff a.csv:q {}:position --atol 1e-9", "plot a.csv {} -o f.png"])
+def test_units_are_for_the_sources_that_are_no_output(trajcli, line):
+    table("a.csv", "t,q0,q1,q2", TIMES, np.degrees(motion(TIMES)))
+    trajcli.ok("differentiate a.csv --units deg --method central -o out.h5")
+    trajcli.ok(f"{line.format('out.h5')} --units deg")
+    trajcli.refuses("diff out.h5 out.h5 --units deg", "--to-units")
+
+
+def test_steps_beside_stamps_keep_their_clock(trajcli):
+    table(
+        "a.csv", "timestamp,pan,lift,dt", SINCE_1970 + TIMES, motion(TIMES)[:, :2], 0 * TIMES + 0.01
+    )
+    trajcli.ok("differentiate a.csv --method central -o out.h5")
+    assert '"start_stamp"' in trajcli.ok("inspect out.h5 --json").out
+
+
+@pytest.mark.parametrize(
+    ("head", "top", "code"),
+    [("pan,lift,elbow", 1.5, 1), ("q_dot_0,q_dot_1,q_dot_2", 1.5, 0),
+     ("pan_pos,lift_speed,elbow_speed", 3.0, 1)],
+)  # fmt: skip
+def test_dofs_of_several_quantities_keep_no_limits_of_one(trajcli, head, top, code):
+    """A speed of 1 is within limits of 1.5; its derivative of 2 is not."""
+    rates = np.stack([np.cos(2 * TIMES)] * 3, 1)
+    Path("l.toml").write_text(f"[velocity]\nupper = {top}")
+    trajcli(f"check {table('a.csv', f't,{head}', TIMES, rates)}:* --limits l.toml", code=code)
+
+
+def test_a_column_alone_keeps_its_name_and_limits_called_q2_are_of_dof_2(trajcli):
+    table("a.csv", "t,A1 [deg],A2 [deg]", TIMES, np.degrees(motion(TIMES)[:, :2]))
+    limits = 'joint_names = ["{}", "{}"]\nunits = "deg"\n[position]\nupper = [300, 1]\n'
+    Path("l.toml").write_text(limits.format("A1", "A2"))
+    trajcli.fails("check a.csv:A2 --limits l.toml")
+    trajcli.ok("check a.csv:A1 --limits l.toml")
+    Path("l.toml").write_text(limits.format("q1", "q0"))
+    table("b.csv", "t,q0,q1", TIMES, 0.001 * TIMES, motion(TIMES)[:, 1])
+    trajcli.ok("check b.csv --limits l.toml")

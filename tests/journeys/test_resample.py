@@ -613,3 +613,14 @@ def test_recordings_that_cannot_be_fitted_are_left_out(trajcli, curves):
     assert result.document["trajectories"] == len(result.document["errors"]) == 4
     # the others keep the states that are theirs
     same(read_h5("out.h5")["start/position"], np.delete(starts, 1, 0))
+
+
+@pytest.mark.parametrize("factor", [57.3, -1.0])
+def test_velocities_in_another_unit_or_direction_give_no_curve(trajcli, folder, factor):
+    times = np.arange(300) * 0.01
+    arrays = {"position": np.sin(times)[:, None], "velocity": factor * np.cos(times)[:, None]}
+    np.savez("in.npz", **arrays, times=times)
+    trajcli("resample in.npz --to 250 -o out.h5", code=0)
+    with h5py.File("out.h5") as file:
+        wanted = np.sin(np.minimum(file["time"][:], times[-1]))
+        np.testing.assert_allclose(np.ravel(file["position"]), wanted, atol=2e-5)

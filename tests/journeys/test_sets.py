@@ -305,3 +305,24 @@ def test_a_table_that_breaks_off_is_read_without_its_last_line(trajcli, folder, 
     Path("cut.csv").write_text(f"t,q0,q1\n{lines}")
     assert "breaks off" not in trajcli.ok(DIFFER.format("cut.csv")).err
     assert len(rows("out.h5")[0]) == 60
+
+
+@pytest.mark.parametrize("column", ["servo", "name", "valid", "done"])
+def test_columns_that_only_look_like_turns_are_none(trajcli, folder, column):
+    """Positions of a servo, phases of a task, flags of single rows, and ends in words."""
+    k = np.arange(60)
+    cells = {"servo": 1500 + k * k % 3, "name": np.where(k < 30, "reach", "lift"),
+             "valid": k % 7 > 0, "done": np.isin(k, (29, 59))}[column]  # fmt: skip
+    lines = [f"{t:.6f},{q:.9f},{cell}" for t, (q, _), cell in zip(T, Q, cells, strict=True)]
+    Path("in.csv").write_text("\n".join([f"time,q1,{column}", *lines]) + "\n")
+    numbers = trajcli.ok("score in.csv:q1 --json").document["trajectories"]
+    assert len(numbers) == 1 + (column == "done")
+
+
+def test_empty_and_uncommon_groups_of_a_plain_file_are_found_and_left_out(trajcli, folder):
+    for odd in (Q[:0], Q[:, :1]):
+        write_h5("set.h5", {f"demo_{k}/position": odd if k == 1 else Q for k in range(4)})
+        trajcli.fails("check set.h5 --rate 30")
+        scored = trajcli.fails("score set.h5 --rate 30 --skip-bad --json").document["trajectories"]
+        assert len(scored) == 3
+        trajcli.ok("export set.h5 --rate 30 --episodes 2: -o e.csv --overwrite")
