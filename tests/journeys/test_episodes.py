@@ -306,6 +306,13 @@ def test_what_lies_beside_tells_axes_without_looking_at_values(trajcli, folder, 
     trajcli.refuses("score in.h5:xpos --rate 20 --axes TB", "--axes")
 
 
+def test_indices_that_may_be_of_episodes_are_pointed_out(trajcli, folder):
+    np.savez("in.npz", states=np.cumsum(np.ones((130, 2)), 0), indices=[40, 95], dt=0.02)
+    assert "in.npz:indices may be" in trajcli.ok("score in.npz:states").out
+    np.savez("in.npz", states=np.cumsum(np.ones((130, 2)), 0), indices=[95, 40], dt=0.02)
+    assert "indices" not in trajcli.ok("score in.npz:states").out
+
+
 def test_batches_of_trajectories_get_no_warning_of_axes(trajcli, folder):
     random = np.random.default_rng(0)
     steps = random.normal(size=(200, 20, 7))

@@ -26,6 +26,8 @@ LENGTHS = ("lengths", "traj_lengths", "episode_lengths", "trajectory_lengths", "
 _ENDS = ("episode_ends", "traj_ends", "trajectory_ends")
 # Rows with which episodes begin, with or without 0 and the number of all rows.
 _SPLITS = ("split_points", "traj_splits", "episode_starts", "traj_starts")
+# numpy.split takes such rows, but indices may be anything: that is only pointed out.
+_LIKELY = "indices"
 _EPISODES = (*LENGTHS, *_ENDS, *_SPLITS, *TRAJECTORIES, *EPISODE_ENDS)
 # Masks that are true where a row is real, where it is padding, and of either meaning, which the
 # first row tells: it is no padding.
@@ -33,7 +35,7 @@ _REAL = ("mask", "masks", "valid", "valid_mask", "is_valid", "attention_mask")
 _PADDING = ("action_is_pad", "actions_is_pad", "is_pad", "is_padding")
 _EITHER = ("padding_mask", "pad_mask", "action_pad_mask", "timestep_pad_mask")
 MASKS = (*_REAL, *_PADDING, *_EITHER)
-BESIDE = {*_EPISODES, *MASKS}
+BESIDE = {*_EPISODES, *MASKS, _LIKELY}
 """Names of arrays that lie beside those of trajectories."""
 # Trajectories, and values, of a large array that are looked at; fewer rows say nothing.
 _SAMPLED, _LOOKED_AT, _LEAST = 64, 1 << 14, 8
@@ -80,7 +82,12 @@ def episode_edges(
     if flagged and not known:
         known[flagged] = sorted({0, *(np.flatnonzero(flags) + 1).tolist(), rows})
     if not known:
-        says = (f"{where} {shape} fits no {rows} rows" for where, shape in misfits.items())
+        says = [f"{where} {shape} fits no {rows} rows" for where, shape in misfits.items()]
+        for _, stored in named(file, groups[0], (_LIKELY,)):
+            values = np.ravel(stored.read()) if stored.numeric else np.zeros(0)
+            if len(values) and (np.diff([0, *values, rows]) > 0).all():
+                what = "may be where episodes begin, of an array"
+                says.append(f"{stored.where} {what} of {rows} rows (split_points says so)")
         return [0, rows], "", [f"{text}: they are read as one trajectory" for text in says]
     where, edges = next(iter(known.items()))
     require_equal({**known, **misfits}, f"the same episodes of {rows} rows in both")
