@@ -27,7 +27,6 @@ from trajcli.files.quantities import QUANTITIES, ROTATIONS, STATES, named_rate, 
 from trajcli.files.reading import Reading
 from trajcli.files.rotation_groups import rotation_remarks, rotations_left_out
 from trajcli.files.source import Source, expand_files, parse_source
-from trajcli.files.time import STAMPS
 from trajcli.files.trajectory_group import ACTIONS, TrajectoryGroup
 from trajcli.units import InputUnits, require_same_kind
 
@@ -256,9 +255,9 @@ def _arranged(
 
 def _axes_remarks(group: TrajectoryGroup) -> list[str]:
     """Returns a warning of axes that seem to be others; InputError where stamps say so."""
-    axes, why = group.likely_axes()
+    axes, why, stamped = group.likely_axes()
     array, (batch, rows, dofs) = next(iter(group.datasets.values())), group.shape
-    if re.search(rf"[:/]({'|'.join(STAMPS)}) ", why, re.IGNORECASE):
+    if stamped:
         raise InputError(
             "time stamps of another axis than that of the rows",
             where=f"{array.where} {describe(array.shape)} and {why}",

@@ -223,16 +223,19 @@ class TrajectoryGroup:
         time, arrays = time or self.time, arrays or self.arrays
         return self._with(lengths=self.lengths, time=time, arrays=arrays)
 
-    def likely_axes(self) -> tuple[str, str]:
-        """Returns the axes of the first array and why, by :func:`.companions.likely_axes`."""
-        array, counts = next(iter(self.datasets.values())), dict[int, str]()
+    def likely_axes(self) -> tuple[str, str, bool]:
+        """Returns the axes of the first array and why, by :func:`.companions.likely_axes`, and
+        whether these are its time stamps."""
+        array, counts, stamps = next(iter(self.datasets.values())), dict[int, str](), set[str]()
         for folder in self.groups:
             for name, stored in named(self.file, folder, (*TIMES, *POSITIONS, *QUANTITIES)):
                 line = math.prod(stored.shape) == max(stored.shape, default=0) > 1
                 rows = max(stored.shape) if line else stored.shape[0] if stored.ndim == 2 else 0
                 if line if name in TIMES else rows and stored.shape[1] != array.shape[-1]:
                     counts.setdefault(rows, f"{stored.where} {describe(stored.shape)}")
-        return likely_axes(array, counts, len(self._stored_names(self.groups) or ()))
+                    stamps |= {counts[rows]} if name in STAMPS else set()
+        axes, why = likely_axes(array, counts, len(self._stored_names(self.groups) or ()))
+        return axes, why, why in stamps
 
     def episodes(self) -> tuple[list[TrajectoryGroup], list[str]]:
         """Returns a group for each episode of arrays [N, D] that hold several, and notes."""
