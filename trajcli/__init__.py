@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+
+TYPE_CHECKING = False  # a command answers signals before it imports typing
 
 if sys.platform == "win32":
     raise ImportError("trajcli does not run on Windows itself: install it in WSL (wsl --install)")
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from trajcli.autograd import clip_gradient, scale_gradient
     from trajcli.errors import (
         DataError,

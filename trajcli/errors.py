@@ -4,6 +4,7 @@
     ├── InputError          input that is wrong, missing or unreadable   exit 2  (also a ValueError)
     ├── UsageError          options that cannot be combined              exit 2  (also a ValueError)
     ├── OutputError         an output that is refused or cannot be made  exit 2
+    │   └── BusyError       an output that another process is writing    exit 75
     ├── DataError           data that failed a check                     exit 1
     ├── Stopped             a signal ended the run                       exit 75
     └── Cancelled           Ctrl-C ended a command that writes nothing   exit 130
@@ -87,7 +88,9 @@ class OutputError(TrajcliError):
 
 
 class BusyError(OutputError):
-    """An output that another process is writing."""
+    """An output that another process is writing: to be tried again."""
+
+    exit_code = 75
 
 
 class DataError(TrajcliError):

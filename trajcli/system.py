@@ -8,11 +8,12 @@ import errno
 import mmap
 import os
 import signal
-import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from types import FrameType
-from typing import NoReturn
+from collections.abc import Iterator
+
+TYPE_CHECKING = False  # nothing is imported before signals are answered that is not needed
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import FrameType
 
 # RENAME_NOREPLACE and AT_FDCWD of renameat2(2).
 _NO_REPLACE, _HERE = 1, -100
@@ -111,9 +112,11 @@ def file_system(folder: str) -> str:
 
 
 # Signals that :func:`interrupt` answered. Where Python runs it within a destructor, the exception
-# is ignored, and :func:`signals` reports the signal instead; where it runs within a library's
-# callback, the library may raise an exception of its own, which :func:`answered` tells apart.
+# is ignored; where it runs within a library's callback, the library may raise an exception of its
+# own. :func:`answered` tells of the signal then.
 _answered: list[str] = []
+# How many blocks of code hold signals back, and whether none is answered any more.
+_held, _complete = 0, False
 
 
 class Interrupt(BaseException):
@@ -122,21 +125,25 @@ class Interrupt(BaseException):
 
 def answer_signals() -> None:
     """Answers signals by :func:`interrupt` from now on, in a process of the command line."""
-    for number in _heard():
+    heard = _heard()
+    for number in heard:
         signal.signal(number, interrupt)
+    for number in heard:
         _once(number)
 
 
-def interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    """Raises Interrupt with the name of a signal; the next signal acts as without handlers."""
+def interrupt(number: int, frame: FrameType | None) -> None:
+    """Raises Interrupt with the name of a signal, unless signals are held back; the next signal
+    acts as without handlers."""
     _remove_handlers()
     _answered.append(signal.Signals(number).name)
-    raise Interrupt(_answered[-1])
+    if not (_held or _complete):
+        raise Interrupt(_answered[0])
 
 
 def answered() -> str | None:
-    """Returns the name of the signal that :func:`interrupt` answered, or None."""
-    return _answered[0] if _answered else None
+    """Returns the name of a signal that has arrived, unless it came too late to change anything."""
+    return _answered[0] if _answered and not _complete else None
 
 
 def is_command() -> bool:
@@ -145,38 +152,23 @@ def is_command() -> bool:
 
 
 @contextlib.contextmanager
-def signals() -> Iterator[Callable[[], str | None]]:
-    """Holds signals back, and yields a function to call between blocks.
-
-    It returns the name of a signal that has arrived, or None. In a command, a second signal acts as
-    without handlers, and none is answered after this has ended without an error, as the output is
-    complete. Any other process gets its own handlers back.
-    """
-    names = list(_answered)
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: None
-        return
-    command, before = is_command(), {number: signal.getsignal(number) for number in _heard()}
-
-    def note(number: int, frame: FrameType | None) -> None:
-        names.append(signal.Signals(number).name)
-        if command:
-            _remove_handlers()
-
-    complete = False
-    for number in before:
-        signal.signal(number, note)
-        if command:
-            _once(number)
+def held() -> Iterator[None]:
+    """Holds back the signals that a command answers: one that arrives raises Interrupt at the end,
+    unless an error ends this. The handlers of any other process stay as they are."""
+    global _held
+    _held += 1
     try:
-        yield lambda: names[0] if names else None
-        complete = True
+        yield
     finally:
-        if not (command and (complete or names)):
-            for number, handler in before.items():
-                signal.signal(number, handler)
-                if handler is interrupt:
-                    _once(number)
+        _held -= 1
+    if not _held and (name := answered()):
+        raise Interrupt(name)
+
+
+def complete() -> None:
+    """Says that the output has its name, so that a signal changes nothing any more."""
+    global _complete
+    _complete = True
 
 
 def ignore_signals() -> None:

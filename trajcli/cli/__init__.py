@@ -11,13 +11,14 @@ import gc
 import os
 import sys
 import warnings
-from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
-from inspect import getdoc
-from typing import TYPE_CHECKING, Any, NoReturn
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any, NoReturn
+
     from trajcli.errors import Fault, TrajcliError
 
 COMMANDS = ("integrate", "differentiate", "status", "merge", "inspect", "plot", "check", "score",
@@ -50,8 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: the words after ``trajcli``; None takes those of the process.
 
     Returns:
-        0: done, 1: the data failed, 2: wrong usage or input, 70: a bug, 75: stopped by a signal,
-        130: Ctrl-C in a command that writes nothing.
+        0: done, 1: the data failed, 2: wrong usage or input, 70: a bug, 75: stopped by a signal or
+        by another run of the same output, 130: Ctrl-C in a command that writes nothing.
     """
     from trajcli.system import Interrupt
 
@@ -68,7 +69,7 @@ def _run(words: list[str]) -> int:
 
     from typer import Abort
 
-    from trajcli.errors import OutputError, TrajcliError, UsageError
+    from trajcli.errors import OutputError, Stopped, TrajcliError, UsageError
     from trajcli.system import answered
 
     # every value that is not finite is reported with its place, so NumPy's warnings add nothing
@@ -93,7 +94,8 @@ def _run(words: list[str]) -> int:
     except Abort:
         failure: TrajcliError = _interrupted("SIGINT", words)
     except Exception as error:
-        if (signal := answered()) is not None:  # a library has made it an error of its own
+        # a library has made it an error of its own
+        if (signal := answered()) is not None and not isinstance(error, Stopped):
             return _fail(_interrupted(signal, words), words)
         # Typer's own errors: an unknown option, a missing value
         usage = hasattr(error, "format_message")
@@ -210,6 +212,8 @@ class _PlainHelp:
 @cache
 def command_line(first: str = "") -> Any:
     """Returns the click command of one command, or of all where ``first`` names none."""
+    from inspect import getdoc
+
     import typer
     from typer.core import TyperCommand, TyperGroup
 
@@ -253,10 +257,10 @@ def command_line(first: str = "") -> Any:
 
 def run() -> None:
     """Runs the console script."""
-    start_process()
     from trajcli.system import Interrupt, ignore_signals
 
     try:
+        start_process()
         code = main()
         ignore_signals()
     except Interrupt as signal:  # before or after the command itself
@@ -266,12 +270,12 @@ def run() -> None:
 
 def start_process() -> None:
     """Prepares the process of a command, before anything else is imported."""
-    gc.set_threshold(_WHILE_LOADING)
-    # NumPy's linear algebra is not used, and its idle threads would spin
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from trajcli.system import answer_signals
 
     answer_signals()
+    gc.set_threshold(_WHILE_LOADING)
+    # NumPy's linear algebra is not used, and its idle threads would spin
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def settle() -> None:

@@ -9,6 +9,7 @@ rename.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import errno
 import fcntl
@@ -21,7 +22,7 @@ from pathlib import Path
 
 from trajcli.errors import BusyError, Fault, OutputError
 from trajcli.files.file_bytes import file_state
-from trajcli.system import allocate, is_command, rename_new, signals
+from trajcli.system import allocate, complete, held, is_command, rename_new
 
 _OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT)
 # Bytes of OUT's name in a hidden name; a file system takes 255.
@@ -47,8 +48,11 @@ class HiddenFolder:
         """What becomes OUT."""
         refuse_place(path, overwrite)
         self._lock: int | None = None
-        exclusive = self._acquire_lock()
+        if is_command():
+            atexit.register(self.close)  # a signal may come while nobody has this object yet
         try:
+            with held():
+                exclusive = self._acquire_lock()
             refuse_place(path, overwrite)  # the process before may just have written it
             if exclusive:
                 self._remove_dead()
@@ -68,28 +72,30 @@ class HiddenFolder:
 
         Raises OutputError where OUT appeared in the meantime and must not be replaced.
         """
-        with signals() if is_command() else contextlib.nullcontext():  # none between name and end
-            if self._overwrite:
-                os.replace(self.data, self._out)
-                return
+        with held():  # none is answered between the name and the end
             try:
-                rename_new(self.data, self._out)
+                (os.replace if self._overwrite else rename_new)(self.data, self._out)
             except FileExistsError:
                 raise OutputError(name_taken(self._out)) from None
+            complete()
 
     def close(self) -> list[str]:
         """Removes the folder and the lock; returns what could not be removed."""
         left = []
-        if self._lock is not None:
-            lock, descriptor, self._lock = self._sibling("lock"), self._lock, None
-            try:
-                os.unlink(lock)
-            except OSError:
-                left.append(str(lock))
-            with contextlib.suppress(OSError):
-                os.close(descriptor)  # before the folder is listed, which takes a descriptor
-        remove(self.path)
-        return [*left, str(self.path)] if os.path.lexists(self.path) else left
+        with held():
+            if self._lock is not None:
+                lock, descriptor, self._lock = self._sibling("lock"), self._lock, None
+                try:
+                    os.unlink(lock)
+                except OSError:
+                    left.append(str(lock))
+                with contextlib.suppress(OSError):
+                    os.close(descriptor)  # before the folder is listed, which takes a descriptor
+            remove(self.path)
+            if os.path.lexists(self.path):
+                left.append(str(self.path))
+            atexit.unregister(self.close)
+        return left
 
     def _sibling(self, name: str) -> Path:
         return self._out.parent / f"{self._prefix}{name}"
@@ -123,6 +129,7 @@ class HiddenFolder:
                     where=str(self._out),
                     expected="one writer",
                     found=f"it holds {lock.name}",
+                    hint="run the same command again once it is done",
                 ) from None
             except OSError:
                 self._lock = descriptor

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from trajcli.files.outputs import (
     time_variable,
 )
 from trajcli.files.quantities import QUANTITIES, SMOOTHING
-from trajcli.system import is_command, signals
+from trajcli.system import answered, held
 
 _FAMILIES = {".h5": "hdf5", ".hdf5": "hdf5", ".npz": "npz", ".npy": "npy"}
 
@@ -128,11 +127,10 @@ def write(
     else:
         output = (NpzOutput if family == "npz" else NpyOutput)(out, description)
     output.begin(overwrite)
-    # the handlers of a process that imports this are its own
-    with signals() if is_command() else nullcontext(lambda: None) as signal_name, output:
+    with held(), output:
         for done in blocks(output):
             on_progress(done, total)
-            if name := signal_name():
+            if name := answered():
                 raise stopped(out, name, done, total)
         # a change after the first read would mix two states of a file in one output
         if sources is not None:
