@@ -181,6 +181,36 @@ def test_an_input_that_changed_between_shards_is_found():
         run_shards(request, 2, [0])
 
 
+def test_a_part_of_a_copy_with_another_time_names_what_keeps_times():
+    request = one_array()
+    run_shards(request, 2)
+    os.utime("in.npz", ns=(5, 5))
+    with pytest.raises(OutputError, match="cp -p and rsync -t keep"):
+        run_shards(request, 2, [0])
+    one_array(dt="steps.npy")
+    Path("in.npz").write_bytes(b"PK" + Path("in.npz").read_bytes())
+    with pytest.raises(OutputError, match=r"try: +another OUT"):
+        run_shards(request, 2, [0])
+
+
+def test_a_part_that_left_nothing_out_belongs_to_runs_with_and_without_skip_bad(trajcli):
+    """Of nine demonstrations, the first third has a bad one, the last, too, the second none."""
+    request = bad_demonstrations(skip_bad=True)
+    run(request)
+    whole = OUT.rename("whole.h5")
+    run_shards(request, 3, [0, 2])
+    run_shards(replace(request, skip_bad=False), 3, [1])
+    parts = [path.stat().st_mtime_ns for path in sorted(Path("out.h5.parts").iterdir())]
+    run_shards(request, 3)  # all are done
+    assert trajcli("status out.h5").code == 0
+    merge(OUT)
+    assert OUT.read_bytes() == whole.read_bytes()
+    with pytest.raises(OutputError, match="skip_bad True there, not given here"):
+        run_shards(replace(request, skip_bad=False), 3, [0])
+    run_shards(replace(request, skip_bad=False), 3, [1])
+    assert parts == [path.stat().st_mtime_ns for path in sorted(Path("out.h5.parts").iterdir())]
+
+
 def test_another_number_of_shards_is_refused():
     request = one_array()
     run_shards(request, 2, [0])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -244,3 +246,19 @@ def test_numbers_of_unusual_types_are_converted(tmp_path, chunks):
     np.testing.assert_allclose(expected, values, rtol=1e-6)
     with Hdf5File(tmp_path / "in.h5") as file:
         np.testing.assert_array_equal(file.require("actions").read(), expected)
+
+
+def test_a_file_that_another_program_writes_is_called_that(tmp_path):
+    with h5py.File(tmp_path / "live.h5", "w", libver="latest") as file:
+        file["position"], file.swmr_mode = np.zeros((4, 1)), True
+        shutil.copy(tmp_path / "live.h5", tmp_path / "killed.h5")
+    with open(tmp_path / "live.h5", "rb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        for name, hint in (("live", "HDF5_USE_FILE_LOCKING=FALSE"), ("killed", "h5clear -s")):
+            with pytest.raises(InputError) as refused:
+                Hdf5File(tmp_path / f"{name}.h5")
+            (fault,) = refused.value.faults
+            assert fault.what == "open in another program that writes it"
+            assert hint in fault.hint
+    with Hdf5File(tmp_path / "live.h5") as file:
+        assert file.names() == ["position"]

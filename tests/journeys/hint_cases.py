@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import importlib.util
 import json
 import os
@@ -365,6 +366,23 @@ case("a lock that cannot be opened", both(npy(), text(".out.h5.trajcli-lock", ""
      lambda: _locked_away(), run("rm", ".out.h5.trajcli-lock"), f"{DIFFERENTIATE} out.h5")
 
 
+LOCKED: list[int] = []
+
+
+def _lock(name: str) -> None:
+    LOCKED.append(os.open(name, os.O_RDWR | os.O_CREAT))
+    fcntl.flock(LOCKED[-1], fcntl.LOCK_EX)
+
+
+case("an output that another run writes", both(npy(), lambda: _lock(".out.h5.trajcli-lock")),
+     f"75 {DIFFERENTIATE} out.h5", lambda: os.close(LOCKED.pop()), f"{DIFFERENTIATE} out.h5")
+case("an HDF5 file that another program writes",
+     both(lambda: write_h5("in.h5", position=CURVE), lambda: _lock("in.h5")),
+     "inspect in.h5 --dt 0.1",
+     run("env", "HDF5_USE_FILE_LOCKING=FALSE", sys.executable, "-m", "trajcli", "inspect", "in.h5"),
+     lambda: os.close(LOCKED.pop()), "inspect in.h5 --dt 0.1")
+
+
 def _locked_away() -> None:
     """Another user's lock cannot be opened; root opens any."""
 
@@ -608,6 +626,10 @@ case("parts of two counts", both(npy(values=BATCH), FIRST, run(
 case("a part of another command", both(npy(values=BATCH), FIRST),
      f"{INTEGRATE} --mode jerk --shard 0/2", f"{INTEGRATE} --mode jerk --shard 0/2 --overwrite",
      f"{INTEGRATE.replace('out.h5', 'other.h5')} --mode jerk --shard 0/2")
+case("a part of a copy with another time",
+     both(npy(values=BATCH), FIRST, lambda: os.utime("in.npy", ns=(5, 5))),
+     f"{INTEGRATE} --shard 0/2", f"{INTEGRATE} --shard 0/2 --overwrite",
+     f"{INTEGRATE.replace('out.h5', 'other.h5')} --shard 0/2")
 case("a part that is damaged", both(npy(values=BATCH), FIRST, SECOND,
         lambda: Path("out.h5.parts/00001-of-00002.h5").write_bytes(b"\x89HDF\r\n\x1a\n")),
      "merge out.h5", f"{INTEGRATE} --shard 1/2", "merge out.h5")
@@ -919,6 +941,9 @@ case("parts with other dofs", both(npz("a.npz", actions=CURVE, dt=0.1),
 
 
 UNTRIED: dict[str, str] = {
+    "close it there; h5clear -s …, once no program writes it": "a program of HDF5",
+    "… in front of the command reads it without locks": "a file system without locks",
+    "… in front of the command writes it without locks": "a file system without locks",
     "a damaged bag; `mcap recover` or `rosbag reindex` counts anew": "programs of ROS",
     "one call with the same arguments just before the capture": "a CUDA graph",
     "tensors on a CUDA device, or --device cuda": "a CUDA device",

@@ -228,3 +228,81 @@ sys.exit(main("integrate in.npy --start zero --dt 1 -o out.h5".split()))
     assert "ignored" in run.stderr
     assert run.returncode == 75, run.stderr
     assert not Path("out.h5").exists()
+
+
+def test_a_signal_while_the_process_starts_is_exit_75(folder):
+    body = "original(); os.kill(os.getpid(), signal.SIGTERM); time.sleep(10)"
+    code, _, err = end(start(RUN, "trajcli.system:answer_signals", body))
+    assert (code, err) == (75, "")
+
+
+def test_signals_are_answered_before_anything_large_is_imported():
+    large = ("typing", "inspect", "pathlib", "threading", "numpy", "typer")
+    end = "cli.start_process(); print(signal.getsignal(15).__name__, *sys.modules)"
+    run = python("-S", "-c", f"import signal, sys; from trajcli import cli; {end}")
+    assert run.returncode == 0, run.stderr
+    handler, *modules = run.stdout.split()
+    assert handler == "interrupt"
+    assert not {*large} & {*modules}
+
+
+MOMENTS = """
+import os, shutil, signal, sys
+from trajcli import cli
+import trajcli.files.hdf5_output, trajcli.jobs.run, trajcli.views.export  # before the forks
+
+def end_at(moment, words):
+    "Runs a command that gets a signal at a call after something hidden was made."
+    calls = 0
+
+    def count(frame, event, what):
+        nonlocal calls
+        if not calls:
+            begun = event not in ("c_call", "call") and any(os.listdir("out"))
+            calls = int(begun)
+            return
+        calls += 1
+        if calls > moment:
+            sys.setprofile(None)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def watch(event, arguments):
+        hidden = event in ("open", "os.mkdir") and ".trajcli-" in str(arguments[0])
+        if hidden and not calls and sys.getprofile() is None:
+            sys.setprofile(count)
+
+    sys.argv[1:] = words
+    os.dup2(os.open("/dev/null", os.O_WRONLY), 2)
+    sys.addaudithook(watch)
+    cli.run()
+
+name, words = sys.argv[1], sys.argv[2].split()
+stride, moment, stopped = int(os.environ.get("TRAJCLI_MOMENTS", 701)), 1, 0
+while True:
+    os.mkdir("out")
+    if not (child := os.fork()):
+        end_at(moment, words)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    left = os.listdir("out")
+    assert (code, left) in ((75, []), (0, [name])), (moment, code, left)
+    shutil.rmtree("out")
+    if code == 0:
+        break
+    stopped, moment = stopped + 1, moment + (2 if moment < 24 else stride)
+print(stopped)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("out.h5", RUN),
+        ("out.csv", "export actions.npy --dt 0.02 -o out.h5"),
+    ],
+)
+def test_a_signal_at_any_moment_leaves_nothing_hidden(folder, name, line):
+    """TRAJCLI_MOMENTS is the number of calls from one moment to the next."""
+    np.save("actions.npy", np.load("actions.npy")[0].astype("f8"))
+    run = python("-c", MOMENTS, name, line.replace("out.h5", f"out/{name}"))
+    assert run.returncode == 0, run.stderr
+    assert int(run.stdout.split()[-1]) > 12

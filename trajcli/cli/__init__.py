@@ -270,9 +270,11 @@ def run() -> None:
 
 def start_process() -> None:
     """Prepares the process of a command, before anything else is imported."""
-    from trajcli.system import answer_signals
+    from trajcli.system import Interrupt, answer_signals
 
     answer_signals()
+    shown = sys.unraisablehook  # a signal within a destructor is answered later
+    sys.unraisablehook = lambda raised: raised.exc_type is Interrupt or shown(raised)
     gc.set_threshold(_WHILE_LOADING)
     # NumPy's linear algebra is not used, and its idle threads would spin
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from trajcli.errors import BusyError, Fault, OutputError
-from trajcli.files.file_bytes import file_state
+from trajcli.files.file_bytes import UNLOCKED, file_state
 from trajcli.system import allocate, complete, held, is_command, rename_new
 
 _OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT)
@@ -267,11 +267,14 @@ def os_fault(path: Path, error: Exception) -> Fault:
     # HDF5 writes errno into the text of its errors alone
     match = re.search(r"errno = (\d+)", str(error))
     number = getattr(error, "errno", None) or (int(match[1]) if match else None)
+    hint = "nothing was written; free some space" if number in _OUT_OF_SPACE else ""
+    if "unable to lock file" in str(error):  # only where the environment asks HDF5 for locks
+        hint = f"{UNLOCKED} in front of the command writes it without locks"
     return Fault(
         "cannot be written",
         where=str(path),
         found=str(error) if number is None else os.strerror(number),
-        hint="nothing was written; free some space" if number in _OUT_OF_SPACE else "",
+        hint=hint,
     )
 
 

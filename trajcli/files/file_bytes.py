@@ -10,6 +10,7 @@ import contextlib
 import math
 import mmap
 import os
+import shlex
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
@@ -30,6 +31,8 @@ State = tuple[int, ...]
 # File systems whose mapped pages do not disappear.
 _SAFE = frozenset(("ext2", "ext3", "ext4", "xfs", "tmpfs", "overlay"))
 _file_system = cache(file_system)
+UNLOCKED = "HDF5_USE_FILE_LOCKING=FALSE"
+"""What makes HDF5 do without locks."""
 # Bytes hashed at each end of a file.
 _HASHED_BYTES = 64 << 10
 
@@ -75,7 +78,15 @@ def unreadable(where: object, expected: str, error: Exception) -> Fault:
     reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
     if isinstance(error, MemoryError):
         reason = f"too large for the memory there is ({reason})"
-    return Fault("cannot be read", where=str(where), expected=expected, found=reason)
+    what, hint = "cannot be read", ""
+    if "unable to lock file" in reason:
+        hint = f"{UNLOCKED} in front of the command reads it without locks"
+    if "h5clear" in reason or (hint and isinstance(error, BlockingIOError)):
+        what = "open in another program that writes it"
+        hint = f"close it there; {UNLOCKED} in front of the command reads it as it is"
+    if "h5clear" in reason:  # the mark of a writer, which one that was killed leaves behind
+        hint = f"close it there; h5clear -s {shlex.quote(str(where))}, once no program writes it"
+    return Fault(what, where=str(where), expected=expected, found=reason, hint=hint)
 
 
 class FileBytes:

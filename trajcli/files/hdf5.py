@@ -316,8 +316,16 @@ class _Handle:
         try:
             access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
             access.set_cache(0, 521, CHUNK_CACHE, 0.75)
-            access.set_file_locking(True, True)  # ignored where the file system has no locks
-            self.file = h5py.h5f.open(os.fsencode(path), h5py.h5f.ACC_RDONLY, fapl=access)
+            access.set_file_locking(True, True)
+            name, reading = os.fsencode(path), h5py.h5f.ACC_RDONLY
+            try:
+                self.file = h5py.h5f.open(name, reading, fapl=access)
+            except OSError as error:
+                # HDF5 itself only does without locks where the kernel lacks the call
+                if isinstance(error, BlockingIOError) or "unable to lock" not in str(error):
+                    raise
+                access.set_file_locking(False, True)
+                self.file = h5py.h5f.open(name, reading, fapl=access)
             self.user_block = self.file.get_create_plist().get_userblock()
             self.root = h5py.h5g.open(self.file, b"/")
         except BaseException:

@@ -93,8 +93,9 @@ class Part:
 
     @property
     def command(self) -> str:
-        """The version of trajcli and the request, as one text."""
-        return json.dumps([self.version, self.request], sort_keys=True)
+        """The version of trajcli and the request but for ``skip_bad``, as one text: parts that left
+        something out state it, and others of the same run do not."""
+        return json.dumps([self.version, {**self.request, "skip_bad": True}], sort_keys=True)
 
     def fault(
         self, version: str, request: Mapping[str, Any], states: Mapping[str, str | None]
@@ -105,6 +106,8 @@ class Part:
             {**options, "trajcli": number}
             for options, number in ((self.request, self.version), (request, version))
         )
+        if request.get("skip_bad"):
+            there["skip_bad"] = True  # a part that left nothing out does not state it
         if there != here:
             absent = "not given"
             keys = sorted(k for k in {**there, **here} if there.get(k) != here.get(k))
@@ -118,11 +121,13 @@ class Part:
             )
         for name, content in self.inputs.items():
             if (expected := states.get(name, content)) != content:
+                copied = "cp -p and rsync -t keep the times of copies; "
                 return Fault(
                     "a part of another state of its inputs",
                     where=str(self.path),
                     expected=f"{name}: {expected or 'no such file'}",
                     found=content,
+                    hint=copied if _but_for_time(expected) == _but_for_time(content) else "",
                 )
         return None
 
@@ -156,7 +161,7 @@ def part_is_done(path: Path, request: str, overwrite: bool) -> bool:
     states = {name: file_content(path.parent.parent / name) for name in part.inputs}
     fault = part.fault(__version__, json.loads(request), states)
     if fault and not overwrite:
-        raise OutputError(replace(fault, hint="another OUT, or --overwrite"))
+        raise OutputError(replace(fault, hint=f"{fault.hint}another OUT, or --overwrite"))
     return fault is None
 
 
@@ -195,8 +200,9 @@ class Run:
         states = _usual_states(like)
         for index, part in self.done.items():
             again = " with --overwrite" if part in like else ""
-            if fault := part.fault(like[0].version, like[0].request, states):
-                faults[index] = replace(fault, hint=f"run this shard again{again}")
+            usual_request = {**like[0].request, "skip_bad": True}
+            if fault := part.fault(like[0].version, usual_request, states):
+                faults[index] = replace(fault, hint=f"{fault.hint}run this shard again{again}")
         self.done = {index: part for index, part in self.done.items() if index not in faults}
         self.faults = dict(sorted(faults.items()))
         self.missing = [k for k in range(self.count) if k not in {*self.done, *faults}]
@@ -205,6 +211,11 @@ class Run:
     def array(self) -> str:
         """The shards to run again, as ``sbatch --array=`` takes them: 3,7-9."""
         return ranges((*self.missing, *self.faults))
+
+
+def _but_for_time(content: str | None) -> str:
+    """Returns what :func:`file_content` says of a file, without the time of modification."""
+    return re.sub("modified at [0-9]+ ns", "", content or "")
 
 
 def _usual_states(parts: Sequence[Part]) -> dict[str, str | None]:
@@ -477,6 +488,8 @@ def _attributes(parts: Sequence[Description]) -> dict[str, Any]:
         values = [part.attributes[name] for part in parts if name in part.attributes]
         same = len(set(map(str, values))) == 1
         merged[name] = values[0] if same else "varies"
+    # requests of one run differ in skip_bad alone, which parts state that left something out
+    merged["request"] = max((part.attributes["request"] for part in parts), key=len)
     for name in first.sources:
         texts = (text for part in parts for text in part.sources.get(name, ()))
         merged[name] = sources_text(name, texts)
