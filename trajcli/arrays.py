@@ -344,14 +344,9 @@ def step_faults(
     first = wrong[0] + ((0, first_step)[2 - steps.ndim :])
     step = repr(float(steps[tuple(wrong[0])]))
     step += f" ({len(wrong)} such steps)" if len(wrong) > 1 else ""
-    return [
-        Fault(
-            "a step that is not positive and finite",
-            where=place(where, axes, first, steps.shape, first_trajectory),
-            expected="dt > 0, in seconds",
-            found=step,
-        )
-    ]
+    what, expected = "a step that is not positive and finite", "dt > 0, in seconds"
+    where = place(where, axes, first, steps.shape, first_trajectory)
+    return [Fault(what, where=where, expected=expected, found=step)]
 
 
 def time_stamp_faults(
@@ -361,7 +356,7 @@ def time_stamp_faults(
     values = to_numpy(times)
     table = values[None] if values.ndim == 1 else values
     gaps = differences(table)
-    drop_hint = "leave those rows out, as trajcli differentiate --repeated-times drop does"
+    drop_hint = "leave repeated rows out, as trajcli differentiate --repeated-times drop does"
     sort_hint = "sort the rows by time, or split the recording"
     faults = []
     for what, wrong, first_row, hint in (
@@ -379,16 +374,24 @@ def time_stamp_faults(
             stamp = f"row {number} ({float(table[trajectory, row])!r})"
             named.append(f"{spot}, {stamp}" if spot else stamp)
         more = f" and {len(places) - 3} more" if len(places) > 3 else ""
-        faults.append(
-            Fault(
-                what,
-                where=where,
-                expected="strictly increasing seconds",
-                found=f"{len(places)} such: " + "; ".join(named) + more,
-                hint=hint,
-            )
-        )
+        if hint == drop_hint and (rate := _rate_of_rows(table[places[0, 0]])):
+            hint = f"--rate {rate:g} (dt={1 / rate:g}) if a coarser clock stamped the rows, of a "
+            hint += f"table with its columns named, FILE.csv:A,B; else {drop_hint}"
+        found = f"{len(places)} such: " + "; ".join(named) + more
+        expected = "strictly increasing seconds"
+        faults.append(Fault(what, where=where, expected=expected, found=found, hint=hint))
     return faults
+
+
+def _rate_of_rows(stamps: Array) -> float | None:
+    """Returns the rate in Hz of rows whose stamps [T] repeat as those of a coarse clock do; None
+    where few repeat, as those of rows that were logged twice."""
+    changes = np.flatnonzero(np.diff(stamps)) + 1
+    if not 2 < len(changes) < 0.75 * len(stamps):
+        return None
+    rate, ticks = np.ptp(changes) / np.ptp(stamps[changes]), np.diff(stamps[changes])
+    late = np.ptp(stamps - np.arange(len(stamps)) / rate)
+    return float(f"{rate:.4g}") if late < 4 * ticks.min() else None
 
 
 def nonfinite_fault(
@@ -448,13 +451,11 @@ def place(
 
 def state_count_fault(role: str, where: str, batch: int, shape: Sequence[int]) -> Fault:
     """Returns the fault of states [S, D] where S is neither the number of trajectories nor 1."""
-    return Fault(
-        f"{role} states and trajectories differ in number (B)",
-        where=where,
-        expected=f"[{batch}, {shape[1]}], or one for all: [{shape[1]}]",
-        found=describe(shape),
-        hint=f"{role}_index [B] beside them says which each trajectory uses",
-    )
+    option = " (trajcli integrate --start-index FILE:DATASET)" * (role == "start")
+    what = f"{role} states and trajectories differ in number (B)"
+    expected = f"[{batch}, {shape[1]}], or one for all: [{shape[1]}]"
+    hint = f"{role}_index [B] beside them{option} says which each trajectory uses"
+    return Fault(what, where=where, expected=expected, found=describe(shape), hint=hint)
 
 
 def index_shape_faults(where: str, batch: int, index: Array) -> list[Fault]:

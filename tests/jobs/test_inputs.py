@@ -209,3 +209,9 @@ def test_a_request_does_not_state_that_links_are_trusted(folder):
     stated = trusting.to_json().replace("{", '{"allow_external": true, ', 1)
     with pytest.raises(ValueError, match="not a request"):
         Request.from_json(stated, Path())
+
+
+def test_a_stored_start_searches_no_folder(folder):
+    stated = request("in.npy", dt="0.02", start="*.npz:q").to_json()
+    with pytest.raises(ValueError, match="a pattern"):
+        Request.from_json(stated, Path())

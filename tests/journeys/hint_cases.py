@@ -141,6 +141,10 @@ case("stamps of actions", nothing,
      lambda: trajcli.differentiate(CURVE, times=T))
 case("stamps that repeat", npz(position=CURVE, times=np.where(T == 1, T[9], T)),
      differ("in.npz:position"), differ("in.npz:position --repeated-times drop"))
+case("a clock that is coarser than the rows",
+     table("".join(f"{k // 2 / 5},{a},{b},{c}\n" for k, (a, b, c) in enumerate(CURVE))),
+     differ("log.csv"), differ("log.csv:a,b,c --rate 10"), differ("log.csv --rate 10"),
+     differ("log.csv --repeated-times drop"))
 case("stamps that go back", npz(position=CURVE, times=np.where(np.arange(30) == 9, 0.05, STAMPS)),
      differ("in.npz:position"), npz(position=CURVE, times=np.sort(STAMPS)),
      differ("in.npz:position"))
@@ -185,6 +189,17 @@ case("minutes", h5("in.h5", {"times@units": "minutes"}, position=CURVE, times=T)
 case("no start", npy(), integ("in.npy --dt 0.1"), integ("in.npy --dt 0.1 --start zero"),
      h5("s.h5", {"s/position": CURVE[0]}), integ("in.npy --dt 0.1 --start s.h5:s"),
      "differentiate in.npy --dt 0.1 -o o2.h5")
+case("a start of more dofs", both(npy(), npz("s.npz", **{"start/position": np.zeros(4)})),
+     integ("in.npy --dt 0.1 --start s.npz"), integ("in.npy --dt 0.1 --start s.npz:start[:3]"),
+     npy("s.npy", np.zeros(4)), integ("in.npy --dt 0.1 --start s.npy:[:3]"))
+case("a start of fewer dofs", both(npy(), npy("s.npy", np.zeros(2))),
+     integ("in.npy --dt 0.1 --start s.npy"), integ("in.npy --dt 0.1 --start s.npy --dofs 0:2"))
+case("states of another number", both(npy("in.npy", np.stack([CURVE] * 2)), npy("i.npy", [4, 0]),
+                                      npz("s.npz", position=np.zeros((5, 3)))),
+     integ("in.npy --dt 0.1 --start s.npz"),
+     integ("in.npy --dt 0.1 --start s.npz --start-index i.npy"),
+     npz("s.npz", position=np.zeros((5, 3)), start_index=[4, 0]),
+     integ("in.npy --dt 0.1 --start s.npz"))
 case("a recording as a start", npy(), integ("in.npy --dt 0.1 --start first"),
      "differentiate in.npy --dt 0.1 -o out.h5")
 case("a start of differentiate", npy(), "differentiate in.npy --dt 0.1 --start zero -o out.h5",
@@ -208,6 +223,10 @@ case("a goal that is not taken", nothing,
 case("a goal without its ends", nothing,
      lambda: trajcli.integrate(CURVE, "zero", 0.1, "central", goal=np.zeros(3)),
      lambda: trajcli.integrate(CURVE, "zero", 0.1, "central", goal=np.zeros(3), ends="goal"))
+case("a goal of the shell that moves",
+     both(npy(), npz("g.npz", **{f"goal/{part}": np.ones(3) for part in ("position", "velocity")})),
+     integ("in.npy --dt 0.1 --start zero --goal g.npz --ends goal --mode central"),
+     integ("in.npy --dt 0.1 --start zero --goal g.npz --ends goal --mode bspline"))
 case("a moving goal of central", nothing,
      lambda: trajcli.integrate(CURVE, "zero", 0.1, "central", ends="goal",
                                goal=State(np.zeros(3), np.ones(3))),
@@ -638,11 +657,19 @@ case("a part that is damaged", both(npy(values=BATCH), FIRST, SECOND,
 LIMITS = "[velocity]\nupper = 9.0\nlower = -9.0\n"
 case("actions in retime", both(npz(actions=CURVE, dt=0.1), text("limits.toml", LIMITS)),
      "retime in.npz --limits limits.toml -o o.h5", integ("in.npz --start zero"),
-     "retime out.h5 --limits limits.toml -o o.h5", differ("in.npz:actions"),
+     "retime out.h5 --limits limits.toml -o o.h5", differ("in.npz:actions --method central"),
      "retime out.h5 --limits limits.toml -o o.h5")
-case("limits of what is not there", both(npz(position=CURVE, dt=0.1), text("limits.toml", LIMITS)),
-     "retime in.npz --limits limits.toml -o o.h5", differ("in.npz"),
-     "retime out.h5 --limits limits.toml -o o.h5")
+RETIME = "--limits limits.toml --slower-only -o o.h5"
+for title, plan, source in (
+        ("limits of what is not there", npz(position=CURVE), "in.npz --episodes 0 --rate 10.0"),
+        ("a plan of columns", table(ROWS, "t,j1,j2,j3"), "log.csv --dofs 0:2")):
+    case(title, both(plan, text("limits.toml", LIMITS)), f"retime {source} {RETIME}",
+         differ(source).replace("out.h5", "o_central.h5"),
+         f"retime o_central.h5 {RETIME}")
+case("limits of what positions do not give",
+     both(npz(velocity=CURVE, dt=0.1), text("limits.toml", f"{LIMITS}[acceleration]\nupper = 9.0")),
+     "retime in.npz --limits limits.toml -o o.h5", text("limits.toml", LIMITS),
+     "retime in.npz --limits limits.toml -o o.h5")
 case("limits of other joints", both(
         npz(position=CURVE, dt=0.1, joint_names=np.array(list("xyz"))),
         text("limits.toml", 'joint_names = ["a", "b", "c"]\n[position]\nupper = 9')),
@@ -667,7 +694,8 @@ case("too many trajectories for a figure", npz(position=np.stack([CURVE] * 200),
      "plot in.npz --episodes all -o out.png", "plot in.npz --histogram -o out.png")
 case("limits of what is not drawn", both(npz(position=CURVE, dt=0.1), text("limits.toml", LIMITS)),
      "plot in.npz --limits limits.toml -o out.png", "plot in.npz -o out.png", differ("in.npz"),
-     "plot out.h5:velocity --limits limits.toml -o out2.png")
+     "plot out.h5 --limits limits.toml -o out2.png",
+     "plot out.h5:velocity --limits limits.toml -o out3.png")
 case("a score that takes limits", both(trajectory, text("limits.toml", LIMITS)),
      "score out.h5 --fail limit_share>1",
      "score out.h5 --limits limits.toml --fail limit_share>100")
@@ -725,6 +753,12 @@ case("a demonstration without rows",
      h5(**{f"data/demo_{k}/actions": CURVE[: 30 * k] for k in (0, 1)}),
      differ("in.h5:actions --rate 10"), differ("in.h5:actions --rate 10 --episodes 1"),
      f"1 {differ('in.h5:actions --rate 10')} --skip-bad")
+case("a demonstration without rows in a command that leaves none out",
+     h5(**{f"data/demo_{k}/actions": CURVE[: 30 * k] for k in (0, 1)}),
+     "export in.h5:actions --rate 10 -o out.csv",
+     "export in.h5:actions --rate 10 --episodes 1 -o out.csv",
+     f"1 {differ('in.h5:actions --rate 10')} --skip-bad",
+     "1 check in.h5:actions --rate 10 --skip-bad")
 case("a Parquet table of joints in turns", lambda: _tidy("in"), differ("in.parquet"),
      lambda: _tidy("one", "elbow"), differ("one.parquet"))
 

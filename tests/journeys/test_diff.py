@@ -168,6 +168,26 @@ def test_an_array_in_every_demo_is_compared(trajcli, folder):
     trajcli.refuses(f"diff {pair[0]}[:0] {pair[1]}[:2]")
 
 
+@pytest.mark.parametrize("pattern", ["{}", "ep*/{}"])
+def test_two_arrays_of_every_trajectory_are_compared_by_trajectory(trajcli, folder, pattern):
+    rows = {k: np.random.default_rng(k).normal(size=(20 + k, 2)) for k in range(12)}
+    write_h5("a.h5", {f"ep{k}/q": values for k, values in rows.items()}
+             | {f"ep{k}/r": values + (k == 3) for k, values in rows.items()})  # fmt: skip
+    pair = " ".join(f"a.h5:{pattern.format(name)}" for name in "qr")
+    found = datasets(trajcli.fails(f"diff {pair} --json"))
+    assert {name: one["values"] for name, one in found.items()} == {
+        f"ep{k}": values.size for k, values in rows.items()
+    }
+    assert [name for name, one in found.items() if one["beyond"]] == ["ep3"]
+    assert "ep* (12): worst at ep3 " in trajcli(f"diff {pair}").out
+    trajcli.ok(f"diff {pair} --atol 1.01")
+    found = datasets(trajcli.fails("diff a.h5:q a.h5:ep3/* --json"))  # of no trajectory alone
+    assert {one["why"] for name, one in found.items() if name != "ep3/q"} == {
+        "only in a",
+        "only in b",
+    }
+
+
 def test_trajectories_are_compared_one_by_one_whatever_holds_them(trajcli, folder):
     position = np.random.default_rng(3).standard_normal((3, 20, 2)).cumsum(1)
     write_h5("packed.h5", {"@dt": 0.02}, position=position)

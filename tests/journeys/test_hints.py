@@ -7,6 +7,8 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +66,7 @@ def hints() -> Iterator[tuple[str, str]]:
                 yield from ((place, text) for text in texts(value) if text)
 
 
+@cache
 def commands() -> dict[str, set[str]]:
     from trajcli.cli import command_line
 
@@ -86,6 +89,16 @@ def test_what_hints_name_exists():
             assert re.fullmatch(modules, name), (where, text)
         for name in re.findall(r"trajcli\.(\w+)\(", text):
             assert hasattr(trajcli, name), (where, text)
+
+
+def require_options(words: str, said: str) -> None:
+    """Every option in a line of a message is one of the command, or of one that the line names."""
+    known, command = commands(), re.sub(r"^\d+ ", "", words).split()[0]
+    for line in filter(lambda text: "o such option" not in text, said.splitlines()):
+        named = {command, *(set(re.findall("[a-z]+", line)) & known.keys())}
+        for option in re.findall(r"(?<![\w-])--[a-z][a-z-]+", line):
+            mine = option == "--help" or any(option in known[name] for name in named)
+            assert mine or re.match(OTHERS, line.partition("try:")[2].strip()), (command, line)
 
 
 class Hints:
@@ -153,7 +166,9 @@ def test_a_hint_that_is_followed_works(name, tmp_path, monkeypatch, capfd):
         given = Hints(patched).of(refused)
     assert given, name
     if isinstance(refused, str):
-        said = re.sub(r"\s", "", capfd.readouterr().err)
+        printed = capfd.readouterr().err
+        require_options(refused, printed)
+        said = re.sub(r"\s", "", printed)
         given = [hint for hint in given if re.sub(r"\s", "", hint) in said]
         assert given, said
     # every option and command that the hint names is among what is done
@@ -164,6 +179,37 @@ def test_a_hint_that_is_followed_works(name, tmp_path, monkeypatch, capfd):
                 assert word in done, (word, hint)
     for step in followed:
         follow(step)
+        if isinstance(step, str):
+            require_options(step, capfd.readouterr().err)
+
+
+OTHER_COMMANDS = ("integrate {} -o q.h5 --start zero", "differentiate {} -o q.h5", "inspect {}",
+                  "check {}", "score {}", "diff {} {}", "plot {} -o q.png", "export {} -o q.csv",
+                  "resample {} --to 30 -o q.h5", "fit {} --knots 8 -o q.h5",
+                  "retime {} --limits q.toml -o q.h5")  # fmt: skip
+EVERY = os.environ.get("TRAJCLI_HINTS") == "all"
+
+
+def test_messages_name_options_that_their_command_has(tmp_path, monkeypatch, capfd):
+    """Every third faulty input by one command; with TRAJCLI_HINTS=all every one by all of them."""
+    known, count = commands(), len(OTHER_COMMANDS)
+    lines = [(name, refused.split()) for name, (_, refused, _) in CASES.items()
+             if isinstance(refused, str) and "." in refused.partition(" ")[2]]  # fmt: skip
+    for k, (name, (_, source, *words)) in enumerate(lines if EVERY else lines[::3]):
+        make(name, tmp_path, monkeypatch)
+        Path("q.toml").write_text("[velocity]\nupper = 9.0\n")
+        for line in OTHER_COMMANDS if EVERY else OTHER_COMMANDS[k % count :][:1]:
+            command, *rest = line.format(source, source).split()
+            pairs = pairwise([*words, "--"])
+            more = [
+                w
+                for word, value in pairs
+                if word in known[command] - {"-o", "--start"}
+                for w in [word, value][: 2 - value.startswith("-")]
+            ]
+            capfd.readouterr()
+            main([command, *rest, *more])
+            require_options(command, "\n".join(capfd.readouterr()))
 
 
 def test_every_hint_is_among_them_or_has_a_reason(tmp_path, monkeypatch, capfd):

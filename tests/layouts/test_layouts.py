@@ -117,6 +117,44 @@ def test_d4rl_starts_where_the_simulator_was_and_keeps_rows_after_the_last_end(t
             same(file[f"trajectory_{i}"], expected, "f8")
 
 
+@pytest.mark.parametrize(
+    ("family", "name", "group"),
+    [
+        ("maniskill", "obs/agent/qpos", "traj_{}"),
+        ("robomimic", "obs/robot0_joint_pos", "data/demo_{}"),
+        ("d4rl", "infos/qpos", "trajectory_{}"),
+    ],
+)
+def test_a_start_is_the_first_row_of_an_array_that_every_trajectory_has(
+    trajcli, folder, family, name, group
+):
+    wide = [demo | {"position": np.c_[demo["position"], demo["position"][:, :2]]} for demo in GIVEN]
+    more = ("pd_joint_delta_pos",) if family == "maniskill" else ()
+    getattr(writers, family)(Path("in.h5"), wide, *more)
+    line = "integrate in.h5 --mode acceleration --rate 20 --dtype float64 -o out.h5 --overwrite"
+    trajcli.refuses(f"{line} --start in.h5:{name}", "D = 7", "D = 9", f"'in.h5:{name}[:7]'")
+    trajcli.ok(f"{line} --start in.h5:{name}[:7]")
+    kind = "f4" if family == "maniskill" else "f8"
+    with h5py.File("out.h5") as file:
+        for i, demo in enumerate(GIVEN):
+            start = demo["position"][0].astype(kind)
+            actions = demo["actions"].astype("f8" if family == "robomimic" else "f4")
+            same(file[group.format(i)], by_hand(actions, 0.05, start), "f8")
+    trajcli.ok(f"{line} --start in.h5:{name} --dofs 0:5 --episodes 10")
+    start = GIVEN[10]["position"][0, :5].astype(kind)
+    np.testing.assert_array_equal(h5py.File("out.h5")["position"][0, 0], start)
+    trajcli.refuses(f"{line} --start in.h5:{name}x", "no such dataset")
+    if family != "d4rl":
+        one = group.format(10)
+        trajcli.ok(
+            f"{line} --start in.h5:{one}/{name}[:7]".replace("in.h5", f"in.h5:{one}/actions", 1)
+        )
+        np.testing.assert_array_equal(
+            h5py.File("out.h5")["position"][0, 0], GIVEN[10]["position"][0].astype(kind)
+        )
+        trajcli.refuses(f"{line} --start in.h5:{one}")  # a group with actions, and no states
+
+
 def test_aloha_episodes_are_files_in_natural_order(trajcli, folder):
     for i, demo in enumerate(GIVEN):
         writers.aloha(Path(f"episode_{i}.hdf5"), demo)

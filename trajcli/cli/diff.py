@@ -36,7 +36,8 @@ def diff(
 
     Dofs are paired by their names. Trajectories whose stamps overlap are compared on that clock,
     where both have rows, others from their starts; where rows do not coincide, the source with more
-    of them is interpolated. With --episodes (3, 0:10 or all) trajectories are compared in their
+    of them is interpolated. Where A and B each name one array, such as SET:action, those of each
+    trajectory are compared. With --episodes (3, 0:10 or all) trajectories are compared in their
     order, whatever their groups are called. Without tolerances no value may differ.
     """
     from trajcli.errors import Fault, UsageError

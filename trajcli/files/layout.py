@@ -15,7 +15,7 @@ from trajcli.files.companions import episode_edges
 from trajcli.files.source import Origin
 from trajcli.files.time import Time, positive
 
-LEAVE_OUT = "--episodes reads others; commands that have --skip-bad leave it out"
+LEAVE_OUT = "--episodes reads others; --skip-bad of differentiate, check and others leaves it out"
 """The hint at a bad trajectory among good ones."""
 Names = Sequence[str]
 Pairs = Sequence[tuple[str, str]]

@@ -15,9 +15,12 @@ from trajcli.arrays import describe, index_shape_faults, state_count_fault
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.files.arrays import ArrayFile, Dataset, Values, in_memory, rows_by_number, stacked
 from trajcli.files.conversion import dataset_in_si, divided, stated_unit
+from trajcli.files.dofs import pick_dofs
 from trajcli.files.opening import Files
 from trajcli.files.quantities import QUANTITIES, RECORDED_ROW
-from trajcli.files.source import Origin, first_and_more, parse_source
+from trajcli.files.reader import read_groups
+from trajcli.files.reading import Reading
+from trajcli.files.source import Origin, expand_files, first_and_more, parse_source
 from trajcli.files.trajectory_group import TrajectoryGroup
 from trajcli.memory import EAGER_BYTES
 from trajcli.units import (
@@ -114,8 +117,9 @@ NO_STATE = States({}, {}, [Origin(after="none")])
 def state_from_option(files: Files, role: str, text: str, group: TrajectoryGroup) -> States:
     """Returns the state that --start or --goal names: zero, numbers, FILE[:GROUP] or FILE:DATASET.
 
-    It has the dofs of a group, and its units unless it states others. Raises UsageError for any
-    other word, InputError for a file without states.
+    It has the dofs of a group, and its units unless it states others. A start DATASET of each of
+    several trajectories gives their first rows. Raises UsageError for any other word, InputError
+    for a file without states.
     """
     option, numbers = f"--{role}", parse_floats(text)
     if text == "zero" or numbers is not None:
@@ -132,10 +136,17 @@ def state_from_option(files: Files, role: str, text: str, group: TrajectoryGroup
             hint="trajcli differentiate takes recorded positions" if text == "first" else "",
         )
     source = parse_source(text)
+    if expand_files(source) != [source]:
+        return _first_rows(files, role, text, group)
     file = files.open(source.path)
     group = group.without_units() if "trajcli_version" in file.attributes() else group
     name = (source.dataset or "").strip("/")
-    if file.family == "npy" or (name and file.get(name) is not None):
+    stored = file.get(name) if name else None
+    rows, layout = False, files.layout(file) if name else None
+    if stored is not None and stored.ndim == 2 and layout is not None and layout.members():
+        # arrays of a layout hold the rows of its trajectories, not states
+        rows = name.startswith(layout.groups) and layout.rows in (0, stored.shape[0])
+    if file.family == "npy" or (stored is not None and not rows):
         state = _state(role, {"position": files.dataset(text)}, source.origin, group)
         beside = "" if file.family == "npy" else name[: name.rfind("/") + 1]
         return _with_index_beside(state, role, file, beside)
@@ -144,11 +155,34 @@ def state_from_option(files: Files, role: str, text: str, group: TrajectoryGroup
     for prefix in prefixes if name else (f"{role}/", f"{role}_", ""):
         parts = {part: file.get(prefix + part) for part in QUANTITIES}
         if parts["position"] is not None:
-            numeric = {part: values and values.require_numeric() for part, values in parts.items()}
+            which = source.dofs
+            numeric = {k: x and pick_dofs(x.require_numeric(), which) for k, x in parts.items()}
             return _with_index_beside(
                 _state(role, numeric, source.origin, group), role, file, prefix
             )
-    raise InputError(file.missing(name or f"{role}/position"))
+    if not name or file.has_group(name):
+        raise InputError(file.missing(name or f"{role}/position"))
+    return _first_rows(files, role, text, group)
+
+
+def _first_rows(files: Files, role: str, text: str, group: TrajectoryGroup) -> States:
+    """Returns the first row of every trajectory that FILE:DATASET names, as SOURCE would.
+
+    Raises InputError for a goal, and where no dataset is named.
+    """
+    source = parse_source(text)
+    reading = Reading(layout=files.reading.layout, filter_key=files.reading.filter_key)
+    recorded, _ = read_groups(files.read_as(reading), [text], as_stored=True)
+    if role == "goal" or not all(each.named for each in recorded):
+        raise InputError(recorded[0].file.missing(source.dataset or f"{role}/position"))
+    if "trajcli_version" in recorded[0].file.attributes():
+        group = group.without_units()
+    rows = stacked([each.input.select(range(each.shape[0]), range(1)) for each in recorded])
+    states = replace(
+        rows, where=source.origin, shape=(rows.shape[0], rows.shape[2]),
+        reader=lambda *run: rows.read_rows(*run)[:, 0], attributes=recorded[0].input.attributes,
+    )  # fmt: skip
+    return _state(role, {"position": states}, source.origin.then(f": {RECORDED_ROW}"), group)
 
 
 def _with_index_beside(state: States, role: str, file: ArrayFile, prefix: str) -> States:
@@ -194,6 +228,13 @@ def _state(
             )
         values = _in_form_of(group, part, group.pick(values))
         count, dataset = values.shape[-1], values if isinstance(values, Dataset) else None
+        if count != (dofs := group.shape[2]):
+            what, found = f"{role} and actions differ in their dofs (D)", f"D = {count}"
+            expected = f"D = {dofs}, as in {group.input.where}"
+            name = f"{where.removesuffix(f'/{part}')}{':' * (':' not in where)}"
+            ways = f"'{name}[:{dofs}]' takes the first {dofs}", f"--dofs 0:{count} takes as many"
+            hint = ways[count < dofs] * (dataset is not None and dofs > 1)
+            raise InputError(what, where=where, expected=expected, found=found, hint=hint)
         units = state_units(group, part, dataset, count)
         if units is not None:
             by = per_si(units)

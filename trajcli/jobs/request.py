@@ -148,7 +148,8 @@ class Request(SourceRequest):
             raise ValueError("not a request of this version")
         moved = _with_paths(values, lambda text: os.path.join(folder, text))
         # stored requests name every file
-        if any(is_pattern(parse_source(text)) for text in moved["sources"]):
+        states = (moved.get(role) or "zero" for role in ("start", "goal"))
+        if any(is_pattern(parse_source(text)) for text in (*moved["sources"], *states)):
             raise ValueError("a pattern")
         return kind(out=Path(folder), **moved)
 

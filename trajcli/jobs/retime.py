@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from trajcli.errors import InputError, Note
-from trajcli.files.file_bytes import Progress, SourceFiles
+from trajcli.files.file_bytes import Progress
 from trajcli.files.limits import read_limits
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Variable, stamp_variables, time_variable
 from trajcli.files.quantities import QUANTITIES, RECORDED_START
+from trajcli.files.reading import Reading
 from trajcli.files.source import Origin
 from trajcli.files.time import Floats
 from trajcli.files.trajectories import Trajectories
@@ -58,17 +61,13 @@ def run_retime(
         trajectories = read_trajectories(request, files, actions=False)
         arrays = [name for name in trajectories.arrays if name in QUANTITIES]
         if not arrays:
-            raise InputError(
-                "not a trajectory",
-                where=trajectories.source,
-                expected=", ".join(QUANTITIES),
-                found=", ".join(trajectories.arrays),
-                hint="trajcli integrate makes trajectories of actions, differentiate of positions",
-            )
+            found, hint = ", ".join(trajectories.arrays), _way(request, trajectories.arrays)
+            what, where, expected = "not a trajectory", trajectories.source, ", ".join(QUANTITIES)
+            raise InputError(what, where=where, expected=expected, found=found, hint=hint)
         trajectories = trajectories.only(arrays)
         good, left_out = computable(request, trajectories)
         trajectories = trajectories.take(good)
-        paces = Paces(trajectories, request.limits, files.sources)
+        paces = Paces(trajectories, request, files)
 
         def compute(block: Trajectories, places: Numbers) -> tuple[Floats, Arrays]:
             values = {name: finite_rows(block, name) for name in arrays}
@@ -102,6 +101,20 @@ def run_retime(
     return {**report, "limits": str(request.limits), **paces.report(), "notes": notes}
 
 
+def _way(request: RetimeRequest, arrays: Sequence[str]) -> str:
+    """Returns the commands that make a trajectory of arrays, whose positions stay as they are, and
+    retime it."""
+    if "actions" in arrays:
+        return "trajcli integrate takes actions, trajcli differentiate --method central positions"
+    read = {x.name.replace("_", "-"): getattr(request, x.name) for x in fields(Reading)}
+    words = [w for k, x in read.items() if x for w in (f"--{k}", str(x))[: 1 + (x is not True)]]
+    between = str(request.out.with_name(f"{request.out.stem}_central.h5"))
+    first = [*request.sources, *words, "--method", "central", "-o", between]
+    second = [between, "--limits", str(request.limits), *["--slower-only"] * request.slower_only]
+    lines = shlex.join(first), shlex.join([*second, "-o", str(request.out)])
+    return "trajcli differentiate {}, then trajcli retime {}".format(*lines)
+
+
 class Paces:
     """Limits, and for every trajectory the factor of its time and the limit that binds it.
 
@@ -111,23 +124,20 @@ class Paces:
         copied: dofs whose actions are positions whatever the mode.
     """
 
-    def __init__(self, trajectories: Trajectories, path: Path, sources: SourceFiles) -> None:
+    def __init__(self, trajectories: Trajectories, request: RetimeRequest, files: Files) -> None:
         """Raises InputError for limits of quantities that the trajectories do not have."""
         arrays, first, count = trajectories.arrays, trajectories.first, len(trajectories)
-        stored = read_limits(path, sources)
+        stored = read_limits(request.limits, files.sources)
         itemsize = min(first.arrays[name].precision.itemsize for name in arrays)
         units = {name: first.unit(name) or "" for name in arrays}
         names, picked = first.dof_labels, first.dofs
         bounds = stored.bounds(names, itemsize, units, picked)
         missing = [name for name in bounds if name not in ("position", *arrays)]
         if missing:
-            raise InputError(
-                f"limits of {', '.join(missing)}, and no such rows",
-                where=trajectories.source,
-                expected=", ".join(bounds),
-                found=", ".join(arrays),
-                hint="trajcli differentiate makes them of positions; or leave these limits out",
-            )
+            what, where = f"limits of {', '.join(missing)}, and no such rows", trajectories.source
+            expected, found = ", ".join(bounds), ", ".join(arrays)
+            hint = _way(request, arrays) if "position" in arrays else "leave them out"
+            raise InputError(what, where=where, expected=expected, found=found, hint=hint)
         remarks = [x for name in bounds for x in stored.unit_remarks(name, first.units.get(name))]
         self._remarks = [*dict.fromkeys(remarks), *stored.remarks(names, picked)]
         self.matched = stored.matched(names, picked)

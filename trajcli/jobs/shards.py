@@ -444,8 +444,8 @@ def _require_same_axes(parts: Parts) -> None:
                     where=f"{file.path}:/{name}",
                     expected=f"as in {first.path.name}: {', '.join(dims)}",
                     found="nothing" if there is None else ", ".join(there),
-                    hint="inputs differ in their dofs (--dofs picks the same), or in what they "
-                    "hold",
+                    hint="inputs differ in what they hold, or in their dofs: --dofs of integrate "
+                    "or differentiate picks the same",
                 )
 
 

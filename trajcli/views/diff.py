@@ -106,6 +106,7 @@ class Difference:
         """Returns the difference for JSON, with the root mean square in place of the sum."""
         sums = ("square", "turned")
         numbers = {name: value for name, value in vars(self).items() if name not in sums}
+        numbers["dataset"] = self.dataset.rstrip("/")
         rms = float(np.sqrt(self.square / max(self.values, 1)))
         return {**numbers, "rms": rms, "angle_rms": self.angle_rms, "passed": self.passed}
 
@@ -193,11 +194,14 @@ def compare(
 ) -> Iterator[Difference]:
     """Compares the datasets of the same name, in the order of the first source.
 
-    Where each source has one dataset, these are compared, whatever they are called.
+    Where each source has one dataset, or names one of every trajectory, these are compared,
+    whatever they are called.
     """
     if len(first) == len(second) == 1:
         # a single pair is compared whatever the names
         second = dict(zip(first, second.values(), strict=True))
+    elif not first.keys() & second.keys():
+        first, second = _by_trajectory(first), _by_trajectory(second)
     names = list(dict.fromkeys([*first, *second]))
     for done, name in enumerate(names):
         if name not in first or name not in second:
@@ -205,6 +209,12 @@ def compare(
         else:
             yield _difference(name, first[name], second[name], tolerance)
         on_progress(done + 1, len(names))
+
+
+def _by_trajectory(side: Mapping[str, Compared]) -> Mapping[str, Compared]:
+    """Returns the arrays of one name in every trajectory by their trajectories alone: demo_3/."""
+    named = {name.removesuffix(x.array): x for name, x in side.items() if x.array}
+    return named if len(named) == len(side) else side
 
 
 def _difference(name: str, a: Compared, b: Compared, tolerance: Tolerance) -> Difference:
@@ -420,9 +430,9 @@ def report(
     lines: list[tuple[str, list[Difference]]] = []
     for pattern, members in patterns.items():
         if verbose or len(members) <= _LISTED:
-            lines += [(member.dataset or "values", [member]) for member in members]
+            lines += [(member.dataset.rstrip("/") or "values", [member]) for member in members]
         else:
-            lines.append((f"{pattern} ({len(members)})", members))
+            lines.append((f"{pattern.rstrip('/')} ({len(members)})", members))
     compared = [(name, members) for name, members in lines if any(x.values for x in members)]
     if compared:
         rows = [_row(name, members) for name, members in compared]

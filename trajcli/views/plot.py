@@ -286,10 +286,9 @@ def require_bounds(drawn: Sequence[Peaks], limits: Path) -> None:
     """Raises InputError where no quantity that is drawn has a limit."""
     if all(member.bounds is None for member in drawn):
         expected = f"limits of {', '.join(dict.fromkeys(member.quantity for member in drawn))}"
-        hint = "leave --limits out, or name the arrays that have these limits"
-        raise InputError(
-            "no limits of what is drawn", where=str(limits), expected=expected, hint=hint
-        )
+        hint = "leave --limits out, or plot what trajcli differentiate makes of positions"
+        what = "no limits of what is drawn"
+        raise InputError(what, where=str(limits), expected=expected, hint=hint)
 
 
 def _drawable(values: Array) -> Array:

@@ -62,11 +62,13 @@ class Compared:
     """A dataset to compare, and the rotations among its dofs.
 
     trajectories: looks up the trajectories that it holds, with names and times; None without any.
+    array: what the source calls it within every trajectory; "" where it does not name one array.
     """
 
     dataset: Dataset
     rotations: Sequence[RotationDofs]
     trajectories: Callable[[], Trajectories | None]
+    array: str = ""
 
     def pick(self, dofs: Sequence[int]) -> Compared:
         """Returns some of the dofs, in this order."""
@@ -500,7 +502,7 @@ def datasets(files: Files, text: str) -> dict[str, Compared]:
         return _in_file(files, source, False)
     folder = source.path if source.path.is_dir() else source.path.parent
     return {
-        f"{os.path.relpath(member.path, folder)}/{name}".rstrip("/"): compared
+        f"{os.path.relpath(member.path, folder)}/{name}": compared
         for member in several
         for name, compared in _in_file(files, member, len(several) > 1).items()
     }
@@ -515,8 +517,8 @@ def _of_trajectories(files: Files, text: str, episodes: str, named: bool) -> dic
             group, begin, end = block.runs[0]
             which, rows = range(begin, end), range(block.rows)
             for name, dataset in group.arrays.items():
-                title = "" if named and len(group.arrays) == 1 else f"/{name}"
-                compared[f"trajectory {place}{title}"] = Compared(
+                title = "" if named and len(group.arrays) == 1 else name
+                compared[f"trajectory {place}/{title}"] = Compared(
                     dataset.select(which, rows), known_rotations(group), partial(block.take, [0])
                 )
     return compared
@@ -561,8 +563,9 @@ def _in_file(files: Files, source: Source, several: bool) -> dict[str, Compared]
                 folder = group.group if group.member is None else group.name
                 for name, array in group.arrays.items():
                     path = array_path(folder, group, name).removeprefix(prefix)
+                    within = "" if of_group else array_path("", group, name)
                     itself = partial(Trajectories, [group])
-                    compared[path] = Compared(array, known_rotations(group), itself)
+                    compared[path] = Compared(array, known_rotations(group), itself, within)
         return compared
     for name, path in named.items():
         stored = file.require(path)
