@@ -16,7 +16,7 @@ rosbags = pytest.importorskip("rosbags")
 
 from rosbags.rosbag1 import Writer as Writer1  # noqa: E402
 from rosbags.rosbag2 import StoragePlugin, Writer  # noqa: E402
-from rosbags.typesys import Stores, get_typestore  # noqa: E402
+from rosbags.typesys import Stores, get_types_from_msg, get_typestore  # noqa: E402
 
 KINDS = ("bag", "mcap", "db3")
 JOINTS = "sensor_msgs/msg/JointState"
@@ -267,6 +267,44 @@ def test_joints_are_read_by_name_and_other_joints_are_refused(trajcli, folder, k
     result = trajcli(f"export {path}:/js/position -o out.npz --overwrite", code=2)
     for word in ("js, message 90: messages of other joints", "a, b", "hand"):
         assert word in result.err
+
+
+POINT = "float64[] positions\nfloat64[] velocities\nbuiltin_interfaces/Duration time_from_start"
+STATE = f"""std_msgs/Header header
+custom_msgs/Point actual
+custom_msgs/Point error
+{"=" * 80}
+MSG: custom_msgs/Point
+{POINT}"""
+
+
+def test_of_messages_within_messages_vectors_are_read_and_arrays_apart(trajcli, folder):
+    make, t = Maker("mcap"), np.arange(40) / 10
+    make.store.register(get_types_from_msg(STATE, "custom_msgs/msg/State"))
+    of, messages = lambda kind, *fields: make(f"geometry_msgs/msg/{kind}", *fields), []
+    for k, stamp in enumerate(BEGIN + np.arange(40) * 10**8):
+        turn = of("Quaternion", 0.0, 0.0, np.sin(t[k] / 2), np.cos(t[k] / 2))
+        pose = of("Pose", of("Point", t[k], 2 * t[k], 1.0), turn)
+        vectors = of("Vector3", 1.0, 2.0, 0.0), of("Vector3", 0.0, 0.0, 1.0)
+        twist = of("TwistWithCovariance", of("Twist", *vectors), np.zeros(36))
+        posed, kind = of("PoseWithCovariance", pose, np.zeros(36)), "nav_msgs/msg/Odometry"
+        message = make(kind, make.header(int(stamp)), "base", posed, twist)
+        messages.append(("/odom", kind, int(stamp), message))
+        now = make("builtin_interfaces/msg/Duration", 0, 0)
+        points = (make("custom_msgs/msg/Point", np.arange(2) * t[k], np.ones(2), now),) * 2
+        message = make("custom_msgs/msg/State", make.header(int(stamp)), *points)
+        messages.append(("/state", "custom_msgs/msg/State", int(stamp), message))
+    path = make.write("mcap", messages)
+    for source in ("/odom", "/odom/pose", "/odom/pose.pose"):
+        trajcli.ok(f"differentiate {path}:{source} --method central -o out.h5 --overwrite")
+        with h5py.File("out.h5") as file:
+            np.testing.assert_array_equal(file["position"][0, :, 1], 2 * t)
+            assert file["position"].shape == (1, 40, 3), source
+            assert file["orientation"].shape == (1, 40, 4)
+    trajcli.ok(f"differentiate {path}:/state/actual.positions --method central -o s.h5")
+    with h5py.File("s.h5") as file:
+        np.testing.assert_array_equal(file["position"][0], t[:, None] * np.arange(2))
+    trajcli.refuses(f"differentiate {path}:/state -o no.h5", f"{path}:state/actual.positions")
 
 
 @pytest.mark.parametrize("there", [-3, 3])

@@ -32,6 +32,8 @@ Make = Callable[[], Any]
 CASES: dict[str, tuple[Make, Any, tuple[Any, ...]]] = {}
 """By name: what makes the files, what is refused (a command line or a call), and what is then done:
 command lines, which must exit with 0 (or with the number before them), and calls."""
+TYPED = "typed"
+"""In place of what is done: what the hint says is typed, until a command line succeeds."""
 T = np.arange(30) / 10
 CURVE = np.sin(T[:, None] * 2 + np.arange(3))
 STAMPS = T + 0.003 * np.sin(np.arange(30))
@@ -972,6 +974,92 @@ def _two_dofs(more: str) -> Make:
 case("parts with other dofs", both(npz("a.npz", actions=CURVE, dt=0.1),
      npz("b.npz", actions=CURVE[:, :2], dt=0.1), _two_dofs("")), "merge out.h5",
      _two_dofs("--dofs 0:2"), "merge out.h5", "inspect out.h5 --dofs 0:2")
+
+
+# --- hints that are typed as they stand -------------------------------------------------------
+
+LINE = np.linspace(0, 1, 30)[:, None]
+UNEVEN = np.empty(3, object)
+UNEVEN[:] = [CURVE, CURVE[:20], CURVE[:25]]
+EPISODES = [{"position": CURVE, "times": T}, {"position": CURVE[:20], "times": T[:20]}]
+
+
+def typed(name: str, make: Make, refused: str) -> None:
+    case(f"typed: {name}", make, refused, TYPED)
+
+
+def pickled(name: str, value: Any) -> Make:
+    if name.endswith(".npy"):
+        return lambda: np.save(name, value, allow_pickle=True)
+    return content(name, pickle.dumps(value))
+
+
+def mat(**arrays: Any) -> Make:
+    return lambda: pytest.importorskip("scipy.io").savemat("in.mat", arrays)
+
+
+def _odometry(path: str = "log.mcap") -> None:
+    pytest.importorskip("rosbags")
+    from formats.test_bags import BEGIN, Maker
+
+    make, messages = Maker("bag"), []
+    of = lambda kind, *fields: make(f"geometry_msgs/msg/{kind}", *fields)  # noqa: E731
+    for k, row in enumerate(CURVE):
+        stamp, turn = BEGIN + k * 10**8, of("Quaternion", 0.0, 0.0, *TURNS[k, [1, 3]])
+        pose = of("PoseWithCovariance", of("Pose", of("Point", *row), turn), np.zeros(36))
+        twist = of("Twist", of("Vector3", *row), of("Vector3", *row))
+        twist = of("TwistWithCovariance", twist, np.zeros(36))
+        kind = "nav_msgs/msg/Odometry"
+        for topic in ("/odom", "/base/odom"):
+            message = make(kind, make.header(stamp), "base", pose, twist)
+            messages.append((topic, kind, stamp, message))
+    make.write("bag", messages)
+
+
+typed("a clock among the outputs of Simulink", mat(tout=T[:, None], yout=CURVE), differ("in.mat"))
+typed("several outputs of Simulink", mat(tout=T[:, None], yout=CURVE, xout=CURVE, K=np.eye(3)),
+      differ("in.mat"))
+typed("what is no motion beside a motion", npz(
+    a_covariance=np.zeros((30, 3, 3)), a_gain=np.eye(3), b_ids=np.zeros((30, 1)), cam=CURVE,
+    clock_ms=100 * T[:, None], tau=CURVE, z_joints=CURVE, y_cmd=CURVE, images=np.zeros((30, 8, 8))),
+      differ("in.npz"))
+typed("integers alone", npz(encoder=(1e3 * CURVE[:20]).astype(int), dt=0.1, id=np.arange(20)),
+      differ("in.npz"))
+typed("columns alone", npz(x=CURVE[:, 0], y=CURVE[:, 1], n=np.arange(3), dt=0.1), differ("in.npz"))
+typed("arrays by number", npz(**{f"ep{k}": CURVE[: 30 - k] for k in range(3)}), differ("in.npz"))
+typed("names that a shell would split", h5("my in.h5", **{"a (1)/x y": CURVE, "a (1)/z": CURVE}),
+      differ("'my in.h5'"))
+typed("nothing to read", npz(gain=3.0, text=np.array("x")), differ("in.npz"))
+typed("a name that is nearly right", npz(**{"joint angles": CURVE, "dt": 0.1}),
+      differ("'in.npz:joint angle'"))
+typed("actions by another name", npz(action=CURVE, dt=0.1), differ("in.npz"))
+typed("odometry of two robots", _odometry, differ("log.bag"))
+for name, value in (("in.npy", {"position": CURVE, "times": T}), ("in.npy", UNEVEN),
+                    ("in.npy", np.array(EPISODES, object)), ("in.npy", CURVE.astype(object)),
+                    ("in.pkl", {"position": CURVE, "times": T}), ("in.pkl", EPISODES),
+                    ("in.pkl", {"position": list(UNEVEN)}), ("in.pkl", CURVE.tolist()),
+                    ("in.pkl", {"a": {"position": CURVE, "dt": 0.1}})):
+    typed(f"a pickle {name} {value!s:.9} {len(CASES)}", pickled(name, value), differ(name))
+typed("a pickle in an archive", npz(position=UNEVEN, times=np.array([T, T[:20], T[:25]], object)),
+      differ("in.npz"))
+typed("a dictionary in an archive", npz(data=np.array({"q": CURVE}, object)), differ("in.npz"))
+typed("arrays of NumPy in a file of torch", lambda: pytest.importorskip("torch").save(
+    {"position": CURVE, "times": T, "path": Path("x")}, "in.pt"), differ("in.pt"))
+typed("a data frame", lambda: pytest.importorskip("pandas").DataFrame(
+    {"t": T, "a": T, "b": T}).to_pickle("in.pkl"), differ("in.pkl"))
+typed("a folder of archives", both(run("mkdir", "my runs"), npz("my runs/a.npz", q=CURVE, dt=0.1),
+      npz("my runs/b.npz", q=CURVE, dt=0.1), text("my runs/about.json", "{}")), differ("'my runs'"))
+typed("a folder of folders of tables", both(
+    run("mkdir", "-p", "runs/a"), text("runs/a/b.csv", f"t,a,b,c\n{ROWS}3,1,2,3\n"),
+    text("runs/a/README.txt", "x")), differ("runs"))
+typed("a cell in a column", table(ROWS.replace("29,841", "29,??"), "t,a,b (m),c d"),
+      differ("log.csv"))
+typed("joints in turns in a file of columns", lambda: _tidy("in"), differ("in.parquet"))
+for ending in ("csv", "txt", "json", "zarr", "mat"):
+    typed(f"an output that ends in .{ending}", both(npy(), text("out", "")),
+          f"{DIFFERENTIATE} out.{ending}")
+typed("a table of control points", npy(), "fit in.npy --dt 0.1 --knots 9 -o out.csv")
+typed("an export to MATLAB", trajectory, "export out.h5 -o o.mat")
 
 
 UNTRIED: dict[str, str] = {

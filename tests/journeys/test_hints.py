@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import os
 import re
+import shlex
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
@@ -17,7 +19,7 @@ import numpy as np
 import pytest
 from journeys.arrays import close
 from journeys.conftest import ROOT
-from journeys.hint_cases import CASES, CURVE, UNTRIED
+from journeys.hint_cases import CASES, CURVE, TYPED, UNTRIED
 
 import trajcli.errors
 from trajcli.cli import main
@@ -33,7 +35,7 @@ def texts(node: ast.AST) -> Iterator[str]:
         parts = (p.value if isinstance(p, ast.Constant) else "…" for p in node.values)
         yield "".join(map(str, parts))
     elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-        yield node.value
+        yield node.value.replace("%s", "…")
     elif isinstance(node, ast.IfExp):
         yield from (*texts(node.body), *texts(node.orelse))
     elif not isinstance(node, ast.Compare):
@@ -118,7 +120,8 @@ class Hints:
         """Runs what is refused, and returns the hints that it gave."""
         self.found.clear()
         if isinstance(refused, str):
-            code, *words = refused.split() if refused[0].isdecimal() else ("2", *refused.split())
+            words = shlex.split(refused)
+            code, *words = words if refused[0].isdecimal() else ("2", *words)
             assert main(words) == int(code), refused
         else:
             with suppress(TrajcliError):
@@ -138,26 +141,72 @@ def follow(step: str | Callable[[], Any]) -> None:
     if not isinstance(step, str):
         step()
         return
-    code, *words = step.split() if step[0].isdecimal() else ("0", *step.split())
+    words = shlex.split(step)
+    code, *words = words if step[0].isdecimal() else ("0", *words)
+    assert run(words) == int(code), step
+
+
+def run(words: list[str]) -> int:
+    """Runs a command line and looks at what it writes; returns its exit code."""
     out = words[words.index("-o") + 1] if "-o" in words else ""
     if Path(out).is_file() and "--overwrite" not in words:
         os.remove(out)  # of another way that the hint names
-    assert main(words) == int(code), step
-    if "--shard" in words or not out.endswith(".h5"):
-        return
+    code = main(words)
+    if code == 2 or "--shard" in words or not out.endswith(".h5"):
+        return code
     with h5py.File(out) as file:
 
         def visit(path: str, dataset: Any) -> None:
             if not isinstance(dataset, h5py.Dataset) or dataset.dtype.kind != "f":
                 return
             values = dataset[()]
-            assert np.isfinite(values).all() or "--allow-nonfinite" in words, (step, path)
-            if path == "position" and words[0] == "differentiate" and values[0].shape == (30, 3):
-                close(values[0], CURVE, rtol=0, atol=0.05)
+            assert np.isfinite(values).all() or "--allow-nonfinite" in words, (words, path)
+            if words[0] == "differentiate" and path in ("position", "episode_0/position"):
+                values = values.reshape(-1, *values.shape[-2:])[0]
+                if values.shape == (30, 3):
+                    close(values, CURVE, rtol=0, atol=0.05)
 
         file.visititems(visit)
+    return code
 
 
+def ways(line: str, hint: str) -> list[list[str]]:
+    """What a hint says, typed: lists of command lines, each of which must do."""
+    source, out = (shlex.quote(shlex.split(line)[k]) for k in (1, -1))
+    read = lambda other: line.replace(source, other, 1)  # noqa: E731
+    if python := re.match(r"(?:if you trust it: )?(python -c .*)", hint, re.DOTALL):
+        made = re.findall(r'"([^"]+\.(?:npz|csv|parquet))"', python[1])[-1]
+        return [[python[1], read(shlex.quote(made))]]
+    if made := re.match(r"-o (.+?), and then: (.*)", hint, re.DOTALL):
+        return [[line.removesuffix(out) + made[1], made[2].removeprefix("trajcli ")]]
+    if "--times" in hint.partition(";")[0] and "if these are times" in hint:
+        return [
+            [f"{line} --times {hint.removeprefix('--times ').split(', if')[0].split(' or ')[0]}"]
+        ]
+    if hint.startswith("--dt SECONDS"):
+        return [[f"{line} --dt 0.1"]]
+    if look := re.match(r"trajcli (inspect .*) lists what it holds", hint):
+        return [[look[1]]]
+    meant = re.split(" names them|, if it is meant", hint.partition(": ")[2] or hint)[0]
+    meant = re.sub(r" for all \d+$|^name one as ", "", meant)
+    return [[read(one)] for one in re.split(", or | or ", meant)]
+
+
+def type_hint(line: str, said: str, capfd: Any, depth: int = 0) -> None:
+    """Types what a hint says, and what the hints of the errors after it say."""
+    hint = re.search("try: +(.*)", said, re.DOTALL)
+    assert hint is not None, said
+    assert depth < 4, said
+    for words in (shlex.split(one) for lines in ways(line, hint[1].strip()) for one in lines):
+        if words[0] == "python":
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of other libraries
+                exec(compile(words[2], "hint", "exec"), {})
+        elif run(words):
+            type_hint(shlex.join(words), capfd.readouterr().err, capfd, depth + 1)
+
+
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # of NumPy's, in hints
 @pytest.mark.parametrize("name", CASES)
 def test_a_hint_that_is_followed_works(name, tmp_path, monkeypatch, capfd):
     _, refused, followed = CASES[name]
@@ -166,9 +215,12 @@ def test_a_hint_that_is_followed_works(name, tmp_path, monkeypatch, capfd):
         given = Hints(patched).of(refused)
     assert given, name
     if isinstance(refused, str):
-        printed = capfd.readouterr().err
-        require_options(refused, printed)
-        said = re.sub(r"\s", "", printed)
+        text = capfd.readouterr().err
+        require_options(refused, text)
+        said = re.sub(r"\s", "", text)
+        if TYPED in followed:
+            type_hint(shlex.join(shlex.split(refused)), text, capfd)
+            return
         given = [hint for hint in given if re.sub(r"\s", "", hint) in said]
         assert given, said
     # every option and command that the hint names is among what is done

@@ -553,8 +553,8 @@ def test_the_line_that_the_command_shows_next_works(trajcli, curves):
     result = trajcli.ok("fit in.h5 --error 0.001 -o", "my points.h5")
     assert "all rows within 0.00" in result.out
     (line,) = [one for one in result.out.splitlines() if one.startswith("next: trajcli ")]
-    trajcli.ok("", *shlex.split(line.removeprefix("next: trajcli ")), "-o", "out.h5")
-    file, rows = read_h5("out.h5"), motion()
+    trajcli.ok("", *shlex.split(line.removeprefix("next: trajcli ")))
+    file, rows = read_h5("my points_curve.h5"), motion()
     at, p = np.atleast_2d(file["time"])[0], file["position"]
     off = max(np.abs(np.interp(TIME, at, p[b, :, k]) - rows[b, :, k]).max()
               for b in range(5) for k in range(3))  # fmt: skip

@@ -7,10 +7,12 @@ import fnmatch
 import json
 import math
 import os
+import shlex
 import threading
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
@@ -32,6 +34,7 @@ from trajcli.files.file_bytes import (
     read_regular,
     unreadable,
 )
+from trajcli.files.quantities import motion_rank
 from trajcli.files.source import Origin, first_and_more, natural_order
 from trajcli.memory import LEAST_MEMORY, memory_bound
 
@@ -44,6 +47,7 @@ _MOST_FILES = 64
 _LARGEST_JSON = 16 << 20
 # How many names are compared with a missing one, and how many a message lists.
 _SEARCHED, _LISTED = 2000, 8
+_FEW = 8
 _TYPES = {"c": "complex numbers", "O": "objects or strings", "S": "strings", "U": "strings",
           "b": "booleans", "V": "records"}  # fmt: skip
 
@@ -210,19 +214,57 @@ def json_object(text: object) -> dict[str, Any]:
 def candidates(names: Iterable[str], get: Callable[[str], Dataset | None]) -> str:
     """Lists datasets with their shapes for a message.
 
-    Likely trajectories, floats [B, T, D] or [T, D], come first. A dataset that cannot be read is
-    listed without a shape.
+    Likely trajectories come first. A dataset that cannot be read is listed without a shape.
     """
-    likely, others = list[str](), list[str]()
-    for name in names:
-        try:
-            stored = get(name)
-        except InputError:
-            stored = None
-        fits = stored is not None and stored.ndim in (2, 3) and stored.dtype.kind == "f"
-        text = name if stored is None else f"{name} {describe(stored.shape)}"
-        (likely if fits else others).append(text)
-    return ", ".join([*likely, *others][:_LISTED]) or "no datasets"
+    arrays = dict[str, Dataset | None].fromkeys(names)
+    for name in arrays:
+        with suppress(InputError):
+            arrays[name] = get(name)
+    ranked = sorted(arrays.items(), key=lambda pair: unlikeness(*pair))[:_LISTED]
+    texts = (f"{name} {describe(stored.shape)}" if stored else name for name, stored in ranked)
+    return ", ".join(texts) or "no datasets"
+
+
+def unlikeness(name: str, stored: Dataset | None) -> tuple[int, ...]:
+    """Returns how unlike a trajectory an array is, as a key to sort by: it begins with 0 for what
+    may be a motion, with 1 for clocks, covariances and so on, with 2 for what cannot be read."""
+    if stored is None or not stored.numeric or not 0 < stored.ndim < 4 or 0 in stored.shape:
+        return (2,)
+    rows, line, rank = stored.shape[max(stored.ndim - 2, 0)], stored.ndim == 1, motion_rank(name)
+    # few rows are those of a matrix, as of gains, or one row of a table
+    short, integer, clock = rows < _FEW, stored.dtype.kind != "f", False
+    # of messages all are read at once
+    if math.prod(stored.shape) == max(stored.shape) > 1 and stored.storage != "messages":
+        with suppress(InputError):  # damage is reported where the array is used
+            first = np.ravel(stored.read_rows(0, _SEARCHED))
+            clock = bool((first[1:] > first[:-1]).all())
+    kind = 2 if line and short else int(rank > 2 or clock)
+    return kind, short, line, integer, rank, -stored.shape[-1]
+
+
+def python_line(code: str, *paths: Path) -> str:
+    """Returns a line for a shell that runs Python code, in which %s stands for a path."""
+    # double quotes within, as the shell's are single
+    names = tuple(json.dumps(str(path), ensure_ascii=False) for path in paths)
+    return f"python -c {shlex.quote(code % names)}"
+
+
+def plain_copy(path: Path, load: str, library: str = "numpy") -> str:
+    """Returns a hint with a line of Python that saves what a pickle holds as plain arrays.
+
+    load: an expression that loads it. Lists of dictionaries or of arrays of unequal length are
+    episodes, "episode_0/position"; other lists are one array.
+    """
+    code = (
+        f"import {library}, numpy as np; "
+        'g = lambda u: u.tolist() if getattr(u, "dtype", 0) == object else u; '
+        f"v = g({load}); np.savez(%s, **" + '{f"{p}{k}": x for n, e in (v if hasattr(v, "items") '
+        'else {"position": v}).items() for u in [g(e)] for p, m in ([(f"{n}/", u)] if isinstance('
+        'u, dict) else [(f"episode_{i}/", x if isinstance(x, dict) else {n: x}) for i, x in '
+        "enumerate(u)] if isinstance(u, (list, tuple)) and u and (isinstance(u[0], dict) or "
+        'len({*map(np.shape, u)}) > 1) else [("", {n: u})]) for k, x in m.items()})'
+    )
+    return f"if you trust it: {python_line(code, path, path.with_name(f'{path.stem}_plain.npz'))}"
 
 
 class OpenFiles:
@@ -397,6 +439,10 @@ class ArrayFile(ABC):
         self.outside = list(dict.fromkeys([*self.outside, str(path)]))
         return json_object(read_regular(path, _LARGEST_JSON, "a JSON file"))
 
+    def typed(self, name: str) -> str:
+        """Returns FILE:DATASET as it is typed in a shell."""
+        return shlex.quote(f"{self.path}:{name}")
+
     def path_beside(self, name: str) -> Path:
         """Returns the path of another file of the data set, named relative to this one."""
         return Path(os.path.normpath(self.path.parent / name))
@@ -432,9 +478,9 @@ class ArrayFile(ABC):
         found = candidates(near or compared[:200], self.get)
         if len(near or compared[:_LISTED]) < len(names):
             found += f" (of {len(names)} datasets)"
-        hint = f"trajcli inspect {self.path} lists them; name one as FILE:DATASET"
-        if group and not wanted.startswith(group):
-            hint = f"{self.path}:/{group}, if it is meant; {hint}"
+        hint = f"trajcli inspect {shlex.quote(str(self.path))} lists them"
+        if meant := next(iter([f"/{group}"] * (not wanted.startswith(group)) + near), ""):
+            hint = f"{self.typed(meant)}, if it is meant; {hint}"
         return Fault(
             "no such dataset",
             where=f"{self.path}:{name}",

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import InputError
-from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles, import_library
+from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles, import_library, plain_copy
 from trajcli.files.file_bytes import open_regular, read_regular
 from trajcli.files.source import Origin, natural_order
 
@@ -141,13 +141,10 @@ class TorchFile(DocumentFile):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # torch warns of pickles that it did not write
                 return torch.load(self.path, "cpu", weights_only=True, mmap=archive)
-        except pickle.UnpicklingError:  # torch's own message advises to trust the file
-            raise InputError(
-                "holds other objects than tensors",
-                where=str(self.path),
-                expected="dictionaries and lists of tensors",
-                hint="where it was made: torch.save({'actions': tensor}, 'actions.pt')",
-            ) from None
+        except pickle.UnpicklingError:
+            what, expected = "holds other objects than tensors", "dictionaries and lists of tensors"
+            hint = plain_copy(self.path, 'torch.load(%s, "cpu", weights_only=False)', "torch")
+            raise InputError(what, where=str(self.path), expected=expected, hint=hint) from None
 
     def names(self) -> list[str]:
         return natural_order(super().names())

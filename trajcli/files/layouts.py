@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import shlex
 from collections.abc import Mapping
 from functools import cached_property
 from itertools import pairwise
@@ -11,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from trajcli.errors import Fault, InputError, UsageError
-from trajcli.files.arrays import ArrayFile, Dataset, candidates, json_object, text_of
+from trajcli.files.arrays import ArrayFile, Dataset, candidates, json_object, text_of, unlikeness
 from trajcli.files.companions import BESIDE, label_edges
 from trajcli.files.conversion import as_batch, stated_unit
 from trajcli.files.layout import (
@@ -196,13 +198,10 @@ class Minari(Layout):
         leaves = self.file.children(group)
         if len(leaves) == 1:
             return f"{group}/{leaves[0]}", self.file.require(f"{group}/{leaves[0]}")
-        raise InputError(
-            "actions in several arrays",
-            where=f"{self.file.path}:/{group}",
-            expected="one array",
-            found=", ".join(leaves) or "an empty group",
-            hint=f"{self.file.path}:actions/{leaves[0] if leaves else 'NAME'} reads one of them",
-        )
+        found, where = ", ".join(leaves) or "an empty group", f"{self.file.path}:/{group}"
+        hint = f"{self.file.typed(f'actions/{leaves[0]}')} reads one of them" if leaves else ""
+        what = "actions in several arrays"
+        raise InputError(what, where=where, expected="one array", found=found, hint=hint)
 
 
 class D4rl(Layout):
@@ -383,13 +382,14 @@ def layout_of(file: ArrayFile, wanted: str | None = None) -> Layout | None:
 
 
 def likely_arrays(file: ArrayFile, prefix: str) -> list[str]:
-    """Returns the arrays that are trajectories by their name, or as the only ones of numbers.
+    """Returns the arrays that are trajectories by their name, or as the only ones that may be.
 
     Callers report the guess. Raises InputError with what there is instead, likely arrays first.
     """
     # below #refs# MATLAB keeps what its cells hold
     paths = [p for p in file.names() if p.startswith(prefix) and not p.startswith("#")]
     named: dict[str, list[str]] = {}
+    ranks: dict[str, tuple[int, ...]] = {}
     unread: dict[str, InputError] = {}
     for path in paths:
         group, _, last = path.rpartition("/")
@@ -400,31 +400,38 @@ def likely_arrays(file: ArrayFile, prefix: str) -> list[str]:
             unread.setdefault(last if last in POSITIONS else "", error)
             continue
         line = stored is not None and math.prod(stored.shape) == max(stored.shape, default=1)
-        if line and (last.lower() in BESIDE or role(last)):
+        if state or (line and (last.lower() in BESIDE or role(last))):
             continue
+        ranks[path] = unlikeness(path, stored)
         if stored and stored.dtype.kind == "f" and math.prod(stored.shape) != 1:
             if last in QUANTITIES:
                 as_batch(stored)  # raises why it is no trajectory
             if stored.ndim in (2, 3) and not (role(last) and stored.shape[-1] == 1):
                 named.setdefault(last, []).append(path)
     taken = next((name for name in POSITIONS if name in {*named, *unread}), None)
-    if taken is None:  # the only one, or the only one in a unit of positions
-        placed = [name for name in named if _of_positions(file, named[name][0])]
-        taken = next(iter(placed if len(named) > 1 else named), None) if len(placed) < 2 else None
+    if taken is None:  # the only motion, the only one in a unit of positions, or beside rates
+        ranked = {name: ranks[named[name][0]] for name in named}
+        motions = [name for name, (nothing, *_) in ranked.items() if not nothing] or [*named]
+        placed = [name for name in motions if _of_positions(file, named[name][0])]
+        beside = [] if placed else [name for name in motions if ranked[name][-2] < 2]
+        beside = beside if [ranked[name][-2] for name in beside] == [0] else []
+        taken = next((ways[0] for ways in (motions, placed, beside) if len(ways) == 1), None)
     if taken in unread:
         raise unread[taken]
     if taken is not None:
         return named[taken]
     if unread and not named:
         raise next(iter(unread.values()))
-    likely = [path for paths in named.values() for path in paths]
-    raise InputError(
-        "no trajectories found",
-        where=str(file.path),
-        expected=f"datasets called actions, {', '.join(QUANTITIES)}: [B, T, D] or [T, D]",
-        found=candidates([*likely, *(path for path in paths if path not in likely)], file.get),
-        hint=f"name one as {file.path}:{likely[0] if likely else 'DATASET'}",
-    )
+    likely, hint = min(ranks, key=ranks.__getitem__, default=""), ""
+    if likely and ranks[likely][0] < 2:
+        pattern, rank = re.sub(r"\d+", "*", likely), ranks[likely]
+        same = [p for p in ranks if ranks[p] == rank and re.sub(r"\d+", "*", p) == pattern]
+        several = f", or {file.typed(pattern)} for all {len(same)}"
+        hint = f"name one as {file.typed(likely)}{several * (len(same) > 1 and not rank[2])}"
+    what, found = "no trajectories found", candidates(paths, file.get)
+    hint = hint or f"trajcli inspect {shlex.quote(str(file.path))} lists what it holds"
+    expected = f"datasets called actions, {', '.join(QUANTITIES)}: [B, T, D] or [T, D]"
+    raise InputError(what, where=str(file.path), expected=expected, found=found, hint=hint)
 
 
 def _of_positions(file: ArrayFile, path: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import os
+import pickle
 import tokenize
 import zipfile
 import zlib
@@ -18,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trajcli.errors import InputError
-from trajcli.files.arrays import PROVENANCE, ArrayFile, Dataset, OpenFiles, json_object
+from trajcli.files.arrays import PROVENANCE, ArrayFile, Dataset, OpenFiles, json_object, plain_copy
 from trajcli.files.file_bytes import FileBytes
 from trajcli.files.source import Origin, natural_order
 
@@ -70,17 +71,22 @@ def _parsed(head: bytes) -> _Header:
     sizes, fortran, dtype = read(stream)
     shape = tuple(int(n) for n in sizes)
     if dtype.hasobject:
-        raise ValueError("pickled objects")
+        raise pickle.UnpicklingError("objects")
     if any(n < 0 for n in shape):
         raise ValueError(f"a shape of {list(shape)}")
     return _Header(shape, dtype, fortran and len(shape) > 1, stream.tell())
 
 
-def _read_header(head: bytes) -> _Header:
+def _read_header(head: bytes, path: Path, where: str) -> _Header:
     """Parses the header at the beginning of some bytes."""
     # 8 bytes of magic and version, then the length in 2 or 4
     width = 2 if head[6:7] == b"\1" else 4
-    return _parsed(head[: 8 + width + int.from_bytes(head[8 : 8 + width], "little")])
+    try:
+        return _parsed(head[: 8 + width + int.from_bytes(head[8 : 8 + width], "little")])
+    except pickle.UnpicklingError:
+        hint = plain_copy(path, "np.load(%s, allow_pickle=True)")
+        what, found = "pickled data", "a pickle, which can run code when read"
+        raise InputError(what, where=where, expected=_ARRAY, found=found, hint=hint) from None
 
 
 class NpyFile(ArrayFile):
@@ -99,19 +105,8 @@ class NpyFile(ArrayFile):
 
     def _read_header(self) -> _Header:
         file: FileBytes = self.opened()
-        try:
-            header = _read_header(os.pread(file.descriptor, _LONGEST_HEADER, 0))
-        except ValueError as error:
-            if "pickled" not in str(error):
-                raise
-            raise InputError(
-                "pickled data",
-                where=str(self.path),
-                expected="an array of floats or integers",
-                found="a pickle, which can run code when read",
-                hint="save it again as a plain array: "
-                "np.save(path, np.asarray(values, dtype=float))",
-            ) from None
+        head = os.pread(file.descriptor, _LONGEST_HEADER, 0)
+        header = _read_header(head, self.path, str(self.path))
         if file.size < header.offset + header.nbytes:
             raise InputError(
                 "shorter than its header says",
@@ -193,7 +188,8 @@ class NpzFile(ArrayFile):
 
     def _header(self, info: zipfile.ZipInfo) -> _Header:
         with self.opened().zip.open(info) as stream:
-            header = _read_header(stream.read(_LONGEST_HEADER))
+            where = f"{self.path}:{info.filename.removesuffix('.npy')}"
+            header = _read_header(stream.read(_LONGEST_HEADER), self.path, where)
         declared, size = header.nbytes, info.file_size - header.offset
         if declared > _EXPANSION_LIMIT * (info.compress_size + 1):
             raise ValueError(f"declares {declared} bytes in {info.compress_size} packed ones")

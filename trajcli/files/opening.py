@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import difflib
-import json
+import glob
 import math
 import os
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from copy import copy
@@ -17,13 +18,14 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import Fault, InputError, UsageError
-from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles, ReadApart
+from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles, ReadApart, plain_copy, python_line
 from trajcli.files.dofs import pick_dofs
 from trajcli.files.file_bytes import Progress, open_regular, unreadable
 from trajcli.files.layout import Layout
 from trajcli.files.layouts import layout_of
 from trajcli.files.reading import Reading
 from trajcli.files.source import (
+    ENDINGS,
     ONE_SOURCE,
     Origin,
     expand_files,
@@ -231,18 +233,16 @@ def recognise(path: Path) -> str:
             return "zarr"
         if any(os.path.exists(path / name) for name in ("dataset_info.json", "features.json")):
             raise InputError(_rlds(path))
-        inside = natural_order(os.listdir(path))
-        raise InputError(
-            "a folder without data that are read",
-            where=str(path),
-            expected=f"{_READ}, or the folder of a data set",
-            found=", ".join(inside[:8]) + ", …" * (len(inside) > 8) or "nothing",
-        )
+        inside, what = natural_order(os.listdir(path)), "a folder without data that are read"
+        found = ", ".join(inside[:8]) + ", …" * (len(inside) > 8) or "nothing"
+        expected, hint = f"{_READ}, or the folder of a data set", _data_files(path)
+        raise InputError(what, where=str(path), expected=expected, found=found, hint=hint)
     by_head, by_name = "", _ENDINGS.get(path.suffix.lower(), "")
     try:
         descriptor = open_regular(path)
         try:
-            head = signature = os.pread(descriptor, 8, 0)
+            head = os.pread(descriptor, 64, 0)
+            signature = head[:8]
             by_head = next((n for start, n in _SIGNATURES.items() if head.startswith(start)), "")
             # the HDF5 signature may stand behind a user block of 512, 1024, 2048 … bytes
             end, offset = min(os.fstat(descriptor).st_size, _LARGEST_USER_BLOCK), 512
@@ -268,24 +268,35 @@ def _not_read(path: Path, head: bytes) -> Fault:
     """Returns the fault of a file of an unknown format, with a command that converts it."""
     if ".tfrecord" in path.name or path.suffix == ".array_record":
         return _rlds(path)
-    found, hint = f"a file that begins with {head!r}", ""
+
+    def to_csv(read: str) -> str:
+        code = f"import pandas; pandas.{read}.to_csv(%s, index=False)"
+        return python_line(code, path, path.with_suffix(".csv"))
+
+    found, hint = f"a file that begins with {head[:8]!r}", ""
     if not head:
         found = "an empty file"
     elif head[:1] == b"\x80":
         found = "a pickle, which may run any program when it is read"
-        npz = str(path.with_suffix(".npz"))
-        hint = f"in the program that wrote it: numpy.savez({npz!r}, actions=...)"
+        hint = plain_copy(path, 'pickle.load(open(%s, "rb"))', "pickle")
+        if b"pandas" in head:
+            hint = f"if you trust it: {to_csv('read_pickle(%s).reset_index()')}"
     elif head.startswith((b"PK\3\4", b"\xd0\xcf\x11\xe0")):
-        found = "a workbook"
-        # double quotes within, as the shell's are single
-        workbook, table = (
-            json.dumps(str(name), ensure_ascii=False) for name in (path, path.with_suffix(".csv"))
-        )
-        code = f"import pandas; pandas.read_excel({workbook}).to_csv({table}, index=False)"
-        hint = f"python -c {shlex.quote(code)}"
+        found, hint = "a workbook", to_csv("read_excel(%s)")
     elif head.startswith(b"\x1f\x8b"):
         found, hint = "a file packed by gzip", f"gunzip -k {shlex.quote(str(path))}"
     return Fault("not a file of arrays", where=str(path), expected=_READ, found=found, hint=hint)
+
+
+def _data_files(folder: Path) -> str:
+    """Returns a hint at the files that are read in a folder or below it; "" for none."""
+    for below in ("*", "*/*"):
+        pattern = os.path.join(glob.escape(str(folder)), below)
+        counts = Counter(Path(path).suffix[1:] for path in glob.iglob(pattern))
+        ending = max(ENDINGS.split("|"), key=counts.__getitem__)
+        if counts[ending]:
+            return f"name its files: {shlex.quote(f'{pattern}.{ending}')}"
+    return ""
 
 
 def _rlds(path: Path) -> Fault:
@@ -312,7 +323,9 @@ def _missing_file(path: Path) -> Fault:
         where=str(path),
         expected="a file",
         found="nothing of this name" if there else f"no folder {folder}",
-        hint=f"did you mean {', '.join(str(folder / name) for name in near)}?" if near else "",
+        hint=f"did you mean {', '.join(shlex.quote(str(folder / name)) for name in near)}?"
+        if near
+        else "",
     )
 
 

@@ -45,6 +45,10 @@ _RATES = {"jerk": "jerk",
           r"|(?<![a-z])currents?[^a-z]*(?:,|$)"}  # fmt: skip
 """What arrays of derivatives of positions are called, by quantity; and what is no motion at all."""
 _POSITIONS = r"pos|(?<![a-z])q(?!_?d?dot)(?![a-z])"
+_NO_MOTION = (
+    "cov(?:ariance)?s?|images?|imgs?|rgbd?|depths?|masks?|gains?|(?:in|ex)trinsics?|calib(?:ration)?|cam(?:era)?s?"
+    "|(?:point_?)?clouds?|rewards?|returns?|labels?|embeddings?|features?|weights?|ids?|counts?"
+)
 TIMES = ("time", "times", "timestamp", "timestamps", "stamp", "stamps", "t", "seconds", "second",
          "secs", "sec", "ts", "time_stamp", "zeit", "zeitstempel", "temps", "tiempo",
          "tempo", "时间", "時間", "elapsed", "monotonic", "datetime", "date_time")  # fmt: skip
@@ -76,6 +80,15 @@ def named_rate(name: str) -> str:
         if rate or re.search(_POSITIONS, part):
             return "" if re.search(_POSITIONS, part) else rate
     return ""
+
+
+def motion_rank(name: str) -> int:
+    """Returns how unlike positions an array is by its name: 0 for positions, 1 for others, 2 for
+    rates and efforts, 3 for what is no motion, such as covariances."""
+    last = re.split(r"[./]", name.lower())[-1]
+    if role(name) or re.search(f"(?:^|[^a-z])(?:{_NO_MOTION})(?:[^a-z]|$)", last):
+        return 3
+    return 2 if named_rate(name) else int(not re.search(f"{_POSITIONS}|joint|state|xyz", last))
 
 
 def order_of(name: str) -> int:

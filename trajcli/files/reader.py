@@ -133,14 +133,11 @@ def read_recordings(
     positions = [group.only("position") for group in recorded]
     if not positions:
         names = first.layout.recorded(first.member) if first.layout and first.member else []
-        raise InputError(
-            "no recorded positions",
-            where=str(first.file.path),
-            expected="a dataset called position, or one that is named",
-            found=", ".join(_paths_of(first)),
-            hint=f"{first.file.path}:{(names or ['DATASET'])[0]} names them; "
-            "trajcli integrate takes actions",
-        )
+        named, found = first.file.typed((names or [_path(first)])[0]), ", ".join(_paths_of(first))
+        expected, where = "a dataset called position, or one that is named", str(first.file.path)
+        hint = f"{named} names them; trajcli integrate takes actions"
+        what = "no recorded positions"
+        raise InputError(what, where=where, expected=expected, found=found, hint=hint)
     return positions, [*notes, *rotations_left_out(groups, recorded)]
 
 
@@ -329,15 +326,11 @@ def require_one_topic(groups: Sequence[TrajectoryGroup]) -> None:
         topics.setdefault(re.sub(r"/\d+$", "", group.group), group)
     if len(topics) > 1 and not all(group.named and not group.guessed for group in groups):
         path = groups[0].file.path
-        names = [f"{path}:/{topic}" for topic in topics]
+        names = [groups[0].file.typed(f"/{topic}") for topic in topics]
         listed = (f"/{_path(group)} {describe(group.shape[1:])}" for group in topics.values())
-        raise InputError(
-            "several topics with trajectories",
-            where=str(path),
-            expected="one of them",
-            found=", ".join(listed),
-            hint=f"name one: {' or '.join(names)}",
-        )
+        what, hint = "several topics with trajectories", f"name one: {' or '.join(names)}"
+        found = ", ".join(listed)
+        raise InputError(what, where=str(path), expected="one of them", found=found, hint=hint)
 
 
 def _without_actions(group: TrajectoryGroup) -> Fault:
@@ -348,7 +341,7 @@ def _without_actions(group: TrajectoryGroup) -> Fault:
         where=str(path),
         expected="a dataset called actions, or one that is named",
         found=", ".join(f"{name} {describe(group.shape)}" for name in names),
-        hint=f"{path}:{names[0]} integrates it as actions",
+        hint=f"{group.file.typed(_path(group))} integrates it as actions",
     )
 
 

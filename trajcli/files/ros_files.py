@@ -51,7 +51,7 @@ class RosFile(ArrayFile):
         return _Bag(self.path)
 
     def names(self) -> list[str]:
-        names = (f"{t}/{path.split('.')[0]}" for t in self._counts for path in self._first(t))
+        names = (f"{t}/{path}" for t in self._counts for path in _wholes(self._first(t)))
         return list(dict.fromkeys(names))
 
     def get(self, name: str) -> Dataset | None:
@@ -60,6 +60,7 @@ class RosFile(ArrayFile):
         field = name[len(topic) + 1 :]
         first = self._first(topic) if topic else {}
         paths = [path for path in first if f"{path}.".startswith(f"{field}.")]
+        paths = [p for p in paths if p == field or not p.endswith(".covariance")]
         if not paths:
             return None
         where, like = Origin(self.path, f":/{name}"), np.hstack([first[path][:0] for path in paths])
@@ -247,6 +248,13 @@ def _fields(
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
             unsigned = name in kinds and kinds[name][1][0] == "uint64"
             yield path, "d" if isinstance(value, float) else "Q" if unsigned else "q"
+
+
+def _wholes(arrays: Arrays) -> Iterator[str]:
+    """Yields the fields of a message whose numbers are one array, or the arrays within them."""
+    apart = {path.split(".")[0] for path, array in arrays.items() if array.shape[1:] != (1,)
+             and "." in path and not path.endswith(".covariance")}  # fmt: skip
+    yield from (path if (whole := path.split(".")[0]) in apart else whole for path in arrays)
 
 
 def _plan_arrays(message: Any) -> Arrays:

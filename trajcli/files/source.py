@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from trajcli.errors import UsageError
 
-_ENDINGS = (
-    "h5|hdf5|hdf|npy|npz|parquet|csv|tsv|txt|zarr|zarr\\.zip|bag|db3|mcap|pt|pth|mat|json|ya?ml"
+ENDINGS = (
+    "h5|hdf5|hdf|npy|npz|parquet|csv|tsv|txt|zarr|zarr\\.zip|bag|db3|mcap|pt|pth|mat|json|yaml|yml"
 )
-_NAMED = rf"(?is)(?P<path>.*?\.(?:{_ENDINGS}))(?P<rest>:.*|@.*)?"
+_NAMED = rf"(?is)(?P<path>.*?\.(?:{ENDINGS}))(?P<rest>:.*|@.*)?"
 
 
 _DIGITS = re.compile(r"(\d+)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import Fault, InputError, OutputError, Stopped
-from trajcli.files.arrays import candidates
+from trajcli.files.arrays import candidates, python_line
 from trajcli.files.atomic_output import refuse_place
 from trajcli.files.file_bytes import Progress, SourceFiles
 from trajcli.files.opening import open_arrays
@@ -34,15 +35,20 @@ def output_family(path: Path) -> str:
     """Returns "hdf5", "npz" or "npy" by OUT's name; raises OutputError for other names."""
     family = _FAMILIES.get(path.suffix.lower())
     if family is None:
-        fault = Fault(
-            "unknown kind of output",
-            where=str(path),
-            expected="OUT.h5, OUT.npz, or OUT.npy with one quantity",
-            found=path.suffix,
-            hint="of an .h5, xarray.open_dataset(OUT).to_zarr(STORE) makes a Zarr store",
-        )
-        raise OutputError(fault)
+        what, expected = "unknown kind of output", "OUT.h5, OUT.npz, or OUT.npy with one quantity"
+        found, hint = path.suffix or "no ending", other_kind(path)
+        raise OutputError(what, where=str(path), expected=expected, found=found, hint=hint)
     return family
+
+
+def other_kind(path: Path) -> str:
+    """Returns a hint at how to get a file of a kind that is not written."""
+    kind, made = path.suffix.lower(), path.with_suffix(".h5")
+    table = path if kind in (".parquet", ".rrd", ".tum") else path.with_suffix(".csv")
+    line = shlex.join(["trajcli", "export", str(made), "-o", str(table)])
+    if kind == ".zarr":
+        line = python_line("import xarray; xarray.open_dataset(%s).to_zarr(%s)", made, path)
+    return f"-o {shlex.quote(str(made))}, and then: {line}"
 
 
 def refuse_output(path: Path, overwrite: bool) -> None:

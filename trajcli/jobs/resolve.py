@@ -24,7 +24,7 @@ from trajcli.files.conversion import stated_unit
 from trajcli.files.dofs import parse_dofs
 from trajcli.files.layout import Member, controller
 from trajcli.files.opening import Files, time_from_options
-from trajcli.files.quantities import POSITIONS, QUANTITIES, named_rate
+from trajcli.files.quantities import POSITIONS, QUANTITIES, motion_rank, named_rate
 from trajcli.files.reader import marked_faulty, read_groups, read_recordings, require_alike
 from trajcli.files.reading import select
 from trajcli.files.repair import repaired
@@ -393,7 +393,8 @@ def _described(mode: str, options: Sequence[tuple[str, Any]]) -> str:
 def _guess_faults(groups: Sequence[TrajectoryGroup], mode: Mode) -> Iterator[Fault]:
     """Yields the faults of arrays guessed to be positions, of a mode that takes rates."""
     for group in groups if mode.derivatives_of else ():
-        if group.guessed and group.array_name.rpartition("/")[2] in POSITIONS:
+        name = group.array_name.rpartition("/")[2]
+        if group.guessed and (name in POSITIONS or motion_rank(name) == 0):
             yield Fault(
                 "no actions, only positions",
                 where=group.input.where,

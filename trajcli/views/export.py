@@ -34,7 +34,7 @@ from trajcli.files.outputs import (
 from trajcli.files.quantities import ROTATIONS
 from trajcli.files.reading import Repair, select
 from trajcli.files.trajectories import Array, Floats, Trajectories
-from trajcli.files.writing import write
+from trajcli.files.writing import other_kind, write
 from trajcli.memory import TABLE_ROWS
 from trajcli.quaternions import TOLERANCE
 from trajcli.units import InputUnits, parse_time_unit
@@ -213,8 +213,8 @@ def require_kind(out: Path, to: InputUnits = _IN_SI) -> None:
         raise UsageError("units that are fixed", where="--to-units", expected=expected)
     if suffix not in _WRITERS and suffix not in _ARRAYS:
         expected = f"a name that ends in {', '.join([*_WRITERS, *_ARRAYS])}"
-        what, found = "unknown kind of export", suffix or "no ending"
-        raise UsageError(what, where=str(out), expected=expected, found=found)
+        what, found, hint = "unknown kind of export", suffix or "no ending", other_kind(out)
+        raise UsageError(what, where=str(out), expected=expected, found=found, hint=hint)
     library, package = _LIBRARIES.get(suffix, ("numpy", "numpy"))
     try:
         import_module(library)
