@@ -117,6 +117,12 @@ def unit_text(units: Units) -> str:
     return names[0] if len(set(names)) == 1 else ",".join(names)
 
 
+def units_of_dofs(text: str, dofs: Sequence[int], count: int) -> str:
+    """Returns the units of some of ``count`` dofs, which share theirs or have one each."""
+    parts = text.split(",")
+    return ",".join(parts[dof] for dof in dofs) if len(parts) == count else text
+
+
 def unit_of_dof(units: Units, dof: int) -> Unit:
     """Returns the unit of a dof."""
     return units[dof] if len(units) > 1 else units[0]
@@ -188,9 +194,12 @@ def parse_option(text: str | None, option: str = "--units") -> InputUnits:
     """Parses deg, "rad,rad,mm" or "deg,ms" of --units; raises UsageError for unknown units."""
     if text is None:
         return InputUnits()
-    expected = f"{KNOWN}: one, or one for each dof; and {KNOWN_TIMES} of time stamps"
+    expected = f"{KNOWN}: one, or one for each dof, - for none; and {KNOWN_TIMES} of time stamps"
     positions, times = list[Unit](), list[Unit]()
     for part in text.split(","):
+        if part.strip() == "-" != text.strip():
+            positions.append(NO_UNIT)
+            continue
         if (unit := parse_unit(part)) is None:
             found = repr(part.strip())
             raise UsageError("unknown unit", where=option, expected=expected, found=found)

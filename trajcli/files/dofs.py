@@ -13,6 +13,7 @@ import numpy.typing as npt
 from trajcli.errors import InputError, UsageError
 from trajcli.files.arrays import ArrayFile, Dataset, text_of
 from trajcli.files.conversion import converted, stated_unit
+from trajcli.units import units_of_dofs
 
 _PART = re.compile(r"(-?[0-9]{1,9})?(:?)(-?[0-9]{1,9})?")
 WIDTHS = {"xyzw": 4, "wxyz": 4, "rotvec": 3, "rot6d": 6, "rot6d_rows": 6, "matrix": 9, "rpy": 3}
@@ -78,11 +79,10 @@ class Dofs:
                 picked = converted(values, lambda rows: rows[..., first:last])
             else:
                 picked = converted(values, lambda rows: np.take(rows, self.numbers, -1))
-            units = stated_unit(values).split(",")
-            if len(units) == present > 1:
-                own = ",".join(units[number] for number in self.numbers)
-                picked = replace(picked, attributes={**values.attributes, "units": own})
-            return replace(picked, shape=(*values.shape[:-1], len(self.numbers)))
+            about = dict(values.attributes)
+            if text := stated_unit(values):
+                about["units"] = units_of_dofs(text, self.numbers, present)
+            return replace(picked, attributes=about, shape=(*values.shape[:-1], len(self.numbers)))
         if hasattr(values, "shape"):
             return values[..., list(self.numbers)]
         return [values[number] for number in self.numbers]

@@ -14,10 +14,10 @@ import numpy as np
 from trajcli.arrays import describe, index_shape_faults, state_count_fault
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.files.arrays import ArrayFile, Dataset, Values, in_memory, rows_by_number, stacked
-from trajcli.files.conversion import dataset_in_si, divided, stated_unit
-from trajcli.files.dofs import pick_dofs
+from trajcli.files.conversion import dataset_in_si, divided, stated_unit, with_joined_axes
+from trajcli.files.dofs import RotationDofs, pick_dofs
 from trajcli.files.opening import Files
-from trajcli.files.quantities import QUANTITIES, RECORDED_ROW
+from trajcli.files.quantities import QUANTITIES, RECORDED_ROW, ROTATIONS
 from trajcli.files.reader import read_groups
 from trajcli.files.reading import Reading
 from trajcli.files.source import Origin, expand_files, first_and_more, parse_source
@@ -153,7 +153,9 @@ def state_from_option(files: Files, role: str, text: str, group: TrajectoryGroup
     # start/position and start_position, in the group that is named or in one called start
     prefixes = (f"{name}/", f"{name}_", f"{name}/{role}/", f"{name}/{role}_")
     for prefix in prefixes if name else (f"{role}/", f"{role}_", ""):
-        parts = {part: file.get(prefix + part) for part in QUANTITIES}
+        named = [[prefix + name for name in names] for names in _names(group)]
+        found = (next(filter(None, map(file.get, names)), None) for names in named)
+        parts = dict(zip(QUANTITIES, found, strict=True))
         if parts["position"] is not None:
             which = source.dofs
             numeric = {k: x and pick_dofs(x.require_numeric(), which) for k, x in parts.items()}
@@ -196,15 +198,28 @@ def stored_state(role: str, group: TrajectoryGroup) -> States:
 
     Without one, it is the start that a layout recorded.
     """
-    position = group.companion(f"{role}/position", f"{role}_position")
+    named = [[f"{role}{mark}{name}" for name in names for mark in "/_"] for names in _names(group)]
+    position, *others = (group.companion(*names) for names in named)
     if position is None:
         return _recorded_state(group) if role == "start" else NO_STATE
-    others = {part: group.companion(f"{role}/{part}", f"{role}_{part}") for part in QUANTITIES[1:]}
     where = position.where
-    source = Origin(where.path, where.after.removesuffix("/position"))
-    state = _state(role, {"position": position, **others}, source, group)
+    source = Origin(where.path, re.sub("/(?:position|orientation)$", "", where.after))
+    parts = dict(zip(QUANTITIES, [position, *others], strict=True))
+    state = _state(role, parts, source, group)
     index = group.companion(f"{role}_index")
     return state if index is None else state.with_index(role, index)
+
+
+def _names(group: TrajectoryGroup) -> Sequence[Sequence[str]]:
+    """Returns the names of each part of a state, those of rotations first where all dofs turn."""
+    every = list(zip(ROTATIONS, QUANTITIES, strict=True))
+    return every if _turning(group) else [names[1:] for names in every]
+
+
+def _turning(group: TrajectoryGroup) -> Sequence[RotationDofs]:
+    """Returns the rotations that all dofs of a group are, or turn about; none of any others."""
+    turning = group.turning
+    return turning if sum(turn.width for turn in turning) == group.shape[2] else ()
 
 
 def _state(
@@ -219,6 +234,8 @@ def _state(
         if values is None:
             continue
         names[f"{role}/{part}"] = where = getattr(values, "where", f"--{role}")
+        if isinstance(values, Dataset):
+            values = with_joined_axes(values, len(group.turning))
         if len(values.shape) not in (1, 2):
             raise InputError(
                 "wrong number of dimensions",
@@ -226,7 +243,8 @@ def _state(
                 expected="[B, D] or [D]",
                 found=describe(values.shape),
             )
-        values = _in_form_of(group, part, group.pick(values))
+        turned = _in_form_of(group, values, where) if part == "position" else None
+        values = group.pick(values) if turned is None else turned
         count, dataset = values.shape[-1], values if isinstance(values, Dataset) else None
         if count != (dofs := group.shape[2]):
             what, found = f"{role} and actions differ in their dofs (D)", f"D = {count}"
@@ -235,7 +253,8 @@ def _state(
             ways = f"'{name}[:{dofs}]' takes the first {dofs}", f"--dofs 0:{count} takes as many"
             hint = ways[count < dofs] * (dataset is not None and dofs > 1)
             raise InputError(what, where=where, expected=expected, found=found, hint=hint)
-        units = state_units(group, part, dataset, count)
+        # numbers of a quaternion have no unit
+        units = state_units(group, part, dataset, count) if turned is None else None
         if units is not None:
             by = per_si(units)
             if (by != 1.0).any():
@@ -260,23 +279,38 @@ def state_units(
         return None
     where = part if stored is None else stored.where
     units = for_dofs(units, count, where)
+    units = group.without_rotations(units) if count == group.shape[2] else units
     if near is not None and len(near) in (1, len(units)):
         require_same_kind([(group.as_stored.where, near), (where, units)])
     return of_order(units, QUANTITIES.index(part))
 
 
-def _in_form_of(group: TrajectoryGroup, part: str, values: Values) -> Values:
-    """Returns quaternions w, x, y, z from which rotation vectors start as rotation vectors, and any
-    other values unchanged."""
-    bodies, dofs = len(group.turning) if part == "position" else 0, group.shape[2]
-    if not bodies or dofs != 3 * bodies or values.shape[-1] != 4 * bodies:
-        return values
-    from trajcli.quaternions import from_quaternions
+def _in_form_of(group: TrajectoryGroup, values: Values, where: str) -> Values | None:
+    """Returns quaternions in the form of a group whose dofs all turn; None for any other values.
+
+    Their order is that of their name or attribute, else w, x, y, z. Four numbers are in the form of
+    actions that are quaternions, unless something else says their order.
+    """
+    turning, width, own = _turning(group), values.shape[-1], ""
+    count, dofs = len(turning), group.shape[2]
+    if isinstance(values, Dataset):
+        text = f"{values.where.after} {values.attributes.get('order')}".lower()
+        own = next((order for order in ("xyzw", "wxyz") if order in text), "")
+    if not turning or width != 4 * count or (dofs == width and not own):
+        # three numbers called orientation are rotation vectors, or roll, pitch and yaw
+        if turning and where.endswith(ROTATIONS[0]) and (width != dofs or width == 3 * count):
+            expected, found = f"[B, {4 * count}]: w, x, y, z", describe(values.shape)
+            raise InputError("no quaternions", where=where, expected=expected, found=found)
+        return None
+    from trajcli.quaternions import from_quaternions, to_quaternions
 
     read = in_memory(values)
-    turned = from_quaternions(read.reshape(*read.shape[:-1], bodies, 4), "rotvec")
-    vectors: Values = turned.reshape(*read.shape[:-1], dofs)
-    return vectors
+    read = read.reshape(*read.shape[:-1], count, 4)
+    quaternions = to_quaternions(read, own or "wxyz", where)
+    turned = np.empty((*read.shape[:-2], dofs))
+    for k, turn in enumerate(turning):
+        turned[..., list(turn.dofs)] = from_quaternions(quaternions[..., k, :], turn.form)
+    return turned
 
 
 def _loaded(stored: Values) -> Values:

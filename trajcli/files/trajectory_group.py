@@ -55,7 +55,6 @@ from trajcli.files.quantities import (
     TAKEN,
     TIMES,
     named_rate,
-    order_of,
     role,
     time_rank,
     unit_of,
@@ -362,8 +361,8 @@ class TrajectoryGroup:
         that the file states. Values in an unknown unit stay as they are."""
         units, arrays = units_of_arrays(self._stored, given.positions), dict(self._stored)
         for name, known in units.items():
-            if any(unit.per_si != 1.0 for unit in known):
-                units[name] = known = self.without_rotations(known)
+            if given.positions or any(unit.per_si != 1.0 for unit in known):
+                units[name] = known = self.without_rotations(known, stated_unit(arrays[name]))
             arrays[name] = dataset_in_si(arrays[name], known)
             # of given units nobody said which derivative actions are
             if given.positions and name not in QUANTITIES:
@@ -373,27 +372,29 @@ class TrajectoryGroup:
 
     def forms(self) -> dict[int, str]:
         """Returns the form of each dof that is part of a rotation, where that is known."""
-        with contextlib.suppress(InputError):
-            return {dof: rotation.form for rotation in self.rotations for dof in rotation.dofs}
+        with contextlib.suppress(InputError, UsageError):
+            return {dof: rotation.form for rotation in self.turning for dof in rotation.dofs}
         return {}
 
-    def without_rotations(self, units: Units) -> Units:
-        """Returns units of dofs, with none for the numbers of rotations that are no angles."""
+    def without_rotations(self, units: Units, stated: str = "") -> Units:
+        """Returns units of dofs, with none for the numbers of rotations that are no angles; angles
+        that these do not measure keep those that are stated."""
         forms, every = self.forms(), units if units[1:] else [*units] * self.shape[2]
-        of_dofs = [
-            unit if dof not in forms or (unit.si == "rad" and forms[dof] in ANGLES) else NO_UNIT
-            for dof, unit in enumerate(every)
-        ]
-        return of_dofs if NO_UNIT in of_dofs else units
+        own = (parse_units(stated) or [NO_UNIT]) if forms else []
+        of_dofs = [*every]
+        for dof, form in forms.items():
+            fitting = (x for x in (every[dof], own[dof % len(own)]) if x.si == "rad")
+            of_dofs[dof] = next(fitting, NO_UNIT) if form in ANGLES else NO_UNIT
+        return units if of_dofs == [*every] else of_dofs
 
     def unit_remarks(self) -> Iterator[str]:
         """Yields what the units of the file leave open, and where --units contradicts them."""
         stated, given = stated_unit(self.as_stored), self.given.positions
         where, units, forms = self.as_stored.where, parse_units(stated), self.forms()
         for name, array in self._stored.items() if given else ():
-            said, text = stated_unit(array), unit_text(of_order(given, order_of(name)))
+            said, text = stated_unit(array), unit_text(self.units[name])
             known = parse_units(said)
-            if said and (known is None or unit_text(known) != text):
+            if said and (known is None or unit_text(self.without_rotations(known)) != text):
                 yield Note(f"{array.where} is in {said}; it is read in {text}, as --units says")
         if given or "trajcli_version" in self.file.attributes():
             return

@@ -24,6 +24,7 @@ from trajcli.kernels.choose import Choice
 from trajcli.memory import EAGER_BYTES, SCANNED_BYTES
 from trajcli.modes import PARTS, Mode
 from trajcli.modes.cascade import Cascade, Clique
+from trajcli.modes.smooth import Smooth
 
 if TYPE_CHECKING:
     from trajcli.rotations import RotationTrajectory
@@ -373,8 +374,16 @@ def _steps_or_stamps(group: TrajectoryGroup, members: Trajectories) -> tuple[Val
 def of_dofs(inputs: Inputs, dofs: Sequence[int]) -> Inputs:
     """Returns a block's inputs with some of the dofs, without a goal state."""
     start = {part: np.take(values, dofs, -1) for part, values in inputs.start.items()}
-    actions = np.take(inputs.actions, dofs, -1)
-    return replace(inputs, actions=actions, start=start, goal={}, goal_index=None)
+    actions, mode = np.take(inputs.actions, dofs, -1), mode_of_dofs(inputs.mode, dofs)
+    return replace(inputs, mode=mode, actions=actions, start=start, goal={}, goal_index=None)
+
+
+def mode_of_dofs(mode: Mode, dofs: Sequence[int]) -> Mode:
+    """Returns a mode for some of the dofs: with their noise, where dofs have one each."""
+    if not isinstance(mode, Smooth) or not isinstance(mode.noise, list):
+        return mode
+    own = [mode.noise[dof] for dof in dofs]
+    return replace(mode, noise=own[0] if len(set(own)) == 1 else own)
 
 
 def _clique(mode: Mode) -> Clique:

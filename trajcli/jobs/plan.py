@@ -52,6 +52,7 @@ from trajcli.kernels.cuda import free_bytes
 from trajcli.memory import BLOCK_VALUES, BYTES_PER_STEP, BYTES_PER_VALUE, SHARE_OF_FREE
 from trajcli.modes import PARTS
 from trajcli.modes.smooth import Smooth
+from trajcli.units import units_of_dofs
 
 # The options of methods of differentiation.
 _RECORDING_OPTIONS = ("window", "degree", "order", "bandlimit", "noise", "robust")
@@ -144,6 +145,13 @@ class Plan:
         return [dof for dof in range(self.trajectories.first.shape[2]) if dof not in taken]
 
     @cached_property
+    def unit(self) -> str | None:
+        """The units of the positions of the dofs that are no rotations; None where not known."""
+        first = self.trajectories.first
+        unit = position_unit(first, self.mode, self.request.start)
+        return unit and units_of_dofs(unit, self.other_dofs, first.shape[2])
+
+    @cached_property
     def sources(self) -> dict[str, Sequence[Origin]]:
         """All sources, by the attribute of the output that sums them up."""
         groups = self.trajectories.groups_in_use
@@ -159,11 +167,9 @@ class Plan:
     def output(self) -> Description:
         """Describes the output."""
         request, trajectories, first = self.request, self.trajectories, self.trajectories.first
-        inputs, unit = self.parts[-1].inputs, position_unit(first, self.mode, request.start)
+        inputs, unit = self.parts[-1].inputs, self.unit
         rotations, others, names = self.rotations, self.other_dofs, first.joint_names
         sizes = {"dof": len(others)}
-        if unit and unit.count(",") + 1 == inputs.actions.shape[2]:
-            unit = ",".join(unit.split(",")[dof] for dof in others)
         of_dofs = self.quantities if others else ()
         variables = [row_variable(n, self.dtype, unit and unit_of(n, unit)) for n in of_dofs]
         if rotations:
@@ -216,11 +222,10 @@ class Plan:
         request, mode = self.request, self.mode
         if not (isinstance(mode, Smooth) and self.other_dofs) or request.out.suffix == ".npy":
             return []
-        unit = position_unit(self.trajectories.first, mode, request.start)
-        variables = [row_variable(RECORDED_POSITION, self.dtype, unit)]
+        variables = [row_variable(RECORDED_POSITION, self.dtype, self.unit)]
         for name, labels in SMOOTHING.items():
             if name == "residual":
-                labels = {**labels, "units": unit or ""}
+                labels = {**labels, "units": self.unit or ""}
             if name != "reweighted" or mode.robust:
                 kind = np.dtype("i8" if name == "reweighted" else "f8")
                 variables.append(Variable(name, ("trajectory", "dof"), kind, labels))

@@ -30,6 +30,7 @@ from trajcli.jobs.request import SourceRequest
 from trajcli.jobs.resolve import units_report
 from trajcli.memory import CHANGED_BYTES
 from trajcli.resampling import rounding_of
+from trajcli.units import units_of_dofs
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 Numbers = npt.NDArray[np.int64]
@@ -179,12 +180,13 @@ Compute = Callable[[Trajectories, Numbers], tuple[Floats | None, Arrays]]
 
 def array_variables(trajectories: Trajectories, names: Sequence[str] = ()) -> Iterator[Variable]:
     """Describes arrays with their types and units in the files; new ones have that of the first."""
-    names = names or trajectories.arrays
-    for name in names if trajectories.first.free_dofs else ():
+    names, first = names or trajectories.arrays, trajectories.first
+    for name in names if first.free_dofs else ():
         stored = name if name in trajectories.arrays else names[0]
         kinds = {group.arrays[stored].precision for group in trajectories.groups}
         dtype = output_dtype(np.result_type(*kinds))
-        yield row_variable(name, dtype, trajectories.first.unit(name))
+        unit = units_of_dofs(first.unit(name) or "", first.free_dofs, first.shape[2])
+        yield row_variable(name, dtype, unit)
 
 
 def write_rows(

@@ -23,7 +23,7 @@ from trajcli.files.quantities import QUANTITIES, ROTATIONS
 from trajcli.files.repair import TurnJumps
 from trajcli.files.writing import output_family, stopped, write
 from trajcli.inputs import Inputs
-from trajcli.jobs.inputs import integrated, of_dofs, orientations
+from trajcli.jobs.inputs import integrated, mode_of_dofs, of_dofs, orientations
 from trajcli.jobs.plan import SMOOTHED, Plan
 from trajcli.jobs.request import Request
 from trajcli.kernels.cuda import DeviceLost, DeviceOutOfMemory, device_errors
@@ -260,6 +260,8 @@ class Execution:
         rows: Iterable[tuple[int, RotationTrajectory]]
         if request.recorded:
             shape = (*actions.shape[:2], *[count] * (count > 1), 4)
+            turning = [dof for rotation in plan.rotations for dof in rotation.dofs]
+            inputs = replace(inputs, mode=mode_of_dofs(inputs.mode, turning))
             rows = differentiate_rows(read, shape, inputs, frame)
         else:
             rows = [(0, integrated(inputs, plan.rotations, plan.commands.actions, frame))]

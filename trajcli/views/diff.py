@@ -223,7 +223,7 @@ def _difference(name: str, a: Compared, b: Compared, tolerance: Tolerance) -> Di
     difference = Difference(name)
     if name.rpartition("/")[2] in DOF_NAMES and [] != sorted(_names(a)) == sorted(_names(b)):
         b = a  # in whatever order: dofs are paired by them
-    a, b = _with_same_dofs(difference, a, b)
+    a, b = _with_same_dofs(difference, a.with_units_of_dofs(), b.with_units_of_dofs())
     first, second, note, why = in_one_unit(a.dataset, b.dataset)
     axes = max(first.ndim, second.ndim)
     first, second = _with_axes(first, axes), _with_axes(second, axes)

@@ -15,6 +15,7 @@ import numpy as np
 
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.files.arrays import NUMERIC_KINDS, Dataset
+from trajcli.files.conversion import stated_unit
 from trajcli.files.dofs import Dofs, RotationDofs, named_rotations, pick_dofs
 from trajcli.files.limits import Bounds, Limits
 from trajcli.files.opening import Files, time_from_options
@@ -69,6 +70,15 @@ class Compared:
     rotations: Sequence[RotationDofs]
     trajectories: Callable[[], Trajectories | None]
     array: str = ""
+
+    def with_units_of_dofs(self) -> Compared:
+        """Returns it with no unit for the numbers of rotations that are no angles."""
+        units, side = parse_units(stated_unit(self.dataset)), self.trajectories()
+        if side is None or len(units or ()) not in (1, side.first.shape[2]):
+            return self
+        text = unit_text(side.first.without_rotations(units or ()))
+        about = {**self.dataset.attributes, "units": text}
+        return replace(self, dataset=replace(self.dataset, attributes=about))
 
     def pick(self, dofs: Sequence[int]) -> Compared:
         """Returns some of the dofs, in this order."""
@@ -306,7 +316,7 @@ def units_to_show(group: TrajectoryGroup, name: str, to: InputUnits) -> tuple[Fl
             hint="--units says what SOURCE is in" if bare and not ours else "",
         )
     pairs = zip(targets if each else [wanted.get(unit.si, unit) for unit in own], own, strict=True)
-    shown = [replace(to, order=unit.order) if unit.known else unit for to, unit in pairs]
+    shown = [replace(a, order=b.order) if a.known and b.known else b for a, b in pairs]
     return per_si(shown), unit_text(shown)
 
 
