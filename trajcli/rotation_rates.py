@@ -41,7 +41,7 @@ Array: TypeAlias = Any
 _FARTHEST = 1.5 * math.pi
 # How far, in rad, the reference of smooth may be from the rows.
 _FARTHEST_DRIFT = 1.5
-_MOST_ITERATIONS = 60
+_MOST_ITERATIONS = 12
 
 
 def backward(
@@ -280,30 +280,50 @@ def _spline_rates(turns: Array, steps: Array) -> Array:
     """Returns angular velocities [N, T, 3] at the rows that make α continuous across them.
 
     α is J·φ̈ + J̇·φ̇ at the end of a cubic and φ̈ at its begin: linear in the ω at its ends, but for
-    J̇·φ̇, which is taken from the iteration before, as in SciPy's RotationSpline.
+    J̇·φ̇, which is quadratic in the later one (SciPy's RotationSpline). Newton's method solves it.
     """
-    mean = turns / steps
-    omega = concatenate([mean[:, :1], 0.5 * (mean[:, 1:] + mean[:, :-1]), mean[:, -1:]], 1)
-    if turns.shape[1] == 1:
-        return omega
-    axes = matched(np.eye(3), turns)
-    columns = [[f(turns, axis + 0.0 * turns) for axis in axes] for f in (_velocity, slope_of_log)]
-    forth, back = (library(turns).stack(matrix, -1) for matrix in columns)
-    here, there = steps[:, :-1, :, None], steps[:, 1:, :, None]
-    below, above = 2.0 / here * forth[:, :-1], 2.0 / there * back[:, 1:]
-    on = 4.0 * (1.0 / here + 1.0 / there) * axes + 0.0 * below
-    ends = concatenate([mean[:, :1], 0.0 * mean[:, 1:-1], 0.0 * mean[:, :1], mean[:, -1:]], 1)
-    fixed = 6.0 * (mean[:, :-1] / steps[:, :-1] + mean[:, 1:] / steps[:, 1:])
-    fixed = fixed - (below @ ends[:, :-2, :, None] + above @ ends[:, 2:, :, None])[..., 0]
-    for _ in range(_MOST_ITERATIONS):
-        slope = slope_of_log(turns[:, :-1], omega[:, 1:-1])
-        curving = rates_of_log(turns[:, :-1], slope, 0.0 * slope)[1]
-        inner = _solve_blocks(below, on, above, fixed - curving)
-        change = abs(inner - omega[:, 1:-1])
-        omega = concatenate([mean[:, :1], inner, mean[:, -1:]], 1)
-        if readable(change) and not (to_numpy(change) > 1e-14 * to_numpy(1.0 + abs(inner))).any():
-            break
-    return omega
+    mean, axes = turns / steps, matched(np.eye(3), turns)
+    inner = 0.5 * (mean[:, 1:] + mean[:, :-1])
+    if turns.shape[1] > 1:
+        columns = [
+            [f(turns, axis + 0.0 * turns) for axis in axes] for f in (_velocity, slope_of_log)
+        ]
+        forth, back = (library(turns).stack(matrix, -1) for matrix in columns)
+        here, there = steps[:, :-1, :, None], steps[:, 1:, :, None]
+        below, above = 2.0 / here * forth[:, :-1], 2.0 / there * back[:, 1:]
+        on = 4.0 * (1.0 / here + 1.0 / there) * axes + 0.0 * below
+        right = 6.0 * (mean[:, :-1] / steps[:, :-1] + mean[:, 1:] / steps[:, 1:])
+        system = (turns[:, :-1], back[:, :-1], below, on, above, right, mean)
+        values = [x.detach() if is_torch(x) else x for x in (inner, *system)]
+        inner = values[0]
+        for _ in range(_MOST_ITERATIONS):
+            change = _newton_step(inner, *values[1:])
+            inner, size = inner + change, abs(change)
+            if readable(size) and not (to_numpy(size) > 1e-14 * to_numpy(1.0 + abs(inner))).any():
+                break
+        # each step from the solution doubles the order of the derivatives that are exact
+        for _ in range(2 if is_torch(turns) else 0):
+            inner = inner + _newton_step(inner, *system)
+    return concatenate([mean[:, :1], inner, mean[:, -1:]], 1)
+
+
+def _newton_step(
+    inner: Array, phi: Array, back: Array, below: Array, on: Array, above: Array, right: Array,
+    mean: Array,
+) -> Array:  # fmt: skip
+    """Returns by how much to change the ω at inner rows, of steps that turn by φ before them."""
+
+    def bend(slopes: Array) -> Array:  # J̇·φ̇
+        return rates_of_log(phi[..., None, :], slopes, 0.0 * slopes)[1]
+
+    slope = (back @ inner[..., None])[..., None, :, 0]
+    tangents = library(back).swapaxes(back, -1, -2)
+    own = bend(slope)
+    # of a quadratic form, this is the derivative
+    jacobian = library(own).swapaxes(bend(slope + tangents) - own - bend(tangents), -1, -2)
+    omega = concatenate([mean[:, :1], inner, mean[:, -1:]], 1)[..., None]
+    linear = below @ omega[:, :-2] + on @ omega[:, 1:-1] + above @ omega[:, 2:]
+    return _solve_blocks(below, on + jacobian, above, right - own[..., 0, :] - linear[..., 0])
 
 
 def _velocity(phi: Array, slope: Array) -> Array:
