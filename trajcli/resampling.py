@@ -26,6 +26,7 @@ from trajcli.arrays import (
 )
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.modes import PARTS
+from trajcli.quaternions import interleaved
 from trajcli.sampling import (
     derivative,
     is_known,
@@ -487,9 +488,9 @@ def spline_slopes(rows: Array, knots: Array) -> Array:
         middle = (h[:, 1:] * secant[:, :1] + h[:, :1] * secant[:, 1:]) / (h[:, :1] + h[:, 1:])
         return concatenate([2 * secant[:, :1] - middle, middle, 2 * secant[:, 1:] - middle], 1)
     before, after = h[:, :-1], h[:, 1:]
-    below = concatenate([after, h[:, -1:] + h[:, -2:-1]], 1)
+    below = concatenate([0.0 * h[:, :1], after, h[:, -1:] + h[:, -2:-1]], 1)
     on = concatenate([h[:, 1:2], 2 * (before + after), h[:, -2:-1]], 1)
-    above = concatenate([h[:, :1] + h[:, 1:2], before], 1)
+    above = concatenate([h[:, :1] + h[:, 1:2], before, 0.0 * h[:, :1]], 1)
     first = _end(h[:, :1], h[:, 1:2], secant[:, :1], secant[:, 1:2])
     # continuous second derivatives: h₊m₋ + 2(h₋ + h₊)m + h₋m₊ = 3(h₊s₋ + h₋s₊), with secants s
     inside = 3 * (after * secant[:, :-1] + before * secant[:, 1:])
@@ -503,20 +504,29 @@ def _end(near: Array, far: Array, secant: Array, other: Array) -> Array:
 
 
 def _solve_tridiagonal(below: Array, on: Array, above: Array, right: Array) -> Array:
-    """Solves tridiagonal systems [b, T, ...] by elimination; below and above have T − 1 rows.
+    """Solves tridiagonal systems [b, T, D] by cyclic reduction, in O(log T) vector operations.
 
-    The systems of splines need no pivoting.
+    Rows 0, 2, … are solved for their unknown, which leaves a system of rows 1, 3, … (R. Hockney,
+    J. ACM 12, 1965). below and above have a zero at their end. Splines need no pivoting.
     """
-    pivot, reduced = [on[:, 0]], [right[:, 0]]
-    for i in range(1, on.shape[1]):
-        factor = below[:, i - 1] / pivot[-1]
-        pivot.append(on[:, i] - factor * above[:, i - 1])
-        reduced.append(right[:, i] - factor * reduced[-1])
-    solution = [reduced[-1] / pivot[-1]]
-    for i in range(on.shape[1] - 2, -1, -1):
-        solution.append((reduced[i] - above[:, i] * solution[-1]) / pivot[i])
-    rows = solution[::-1]
-    return sys.modules["torch"].stack(rows, 1) if is_torch(right) else np.stack(rows, 1)
+    if on.shape[1] == 1:
+        return right / on
+    pivot, odd = on[:, 0::2], on.shape[1] // 2
+    even = [x[:, 0::2] / pivot for x in (below, above, right)]
+    before, after = ([x[:, k : k + odd] for x in even] for k in (0, 1))
+    if on.shape[1] % 2 == 0:  # no row follows the last one
+        after = [concatenate([x, 0.0 * y[:, :1]], 1) for x, y in zip(after, even, strict=True)]
+    low, high = below[:, 1::2], above[:, 1::2]
+    others = _solve_tridiagonal(
+        -low * before[0],
+        on[:, 1::2] - low * before[1] - high * after[0],
+        -high * after[1],
+        right[:, 1::2] - low * before[2] - high * after[2],
+    )
+    end, count = 0.0 * others[:, :1], pivot.shape[1]
+    padded = concatenate([end, others, end], 1)
+    solved = even[2] - even[0] * padded[:, :count] - even[1] * padded[:, 1 : count + 1]
+    return interleaved(solved, others)
 
 
 def _where(condition: Array, yes: Array, no: Array) -> Array:
