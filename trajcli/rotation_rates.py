@@ -135,7 +135,7 @@ def in_windows(
     points = np.arange(width, dtype=np.longdouble)
     of_unit = fit_weights(points - points[:, None], degree) if band.table is not None else []
     table = [matched(weights.astype(np.float64), steps) for weights in of_unit]
-    size = max(1, ROTATION_VALUES // (shape[0] * bodies * (1 if table else 4 * width)))
+    size = max(1, ROTATION_VALUES // (shape[0] * bodies * 4 * width))
     for begin in range(0, count, size):
         here = slice(begin, begin + size)
         place, window = places[here], begins[here, None] + np.arange(width)
@@ -152,25 +152,24 @@ def in_windows(
             stamps = concatenate([gaps[..., :1] * 0.0, gaps.cumsum(-1)], -1)
             own = stamps[:, np.arange(len(place)), place][..., None]
             weights = fit_weights(stamps - own, degree, matched(1.0 * inside, values))
-        reference = take(values, matched(middle - low, values))
-        inverse, phi = conjugate(reference), [0.0 * reference[..., 1:]] * 4
-        for k in range(width):
-            turn = multiply(values[:, window[:, k] - low], inverse)
-            if not inside[..., k].all():
-                identity = matched(np.array([1.0, 0.0, 0.0, 0.0]), values)
-                turn = xp.where(matched(1.0 * inside[..., k, None], values) > 0, turn, identity)
-            if readable(turn) and (to_numpy(turn)[..., 0] < math.cos(_FARTHEST / 2)).any():
-                raise InputError(
-                    "a body turns by more than 270° within half a window",
-                    where="quaternions",
-                    hint="a shorter window, or method backward",
-                )
-            turn = log(turn, shortest=False)
-            phi = [x + w[..., k, None] * turn for x, w in zip(phi, weights, strict=True)]
+        inverse = conjugate(take(values, matched(middle - low, values)))
+        turns = multiply(values[:, window - low], inverse[:, :, None])  # [N, rows, W, 4]
+        if not inside.all():
+            identity = matched(np.array([1.0, 0.0, 0.0, 0.0]), values)
+            turns = xp.where(matched(1.0 * inside[..., None], values) > 0, turns, identity)
+        if readable(turns) and (to_numpy(turns)[..., 0] < math.cos(_FARTHEST / 2)).any():
+            raise InputError(
+                "a body turns by more than 270° within half a window",
+                where="quaternions",
+                hint="a shorter window, or method backward",
+            )
+        sums = xp.stack(weights, -2) @ log(turns, shortest=False)
+        phi = [sums[..., m, :] for m in range(4)]
         if band.degree is None:  # through the row itself
             own = values[:, begin - low : begin - low + len(place)]
             phi[0] = log(multiply(own, inverse), shortest=False)
-        yield begin, [multiply(exp(phi[0]), reference), *rates_of_log(*phi)]
+        fitted = multiply(exp(phi[0]), conjugate(inverse))
+        yield begin, [fitted, *rates_of_log(*phi)]
 
 
 def turns_of_rates(rates: Sequence[Array], order: int, scheme: str, steps: Array) -> Array:
