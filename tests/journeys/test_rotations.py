@@ -324,3 +324,38 @@ def test_a_gyroscope_with_a_stamp_for_each_row_is_integrated_by_foh(trajcli, fol
     with h5py.File("out.h5") as file:
         require_equal(file["orientation"][0], expected.orientation[0], 1e-12)
         assert file["orientation"].shape == (1, 200, 4)
+
+
+@pytest.mark.parametrize("ending", ["h5", "npz"])
+@pytest.mark.parametrize("mark", ["/", "_"])
+def test_a_start_orientation_is_where_angular_velocities_begin(trajcli, rates, ending, mark):
+    first = Rotation.random(2, random_state=1).as_quat(canonical=True, scalar_first=True)
+    arrays = {"angular_velocity": rates, "dt": 0.01}
+    files = {
+        "in": arrays | {f"start{mark}orientation": first},
+        "bare": arrays,
+        "state": {"orientation": first},
+        "other": {"q_xyzw": first[:, [1, 2, 3, 0]]},
+        "three": arrays | {"start/orientation": first[:, 1:]},
+        "five": arrays | {"start/orientation": np.ones((2, 5))},
+    }
+    for name, values in files.items():
+        write = np.savez if ending == "npz" else write_h5
+        write(f"{name}.{ending}", **values)
+    end = [Rotation.from_quat(q, scalar_first=True) for q in first]
+    for w in np.moveaxis(rates, 1, 0):
+        end = [Rotation.from_rotvec(0.01 * x) * turn for x, turn in zip(w, end, strict=True)]
+    last = np.stack([turn.as_quat(scalar_first=True) for turn in end])
+    more = ":angular_velocity --mode velocity --overwrite -o out.h5"
+    bare = f"bare.{ending}{more}"
+    for line in (f"in.{ending}{more}", f"{bare} --start state.{ending}",
+                 f"{bare} --start state.{ending}:orientation",
+                 f"{bare} --start other.{ending}:q_xyzw"):  # fmt: skip
+        trajcli.ok(f"integrate {line}")
+        found = read_h5("out.h5")["orientation"]
+        require_equal(found[:, 0], first, 1e-12)
+        require_equal(found[:, -1], last, 1e-12)
+    for name in ("three", "five"):
+        result = trajcli(f"integrate {name}.{ending}{more}")
+        assert result.code == 2
+        assert "[B, 4]" in result.err

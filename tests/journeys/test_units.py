@@ -15,6 +15,7 @@ import pytest
 from journeys.arrays import close, read_h5, same, write_h5
 
 import trajcli as library
+from trajcli import rotations
 from trajcli.files.quantities import unit_of
 from trajcli.units import parse_units
 
@@ -617,3 +618,74 @@ def test_a_figure_has_everything_in_its_units(trajcli, folder):
                 close(b.bounds.lower, np.degrees(a.bounds.lower))
         for a, b in zip(si.peaks(print), other.peaks(print), strict=True):
             close(b.values, np.degrees(a.values))
+
+
+QUATERNION = np.array([0.6, 0.0, 0.8, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("array", "options", "units"),
+    [
+        ("angular_velocity", "--mode velocity", "deg/s"),
+        ("angular_velocity", "--mode velocity --dofs 0:3 --units deg", ""),
+        ("turns_rotvec", "--mode clique --actions delta", "deg"),
+        ("turns", "--mode clique --actions delta --rotation rpy --units deg", ""),
+        ("turns", "--mode clique --actions relative --rotation rotvec", "deg"),
+    ],
+)
+def test_a_quaternion_to_start_from_has_no_unit(trajcli, folder, array, options, units):
+    turns = RANDOM.normal(0, 20, (2, 12, 3))
+    attributes = {f"{array}@units": units} if units else {}
+    arrays = {array: turns, "dt": 0.02}
+    write_h5("number.h5", arrays | attributes)
+    write_h5("position.h5", arrays | attributes, **{"start/position": QUATERNION})
+    turned = {"start/orientation": QUATERNION[[1, 2, 3, 0]], "start/position": np.ones(3)}
+    write_h5("turned.h5", arrays | attributes | turned, **{"start/orientation@order": "xyzw"})
+    for start in ("number.h5 --start 0.6,0,0.8,0", "position.h5", "turned.h5"):
+        name, _, more = start.partition(" ")
+        trajcli.ok(f"integrate {name}:{array} {options} {more} --overwrite -o out.h5")
+        close(read_h5("out.h5")["orientation"][:, 0], [QUATERNION] * 2, rtol=0, atol=1e-12)
+
+
+def test_units_leave_what_has_none(trajcli, folder):
+    """Rotations beside lengths, and dofs whose unit is -: read, written, and compared."""
+    random, names = np.random.default_rng(0), ["x", "y", "z", "qx", "qy", "qz", "qw", "gripper"]
+    turns = rotations.exp(np.cumsum(random.normal(0, 0.05, (40, 3)), 0))[:, [1, 2, 3, 0]]
+    pose = np.c_[np.cumsum(random.normal(size=(40, 3)), 0), turns, random.random(40)]
+    metres = pose * ([1e-3] * 3 + [1.0] * 5)
+    write_h5("mm.h5", pose=pose, joint_names=names, dt=0.02, **{"pose@units": "mm,mm,mm,-,-,-,-,-"})
+    write_h5("all.h5", pose=pose[:, :7], joint_names=names[:7], dt=0.02, **{"pose@units": "mm"})
+    write_h5("m.h5", pose=metres[:, :7], joint_names=names[:7], dt=0.02, **{"pose@units": "m"})
+    write_h5("bare.h5", pose=pose, joint_names=names, dt=0.02)
+    write_h5("si.h5", pose=metres, joint_names=names, dt=0.02)
+    assert trajcli("diff all.h5:pose m.h5:pose --atol 1e-12").code == 0
+    more, noise = "--method smooth --overwrite", "--noise 0.01 -o out.h5"
+    trajcli.ok(f"differentiate si.h5:pose {more} --noise 1e-5 -o lengths.h5")
+    trajcli.ok(f"differentiate si.h5:pose {more} --noise 0.01 -o turns.h5")
+    lengths, others = read_h5("lengths.h5"), read_h5("turns.h5")
+    for source in ("mm.h5:pose", "bare.h5:pose --units mm,mm,mm,-,-,-,-,-"):
+        trajcli.ok(f"differentiate {source} {more} {noise}")
+        found = read_h5("out.h5")
+        for name in ("recorded_position", "position", "velocity", "residual"):
+            close(found[name][..., :3], lengths[name][..., :3], rtol=1e-9)
+            close(found[name][..., 3], others[name][..., 3], rtol=1e-9)
+        same(found["angular_velocity"], others["angular_velocity"])
+        with h5py.File("out.h5") as file:
+            assert file["recorded_position"].attrs["units"] == "m,m,m,-"
+            assert file["residual"].attrs["units"] == "m,m,m,-"
+    trajcli.ok("resample all.h5:pose --to 25 -o out.h5 --overwrite")
+    with h5py.File("out.h5") as file:
+        assert file["pose"].attrs["units"] == "m,m,m"
+
+
+def test_a_unit_of_lengths_leaves_angular_rates_in_theirs(trajcli, folder):
+    rates = RANDOM.normal(size=(1, 9, 3))
+    write_h5("w.h5", angular_velocity=rates, dt=0.02, **{"angular_velocity@units": "deg/s"})
+    line = "integrate w.h5:angular_velocity --mode velocity --start zero --overwrite -o out.h5"
+    found = []
+    for units in ("", " --units mm", " --units m"):
+        trajcli.ok(line + units)
+        found.append(read_h5("out.h5")["angular_velocity"])
+    close(found, [np.radians(np.concatenate([0 * rates[:, :1], rates], 1))] * 3, rtol=1e-14)
+    trajcli.ok("export out.h5:angular_velocity --to-units mm -o out.csv")
+    assert "rad/s" in Path("out.csv").read_text().split("\n")[0]

@@ -1,4 +1,9 @@
-"""Curves through orientations, and actions that compose: SciPy's Slerp and RotationSpline."""
+"""Curves through orientations, and actions that compose: SciPy's Slerp and RotationSpline.
+
+More splines than the suite's: TRAJCLI_SEED=1 TRAJCLI_CASES=500 pytest -k slopes_of_its_values
+"""
+
+import os
 
 import numpy as np
 import pytest
@@ -133,3 +138,47 @@ def test_a_trajectory_is_sampled_between_its_rows_in_its_frame(method, frame):
     pair = (turn, start) if frame == "world" else (start, turn)
     assert rotations.angle(sampled.orientation[0], rotations.multiply(*pair)).max() < 1e-13
     np.testing.assert_allclose(sampled.angular_velocity[0], omega[:5], atol=1e-12)
+
+
+@pytest.mark.parametrize("axis", [None, [0.0, 0.6, 0.8]])
+@pytest.mark.parametrize("size", [0.5, 3.1])
+def test_gradients_of_a_spline_are_the_slopes_of_its_values(size, axis):
+    """Central differences in NumPy. About one axis the values are found before their slopes."""
+    random = np.random.default_rng(int(os.environ.get("TRAJCLI_SEED", "0")))
+    for _ in range(int(os.environ.get("TRAJCLI_CASES", "1"))):
+        rows = int(random.integers(3, 9))
+        turns = random.normal(size=(rows, 3)) if axis is None else np.outer(np.ones(rows), axis)
+        turns *= size * random.uniform(0.5, 1, (rows, 1)) / np.linalg.norm(turns, axis=1)[:, None]
+        q = rotations.cumulative_product(rotations.exp(turns))
+        times = np.cumsum(random.uniform(0.5, 1.5, rows))
+        at = random.uniform(0.0, times[-1] - times[0], 5)
+        weights, tilt = random.normal(size=(4, 5, 4)), random.normal(size=(rows, 4))
+        tilt -= (tilt * q).sum(1)[:, None] * q  # norms stay
+        along = [tilt, random.normal(size=rows)]
+        total, grads, second = _derivatives(q, times, at, weights, along)
+        numbers = {
+            k: _cost(q + k * along[0], times + k * along[1], at, weights)
+            for k in (1e-5, -1e-5, 2e-5, -2e-5, 1e-4, -1e-4)
+        }
+        slopes = [(numbers[h] - numbers[-h]) / (2 * h) for h in (1e-5, 2e-5)]
+        most = max(abs(x).max() for x in grads)
+        found = sum((x * d).sum() for x, d in zip(grads, along, strict=True))
+        assert abs(found - (4 * slopes[0] - slopes[1]) / 3) < 1e-8 * most
+        bend = (numbers[1e-4] - 2 * total + numbers[-1e-4]) / 1e-8
+        assert abs(second - bend) < 1e-4 * (most + abs(second))
+
+
+def _cost(q, times, at, weights):
+    parts = rotations.resample(q, "spline", times=times, at=at)
+    return sum((x[0] * w[:, : x.shape[-1]]).sum() for x, w in zip(parts, weights, strict=True))
+
+
+def _derivatives(q, times, at, weights, along):
+    """The cost in torch, its gradients, and its second derivative along a direction."""
+    given = [torch.tensor(x, requires_grad=True) for x in (q, times)]
+    total = _cost(*given, torch.tensor(at), torch.tensor(weights))
+    grads = torch.autograd.grad(total, given, create_graph=True)
+    slope = sum((x * torch.tensor(d)).sum() for x, d in zip(grads, along, strict=True))
+    second = torch.autograd.grad(slope, given)
+    bend = sum((x.numpy() * d).sum() for x, d in zip(second, along, strict=True))
+    return total.item(), [x.detach().numpy() for x in grads], bend
