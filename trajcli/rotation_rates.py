@@ -284,10 +284,8 @@ def _spline_rates(turns: Array, steps: Array) -> Array:
     mean, axes = turns / steps, matched(np.eye(3), turns)
     inner = 0.5 * (mean[:, 1:] + mean[:, :-1])
     if turns.shape[1] > 1:
-        columns = [
-            [f(turns, axis + 0.0 * turns) for axis in axes] for f in (_velocity, slope_of_log)
-        ]
-        forth, back = (library(turns).stack(matrix, -1) for matrix in columns)
+        columns = [f(turns[..., None, :], axes) for f in (rates_of_log, slope_of_log)]
+        forth, back = (library(turns).swapaxes(x, -1, -2) for x in (columns[0][0], columns[1]))
         here, there = steps[:, :-1, :, None], steps[:, 1:, :, None]
         below, above = 2.0 / here * forth[:, :-1], 2.0 / there * back[:, 1:]
         on = 4.0 * (1.0 / here + 1.0 / there) * axes + 0.0 * below
@@ -323,10 +321,6 @@ def _newton_step(
     omega = concatenate([mean[:, :1], inner, mean[:, -1:]], 1)[..., None]
     linear = below @ omega[:, :-2] + on @ omega[:, 1:-1] + above @ omega[:, 2:]
     return _solve_blocks(below, on + jacobian, above, right - own[..., 0, :] - linear[..., 0])
-
-
-def _velocity(phi: Array, slope: Array) -> Array:
-    return rates_of_log(phi, slope)[0]
 
 
 def _solve_blocks(below: Array, on: Array, above: Array, right: Array) -> Array:

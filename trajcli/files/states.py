@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -153,9 +153,7 @@ def state_from_option(files: Files, role: str, text: str, group: TrajectoryGroup
     # start/position and start_position, in the group that is named or in one called start
     prefixes = (f"{name}/", f"{name}_", f"{name}/{role}/", f"{name}/{role}_")
     for prefix in prefixes if name else (f"{role}/", f"{role}_", ""):
-        named = [[prefix + name for name in names] for names in _names(group)]
-        found = (next(filter(None, map(file.get, names)), None) for names in named)
-        parts = dict(zip(QUANTITIES, found, strict=True))
+        parts = _parts(group, lambda *names: next(filter(None, map(file.get, names)), None), prefix)
         if parts["position"] is not None:
             which = source.dofs
             numeric = {k: x and pick_dofs(x.require_numeric(), which) for k, x in parts.items()}
@@ -198,22 +196,23 @@ def stored_state(role: str, group: TrajectoryGroup) -> States:
 
     Without one, it is the start that a layout recorded.
     """
-    named = [[f"{role}{mark}{name}" for name in names for mark in "/_"] for names in _names(group)]
-    position, *others = (group.companion(*names) for names in named)
-    if position is None:
+    parts = _parts(group, group.companion, f"{role}/", f"{role}_")
+    if parts["position"] is None:
         return _recorded_state(group) if role == "start" else NO_STATE
-    where = position.where
+    where = parts["position"].where
     source = Origin(where.path, re.sub("/(?:position|orientation)$", "", where.after))
-    parts = dict(zip(QUANTITIES, [position, *others], strict=True))
     state = _state(role, parts, source, group)
     index = group.companion(f"{role}_index")
     return state if index is None else state.with_index(role, index)
 
 
-def _names(group: TrajectoryGroup) -> Sequence[Sequence[str]]:
-    """Returns the names of each part of a state, those of rotations first where all dofs turn."""
-    every = list(zip(ROTATIONS, QUANTITIES, strict=True))
-    return every if _turning(group) else [names[1:] for names in every]
+def _parts(
+    group: TrajectoryGroup, get: Callable[..., Dataset | None], *prefixes: str
+) -> dict[str, Dataset | None]:
+    """Returns the parts of a state, those named like rotations first where all dofs turn."""
+    first = 0 if _turning(group) else 1
+    names = {pair[1]: pair[first:] for pair in zip(ROTATIONS, QUANTITIES, strict=True)}
+    return {part: get(*(p + n for n in every for p in prefixes)) for part, every in names.items()}
 
 
 def _turning(group: TrajectoryGroup) -> Sequence[RotationDofs]:

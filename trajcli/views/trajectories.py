@@ -74,9 +74,9 @@ class Compared:
     def with_units_of_dofs(self) -> Compared:
         """Returns it with no unit for the numbers of rotations that are no angles."""
         units, side = parse_units(stated_unit(self.dataset)), self.trajectories()
-        if side is None or len(units or ()) not in (1, side.first.shape[2]):
+        if not units or side is None or len(units) not in (1, side.first.shape[2]):
             return self
-        text = unit_text(side.first.without_rotations(units or ()))
+        text = unit_text(side.first.without_rotations(units))
         about = {**self.dataset.attributes, "units": text}
         return replace(self, dataset=replace(self.dataset, attributes=about))
 
