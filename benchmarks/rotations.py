@@ -1,8 +1,9 @@
-"""How fast rotations are computed, beside SciPy's Rotation, which is compiled.
+"""How fast rotations are computed, beside SciPy's compiled Rotation and beside plainer ways.
 
     python benchmarks/rotations.py [--rows 200000] [--rounds 7]
 
-Each pair takes turns; the ratio is the median over the rounds. The target is at most 3.
+Each pair takes turns; the ratio is the median over the rounds. The target is at most 3, also of
+windows on uneven stamps beside even ones, and of splines in torch beside NumPy.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 from scipy.spatial.transform import Rotation, RotationSpline, Slerp
 
-from trajcli import rotations
+from trajcli import resample, rotations
 
 Pair = tuple[Callable[[], Any], Callable[[], Any]]
 
@@ -69,12 +71,34 @@ def pairs(rows: int) -> dict[str, Pair]:
     }
 
 
+def plain_neighbours(rows: int) -> dict[str, Pair]:
+    """The slower of two ways that ask the same, and the plain one."""
+    random, rows = np.random.default_rng(0), min(rows, 4000)
+    q = rotations.exp(np.cumsum(random.normal(0, 1e-3, (rows, 3)), 0))
+    stamps = np.cumsum(random.uniform(0.5e-3, 1.5e-3, rows))
+    at, positions = np.linspace(0.0, 0.9 * rows / 1e3, 2 * rows), random.normal(size=(1, rows, 7))
+    tensors = [torch.tensor(x) for x in (positions, at)]
+    found: dict[str, Pair] = {
+        f"{method}, uneven": (
+            lambda method=method: rotations.differentiate(q, times=stamps, method=method),
+            lambda method=method: rotations.differentiate(q, dt=1e-3, method=method),
+        )
+        for method in ("savgol", "central", "backward")
+    }
+    found["cubic, torch"] = (
+        lambda: resample(tensors[0], "cubic", at=tensors[1], dt=1e-3),
+        lambda: resample(positions, "cubic", at=at, dt=1e-3),
+    )
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=200_000)
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args()
-    for name, tasks in pairs(options.rows).items():
+    torch.set_num_threads(1)
+    for name, tasks in (pairs(options.rows) | plain_neighbours(options.rows)).items():
         seconds = np.empty((options.rounds, 2))
         for taken in seconds:
             for k, task in enumerate(tasks):
@@ -83,7 +107,7 @@ def main() -> None:
                 taken[k] = time.perf_counter() - began
         ours, theirs = np.median(seconds, 0) * 1e3
         ratio = np.median(seconds[:, 0] / seconds[:, 1])
-        print(f"{name:22} {ours:8.1f} ms, SciPy {theirs:8.1f} ms: {ratio:.2f} (target 3)")
+        print(f"{name:22} {ours:8.1f} ms, beside {theirs:8.1f} ms: {ratio:.2f} (target 3)")
 
 
 if __name__ == "__main__":
