@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -78,13 +79,10 @@ def plain_neighbours(rows: int) -> dict[str, Pair]:
     stamps = np.cumsum(random.uniform(0.5e-3, 1.5e-3, rows))
     at, positions = np.linspace(0.0, 0.9 * rows / 1e3, 2 * rows), random.normal(size=(1, rows, 7))
     tensors = [torch.tensor(x) for x in (positions, at)]
-    found: dict[str, Pair] = {
-        f"{method}, uneven": (
-            lambda method=method: rotations.differentiate(q, times=stamps, method=method),
-            lambda method=method: rotations.differentiate(q, dt=1e-3, method=method),
-        )
-        for method in ("savgol", "central", "backward")
-    }
+    found: dict[str, Pair] = {}
+    for method in ("savgol", "central", "backward"):
+        task = partial(rotations.differentiate, q, method=method)
+        found[f"{method}, uneven"] = partial(task, times=stamps), partial(task, dt=1e-3)
     found["cubic, torch"] = (
         lambda: resample(tensors[0], "cubic", at=tensors[1], dt=1e-3),
         lambda: resample(positions, "cubic", at=at, dt=1e-3),
