@@ -3,6 +3,14 @@
 
 namespace LEVEL {
 
+typedef decltype(Vec{} > Vec{}) Mask;
+
+inline bool any(Mask mask) {
+    bool some = false;
+    for (Int i = 0; i < W; i++) some |= mask[i] != 0;
+    return some;
+}
+
 inline Vec square_root(Vec v) {
     for (Int i = 0; i < W; i++) v[i] = __builtin_sqrt(v[i]);
     return v;
@@ -93,8 +101,16 @@ public:
             Vec power = all(1.0), jerk = {};
             for (int m = 0; m < 4; m++, power *= unit_)
                 (m < M ? state[m % M] : jerk) += read_upstream(m, t) / power;
-            shift<true>(t, state);
-            for (int k = 0; k < M; k++) noise[k] = control(t, k) * jerk - state[k];
+            const Mask far = is_far(t);
+            Vec ahead[M];
+            for (int k = 0; k < M; k++) ahead[k] = control(t, k) * jerk;
+            shift<true>(back(t, far), state);
+            for (int k = 0; k < M; k++) {
+                noise[k] = far ? state[k] : ahead[k] - state[k];
+                state[k] = far ? ahead[k] : state[k];
+            }
+            if (any(far)) shift<true>(step(t), ahead);
+            for (int k = 0; any(far) && k < M; k++) noise[k] -= far ? ahead[k] : Vec{};
             for (int j = 0; j < M; j++) row[j * N + 2 * M] = Vec{};
             for (int j = 0; j < M; j++) {
                 Vec c = {};
@@ -112,7 +128,8 @@ private:
     // Eliminates, first to last, the noise e of each step: the difference of the next state z from
     // Taylor's polynomial of the one before. The rows that penalise e, the information on the state
     // and the measured value become D e + O z = c and the information on z. ``use`` gets the step
-    // and D^-1 [I O c]. The last step leads to z = 0 by e alone.
+    // and D^-1 [I O c]. The last step leads to z = 0 by e alone. Over a step that is far, e is the
+    // small difference of large numbers: the state before it, x, is eliminated in its place.
     template <class Use>
     void eliminate(Use use) {
         const double* penalty = static_cast<const double*>(job_.table);
@@ -124,10 +141,24 @@ private:
             Vec scale = t + 1 < count_ ? root_ / square_root(step(t)) : Vec{};
             for (int k = M - 1; k >= 0; k--, scale = t + 1 < count_ ? scale / step(t) : Vec{})
                 for (int j = k; j < M; j++) a[j][k] = penalty[j * M + k] * scale;
+            const Mask far = is_far(t);
             for (int j = 0; j <= M; j++) {
-                shift<true>(t, known[j]);
+                shift<true>(back(t, far), known[j]);
                 for (int k = 0; k < M; k++) a[M + j][k] = -known[j][k], a[M + j][M + k] = known[j][k];
                 a[M + j][2 * M] = known[j][M];
+            }
+            if (any(far)) {
+                Vec b[N][N] = {};  // the largest rows first
+                for (int j = 0; j <= M; j++) {
+                    for (int k = 0; k < M; k++) b[j][k] = known[j][k];
+                    b[j][2 * M] = known[j][M];
+                }
+                for (int j = 0; j < M; j++) {
+                    for (int k = 0; k < M; k++) b[M + 1 + j][k] = -a[j][k], b[M + 1 + j][M + k] = a[j][k];
+                    shift<true>(step(t), b[M + 1 + j]);
+                }
+                for (int j = 0; j < N; j++)
+                    for (int k = 0; k < N; k++) a[j][k] = far ? b[j][k] : a[j][k];
             }
             triangulate(a);
             for (int j = M - 1; j >= 0; j--) {
@@ -146,7 +177,7 @@ private:
 
     // Calls ``use`` with a row, its state, the noise of the step after it and its leverage, last to
     // first. A state's covariance P is that of the next, (I + D^-1 O) P (I + D^-1 O)^T + D^-1 D^-T,
-    // a step back.
+    // a step back; of a far step without I, and as it is.
     template <bool LEVERAGES, class Use>
     void substitute(Use use) {
         Vec z[M] = {}, e[M], p[M][M] = {}, half[M][M];
@@ -156,21 +187,29 @@ private:
                 e[j] = row[j * N + 2 * M];
                 for (int k = 0; k < M; k++) e[j] -= row[j * N + M + k] * z[k];
             }
-            for (int j = 0; j < M; j++) z[j] -= e[j];
-            shift<false>(t, z);
+            const Mask far = is_far(t);
+            const Vec near = far ? Vec{} : all(1.0);
+            Vec ahead[M];
+            for (int j = 0; j < M; j++) {
+                ahead[j] = e[j];
+                e[j] = far ? z[j] : e[j], z[j] = far ? ahead[j] : z[j] - e[j];
+            }
+            if (any(far)) shift<false>(step(t), ahead);
+            for (int j = 0; any(far) && j < M; j++) e[j] -= far ? ahead[j] : Vec{};
+            shift<false>(back(t, far), z);
             for (int i = 0; LEVERAGES && i < M; i++)
                 for (int j = 0; j < M; j++) {
-                    half[i][j] = p[i][j];
+                    half[i][j] = near * p[i][j];
                     for (int k = 0; k < M; k++) half[i][j] += row[i * N + M + k] * p[k][j];
                 }
             for (int i = 0; LEVERAGES && i < M; i++)
                 for (int j = 0; j < M; j++) {
-                    p[i][j] = half[i][j];
+                    p[i][j] = near * half[i][j];
                     for (int k = 0; k < M; k++)
                         p[i][j] += half[i][k] * row[j * N + M + k] + row[i * N + k] * row[j * N + k];
                 }
             for (int side = 0; LEVERAGES && side < 2; side++) {
-                for (Vec(&columns)[M] : p) shift<false>(t, columns);
+                for (Vec(&columns)[M] : p) shift<false>(back(t, far), columns);
                 for (int i = 0; i < M; i++)
                     for (int j = 0; j < i; j++) std::swap(p[i][j], p[j][i]);
             }
@@ -178,14 +217,23 @@ private:
         }
     }
 
-    // Moves a state a step back by Taylor's polynomial; TRANSPOSED: a gradient a step on.
+    // Whether the step after a row is longer than 4 / (2 pi cutoff). Even steps are not.
+    Mask is_far(Int t) const {
+        Vec power = all(1.0);
+        for (int k = 0; uneven_ && k < M; k++) power *= step(t) / 4.0;
+        return uneven_ ? power > root_ : Mask{};
+    }
+
+    Vec back(Int t, Mask far) const { return far ? Vec{} : -step(t); }
+
+    // Moves a state by Taylor's polynomial; TRANSPOSED: a gradient the other way.
     template <bool TRANSPOSED>
-    void shift(Int t, Vec* z) const {
+    void shift(Vec by, Vec* z) const {
         for (int i = 0; i < M; i++) {
             const int j = TRANSPOSED ? M - 1 - i : i;
             Vec factor = all(1.0);
             for (int k = 1; TRANSPOSED ? k <= j : j + k < M; k++) {
-                factor *= step(t) / -static_cast<double>(k);
+                factor *= by / static_cast<double>(k);
                 z[j] += factor * z[TRANSPOSED ? j - k : j + k];
             }
         }

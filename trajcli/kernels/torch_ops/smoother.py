@@ -5,6 +5,9 @@ penalise it, of what is known of the state so far and of the measured row. The s
 from the last row to the first (C. Paige and M. Saunders, "Least squares estimation of discrete
 linear dynamic systems using orthogonal transformations", SIAM J. Numer. Anal. 14, 1977). Normal
 equations would lose all digits at a cutoff of a thousandth of the rate.
+
+A QR eliminates the noise of its step. Over a step that is far, longer than 4/(2π·cutoff), the noise
+is the small difference of large numbers, and the state before the step is eliminated in its place.
 """
 
 from __future__ import annotations
@@ -101,21 +104,26 @@ def _solve(m: int, lanes: _Lanes, leverages: bool = False) -> tuple[list[Tensor]
     root, known = lanes.weights.sqrt(), zero  # the square root of the information so far
     side = lanes.values.new_zeros(n, m)  # and its right-hand side
     steps = torch.cat([lanes.steps, torch.zeros_like(root[:1])])  # the last leads to zero
+    far = (steps / 4.0) ** m > lanes.stiffness.sqrt()
+    backs, aheads = _taylor(m, -steps.masked_fill(far, 0.0)), _taylor(m, steps)
+    far = far[..., None, None]
     power = torch.arange(m, device=zero.device) - m + 0.5
-    factors = []  # of the noise e by the next state z, e = k − K·z: k, K and the factor D⁻¹
+    factors = []  # of the noise e (or state) by the next state z, e = k − K·z: k, K, the factor D⁻¹
     for t in range(count):
         measured = torch.cat([root[t][:, None, None], zero[:, :1, 1:]], 2)
-        rows = torch.cat([known, measured], 1) @ _back_step(m, steps[t])
+        rows = torch.cat([known, measured], 1) @ backs[t]
         sides = torch.cat([zero[:, 0], side, (root[t] * lanes.values[t])[:, None]], 1)
         scale = (
             zero[:, :1]
             if t == count - 1
             else (lanes.stiffness.sqrt()[:, None, None] * steps[t][:, None, None] ** power)
         )
-        process = torch.cat([penalty_rows * scale, zero], 2)
-        rotation, triangle = torch.linalg.qr(
-            torch.cat([process, torch.cat([-rows, rows], 2)], 1), mode="complete"
-        )
+        process = penalty_rows * scale
+        near = [torch.cat([process, zero], 2), torch.cat([-rows, rows], 2)]
+        long = [torch.cat([rows, 0.0 * rows], 2), torch.cat([process @ -aheads[t], process], 2)]
+        equations = torch.cat(long, 1).where(far[t], torch.cat(near, 1))
+        sides = torch.cat([sides[:, m:], sides[:, :m]], 1).where(far[t, :, 0], sides)
+        rotation, triangle = torch.linalg.qr(equations, mode="complete")
         sides = _times(rotation.mT, sides)
         inverse = torch.linalg.inv(triangle[:, :m, :m])
         ahead = torch.linalg.solve_triangular(triangle[:, :m, :m], triangle[:, :m, m:], upper=True)
@@ -125,23 +133,24 @@ def _solve(m: int, lanes: _Lanes, leverages: bool = False) -> tuple[list[Tensor]
     state, spread, identity = torch.zeros_like(side), zero, torch.eye(m, device=zero.device)
     for t in reversed(range(count)):
         own, ahead, inverse = factors[t]
-        back = _back_step(m, steps[t])
-        noises.append(own - _times(ahead, state))
-        state = _times(back, state - noises[-1])
+        back, is_far = backs[t], far[t, :, 0]
+        found = own - _times(ahead, state)
+        noises.append((state - _times(aheads[t], found)).where(is_far, found))
+        state = found.where(is_far, _times(back, state - found))
         states.append(state)
         if leverages:  # the covariance P, by that of the next
-            gain = back @ (identity + ahead)
+            gain = (-ahead).where(far[t], back @ (identity + ahead))
             spread = gain @ spread @ gain.mT + back @ inverse @ inverse.mT @ back.mT
             sums.append(lanes.weights[t] * spread[:, 0, 0])
     return states[::-1], noises[::-1], sums[::-1]
 
 
-def _back_step(m: int, step: Tensor) -> Tensor:
-    """Returns Taylor's matrix of a step back, [n, m, m]."""
-    orders = torch.arange(m, device=step.device)
+def _taylor(m: int, steps: Tensor) -> Tensor:
+    """Returns Taylor's matrices of steps [..., m, m]."""
+    orders = torch.arange(m, device=steps.device)
     rise = (orders - orders[:, None]).clamp(min=0)
     factorial = torch.exp(torch.lgamma(rise + 1.0)).round()
-    return (((-step[:, None, None]) ** rise) / factorial).triu()
+    return ((steps[..., None, None] ** rise) / factorial).triu()
 
 
 def _controls(m: int, k: int, noises: list[Tensor], lanes: _Lanes) -> list[Tensor]:
