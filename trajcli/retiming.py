@@ -263,7 +263,7 @@ def extremes(
     Raises:
         UsageError: a mode whose rows no known polynomial joins.
     """
-    values = [None if name not in rows else np.asarray(rows[name], np.float64) for name in PARTS]
+    values = [None if name not in rows else np.asarray(rows[name]) for name in PARTS]
     knots = np.atleast_2d(np.asarray(times, np.float64))
     if missing_parts(mode, options, rows) or knots.shape[1] < 2:
         return {}

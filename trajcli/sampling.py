@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -22,6 +21,10 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 
 # A time within this share of a step of a row may be the time of that row.
 _LEAST_SHARE = 1e-9
+_HALF_PLACE = 2.0**-53
+# Of a jerk that ends a step at its value of there, then changes acceleration, velocity or position
+# there by one, and nothing that is above: its derivatives at the beginning of a step of one unit.
+_CHANGES = ((1,), (6, -12), (60, -360, 720), (840, -10_080, 50_400, -100_800))
 
 
 def sample(
@@ -63,8 +66,7 @@ def sample(
     knots = float64(trajectory.time)
     knots = knots[None] if knots.ndim == 1 else knots
     at = located(times, knots, like.shape[0])
-    rows = [None if x is None else float64(x) for x in trajectory]
-    known, tau = taylor(trajectory.mode, trajectory.options, rows, knots, at)
+    known, tau = taylor(trajectory.mode, trajectory.options, [*trajectory], knots, at)
     wanted, dtype = wanted_outputs(write), str(like.dtype).removeprefix("torch.")
     p, v, a, j = (
         None if row is None or name not in wanted else cast(derivative(known, tau, m), dtype)
@@ -79,13 +81,21 @@ def taylor(
     """Returns the Taylor polynomials that a mode with a known curve has between its rows.
 
     They are the derivatives of all orders on the row that each time ``at`` [b, N] belongs to, and
-    the time from there. ``rows`` are p, v, a, j [B, T, D] in float64, None where absent, ``knots``
-    their times [b, T]. Raises UsageError for a mode whose rows no known polynomial joins.
+    the time from there, in float64. ``rows`` are p, v, a, j [B, T, D] in the type that they were
+    rounded to, None where absent, ``knots`` their times [b, T]. Raises UsageError for a mode whose
+    rows no known polynomial joins.
     """
     order = polynomial_order(mode, options, "trajectory")
+    wide = [None if x is None else float64(x) for x in rows]
     if degree := spline_degree(mode, options):
-        return _spline(rows, knots, at, degree)
-    return _held(rows, knots, at, order, options["scheme"])
+        return _spline(wide, [*map(half_place, rows)], knots, at, degree)
+    return _held(wide, knots, at, order, options["scheme"])
+
+
+def half_place(rows: Array | None) -> float:
+    """Returns half a last place of a type of rows, as a share of a value."""
+    kind = "" if rows is None else str(rows.dtype).removeprefix("torch.")
+    return {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}.get(kind, _HALF_PLACE)
 
 
 def spline_degree(mode: str, options: Mapping[str, Any]) -> int:
@@ -202,43 +212,53 @@ def _held(
 
     The action is that of the row, so that the time of the row gives it unchanged.
     """
-    index = search(knots, at, right=False)
+    index, above = search(knots, at, right=False), rows[order + 1 : order + 2]
     tau = (at - take(knots, index))[..., None]
     known: list[Array] = [x if x is None else take(x, index) for x in rows[: order + 1]]
     if scheme == "foh":  # the first row has no step before it, and takes the one after
-        known.append(_slope(rows[order], knots, index - 1 * (index > 0)))
+        before = index - 1 * (index > 0)
+        if not above or above[0] is None:
+            known.append(_slope(rows[order], knots, before))
+        else:  # which was computed from actions that were not rounded
+            known.append(take(above[0], before + 1 * (before < knots.shape[1] - 1)))
     return known, tau
 
 
-def _spline(rows: list[Array], knots: Array, at: Array, degree: int) -> tuple[list[Array], Array]:
+def _spline(
+    rows: list[Array], places: list[float], knots: Array, at: Array, degree: int
+) -> tuple[list[Array], Array]:
     """Returns Taylor polynomials around the row that begins the step, and the time from there."""
     # a row begins the step after it
     index = search(knots, at, right=True) - 1
     tau = (at - take(knots, index))[..., None]
     known: list[Array] = [x if x is None else take(x, index) for x in rows]
-    if degree == 7:
-        return [*known, *_above_jerk(rows, known, knots, index)], tau
-    if degree > 3:
-        known.append(_slope(rows[3], knots, index))
-    if degree == 5:
-        # snap s and crackle c from a₁ = a₀ + j₀h + s·h²/2 + c·h³/6 and j₁ = j₀ + s·h + c·h²/2
-        step = _step(knots, index)
-        mean = (_slope(rows[2], knots, index) - known[3]) / step
-        crackle = 6.0 * (known[4] - 2.0 * mean) / step
-        known = [*known[:4], known[4] - 0.5 * step * crackle, crackle]
+    after, step = index + 1 * (index < knots.shape[1] - 1), _step(knots, index)
+    bound, above = 0.0, 0.0 * step
+    # a polynomial of so many coefficients meets the jerk at the end of the step, then what is below;
+    # over short steps the rounding of rows would become a jerk beyond limits: it is not met
+    for k in (3, 2, 1, 0)[: {3: 0, 4: 1, 5: 2, 7: 4}[degree]]:
+        there = take(rows[k], after)
+        off = there - derivative(known, step, k)
+        bound = bound * step + places[k] * (abs(there) + abs(known[k]))
+        bound = bound + _HALF_PLACE * abs(take(knots, after)[..., None] * above)
+        above = known[k]
+        if k < 3:
+            off = beyond_rounding(off, 2.0 * bound, places[k])
+        jerk, known = off / step ** (3 - k), [*known, 0.0 * off]
+        for i, weight in enumerate(_CHANGES[3 - k], 1):
+            known[3 + i] = known[3 + i] + weight * jerk / step**i
     return known, tau
 
 
-def _above_jerk(rows: list[Array], known: list[Array], knots: Array, index: Array) -> list[Array]:
-    """Returns derivatives 4 to 7 at a row, by those up to jerk there and at the next row."""
-    step = _step(knots, index)
-    after = index + 1 * (index < knots.shape[1] - 1)
-    inverse = np.linalg.inv([[1 / math.factorial(i - k) for i in range(4, 8)] for k in range(4)])
-    beyond = [(take(x, after) - derivative(known, step, k)) * step**k for k, x in enumerate(rows)]
-    return [
-        sum((float(w) * x for w, x in zip(line, beyond, strict=True)), 0.0) / step**i
-        for i, line in enumerate(inverse, 4)
-    ]
+def beyond_rounding(values: Array, bound: Array, place: float) -> Array:
+    """Returns values, with zero where rounding by half a ``place`` may be all of them.
+
+    Their gradient passes, unless rows are narrow: it would be rounded and multiplied like them.
+    """
+    if is_torch(values):
+        lost = values.detach() if place == _HALF_PLACE else values
+        return values - lost.where(abs(values) <= bound, 0.0)
+    return np.where(abs(values) <= bound, 0.0, values)
 
 
 def _step(knots: Array, index: Array) -> Array:
