@@ -5,14 +5,16 @@ the adjoint kernel, (ū, s̄, ḡ) = Lᵀ(x̄). One is the other's derivative.
 
 The gradient of one dt follows from both: see :mod:`trajcli.adjoint`. The gradient of unequal
 steps, forward mode and torch.func go through :mod:`trajcli.kernels.torch_ops`, which torch
-differentiates itself.
+differentiates itself; smoothers, of many operations for each row, stay with their kernels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd import Function, forward_ad
@@ -38,6 +40,10 @@ def integrate(
             hint="dt.detach(), or method savgol, which has it",
         )
     transformed = needs_torch()
+    if transformed and isinstance(program, Smoother) and not _functionalized():
+        job = Job(program, kernels, kernels, dtype, tuple(wanted))
+        made = iter(Smoothed.apply(job, None, dt, operands.actions))
+        return [next(made) if want else None for want in wanted]
     if transformed or (dt.shape[1] > 1 and dt.requires_grad):
         rows = torch_ops.trajectories(program, operands, wanted)
         rows = [None if x is None else x.to(dtype) for x in rows]
@@ -178,6 +184,77 @@ def _pulled_back(
         pulled = torch_ops.pulled_back(job.program, shape, dt, upstream)
         grads = [x if want else None for x, want in zip(pulled, wanted, strict=True)]
     return tuple(grads)
+
+
+class Smoothed(Function):
+    """Turns positions into the wanted rows of a smoother; ``back``, their gradients into that of the
+    positions, of this type. Each is the other's derivative, whatever the transform."""
+
+    @staticmethod
+    def forward(job: Job, back: torch.dtype | None, dt: Tensor, *inputs: Tensor) -> Any:
+        # a tracer sees torch's operations alone
+        plain = None if torch._C._len_torch_dispatch_stack() else _in_memory(inputs)
+        shape, given = inputs[0].shape, iter(plain or inputs)
+        upstream = [next(given) if want else None for want in job.wanted] if back else []
+        if back and plain:
+            return _pulled_back(job, (shape, back), (True,) + 8 * (False,), dt, *upstream)[:1]
+        if back:
+            return (torch_ops.pulled_back(job.program, shape, dt, upstream)[0].to(back),)
+        operands, kind = Operands(next(given), dt), str(job.dtype)[6:]
+        if plain:
+            rows = [empty(shape, kind, str(dt.device)) if want else None for want in job.wanted]
+            job.kernels.forward(job.program, operands, rows)
+        else:
+            rows = torch_ops.trajectories(job.program, operands, job.wanted)
+        return tuple([x.to(job.dtype) for x in rows if x is not None])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        job, back, dt, *rest = inputs
+        # the kernels of the first run may look for NaN, which a derivative may have
+        ctx.about = job._replace(kernels=job.general), back, [(x.shape, x.dtype) for x in rest]
+        ctx.save_for_backward(dt)
+        ctx.save_for_forward(dt)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        job, back, inputs = ctx.about
+        other = None if back else inputs[0][1]
+        return None, None, None, *Smoothed.apply(job, other, *ctx.saved_tensors, *grads)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        job, back, inputs = ctx.about
+        (dt,) = ctx.saved_tensors
+        pairs = zip(tangents[3:], inputs, strict=True)
+        changes = [dt.new_zeros(of[0], dtype=of[1]) if x is None else x for x, of in pairs]
+        return Smoothed.apply(job, back, dt, *changes)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, job: Job, back: Any, dt: Tensor, *inputs: Tensor) -> Any:
+        count, program = info.batch_size, job.program
+        pairs = [
+            (x[None].expand(count, *x.shape) if dim is None else x.movedim(dim, 0))
+            for x, dim in zip(inputs, in_dims[3:], strict=True)
+        ]
+        assert isinstance(program, Smoother)
+        stiffness, weights = (
+            np.concatenate([values] * count) for values in (program.stiffness, program.weights)
+        )
+        one = len(dt) == 1
+        unit = program.unit if one else np.concatenate([program.unit] * count)
+        more = replace(program, unit=unit, stiffness=stiffness, weights=weights)
+        dt = dt if one else dt.repeat(count, 1)
+        made = Smoothed.apply(
+            job._replace(program=more), back, dt, *(x.flatten(0, 1) for x in pairs)
+        )
+        return tuple([x.unflatten(0, (count, -1)) for x in made]), (0,) * len(made)
+
+
+def _functionalized() -> bool:
+    """Returns whether torch.func.functionalize is active, which knows no functions of others."""
+    kinds = torch._functorch.pyfunctorch.retrieve_all_functorch_interpreters()
+    return any(x.key() == torch._C._functorch.TransformType.Functionalize for x in kinds)
 
 
 def _summed(grad: Tensor | None, count: int, index: Tensor | None) -> Tensor | None:

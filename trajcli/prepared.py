@@ -96,7 +96,8 @@ def store(key: Any, call: PreparedCall | DeviceCall) -> None:
 
 
 class CheckingKernels:
-    """The compiled kernels, which set ``finite`` to whether all inputs were finite."""
+    """The compiled kernels, which set ``finite`` to whether all inputs of the first run were
+    finite; those of later ones are derivatives, which may be NaN."""
 
     def __init__(self, kernels: Any) -> None:
         self._forward, self.adjoint = kernels.forward, kernels.adjoint
@@ -104,7 +105,9 @@ class CheckingKernels:
 
     def forward(self, program: Program, operands: Operands, out: Parts) -> None:
         """As :func:`trajcli.kernels.native.forward`."""
-        self.finite = self._forward(program, operands, out, finite=True)
+        first = self.finite is None
+        finite = self._forward(program, operands, out, finite=first)
+        self.finite = finite if first else self.finite
 
 
 class PreparedCall:

@@ -234,9 +234,9 @@ def _spline(
     known: list[Array] = [x if x is None else take(x, index) for x in rows]
     after, step = index + 1 * (index < knots.shape[1] - 1), _step(knots, index)
     bound, above = 0.0, 0.0 * step
-    # a polynomial of so many coefficients meets the jerk at the end of the step, then what is below;
-    # over short steps the rounding of rows would become a jerk beyond limits: it is not met
-    for k in (3, 2, 1, 0)[: {3: 0, 4: 1, 5: 2, 7: 4}[degree]]:
+    # so high a degree meets jerk at the end of the step, then acceleration, velocity and position;
+    # it does not meet what may be rounding, which over short steps would be a jerk beyond limits
+    for k in (3, 2, 1, 0)[: 4 if degree == 7 else degree - 3]:
         there = take(rows[k], after)
         off = there - derivative(known, step, k)
         bound = bound * step + places[k] * (abs(there) + abs(known[k]))
@@ -251,9 +251,9 @@ def _spline(
 
 
 def beyond_rounding(values: Array, bound: Array, place: float) -> Array:
-    """Returns values, with zero where rounding by half a ``place`` may be all of them.
+    """Returns values, with zero where they are within the bound, which rounding may be all of.
 
-    Their gradient passes, unless rows are narrow: it would be rounded and multiplied like them.
+    Gradients pass there, but for types narrower than float64: in these, they are rounding as well.
     """
     if is_torch(values):
         lost = values.detach() if place == _HALF_PLACE else values

@@ -100,6 +100,7 @@ class Curves:
         self.stops = stops(method, *mode) and not recorded
         first = trajectories.first
         self._numbers, self._labels = first.free_dofs, first.dof_labels
+        self._precision = {name: first.arrays[name].precision for name in quantities}
         self.held: list[int] = []
         self._which_held = which = request.hold_dofs
         if which is not None:
@@ -177,6 +178,9 @@ class Curves:
             for name in self._others
         ]  # fmt: skip
         if quantities:
+            if self.mode is not None:  # which knows how far rounding has moved the rows
+                for name, rows in quantities.items():
+                    quantities[name] = rows.astype(output_dtype(self._precision[name]), copy=False)
             curve = (
                 curve_of_rows(self.method, quantities, knots, self.hold) if self.mode is None
                 else curve_of_mode(*self.mode, quantities, knots)

@@ -162,7 +162,9 @@ class Paces:
             what = "limits hold at the rows alone: between them the curve takes"
             self._remarks.append(Note(f"{what} {', '.join(needed)}"))
             return {}
-        reached = extremes(mode, options, values, times)
+        stored = self._trajectories.first.arrays  # the curve knows how rounding has moved its rows
+        rows = {name: x.astype(stored[name].precision) for name, x in values.items()}
+        reached = extremes(mode, options, rows, times)
         for part in reached.values():
             part[..., self.copied] = 0.0
         return reached
