@@ -187,7 +187,7 @@ def _pulled_back(
 
 
 class Smoothed(Function):
-    """Turns positions into the wanted rows of a smoother; ``back``, their gradients into that of the
+    """Turns positions into the wanted rows of a smoother; ``back``, gradients of rows into that of
     positions, of this type. Each is the other's derivative, whatever the transform."""
 
     @staticmethod

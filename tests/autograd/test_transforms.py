@@ -13,6 +13,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from kernels.cases import BANDS, CASCADES, Job
@@ -22,6 +23,8 @@ from torch.autograd import forward_ad
 import trajcli
 from trajcli import State, UsageError, prepared, resample
 from trajcli.arrays import readable
+from trajcli.kernels import native
+from trajcli.kernels.torch_ops import smoother
 
 SEED = int(os.environ.get("TRAJCLI_SEED") or 31)
 CALLS = int(os.environ.get("TRAJCLI_CALLS") or 1)
@@ -154,6 +157,30 @@ def test_transforms_give_what_plain_autograd_gives(name: str, form: str) -> None
             for a, b in zip(_tensors(result), _tensors(want), strict=True):
                 size = float(b.abs().max()) if b.numel() else 0.0
                 assert torch.allclose(a, b, rtol=1e-9, atol=1e-9 * size), f"call {k}: {note}"
+
+
+@pytest.mark.skipif(bool(native.absence()), reason="no compiled kernels")
+@pytest.mark.parametrize(
+    "name", [x for x in TRANSFORMS if x != "linearize"]
+)  # which traces the loop
+@pytest.mark.parametrize("order", [3, 4])
+def test_smooth_is_transformed_without_a_loop_over_rows(
+    name: str, order: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transform, plain = TRANSFORMS[name]
+    u, times = torch.randn(2, 6, 2, dtype=torch.float64), np.array([0.0, 0.1, 0.2, 0.35, 0.4, 9.0])
+
+    def rows(u: Tensor) -> tuple[Tensor, ...]:
+        made = trajcli.differentiate(
+            u, times=times, bandlimit=2.0, order=order, write=["velocity", "jerk"]
+        )
+        return made.velocity, made.jerk
+
+    want = plain(rows, u)
+    if name != "functionalize":  # which sees torch's operations alone
+        monkeypatch.delattr(smoother, "outputs")
+    for a, b in zip(_tensors(transform(rows, u)), _tensors(want), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9 * float(b.abs().max()))
 
 
 def _tensors(values: Any) -> list[Tensor]:

@@ -1,7 +1,13 @@
-"""Mode smooth: the smoothing spline, held against exact arithmetic, SciPy and known motions."""
+"""Mode smooth: the smoothing spline, held against exact arithmetic, SciPy and known motions.
+
+Pauses and rounded rows are drawn at random. For others, and more of them:
+
+    TRAJCLI_SEED=1 TRAJCLI_SPLINES=100 pytest tests/modes/test_smooth.py -k "pause or float32"
+"""
 
 from __future__ import annotations
 
+import os
 from decimal import Decimal, localcontext
 from math import factorial
 from pathlib import Path
@@ -17,6 +23,8 @@ from trajcli.errors import InputError, UsageError
 from trajcli.kernels import native, torch_ops
 from trajcli.kernels.program import Gradients, Operands, Smoother
 
+SEED = int(os.environ.get("TRAJCLI_SEED") or 0)
+SPLINES = int(os.environ.get("TRAJCLI_SPLINES") or 1)
 RNG = np.random.default_rng(0)
 SEEDED = RNG.bit_generator.state
 F64 = torch.float64
@@ -115,6 +123,48 @@ def test_long_recordings_at_a_khz_lose_no_digits() -> None:
     for values, expected in zip(whole, part, strict=True):
         off = values[0, 80_000:85_000] - expected[0, 10_000:15_000]
         assert abs(off).max() < 1e-9 * abs(expected).max()
+
+
+@pytest.mark.parametrize("case", range(SPLINES))
+@pytest.mark.parametrize("order", [3, 4])
+def test_a_pause_of_up_to_a_day_costs_no_digits(order: int, case: int) -> None:
+    draw = np.random.default_rng([SEED, order, case])
+    rows, cutoff = 24, float(draw.uniform(0.5, 20.0))
+    steps = 0.01 * (1.0 + draw.uniform(-0.2, 0.2, rows - 1))
+    # on each side there are as many rows as hold a curve
+    pauses = draw.choice([order, 12, rows - 2 - order], 2, replace=False)
+    steps[pauses] = 10.0 ** draw.uniform(0.0, 5.0, 2)
+    z, change = 3.0 + draw.normal(size=(2, rows)).cumsum(1) / 100.0
+    exact, changes = (spline(x, steps, np.ones(rows), cutoff, order) for x in (z, change))
+    leaf = torch.as_tensor(z[:, None]).requires_grad_()
+    options: dict[str, Any] = {"dt": steps, "order": order, "bandlimit": cutoff}
+    by_kernel = trajcli.differentiate(z[:, None], **options)
+    differentiable = trajcli.differentiate(leaf, **options)
+    by_torch = trajcli.differentiate(leaf, backend="torch", **options)
+    for made in (by_kernel, differentiable, by_torch):
+        for values, expected in zip(made, exact, strict=True):
+            off = abs(torch.as_tensor(values)[0, :, 0].detach().numpy() - expected)
+            assert off.max() < 2e-12 * abs(expected).max()
+    # the gradient, in a direction: the curve is linear in the positions
+    upstream = [draw.normal(size=(1, rows, 1)) / abs(x).max() for x in exact]
+    want = [(up[0, :, 0] * x).sum() for up, x in zip(upstream, changes, strict=True)]
+    for made in (differentiable, by_torch):
+        (grad,) = torch.autograd.grad([*made], leaf, [*map(torch.as_tensor, upstream)])
+        terms = grad[:, 0].numpy() * change
+        assert abs(terms.sum() - sum(want)) < 1e-11 * max(abs(terms).sum(), *map(abs, want))
+
+
+@pytest.mark.skipif(bool(native.absence()), reason="no compiled kernels")
+@pytest.mark.parametrize("order", [3, 4])
+def test_leverages_across_a_pause_are_those_of_the_exact_spline(order: int) -> None:
+    steps = np.where(np.arange(13) == 6, 1000.0, 0.01)
+    stiffness = float((2 * np.pi * 5.0 * 0.01) ** (-2 * order))
+    made = Smoother(14, order, np.array([0.01]), np.array([[stiffness]]), np.ones((1, 14, 1)))
+    rows = np.eye(14)
+    exact = sum(spline(rows[i], steps, np.ones(14), 5.0, order)[0][i] for i in range(14))
+    operands = Operands(rows[:1, :, None].copy(), steps[None])
+    for kernels in (native, torch_ops):
+        np.testing.assert_allclose(kernels.measure(made, operands)[1], exact, rtol=1e-10)
 
 
 def program(order: int, rows: int, batch: int, dofs: int, uneven: bool) -> Any:
@@ -361,6 +411,49 @@ def test_between_rows_the_curve_is_the_spline_itself(order: int, library: str) -
         assert abs(np.asarray(values) - expected).max() < 1e-8 * abs(expected).max()
     again = trajcli.resample(coarse, rate=20.0)
     assert abs(np.asarray(again.jerk) - whole.jerk).max() < 1e-8 * abs(whole.jerk).max()
+
+
+@pytest.mark.parametrize("case", range(SPLINES))
+@pytest.mark.parametrize("order", [3, 4])
+def test_between_rows_of_float32_the_curve_is_the_spline_not_their_rounding(
+    order: int, case: int
+) -> None:
+    draw = np.random.default_rng([SEED, order, case])
+    rate = float(draw.choice([100.0, 1000.0, 10_000.0]))
+    offset, cutoff = float(draw.choice([3.0, 1e4])), rate * float(draw.uniform(0.004, 0.03))
+    noise = draw.normal(0.0, 2e-4, 24)
+    z = (offset + np.sin(2e-3 * np.pi * np.arange(24)) + noise).astype(np.float32)
+    # rows that are missing are where the curve is known without them
+    fine = np.zeros(47)
+    fine[::2] = z
+    same = 0.5 ** (1.0 / (2 * order))  # λ, which is by the median step
+    exact = spline(fine, np.full(46, 0.5 / rate), 1.0 - np.arange(47) % 2, cutoff / same, order)
+    made = trajcli.differentiate(z[:, None], dt=1.0 / rate, order=order, bandlimit=cutoff)
+    assert made.jerk.dtype == np.float32
+    sampled = trajcli.sample(made, np.arange(47) * 0.5 / rate)
+    for values, expected, digits in zip(sampled, exact, (2e-7, 4e-7, 4e-6, 5e-4), strict=True):
+        assert abs(values[0, :, 0] - expected).max() < digits * abs(expected).max()
+    peak = abs(exact[3]).max()
+    assert trajcli.retime(made, {"jerk": peak}).factor < 1.01
+    # just before a row, the curve is at the row
+    before = trajcli.sample(made, made.time[1:] - 1e-6 / rate)
+    for values, rows in zip(before, made, strict=True):
+        largest = np.spacing(abs(rows).max()) + 1e-5 * abs(np.diff(rows, axis=1)).max()
+        assert abs(values - rows[:, 1:]).max() < 4 * largest
+
+
+@pytest.mark.parametrize("order", [3, 4])
+def test_gradients_pass_where_the_curve_leaves_out_what_may_be_rounding(order: int) -> None:
+    still = torch.full((12, 1), 3.0, dtype=F64)
+    made = trajcli.differentiate(still, dt=0.01, order=order, bandlimit=8.0)
+    at = torch.tensor([0.003, 0.017, 0.0555], dtype=F64)
+
+    def outputs(*rows: torch.Tensor) -> tuple[Any, ...]:
+        curve = trajcli.Trajectory(*rows, made.time, made.mode, made.options)
+        return tuple(trajcli.sample(curve, at))
+
+    leaves = [x.clone().requires_grad_() for x in made if x is not None]
+    assert torch.autograd.gradcheck(outputs, leaves, eps=1e-3, rtol=1e-6, fast_mode=True)
 
 
 @pytest.mark.parametrize(

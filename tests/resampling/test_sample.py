@@ -149,6 +149,33 @@ def test_float32_is_rounded_once() -> None:
         assert (a == b.astype("f4")).all()
 
 
+@pytest.mark.parametrize("degree", [3, 4, 5])
+def test_a_b_spline_of_float32_rows_is_scipys_over_short_steps_far_from_zero(degree: int) -> None:
+    spacing, offset = 5e-3, 3.0 + 1e-4 * np.arange(12).reshape(12, 1) ** 2
+    made = trajcli.integrate(
+        offset.astype("f4"), State(offset[0]), spacing / 5, "bspline", degree=degree, steps=5
+    )
+    points = offset.astype("f4").astype("f8")
+    points = np.concatenate([[offset[0]] * (degree + 1), points, [points[-1]] * degree])
+    curve = BSpline(spacing * (np.arange(len(points) + degree + 1) - degree), points, degree)
+    times = np.sort(random.uniform(0.0, made.time[-1], 300))
+    for m, (values, digits) in enumerate(
+        zip(trajcli.sample(made, times), (1e-7, 4e-7, 4e-6, 1e-3), strict=True)
+    ):
+        wanted = curve.derivative(m)(times) if m else curve(times)
+        assert abs(values[0] - wanted).max() < digits * abs(wanted).max()
+
+
+@pytest.mark.parametrize("order", [0, 1, 2])
+def test_the_slope_of_foh_is_that_of_actions_that_were_not_rounded(order: int) -> None:
+    actions = (1e4 + 1e-3 * np.arange(9.0) ** 2)[:, None]
+    start = State(*[np.full(1, 1e4 * (k == order)) for k in range(4)])
+    made = trajcli.integrate(actions, start, 1e-3, CASCADES[order], scheme="foh", dtype="float32")
+    sampled = list(trajcli.sample(made, made.time[1:] - 5e-4))[order + 1]
+    slopes = np.diff(np.concatenate([[1e4], actions[:, 0]])) / 1e-3
+    np.testing.assert_allclose(sampled[0, :, 0], slopes, rtol=1e-6, atol=1e-6)
+
+
 def test_outputs_that_are_not_written_stay_away_or_are_asked_for() -> None:
     actions = random.normal(size=(9, 5))
     plan = trajcli.integrate(

@@ -114,16 +114,16 @@ def measure(
 
     Arrays are NumPy's. residuals: where r goes, [B, T, D].
     """
-    sums = []
+    sums = [np.empty((2, 0, operands.actions.shape[2]))]
     operands = Operands(torch.as_tensor(operands.actions), torch.as_tensor(operands.dt))
     for part, inputs, into in blocks(program, operands, [residuals]):
         with torch.no_grad():
             assert isinstance(part, Smoother)
             *totals, off = smoother.measure(part, inputs.actions.double(), inputs.dt.double())
-        sums.append([x.numpy() for x in totals])
+        sums.append(np.stack([x.numpy() for x in totals]))
         if into[0] is not None:
             into[0][:] = off.numpy()
-    squares, leverages = (np.concatenate(x) for x in zip(*sums, strict=True))
+    squares, leverages = np.concatenate(sums, 1)
     return squares, leverages
 
 
