@@ -431,10 +431,13 @@ def test_between_rows_of_float32_the_curve_is_the_spline_not_their_rounding(
     made = trajcli.differentiate(z[:, None], dt=1.0 / rate, order=order, bandlimit=cutoff)
     assert made.jerk.dtype == np.float32
     sampled = trajcli.sample(made, np.arange(47) * 0.5 / rate)
-    for values, expected, digits in zip(sampled, exact, (2e-7, 4e-7, 4e-6, 5e-4), strict=True):
-        assert abs(values[0, :, 0] - expected).max() < digits * abs(expected).max()
+    # how jerk bends within a step is not known better than by accelerations, which were rounded
+    known = 10.0 * rate * 2.0**-24 * abs(exact[2]).max()
+    for m, (values, expected) in enumerate(zip(sampled, exact, strict=True)):
+        slack = (2e-7, 4e-7, 4e-6, 5e-4)[m] * abs(expected).max() + known / (4 * rate) ** (3 - m)
+        assert abs(values[0, :, 0] - expected).max() < slack
     peak = abs(exact[3]).max()
-    assert trajcli.retime(made, {"jerk": peak}).factor < 1.01
+    assert trajcli.retime(made, {"jerk": peak}).factor < 1.01 + known / peak
     # just before a row, the curve is at the row
     before = trajcli.sample(made, made.time[1:] - 1e-6 / rate)
     for values, rows in zip(before, made, strict=True):
