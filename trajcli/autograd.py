@@ -232,22 +232,17 @@ class Smoothed(Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, job: Job, back: Any, dt: Tensor, *inputs: Tensor) -> Any:
-        count, program = info.batch_size, job.program
-        pairs = [
-            (x[None].expand(count, *x.shape) if dim is None else x.movedim(dim, 0))
+        program: Any = job.program
+        count = info.batch_size
+        names = ["stiffness", "weights"] + ["unit"] * (len(dt) > 1)
+        more = {name: np.concatenate([getattr(program, name)] * count) for name in names}
+        job = job._replace(program=replace(program, **more))
+        many = [
+            x.expand(count, *x.shape) if dim is None else x.movedim(dim, 0)
             for x, dim in zip(inputs, in_dims[3:], strict=True)
         ]
-        assert isinstance(program, Smoother)
-        stiffness, weights = (
-            np.concatenate([values] * count) for values in (program.stiffness, program.weights)
-        )
-        one = len(dt) == 1
-        unit = program.unit if one else np.concatenate([program.unit] * count)
-        more = replace(program, unit=unit, stiffness=stiffness, weights=weights)
-        dt = dt if one else dt.repeat(count, 1)
-        made = Smoothed.apply(
-            job._replace(program=more), back, dt, *(x.flatten(0, 1) for x in pairs)
-        )
+        dt = dt.repeat(count, 1) if len(dt) > 1 else dt
+        made = Smoothed.apply(job, back, dt, *(x.flatten(0, 1) for x in many))
         return tuple([x.unflatten(0, (count, -1)) for x in made]), (0,) * len(made)
 
 
