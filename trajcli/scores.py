@@ -185,16 +185,15 @@ def _norm(values: Array) -> Floats:
 
 def _evenly(speed: Floats, times: Floats) -> Floats:
     """Returns the speed [b, T] at as many evenly spaced times, linear between the rows."""
-    # one np.interp for all: trajectory b has the stretch 2·b … 2·b + 1 of one axis
-    place = 2.0 * np.arange(len(speed))[:, None]
+    # each on its own axis, so that equal trajectories have equal scores
     known = (times - times[:, :1]) / (times[:, -1:] - times[:, :1])
-    known = np.where(np.isfinite(known), known, np.linspace(0.0, 1.0, speed.shape[1]))
-    wanted = place + np.linspace(0.0, 1.0, speed.shape[1])
-    return np.interp(wanted, (place + known).ravel(), speed.ravel()).reshape(speed.shape)
+    wanted = np.linspace(0.0, 1.0, speed.shape[1])
+    return np.stack([np.interp(wanted, *rows) for rows in zip(known, speed, strict=True)])
 
 
 def _sparc(speed: Floats, times: Floats) -> Floats:
-    """Returns the spectral arc length of even rows [b, T] (Balasubramanian et al., 2015)."""
+    """Returns the spectral arc length of even rows [b, T] (Balasubramanian et al., 2015), NaN where
+    the spectrum has no frequency between 0 and 10 Hz."""
     count, rows = speed.shape
     size = 2 ** (int(np.ceil(np.log2(rows))) + _PADDING)
     rates, result = (rows - 1) / (times[:, -1] - times[:, 0]), np.full(count, np.nan)
@@ -209,7 +208,8 @@ def _sparc(speed: Floats, times: Floats) -> Floats:
     present = (magnitudes >= _LEAST_MAGNITUDE) & (frequencies <= _LARGEST_HZ)
     last = (bins - 1 - present[:, ::-1].argmax(1))[:, None]
     arcs = np.sqrt((1.0 / last) ** 2 + np.diff(magnitudes) ** 2)
-    result[good] = -np.einsum("bn,bn->b", arcs, np.arange(bins - 1) < last)
+    lengths = np.einsum("bn,bn->b", arcs, np.arange(bins - 1) < last)
+    result[good] = np.where(last[:, 0] > 0, -lengths, np.nan)
     return result
 
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
 import trajcli
+
+
+SEED = int(os.environ.get("TRAJCLI_SEED") or 0)
+SPARC = int(os.environ.get("TRAJCLI_SPARC") or 10)
+"""How many random trajectories have their spectra summed up."""
 
 
 def minimum_jerk(rows: int, duration: float, amplitudes) -> tuple:
@@ -44,6 +50,8 @@ def sparc_by_definition(speed, rate: float) -> float:
     )
     magnitude = magnitude / magnitude[0]
     cutoff = max(k for k, one in enumerate(magnitude) if one >= 0.05)
+    if cutoff == 0:
+        return np.nan  # an integral from 0 to 0 over its width
     total = 0.0
     for k in range(cutoff):
         df = (frequencies[k + 1] - frequencies[k]) / frequencies[cutoff]
@@ -71,6 +79,29 @@ def test_sparc_is_the_published_sum():
     found = trajcli.score(motion)["sparc"]
     speed = np.sqrt((np.asarray(motion.velocity) ** 2).sum(-1))
     assert found == pytest.approx([sparc_by_definition(one, 100.0) for one in speed], rel=1e-11)
+
+
+@pytest.mark.parametrize("number", range(SPARC))
+def test_sparc_is_the_published_sum_at_any_rate_alone_and_beside_others(number):
+    random = np.random.default_rng([SEED, number])
+    rows = int(random.integers(5, 60))
+    rates = np.exp(random.uniform(np.log([5.0, 300.0, 3000.0]), np.log([50.0, 3000.0, 3e5])))
+    speed = abs(random.normal(size=(3, rows)).cumsum(1)) + 0.1
+    times = np.arange(rows) / rates[:, None]
+    found = trajcli.score(trajcli.Trajectory(None, speed[..., None], None, None, times))["sparc"]
+    expected = [sparc_by_definition(one, rate) for one, rate in zip(speed, rates, strict=True)]
+    assert found == pytest.approx(expected, rel=1e-9, nan_ok=True)
+    for b in range(3):
+        one = trajcli.Trajectory(None, speed[b : b + 1, :, None], None, None, times[b])
+        assert trajcli.score(one)["sparc"] == pytest.approx(expected[b : b + 1], nan_ok=True)
+
+
+def test_equal_trajectories_have_equal_scores_wherever_they_are_in_a_batch():
+    motion = random_trajectory(uneven=True)
+    same = np.repeat(motion.velocity[:1], 1000, 0)
+    many = trajcli.Trajectory(None, same, None, None, motion.time)
+    for name, values in trajcli.score(many).items():
+        assert (values == values[0]).all(), name
 
 
 def test_sparc_of_uneven_rows_is_that_of_the_even_motion():

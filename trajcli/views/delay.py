@@ -24,6 +24,10 @@ from trajcli.views.trajectories import label, paired_times, values_at
 _LAGS = 16
 # A delay or an offset explains a difference where less than this share of it (RMS) remains.
 _CLEARLY = 0.5
+# Correlations that differ by less are equally good: about what noise and interpolation leave.
+_AS_WELL = 0.008
+# Lags are looked at to that part of a row before parabolas refine them.
+_PARTS = 16
 # Encoders and filters make velocities differ by some per cent from differences of positions.
 _TOLERANCE = 0.1
 _UNITS = {
@@ -232,7 +236,8 @@ class VelocityFit:
     """Fits velocities v_t by factor · d_{t − delay}, d being the derivatives of the positions.
 
     ``add`` sums products of both, lag by lag and dof by dof. The delay is the lag at which they
-    correlate best, refined to the top of the parabola through it and its neighbours.
+    correlate best, refined to a part of a row; among lags that correlate as well, as those of a
+    sine half a period apart do, one of a positive factor, and the shortest.
     """
 
     def __init__(self, dofs: int, rows: int) -> None:
@@ -266,12 +271,20 @@ class VelocityFit:
             errors = np.where(off > 0, off / np.sqrt(d2), 0.0)
             # the correlation of v with d at each lag, and the factor that fits there
             correlation = sums[2] / np.sqrt(sums[0] * sums[1])
-            correlation = np.abs(np.nan_to_num(correlation, posinf=0.0, neginf=0.0))
-            gains = np.nan_to_num(sums[2] / sums[1], nan=1.0, posinf=1.0, neginf=1.0)
-        v2, d2 = sums[:2, self._lags]
-        (centre, place), moves = top(correlation), (v2 > 0) & (d2 > 0)
-        factors = np.where(moves, parabola(gains, centre, place), 1.0)
-        left = np.sqrt(np.maximum(1.0 - parabola(correlation, centre, place) ** 2, 0.0))
+            fine = _between(np.nan_to_num(correlation, posinf=0.0, neginf=0.0))
+            size, place = np.abs(fine), np.arange(len(fine))[:, None]
+            beside = np.pad(size, ((1, 1), (0, 0)))
+            extreme = (size >= beside[:-2]) & (size >= beside[2:])
+            well = extreme & (size >= size.max(0) - _AS_WELL)
+            # a turned sign only where no other lag fits as well
+            order = np.abs(place - len(fine) // 2) + len(fine) * (fine < 0)
+            best = np.where(well, order, np.inf).argmin(0)
+            delay = np.add(*top(np.where(np.abs(place - best) < 2, size, 0.0))) / _PARTS - self._lags
+            peak = np.clip(fine[best, np.arange(len(best))], -1.0, 1.0)
+            v2, d2, _ = sums[:, np.round(delay).astype(int) + self._lags, np.arange(len(best))]
+            moves = (v2 > 0) & (d2 > 0)
+            factors = np.where(moves, peak * np.sqrt(v2 / d2), 1.0)
+        left = np.sqrt(np.maximum(1.0 - peak**2, 0.0))
         residuals = np.where(moves, left, (v2 > 0).astype(np.float64))
         rate = self._steps / self._seconds if self._seconds > 0 else None
         fitted, factor = None, float(np.median(factors[moves])) if moves.any() else 1.0
@@ -279,10 +292,33 @@ class VelocityFit:
         agree = np.abs(factors[moves] - factor) <= _TOLERANCE * factor
         if rate and agree.all() and (residuals <= _TOLERANCE).all() and not _meaning(factor):
             fitted = factor * rate
-        delays = np.where(moves, centre + place - self._lags, 0.0) / (fitted or rate or np.inf)
+        delays = np.where(moves, delay, 0.0) / (fitted or rate or np.inf)
         arrays = {"per_dof": errors, "factors": factors, "delays": delays, "residuals": residuals}
         facts: dict[str, Any] = {name: values.tolist() for name, values in arrays.items()}
         return facts | {"rate": {"stated": rate, "fitted": fitted}}
+
+
+def _between(values: Floats) -> Floats:
+    """Returns values at whole lags [L, D] and those between, [(L − 1)·_PARTS + 1, D].
+
+    They are means of the two waves through three neighbours each, weighted as linear
+    interpolation does: sines of up to a quarter of a period a row are met to a thousandth.
+    """
+    low, middle, high = np.lib.stride_tricks.sliding_window_view(
+        np.pad(values, ((1, 1), (0, 0)), mode="reflect", reflect_type="odd"), 3, axis=0
+    ).transpose(2, 0, 1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        cosine = np.nan_to_num(0.5 * (low + high) / middle, nan=1.0)
+    angle = np.arccos(np.clip(cosine, 0.0, 1.0 - 1e-9))
+    part = np.arange(_PARTS)[:, None] / _PARTS
+
+    def wave(which: slice, at: Floats) -> Floats:  # [L − 1, _PARTS, D]
+        turn = angle[which, None] * at
+        slope = 0.5 * (high - low) / np.sin(angle)
+        return np.asarray(middle[which, None] * np.cos(turn) + slope[which, None] * np.sin(turn))
+
+    fine = (1.0 - part) * wave(np.s_[:-1], part) + part * wave(np.s_[1:], part - 1.0)
+    return np.concatenate([fine.reshape(-1, values.shape[1]), values[-1:]])
 
 
 def _fit_text(facts: Mapping[str, Any], worst: int) -> str:

@@ -263,6 +263,10 @@ def score_source(
     if absent_speeds := int(np.isnan(scores.get("still", np.zeros(1))).sum()):
         why = "NaN, fewer than five rows, or stamps that do not increase (trajcli check says which)"
         notes.append(f"without a speed: {absent_speeds} of {len(numbers)}; {why}")
+    moved = np.isnan(scores.get("sparc", np.zeros(1))) & (scores.get("still", np.ones(1)) < 1)
+    if moved.any():
+        why = "NaN, too short for any frequency from 0 to 10 Hz"
+        notes.append(f"without sparc: {moved.sum()} of {len(numbers)}; {why}")
     back = np.argsort(place[numbers])
     numbers, jerk = numbers[back], max(noise, default=0.0)
     return ScoreTable(
