@@ -21,12 +21,19 @@ _GRID_STEP, _GOLDEN_STEPS, _BISECTIONS = 0.35, 7, 30
 _SLOWEST = 0.05
 # γ of modified generalised cross-validation: above 1, few rows are not followed too closely.
 _PENALTY = 1.2
-# Of normal residuals: the mean square of the smallest nine tenths over that of all, and the median
-# magnitude over the standard deviation.
-_SHARE, _OF_NORMAL, _MEDIAN_OF_NORMAL = 0.9, 0.623, 0.6745
-# Outliers: the least scale of residuals, as a share of the range; the number of scales beyond which
-# a residual is an outlier; the largest share of rows that may be outliers; rounds of reweighting.
-_LEAST_SCALE, _FLAGGED, _MOST_FLAGGED, _ROUNDS = 1e-4, 5.0, 0.1, 6
+# Of normal residuals: the mean square of the smallest three quarters over that of all.
+_SHARE, _OF_NORMAL = 0.75, 0.3685
+# Outliers: the least scale of residuals, as a share of the range and of the least change; the
+# number of scales, and of typical residuals nearby, beyond which a residual is an outlier; the
+# largest share of rows that may be outliers; rounds of choosing.
+_LEAST_SCALE, _LEAST_CHANGE, _FLAGGED, _NEARBY, _MOST_FLAGGED, _ROUNDS = 1e-4, 0.5, 5.0, 2.0, 0.1, 6
+# The weight of an outlier: the curve ignores it, and its residual is still measured.
+_IGNORED = 1e-30
+# The first search for outliers: steps of ln f_c, and the squared deviations that ignoring one costs.
+_SEARCH_STEP, _IGNORING = 0.5, 9.0
+# Where the cutoff exceeds this share of half the rate, splines miss more than noise in the outermost
+# rows; at a higher cutoff they do not.
+_FAST, _HIGHER, _OUTERMOST = 0.2, 1.3, 4
 _GOLDEN = (3.0 - math.sqrt(5.0)) / 2.0
 _FEW_ROWS, _GAP_STEPS = 30, 2.0
 # Noise is taken as correlated where the correlation of neighbouring residuals exceeds that of white
@@ -191,8 +198,8 @@ class Columns(NamedTuple):
     """Dofs side by side, each as a trajectory of its own, and how their cutoffs are chosen.
 
     The cutoff is that of least modified generalised cross-validation (C. Gu, "Smoothing spline
-    ANOVA models", 2013). Outliers are reweighted in rounds, as in P. Huber, "Robust statistics",
-    1981.
+    ANOVA models", 2013). Outliers are left out in rounds, as in P. Rousseeuw and A. Leroy, "Robust
+    regression and outlier detection", 1987.
 
     Values and weights are [n, T, 1], steps [1 or n, h]. The cutoff and the deviation of residuals
     that the caller gives are [n], NaN where there is none.
@@ -214,8 +221,8 @@ class Columns(NamedTuple):
 
     @property
     def counts(self) -> Floats:
-        """The number of rows that have weight, [n]."""
-        return np.asarray((self.weights != 0.0).sum((1, 2)), np.float64)
+        """The number of rows that have full weight, [n]."""
+        return np.asarray((self.weights == 1.0).sum((1, 2)), np.float64)
 
     def smoothed(
         self, robust: bool
@@ -230,7 +237,9 @@ class Columns(NamedTuple):
         first = np.take_along_axis(self.values, used.argmax(1)[:, None], 1)
         moving = (used & (self.values != first)).any((1, 2))
         with np.errstate(divide="ignore", invalid="ignore"):  # of columns that do not move
-            cutoff, weights = self._reweighted() if robust else (self._chosen(), self.weights)
+            cutoff, weights, many = (
+                self._reweighted() if robust else (self._chosen(), self.weights, ~moving)
+            )
             cutoff = np.where(moving, cutoff, np.nan)
             weighted = self._replace(weights=weights)
             squares, _, off = weighted.measure(cutoff, residuals=True)
@@ -246,7 +255,7 @@ class Columns(NamedTuple):
             noisy[noisy] = weighted.take(np.flatnonzero(noisy))._noisy(cutoff[noisy], off[noisy])
             doubts = {
                 "gaps": gaps,
-                "outliers": robust & self._crowded(off),
+                "outliers": many,
                 "few rows": automatic & (self.counts < _FEW_ROWS),
                 "two values": automatic & two_valued,
                 "stairs": noisy & stairs,
@@ -272,13 +281,16 @@ class Columns(NamedTuple):
         """Returns the cutoffs that are given, that the noise determines, or that score least."""
         if not np.isnan(self.given).any():
             return self.given
-        rows = self.values.shape[1]
-        total = self.steps.sum(1) * (rows - 1 if self.steps.shape[1] == 1 else 1)
-        low, high = np.broadcast_to(
-            np.log([_SLOWEST / total, 0.5 / np.median(self.steps, axis=1)]), (2, len(self.values))
-        )
+        low, high = self._range()
         found = self._least(low, high) if np.isnan(self.noise).all() else self._matched(low, high)
         return np.where(np.isnan(self.given), np.exp(found), self.given)
+
+    def _range(self) -> Floats:
+        """Returns ln f_c of the lowest and the highest cutoff that is tried, [2, n]."""
+        rows = self.values.shape[1]
+        total = self.steps.sum(1) * (rows - 1 if self.steps.shape[1] == 1 else 1)
+        ends = np.log([_SLOWEST / total, 0.5 / np.median(self.steps, axis=1)])
+        return np.broadcast_to(ends, (2, len(self.values)))
 
     def _score(self, logs: Floats) -> Floats:
         """Returns the score ln Σwr² − 2·ln(n − γ·Σℓ) of modified generalised cross-validation."""
@@ -315,58 +327,93 @@ class Columns(NamedTuple):
             low, high = np.where(rough, middle, low), np.where(rough, high, middle)
         return 0.5 * (low + high)
 
-    def _reweighted(self) -> tuple[Floats, Floats]:
-        """Returns cutoffs, and weights that are lowered at outliers: choose, weigh, choose again.
-
-        A column keeps its weights where more than a tenth of its rows would be outliers.
-        """
-        plain = self._chosen()
-        cutoff, weights, which = plain.copy(), self.weights.copy(), np.arange(len(plain))
+    def _reweighted(self) -> tuple[Floats, Floats, Booleans]:
+        """Returns cutoffs, weights that are next to zero at outliers, and the columns that keep
+        theirs as more than a tenth of their rows would be outliers."""
+        cutoff, weights = np.empty(len(self.values)), self._first_weights()
+        which = np.arange(len(cutoff))
         for _ in range(_ROUNDS):
-            part, old = self.take(which)._replace(weights=weights[which]), weights[which]
-            far = part._distances(cutoff[which], self.weights[which])
-            outlying = 3.0 * far.max((1, 2)) > _FLAGGED
-            many = outlying & ((far > 1.0).sum((1, 2)) > _MOST_FLAGGED * part.counts)
-            lowered = (outlying & ~many)[:, None, None]
-            new = self.weights[which] / np.where(lowered, np.maximum(far, 1.0) ** 2, 1.0)
-            weights[which] = new
-            cutoff[which[many]] = plain[which[many]]
-            changed = ~np.isclose(new, old, rtol=1e-3, atol=0.0).all((1, 2))
-            which = which[changed & outlying & ~many]
+            part, full = self.take(which), self.weights[which]
+            part = part._replace(weights=weights[which])
+            cutoff[which] = part._chosen()
+            _, leverages, off = part.measure(cutoff[which], residuals=True)
+            far = part._outlying(off, leverages, full)
+            half = 0.5 / np.median(part.steps, axis=1)
+            inner = np.s_[:, _OUTERMOST:-_OUTERMOST]
+            with_ends = full.copy()
+            with_ends[inner] = part.weights[inner]
+            part = part._replace(weights=with_ends)
+            higher = np.minimum(_HIGHER * cutoff[which], half)
+            _, leverages, off = part.measure(higher, residuals=True)
+            still = part._outlying(off, leverages, full)
+            still[inner] = True
+            far &= still | (cutoff[which] < _FAST * half)[:, None, None]
+            new = np.where(far, _IGNORED, 1.0) * full
+            changed = (new != weights[which]).any((1, 2))
+            weights[which], which = new, which[changed]
             if not len(which):
                 break
-            cutoff[which] = self.take(which)._replace(weights=weights[which])._chosen()
-        return cutoff, weights
+        many = (weights != self.weights).sum((1, 2)) > _MOST_FLAGGED * self.counts
+        if many.any():
+            cutoff[many] = self.take(np.flatnonzero(many))._chosen()
+            weights[many] = self.weights[many]
+        return cutoff, weights, many
 
-    def _distances(self, cutoff: Floats, weights: Floats) -> Floats:
-        """Returns |r|/3s [n, T, 1], s the deviation by the smallest nine tenths of residuals."""
-        _, leverages, off = self.measure(cutoff, residuals=True)
-        used, counts = weights > 0.0, self.counts
-        few = (_SHARE * counts).astype(int)
-        sums = np.sort(np.where(used, off**2, np.inf), axis=1).cumsum(1)
-        mean = np.take_along_axis(sums, few[:, None, None] - 1, 1)[:, 0, 0] / few
-        scale = np.sqrt(mean / _OF_NORMAL / np.maximum(1.0 - leverages / counts, 1e-6))
-        scale = np.maximum(scale, self._least_scale())
-        return np.where(used, np.abs(off) / (3.0 * scale[:, None, None]), 0.0)
+    def _first_weights(self) -> Floats:
+        """Returns weights [n, T, 1] that ignore what seem to be outliers, from low cutoffs, which
+        no outlier deflects far, to high ones: those of the best score, to which the ignored add.
+
+        The first and the last two rows, which deflect the curve most, are judged from outside.
+        """
+        low, high = self._range()
+        inner, best, least = np.ones(self.values.shape[1:]), self.weights, np.inf
+        inner[:2] = inner[-2:] = _IGNORED
+        part = self._replace(weights=self.weights * inner)
+        for k in range(math.ceil((high - low).max() / _SEARCH_STEP) + 1):
+            logs = np.minimum(low + _SEARCH_STEP * k, high)
+            squares, leverages, off = part.measure(np.exp(logs), residuals=True)
+            free = part.counts - _PENALTY * leverages
+            ignored = _IGNORING * (self.counts - part.counts) / (part.counts - leverages)
+            scores = np.log(squares * (1.0 + ignored) * part.counts) - 2.0 * np.log(free)
+            far = part._outlying(off, leverages, self.weights)
+            weights = np.where(far, _IGNORED, 1.0) * self.weights
+            part = self._replace(weights=np.minimum(weights, inner))
+            better = (free > 0.0) & (scores < least)
+            least = np.where(better, scores, least)
+            best = np.where(better[:, None, None], weights, best)
+        return best
+
+    def _outlying(self, off: Any, leverages: Floats, weights: Floats) -> Booleans:
+        """Returns which residuals ``off`` of rows that had ``weights`` are outliers, [n, T, 1].
+
+        They are large beside the smallest three quarters of all, and beside those nearby: motion
+        that the curve does not follow makes residuals large for many rows on end.
+        """
+        used, sizes = weights > 0.0, np.abs(off)[:, :, 0]
+        few = (_SHARE * used.sum((1, 2))).astype(int)[:, None]
+        sums = np.sort(np.where(used[:, :, 0], sizes**2, np.inf), axis=1).cumsum(1)
+        mean = np.take_along_axis(sums, few - 1, 1) / few
+        free = np.maximum(1.0 - leverages / self.counts, 1e-6)[:, None]
+        scale = np.maximum(np.sqrt(mean / _OF_NORMAL / free), self._least_scale()[:, None])
+        # in place of a row that is ignored, the last one before it
+        places = np.where(self.weights[:, :, 0] == 1.0, np.arange(sizes.shape[1]), 0)
+        near = _middle(np.take_along_axis(sizes, np.maximum.accumulate(places, axis=1), 1), 1)
+        near = _middle(near, 3)
+        near = np.maximum(_middle(near, 9), 0.4 * near)
+        far = sizes > np.maximum(_FLAGGED * scale, _NEARBY * near)
+        return np.asarray(used & far[:, :, None])
 
     def _ends(self) -> tuple[Floats, Floats]:
-        """Returns the least and the largest value with weight of each column, [n]."""
-        values = np.where(self.weights > 0.0, self.values, np.nan)[:, :, 0]
+        """Returns the least and the largest value of full weight of each column, [n]."""
+        values = np.where(self.weights == 1.0, self.values, np.nan)[:, :, 0]
         return np.fmin.reduce(values, 1), np.fmax.reduce(values, 1)
 
     def _least_scale(self) -> Floats:
-        """Returns the least scale by which residuals are judged."""
+        """Returns the least scale by which residuals are judged: encoders have steps."""
         low, high = self._ends()
-        return np.asarray(_LEAST_SCALE * (high - low))
-
-    def _crowded(self, off: Any) -> Booleans:
-        """Returns which columns have too many outliers to lower, on the scale of the median."""
-        used, middle = self.weights[:, :, 0] > 0.0, (self.counts / 2.0).astype(int)
-        sizes = np.sort(np.where(used, np.abs(off[:, :, 0]), np.inf), axis=1)
-        median = np.take_along_axis(sizes, middle[:, None], 1)[:, 0]
-        scale = np.maximum(median / _MEDIAN_OF_NORMAL, self._least_scale())
-        far = np.isfinite(sizes) & (sizes > _FLAGGED * scale[:, None])
-        return np.asarray(far.sum(1) > _MOST_FLAGGED * self.counts)
+        changes = np.abs(np.diff(self.values[:, :, 0], axis=1))
+        least = np.where(changes > 0.0, changes, np.inf).min(1)
+        return np.maximum(_LEAST_SCALE * (high - low), np.where(low < high, _LEAST_CHANGE * least, 0))
 
     def _gaps(self, half_period: Floats) -> tuple[Booleans, Booleans]:
         """Returns the missing rows at the ends and within long gaps, and the columns of long gaps.
@@ -398,7 +445,7 @@ class Columns(NamedTuple):
         """Returns which columns lose noise, not motion, at a lower cutoff: residuals ``off`` grow
         little where the cutoff is halved, in the mean and where they are largest."""
         other = self.measure(0.5 * cutoff, residuals=True)[2]
-        before, after = (np.where(self.weights > 0.0, np.abs(r), 0.0) for r in (off, other))
+        before, after = (np.where(self.weights == 1.0, np.abs(r), 0.0) for r in (off, other))
         mean = (after**2).sum((1, 2)) <= _MEAN_GROWTH**2 * (before**2).sum((1, 2))
         return np.asarray(mean & (after.max((1, 2)) <= _MOST_GROWTH * before.max((1, 2))))
 
@@ -414,3 +461,11 @@ class Columns(NamedTuple):
         # the residuals of a jump are no noise: few, and far larger than the others
         jump = np.abs(r).max(1) > _PEAK * np.sqrt((r * r).sum(1) / self.counts)
         return np.asarray((pairs - white > least) & ~jump)
+
+
+def _middle(sizes: Floats, reach: int) -> Floats:
+    """Returns the median of each value [n, T], the one so many rows before, and after."""
+    wide = np.pad(sizes, ((0, 0), (reach, reach)), mode="reflect")
+    before, after = wide[:, : -2 * reach], wide[:, 2 * reach :]
+    larger, smaller = np.maximum(before, after), np.minimum(before, after)
+    return np.maximum(smaller, np.minimum(larger, sizes))
