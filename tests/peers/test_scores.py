@@ -10,7 +10,6 @@ import pytest
 
 import trajcli
 
-
 SEED = int(os.environ.get("TRAJCLI_SEED") or 0)
 SPARC = int(os.environ.get("TRAJCLI_SPARC") or 10)
 """How many random trajectories have their spectra summed up."""

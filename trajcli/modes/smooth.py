@@ -29,10 +29,10 @@ _SHARE, _OF_NORMAL = 0.75, 0.3685
 _LEAST_SCALE, _LEAST_CHANGE, _FLAGGED, _NEARBY, _MOST_FLAGGED, _ROUNDS = 1e-4, 0.5, 5.0, 2.0, 0.1, 6
 # The weight of an outlier: the curve ignores it, and its residual is still measured.
 _IGNORED = 1e-30
-# The first search for outliers: steps of ln f_c, and the squared deviations that ignoring one costs.
+# The first search for outliers: steps of ln f_c, and squared deviations that ignoring one costs.
 _SEARCH_STEP, _IGNORING = 0.5, 9.0
-# Where the cutoff exceeds this share of half the rate, splines miss more than noise in the outermost
-# rows; at a higher cutoff they do not.
+# Where the cutoff exceeds this share of half the rate, splines miss more than noise in the
+# outermost rows; at a higher cutoff they do not.
 _FAST, _HIGHER, _OUTERMOST = 0.2, 1.3, 4
 _GOLDEN = (3.0 - math.sqrt(5.0)) / 2.0
 _FEW_ROWS, _GAP_STEPS = 30, 2.0
@@ -363,11 +363,12 @@ class Columns(NamedTuple):
         """Returns weights [n, T, 1] that ignore what seem to be outliers, from low cutoffs, which
         no outlier deflects far, to high ones: those of the best score, to which the ignored add.
 
-        The first and the last two rows, which deflect the curve most, are judged from outside.
+        The first and the last row, which deflect the curve most, are judged from outside.
         """
         low, high = self._range()
-        inner, best, least = np.ones(self.values.shape[1:]), self.weights, np.inf
-        inner[:2] = inner[-2:] = _IGNORED
+        inner, best = np.ones(self.values.shape[1:]), self.weights
+        least = np.full(len(self.values), np.inf)
+        inner[0] = inner[-1] = _IGNORED
         part = self._replace(weights=self.weights * inner)
         for k in range(math.ceil((high - low).max() / _SEARCH_STEP) + 1):
             logs = np.minimum(low + _SEARCH_STEP * k, high)
@@ -413,7 +414,9 @@ class Columns(NamedTuple):
         low, high = self._ends()
         changes = np.abs(np.diff(self.values[:, :, 0], axis=1))
         least = np.where(changes > 0.0, changes, np.inf).min(1)
-        return np.maximum(_LEAST_SCALE * (high - low), np.where(low < high, _LEAST_CHANGE * least, 0))
+        return np.maximum(
+            _LEAST_SCALE * (high - low), np.where(low < high, _LEAST_CHANGE * least, 0)
+        )
 
     def _gaps(self, half_period: Floats) -> tuple[Booleans, Booleans]:
         """Returns the missing rows at the ends and within long gaps, and the columns of long gaps.

@@ -279,7 +279,9 @@ class VelocityFit:
             # a turned sign only where no other lag fits as well
             order = np.abs(place - len(fine) // 2) + len(fine) * (fine < 0)
             best = np.where(well, order, np.inf).argmin(0)
-            delay = np.add(*top(np.where(np.abs(place - best) < 2, size, 0.0))) / _PARTS - self._lags
+            delay = (
+                np.add(*top(np.where(np.abs(place - best) < 2, size, 0.0))) / _PARTS - self._lags
+            )
             peak = np.clip(fine[best, np.arange(len(best))], -1.0, 1.0)
             v2, d2, _ = sums[:, np.round(delay).astype(int) + self._lags, np.arange(len(best))]
             moves = (v2 > 0) & (d2 > 0)
