@@ -64,7 +64,7 @@ def test_outliers_do_as_little_as_if_they_were_missing(name):
         residual = [x.options["residual"][0, 0] for x in (found, best)]
         if off[0] > 1.2 * off[1] or abs(residual[0] / residual[1] - 1) > 0.1:
             wrong.append(number)
-    assert len(wrong) <= 0.05 * CASES, wrong
+    assert len(wrong) <= (0.1 if order == 4 else 0.05) * CASES, wrong
 
 
 def test_a_pause_and_a_short_motion_of_an_encoder_have_no_outliers():
