@@ -43,6 +43,8 @@ __all__ = ["MODES", "DataError", "Fault", "Fitted", "InputError", "Operator", "O
            "clip_gradient", "differentiate", "fit", "integrate", "load", "operator",
            "resample", "retime", "sample", "scale_gradient", "score"]  # fmt: skip
 
+# Modules that are attributes of the package before anybody imports them.
+_PUBLIC = ("errors", "matrices", "modes", "rotations", "units")
 # Where names are defined, all others being errors.
 _MODULES = {
     "autograd": {"clip_gradient", "scale_gradient"},
@@ -58,8 +60,8 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "rotations":
-        return import_module("trajcli.rotations")
+    if name in _PUBLIC:
+        return import_module(f"trajcli.{name}")
     if name not in __all__:
         raise AttributeError(f"module 'trajcli' has no attribute {name!r}")
     module = next((home for home, names in _MODULES.items() if name in names), "errors")
@@ -68,4 +70,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+    return sorted({*globals(), *__all__, *_PUBLIC})

@@ -6,9 +6,10 @@ They use the library of their arguments, so that NumPy arrays never import torch
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,12 +28,16 @@ def is_torch(value: object) -> bool:
 def as_array(values: Any, where: str = "input") -> Array:
     """Returns a torch tensor or a NumPy array; raises InputError unless it holds real numbers."""
     try:
-        array: Any = values if is_torch(values) else np.asarray(values)
-    except (TypeError, ValueError) as error:
+        array: Any = values if is_torch(values) else np.asarray(_unmasked(values, where))
+    except InputError:
+        raise
+    except (TypeError, ValueError, RuntimeError) as error:
         raise InputError("not an array of numbers", where=where, found=str(error)) from None
     kind = str(array.dtype)
     if is_torch(array):
-        real = not (array.dtype.is_complex or kind == "torch.bool")
+        real = bool(re.fullmatch(r"torch\.(b?float(16|32|64)|u?int(8|16|32|64))", kind))
+        if str(array.layout) != "torch.strided":
+            real, kind = False, f"a tensor of layout {array.layout}"
     else:
         real = array.dtype.kind in "fiu"
     if not real:
@@ -41,6 +46,30 @@ def as_array(values: Any, where: str = "input") -> Array:
         with np.errstate(over="ignore"):
             return array.astype(np.float64)
     return array
+
+
+def _unmasked(values: Any, where: str) -> Any:
+    """Returns masked arrays, and lists of them, as plain ones; raises InputError for masked values.
+
+    What is masked is still in memory, and would be read as data.
+    """
+    if isinstance(values, list | tuple) and any(isinstance(x, np.ma.MaskedArray) for x in values):
+        return [_unmasked(x, where) for x in values]
+    if not isinstance(values, np.ma.MaskedArray):
+        return values
+    if np.ma.is_masked(values):
+        count, hint = np.sum(values.mask), "values.astype(float).filled(numpy.nan) makes them NaN"
+        raise InputError("masked values", where=where, found=f"{count} of them", hint=hint)
+    return values.data
+
+
+def number(value: Any, where: str) -> float:
+    """Returns a number as float, that of an array or a tensor of one, too; raises UsageError."""
+    values = read_values(as_array(value, where), where)
+    if values.size != 1:
+        raise UsageError("not a number", where=where, expected="one number",
+                         found=describe(values.shape))  # fmt: skip
+    return float(values.item())
 
 
 # From so many bytes on, the memory of an array is used again, and it has huge pages.
@@ -168,7 +197,7 @@ def columns(values: Array, begin: int, count: int) -> Array:
 
 
 def readable(values: Array) -> bool:
-    """Returns whether values can be read: not in torch.func, nor while a CUDA graph is captured."""
+    """Returns whether values can be read: not in vmap, nor while a CUDA graph is captured."""
     if not is_torch(values):
         return True
     torch = sys.modules["torch"]
@@ -178,7 +207,8 @@ def readable(values: Array) -> bool:
     if torch._C._are_functorch_transforms_active() and torch._is_functional_tensor(torch.empty(0)):
         return False  # within functionalize, values are what lies in memory by chance
     try:
-        values.data_ptr() if values.is_cuda else to_numpy(values)
+        values = _unwrapped(values)
+        values.data_ptr() if values.is_cuda else _read(values)
     except RuntimeError:
         return False
     return True
@@ -188,8 +218,46 @@ def to_numpy(values: Array) -> Any:
     """Returns a NumPy view where that is possible, else a copy."""
     if not is_torch(values):
         return np.asarray(values)
-    tensor = values.detach().cpu().resolve_neg()
-    return (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
+    return _read(_unwrapped(values))
+
+
+def _unwrapped(values: Any) -> Any:
+    """Returns the tensor whose memory has the values, within torch.func's grad, vjp and jvp."""
+    functorch = sys.modules["torch"]._C._functorch
+    while functorch.is_gradtrackingtensor(values):
+        values = functorch.get_unwrapped(values)
+    return values
+
+
+def _read(values: Any) -> Any:
+    torch = sys.modules["torch"]
+    transformed = torch._C._are_functorch_transforms_active()
+    # within a transform, operations would wrap their results again
+    clear = torch._functorch.pyfunctorch.temporarily_clear_interpreter_stack
+    with clear() if transformed else nullcontext():
+        tensor = values.detach().cpu().resolve_neg()
+        return (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
+
+
+def read_values(values: Array, where: str) -> Any:
+    """Returns values as NumPy, for what is computed without torch.
+
+    Raises UsageError for a tensor whose gradient would be lost, or that cannot be read.
+    """
+    if is_torch(values):
+        torch = sys.modules["torch"]
+        if not readable(values):
+            raise UsageError(
+                "values that cannot be read", where=where, expected="numbers", found="none here",
+                hint="the call outside torch.func and CUDA graphs",
+            )  # fmt: skip
+        dual = torch.autograd.forward_ad.unpack_dual(values).tangent is not None
+        if dual or (values.requires_grad and torch.is_grad_enabled()):
+            raise UsageError(
+                "a gradient that would be lost", where=where, expected="values without one",
+                hint=f"{where}.detach()" if where.isidentifier() else ".detach()",
+            )  # fmt: skip
+    return to_numpy(values)
 
 
 _SMALL_BYTES = 1 << 12
@@ -295,9 +363,9 @@ def _filled(array: Any, device: str) -> Any:
     return filled
 
 
-def matched(values: Array, like: Array) -> Array:
-    """Returns values in the library and on the device of ``like``."""
-    return to_torch(values, str(like.device)) if is_torch(like) else to_numpy(values)
+def matched(values: Array, like: Array, where: str = "a tensor") -> Array:
+    """Returns values in the library and on the device of ``like``; see ``read_values``."""
+    return to_torch(values, str(like.device)) if is_torch(like) else read_values(values, where)
 
 
 def output_dtype(kind: Any) -> str:

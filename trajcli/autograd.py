@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.autograd import Function, forward_ad
 
 from trajcli.adjoint import gradient_of_even_dt
-from trajcli.arrays import empty
+from trajcli.arrays import as_array, empty, matched, number
 from trajcli.errors import UsageError
 from trajcli.kernels import torch_ops
 from trajcli.kernels.program import Gradients, Operands, Program, Smoother
@@ -298,22 +298,23 @@ def scale_gradient(x: Tensor, factor: float | Tensor) -> Tensor:
     again, by the chain rule, as in torchlogix's GradFactor. Raises UsageError for a factor that
     requires a gradient, which is not defined.
     """
-    if not isinstance(factor, Tensor):
-        factor = torch.as_tensor(factor, dtype=x.dtype, device=x.device)
-    if factor.requires_grad:
+    _require_tensor(x)
+    factors: Tensor = matched(as_array(factor, "factor"), x)
+    if factors.requires_grad:
         raise UsageError(
             "a gradient factor cannot require a gradient",
             where="factor",
             hint="scale_gradient(x, factor.detach())",
         )
-    if torch.broadcast_shapes(x.shape, factor.shape) != x.shape:
+    sizes = zip(factors.shape[::-1], x.shape[::-1], strict=False)
+    if factors.ndim > x.ndim or any(size not in (1, length) for size, length in sizes):
         raise UsageError(
             "the factor does not broadcast",
             where="factor",
             expected=str(tuple(x.shape)),
-            found=str(tuple(factor.shape)),
+            found=str(tuple(factors.shape)),
         )
-    scaled: Tensor = _ScaleGradient.apply(x, factor)
+    scaled: Tensor = _ScaleGradient.apply(x, factors)
     return scaled
 
 
@@ -324,8 +325,9 @@ def clip_gradient(x: Tensor, *, norm: float | None = None, value: float | None =
     down to it; value: the largest absolute value of an entry. None (the default) clips nothing;
     with both, values are clipped first. A second derivative differentiates the clipping.
     """
+    _require_tensor(x)
     for name, bound in (("norm", norm), ("value", value)):
-        if bound is not None and not bound >= 0:
+        if bound is not None and not number(bound, name) >= 0:
             raise UsageError(
                 "a bound that is negative or NaN", where=name, expected=">= 0", found=str(bound)
             )
@@ -333,6 +335,13 @@ def clip_gradient(x: Tensor, *, norm: float | None = None, value: float | None =
         return x
     clipped: Tensor = _ClipGradient.apply(x, norm, value)
     return clipped
+
+
+def _require_tensor(x: object) -> None:
+    if not isinstance(x, Tensor):
+        raise UsageError(
+            "no tensor", where="x", expected="a torch.Tensor", found=f"a {type(x).__name__}"
+        )
 
 
 class _Identity(Function):

@@ -19,17 +19,19 @@ from trajcli.arrays import (
     float64,
     matched,
     nonfinite_fault,
+    number,
     output_dtype,
+    read_values,
     readable,
-    time_stamp_faults,
-    time_stamp_shape_faults,
+    require_counts,
     to_numpy,
 )
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.modes.bspline import BSpline
 from trajcli.modes.mode import PARTS
+from trajcli.resampling import knots_of
 from trajcli.sampling import sample
-from trajcli.trajectory import State, integrate
+from trajcli.trajectory import State, StateLike, integrate, state_parts
 
 Array = Any
 """numpy.ndarray or torch.Tensor."""
@@ -66,14 +68,14 @@ class Fitted:
 
 def fit(
     positions: Array,
-    dt: float | None = None,
+    dt: Array | float | None = None,
     *,
     times: Array | None = None,
     knots: int | None = None,
     error: float | None = None,
     degree: int = 3,
-    start: State | None = None,
-    goal: State | None = None,
+    start: StateLike = None,
+    goal: StateLike = None,
 ) -> Fitted:
     """Fits B-splines to recorded positions by least squares.
 
@@ -85,13 +87,13 @@ def fit(
 
     Parameters:
         positions: [B, T, D] or [T, D]; NumPy or torch.
-        dt: the step in seconds.
-        times: instead of dt, time stamps [T] or [B, T].
+        dt, times: see ``trajcli.differentiate``.
         knots: the number of uniform intervals over each trajectory.
         error: instead of knots, the distance within which every row must be of its curve, with
             roughly the fewest intervals.
         degree: 3, 4 or 5.
-        start, goal: parts of states that are held exactly; other parts are fitted.
+        start, goal: states as ``trajcli.integrate`` takes them, whose parts are held exactly; other
+            parts are fitted. A position, or ``"zero"``, holds the position alone.
 
     Raises:
         InputError: wrong arrays or times, or intervals without rows.
@@ -105,15 +107,20 @@ def fit(
         )
     if (knots is None) == (error is None) or (dt is None) == (times is None):
         raise UsageError("either knots or an error, and either dt or times", where="fit")
-    stamps = dt * np.arange(rows.shape[1]) if times is None else to_numpy(as_array(times, "times"))
-    raise_if_any(time_stamp_shape_faults(stamps.shape, len(rows), rows.shape[1], "times"))
-    stamps = np.atleast_2d(stamps).astype(np.float64)
+    stamps = read_values(knots_of(rows, dt, times)[0], "dt" if times is None else "times")
     bad = nonfinite_fault(rows, "positions", ("trajectory", "row", "dof"))
-    faults = time_stamp_faults(stamps, "times" if dt is None else "dt")
-    raise_if_any(faults if bad is None else [*faults, bad])
+    raise_if_any([] if bad is None else [bad])
     held = _held(start, rows, "start"), _held(goal, rows, "goal")
 
     fitted = partial(_fit, rows, stamps, degree, held)
+    require_counts(degree=degree, **({} if knots is None else {"knots": knots}))
+    error = None if error is None else number(error, "error")
+    if knots is None and not readable(rows):
+        what, expected = (
+            "positions that cannot be read",
+            "values, to find how many intervals it takes",
+        )
+        raise UsageError(what, where="error", expected=expected, hint="knots=")
     if knots is None:
         knots = fewest_intervals(lambda n: fitted(n).error.max(), error, degree, rows.shape[1])
     return fitted(knots)
@@ -171,12 +178,11 @@ def require_intervals(intervals: int, degree: int, rows: int) -> None:
         raise UsageError(what, where="knots", expected=expected, found=str(intervals))
 
 
-def _held(state: State | None, rows: Array, role: str) -> dict[str, Array]:
+def _held(state: StateLike, rows: Array, role: str) -> dict[str, Array]:
     """Returns the parts of a state, float64 [B, 1, D] in the library of the rows."""
     parts: dict[str, Array] = {}
-    for name, values in ({} if state is None else state.parts()).items():
-        where, part = f"{role}/{name}", as_array(values, f"{role}/{name}")
-        part = part[None] if part.ndim == 1 else part
+    for name, part in state_parts(state, role, rows.shape[2:]).items():
+        where = f"{role}/{name}"
         if part.shape not in ((1, rows.shape[2]), (len(rows), rows.shape[2])):
             raise InputError(
                 "wrong shape",
@@ -248,7 +254,9 @@ def _curve(unknowns: Array, places: Floats, degree: int) -> Array:
         State(*(part[:, m] for m in range(4))) for part in (unknowns[:, :4], unknowns[:, -4:])
     )
     points = concatenate([unknowns[:, 4:-4], goal.position[:, None]], 1)
-    made = integrate(points, start, 1.0, "bspline", degree=degree, ends="goal", goal=goal)
+    made = integrate(
+        points, start, 1.0, "bspline", degree=degree, ends="goal", goal=goal, backend="auto"
+    )
     return sample(made, places, write=["position"]).position
 
 

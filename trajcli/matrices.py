@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from trajcli.arrays import as_array, describe, require_counts, step_faults, to_numpy
+from trajcli.arrays import as_array, describe, read_values, require_counts, step_faults
 from trajcli.errors import InputError, UsageError, raise_if_any
 from trajcli.inputs import Inputs, shape_faults
 from trajcli.kernels.choose import choose
@@ -149,7 +149,7 @@ def linspace(start: Array, end: Array, rows: int) -> Array:
     A single row is the start. Raises UsageError for shapes that do not broadcast.
     """
     require_counts(rows=rows)
-    ends = [to_numpy(as_array(x, name)) for name, x in (("start", start), ("end", end))]
+    ends = [read_values(as_array(x, name), name) for name, x in (("start", start), ("end", end))]
     a, b = (np.atleast_1d(x.astype(np.float64)) for x in ends)
     try:
         return np.linspace(a, b, rows, axis=-2)
@@ -167,7 +167,7 @@ def _upsampling(n: int, factor: int, share: Array) -> Array:
 
 def _steps(n: int, dt: Array | float) -> Array:
     """Returns dt as float64 [n]; raises UsageError for another shape or steps that are not > 0."""
-    steps = to_numpy(as_array(dt, "dt")).astype(np.float64)
+    steps = read_values(as_array(dt, "dt"), "dt").astype(np.float64)
     if steps.shape not in ((), (n,)):
         raise UsageError(
             "wrong shape", where="dt", expected=f"a number or [{n}]", found=describe(steps.shape)
@@ -269,8 +269,8 @@ def operator(
         actions=np.broadcast_to(0.0, (1, horizon, 1)),
         start={} if recorded else {"position": zero},
         goal={"position": zero} if ends == "goal" else {},
-        dt=None if dt is None else to_numpy(as_array(dt, "dt")).astype(np.float64),
-        times=None if times is None else to_numpy(as_array(times, "times")),
+        dt=None if dt is None else read_values(as_array(dt, "dt"), "dt").astype(np.float64),
+        times=None if times is None else read_values(as_array(times, "times"), "times"),
         recorded=recorded,
         names={"actions": "horizon"},
     )

@@ -9,17 +9,21 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Sequence
+from functools import wraps
+from inspect import signature
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from trajcli.arrays import (
     as_array,
+    cast,
     concatenate,
     describe,
     float64,
     is_torch,
     matched,
+    output_dtype,
     readable,
     to_numpy,
 )
@@ -27,6 +31,7 @@ from trajcli.errors import InputError, UsageError
 
 Array: TypeAlias = Any
 """numpy.ndarray or torch.Tensor."""
+Function: TypeAlias = Callable[..., Array]
 Form: TypeAlias = tuple[int, Callable[[Array], Array], Callable[[Array], Array]]
 
 TOLERANCE = 1e-3
@@ -38,6 +43,57 @@ _NEAR = 0.05
 def library(values: Array) -> Any:
     """Returns the module of an array: torch for a tensor, else NumPy."""
     return sys.modules["torch"] if is_torch(values) else np
+
+
+def _of_any_type(*widths: int, axes: int = 1) -> Callable[[Function], Function]:
+    """Makes a function of float64 arrays [..., width] take real numbers of any type.
+
+    float32 and half precision give float32. Arrays have at least ``axes``, and broadcast.
+    """
+
+    def decorate(function: Function) -> Function:
+        parameters = dict([*signature(function).parameters.items()][: len(widths)])
+
+        @wraps(function)
+        def call(*values: Any, **options: Any) -> Array:
+            # within the package nearly all are
+            if all(map(_is_double, values, widths)) and len({*map(is_torch, values)}) == 1:
+                return function(*values, **options)
+            given = dict(zip(parameters, values, strict=False))
+            given |= {k: options.pop(k) for k in [*options] if k in parameters and k not in given}
+            arrays = {
+                k: as_array(x, k)
+                for k, x in given.items()
+                if x is not None or parameters[k].default is not None
+            }
+            for (name, x), width in zip(arrays.items(), widths, strict=False):
+                if x.ndim < axes or x.shape[-1] != width:
+                    expected = f"[..., {'T, ' * (axes - 1)}{width}]"
+                    found = describe(x.shape)
+                    raise InputError("wrong shape", where=name, expected=expected, found=found)
+            try:
+                np.broadcast_shapes(*(tuple(x.shape[:-1]) for x in arrays.values()))
+            except ValueError:
+                found = " and ".join(describe(x.shape) for x in arrays.values())
+                what, where = "shapes that do not broadcast", ", ".join(arrays)
+                raise InputError(what, where=where, found=found) from None
+            like = next(filter(is_torch, arrays.values()), next(iter(arrays.values())))
+            kind = max(output_dtype(x.dtype) for x in arrays.values())
+            wide = {k: float64(matched(x, like, k)) for k, x in arrays.items()}
+            return cast(function(**wide, **options), kind)
+
+        return call
+
+    return decorate
+
+
+def _is_double(values: Any, width: int) -> bool:
+    """Returns whether these are float64 [..., width]."""
+    if is_torch(values):
+        double = values.dtype is sys.modules["torch"].float64 and not values.is_sparse
+    else:
+        double = type(values) is np.ndarray and values.dtype == np.float64
+    return double and values.shape[-1:] == (width,)
 
 
 def dot(a: Array, b: Array) -> Array:
@@ -58,6 +114,7 @@ def _horner(coefficients: Sequence[float], x: Array) -> Array:
     return total
 
 
+@_of_any_type(4, 4)
 def multiply(a: Array, b: Array) -> Array:
     """Returns the product a·b of quaternions [..., 4], which broadcast: first b turns, then a.
 
@@ -71,11 +128,13 @@ def multiply(a: Array, b: Array) -> Array:
     return library(a).stack([w, x, y, z], -1)
 
 
+@_of_any_type(4)
 def conjugate(quaternions: Array) -> Array:
     """Returns the inverse rotations of unit quaternions [..., 4]: w, −x, −y, −z."""
     return concatenate([quaternions[..., :1], -quaternions[..., 1:]], -1)
 
 
+@_of_any_type(4, 3)
 def rotate(quaternions: Array, vectors: Array) -> Array:
     """Returns vectors [..., 3] of the body in the world."""
     w, v = quaternions[..., :1], quaternions[..., 1:]
@@ -83,6 +142,7 @@ def rotate(quaternions: Array, vectors: Array) -> Array:
     return vectors + w * twice + cross(v, twice)
 
 
+@_of_any_type(3)
 def exp(rotvecs: Array) -> Array:
     """Returns the quaternions [..., 4] of rotation vectors [..., 3], axis times angle in rad.
 
@@ -98,6 +158,7 @@ def exp(rotvecs: Array) -> Array:
     return concatenate([cosine, ratio * rotvecs], -1)
 
 
+@_of_any_type(4)
 def log(quaternions: Array, *, shortest: bool = True) -> Array:
     """Returns the rotation vectors [..., 3] of quaternions [..., 4], in rad and up to π long.
 
@@ -117,11 +178,13 @@ def log(quaternions: Array, *, shortest: bool = True) -> Array:
     return 2.0 * xp.where(near, small, xp.arctan2(length, w) / length) * v
 
 
+@_of_any_type(4, 4)
 def angle(a: Array, b: Array) -> Array:
     """Returns the angle [...] between orientations [..., 4], in rad from 0 to π."""
     return library(a).linalg.norm(log(multiply(a, conjugate(b))), None, -1)
 
 
+@_of_any_type(4, 4, axes=2)
 def continuous(quaternions: Array, before: Array | None = None) -> Array:
     """Returns quaternions [..., T, 4] with continuous signs.
 
@@ -244,10 +307,7 @@ def to_quaternions(
     Raises InputError for another shape, NaN and Inf unless they are allowed, norms of quaternions
     that are off by more than 1e-3, and matrices that are off a rotation by more.
     """
-    if form not in FORMS:
-        raise UsageError(
-            "unknown form of rotations", where=where, expected=", ".join(FORMS), found=repr(form)
-        )
+    _require_form(form, where)
     width = FORMS[form][0]
     given = float64(as_array(values, where))
     if given.shape[-1:] != (width,):
@@ -272,16 +332,25 @@ def to_quaternions(
 
 def from_quaternions(quaternions: Array, form: str) -> Array:
     """Returns unit quaternions [..., 4] in another form; ``to_quaternions`` is the inverse."""
+    _require_form(form, "form")
     return FORMS[form][2](to_quaternions(quaternions))
 
 
+def _require_form(form: Any, where: str) -> None:
+    if not (isinstance(form, str) and form in FORMS):
+        raise UsageError(
+            "unknown form of rotations", where=where, expected=", ".join(FORMS), found=repr(form)
+        )
+
+
+@_of_any_type(4, axes=2)
 def cumulative_product(quaternions: Array) -> Array:
     """Returns all products q_k·…·q_0 of quaternions [..., T, 4], in O(log T) vector operations.
 
     Neighbours are multiplied, their products accumulated, and those between follow from these:
     G. Blelloch, "Prefix sums and their applications", 1990.
     """
-    if quaternions.shape[-2] == 1:
+    if quaternions.shape[-2] <= 1:
         return quaternions
     even, odd = quaternions[..., 0::2, :], quaternions[..., 1::2, :]
     pairs = cumulative_product(multiply(odd, even[..., : odd.shape[-2], :]))

@@ -18,13 +18,15 @@ from trajcli.arrays import (
     float64,
     is_torch,
     matched,
+    number,
     output_dtype,
     readable,
     time_stamp_faults,
     to_numpy,
 )
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
-from trajcli.modes import PARTS
+from trajcli.inputs import Inputs, shape_faults
+from trajcli.modes import PARTS, make_mode
 from trajcli.quaternions import interleaved
 from trajcli.sampling import (
     derivative,
@@ -36,7 +38,7 @@ from trajcli.sampling import (
     search,
     take,
 )
-from trajcli.trajectory import Trajectory
+from trajcli.trajectory import Trajectory, as_trajectory
 
 Array = Any
 """numpy.ndarray or torch.Tensor."""
@@ -66,7 +68,7 @@ def resample(
     *,
     rate: float | None = None,
     at: Array | None = None,
-    dt: float | None = None,
+    dt: Array | float | None = None,
     times: Array | None = None,
     hold: float = 0.0,
 ) -> Trajectory:
@@ -93,7 +95,7 @@ def resample(
             next one holds it, so that a plan ends at its goal; not after a smooth curve that ends
             in motion, unless a mode of ``integrate`` made the rows.
         at: instead of rate, the new times in seconds from the first row, [N] or [B, N].
-        dt: the step between rows that are no ``Trajectory``, in seconds.
+        dt: the step between rows that are no ``Trajectory``, as for ``differentiate``.
         times: instead of dt, their time stamps [T] or [B, T].
         hold: the share of the step, below 1, that ramp-and-hold waits at the next row.
 
@@ -105,8 +107,10 @@ def resample(
         InputError: wrong shapes or times.
         UsageError: a wrong rate or method, or options that cannot be combined.
     """
+    hold = number(hold, "hold")
     raise_if_any(option_faults(method, hold), UsageError)
     if isinstance(rows, Trajectory):
+        rows = as_trajectory(rows)
         if dt is not None or times is not None:
             what = "a trajectory has times of its own"
             raise UsageError(what, where="dt, times", expected="neither")
@@ -118,7 +122,7 @@ def resample(
     mode, options = (rows.mode, rows.options) if isinstance(rows, Trajectory) else ("", {})
     knots, *_ = of_rows = knots_of(first, dt, times, method)
     method = method or default_method(mode, options, parts, knots)
-    held = stops(method, mode, options) or (rate and at_rest(parts, knots).all())
+    held = stops(method, mode, options) or (rate is not None and at_rest(parts, knots).all())
     new, within = placed(first, rate, at, bool(held), of_rows)
     curve = method and curve_of_rows(method, parts, knots, hold)
     outputs = (curve or curve_of_mode(mode, options, parts, knots))(within)
@@ -133,6 +137,7 @@ def placed(
     as ``resample``. held: see ``new_count``."""
     if (rate is None) == (at is None):
         raise UsageError("either rate or at names the new times", where="rate, at")
+    rate = None if rate is None else number(rate, "rate")
     knots, rounding, durations = of_rows
     # one knot more than rows: the end of the last action
     acting = knots.shape[1] > rows.shape[1]
@@ -149,7 +154,7 @@ def placed(
         within = np.minimum(new, durations)
     else:
         new = within = as_array(at, "at")
-    new, within = (matched(x, rows) for x in (new, within))
+    new, within = (matched(x, rows, "at") for x in (new, within))
     return new, located(within, knots, rows.shape[0], rounding)
 
 
@@ -282,7 +287,7 @@ def option_faults(method: str | None, hold: float) -> Iterator[Fault]:
 
 
 def knots_of(
-    rows: Array, dt: float | None, times: Array | None, method: str | None = None
+    rows: Array, dt: Array | float | None, times: Array | None, method: str | None = None
 ) -> Knots:
     """Returns the times of rows from 0 on [1 or B, T], how far they may be off by rounding, and the
     last of them [1 or B, 1], which is None where times cannot be read, as in torch.func."""
@@ -294,18 +299,12 @@ def knots_of(
     if (dt is None) == (times is None):
         raise UsageError("either dt or times gives the times of the rows", where="dt, times")
     if times is None:
-        assert dt is not None
-        if not (math.isfinite(dt) and dt > 0):
-            raise InputError(
-                "a step that is not positive and finite",
-                where="dt",
-                expected="dt > 0, in seconds",
-                found=repr(dt),
-            )
-        even = np.arange(float(shape[1]))[None] * dt
-        return matched(even, rows), 0.0, even[:, -1:]
+        even = Inputs(make_mode("clique"), rows, {}, {}, as_array(dt, "dt"), recorded=True)
+        raise_if_any(shape_faults(even))
+        knots = even.row_times()
+        return matched(knots, rows, "dt"), 0.0, to_numpy(knots)[:, -1:] if readable(knots) else None
     times = as_array(times, "times")
-    stamps = matched(times, rows)
+    stamps = matched(times, rows, "times")
     stamps = stamps[None] if stamps.ndim == 1 else stamps
     counts = (shape[1], shape[1] + 1) if method == "hold" else (shape[1],)
     if stamps.ndim != 2 or stamps.shape[0] not in (1, shape[0]) or stamps.shape[1] not in counts:
@@ -337,6 +336,8 @@ def rounding_of(stamps: npt.NDArray[Any], kind: np.dtype[Any] | None = None) -> 
     """
     largest = float(np.abs(stamps.astype(np.float64)).max(initial=0.0))
     kind = kind or stamps.dtype
+    if kind.kind != "f":
+        return 0.0
     small = kind.kind == "f" and kind.itemsize < 8
     return 4.0 * float(np.spacing(np.asarray(largest, kind if small else np.float64)))
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.arrays import as_array, output_dtype, to_numpy
-from trajcli.errors import Fault, InputError, raise_if_any
+from trajcli.arrays import as_array, describe, float64, is_torch, matched, output_dtype, read_values
+from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.modes.mode import PARTS
 from trajcli.sampling import derivative, is_known, missing_parts, taylor
-from trajcli.trajectory import Trajectory
+from trajcli.trajectory import Trajectory, as_trajectory
 
 Array = Any
 """numpy.ndarray"""
@@ -24,7 +24,7 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Retimed:
-    """Trajectories at another pace, as ``retime`` returns them.
+    """Trajectories at another pace, as ``retime`` returns them: NumPy, or tensors for tensors.
 
     Attributes:
         factor: how many times as long each trajectory takes, [B].
@@ -72,14 +72,23 @@ def retime(
 
     Raises:
         InputError: limits of absent parts or other dofs, or NaN or Inf.
+        UsageError: tensors that require a gradient, which would be lost, or within vmap.
     """
-    if not isinstance(trajectory, Trajectory):
-        return paced(trajectory, limits, slower_only, {})
-    parts, mode, options = trajectory.outputs(), trajectory.mode, trajectory.options
-    arrays = {name: to_numpy(values) for name, values in parts.items()}
-    times = to_numpy(trajectory.time)
-    between = extremes(mode, options, arrays, times) if is_known(mode, options) else {}
-    return paced(arrays, limits, slower_only, between)
+    require_limits(limits)
+    whole = None if isinstance(trajectory, Mapping) else as_trajectory(trajectory)
+    given: Any = trajectory if whole is None else whole.outputs()
+    given = {k: as_array(given[k], k) for k in PARTS if k in given}
+    arrays = {name: read_values(values, name) for name, values in given.items()}
+    between: Mapping[str, Floats] = {}
+    if whole is not None and is_known(whole.mode, whole.options):
+        times = read_values(whole.time, "time")
+        between = extremes(whole.mode, whole.options, arrays, times)
+    found = paced(arrays, limits, bool(slower_only), between)
+    like = next(filter(is_torch, given.values()), found.factor)
+    fields: dict[str, Any] = {k: matched(getattr(found, k), like) for k in ("factor", "dof", "row")}
+    for name in ("parts", "slack"):
+        fields[name] = {k: matched(x, like) for k, x in getattr(found, name).items()}
+    return replace(found, **fields)
 
 
 def paced(
@@ -89,8 +98,9 @@ def paced(
     between: Mapping[str, Floats],
 ) -> Retimed:
     """Retimes parts by limits that also hold between their rows, at values [B, n, T−1, D]."""
-    values = {name: to_numpy(as_array(parts[name], name)) for name in PARTS[1:] if name in parts}
-    bounds = {name: limit_pair(limits[name]) for name in PARTS[1:] if name in limits}
+    values = {name: parts[name] for name in PARTS[1:] if name in parts}
+    names = [*PARTS[1:], *(name for name in limits if name not in PARTS)]
+    bounds = {name: limit_pair(limits[name], name) for name in names if name in limits}
     raise_if_any(_limit_faults(values, bounds), InputError)
     peaks = {name: _peaks(values[name], name) for name in bounds}
     # those of one root after those of another, [B, n·(T−1), D]
@@ -153,10 +163,18 @@ def _places(
     return dofs, rows
 
 
-def limit_pair(limit: Limit) -> _Pair:
+def require_limits(limits: Any) -> None:
+    """Raises UsageError for limits that have no names."""
+    if not isinstance(limits, Mapping):
+        expected, found = '{"velocity": 2.0, ...}', f"a {type(limits).__name__}"
+        raise UsageError("limits without names", where="limits", expected=expected, found=found)
+
+
+def limit_pair(limit: Limit, where: str) -> _Pair:
     """Returns the lower and the upper limit as float64, [] or [D]."""
-    lower, upper = limit if isinstance(limit, tuple) else (-np.asarray(limit), limit)
-    return np.asarray(lower, np.float64), np.asarray(upper, np.float64)
+    pair = limit if isinstance(limit, tuple) and len(limit) == 2 else (limit,)
+    sides = [float64(read_values(as_array(x, where), where)) for x in pair]
+    return (sides[0] if sides[1:] else -sides[0]), sides[-1]
 
 
 def _limit_faults(parts: Mapping[str, Array], limits: Mapping[str, _Pair]) -> Iterator[Fault]:
@@ -169,20 +187,31 @@ def _limit_faults(parts: Mapping[str, Array], limits: Mapping[str, _Pair]) -> It
             what, known = f"limits of {name}, and no {name}", ", ".join(parts) or "none"
             yield Fault(what, where=name, expected="every limited quantity", found=known)
             continue
-        dofs = parts[name].shape[-1]
+        yield from limit_shape_faults(name, limits[name], parts[name].shape[-1])
         for side, sign, array in zip(("lower", "upper"), (-1.0, 1.0), limits[name], strict=True):
-            where = f"{name} {side}"
-            if array.shape not in ((), (dofs,)):
-                what, expected = "limits of other dofs", f"one number, or {dofs}"
-                yield Fault(what, where=where, expected=expected, found=str(array.size))
-            elif not (sign * array > 0).all():  # false for NaN too
-                what = "a limit that no pace can keep"
+            if not (sign * array > 0).all():  # false for NaN too
+                what, where = "a limit that no pace can keep", f"{name} {side}"
                 expected, values = f"{side} {'> 0' if sign > 0 else '< 0'}", str(array.tolist())
                 yield Fault(what, where=where, expected=expected, found=values)
+    for name, values in parts.items():
+        if values.ndim != 3:
+            found = describe(values.shape)
+            yield Fault("wrong shape", where=name, expected="[B, T, D]", found=found)
     shapes = {values.shape for values in parts.values()}
     if len(shapes) > 1:
         where = ", ".join(parts)
         yield Fault("quantities of different shape", where=where, found=str(shapes))
+
+
+def limit_shape_faults(name: str, limits: _Pair, dofs: int) -> Iterator[Fault]:
+    """Yields the faults of limits of an unknown quantity, and of limits that are not [] or [D]."""
+    if name not in PARTS:
+        expected = ", ".join(PARTS)
+        yield Fault("unknown quantity", where="limits", expected=expected, found=repr(name))
+    for side, array in zip(("lower", "upper"), limits, strict=True):
+        if array.shape not in ((), (dofs,)):
+            what, expected = "limits of other dofs", f"one number, or {dofs}"
+            yield Fault(what, where=f"{name} {side}", expected=expected, found=str(array.size))
 
 
 def _peaks(values: Array, name: str) -> tuple[Array, Array]:

@@ -59,7 +59,9 @@ def backward(
         omega = log(multiply(values[:, 1:], conjugate(values[:, :-1]))) / own[..., None]
         later = own if own.shape[1] == 1 else own[:, 1:]
         later = later if later.shape[1] else own  # one rate has no step before it
-        rates = trajectory.differentiate(omega, dt=later, method="backward", allow_nonfinite=True)
+        rates = trajectory.differentiate(
+            omega, dt=later, method="backward", allow_nonfinite=True, backend="auto"
+        )
         parts = [concatenate([x[:, :1], x], 1) for x in rates.outputs().values()]
         yield begin, [x[:, begin - first :] for x in (values, *parts[:3])]
 
@@ -81,8 +83,9 @@ def smooth(values: Array, steps: Array, mode: Smooth) -> tuple[list[Array], Mapp
     def spline(rows: Array, **more: Any) -> trajectory.Trajectory:
         rows = library(rows).where(absent, math.nan, rows) if absent.any() else rows
         return trajectory.differentiate(
-            rows, dt=steps, method="smooth", allow_nonfinite=True, **{**options, **more}
-        )
+            rows, dt=steps, allow_nonfinite=True, backend="auto",
+            method="smooth", **{**options, **more},
+        )  # fmt: skip
 
     first = spline(path)  # with NaN where a dof stands still and has no bandlimit
     rates = list(first.outputs().values())

@@ -48,7 +48,7 @@ from trajcli.rotation_rates import (
     turns_of_rates,
 )
 from trajcli.sampling import search, take
-from trajcli.trajectory import State
+from trajcli.trajectory import State, state_parts
 
 Array: TypeAlias = Any
 """numpy.ndarray or torch.Tensor."""
@@ -119,7 +119,8 @@ def differentiate(
     given = _checked(quaternions, 4, "quaternions")
     steps, stamps = (None if x is None else as_array(x) for x in (dt, times))
     made = make_method(method, window=window, degree=degree, **smoothing)
-    allow_nonfinite |= method == "smooth"  # whose missing rows have no weight
+    # missing rows of smooth have no weight
+    allow_nonfinite = bool(allow_nonfinite) or made.name == "smooth"
     flat = given.reshape(*given.shape[:2], -1)
     names = {"actions": "quaternions"}
     inputs = Inputs(made, flat, {}, {}, steps, stamps, recorded=True, names=names)
@@ -133,7 +134,7 @@ def differentiate(
     parts, options = zip(*((list(motion), motion.options) for _, motion in blocks), strict=True)
     rows = (concatenate(part, 1) for part in zip(*parts, strict=True))
     q, omega, alpha, jerk = (cast(part, output_dtype(given.dtype)) for part in rows)
-    time = inputs.row_times()
+    time = matched(inputs.row_times(), given, "dt" if times is None else "times")
     time = time[0] if len(time) == 1 else time
     return RotationTrajectory(q, omega, alpha, jerk, time, frame, options[0])
 
@@ -208,7 +209,10 @@ def integrate(
     _require_one_of(PARTS[1:], mode, "mode")
     order = PARTS.index(mode) - 1
     given = _checked(actions, 3, "actions")
-    parts = start.parts() if isinstance(start, State) else {"position": start}
+    parts = state_parts(start, "start", (*given.shape[2:-1], 4))
+    if "position" not in parts:
+        expected = "a quaternion, or a State of one"
+        raise InputError("no start", where="start", expected=expected, found="none given")
     batch, bodies = len(given), given.shape[2:-1]
     states = {
         name: _broadcast(parts[part], (batch, *bodies, 3), f"start/{part}").reshape(batch, -1)
@@ -220,12 +224,13 @@ def integrate(
     states.setdefault("position", np.zeros((1, flat.shape[2])))
     rows = trajectory.integrate(
         flat, State(**states), dt, inner, times=times, scheme=scheme, dtype="float64",
-        allow_nonfinite=allow_nonfinite,
+        backend="auto", allow_nonfinite=allow_nonfinite,
     )  # fmt: skip
     gaps, stamps = (None if x is None else as_array(x) for x in (dt, times))
     steps = Inputs(make_mode(inner, scheme=scheme), flat, {}, {}, gaps, stamps).steps
     sign = 1.0 if frame == "world" else -1.0
     outputs = list(rows.outputs().values())[:3]
+    given = matched(given, outputs[0])  # tensors where any argument is one
     rates = [sign * _flat(x.reshape(batch, -1, *given.shape[2:])) for x in outputs]
     turns = turns_of_rates(
         rates, order, scheme, for_bodies(matched(steps, given), _bodies(given))[..., None]
@@ -284,6 +289,9 @@ def resample(
 
 def sample(motion: RotationTrajectory, times: Array, method: str = "spline") -> RotationTrajectory:
     """Returns a trajectory at other times [N] or [B, N], by a curve of ``resample``."""
+    if not isinstance(motion, RotationTrajectory):
+        found = f"a {type(motion).__name__}"
+        raise InputError("not a RotationTrajectory", where="motion", found=found)
     return resample(motion.orientation, method, at=times, times=motion.time, frame=motion.frame)
 
 
@@ -324,7 +332,7 @@ def _checked(values: Array, width: int, where: str) -> Array:
     """Returns values [T, n] as [1, T, n]; raises InputError unless they are [B, T, (R,) n]."""
     given = as_array(values, where)
     given = given[None] if given.ndim == 2 else given
-    if given.ndim not in (3, 4) or given.shape[-1] != width or not given.shape[1]:
+    if given.ndim not in (3, 4) or given.shape[-1] != width or 0 in given.shape:
         expected = f"[T, {width}], [B, T, {width}] or [B, T, R, {width}]"
         raise InputError("wrong shape", where=where, expected=expected, found=describe(given.shape))
     return given

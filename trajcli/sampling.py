@@ -9,11 +9,22 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.arrays import as_array, cast, describe, float64, is_torch, matched, readable, to_numpy
-from trajcli.errors import InputError, UsageError
+from trajcli.arrays import (
+    as_array,
+    cast,
+    describe,
+    float64,
+    is_torch,
+    matched,
+    output_dtype,
+    readable,
+    time_stamp_faults,
+    to_numpy,
+)
+from trajcli.errors import InputError, UsageError, raise_if_any
 from trajcli.modes import MODES, PARTS
 from trajcli.modes.mode import promise
-from trajcli.trajectory import Trajectory, wanted_outputs
+from trajcli.trajectory import Trajectory, as_trajectory, wanted_outputs
 
 Array = Any
 """numpy.ndarray or torch.Tensor."""
@@ -52,6 +63,7 @@ def sample(
             from the wanted one up to the action's, of bspline all.
         InputError: times that are NaN or outside the trajectory.
     """
+    trajectory = as_trajectory(trajectory)
     outputs = trajectory.outputs()
     missing = missing_parts(trajectory.mode, trajectory.options, outputs)
     if missing:
@@ -62,12 +74,14 @@ def sample(
             hint="write= (--write) of integrate names the outputs",
         )
     like = next(iter(outputs.values()))
-    times = matched(as_array(times, "times"), like)
+    times = matched(as_array(times, "times"), like, "times")
+    if readable(trajectory.time):
+        raise_if_any(time_stamp_faults(trajectory.time, "time"))
     knots = float64(trajectory.time)
     knots = knots[None] if knots.ndim == 1 else knots
     at = located(times, knots, like.shape[0])
     known, tau = taylor(trajectory.mode, trajectory.options, [*trajectory], knots, at)
-    wanted, dtype = wanted_outputs(write), str(like.dtype).removeprefix("torch.")
+    wanted, dtype = wanted_outputs(write), output_dtype(like.dtype)
     p, v, a, j = (
         None if row is None or name not in wanted else cast(derivative(known, tau, m), dtype)
         for m, (name, row) in enumerate(zip(PARTS, trajectory, strict=True))

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.arrays import to_numpy
-from trajcli.errors import InputError
+from trajcli.arrays import describe, float64, matched, read_values
+from trajcli.errors import InputError, raise_if_any
 from trajcli.modes.central import WINDOW
 from trajcli.modes.mode import PARTS
-from trajcli.retiming import Limit, limit_pair
+from trajcli.retiming import Limit, limit_pair, limit_shape_faults, require_limits
 from trajcli.rotations import angle
 from trajcli.rotations import differentiate as differentiate_rotations
-from trajcli.trajectory import differentiate
-
-if TYPE_CHECKING:
-    from trajcli.trajectory import Trajectory
+from trajcli.trajectory import Trajectory, as_trajectory, differentiate
 
 Array = Any
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -53,15 +50,25 @@ def score(trajectory: Trajectory, limits: Mapping[str, Limit] | None = None) -> 
             magnitude, by quantity.
 
     Returns:
-        The scores by name, float64 [B]. A score whose quantities are absent is left out; it is NaN
+        The scores by name, float64 [B], tensors for tensors; those that require a gradient, which
+        would be lost, raise UsageError. A score whose quantities are absent is left out; it is NaN
         for a trajectory that does not have it (too few rows, NaN, no motion).
     """
-    parts = {name: to_numpy(values) for name, values in trajectory.outputs().items()}
-    bounds = {name: limit_pair(limit) for name, limit in (limits or {}).items()}
+    trajectory, limits = as_trajectory(trajectory), {} if limits is None else limits
+    require_limits(limits)
+    parts = {name: read_values(values, name) for name, values in trajectory.outputs().items()}
+    bounds = {name: limit_pair(limit, name) for name, limit in limits.items()}
     name, values = next(iter(parts.items()))
-    scores = block_scores(parts, np.atleast_2d(to_numpy(trajectory.time)), None, bounds)
+    count, _, dofs = values.shape
+    if not count:
+        raise InputError("no trajectories", where=name, found=describe(values.shape))
+    raise_if_any(
+        fault for known, pair in bounds.items() for fault in limit_shape_faults(known, pair, dofs)
+    )
+    times = np.atleast_2d(float64(read_values(trajectory.time, "time")))
+    scores = block_scores(parts, times, None, bounds)
     scores["saturation"] = saturation(block_extremes(values, bounds.get(name)))
-    return {name: scores[name] for name in UNITS if name in scores}
+    return {name: matched(scores[name], trajectory.time) for name in UNITS if name in scores}
 
 
 def block_scores(
@@ -138,8 +145,9 @@ def with_derivatives(
     if position.shape[1] >= WINDOW and good.any():
         rows, time = position[good], {"times": times[good]} if step is None else {"dt": step}
         differences = differentiate(
-            rows, method="central", write=missing, dtype="float64", allow_nonfinite=True, **time
-        )
+            rows, method="central", write=missing, dtype="float64", allow_nonfinite=True,
+            backend="auto", **time,
+        )  # fmt: skip
         for name in missing:
             derived[name][good] = getattr(differences, name)
     return {**parts, **derived}

@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec
 import numpy as np
 
 from trajcli import prepared
-from trajcli.arrays import as_array, capturing, describe, is_torch, output_dtype, to_numpy, to_torch
+from trajcli.arrays import (
+    as_array,
+    capturing,
+    describe,
+    is_torch,
+    matched,
+    output_dtype,
+    time_stamp_shape_faults,
+    to_numpy,
+    to_torch,
+)
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.inputs import Inputs, LateTimes, nonfinite_faults, shape_faults
 from trajcli.kernels.choose import Choice, choose, choose_for
@@ -20,6 +30,7 @@ from trajcli.modes import MODES, PARTS, make_method, make_mode
 from trajcli.modes.cascade import Cascade
 from trajcli.modes.savgol import SavitzkyGolay
 from trajcli.modes.smooth import Smooth
+from trajcli.system import variable
 
 Array = Any
 """numpy.ndarray or torch.Tensor."""
@@ -120,6 +131,7 @@ class Trajectory:
         from trajcli.files.time import equal_step
         from trajcli.files.writing import save
 
+        self = as_trajectory(self)
         outputs = {name: to_numpy(values) for name, values in self.outputs().items()}
         time = to_numpy(self.time)
         about = self._about()
@@ -179,7 +191,7 @@ def integrate(
     convention: str | None = None,
     dtype: Any = None,
     write: str | Iterable[str] = PARTS,
-    backend: str = "auto",
+    backend: str | None = None,
     allow_nonfinite: bool = False,
 ) -> Trajectory:
     """Integrates actions and a start state into position, velocity, acceleration and jerk.
@@ -190,9 +202,11 @@ def integrate(
     Parameters:
         actions: [B, H, D], or [H, D] for one trajectory (B = 1); NumPy, or torch on any device
             that has float64.
-        start: a ``State``, a position [B, D] or [D], or ``"zero"``. Recorded positions, which have
-            no start state, are for ``differentiate``.
-        dt: the step in seconds, a number or an array that broadcasts to [B, H].
+        start: a ``State``, a position [B, D] or [D], or ``"zero"``. A tuple or list of arrays is
+            refused, as it may mean positions or ``State(p, v)``; lists of lists of numbers are one
+            array. Recorded positions, which have no start state, are for ``differentiate``.
+        dt: the step in seconds, a number or an array that broadcasts to [B, H]; dt[t] ends with
+            row t + 1.
         mode: what the actions are: acceleration (acc), jerk, velocity, clique (position), central,
             bspline or teleport.
         times: instead of dt, the time stamps of all rows [H + 1] or [B, H + 1]. Rates that were
@@ -212,7 +226,7 @@ def integrate(
         dtype: float32 or float64, by name or of NumPy or torch; None keeps that of the actions
             (integers: float64, half precision: float32).
         write: the outputs to compute, one name or several.
-        backend: auto, native, triton or torch.
+        backend: auto, native, triton or torch; None: what TRAJCLI_BACKEND says, else auto.
         allow_nonfinite: computes with NaN and Inf, which stay in their trajectory and dof.
 
     Returns:
@@ -227,17 +241,18 @@ def integrate(
     values, and to send numbers and NumPy arrays, of which those of up to 4 KiB are sent once. With
     ``allow_nonfinite``, and while a CUDA graph is captured (after one call to warm up), no values
     on the device are checked: a start or goal index out of range gives NaN, and the formulas are
-    applied to a dt that is not positive.
+    applied to a dt that is not positive. Nor are values that ``torch.func.vmap`` maps over, in any
+    function; grad, vjp, jvp and the Jacobians read and check them.
     """
-    options = {"scheme": scheme, "ends": ends, "degree": degree, "steps": steps}
-    options |= {"frames": frames, "convention": convention}
-    write = write if isinstance(write, str) else tuple(write)
-    dtype = _dtype_name(dtype)
+    write = _names(write)
+    dtype, backend = _dtype_name(dtype), backend or variable(b"TRAJCLI_BACKEND") or "auto"
     key = None
     # a call in a loop on arrays of the same shapes is prepared once
     if times is None and goal is None and start_index is None and goal_index is None:
-        types = (type(degree), type(steps))  # True equals 1, but is refused
-        about = (mode, *options.values(), *types, dtype, write, backend, allow_nonfinite)
+        about = (
+            mode, scheme, ends, degree, steps, frames, convention, dtype, write, backend,
+            allow_nonfinite, type(degree), type(steps),  # True equals 1, but is refused
+        )  # fmt: skip
         key = prepared.key_of(actions, start, dt, about)
         call = prepared.lookup(key)
         outputs = None if call is None else call.run(actions, prepared.parts_of(start), dt)
@@ -247,7 +262,10 @@ def integrate(
         raise UsageError(_recording("start", "zero or a State", start))
     if ends == "recording":
         raise UsageError(_recording("ends", "plan or goal", ends))
-    made = make_mode(mode, **options)
+    made = make_mode(
+        mode, scheme=scheme, ends=ends, degree=degree, steps=steps, frames=frames,
+        convention=convention,
+    )  # fmt: skip
     if isinstance(made, (SavitzkyGolay, Smooth)):
         raise UsageError(_recording("mode", "a mode that has a start state", mode))
     wanted = wanted_outputs(write)
@@ -256,8 +274,8 @@ def integrate(
     inputs = Inputs(
         mode=made,
         actions=actions,
-        start=_parts(start, "start", actions),
-        goal=_parts(goal, "goal", actions),
+        start=state_parts(start, "start", actions.shape[-1:]),
+        goal=state_parts(goal, "goal", actions.shape[-1:]),
         dt=_optional(dt, "dt"),
         times=_optional(times, "times"),
         start_index=_optional(start_index, "start_index"),
@@ -287,7 +305,7 @@ def differentiate(
     order: int | None = None,
     dtype: Any = None,
     write: str | Iterable[str] = PARTS,
-    backend: str = "auto",
+    backend: str | None = None,
     allow_nonfinite: bool = False,
 ) -> Trajectory:
     """Differentiates recorded positions into position, velocity, acceleration and jerk.
@@ -299,8 +317,10 @@ def differentiate(
     Parameters:
         positions: [B, T, D], or [T, D] for one recording (B = 1); NumPy, or torch on any device
             that has float64.
-        dt: the step in seconds, a number or an array that broadcasts to [B, T − 1].
-        times: instead of dt, the time stamps of the rows, [T] or [B, T].
+        dt: the step in seconds, a number or an array that broadcasts to [B, T − 1], row 1 first;
+            [T] and [B, T] have the step into row 0, which is not used, before it.
+        times: instead of dt, the time stamps of the rows, [T] or [B, T], in seconds. Integers are
+            subtracted as integers.
         method: ``smooth`` is the smoothing spline, ``savgol`` fits local polynomials, ``central``
             takes five-point differences, which do not smooth, and ``backward`` differences of
             neighbours. None: savgol where window or degree is given, else smooth.
@@ -324,12 +344,13 @@ def differentiate(
             require a gradient.
     """
     made = make_method(
-        method, window=window, degree=degree, bandlimit=bandlimit, noise=noise, robust=robust,
-        order=order,
+        method, window=window, degree=degree, bandlimit=bandlimit, noise=noise,
+        robust=bool(robust), order=order,
     )  # fmt: skip
     method = made.name
-    write = write if isinstance(write, str) else tuple(write)
-    dtype, key = _dtype_name(dtype), None
+    write = _names(write)
+    dtype, backend = _dtype_name(dtype), backend or variable(b"TRAJCLI_BACKEND") or "auto"
+    key = None
     # a window in seconds depends on dt, which the key leaves out, and mode smooth on all values
     of_values = isinstance(made, Smooth) or isinstance(getattr(made, "window", 0), str)
     if times is None and not of_values:
@@ -431,6 +452,33 @@ def _compute(
     return Trajectory(p, v, a, j, time, inputs.mode.name, inputs.mode.options(inputs.recorded))
 
 
+def as_trajectory(value: Any) -> Trajectory:
+    """Returns a trajectory whose arrays fit each other and are of one library.
+
+    Raises InputError for another value, and for one that was made of wrong shapes.
+    """
+    if not isinstance(value, Trajectory) or not value.outputs():
+        raise InputError(
+            "not a Trajectory",
+            where="trajectory",
+            expected="what integrate, differentiate, resample or load returns",
+            found=f"a {type(value).__name__}",
+            hint="trajcli.differentiate(positions, dt=...) makes one of recorded positions",
+        )
+    arrays = {name: as_array(x, name) for name, x in value.outputs().items()}
+    arrays["time"] = as_array(value.time, "time")
+    first = next(iter(arrays.values()))
+    shape, like = tuple(first.shape), next(filter(is_torch, arrays.values()), first)
+    faults = [
+        Fault("wrong shape", where=name, expected="[B, T, D], T >= 1", found=describe(x.shape))
+        for name, x in arrays.items()
+        if name != "time" and (tuple(x.shape) != shape or len(shape) != 3 or not shape[1])
+    ]
+    raise_if_any(faults)
+    raise_if_any(time_stamp_shape_faults(arrays["time"].shape, shape[0], shape[1], "time"))
+    return replace(value, **{name: matched(x, like, name) for name, x in arrays.items()})
+
+
 def load(path: str | Path) -> Trajectory:
     """Reads what ``Trajectory.save``, ``trajcli integrate`` or ``differentiate`` wrote, as NumPy.
 
@@ -448,7 +496,7 @@ def load(path: str | Path) -> Trajectory:
 
 def wanted_outputs(write: str | Iterable[str]) -> list[str]:
     """Returns names of outputs by order; raises UsageError for none and for unknown ones."""
-    names = [write] if isinstance(write, str) else list(write)
+    names = [write] if isinstance(write, str) else list(_names(write))
     unknown = [name for name in names if name not in PARTS]
     if unknown or not names:
         raise UsageError(
@@ -458,6 +506,16 @@ def wanted_outputs(write: str | Iterable[str]) -> list[str]:
             found=repr(unknown or names),
         )
     return [name for name in PARTS if name in names]
+
+
+def _names(write: Any) -> Any:
+    """Returns names of outputs as a word or a tuple, which may be part of a key."""
+    if isinstance(write, str):
+        return write
+    try:
+        return tuple(write)
+    except TypeError:
+        return (write,)
 
 
 def _optional(values: Any, where: str) -> Array | None:
@@ -472,19 +530,30 @@ def _dtype_name(dtype: Any) -> Any:
     return name if name in DTYPES else dtype
 
 
-def _parts(state: StateLike, role: str, actions: Array) -> dict[str, Array]:
-    """Returns the parts of a state, [S, D]."""
+def state_parts(state: StateLike, role: str, shape: Sequence[int]) -> dict[str, Array]:
+    """Returns the parts of a start or goal state, [S, D]; ``shape`` is [D], for zero."""
     if state is None:
         return {}
     if isinstance(state, str):
         if state == "zero":
-            return {"position": np.zeros((1, *actions.shape[-1:]))}
+            return {"position": np.zeros((1, *shape))}
         raise UsageError(f"unknown {role}", where=role, expected="zero or a State", found=state)
     if isinstance(state, Mapping):
         hint = f"State(position=..., velocity=...), or State(**{role})"
         raise UsageError(
             f"no {role} state", where=role, expected="a State", found="a dict", hint=hint
         )
+    nested = (list, tuple) if isinstance(state, tuple) else ()
+    # (p, v) for two trajectories would be read as two positions; lists of lists are one array
+    if isinstance(state, list | tuple) and any(
+        getattr(x, "ndim", isinstance(x, nested)) for x in state
+    ):
+        expected, found = (
+            "a State, or positions as one array",
+            f"a {type(state).__name__} of arrays",
+        )
+        hint = "State(p, v); of positions alone numpy.stack(...)"
+        raise UsageError(f"no {role} state", where=role, expected=expected, found=found, hint=hint)
     parts = state.parts() if isinstance(state, State) else {"position": state}
     arrays = {name: as_array(values, f"{role}/{name}") for name, values in parts.items()}
     return {name: v[None] if v.ndim == 1 else v for name, v in arrays.items()}

@@ -38,6 +38,7 @@ T = np.arange(30) / 10
 CURVE = np.sin(T[:, None] * 2 + np.arange(3))
 STAMPS = T + 0.003 * np.sin(np.arange(30))
 DEMOS = writers.demos()
+MASKED = np.ma.masked_greater(CURVE, 0.99)
 
 
 def case(name: str, make: Callable[[], Any], refused: Any, *followed: Any) -> None:
@@ -859,6 +860,19 @@ case("a factor with a gradient", nothing, lambda: _scaled(detached=False),
 case("a gradient of dt by smooth", nothing, lambda: _by_dt("smooth", False),
      lambda: _by_dt("smooth", True), lambda: _by_dt("savgol", False))
 case("steps that cannot be read", nothing, lambda: _jacobian("0.3s"), lambda: _jacobian(5))
+case("masked values", nothing, lambda: trajcli.differentiate(MASKED, dt=0.1),
+     lambda: trajcli.differentiate(
+         MASKED.astype(float).filled(np.nan), dt=0.1, allow_nonfinite=True))
+case("a pair as a start", nothing, lambda: trajcli.integrate(CURVE, (CURVE[:2], CURVE[:2]), 0.1),
+     lambda: trajcli.integrate(CURVE, State(CURVE[0], CURVE[1]), 0.1),
+     lambda: trajcli.integrate(np.stack([CURVE, CURVE]), np.stack([CURVE[0], CURVE[1]]), 0.1))
+case("a score of an array", nothing, lambda: trajcli.score(CURVE),  # type: ignore[arg-type]
+     lambda: trajcli.score(trajcli.differentiate(CURVE, dt=0.1)))
+case("a score with a gradient", nothing, lambda: _scored(False), lambda: _scored(True))
+case("a score within torch.func", nothing, lambda: _scored(True, "vmap"), lambda: _scored(True))
+case("steps with a gradient", nothing, lambda: _fitted_dt(False), lambda: _fitted_dt(True))
+case("a fit to an error within torch.func", nothing, lambda: _fitted_in_func(error=0.1),
+     lambda: _fitted_in_func(knots=8))
 case("smooth within torch.func", nothing, lambda: _chosen_in_func(None),
      lambda: _chosen_in_func(2.0))
 case("a rate within torch.func", nothing, lambda: _resampled_in_func(rate=20.0),
@@ -901,20 +915,41 @@ def _jacobian(window: str | int) -> None:
     def positions(dt: Any) -> Any:
         return trajcli.differentiate(torch.tensor(CURVE), dt=dt, window=window).position.sum()
 
-    torch.func.grad(positions)(torch.tensor(0.1, dtype=torch.float64))
+    torch.func.vmap(positions)(torch.tensor([0.1], dtype=torch.float64))
+
+
+def _scored(detached: bool, transform: str = "") -> None:
+    torch = pytest.importorskip("torch")
+    positions = torch.tensor(CURVE, requires_grad=not detached)
+
+    def scores(q: Any) -> Any:
+        return trajcli.score(trajcli.differentiate(q, dt=0.1, method="central"))
+
+    torch.func.vmap(scores)(positions[None]) if transform else scores(positions)
+
+
+def _fitted_dt(detached: bool) -> None:
+    torch = pytest.importorskip("torch")
+    dt = torch.tensor(0.1, requires_grad=True)
+    trajcli.fit(torch.tensor(CURVE), dt.detach() if detached else dt, knots=8)
+
+
+def _fitted_in_func(**of: Any) -> None:
+    torch = pytest.importorskip("torch")
+    torch.func.vmap(lambda q: trajcli.fit(q, 0.1, **of).actions)(torch.tensor(CURVE)[None])
 
 
 def _chosen_in_func(bandlimit: float | None) -> None:
     torch = pytest.importorskip("torch")
-    torch.func.grad(lambda q: trajcli.differentiate(
-        q, dt=0.1, method="smooth", bandlimit=bandlimit).velocity.sum())(torch.tensor(CURVE))
+    torch.func.vmap(lambda q: trajcli.differentiate(
+        q, dt=0.1, method="smooth", bandlimit=bandlimit).velocity.sum())(torch.tensor(CURVE)[None])
 
 
 def _resampled_in_func(**new: Any) -> None:
     torch = pytest.importorskip("torch")
     at = {"at": torch.tensor(new["at"])} if "at" in new else new
-    torch.func.grad(lambda times: trajcli.resample(
-        torch.tensor(CURVE), times=times, **at).position.sum())(torch.tensor(T))
+    torch.func.vmap(lambda times: trajcli.resample(
+        torch.tensor(CURVE), times=times, **at).position.sum())(torch.tensor(T)[None])
 
 
 # --- what happens while a command runs --------------------------------------------------------

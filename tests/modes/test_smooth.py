@@ -309,12 +309,12 @@ def test_a_gradient_of_steps_raises(steps: dict[str, torch.Tensor]) -> None:
     assert caught.value.faults[0].where == "dt"
 
 
-def test_within_torch_func_a_bandlimit_is_needed() -> None:
+def test_within_vmap_a_bandlimit_is_needed() -> None:
     def jerk(z: torch.Tensor) -> torch.Tensor:
         return trajcli.differentiate(z, dt=0.1, method="smooth").jerk.sum()
 
     with pytest.raises(InputError) as caught:
-        torch.func.grad(jerk)(torch.randn(9, 2, dtype=F64))
+        torch.func.vmap(jerk)(torch.randn(2, 9, 2, dtype=F64))
     assert caught.value.faults[0].hint == "bandlimit=, in Hz"
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from trajcli.errors import UsageError
 from trajcli.kernels import cuda
+from trajcli.system import variable
 
 BACKENDS = ("native", "triton", "torch")
 
@@ -40,13 +41,14 @@ def choose(device: str = "auto", backend: str = "auto") -> Choice:
     torch is imported only for a CUDA device. Raises UsageError for an absent device or backend, and
     for a device that does not answer.
     """
-    if backend not in ("auto", *BACKENDS):
-        raise UsageError(
-            "unknown backend",
-            where=_BACKEND,
-            expected=", ".join(("auto", *BACKENDS)),
-            found=repr(backend),
-        )
+    for name in (backend, variable(b"TRAJCLI_BACKEND") or "auto"):
+        if name not in ("auto", *BACKENDS):
+            raise UsageError(
+                "unknown backend",
+                where=_BACKEND,
+                expected=", ".join(("auto", *BACKENDS)),
+                found=repr(name),
+            )
     why = "" if backend == "auto" else backend_absence(backend)
     if why:
         raise UsageError(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import operator
 import re
+from contextlib import suppress
 from typing import Any, SupportsIndex
 
+from trajcli.arrays import as_array, read_values
 from trajcli.errors import Fault, UsageError, raise_if_any
 from trajcli.modes.bspline import BSpline
 from trajcli.modes.cascade import SCHEMES, Acceleration, Clique, Jerk, Teleport, Velocity
@@ -49,7 +51,7 @@ def make_mode(name: str, **options: Any) -> Mode:
     Raises UsageError for an unknown mode, an option that the mode does not take, or a value that
     the option does not have.
     """
-    kind = MODES.get(ALIASES.get(name, name))
+    kind = MODES.get(ALIASES.get(name, name)) if isinstance(name, str) else None
     if kind is None:
         # what only differentiates recordings is a method of that command
         modes = [mode for mode in MODES if mode not in ("savgol", "smooth")]
@@ -76,7 +78,7 @@ def make_method(name: str | None, rotations: bool = False, **options: Any) -> Mo
         given = {key for key, x in options.items() if x is not None and x is not False}
         savgol = rotations and not given & {*Smooth.option_names()}
         name = "savgol" if savgol or given & {"window", "degree"} else "smooth"
-    if name not in METHODS:
+    if not (isinstance(name, str) and name in METHODS):
         expected, found = ", ".join(METHODS), repr(name)
         raise UsageError("unknown method", where="method", expected=expected, found=found)
     options = {key: x for key, x in options.items() if x is not None and x is not False}
@@ -86,6 +88,9 @@ def make_method(name: str | None, rotations: bool = False, **options: Any) -> Mo
             what = f"method {name} has no {' and no '.join(extra)}"
             hint = f"method {owner} takes {'them' if extra[1:] else 'it'}"
             raise UsageError(what, where=extra[0], hint=hint)
+    for key in options.keys() & {"bandlimit", "noise"}:
+        values = read_values(as_array(options[key], key), key)
+        options[key] = values if values.ndim else values.item()
     raise_if_any(value_faults(options), UsageError)
     return make_mode(METHODS[name], **options)
 
@@ -104,6 +109,10 @@ def _option_faults(kind: type[Mode], option: str, value: Any) -> list[Fault]:
         if isinstance(value, str) and re.fullmatch(r"[0-9]{0,9}\.?[0-9]{1,9}s", value):
             return []
     whole = isinstance(value, SupportsIndex) and not isinstance(value, bool)
+    if whole:
+        with suppress(TypeError):  # of arrays, and of tensors that are no integers
+            value = operator.index(value)
+        whole = isinstance(value, int)
     if option in WHOLE and not (whole and (choices or value >= 1)):
         what = f"{option} must be a whole number"
         return [Fault(what, where=option, expected=expected, found=found)]

@@ -204,7 +204,7 @@ def velocities_finding(
         method = "central" if beside.rows >= WINDOW else "backward"
         d: Any = differentiate(
             beside.read(position), times=known, method=method, write=("velocity",),
-            dtype="float64", allow_nonfinite=True,
+            dtype="float64", allow_nonfinite=True, backend="auto",
         )  # fmt: skip
         v, derived = block.read(velocity)[..., pairs.first], d.velocity[..., pairs.second]
         if by_time and times:

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from trajcli.errors import UsageError
 from trajcli.kernels.fit import control, penalty
 from trajcli.kernels.program import (
     Array,
@@ -34,7 +35,7 @@ from trajcli.kernels.program import (
     Smoother,
 )
 from trajcli.memory import NATIVE_TILE
-from trajcli.system import processors
+from trajcli.system import processors, variable
 
 __all__ = ["Adjoint", "Forward", "InFile", "absence", "address", "adjoint", "forward"]
 
@@ -112,10 +113,13 @@ def instruction_set() -> str:
 
 def threads() -> int:
     """Returns how many threads to use: TRAJCLI_THREADS, else the processors of this process."""
-    limit = os.environ.get("TRAJCLI_THREADS", "")
-    if limit.isdecimal() and int(limit) > 0:
-        return int(limit)
-    return processors()
+    limit = variable(b"TRAJCLI_THREADS")
+    if not limit:
+        return min(processors(), _MOST_THREADS)
+    if not (limit.isascii() and limit.isdecimal() and int(limit) > 0):
+        what, expected = "not a number of threads", "a whole number >= 1"
+        raise UsageError(what, where="TRAJCLI_THREADS", expected=expected, found=repr(limit))
+    return min(int(limit), _MOST_THREADS)
 
 
 class Call:
@@ -126,7 +130,8 @@ class Call:
     """
 
     def __init__(self, program: Program, *arrays: Any) -> None:
-        self._job, self._arrays = Job(threads=min(threads(), _MOST_THREADS)), arrays
+        self._limit = variable(b"TRAJCLI_THREADS")
+        self._job, self._arrays = Job(threads=threads()), arrays
         self._program = place_program(self._job, program)
         self._function = _library()[0].trajcli_run
         self._pointer = ctypes.addressof(self._job)
@@ -136,6 +141,8 @@ class Call:
 
         Raises OSError where a file cannot be written, MemoryError where there is none.
         """
+        if (limit := variable(b"TRAJCLI_THREADS")) != self._limit:
+            self._job.threads, self._limit = threads(), limit
         # 0: done, below 0: an input is not finite, above: errno
         status = int(self._function(self._pointer))
         if status > 0:
