@@ -38,6 +38,11 @@ def as_array(values: Any, where: str = "input") -> Array:
         real = bool(re.fullmatch(r"torch\.(b?float(16|32|64)|u?int(8|16|32|64))", kind))
         if str(array.layout) != "torch.strided":
             real, kind = False, f"a tensor of layout {array.layout}"
+        mode = getattr(array, "fake_mode", None)
+        fake = sys.modules["torch"]._C._TorchDispatchModeKey.FAKE
+        if mode and sys.modules["torch"]._C._get_dispatch_mode(fake) is not mode:
+            expected = "a call within it: with tensor.fake_mode"
+            raise UsageError("a fake tensor outside of its mode", where=where, expected=expected)
     else:
         real = array.dtype.kind in "fiu"
     if not real:
@@ -196,8 +201,53 @@ def columns(values: Array, begin: int, count: int) -> Array:
     return values.narrow(1, begin, count) if is_torch(values) else values[:, begin : begin + count]
 
 
+def intercepted() -> bool:
+    """Returns whether a mode sees operations before torch's kernels do, as make_fx, torch.export,
+    FakeTensorMode and FlopCounterMode do: it would not see what our kernels write."""
+    core = sys.modules["torch"]._C
+    return bool(
+        core._len_torch_dispatch_stack()
+        or core._dispatch_tls_is_dispatch_key_included(core.DispatchKey.PreDispatch)
+    )
+
+
+def is_plain(tensor: Any) -> bool:
+    """Returns whether this is no subclass, such as a fake tensor, which means what it likes by its
+    memory, if it has any."""
+    kind, torch = type(tensor), sys.modules["torch"]
+    return kind is torch.Tensor or kind is torch.nn.Parameter
+
+
+def addressable(tensors: Iterable[Any]) -> bool:
+    """Returns whether kernels may read tensors at their addresses, and write results there.
+
+    Functional, meta and batched tensors have no memory.
+    """
+    if intercepted():
+        return False
+    try:  # a loop, as each small call comes here
+        for x in tensors:
+            if x is not None and not (is_plain(x) and (x.data_ptr() or not x.numel())):
+                return False
+    except RuntimeError:
+        return False
+    return True
+
+
+def traced() -> bool:
+    """Returns whether torch records operations, or imitates them on tensors without values."""
+    core = sys.modules["torch"]._C
+    kinds = core._TorchDispatchModeKey.__members__.values()
+    return bool(
+        core._get_tracing_state()
+        or core._dispatch_tls_is_dispatch_key_included(core.DispatchKey.PreDispatch)
+        or any(map(core._get_dispatch_mode, kinds))
+    )
+
+
 def readable(values: Array) -> bool:
-    """Returns whether values can be read: not in vmap, nor while a CUDA graph is captured."""
+    """Returns whether values can be read: not in vmap, nor while a CUDA graph is captured or
+    operations are traced, which would make constants of them."""
     if not is_torch(values):
         return True
     torch = sys.modules["torch"]
@@ -208,16 +258,27 @@ def readable(values: Array) -> bool:
         return False  # within functionalize, values are what lies in memory by chance
     try:
         values = _unwrapped(values)
-        values.data_ptr() if values.is_cuda else _read(values)
+        present = not traced() and (values.data_ptr() or not values.numel())
+        return bool(present and (values.is_cuda or _read(values) is not None))
     except RuntimeError:
         return False
-    return True
 
 
-def to_numpy(values: Array) -> Any:
-    """Returns a NumPy view where that is possible, else a copy."""
+def to_numpy(values: Array, where: str = "a tensor") -> Any:
+    """Returns a NumPy view where that is possible, else a copy.
+
+    Raises UsageError for a tensor that is not readable.
+    """
     if not is_torch(values):
         return np.asarray(values)
+    if not readable(values):
+        raise UsageError(
+            "values that cannot be read",
+            where=where,
+            expected="a tensor in memory",
+            found=f"{type(values).__name__} on {values.device}",
+            hint="the call outside torch.func.vmap, make_fx, torch.export and CUDA graphs",
+        )
     return _read(_unwrapped(values))
 
 
@@ -244,20 +305,16 @@ def read_values(values: Array, where: str) -> Any:
 
     Raises UsageError for a tensor whose gradient would be lost, or that cannot be read.
     """
+    array = to_numpy(values, where)
     if is_torch(values):
         torch = sys.modules["torch"]
-        if not readable(values):
-            raise UsageError(
-                "values that cannot be read", where=where, expected="numbers", found="none here",
-                hint="the call outside torch.func and CUDA graphs",
-            )  # fmt: skip
         dual = torch.autograd.forward_ad.unpack_dual(values).tangent is not None
         if dual or (values.requires_grad and torch.is_grad_enabled()):
             raise UsageError(
                 "a gradient that would be lost", where=where, expected="values without one",
                 hint=f"{where}.detach()" if where.isidentifier() else ".detach()",
             )  # fmt: skip
-    return to_numpy(values)
+    return array
 
 
 _SMALL_BYTES = 1 << 12
@@ -308,8 +365,8 @@ def to_torch(values: Array, device: str) -> Any:
         array = array.astype(np.float64)
     if not array.flags.writeable:
         array = array.copy()
-    if not device.startswith("cuda"):
-        return torch.from_numpy(array)
+    if not device.startswith("cuda") or traced():  # fake tensors are not for the cache
+        return torch.from_numpy(array).to(device)
     if array.size == 1:
         return _filled(array, device)
     key = (array.tobytes(), array.dtype.str, array.shape, device)
@@ -387,7 +444,7 @@ def require_counts(least: int = 1, **counts: Any) -> None:
 
 def time_stamp_shape_faults(shape: Sequence[int], batch: int, rows: int, where: str) -> list[Fault]:
     """Returns the fault of time stamps of a shape that does not fit [batch, rows]."""
-    if tuple(shape) in {(rows,), (batch, rows), (1, rows)}:
+    if tuple(shape) in ((rows,), (batch, rows), (1, rows)):
         return []
     return [
         Fault(

@@ -10,6 +10,7 @@ differentiates itself; smoothers, of many operations for each row, stay with the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -20,7 +21,7 @@ from torch import Tensor
 from torch.autograd import Function, forward_ad
 
 from trajcli.adjoint import gradient_of_even_dt
-from trajcli.arrays import as_array, empty, matched, number
+from trajcli.arrays import addressable, as_array, empty, matched, number
 from trajcli.errors import UsageError
 from trajcli.kernels import torch_ops
 from trajcli.kernels.program import Gradients, Operands, Program, Smoother
@@ -44,12 +45,13 @@ def integrate(
         job = Job(program, kernels, kernels, dtype, tuple(wanted))
         made = iter(Smoothed.apply(job, None, dt, operands.actions))
         return [next(made) if want else None for want in wanted]
+    tensors = (dt, operands.actions, *operands.start, *operands.goal)
+    indices = (operands.start_index, operands.goal_index)
+    transformed = transformed or not addressable((*tensors, *indices))
     if transformed or (dt.shape[1] > 1 and dt.requires_grad):
         rows = torch_ops.trajectories(program, operands, wanted)
         rows = [None if x is None else x.to(dtype) for x in rows]
         return rows if transformed else [None if x is None else _InOrder.apply(x) for x in rows]
-    tensors = (dt, operands.actions, *operands.start, *operands.goal)
-    indices = (operands.start_index, operands.goal_index)
     job = Job(program, kernels, kernels, dtype, tuple(wanted), indices)
     return list(Integrate.apply(job, *tensors))
 
@@ -77,7 +79,8 @@ class Integrate(Function):
         # the gradient of dt needs outputs that are not rounded
         of_dt = ctx.needs_input_grad[1]
         dtype = torch.float64 if of_dt else job.dtype
-        plain = _in_memory(inputs)
+        # what key_of has let pass is looked at no second time
+        plain = _in_memory(inputs, job.kernels is not job.general)
         values = inputs if plain is None else plain
         operands = Operands(values[0], dt, values[1:5], values[5:9], *job.indices)
         if plain is not None:
@@ -192,8 +195,7 @@ class Smoothed(Function):
 
     @staticmethod
     def forward(job: Job, back: torch.dtype | None, dt: Tensor, *inputs: Tensor) -> Any:
-        # a tracer sees torch's operations alone
-        plain = None if torch._C._len_torch_dispatch_stack() else _in_memory(inputs)
+        plain = _in_memory(inputs)
         shape, given = inputs[0].shape, iter(plain or inputs)
         upstream = [next(given) if want else None for want in job.wanted] if back else []
         if back and plain:
@@ -270,19 +272,12 @@ def _summed(grad: Tensor | None, count: int, index: Tensor | None) -> Tensor | N
     return sums.index_put((index,), grad, accumulate=True)
 
 
-def _in_memory(tensors: Sequence[Tensor | None]) -> list[Tensor | None] | None:
-    """Returns the tensors as kernels may read them; None where one has no memory, as in a batch of
-    gradients. A negative view is copied: its memory holds the opposite sign."""
-    readable = []
-    try:
-        for x in tensors:
-            if x is not None:
-                x.data_ptr()
-                x = x.resolve_neg() if x.is_neg() else x
-            readable.append(x)
-    except RuntimeError:
+def _in_memory(tensors: Sequence[Tensor | None], plain: bool = False) -> list[Tensor | None] | None:
+    """Returns the tensors as kernels may read them; None where they may not, which nobody asks of
+    ``plain`` ones. A negative view is copied: its memory holds the opposite sign."""
+    if not (plain or addressable(tensors)):
         return None
-    return readable
+    return [x.resolve_neg() if x is not None and x.is_neg() else x for x in tensors]
 
 
 def needs_torch() -> bool:
@@ -323,7 +318,8 @@ def clip_gradient(x: Tensor, *, norm: float | None = None, value: float | None =
 
     x [B, ...]. norm: the largest Euclidean norm of one trajectory's gradient, which is scaled
     down to it; value: the largest absolute value of an entry. None (the default) clips nothing;
-    with both, values are clipped first. A second derivative differentiates the clipping.
+    with both, values are clipped first. Computed in float64, for gradients of any size. A second
+    derivative differentiates the clipping.
     """
     _require_tensor(x)
     for name, bound in (("norm", norm), ("value", value)):
@@ -379,7 +375,12 @@ class _ScaleGradient(_Identity):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (factor,) = ctx.saved_tensors
-        return (grad * factor).to(grad.dtype), None
+        return (grad.to(_wide(grad)) * factor).to(grad.dtype), None
+
+
+def _wide(x: Tensor) -> torch.dtype:
+    """Returns the type in which gradients are changed: half precision has neither 1e-8 nor 1e5."""
+    return torch.complex128 if x.is_complex() else torch.float64
 
 
 class _ClipGradient(_Identity):
@@ -390,10 +391,18 @@ class _ClipGradient(_Identity):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         norm, value = ctx.bounds
+        wide = grad.to(_wide(grad))[..., None]  # each entry of [B] is a trajectory
         if value is not None:
-            grad = grad.clamp(-value, value)
-        if norm is not None:
-            inner = tuple(range(1, grad.ndim))
-            length = (grad * grad).sum(inner, keepdim=True).sqrt() if inner else grad.abs()
-            grad = grad * torch.where(length > norm, norm / length, 1.0)
-        return grad, None, None
+            wide = wide.clamp(-value, value)
+        if norm is not None and norm < math.inf and wide.numel():
+            inner = tuple(range(1, wide.ndim))
+            # length and direction do not depend on the unit in which they are computed; in this one
+            # squares neither vanish nor overflow
+            unit = wide.detach().abs().amax(inner, keepdim=True)
+            zero = unit == 0.0
+            unit = torch.where(zero | ~unit.isfinite(), 1.0, unit)
+            share = wide / unit
+            length = torch.where(zero, 1.0, (share * share).sum(inner, keepdim=True)).sqrt()
+            long = torch.where(zero, norm == 0.0, length * unit > norm)
+            wide = torch.where(long, share / length * norm, wide)
+        return wide[..., 0].to(grad.dtype), None, None

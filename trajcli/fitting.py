@@ -21,7 +21,6 @@ from trajcli.arrays import (
     nonfinite_fault,
     number,
     output_dtype,
-    read_values,
     readable,
     require_counts,
     to_numpy,
@@ -107,7 +106,8 @@ def fit(
         )
     if (knots is None) == (error is None) or (dt is None) == (times is None):
         raise UsageError("either knots or an error, and either dt or times", where="fit")
-    stamps = read_values(knots_of(rows, dt, times)[0], "dt" if times is None else "times")
+    # as NumPy, which every part of the fit reads: times have no gradient here
+    stamps = knots_of(np.broadcast_to(0.0, tuple(rows.shape)), dt, times)[0]
     bad = nonfinite_fault(rows, "positions", ("trajectory", "row", "dof"))
     raise_if_any([] if bad is None else [bad])
     held = _held(start, rows, "start"), _held(goal, rows, "goal")
@@ -116,10 +116,8 @@ def fit(
     require_counts(degree=degree, **({} if knots is None else {"knots": knots}))
     error = None if error is None else number(error, "error")
     if knots is None and not readable(rows):
-        what, expected = (
-            "positions that cannot be read",
-            "values, to find how many intervals it takes",
-        )
+        expected = "values, to find how many intervals it takes"
+        what = "positions that cannot be read"
         raise UsageError(what, where="error", expected=expected, hint="knots=")
     if knots is None:
         knots = fewest_intervals(lambda n: fitted(n).error.max(), error, degree, rows.shape[1])

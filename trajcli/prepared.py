@@ -17,7 +17,9 @@ from trajcli.arrays import (
     capturing,
     current_stream,
     empty,
+    intercepted,
     is_finite,
+    is_plain,
     is_torch,
     keep_for_graphs,
     to_torch,
@@ -38,19 +40,20 @@ def key_of(actions: Any, start: Any, dt: Any, about: tuple[Any, ...]) -> Any:
     a device's stream.
 
     None for a call that is not cached: arrays that are not float32 or float64, C contiguous, in the
-    memory of the CPU or of one CUDA device, a dt that is not a number, tensors within torch.func,
-    and what a CUDA graph captures: that is recorded, not computed, and so nothing to keep.
+    memory of the CPU or of one CUDA device, a dt that is not a number, tensors within torch.func
+    or without memory, and what is traced or captured: that is recorded, not computed.
     """
     if not isinstance(dt, float):
         return None
+    arrays = (actions, *parts_of(start))
     if is_torch(actions):
         from trajcli import autograd
 
-        if autograd.needs_torch() or capturing(actions.device):
+        if intercepted() or autograd.needs_torch() or capturing(actions.device):
             return None
         if actions.is_cuda:  # another stream would not wait for what this one fills
             about = (*about, current_stream(actions.device))
-    kinds = tuple([x if x is None else _kind(x) for x in (actions, *parts_of(start))])
+    kinds = tuple([x if x is None else _kind(x) for x in arrays])
     library = kinds[0] and kinds[0][0]
     if any(x is not None and (not x or x[0] != library) for x in kinds):
         return None
@@ -74,6 +77,7 @@ def _kind(array: Any) -> tuple[Any, ...]:
         return ("numpy", array.dtype, array.shape) if plain else ()
     if is_torch(array) and array.device.type in ("cpu", "cuda") and array.is_contiguous():
         plain = array.dtype.is_floating_point and array.dtype.itemsize >= 4 and not array.is_neg()
+        plain = plain and is_plain(array) and array.data_ptr() != 0  # a functional tensor has none
         return (array.device, array.dtype, array.shape) if plain else ()
     return ()
 

@@ -193,7 +193,8 @@ def continuous(quaternions: Array, before: Array | None = None) -> Array:
     """
     xp = library(quaternions)
     values = quaternions.detach() if is_torch(quaternions) else quaternions
-    rows = xp.where(xp.isfinite(values).all(-1), matched(np.arange(values.shape[-2]), values), 0)
+    number = matched(np.arange(int(values.shape[-2])), values)
+    rows = xp.where(xp.isfinite(values).all(-1), number, 0)
     last = rows.cummax(-1).values if is_torch(rows) else np.maximum.accumulate(rows, -1)
     known = _gathered(values, last)
     products = (known[..., 1:, :] * known[..., :-1, :]).sum(-1)

@@ -146,7 +146,7 @@ def placed(
             raise UsageError(
                 "a rate needs times that can be read",
                 where="times",
-                found="tensors within torch.func",
+                found="tensors that are traced, or within torch.func",
                 hint="at= names the new times",
             )
         new = _uniform(rate, durations, rounding, acting, held)

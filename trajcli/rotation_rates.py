@@ -78,10 +78,11 @@ def smooth(values: Array, steps: Array, mode: Smooth) -> tuple[list[Array], Mapp
     turns = turns_between(known)
     path = concatenate([0.0 * turns[:, :1], turns.cumsum(1)], 1)
 
+    some = readable(values) and bool(absent.any())
     options = {name: getattr(mode, name) for name in mode.option_names()}
 
     def spline(rows: Array, **more: Any) -> trajectory.Trajectory:
-        rows = library(rows).where(absent, math.nan, rows) if absent.any() else rows
+        rows = library(rows).where(absent, math.nan, rows) if some else rows
         return trajectory.differentiate(
             rows, dt=steps, allow_nonfinite=True, backend="auto",
             method="smooth", **{**options, **more},

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec
 
 import numpy as np
 
-from trajcli import prepared
+from trajcli import arrays, prepared
 from trajcli.arrays import (
     as_array,
     capturing,
@@ -241,8 +241,9 @@ def integrate(
     values, and to send numbers and NumPy arrays, of which those of up to 4 KiB are sent once. With
     ``allow_nonfinite``, and while a CUDA graph is captured (after one call to warm up), no values
     on the device are checked: a start or goal index out of range gives NaN, and the formulas are
-    applied to a dt that is not positive. Nor are values that ``torch.func.vmap`` maps over, in any
-    function; grad, vjp, jvp and the Jacobians read and check them.
+    applied to a dt that is not positive. Nor are values, in any function, that ``torch.func.vmap``
+    maps over (grad, vjp, jvp and the Jacobians read and check them), or where torch traces or
+    imitates operations (make_fx, torch.export, FakeTensorMode, meta tensors).
     """
     write = _names(write)
     dtype, backend = _dtype_name(dtype), backend or variable(b"TRAJCLI_BACKEND") or "auto"
@@ -400,6 +401,8 @@ def _checked(
     dtype = dtype or output_dtype(inputs.actions.dtype)
     states = (*inputs.start.values(), *inputs.goal.values())
     tensors = [x for x in (inputs.actions, inputs.dt, inputs.times, *states) if is_torch(x)]
+    if tensors and tensors[0].device.type != "cpu" and not arrays.addressable(tensors):
+        backend = "torch"  # what is tried on a device is not tried on imitations
     choice = choose_for(tensors[0].device, backend) if tensors else choose("cpu", backend)
     if key is not None and choice.backend == "native":
         prepared.store(key, prepared.PreparedCall(inputs, dtype, wanted, not inputs.trusted, zero))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from decimal import Context, Decimal, localcontext
 
 import numpy as np
 import pytest
@@ -202,6 +204,66 @@ def test_gradients_are_clipped_per_trajectory_by_norm_and_by_value():
         torch.testing.assert_close(grad, want)
     with pytest.raises(trajcli.UsageError, match="norm"):
         trajcli.clip_gradient(x, norm=-1.0)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "sizes"),
+    [
+        (torch.float16, (1e-6, 1.0, 6e4)),
+        (torch.bfloat16, (1e-38, 1e38)),
+        (torch.float32, (1e-44, 1e-30, 1e19, 1e38)),
+        (F64, (1e-310, 1e-200, 1.0, 1e200, 1.7e308)),
+    ],
+)
+def test_gradients_of_any_size_are_clipped_to_their_norm_in_their_type(dtype, sizes):
+    """Squares would vanish or overflow: the reference has 60 digits and exponents of any size."""
+    for size in sizes:
+        pulled = (torch.linspace(-1, 1, 6, dtype=F64).reshape(2, 3) * size).to(dtype)
+        for share in (0.0, 1e-3, 0.5, 2.0, math.inf):
+            norm = share * size
+            x = torch.zeros(2, 3, dtype=dtype, requires_grad=True)
+            (grad,) = torch.autograd.grad(trajcli.clip_gradient(x, norm=norm), x, pulled)
+            with localcontext(Context(prec=60)):
+                rows = [[Decimal(v) for v in row] for row in pulled.double().tolist()]
+                lengths = [sum(v * v for v in row).sqrt() for row in rows]
+                want = [
+                    [float(v * Decimal(norm) / r if r > norm else v) for v in row]
+                    for row, r in zip(rows, lengths, strict=True)
+                ]
+            assert grad.dtype == dtype
+            least = float(torch.finfo(dtype).smallest_normal)
+            torch.testing.assert_close(
+                grad.double(), torch.tensor(want, dtype=F64),
+                rtol=2 * torch.finfo(dtype).eps, atol=least * torch.finfo(dtype).eps,
+            )  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-200, 0.3, 1.0, 1e200])
+def test_a_second_derivative_differentiates_the_clipping_and_is_finite_at_zero(size):
+    pulled, turned = torch.randn(2, 4, 3, dtype=F64)
+    norm = size or 1.0
+    pulled = (size * pulled).requires_grad_()
+    x = torch.zeros(4, 3, dtype=F64, requires_grad=True)
+    (grad,) = torch.autograd.grad(trajcli.clip_gradient(x, norm=norm), x, pulled, create_graph=True)
+    (second,) = torch.autograd.grad(grad, pulled, turned)
+    for row, along, got in zip(pulled.tolist(), turned.tolist(), second.tolist(), strict=True):
+        with localcontext(Context(prec=60)):
+            g, w = ([Decimal(v) for v in x] for x in (row, along))
+            square = sum(v * v for v in g)
+            if square > Decimal(norm) ** 2:  # (norm/|g|)·(I − g·gᵀ/|g|²)
+                share = sum(a * b for a, b in zip(g, w, strict=True)) / square
+                ratio = Decimal(norm) / square.sqrt()
+                w = [ratio * (b - a * share) for a, b in zip(g, w, strict=True)]
+            want = [float(v) for v in w]
+        assert got == pytest.approx(want, rel=1e-12, abs=1e-14)
+
+
+def test_a_gradient_factor_that_half_precision_lacks_is_not_rounded_to_it():
+    x = torch.zeros(2, dtype=torch.float16, requires_grad=True)
+    pulled = torch.tensor([1e-3, 6e4]).half()
+    for factor in (1e5, 1e-8, 0.1):
+        (grad,) = torch.autograd.grad(trajcli.scale_gradient(x, factor), x, pulled)
+        assert torch.equal(grad, (pulled.double() * factor).half())
 
 
 @pytest.mark.parametrize(("work", "form"), CASES[::3])

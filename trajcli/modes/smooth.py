@@ -130,8 +130,8 @@ class Smooth(Mode):
         """Returns the mode with the bandlimits and weights that it chooses by the values.
 
         ``positions`` [B, T, D] are None where they cannot be read, as within torch.func: then the
-        caller must give a bandlimit, and no row is missing. ``kernels`` measure the residuals.
-        Raises InputError for a bandlimit above half the rate.
+        caller must give a bandlimit, and no row is missing or weighs less. ``kernels`` measure the
+        residuals. Raises InputError for a bandlimit above half the rate.
         """
         batch, rows, dofs = shape
         cutoff = self._of_dofs("bandlimit", batch, dofs)
@@ -144,13 +144,13 @@ class Smooth(Mode):
                 found=f"{np.nanmax(cutoff):.6g} Hz",
             )
         if positions is None:
-            if np.isnan(cutoff).any():
+            if np.isnan(cutoff).any() or self.robust:
                 raise InputError(
                     "positions that cannot be read",
                     where=where,
-                    expected="values to choose the bandlimit by",
+                    expected="values to choose the bandlimit and the weights by",
                     found="none here",
-                    hint="bandlimit=, in Hz",
+                    hint="bandlimit=, in Hz, without robust" if self.robust else "bandlimit=, in Hz",
                 )
             return replace(self, bandlimit=cutoff)
         values = np.ascontiguousarray(positions.transpose(0, 2, 1), np.float64)
