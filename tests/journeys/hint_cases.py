@@ -873,8 +873,10 @@ case("a score within torch.func", nothing, lambda: _scored(True, "vmap"), lambda
 case("steps with a gradient", nothing, lambda: _fitted_dt(False), lambda: _fitted_dt(True))
 case("a fit to an error within torch.func", nothing, lambda: _fitted_in_func(error=0.1),
      lambda: _fitted_in_func(knots=8))
-case("smooth within torch.func", nothing, lambda: _chosen_in_func(None),
-     lambda: _chosen_in_func(2.0))
+case("smooth within torch.func", nothing, lambda: _chosen_in_func(),
+     lambda: _chosen_in_func(bandlimit=2.0))
+case("robust smooth within torch.func", nothing,
+     lambda: _chosen_in_func(bandlimit=2.0, robust=True), lambda: _chosen_in_func(bandlimit=2.0))
 case("a rate within torch.func", nothing, lambda: _resampled_in_func(rate=20.0),
      lambda: _resampled_in_func(at=[0.05]))
 case("groups that are not one array", both(
@@ -939,10 +941,10 @@ def _fitted_in_func(**of: Any) -> None:
     torch.func.vmap(lambda q: trajcli.fit(q, 0.1, **of).actions)(torch.tensor(CURVE)[None])
 
 
-def _chosen_in_func(bandlimit: float | None) -> None:
+def _chosen_in_func(**of: Any) -> None:
     torch = pytest.importorskip("torch")
     torch.func.vmap(lambda q: trajcli.differentiate(
-        q, dt=0.1, method="smooth", bandlimit=bandlimit).velocity.sum())(torch.tensor(CURVE)[None])
+        q, dt=0.1, method="smooth", **of).velocity.sum())(torch.tensor(CURVE)[None])
 
 
 def _resampled_in_func(**new: Any) -> None:

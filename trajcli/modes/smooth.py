@@ -150,7 +150,9 @@ class Smooth(Mode):
                     where=where,
                     expected="values to choose the bandlimit and the weights by",
                     found="none here",
-                    hint="bandlimit=, in Hz, without robust" if self.robust else "bandlimit=, in Hz",
+                    hint="bandlimit=, in Hz, without robust"
+                    if self.robust
+                    else "bandlimit=, in Hz",
                 )
             return replace(self, bandlimit=cutoff)
         values = np.ascontiguousarray(positions.transpose(0, 2, 1), np.float64)
