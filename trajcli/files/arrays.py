@@ -47,7 +47,6 @@ _MOST_FILES = 64
 _LARGEST_JSON = 16 << 20
 # How many names are compared with a missing one, and how many a message lists.
 _SEARCHED, _LISTED = 2000, 8
-_FEW = 8
 _TYPES = {"c": "complex numbers", "O": "objects or strings", "S": "strings", "U": "strings",
           "b": "booleans", "V": "records"}  # fmt: skip
 
@@ -232,7 +231,7 @@ def unlikeness(name: str, stored: Dataset | None) -> tuple[int, ...]:
         return (2,)
     rows, line, rank = stored.shape[max(stored.ndim - 2, 0)], stored.ndim == 1, motion_rank(name)
     # few rows are those of a matrix, as of gains, or one row of a table
-    short, integer, clock = rows < _FEW, stored.dtype.kind != "f", False
+    short, integer, clock = rows < 8, stored.dtype.kind != "f", False
     # of messages all are read at once
     if math.prod(stored.shape) == max(stored.shape) > 1 and stored.storage != "messages":
         with suppress(InputError):  # damage is reported where the array is used
@@ -242,29 +241,28 @@ def unlikeness(name: str, stored: Dataset | None) -> tuple[int, ...]:
     return kind, short, line, integer, rank, -stored.shape[-1]
 
 
-def python_line(code: str, *paths: Path) -> str:
-    """Returns a line for a shell that runs Python code, in which %s stands for a path."""
+def python_line(code: str, *names: object) -> str:
+    """Returns a line for a shell that runs Python code, in which %s stands for a path or name."""
     # double quotes within, as the shell's are single
-    names = tuple(json.dumps(str(path), ensure_ascii=False) for path in paths)
-    return f"python -c {shlex.quote(code % names)}"
+    texts = tuple(json.dumps(str(name), ensure_ascii=False) for name in names)
+    return f"python -c {shlex.quote(code % texts)}"
 
 
-def plain_copy(path: Path, load: str, library: str = "numpy") -> str:
-    """Returns a hint with a line of Python that saves what a pickle holds as plain arrays.
+def plain_copy(path: Path, load: str, *names: str, shape: Sequence[int] | None = None) -> str:
+    """Returns a hint with a line of Python that saves pickled arrays as plain ones.
 
-    load: an expression that loads it. Lists of dictionaries or of arrays of unequal length are
-    episodes, "episode_0/position"; other lists are one array.
+    load: an expression that loads a dictionary, or objects of this shape, of a path and names.
     """
-    code = (
-        f"import {library}, numpy as np; "
-        'g = lambda u: u.tolist() if getattr(u, "dtype", 0) == object else u; '
-        f"v = g({load}); np.savez(%s, **" + '{f"{p}{k}": x for n, e in (v if hasattr(v, "items") '
-        'else {"position": v}).items() for u in [g(e)] for p, m in ([(f"{n}/", u)] if isinstance('
-        'u, dict) else [(f"episode_{i}/", x if isinstance(x, dict) else {n: x}) for i, x in '
-        "enumerate(u)] if isinstance(u, (list, tuple)) and u and (isinstance(u[0], dict) or "
-        'len({*map(np.shape, u)}) > 1) else [("", {n: u})]) for k, x in m.items()})'
-    )
-    return f"if you trust it: {python_line(code, path, path.with_name(f'{path.stem}_plain.npz'))}"
+    arrays = "**x.item()" if shape == () else "**x"
+    if shape and shape[1:]:
+        arrays = "position=x.astype(float)"
+    elif shape:  # one dictionary or array for each episode
+        pairs = 'e.items() if isinstance(e, dict) else [("position", e)]'
+        arrays = f'**{{f"episode_{{i}}/{{k}}": v for i, e in enumerate(x) for k, v in ({pairs})}}'
+    library = "torch, numpy as np" if load.startswith("torch") else "numpy as np"
+    code = f"import {library}; x = {load}; np.savez(%s, {arrays})"
+    out = path.with_name(f"{path.stem}_plain.npz")
+    return f"if you trust it: {python_line(code, path, *names, out)}"
 
 
 class OpenFiles:

@@ -15,13 +15,14 @@ import errno
 import fcntl
 import os
 import re
+import shlex
 import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from trajcli.errors import BusyError, Fault, OutputError
-from trajcli.files.file_bytes import UNLOCKED, file_state
+from trajcli.files.file_bytes import file_state
 from trajcli.system import allocate, complete, held, is_command, rename_new
 
 _OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT)
@@ -117,19 +118,17 @@ class HiddenFolder:
                     continue
                 fault = os_fault(lock, error)
                 if os.path.lexists(lock):
-                    hint = f"rm {lock}, once nobody writes {self._out}"
+                    hint = f"rm {shlex.quote(str(lock))}, once nobody writes {self._out}"
                     fault = replace(fault, what="cannot be opened", hint=hint)
                 raise OutputError(fault) from None
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 os.close(descriptor)
+                what, found = "another run is writing this output", f"it holds {lock.name}"
+                hint, where = "run the same command again once it is done", str(self._out)
                 raise BusyError(
-                    "another run is writing this output",
-                    where=str(self._out),
-                    expected="one writer",
-                    found=f"it holds {lock.name}",
-                    hint="run the same command again once it is done",
+                    what, where=where, expected="one writer", found=found, hint=hint
                 ) from None
             except OSError:
                 self._lock = descriptor
@@ -216,7 +215,7 @@ def refuse_place(path: Path, overwrite: bool) -> None:
             "not a folder" if os.path.exists(path.parent) else "no such folder",
             where=str(path.parent),
             expected="the folder of OUT",
-            hint=f"mkdir -p {path.parent}",
+            hint=f"mkdir -p {shlex.quote(str(path.parent))}",
         )
     if path.is_dir():
         raise OutputError("already exists, and is a folder", where=str(path), expected="a file")
@@ -268,14 +267,8 @@ def os_fault(path: Path, error: Exception) -> Fault:
     match = re.search(r"errno = (\d+)", str(error))
     number = getattr(error, "errno", None) or (int(match[1]) if match else None)
     hint = "nothing was written; free some space" if number in _OUT_OF_SPACE else ""
-    if "unable to lock file" in str(error):  # only where the environment asks HDF5 for locks
-        hint = f"{UNLOCKED} in front of the command writes it without locks"
-    return Fault(
-        "cannot be written",
-        where=str(path),
-        found=str(error) if number is None else os.strerror(number),
-        hint=hint,
-    )
+    found = str(error) if number is None else os.strerror(number)
+    return Fault("cannot be written", where=str(path), found=found, hint=hint)
 
 
 @contextlib.contextmanager

@@ -22,7 +22,6 @@ import numpy.typing as npt
 from trajcli.errors import Fault, InputError, Note
 from trajcli.files.arrays import Dataset, OpenFiles
 from trajcli.files.file_bytes import open_regular
-from trajcli.files.quantities import role
 from trajcli.files.source import Origin
 from trajcli.files.tables import Table
 from trajcli.memory import CSV_ROWS
@@ -149,9 +148,10 @@ class CsvFile(Table):
     def time_column(self) -> str | None:
         return super().time_column or self._time
 
-    def rows_with(self, column: str, value: object, out: Path) -> str:
+    def rows_with(self, column: str, value: object) -> str:
         shown = json.dumps(value) if isinstance(value, str) else f"{value:g}"
         test = f"NR == 1 || ${self.columns.index(column) + 1} == {shown}"
+        out = self.path.with_stem(f"{self.path.stem}_{re.sub('[^A-Za-z0-9]', '_', f'{value}')}")
         words = ["awk", "-F", self._delimiter, test, str(self.path)]
         return f"{shlex.join(words)} > {shlex.quote(str(out))}"
 
@@ -231,16 +231,12 @@ class CsvFile(Table):
                     parts[-1][number] = [float(cell.strip() or "nan") for cell in column]
                 except ValueError:
                     bad = next(k for k, cell in enumerate(column) if not _is_number(cell or "nan"))
-                    others = (
-                        n for n in self.columns if n not in (self.columns[number], *self._texts)
-                    )
-                    named = ",".join(name for name in others if not role(name))
                     fault = Fault(
                         "not a number",
                         where=f"{self.path}, line {lines[bad]}, column {self.columns[number]}",
                         expected="a number, or a blank cell",
                         found=repr(column[bad].strip()),
-                        hint=f"name other columns: {self.typed(named)}" if named else "",
+                        hint=f"name other columns: {self.typed('A,B')}",
                     )
                     text.faults.setdefault(self.columns[number], fault)
         return np.concatenate(parts, axis=1)

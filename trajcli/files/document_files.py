@@ -143,7 +143,7 @@ class TorchFile(DocumentFile):
                 return torch.load(self.path, "cpu", weights_only=True, mmap=archive)
         except pickle.UnpicklingError:
             what, expected = "holds other objects than tensors", "dictionaries and lists of tensors"
-            hint = plain_copy(self.path, 'torch.load(%s, "cpu", weights_only=False)', "torch")
+            hint = plain_copy(self.path, 'torch.load(%s, "cpu", weights_only=False)')
             raise InputError(what, where=str(self.path), expected=expected, hint=hint) from None
 
     def names(self) -> list[str]:

@@ -31,8 +31,6 @@ State = tuple[int, ...]
 # File systems whose mapped pages do not disappear.
 _SAFE = frozenset(("ext2", "ext3", "ext4", "xfs", "tmpfs", "overlay"))
 _file_system = cache(file_system)
-UNLOCKED = "HDF5_USE_FILE_LOCKING=FALSE"
-"""What makes HDF5 do without locks."""
 # Bytes hashed at each end of a file.
 _HASHED_BYTES = 64 << 10
 
@@ -79,13 +77,12 @@ def unreadable(where: object, expected: str, error: Exception) -> Fault:
     if isinstance(error, MemoryError):
         reason = f"too large for the memory there is ({reason})"
     what, hint = "cannot be read", ""
-    if "unable to lock file" in reason:
-        hint = f"{UNLOCKED} in front of the command reads it without locks"
-    if "h5clear" in reason or (hint and isinstance(error, BlockingIOError)):
-        what = "open in another program that writes it"
-        hint = f"close it there; {UNLOCKED} in front of the command reads it as it is"
+    if "unable to lock file" in reason and isinstance(error, BlockingIOError):
+        hint = "HDF5_USE_FILE_LOCKING=FALSE in front of the command reads it as it is"
     if "h5clear" in reason:  # the mark of a writer, which one that was killed leaves behind
-        hint = f"close it there; h5clear -s {shlex.quote(str(where))}, once no program writes it"
+        hint = f"h5clear -s {shlex.quote(str(where))}, once no program writes it"
+    if hint:
+        what, hint = "open in another program that writes it", f"close it there; {hint}"
     return Fault(what, where=str(where), expected=expected, found=reason, hint=hint)
 
 

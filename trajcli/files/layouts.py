@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import shlex
 from collections.abc import Mapping
 from functools import cached_property
@@ -422,14 +421,10 @@ def likely_arrays(file: ArrayFile, prefix: str) -> list[str]:
         return named[taken]
     if unread and not named:
         raise next(iter(unread.values()))
-    likely, hint = min(ranks, key=ranks.__getitem__, default=""), ""
-    if likely and ranks[likely][0] < 2:
-        pattern, rank = re.sub(r"\d+", "*", likely), ranks[likely]
-        same = [p for p in ranks if ranks[p] == rank and re.sub(r"\d+", "*", p) == pattern]
-        several = f", or {file.typed(pattern)} for all {len(same)}"
-        hint = f"name one as {file.typed(likely)}{several * (len(same) > 1 and not rank[2])}"
-    what, found = "no trajectories found", candidates(paths, file.get)
-    hint = hint or f"trajcli inspect {shlex.quote(str(file.path))} lists what it holds"
+    likely, what = min(ranks, key=ranks.__getitem__, default=""), "no trajectories found"
+    found, hint = candidates(paths, file.get), f"name one as {file.typed(likely)}"
+    if not likely or ranks[likely][0] == 2:
+        hint = f"trajcli inspect {shlex.quote(str(file.path))} lists what it holds"
     expected = f"datasets called actions, {', '.join(QUANTITIES)}: [B, T, D] or [T, D]"
     raise InputError(what, where=str(file.path), expected=expected, found=found, hint=hint)
 

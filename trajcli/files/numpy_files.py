@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import math
 import os
-import pickle
 import tokenize
 import zipfile
 import zlib
@@ -70,23 +69,22 @@ def _parsed(head: bytes) -> _Header:
     read = getattr(np.lib.format, f"read_array_header_{version[0]}_0")
     sizes, fortran, dtype = read(stream)
     shape = tuple(int(n) for n in sizes)
-    if dtype.hasobject:
-        raise pickle.UnpicklingError("objects")
     if any(n < 0 for n in shape):
         raise ValueError(f"a shape of {list(shape)}")
     return _Header(shape, dtype, fortran and len(shape) > 1, stream.tell())
 
 
-def _read_header(head: bytes, path: Path, where: str) -> _Header:
-    """Parses the header at the beginning of some bytes."""
+def _read_header(head: bytes, path: Path, *names: str) -> _Header:
+    """Parses the header at the beginning of some bytes, of a file or of an array in it."""
     # 8 bytes of magic and version, then the length in 2 or 4
     width = 2 if head[6:7] == b"\1" else 4
-    try:
-        return _parsed(head[: 8 + width + int.from_bytes(head[8 : 8 + width], "little")])
-    except pickle.UnpicklingError:
-        hint = plain_copy(path, "np.load(%s, allow_pickle=True)")
+    header = _parsed(head[: 8 + width + int.from_bytes(head[8 : 8 + width], "little")])
+    if header.dtype.hasobject:
+        load = f"np.load(%s, allow_pickle=True){'[%s]' * len(names)}"
+        hint, where = plain_copy(path, load, *names, shape=header.shape), ":".join([f"{path}", *names])
         what, found = "pickled data", "a pickle, which can run code when read"
-        raise InputError(what, where=where, expected=_ARRAY, found=found, hint=hint) from None
+        raise InputError(what, where=where, expected=_ARRAY, found=found, hint=hint)
+    return header
 
 
 class NpyFile(ArrayFile):
@@ -106,7 +104,7 @@ class NpyFile(ArrayFile):
     def _read_header(self) -> _Header:
         file: FileBytes = self.opened()
         head = os.pread(file.descriptor, _LONGEST_HEADER, 0)
-        header = _read_header(head, self.path, str(self.path))
+        header = _read_header(head, self.path)
         if file.size < header.offset + header.nbytes:
             raise InputError(
                 "shorter than its header says",
@@ -188,8 +186,8 @@ class NpzFile(ArrayFile):
 
     def _header(self, info: zipfile.ZipInfo) -> _Header:
         with self.opened().zip.open(info) as stream:
-            where = f"{self.path}:{info.filename.removesuffix('.npy')}"
-            header = _read_header(stream.read(_LONGEST_HEADER), self.path, where)
+            name = info.filename.removesuffix(".npy")
+            header = _read_header(stream.read(_LONGEST_HEADER), self.path, name)
         declared, size = header.nbytes, info.file_size - header.offset
         if declared > _EXPANSION_LIMIT * (info.compress_size + 1):
             raise ValueError(f"declares {declared} bytes in {info.compress_size} packed ones")

@@ -278,7 +278,8 @@ def _not_read(path: Path, head: bytes) -> Fault:
         found = "an empty file"
     elif head[:1] == b"\x80":
         found = "a pickle, which may run any program when it is read"
-        hint = plain_copy(path, 'pickle.load(open(%s, "rb"))', "pickle")
+        episodes = head[11 if head[2:3] == b"\x95" else 2 :].startswith(b"]")  # a list
+        hint = plain_copy(path, "np.load(%s, allow_pickle=True)", shape=(1,) if episodes else None)
         if b"pandas" in head:
             hint = f"if you trust it: {to_csv('read_pickle(%s).reset_index()')}"
     elif head.startswith((b"PK\3\4", b"\xd0\xcf\x11\xe0")):
@@ -317,15 +318,14 @@ def _missing_file(path: Path) -> Fault:
     folder = path.parent
     there = os.path.isdir(folder)
     names = sorted(os.listdir(folder)) if there and os.access(folder, os.R_OK) else []
-    near = difflib.get_close_matches(path.name, names, 3, 0.6)
+    close = difflib.get_close_matches(path.name, names, 3, 0.6)
+    near = ", ".join(shlex.quote(str(folder / name)) for name in close)
     return Fault(
         "no such file",
         where=str(path),
         expected="a file",
         found="nothing of this name" if there else f"no folder {folder}",
-        hint=f"did you mean {', '.join(shlex.quote(str(folder / name)) for name in near)}?"
-        if near
-        else "",
+        hint=f"did you mean {near}?" if near else "",
     )
 
 

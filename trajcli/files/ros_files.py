@@ -51,7 +51,12 @@ class RosFile(ArrayFile):
         return _Bag(self.path)
 
     def names(self) -> list[str]:
-        names = (f"{t}/{path}" for t in self._counts for path in _wholes(self._first(t)))
+        # numbers within a message are read with their whole, arrays within it by themselves
+        names = (
+            f"{topic}/{path.split('.')[0] if array.shape[1:] == (1,) else path}"
+            for topic in self._counts
+            for path, array in self._first(topic).items()
+        )
         return list(dict.fromkeys(names))
 
     def get(self, name: str) -> Dataset | None:
@@ -248,13 +253,6 @@ def _fields(
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
             unsigned = name in kinds and kinds[name][1][0] == "uint64"
             yield path, "d" if isinstance(value, float) else "Q" if unsigned else "q"
-
-
-def _wholes(arrays: Arrays) -> Iterator[str]:
-    """Yields the fields of a message whose numbers are one array, or the arrays within them."""
-    apart = {path.split(".")[0] for path, array in arrays.items() if array.shape[1:] != (1,)
-             and "." in path and not path.endswith(".covariance")}  # fmt: skip
-    yield from (path if (whole := path.split(".")[0]) in apart else whole for path in arrays)
 
 
 def _plan_arrays(message: Any) -> Arrays:

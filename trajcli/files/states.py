@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -141,12 +142,12 @@ def state_from_option(files: Files, role: str, text: str, group: TrajectoryGroup
     file = files.open(source.path)
     group = group.without_units() if "trajcli_version" in file.attributes() else group
     name = (source.dataset or "").strip("/")
-    stored = file.get(name) if name else None
-    rows, layout = False, files.layout(file) if name else None
+    stored, layout = (file.get(name), files.layout(file)) if name else (None, None)
     if stored is not None and stored.ndim == 2 and layout is not None and layout.members():
         # arrays of a layout hold the rows of its trajectories, not states
-        rows = name.startswith(layout.groups) and layout.rows in (0, stored.shape[0])
-    if file.family == "npy" or (stored is not None and not rows):
+        if name.startswith(layout.groups) and layout.rows in (0, stored.shape[0]):
+            return _first_rows(files, role, text, group)
+    if file.family == "npy" or stored is not None:
         state = _state(role, {"position": files.dataset(text)}, source.origin, group)
         beside = "" if file.family == "npy" else name[: name.rfind("/") + 1]
         return _with_index_beside(state, role, file, beside)
@@ -157,9 +158,8 @@ def state_from_option(files: Files, role: str, text: str, group: TrajectoryGroup
         if parts["position"] is not None:
             which = source.dofs
             numeric = {k: x and pick_dofs(x.require_numeric(), which) for k, x in parts.items()}
-            return _with_index_beside(
-                _state(role, numeric, source.origin, group), role, file, prefix
-            )
+            state = _state(role, numeric, source.origin, group)
+            return _with_index_beside(state, role, file, prefix)
     if not name or file.has_group(name):
         raise InputError(file.missing(name or f"{role}/position"))
     return _first_rows(files, role, text, group)
@@ -211,14 +211,13 @@ def _parts(
 ) -> dict[str, Dataset | None]:
     """Returns the parts of a state, those named like rotations first where all dofs turn."""
     first = 0 if _turning(group) else 1
-    names = {pair[1]: pair[first:] for pair in zip(ROTATIONS, QUANTITIES, strict=True)}
-    return {part: get(*(p + n for n in every for p in prefixes)) for part, every in names.items()}
+    pairs = zip(ROTATIONS, QUANTITIES, strict=True)
+    return {pair[1]: get(*(p + n for n in pair[first:] for p in prefixes)) for pair in pairs}
 
 
 def _turning(group: TrajectoryGroup) -> Sequence[RotationDofs]:
     """Returns the rotations that all dofs of a group are, or turn about; none of any others."""
-    turning = group.turning
-    return turning if sum(turn.width for turn in turning) == group.shape[2] else ()
+    return group.turning if sum(turn.width for turn in group.turning) == group.shape[2] else ()
 
 
 def _state(
@@ -236,21 +235,18 @@ def _state(
         if isinstance(values, Dataset):
             values = with_joined_axes(values, len(group.turning))
         if len(values.shape) not in (1, 2):
-            raise InputError(
-                "wrong number of dimensions",
-                where=where,
-                expected="[B, D] or [D]",
-                found=describe(values.shape),
-            )
+            what, found = "wrong number of dimensions", describe(values.shape)
+            raise InputError(what, where=where, expected="[B, D] or [D]", found=found)
         turned = _in_form_of(group, values, where) if part == "position" else None
         values = group.pick(values) if turned is None else turned
         count, dataset = values.shape[-1], values if isinstance(values, Dataset) else None
         if count != (dofs := group.shape[2]):
             what, found = f"{role} and actions differ in their dofs (D)", f"D = {count}"
-            expected = f"D = {dofs}, as in {group.input.where}"
-            name = f"{where.removesuffix(f'/{part}')}{':' * (':' not in where)}"
-            ways = f"'{name}[:{dofs}]' takes the first {dofs}", f"--dofs 0:{count} takes as many"
-            hint = ways[count < dofs] * (dataset is not None and dofs > 1)
+            expected, hint = f"D = {dofs}, as in {group.input.where}", ""
+            if dataset is not None and dofs > 1:
+                name = f"{where.removesuffix(f'/{part}')}{':' * (':' not in where)}[:{dofs}]"
+                first = f"{shlex.quote(name)} takes the first {dofs}"
+                hint = first if count > dofs else f"--dofs 0:{count} takes as many"
             raise InputError(what, where=where, expected=expected, found=found, hint=hint)
         # numbers of a quaternion have no unit
         units = state_units(group, part, dataset, count) if turned is None else None
@@ -290,12 +286,12 @@ def _in_form_of(group: TrajectoryGroup, values: Values, where: str) -> Values | 
     Their order is that of their name or attribute, else w, x, y, z. Four numbers are in the form of
     actions that are quaternions, unless something else says their order.
     """
-    turning, width, own = _turning(group), values.shape[-1], ""
+    turning, width, order = _turning(group), values.shape[-1], ""
     count, dofs = len(turning), group.shape[2]
     if isinstance(values, Dataset):
         text = f"{values.where.after} {values.attributes.get('order')}".lower()
-        own = next((order for order in ("xyzw", "wxyz") if order in text), "")
-    if not turning or width != 4 * count or (dofs == width and not own):
+        order = next((order for order in ("xyzw", "wxyz") if order in text), "")
+    if not turning or width != 4 * count or (dofs == width and not order):
         # three numbers called orientation are rotation vectors, or roll, pitch and yaw
         if turning and where.endswith(ROTATIONS[0]) and (width != dofs or width == 3 * count):
             expected, found = f"[B, {4 * count}]: w, x, y, z", describe(values.shape)
@@ -305,7 +301,7 @@ def _in_form_of(group: TrajectoryGroup, values: Values, where: str) -> Values | 
 
     read = in_memory(values)
     read = read.reshape(*read.shape[:-1], count, 4)
-    quaternions = to_quaternions(read, own or "wxyz", where)
+    quaternions = to_quaternions(read, order or "wxyz", where)
     turned = np.empty((*read.shape[:-2], dofs))
     for k, turn in enumerate(turning):
         turned[..., list(turn.dofs)] = from_quaternions(quaternions[..., k, :], turn.form)
@@ -326,19 +322,14 @@ def _recorded_state(group: TrajectoryGroup) -> States:
         first_rows: dict[str, Dataset] = {}
         for part, name in zip(("position", "velocity"), pair, strict=True):
             array = group.layout.array(group.member, [name])
-            if (
-                array is None
-                or group.pick(array).shape[1:] != group.shape[2:]
-                or not array.shape[0]
-            ):
+            if not array or group.pick(array).shape[1:] != group.shape[2:] or not array.shape[0]:
                 break
             # the first recorded row, seen as one state
             first_rows[part] = replace(array.require_numeric(), shape=(1, *array.shape[1:]))
         if first_rows:
             read = ", ".join(pair[: len(first_rows)])
-            return _state(
-                "start", first_rows, Origin(group.file.path, f": {RECORDED_ROW} {read}"), group
-            )
+            source = Origin(group.file.path, f": {RECORDED_ROW} {read}")
+            return _state("start", first_rows, source, group)
     return NO_STATE
 
 

@@ -8,7 +8,6 @@ such tables, and those of text (:mod:`.csv_files`).
 from __future__ import annotations
 
 import fnmatch
-import json
 import re
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import Fault, InputError, Note
-from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles, import_library, python_line
+from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles, import_library
 from trajcli.files.file_bytes import open_regular
 from trajcli.files.quantities import POSITIONS, last_word, role, split_unit, time_rank
 from trajcli.files.source import Origin, parse_source
@@ -246,21 +245,18 @@ class Table(ArrayFile):
             else:  # numbers of joints come in one order; positions of a servo do not
                 turns = count < runs and (values == np.resize(order, len(values))).all()
             if turns and 1 < count <= len(values) // 2:
-                stem = f"{self.path.stem}_{re.sub('[^A-Za-z0-9]', '_', str(order[0]))}"
                 return Fault(
                     "rows of different joints in turns",
                     where=f"{self.path}:{name}",
                     expected="a column for each joint, and one time in a row",
                     found=", ".join(map(str, order[:4])),
-                    hint=self.rows_with(name, order[0].item(), self.path.with_stem(stem)),
+                    hint=self.rows_with(name, order[0].item()),
                 )
         return None
 
-    def rows_with(self, column: str, value: object, out: Path) -> str:
-        """Returns a line for a shell that writes the rows with a value in a column to a file."""
-        test = f"t[t[{json.dumps(column)}] == {json.dumps(value)}]".replace("%", "%%")
-        code = f"import pandas; t = pandas.read_parquet(%s); {test}.to_parquet(%s)"
-        return python_line(code, self.path, out)
+    def rows_with(self, column: str, value: object) -> str:
+        """Returns a hint at how to get the rows with a value in a column as a file of their own."""
+        return f"write the rows with {column} = {value} to a file of their own"
 
     def _times(self, column: str) -> Dataset:
         """Returns the stamps of the rows; two columns give nanoseconds."""

@@ -102,17 +102,14 @@ def run_retime(
 
 
 def _way(request: RetimeRequest, arrays: Sequence[str]) -> str:
-    """Returns the commands that make a trajectory of arrays, whose positions stay as they are, and
-    retime it."""
+    """Returns the command that makes a trajectory of arrays, whose positions stay as they are."""
     if "actions" in arrays:
         return "trajcli integrate takes actions, trajcli differentiate --method central positions"
     read = {x.name.replace("_", "-"): getattr(request, x.name) for x in fields(Reading)}
     words = [w for k, x in read.items() if x for w in (f"--{k}", str(x))[: 1 + (x is not True)]]
-    between = str(request.out.with_name(f"{request.out.stem}_central.h5"))
-    first = [*request.sources, *words, "--method", "central", "-o", between]
-    second = [between, "--limits", str(request.limits), *["--slower-only"] * request.slower_only]
-    lines = shlex.join(first), shlex.join([*second, "-o", str(request.out)])
-    return "trajcli differentiate {}, then trajcli retime {}".format(*lines)
+    out = str(request.out.with_name(f"{request.out.stem}_central.h5"))
+    line = shlex.join([*request.sources, *words, "--method", "central", "-o", out])
+    return f"trajcli differentiate {line}, then retime {shlex.quote(out)}"
 
 
 class Paces:

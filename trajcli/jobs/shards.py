@@ -16,6 +16,7 @@ import itertools
 import json
 import os
 import re
+import shlex
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -121,13 +122,15 @@ class Part:
             )
         for name, content in self.inputs.items():
             if (expected := states.get(name, content)) != content:
-                copied = "cp -p and rsync -t keep the times of copies; "
+                # a copy has another time, and the same size and ends
+                size, _, ends = (expected or "no such file").partition(", modified")
+                copied = content.startswith(size) and content.endswith(ends[-16:])
                 return Fault(
                     "a part of another state of its inputs",
                     where=str(self.path),
                     expected=f"{name}: {expected or 'no such file'}",
                     found=content,
-                    hint=copied if _but_for_time(expected) == _but_for_time(content) else "",
+                    hint="cp -p and rsync -t keep the times of copies; " * copied,
                 )
         return None
 
@@ -182,7 +185,7 @@ class Run:
                 where=str(folder),
                 expected="a folder of parts",
                 found=reason,
-                hint=f"trajcli integrate … -o {out} --shard I/N writes parts",
+                hint=f"trajcli integrate … -o {shlex.quote(str(out))} --shard I/N writes parts",
             )
         if fault := _count_fault(folder, names):
             raise InputError(fault)
@@ -211,11 +214,6 @@ class Run:
     def array(self) -> str:
         """The shards to run again, as ``sbatch --array=`` takes them: 3,7-9."""
         return ranges((*self.missing, *self.faults))
-
-
-def _but_for_time(content: str | None) -> str:
-    """Returns what :func:`file_content` says of a file, without the time of modification."""
-    return re.sub("modified at [0-9]+ ns", "", content or "")
 
 
 def _usual_states(parts: Sequence[Part]) -> dict[str, str | None]:
@@ -261,7 +259,7 @@ def _count_fault(folder: Path, names: Sequence[str]) -> Fault | None:
         where=str(folder),
         expected="one number",
         found=" and ".join(f"{count} shards" for count in counts),
-        hint=f"rm {folder}/*-of-{counts[0]:05}.h5 removes those of {counts[0]}",
+        hint=f"rm {shlex.quote(str(folder))}/*-of-{counts[0]:05}.h5 removes those of {counts[0]}",
     )
 
 
@@ -284,7 +282,7 @@ def merge(
                 where=str(run.folder),
                 expected=f"shards 0 to {run.count - 1}",
                 found=f"{ranges(run.missing)} missing",
-                hint=f"trajcli status {out} says what to run",
+                hint=f"trajcli status {shlex.quote(str(out))} says what to run",
             )
         )
     raise_if_any(faults)
