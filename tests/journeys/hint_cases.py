@@ -1074,7 +1074,7 @@ typed("odometry of two robots", _odometry, differ("log.bag"))
 for name, value in (("in.npy", {"position": CURVE, "times": T}), ("in.npy", UNEVEN),
                     ("in.npy", np.array(EPISODES, object)), ("in.npy", CURVE.astype(object)),
                     ("in.pkl", {"position": CURVE, "times": T}), ("in.pkl", EPISODES),
-                    ("in.pkl", {"a": {"position": CURVE, "dt": 0.1}})):
+                    ("in.pkl", CURVE), ("in.pkl", {"a": {"position": CURVE, "dt": 0.1}})):
     typed(f"a pickle {name} {value!s:.9} {len(CASES)}", pickled(name, value), differ(name))
 typed("a pickle in an archive", npz(position=UNEVEN, times=np.array([T, T[:20], T[:25]], object)),
       differ("in.npz"))
@@ -1096,7 +1096,7 @@ typed("an export to MATLAB", trajectory, "export out.h5 -o o.mat")
 
 
 UNTRIED: dict[str, str] = {
-    "close it there; h5clear -s …, once no program writes it": "a program of HDF5",
+    "h5clear -s …, once no program writes it": "a program of HDF5",
     "a damaged bag; `mcap recover` or `rosbag reindex` counts anew": "programs of ROS",
     "one call with the same arguments just before the capture": "a CUDA graph",
     "tensors on a CUDA device, or --device cuda": "a CUDA device",

@@ -81,7 +81,8 @@ def _read_header(head: bytes, path: Path, *names: str) -> _Header:
     header = _parsed(head[: 8 + width + int.from_bytes(head[8 : 8 + width], "little")])
     if header.dtype.hasobject:
         load = f"np.load(%s, allow_pickle=True){'[%s]' * len(names)}"
-        hint, where = plain_copy(path, load, *names, shape=header.shape), ":".join([f"{path}", *names])
+        hint = plain_copy(path, load, *names, shape=header.shape)
+        where = ":".join([str(path), *names])
         what, found = "pickled data", "a pickle, which can run code when read"
         raise InputError(what, where=where, expected=_ARRAY, found=found, hint=hint)
     return header
@@ -220,13 +221,10 @@ def require_deflate(info: zipfile.ZipInfo, path: Path) -> None:
     decompresses those as a whole, and a few bytes may expand to any size."""
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         names = {zipfile.ZIP_BZIP2: "bzip2", zipfile.ZIP_LZMA: "lzma"}
-        raise InputError(
-            "packed by another method than deflate",
-            where=f"{path}:{info.filename}",
-            expected="deflate, or none",
-            found=names.get(info.compress_type, f"method {info.compress_type}"),
-            hint="numpy.savez_compressed writes deflate",
-        )
+        what, where = "packed by another method than deflate", f"{path}:{info.filename}"
+        found = names.get(info.compress_type, f"method {info.compress_type}")
+        hint = "numpy.savez_compressed writes deflate"
+        raise InputError(what, where=where, expected="deflate, or none", found=found, hint=hint)
 
 
 class _Archive:

@@ -278,8 +278,10 @@ def _not_read(path: Path, head: bytes) -> Fault:
         found = "an empty file"
     elif head[:1] == b"\x80":
         found = "a pickle, which may run any program when it is read"
-        episodes = head[11 if head[2:3] == b"\x95" else 2 :].startswith(b"]")  # a list
-        hint = plain_copy(path, "np.load(%s, allow_pickle=True)", shape=(1,) if episodes else None)
+        first = head[11 if head[2:3] == b"\x95" else 2 :][:24]  # a list, an array or a dictionary
+        array = b"numpy" in first and first[:1] != b"}"
+        shape = (1,) if first[:1] == b"]" else (1, 1) if array else None
+        hint = plain_copy(path, "np.load(%s, allow_pickle=True)", shape=shape)
         if b"pandas" in head:
             hint = f"if you trust it: {to_csv('read_pickle(%s).reset_index()')}"
     elif head.startswith((b"PK\3\4", b"\xd0\xcf\x11\xe0")):
@@ -320,13 +322,9 @@ def _missing_file(path: Path) -> Fault:
     names = sorted(os.listdir(folder)) if there and os.access(folder, os.R_OK) else []
     close = difflib.get_close_matches(path.name, names, 3, 0.6)
     near = ", ".join(shlex.quote(str(folder / name)) for name in close)
-    return Fault(
-        "no such file",
-        where=str(path),
-        expected="a file",
-        found="nothing of this name" if there else f"no folder {folder}",
-        hint=f"did you mean {near}?" if near else "",
-    )
+    found = "nothing of this name" if there else f"no folder {folder}"
+    hint = f"did you mean {near}?" if near else ""
+    return Fault("no such file", where=str(path), expected="a file", found=found, hint=hint)
 
 
 class JoinedFiles(ArrayFile):

@@ -80,7 +80,11 @@ def read_groups(
     groups = [group for _, members in sorted(found, key=lambda pair: pair[0]) for group in members]
     wanted = [group for group in groups if not actions or group.named or "actions" in group.arrays]
     if not wanted:
-        raise InputError(_without_actions(groups[0]))
+        first, expected = groups[0], "a dataset called actions, or one that is named"
+        there = ", ".join(f"{name} {describe(first.shape)}" for name in _paths_of(first))
+        hint = f"{first.file.typed(_path(first))} integrates it as actions"
+        where = str(first.file.path)
+        raise InputError("no actions", where=where, expected=expected, found=there, hint=hint)
     if reading.dofs is not None:
         wanted = [group.keep_dofs(reading.dofs, "--dofs") for group in wanted]
     if reading.joints is not None:
@@ -331,18 +335,6 @@ def require_one_topic(groups: Sequence[TrajectoryGroup]) -> None:
         what, hint = "several topics with trajectories", f"name one: {' or '.join(names)}"
         found = ", ".join(listed)
         raise InputError(what, where=str(path), expected="one of them", found=found, hint=hint)
-
-
-def _without_actions(group: TrajectoryGroup) -> Fault:
-    """Returns the fault of trajectories without anything to integrate."""
-    path, names = group.file.path, _paths_of(group)
-    return Fault(
-        "no actions",
-        where=str(path),
-        expected="a dataset called actions, or one that is named",
-        found=", ".join(f"{name} {describe(group.shape)}" for name in names),
-        hint=f"{group.file.typed(_path(group))} integrates it as actions",
-    )
 
 
 def _plain(file: ArrayFile, source: Source, actions: bool) -> list[TrajectoryGroup]:

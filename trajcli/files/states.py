@@ -143,10 +143,10 @@ def state_from_option(files: Files, role: str, text: str, group: TrajectoryGroup
     group = group.without_units() if "trajcli_version" in file.attributes() else group
     name = (source.dataset or "").strip("/")
     stored, layout = (file.get(name), files.layout(file)) if name else (None, None)
-    if stored is not None and stored.ndim == 2 and layout is not None and layout.members():
-        # arrays of a layout hold the rows of its trajectories, not states
-        if name.startswith(layout.groups) and layout.rows in (0, stored.shape[0]):
-            return _first_rows(files, role, text, group)
+    held = layout.rows if layout and layout.members() and name.startswith(layout.groups) else None
+    # arrays of a layout hold the rows of its trajectories, not states
+    if stored and stored.ndim == 2 and held in (0, stored.shape[0]):
+        return _first_rows(files, role, text, group)
     if file.family == "npy" or stored is not None:
         state = _state(role, {"position": files.dataset(text)}, source.origin, group)
         beside = "" if file.family == "npy" else name[: name.rfind("/") + 1]

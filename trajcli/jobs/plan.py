@@ -243,9 +243,8 @@ class Plan:
         texts = {name: sources_text(name, names) for name, names in self._sources_seen.items()}
         if self.request.shard is not None:
             about["shard"] = str(self.request.shard)
-        # a request that left nothing out gives the same without --skip-bad
-        request = self.request if self.left_out else replace(self.request, skip_bad=False)
-        return {**about, **self.commands.options(), **request.attributes(texts)}
+        written = self.request.attributes(texts, self.left_out)
+        return {**about, **self.commands.options(), **written}
 
     @property
     def _sources_seen(self) -> dict[str, list[str]]:

@@ -8,7 +8,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -90,14 +90,16 @@ class SourceRequest(Reading, Repair):
         """The folder of OUT, which paths in an output are relative to."""
         return os.path.realpath(self.out.parent)
 
-    def attributes(self, stated: Mapping[str, Any]) -> dict[str, Any]:
+    def attributes(self, stated: Mapping[str, Any], left_out: Sequence[Any]) -> dict[str, Any]:
         """Returns the attributes of an output: those stated, with the paths of origins relative to
         the folder of OUT, the version of trajcli, and the request."""
+        # without --skip-bad, a request that left nothing out gives the same
+        request = self if left_out else replace(self, skip_bad=False)
         seen = {
             name: value.seen_from(self.folder) if isinstance(value, Origin) else value
             for name, value in stated.items()
         }
-        return {**seen, "trajcli_version": __version__, "request": self.to_json()}
+        return {**seen, "trajcli_version": __version__, "request": request.to_json()}
 
 
 @dataclass(frozen=True)

@@ -217,7 +217,7 @@ def write_rows(
         lengths,
         {"dof": len(dofs), **(sizes or {})},
         variables,
-        request.attributes(stated),
+        request.attributes(stated, left_out),
         names=trajectories.names(trajectories.paths) if several else None,
         joint_names=names and [names[dof] for dof in dofs],
     )
