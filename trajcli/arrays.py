@@ -6,10 +6,9 @@ They use the library of their arguments, so that NumPy arrays never import torch
 from __future__ import annotations
 
 import math
-import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,22 +24,33 @@ def is_torch(value: object) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
+# The types of tensors that are real numbers.
+_REAL = {
+    *("torch.float16", "torch.bfloat16", "torch.float32", "torch.float64"),
+    *(f"torch.{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+}
+
+
 def as_array(values: Any, where: str = "input") -> Array:
     """Returns a torch tensor or a NumPy array; raises InputError unless it holds real numbers."""
+    for part in values if isinstance(values, list | tuple) else (values,):
+        # what is masked is still in memory, and would be read as data
+        if isinstance(part, np.ma.MaskedArray) and np.ma.is_masked(part):
+            found = f"{np.sum(part.mask)} of them"
+            hint = "values.astype(float).filled(numpy.nan) makes them NaN"
+            raise InputError("masked values", where=where, found=found, hint=hint)
     try:
-        array: Any = values if is_torch(values) else np.asarray(_unmasked(values, where))
-    except InputError:
-        raise
+        array: Any = values if is_torch(values) else np.asarray(values)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError("not an array of numbers", where=where, found=str(error)) from None
     kind = str(array.dtype)
     if is_torch(array):
-        real = bool(re.fullmatch(r"torch\.(b?float(16|32|64)|u?int(8|16|32|64))", kind))
-        if str(array.layout) != "torch.strided":
-            real, kind = False, f"a tensor of layout {array.layout}"
-        mode = getattr(array, "fake_mode", None)
-        fake = sys.modules["torch"]._C._TorchDispatchModeKey.FAKE
-        if mode and sys.modules["torch"]._C._get_dispatch_mode(fake) is not mode:
+        torch = sys.modules["torch"]
+        if array.layout is not torch.strided:
+            kind = f"a tensor of layout {array.layout}"
+        real = kind in _REAL
+        mode, fake = getattr(array, "fake_mode", None), torch._C._TorchDispatchModeKey.FAKE
+        if mode and torch._C._get_dispatch_mode(fake) is not mode:
             expected = "a call within it: with tensor.fake_mode"
             raise UsageError("a fake tensor outside of its mode", where=where, expected=expected)
     else:
@@ -53,27 +63,12 @@ def as_array(values: Any, where: str = "input") -> Array:
     return array
 
 
-def _unmasked(values: Any, where: str) -> Any:
-    """Returns masked arrays, and lists of them, as plain ones; raises InputError for masked values.
-
-    What is masked is still in memory, and would be read as data.
-    """
-    if isinstance(values, list | tuple) and any(isinstance(x, np.ma.MaskedArray) for x in values):
-        return [_unmasked(x, where) for x in values]
-    if not isinstance(values, np.ma.MaskedArray):
-        return values
-    if np.ma.is_masked(values):
-        count, hint = np.sum(values.mask), "values.astype(float).filled(numpy.nan) makes them NaN"
-        raise InputError("masked values", where=where, found=f"{count} of them", hint=hint)
-    return values.data
-
-
 def number(value: Any, where: str) -> float:
     """Returns a number as float, that of an array or a tensor of one, too; raises UsageError."""
     values = read_values(as_array(value, where), where)
     if values.size != 1:
-        raise UsageError("not a number", where=where, expected="one number",
-                         found=describe(values.shape))  # fmt: skip
+        found = describe(values.shape)
+        raise UsageError("not a number", where=where, expected="one number", found=found)
     return float(values.item())
 
 
@@ -201,39 +196,6 @@ def columns(values: Array, begin: int, count: int) -> Array:
     return values.narrow(1, begin, count) if is_torch(values) else values[:, begin : begin + count]
 
 
-def intercepted() -> bool:
-    """Returns whether a mode sees operations before torch's kernels do, as make_fx, torch.export,
-    FakeTensorMode and FlopCounterMode do: it would not see what our kernels write."""
-    core = sys.modules["torch"]._C
-    return bool(
-        core._len_torch_dispatch_stack()
-        or core._dispatch_tls_is_dispatch_key_included(core.DispatchKey.PreDispatch)
-    )
-
-
-def is_plain(tensor: Any) -> bool:
-    """Returns whether this is no subclass, such as a fake tensor, which means what it likes by its
-    memory, if it has any."""
-    kind, torch = type(tensor), sys.modules["torch"]
-    return kind is torch.Tensor or kind is torch.nn.Parameter
-
-
-def addressable(tensors: Iterable[Any]) -> bool:
-    """Returns whether kernels may read tensors at their addresses, and write results there.
-
-    Functional, meta and batched tensors have no memory.
-    """
-    if intercepted():
-        return False
-    try:  # a loop, as each small call comes here
-        for x in tensors:
-            if x is not None and not (is_plain(x) and (x.data_ptr() or not x.numel())):
-                return False
-    except RuntimeError:
-        return False
-    return True
-
-
 def traced() -> bool:
     """Returns whether torch records operations, or imitates them on tensors without values."""
     core = sys.modules["torch"]._C
@@ -245,23 +207,35 @@ def traced() -> bool:
     )
 
 
+def functionalized() -> bool:
+    """Returns whether torch.func.functionalize is active, in which values are what lies in memory
+    by chance."""
+    torch = sys.modules["torch"]
+    if not torch._C._are_functorch_transforms_active():
+        return False
+    kinds = torch._functorch.pyfunctorch.retrieve_all_functorch_interpreters()
+    return any(x.key() == torch._C._functorch.TransformType.Functionalize for x in kinds)
+
+
 def readable(values: Array) -> bool:
     """Returns whether values can be read: not in vmap, nor while a CUDA graph is captured or
     operations are traced, which would make constants of them."""
-    if not is_torch(values):
-        return True
-    torch = sys.modules["torch"]
-    # a read would end the capture
-    if values.is_cuda and torch.cuda.is_current_stream_capturing():
-        return False
-    if torch._C._are_functorch_transforms_active() and torch._is_functional_tensor(torch.empty(0)):
-        return False  # within functionalize, values are what lies in memory by chance
+    return not is_torch(values) or _in_memory(values) is not None
+
+
+def _in_memory(values: Any) -> Any:
+    """Returns the tensor that has the values of a tensor in its memory, within torch.func's grad,
+    vjp and jvp, too; None where there is none to read."""
+    # a read would end a capture
+    if values.is_meta or capturing(values.device) or functionalized() or traced():
+        return None
+    functorch = sys.modules["torch"]._C._functorch
+    while functorch.is_gradtrackingtensor(values):
+        values = functorch.get_unwrapped(values)
     try:
-        values = _unwrapped(values)
-        present = not traced() and (values.data_ptr() or not values.numel())
-        return bool(present and (values.is_cuda or _read(values) is not None))
+        return values if values.data_ptr() or not values.numel() else None
     except RuntimeError:
-        return False
+        return None
 
 
 def to_numpy(values: Array, where: str = "a tensor") -> Any:
@@ -271,7 +245,8 @@ def to_numpy(values: Array, where: str = "a tensor") -> Any:
     """
     if not is_torch(values):
         return np.asarray(values)
-    if not readable(values):
+    tensor = _in_memory(values)
+    if tensor is None:
         raise UsageError(
             "values that cannot be read",
             where=where,
@@ -279,24 +254,9 @@ def to_numpy(values: Array, where: str = "a tensor") -> Any:
             found=f"{type(values).__name__} on {values.device}",
             hint="the call outside torch.func.vmap, make_fx, torch.export and CUDA graphs",
         )
-    return _read(_unwrapped(values))
-
-
-def _unwrapped(values: Any) -> Any:
-    """Returns the tensor whose memory has the values, within torch.func's grad, vjp and jvp."""
-    functorch = sys.modules["torch"]._C._functorch
-    while functorch.is_gradtrackingtensor(values):
-        values = functorch.get_unwrapped(values)
-    return values
-
-
-def _read(values: Any) -> Any:
-    torch = sys.modules["torch"]
-    transformed = torch._C._are_functorch_transforms_active()
     # within a transform, operations would wrap their results again
-    clear = torch._functorch.pyfunctorch.temporarily_clear_interpreter_stack
-    with clear() if transformed else nullcontext():
-        tensor = values.detach().cpu().resolve_neg()
+    with sys.modules["torch"]._C._DisableFuncTorch():
+        tensor = tensor.detach().cpu().resolve_neg()
         return (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
 
 
@@ -310,11 +270,16 @@ def read_values(values: Array, where: str) -> Any:
         torch = sys.modules["torch"]
         dual = torch.autograd.forward_ad.unpack_dual(values).tangent is not None
         if dual or (values.requires_grad and torch.is_grad_enabled()):
-            raise UsageError(
-                "a gradient that would be lost", where=where, expected="values without one",
-                hint=f"{where}.detach()" if where.isidentifier() else ".detach()",
-            )  # fmt: skip
+            what, hint = "a gradient that would be lost", f"{where}.detach()"
+            hint = hint if where.isidentifier() else ".detach()"
+            raise UsageError(what, where=where, expected="values without one", hint=hint)
     return array
+
+
+def in_one_library(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Returns arrays by name, as tensors where one of them is one."""
+    like = next(filter(is_torch, arrays.values()), next(iter(arrays.values())))
+    return {name: matched(x, like, name) for name, x in arrays.items()}
 
 
 _SMALL_BYTES = 1 << 12

@@ -19,9 +19,10 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd import Function, forward_ad
+from torch.nn import Parameter
 
 from trajcli.adjoint import gradient_of_even_dt
-from trajcli.arrays import addressable, as_array, empty, matched, number
+from trajcli.arrays import as_array, empty, functionalized, matched, number
 from trajcli.errors import UsageError
 from trajcli.kernels import torch_ops
 from trajcli.kernels.program import Gradients, Operands, Program, Smoother
@@ -41,7 +42,7 @@ def integrate(
             hint="dt.detach(), or method savgol, which has it",
         )
     transformed = needs_torch()
-    if transformed and isinstance(program, Smoother) and not _functionalized():
+    if transformed and isinstance(program, Smoother) and not functionalized():
         job = Job(program, kernels, kernels, dtype, tuple(wanted))
         made = iter(Smoothed.apply(job, None, dt, operands.actions))
         return [next(made) if want else None for want in wanted]
@@ -79,23 +80,12 @@ class Integrate(Function):
         # the gradient of dt needs outputs that are not rounded
         of_dt = ctx.needs_input_grad[1]
         dtype = torch.float64 if of_dt else job.dtype
-        # what key_of has let pass is looked at no second time
-        plain = _in_memory(inputs, job.kernels is not job.general)
-        values = inputs if plain is None else plain
-        operands = Operands(values[0], dt, values[1:5], values[5:9], *job.indices)
-        if plain is not None:
-            batch, _, dofs = inputs[0].shape
-            shape = (batch, job.program.rows, dofs)
-            kind, device = str(dtype)[6:], str(dt.device)
-            rows = tuple([empty(shape, kind, device) if x else None for x in job.wanted])
-            job.kernels.forward(job.program, operands, rows)
-        else:
-            rows = tuple(torch_ops.trajectories(job.program, operands, job.wanted))
+        rows = _rows(job, dtype, dt, inputs)
         ctx.job, ctx.inputs = job, [None if x is None else (x.shape, x.dtype) for x in inputs]
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(dt, *((*inputs, *rows) if of_dt else ()))
-        if plain is not None and dtype == job.dtype:
-            return rows
+        if dtype == job.dtype:
+            return tuple(rows)
         return tuple([None if x is None else x.to(job.dtype) for x in rows])
 
     @staticmethod
@@ -166,6 +156,21 @@ class PullBack(Function):
         return None, None, None, steps, *grads
 
 
+def _rows(job: Job, dtype: torch.dtype, dt: Tensor, inputs: Any) -> list[Tensor | None]:
+    """Computes what Integrate does, without its place in the graph."""
+    plain = _in_memory(inputs)
+    values = inputs if plain is None else plain
+    operands = Operands(values[0], dt, values[1:5], values[5:9], *job.indices)
+    if plain is None:
+        found = torch_ops.trajectories(job.program, operands, job.wanted)
+        return [None if x is None else x.to(dtype) for x in found]
+    batch, _, dofs = inputs[0].shape
+    shape, kind, device = (batch, job.program.rows, dofs), str(dtype)[6:], str(dt.device)
+    rows = [empty(shape, kind, device) if x else None for x in job.wanted]
+    job.kernels.forward(job.program, operands, rows)
+    return rows
+
+
 def _pulled_back(
     job: Job, actions: Any, wanted: tuple[bool, ...], dt: Tensor, *upstream: Any
 ) -> tuple[Tensor | None, ...]:
@@ -195,20 +200,13 @@ class Smoothed(Function):
 
     @staticmethod
     def forward(job: Job, back: torch.dtype | None, dt: Tensor, *inputs: Tensor) -> Any:
-        plain = _in_memory(inputs)
-        shape, given = inputs[0].shape, iter(plain or inputs)
-        upstream = [next(given) if want else None for want in job.wanted] if back else []
-        if back and plain:
-            return _pulled_back(job, (shape, back), (True,) + 8 * (False,), dt, *upstream)[:1]
         if back:
-            return (torch_ops.pulled_back(job.program, shape, dt, upstream)[0].to(back),)
-        operands, kind = Operands(next(given), dt), str(job.dtype)[6:]
-        if plain:
-            rows = [empty(shape, kind, str(dt.device)) if want else None for want in job.wanted]
-            job.kernels.forward(job.program, operands, rows)
-        else:
-            rows = torch_ops.trajectories(job.program, operands, job.wanted)
-        return tuple([x.to(job.dtype) for x in rows if x is not None])
+            given, of_positions = iter(inputs), (True,) + 8 * (False,)
+            upstream = [next(given) if want else None for want in job.wanted]
+            grads = _pulled_back(job, (inputs[0].shape, back), of_positions, dt, *upstream)
+            return tuple([x.to(back) for x in grads if x is not None])
+        rows = _rows(job, job.dtype, dt, (*inputs, *(None,) * 8))
+        return tuple([x for x in rows if x is not None])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -248,12 +246,6 @@ class Smoothed(Function):
         return tuple([x.unflatten(0, (count, -1)) for x in made]), (0,) * len(made)
 
 
-def _functionalized() -> bool:
-    """Returns whether torch.func.functionalize is active, which knows no functions of others."""
-    kinds = torch._functorch.pyfunctorch.retrieve_all_functorch_interpreters()
-    return any(x.key() == torch._C._functorch.TransformType.Functionalize for x in kinds)
-
-
 def _summed(grad: Tensor | None, count: int, index: Tensor | None) -> Tensor | None:
     """Sums gradients per trajectory over those that share a state.
 
@@ -272,12 +264,38 @@ def _summed(grad: Tensor | None, count: int, index: Tensor | None) -> Tensor | N
     return sums.index_put((index,), grad, accumulate=True)
 
 
-def _in_memory(tensors: Sequence[Tensor | None], plain: bool = False) -> list[Tensor | None] | None:
-    """Returns the tensors as kernels may read them; None where they may not, which nobody asks of
-    ``plain`` ones. A negative view is copied: its memory holds the opposite sign."""
-    if not (plain or addressable(tensors)):
+def _in_memory(tensors: Sequence[Tensor | None]) -> list[Tensor | None] | None:
+    """Returns the tensors as kernels may read them; None where they may not. A negative view is
+    copied: its memory holds the opposite sign."""
+    if not addressable(tensors):
         return None
     return [x.resolve_neg() if x is not None and x.is_neg() else x for x in tensors]
+
+
+_core, _PRE_DISPATCH = torch._C, torch._C.DispatchKey.PreDispatch
+
+
+def addressable(tensors: Sequence[Any]) -> bool:
+    """Returns whether kernels may read tensors at their addresses, and write results there.
+
+    Functional, meta and batched tensors have no memory, and subclasses, such as fake ones, mean
+    what they like by it. A mode such as that of make_fx, torch.export, FakeTensorMode and
+    FlopCounterMode, which sees operations before torch's kernels do, would not see ours.
+    """
+    if _core._len_torch_dispatch_stack() or _core._dispatch_tls_is_dispatch_key_included(
+        _PRE_DISPATCH
+    ):
+        return False
+    try:  # a loop, as each small call comes here
+        for x in tensors:
+            kind = type(x)
+            if x is not None and not (
+                (kind is Tensor or kind is Parameter) and (x.data_ptr() or not x.numel())
+            ):
+                return False
+    except RuntimeError:
+        return False
+    return True
 
 
 def needs_torch() -> bool:

@@ -17,9 +17,7 @@ from trajcli.arrays import (
     capturing,
     current_stream,
     empty,
-    intercepted,
     is_finite,
-    is_plain,
     is_torch,
     keep_for_graphs,
     to_torch,
@@ -49,9 +47,12 @@ def key_of(actions: Any, start: Any, dt: Any, about: tuple[Any, ...]) -> Any:
     if is_torch(actions):
         from trajcli import autograd
 
-        if intercepted() or autograd.needs_torch() or capturing(actions.device):
+        if autograd.needs_torch() or not autograd.addressable(arrays):
             return None
-        if actions.is_cuda:  # another stream would not wait for what this one fills
+        if actions.is_cuda:
+            if capturing(actions.device):
+                return None
+            # another stream would not wait for what this one fills
             about = (*about, current_stream(actions.device))
     kinds = tuple([x if x is None else _kind(x) for x in arrays])
     library = kinds[0] and kinds[0][0]
@@ -75,9 +76,8 @@ def _kind(array: Any) -> tuple[Any, ...]:
         flags = array.flags
         plain = array.dtype in _FLOATS and flags.c_contiguous and flags.aligned
         return ("numpy", array.dtype, array.shape) if plain else ()
-    if is_torch(array) and array.device.type in ("cpu", "cuda") and array.is_contiguous():
+    if is_torch(array) and (array.is_cpu or array.is_cuda) and array.is_contiguous():
         plain = array.dtype.is_floating_point and array.dtype.itemsize >= 4 and not array.is_neg()
-        plain = plain and is_plain(array) and array.data_ptr() != 0  # a functional tensor has none
         return (array.device, array.dtype, array.shape) if plain else ()
     return ()
 

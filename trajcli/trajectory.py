@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec
 
 import numpy as np
 
-from trajcli import arrays, prepared
+from trajcli import prepared
 from trajcli.arrays import (
     as_array,
     capturing,
@@ -401,8 +401,11 @@ def _checked(
     dtype = dtype or output_dtype(inputs.actions.dtype)
     states = (*inputs.start.values(), *inputs.goal.values())
     tensors = [x for x in (inputs.actions, inputs.dt, inputs.times, *states) if is_torch(x)]
-    if tensors and tensors[0].device.type != "cpu" and not arrays.addressable(tensors):
-        backend = "torch"  # what is tried on a device is not tried on imitations
+    if tensors and tensors[0].device.type != "cpu":
+        from trajcli.autograd import addressable
+
+        # what is tried on a device is not tried on imitations
+        backend = backend if addressable(tensors) else "torch"
     choice = choose_for(tensors[0].device, backend) if tensors else choose("cpu", backend)
     if key is not None and choice.backend == "native":
         prepared.store(key, prepared.PreparedCall(inputs, dtype, wanted, not inputs.trusted, zero))
