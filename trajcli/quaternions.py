@@ -21,6 +21,7 @@ from trajcli.arrays import (
     concatenate,
     describe,
     float64,
+    in_one_library,
     is_torch,
     matched,
     output_dtype,
@@ -52,24 +53,20 @@ def _of_any_type(*widths: int, axes: int = 1) -> Callable[[Function], Function]:
     """
 
     def decorate(function: Function) -> Function:
-        parameters = dict([*signature(function).parameters.items()][: len(widths)])
+        arguments = signature(function)
+        roles = [*arguments.parameters.values()][: len(widths)]
 
         @wraps(function)
         def call(*values: Any, **options: Any) -> Array:
             # within the package nearly all are
             if all(map(_is_double, values, widths)) and len({*map(is_torch, values)}) == 1:
                 return function(*values, **options)
-            given = dict(zip(parameters, values, strict=False))
-            given |= {k: options.pop(k) for k in [*options] if k in parameters and k not in given}
-            arrays = {
-                k: as_array(x, k)
-                for k, x in given.items()
-                if x is not None or parameters[k].default is not None
-            }
+            given = arguments.bind(*values, **options).arguments
+            names = [x.name for x in roles if given.get(x.name, x.default) is not x.default]
+            arrays = {name: as_array(given.pop(name), name) for name in names}
             for (name, x), width in zip(arrays.items(), widths, strict=False):
                 if x.ndim < axes or x.shape[-1] != width:
-                    expected = f"[..., {'T, ' * (axes - 1)}{width}]"
-                    found = describe(x.shape)
+                    expected, found = f"[..., {'T, ' * (axes - 1)}{width}]", describe(x.shape)
                     raise InputError("wrong shape", where=name, expected=expected, found=found)
             try:
                 np.broadcast_shapes(*(tuple(x.shape[:-1]) for x in arrays.values()))
@@ -77,10 +74,9 @@ def _of_any_type(*widths: int, axes: int = 1) -> Callable[[Function], Function]:
                 found = " and ".join(describe(x.shape) for x in arrays.values())
                 what, where = "shapes that do not broadcast", ", ".join(arrays)
                 raise InputError(what, where=where, found=found) from None
-            like = next(filter(is_torch, arrays.values()), next(iter(arrays.values())))
             kind = max(output_dtype(x.dtype) for x in arrays.values())
-            wide = {k: float64(matched(x, like, k)) for k, x in arrays.items()}
-            return cast(function(**wide, **options), kind)
+            wide = {name: float64(x) for name, x in in_one_library(arrays).items()}
+            return cast(function(**wide, **given), kind)
 
         return call
 

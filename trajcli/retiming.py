@@ -74,7 +74,6 @@ def retime(
         InputError: limits of absent parts or other dofs, or NaN or Inf.
         UsageError: tensors that require a gradient, which would be lost, or within vmap.
     """
-    require_limits(limits)
     whole = None if isinstance(trajectory, Mapping) else as_trajectory(trajectory)
     given: Any = trajectory if whole is None else whole.outputs()
     given = {k: as_array(given[k], k) for k in PARTS if k in given}
@@ -99,8 +98,7 @@ def paced(
 ) -> Retimed:
     """Retimes parts by limits that also hold between their rows, at values [B, n, T−1, D]."""
     values = {name: parts[name] for name in PARTS[1:] if name in parts}
-    names = [*PARTS[1:], *(name for name in limits if name not in PARTS)]
-    bounds = {name: limit_pair(limits[name], name) for name in names if name in limits}
+    bounds = {name: pair for name, pair in limit_pairs(limits).items() if name != PARTS[0]}
     raise_if_any(_limit_faults(values, bounds), InputError)
     peaks = {name: _peaks(values[name], name) for name in bounds}
     # those of one root after those of another, [B, n·(T−1), D]
@@ -163,18 +161,23 @@ def _places(
     return dofs, rows
 
 
-def require_limits(limits: Any) -> None:
-    """Raises UsageError for limits that have no names."""
-    if not isinstance(limits, Mapping):
-        expected, found = '{"velocity": 2.0, ...}', f"a {type(limits).__name__}"
-        raise UsageError("limits without names", where="limits", expected=expected, found=found)
+def limit_pairs(limits: Any) -> dict[str, _Pair]:
+    """Returns the lower and the upper limit by quantity, float64 [] or [D].
 
-
-def limit_pair(limit: Limit, where: str) -> _Pair:
-    """Returns the lower and the upper limit as float64, [] or [D]."""
-    pair = limit if isinstance(limit, tuple) and len(limit) == 2 else (limit,)
-    sides = [float64(read_values(as_array(x, where), where)) for x in pair]
-    return (sides[0] if sides[1:] else -sides[0]), sides[-1]
+    Raises UsageError for limits of no quantity.
+    """
+    names = [*limits] if isinstance(limits, Mapping) else [None]
+    if unknown := [name for name in names if name not in PARTS]:
+        found = repr(unknown[0] or limits)
+        expected = f'{{"velocity": 2.0}}, of {", ".join(PARTS)}'
+        raise UsageError("limits of no quantity", where="limits", expected=expected, found=found)
+    pairs = {}
+    for name in filter(limits.__contains__, PARTS):
+        limit = limits[name]
+        pair = limit if isinstance(limit, tuple) and len(limit) == 2 else (limit,)
+        sides = [float64(read_values(as_array(x, name), name)) for x in pair]
+        pairs[name] = (sides[0] if sides[1:] else -sides[0]), sides[-1]
+    return pairs
 
 
 def _limit_faults(parts: Mapping[str, Array], limits: Mapping[str, _Pair]) -> Iterator[Fault]:
@@ -204,10 +207,7 @@ def _limit_faults(parts: Mapping[str, Array], limits: Mapping[str, _Pair]) -> It
 
 
 def limit_shape_faults(name: str, limits: _Pair, dofs: int) -> Iterator[Fault]:
-    """Yields the faults of limits of an unknown quantity, and of limits that are not [] or [D]."""
-    if name not in PARTS:
-        expected = ", ".join(PARTS)
-        yield Fault("unknown quantity", where="limits", expected=expected, found=repr(name))
+    """Yields the faults of limits of a quantity that are not [] or [D]."""
     for side, array in zip(("lower", "upper"), limits, strict=True):
         if array.shape not in ((), (dofs,)):
             what, expected = "limits of other dofs", f"one number, or {dofs}"

@@ -13,7 +13,7 @@ from trajcli.arrays import describe, float64, matched, read_values
 from trajcli.errors import InputError, raise_if_any
 from trajcli.modes.central import WINDOW
 from trajcli.modes.mode import PARTS
-from trajcli.retiming import Limit, limit_pair, limit_shape_faults, require_limits
+from trajcli.retiming import Limit, limit_pairs, limit_shape_faults
 from trajcli.rotations import angle
 from trajcli.rotations import differentiate as differentiate_rotations
 from trajcli.trajectory import Trajectory, as_trajectory, differentiate
@@ -54,10 +54,9 @@ def score(trajectory: Trajectory, limits: Mapping[str, Limit] | None = None) -> 
         would be lost, raise UsageError. A score whose quantities are absent is left out; it is NaN
         for a trajectory that does not have it (too few rows, NaN, no motion).
     """
-    trajectory, limits = as_trajectory(trajectory), {} if limits is None else limits
-    require_limits(limits)
+    trajectory = as_trajectory(trajectory)
     parts = {name: read_values(values, name) for name, values in trajectory.outputs().items()}
-    bounds = {name: limit_pair(limit, name) for name, limit in limits.items()}
+    bounds = limit_pairs({} if limits is None else limits)
     name, values = next(iter(parts.items()))
     count, _, dofs = values.shape
     if not count:

@@ -16,8 +16,8 @@ from trajcli.arrays import (
     as_array,
     capturing,
     describe,
+    in_one_library,
     is_torch,
-    matched,
     output_dtype,
     time_stamp_shape_faults,
     to_numpy,
@@ -471,18 +471,17 @@ def as_trajectory(value: Any) -> Trajectory:
             found=f"a {type(value).__name__}",
             hint="trajcli.differentiate(positions, dt=...) makes one of recorded positions",
         )
-    arrays = {name: as_array(x, name) for name, x in value.outputs().items()}
-    arrays["time"] = as_array(value.time, "time")
-    first = next(iter(arrays.values()))
-    shape, like = tuple(first.shape), next(filter(is_torch, arrays.values()), first)
-    faults = [
+    outputs = value.outputs()
+    arrays = {name: as_array(x, name) for name, x in {**outputs, "time": value.time}.items()}
+    shape = tuple(next(iter(arrays.values())).shape)
+    sound = len(shape) == 3 and shape[1] >= 1
+    raise_if_any(
         Fault("wrong shape", where=name, expected="[B, T, D], T >= 1", found=describe(x.shape))
         for name, x in arrays.items()
-        if name != "time" and (tuple(x.shape) != shape or len(shape) != 3 or not shape[1])
-    ]
-    raise_if_any(faults)
+        if name in outputs and not (sound and tuple(x.shape) == shape)
+    )
     raise_if_any(time_stamp_shape_faults(arrays["time"].shape, shape[0], shape[1], "time"))
-    return replace(value, **{name: matched(x, like, name) for name, x in arrays.items()})
+    return replace(value, **in_one_library(arrays))
 
 
 def load(path: str | Path) -> Trajectory:
@@ -502,24 +501,22 @@ def load(path: str | Path) -> Trajectory:
 
 def wanted_outputs(write: str | Iterable[str]) -> list[str]:
     """Returns names of outputs by order; raises UsageError for none and for unknown ones."""
-    names = [write] if isinstance(write, str) else list(_names(write))
+    names = _names(write)
     unknown = [name for name in names if name not in PARTS]
     if unknown or not names:
         raise UsageError(
             "unknown output",
             where="write",
             expected=", ".join(PARTS),
-            found=repr(unknown or names),
+            found=repr(unknown or [*names]),
         )
     return [name for name in PARTS if name in names]
 
 
-def _names(write: Any) -> Any:
-    """Returns names of outputs as a word or a tuple, which may be part of a key."""
-    if isinstance(write, str):
-        return write
+def _names(write: Any) -> tuple[Any, ...]:
+    """Returns names of outputs as a tuple, which may be part of a key."""
     try:
-        return tuple(write)
+        return (write,) if isinstance(write, str) else tuple(write)
     except TypeError:
         return (write,)
 
@@ -544,21 +541,16 @@ def state_parts(state: StateLike, role: str, shape: Sequence[int]) -> dict[str, 
         if state == "zero":
             return {"position": np.zeros((1, *shape))}
         raise UsageError(f"unknown {role}", where=role, expected="zero or a State", found=state)
+    # (p, v) for two trajectories would be read as two positions; lists of lists are one array
+    rows = (list, tuple) if isinstance(state, tuple) else ()
+    hint = ""
     if isinstance(state, Mapping):
         hint = f"State(position=..., velocity=...), or State(**{role})"
-        raise UsageError(
-            f"no {role} state", where=role, expected="a State", found="a dict", hint=hint
-        )
-    nested = (list, tuple) if isinstance(state, tuple) else ()
-    # (p, v) for two trajectories would be read as two positions; lists of lists are one array
-    if isinstance(state, list | tuple) and any(
-        getattr(x, "ndim", isinstance(x, nested)) for x in state
-    ):
-        expected, found = (
-            "a State, or positions as one array",
-            f"a {type(state).__name__} of arrays",
-        )
-        hint = "State(p, v); of positions alone numpy.stack(...)"
+    elif isinstance(state, list | tuple):
+        pair = any(getattr(x, "ndim", isinstance(x, rows)) for x in state)
+        hint = "State(p, v); of positions alone numpy.stack(...)" * pair
+    if hint:
+        expected, found = "a State, or positions as one array", f"a {type(state).__name__}"
         raise UsageError(f"no {role} state", where=role, expected=expected, found=found, hint=hint)
     parts = state.parts() if isinstance(state, State) else {"position": state}
     arrays = {name: as_array(values, f"{role}/{name}") for name, values in parts.items()}
