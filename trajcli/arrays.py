@@ -197,24 +197,17 @@ def columns(values: Array, begin: int, count: int) -> Array:
 
 
 def traced() -> bool:
-    """Returns whether torch records operations, or imitates them on tensors without values."""
-    core = sys.modules["torch"]._C
-    kinds = core._TorchDispatchModeKey.__members__.values()
+    """Returns whether torch records operations, imitates them on tensors without values, or is
+    within functionalize, where values are what lies in memory by chance."""
+    torch = sys.modules["torch"]
+    core, modes = torch._C, torch._C._TorchDispatchModeKey.__members__.values()
+    transforms = torch._functorch.pyfunctorch.retrieve_all_functorch_interpreters()
     return bool(
         core._get_tracing_state()
         or core._dispatch_tls_is_dispatch_key_included(core.DispatchKey.PreDispatch)
-        or any(map(core._get_dispatch_mode, kinds))
+        or any(map(core._get_dispatch_mode, modes))
+        or any(x.key() == core._functorch.TransformType.Functionalize for x in transforms)
     )
-
-
-def functionalized() -> bool:
-    """Returns whether torch.func.functionalize is active, in which values are what lies in memory
-    by chance."""
-    torch = sys.modules["torch"]
-    if not torch._C._are_functorch_transforms_active():
-        return False
-    kinds = torch._functorch.pyfunctorch.retrieve_all_functorch_interpreters()
-    return any(x.key() == torch._C._functorch.TransformType.Functionalize for x in kinds)
 
 
 def readable(values: Array) -> bool:
@@ -227,7 +220,7 @@ def _in_memory(values: Any) -> Any:
     """Returns the tensor that has the values of a tensor in its memory, within torch.func's grad,
     vjp and jvp, too; None where there is none to read."""
     # a read would end a capture
-    if values.is_meta or capturing(values.device) or functionalized() or traced():
+    if values.is_meta or capturing(values.device) or traced():
         return None
     functorch = sys.modules["torch"]._C._functorch
     while functorch.is_gradtrackingtensor(values):

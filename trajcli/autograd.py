@@ -22,7 +22,7 @@ from torch.autograd import Function, forward_ad
 from torch.nn import Parameter
 
 from trajcli.adjoint import gradient_of_even_dt
-from trajcli.arrays import as_array, empty, functionalized, matched, number
+from trajcli.arrays import as_array, empty, matched, number, traced
 from trajcli.errors import UsageError
 from trajcli.kernels import torch_ops
 from trajcli.kernels.program import Gradients, Operands, Program, Smoother
@@ -42,7 +42,7 @@ def integrate(
             hint="dt.detach(), or method savgol, which has it",
         )
     transformed = needs_torch()
-    if transformed and isinstance(program, Smoother) and not functionalized():
+    if transformed and isinstance(program, Smoother) and not traced():
         job = Job(program, kernels, kernels, dtype, tuple(wanted))
         made = iter(Smoothed.apply(job, None, dt, operands.actions))
         return [next(made) if want else None for want in wanted]
