@@ -109,9 +109,8 @@ class CheckingKernels:
 
     def forward(self, program: Program, operands: Operands, out: Parts) -> None:
         """As :func:`trajcli.kernels.native.forward`."""
-        first = self.finite is None
-        finite = self._forward(program, operands, out, finite=first)
-        self.finite = finite if first else self.finite
+        finite = self._forward(program, operands, out, finite=self.finite is None)
+        self.finite = finite if self.finite is None else self.finite
 
 
 class PreparedCall:

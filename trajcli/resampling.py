@@ -22,6 +22,7 @@ from trajcli.arrays import (
     output_dtype,
     readable,
     time_stamp_faults,
+    time_stamp_shape_faults,
     to_numpy,
 )
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
@@ -306,14 +307,9 @@ def knots_of(
     times = as_array(times, "times")
     stamps = matched(times, rows, "times")
     stamps = stamps[None] if stamps.ndim == 1 else stamps
-    counts = (shape[1], shape[1] + 1) if method == "hold" else (shape[1],)
-    if stamps.ndim != 2 or stamps.shape[0] not in (1, shape[0]) or stamps.shape[1] not in counts:
-        raise InputError(
-            "wrong number of time stamps",
-            where="times",
-            expected=f"[{shape[1]}] or {describe(shape[:2])}",
-            found=describe(times.shape),
-        )
+    # the end of the last action may be stamped, too
+    acting = method == "hold" and stamps.shape[-1] == shape[1] + 1
+    raise_if_any(time_stamp_shape_faults(times.shape, shape[0], shape[1] + acting, "times"))
     rounding, durations = 0.0, None
     if readable(times):
         values = to_numpy(times).reshape(stamps.shape)
@@ -334,12 +330,11 @@ def rounding_of(stamps: npt.NDArray[Any], kind: np.dtype[Any] | None = None) -> 
 
     ``kind`` is the type that they were converted from, if any.
     """
-    largest = float(np.abs(stamps.astype(np.float64)).max(initial=0.0))
     kind = kind or stamps.dtype
     if kind.kind != "f":
         return 0.0
-    small = kind.kind == "f" and kind.itemsize < 8
-    return 4.0 * float(np.spacing(np.asarray(largest, kind if small else np.float64)))
+    largest = np.abs(stamps.astype(np.float64)).max(initial=0.0)
+    return 4.0 * float(np.spacing(np.asarray(largest, kind if kind.itemsize < 8 else np.float64)))
 
 
 def _uniform(rate: float | None, ends: Floats, rounding: float, acting: bool, held: bool) -> Floats:

@@ -33,17 +33,13 @@ def processors() -> int:
     return os.cpu_count() or 1
 
 
-_getenv = ctypes.PyDLL(None).getenv
+_getenv = ctypes.PyDLL(None).getenv  # takes a third of the time of os.environ.get
 _getenv.argtypes, _getenv.restype = (ctypes.c_char_p,), ctypes.c_char_p
 
 
 def variable(name: bytes) -> str:
-    """Returns a variable of the environment, "" where it is not set.
-
-    It takes 0.1 µs; ``os.environ.get`` takes 0.7 µs, which small calls would notice.
-    """
-    value = _getenv(name)
-    return os.fsdecode(value) if value else ""
+    """Returns a variable of the environment, "" where it is not set."""
+    return os.fsdecode(_getenv(name) or b"")
 
 
 def allocate_memory(size: int) -> int:

@@ -42,13 +42,9 @@ def choose(device: str = "auto", backend: str = "auto") -> Choice:
     for a device that does not answer.
     """
     for name in (backend, variable(b"TRAJCLI_BACKEND") or "auto"):
-        if name not in ("auto", *BACKENDS):
-            raise UsageError(
-                "unknown backend",
-                where=_BACKEND,
-                expected=", ".join(("auto", *BACKENDS)),
-                found=repr(name),
-            )
+        if name not in (known := ("auto", *BACKENDS)):
+            expected, found = ", ".join(known), repr(name)
+            raise UsageError("unknown backend", where=_BACKEND, expected=expected, found=found)
     why = "" if backend == "auto" else backend_absence(backend)
     if why:
         raise UsageError(

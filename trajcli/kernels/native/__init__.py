@@ -114,12 +114,10 @@ def instruction_set() -> str:
 def threads() -> int:
     """Returns how many threads to use: TRAJCLI_THREADS, else the processors of this process."""
     limit = variable(b"TRAJCLI_THREADS")
-    if not limit:
-        return min(processors(), _MOST_THREADS)
-    if not (limit.isascii() and limit.isdecimal() and int(limit) > 0):
+    if limit and not (limit.isascii() and limit.isdecimal() and int(limit) > 0):
         what, expected = "not a number of threads", "a whole number >= 1"
         raise UsageError(what, where="TRAJCLI_THREADS", expected=expected, found=repr(limit))
-    return min(int(limit), _MOST_THREADS)
+    return min(int(limit or processors()), _MOST_THREADS)
 
 
 class Call:
