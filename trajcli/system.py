@@ -33,13 +33,11 @@ def processors() -> int:
     return os.cpu_count() or 1
 
 
-_getenv = ctypes.PyDLL(None).getenv  # takes a third of the time of os.environ.get
-_getenv.argtypes, _getenv.restype = (ctypes.c_char_p,), ctypes.c_char_p
-
-
 def variable(name: bytes) -> str:
     """Returns a variable of the environment, "" where it is not set."""
-    return os.fsdecode(_getenv(name) or b"")
+    # os.environ.get takes a twentieth of a small call, its dictionary nothing
+    value: bytes | None = os.environ._data.get(name)  # type: ignore[attr-defined]
+    return os.fsdecode(value) if value else ""
 
 
 def allocate_memory(size: int) -> int:
