@@ -210,25 +210,20 @@ class Smoothed(Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        job, back, dt, *rest = inputs
+        job, ctx.back, dt, first, *_ = inputs
         # the kernels of the first run may look for NaN, which a derivative may have
-        ctx.about = job._replace(kernels=job.general), back, [(x.shape, x.dtype) for x in rest]
+        ctx.job = job._replace(kernels=job.general)
+        ctx.other = None if ctx.back else first.dtype
         ctx.save_for_backward(dt)
         ctx.save_for_forward(dt)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        job, back, inputs = ctx.about
-        other = None if back else inputs[0][1]
-        return None, None, None, *Smoothed.apply(job, other, *ctx.saved_tensors, *grads)
+        return None, None, None, *Smoothed.apply(ctx.job, ctx.other, *ctx.saved_tensors, *grads)
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
-        job, back, inputs = ctx.about
-        (dt,) = ctx.saved_tensors
-        pairs = zip(tangents[3:], inputs, strict=True)
-        changes = [dt.new_zeros(of[0], dtype=of[1]) if x is None else x for x, of in pairs]
-        return Smoothed.apply(job, back, dt, *changes)
+        return Smoothed.apply(ctx.job, ctx.back, *ctx.saved_tensors, *tangents[3:])
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, job: Job, back: Any, dt: Tensor, *inputs: Tensor) -> Any:
