@@ -200,14 +200,18 @@ def traced() -> bool:
     """Returns whether torch records operations, imitates them on tensors without values, or is
     within functionalize, where values are what lies in memory by chance."""
     torch = sys.modules["torch"]
-    core, modes = torch._C, torch._C._TorchDispatchModeKey.__members__.values()
+    core = torch._C
+    if core._get_tracing_state() or core._dispatch_tls_is_dispatch_key_included(
+        core.DispatchKey.PreDispatch
+    ):
+        return True
+    modes = core._TorchDispatchModeKey.__members__.values()
+    if core._len_torch_dispatch_stack() and any(map(core._get_dispatch_mode, modes)):
+        return True
+    if not core._are_functorch_transforms_active():
+        return False
     transforms = torch._functorch.pyfunctorch.retrieve_all_functorch_interpreters()
-    return bool(
-        core._get_tracing_state()
-        or core._dispatch_tls_is_dispatch_key_included(core.DispatchKey.PreDispatch)
-        or any(map(core._get_dispatch_mode, modes))
-        or any(x.key() == core._functorch.TransformType.Functionalize for x in transforms)
-    )
+    return any(x.key() == core._functorch.TransformType.Functionalize for x in transforms)
 
 
 def readable(values: Array) -> bool:
