@@ -9,7 +9,7 @@ import inspect
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -366,6 +366,39 @@ def test_whole_stamps_are_subtracted_before_they_are_rounded(library: Call) -> N
         np.testing.assert_array_equal(rows[:, 1], ROWS[:, 1])
     fits = [trajcli.fit(library(ROWS), times=library(x), knots=5) for x in (stamps, stamps - since)]
     assert torch.equal(*(torch.as_tensor(fitted.actions) for fitted in fits))
+    plans = [trajcli.integrate(ROWS, "zero", 101.0, scheme="zoh") for _ in range(2)]
+    times = np.append(stamps, stamps[-1] + 101)
+    plans[0] = replace(plans[0], time=times)
+    samples = [
+        trajcli.sample(plan, at)
+        for plan, at in zip(plans, (times[:3] + 50, 50 + 101 * np.arange(3)), strict=True)
+    ]
+    np.testing.assert_array_equal(samples[0].position, samples[1].position)
+    assert trajcli.score(plans[0])["duration"][0] == 12 * 101
+
+
+def test_small_whole_stamps_of_tensors_are_taken() -> None:
+    for kind in (torch.uint16, torch.uint32, torch.uint64):
+        times = torch.arange(12).to(kind)
+        rows = trajcli.resample(torch.tensor(ROWS), "linear", times=times, at=torch.tensor([0.5]))
+        np.testing.assert_allclose(rows.position[:, 0], ROWS[:, :2].mean(1), 1e-15)
+
+
+@pytest.mark.parametrize("bound", [np.float64(1.0), np.float32(1.0), np.array([1.0]), [1.0]])
+def test_bounds_of_gradients_are_numbers_of_any_kind(bound: Any) -> None:
+    x = torch.zeros(1, 2, requires_grad=True)
+    for of, want in (({"norm": bound}, [[0.6, 0.8]]), ({"value": bound}, [[1.0, 1.0]])):
+        (trajcli.clip_gradient(x, **of) * torch.tensor([[3.0, 4.0]])).sum().backward()
+        torch.testing.assert_close(x.grad, torch.tensor(want))
+        x.grad = None
+
+
+@pytest.mark.parametrize("library", [np.asarray, torch.tensor])
+def test_rotations_of_other_numbers_are_refused_in_words(library: Call) -> None:
+    a, b = library(np.ones((5, 4))), library(np.ones((6, 4)))
+    for function in (rotations.multiply, rotations.angle):
+        with pytest.raises(InputError, match="do not broadcast"):
+            function(a, b)
 
 
 def test_results_of_tensors_are_tensors_and_lose_no_gradient() -> None:

@@ -335,14 +335,16 @@ def clip_gradient(x: Tensor, *, norm: float | None = None, value: float | None =
     derivative differentiates the clipping.
     """
     _require_tensor(x)
-    for name, bound in (("norm", norm), ("value", value)):
-        if bound is not None and not number(bound, name) >= 0:
+    given = {"norm": norm, "value": value}
+    bounds = {k: None if bound is None else number(bound, k) for k, bound in given.items()}
+    for name, bound in bounds.items():
+        if bound is not None and not bound >= 0:
             raise UsageError(
                 "a bound that is negative or NaN", where=name, expected=">= 0", found=str(bound)
             )
     if norm is None and value is None:
         return x
-    clipped: Tensor = _ClipGradient.apply(x, norm, value)
+    clipped: Tensor = _ClipGradient.apply(x, *bounds.values())
     return clipped
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import wraps
 from inspect import signature
 from typing import Any, TypeAlias
@@ -58,9 +59,10 @@ def _of_any_type(*widths: int, axes: int = 1) -> Callable[[Function], Function]:
 
         @wraps(function)
         def call(*values: Any, **options: Any) -> Array:
-            # within the package nearly all are
+            # within the package nearly all are; shapes that do not broadcast are named below
             if all(map(_is_double, values, widths)) and len({*map(is_torch, values)}) == 1:
-                return function(*values, **options)
+                with suppress(ValueError, RuntimeError):
+                    return function(*values, **options)
             given = arguments.bind(*values, **options).arguments
             names = [x.name for x in roles if given.get(x.name, x.default) is not x.default]
             arrays = {name: as_array(given.pop(name), name) for name in names}

@@ -21,6 +21,7 @@ from trajcli.arrays import (
     number,
     output_dtype,
     readable,
+    seconds,
     time_stamp_faults,
     time_stamp_shape_faults,
     to_numpy,
@@ -319,10 +320,8 @@ def knots_of(
 
 
 def _from_first(stamps: Array) -> Array:
-    """Returns seconds from the first stamp of [b, T]."""
-    # integers, such as nanoseconds since 1970, are subtracted as they are: float64 would round
-    wide = float64(stamps) if "float" in str(stamps.dtype) else stamps
-    return float64(wide - wide[:, :1])
+    (times,) = seconds(stamps)
+    return times - times[:, :1]
 
 
 def rounding_of(stamps: npt.NDArray[Any], kind: np.dtype[Any] | None = None) -> float:

@@ -10,7 +10,16 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.arrays import as_array, describe, float64, is_torch, matched, output_dtype, read_values
+from trajcli.arrays import (
+    as_array,
+    describe,
+    float64,
+    is_torch,
+    matched,
+    output_dtype,
+    read_values,
+    seconds,
+)
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.modes.mode import PARTS
 from trajcli.sampling import derivative, is_known, missing_parts, taylor
@@ -293,7 +302,7 @@ def extremes(
         UsageError: a mode whose rows no known polynomial joins.
     """
     values = [None if name not in rows else np.asarray(rows[name]) for name in PARTS]
-    knots = np.atleast_2d(np.asarray(times, np.float64))
+    (knots,) = seconds(np.atleast_2d(times))
     if missing_parts(mode, options, rows) or knots.shape[1] < 2:
         return {}
     middles, steps = (knots[:, 1:] + knots[:, :-1]) / 2, np.diff(knots)[..., None]

@@ -18,6 +18,7 @@ from trajcli.arrays import (
     matched,
     output_dtype,
     readable,
+    seconds,
     time_stamp_faults,
     to_numpy,
 )
@@ -77,9 +78,9 @@ def sample(
     times = matched(as_array(times, "times"), like, "times")
     if readable(trajectory.time):
         raise_if_any(time_stamp_faults(trajectory.time, "time"))
-    knots = float64(trajectory.time)
-    knots = knots[None] if knots.ndim == 1 else knots
-    at = located(times, knots, like.shape[0])
+    stamps = trajectory.time[None] if trajectory.time.ndim == 1 else trajectory.time
+    knots, at = seconds(stamps, times)
+    at = located(at, knots, like.shape[0])
     known, tau = taylor(trajectory.mode, trajectory.options, [*trajectory], knots, at)
     wanted, dtype = wanted_outputs(write), output_dtype(like.dtype)
     p, v, a, j = (

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.arrays import describe, float64, matched, read_values
+from trajcli.arrays import describe, matched, read_values, seconds
 from trajcli.errors import InputError, raise_if_any
 from trajcli.modes.central import WINDOW
 from trajcli.modes.mode import PARTS
@@ -64,7 +64,7 @@ def score(trajectory: Trajectory, limits: Mapping[str, Limit] | None = None) -> 
     raise_if_any(
         fault for known, pair in bounds.items() for fault in limit_shape_faults(known, pair, dofs)
     )
-    times = np.atleast_2d(float64(read_values(trajectory.time, "time")))
+    (times,) = seconds(np.atleast_2d(read_values(trajectory.time, "time")))
     scores = block_scores(parts, times, None, bounds)
     scores["saturation"] = saturation(block_extremes(values, bounds.get(name)))
     return {name: matched(scores[name], trajectory.time) for name in UNITS if name in scores}
