@@ -31,7 +31,10 @@ from trajcli.inputs import Inputs, shape_faults
 from trajcli.modes import PARTS, make_mode
 from trajcli.quaternions import interleaved
 from trajcli.sampling import (
+    HALF_PLACE,
+    beyond_rounding,
     derivative,
+    half_place,
     is_known,
     located,
     missing_parts,
@@ -55,7 +58,6 @@ Knots: TypeAlias = tuple[Array, float, Floats | None]
 METHODS = ("hold", "linear", "ramp-and-hold", "cubic", "quintic")
 # How many arrays a method takes at most: values, first and second derivatives.
 _GIVEN = {"cubic": 2, "quintic": 3}
-_ROUNDING = 4.0 * np.finfo(np.float64).eps
 DEFAULT = "linear"
 SAMPLED_ROWS = 10_000
 """How many rows of the first trajectory tell whether its velocities are derivatives."""
@@ -237,7 +239,7 @@ def curve_of_rows(method: str, parts: Parts, knots: Array, hold: float = 0.0) ->
     Raises UsageError where derivatives that the method needs are absent.
     """
     names = _consecutive(parts)
-    evaluate = curve_through(method, [float64(parts[name]) for name in names], knots, hold)
+    evaluate = curve_through(method, [parts[name] for name in names], knots, hold)
     outputs, dtype = finite_parts(method, parts), output_dtype(parts[names[0]].dtype)
 
     def curve(at: Array) -> Parts:
@@ -366,6 +368,7 @@ def curve_through(
     UsageError where derivatives that the method needs are absent.
     """
     count = finite_orders(method, len(rows))
+    places, rows = [*map(half_place, rows)], [*map(float64, rows)]
     if method == "hold":
         return lambda at: _held(rows[0], knots, at)
     if method in ("linear", "ramp-and-hold"):
@@ -373,7 +376,8 @@ def curve_through(
     arrays = list(rows[: _GIVEN[method]])
     if len(arrays) == 1:
         arrays.append(spline_slopes(rows[0], knots))
-    return lambda at: _hermite(arrays, knots, at)[:count]
+        places = [0.0, 0.0]  # slopes that fit rows as they are
+    return lambda at: _hermite(arrays, places, knots, at)[:count]
 
 
 def finite_orders(method: str, given: int) -> int:
@@ -417,7 +421,9 @@ def _ramped(rows: Array, knots: Array, at: Array, hold: float) -> list[Array]:
     ]
 
 
-def _hermite(given: Sequence[Array], knots: Array, at: Array) -> list[Array]:
+def _hermite(
+    given: Sequence[Array], places: Sequence[float], knots: Array, at: Array
+) -> list[Array]:
     """Returns polynomials with given derivatives at both ends of a step, around its last row."""
     # around the row that ends the step, so that a row has the derivatives of that step
     here = search(knots, at, right=False)
@@ -427,42 +433,41 @@ def _hermite(given: Sequence[Array], knots: Array, at: Array) -> list[Array]:
         there = here - 1 * (here > 0) + 1 * (here == 0)  # the first row has a step after it alone
         step = (take(knots, there) - take(knots, here))[..., None]
         time = abs(take(knots, here))[..., None]
-        known += _higher(known, [take(rows, there) for rows in given], step, time)
+        known += _higher(known, [take(rows, there) for rows in given], places, step, time)
     return [derivative(known, tau, order) for order in range(4)]
 
 
-def _higher(here: Sequence[Array], there: Sequence[Array], step: Array, time: Array) -> list[Array]:
+def _higher(
+    here: Sequence[Array], there: Sequence[Array], places: Sequence[float], step: Array, time: Array
+) -> list[Array]:
     """Returns the derivatives above those ``here`` of the polynomial that reaches those ``there``.
 
     They solve the equations of the Taylor polynomial at the other end, a ``step`` away; C. de Boor,
-    "A Practical Guide to Splines", ch. IV. Rows with two derivatives that a cubic joins up to
-    rounding are joined by it: over a short step, the rounding of positions (of the size that
-    ``time`` gives it) would become a jerk beyond limits.
+    "A Practical Guide to Splines", ch. IV. Rows that a polynomial of fewer degrees joins up to
+    rounding (of half last ``places``, and of what ``time`` gives) are joined by it: over a short
+    step, the rounding of positions would become a jerk beyond limits.
     """
+    bounds: list[Array] = []
+    bound = above = 0.0 * step
+    for place, begin, end in [*zip(places, here, there, strict=False)][::-1]:
+        bound = abs(step) * bound + place * (abs(begin) + abs(end)) + HALF_PLACE * abs(time * above)
+        bounds, above = [4.0 * bound, *bounds], begin
+    change = there[-1] - here[-1]
     if len(here) == 2:
-        secant, slope = (there[0] - here[0]) / step, here[1]
-        second = (6.0 * secant - 4.0 * slope - 2.0 * there[1]) / step
-        return [second, (6.0 * (slope + there[1]) - 12.0 * secant) / step**2]
+        off = there[0] - here[0] - step * (here[1] + change / 2.0)
+        off = beyond_rounding(off, bounds[0], places[0])
+        return [6.0 * off / step**2 + change / step, -12.0 * off / step**3]
     value, slope, second = here
     # offsets at the other end that the Taylor polynomial of second order leaves
-    change = there[2] - second
     off = there[0] - value - step * (slope + step * (second / 2.0 + change / 6.0))
     slope_off = there[1] - slope - step * (second + change / 2.0)
-    off = _beyond_rounding(off, (value, there[0], time * slope))
-    slope_off = step * _beyond_rounding(slope_off, (slope, there[1], time * second))
+    off = beyond_rounding(off, bounds[0], places[0])
+    slope_off = step * beyond_rounding(slope_off, bounds[1], places[1])
     return [
         (60.0 * off - 24.0 * slope_off) / step**3 + change / step,
         (168.0 * slope_off - 360.0 * off) / step**4,
         (720.0 * off - 360.0 * slope_off) / step**5,
     ]
-
-
-def _beyond_rounding(values: Array, terms: Sequence[Array]) -> Array:
-    """Returns values, with zero where the rounding of these terms may be all of them."""
-    rounding = _ROUNDING * sum(abs(term) for term in terms)
-    if is_torch(values):
-        return values - values.detach() * (abs(values) <= rounding)
-    return np.where(abs(values) <= rounding, 0.0, values)
 
 
 def spline_slopes(rows: Array, knots: Array) -> Array:

@@ -33,7 +33,7 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 
 # A time within this share of a step of a row may be the time of that row.
 _LEAST_SHARE = 1e-9
-_HALF_PLACE = 2.0**-53
+HALF_PLACE = 2.0**-53
 # Of a jerk that ends a step at its value of there, then changes acceleration, velocity or position
 # there by one, and nothing that is above: its derivatives at the beginning of a step of one unit.
 _CHANGES = ((1,), (6, -12), (60, -360, 720), (840, -10_080, 50_400, -100_800))
@@ -110,7 +110,7 @@ def taylor(
 def half_place(rows: Array | None) -> float:
     """Returns half a last place of a type of rows, as a share of a value."""
     kind = "" if rows is None else str(rows.dtype).removeprefix("torch.")
-    return {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}.get(kind, _HALF_PLACE)
+    return {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}.get(kind, HALF_PLACE)
 
 
 def spline_degree(mode: str, options: Mapping[str, Any]) -> int:
@@ -255,7 +255,7 @@ def _spline(
         there = take(rows[k], after)
         off = there - derivative(known, step, k)
         bound = bound * step + places[k] * (abs(there) + abs(known[k]))
-        bound = bound + _HALF_PLACE * abs(take(knots, after)[..., None] * above)
+        bound = bound + HALF_PLACE * abs(take(knots, after)[..., None] * above)
         above = known[k]
         if k < 3:
             off = beyond_rounding(off, 2.0 * bound, places[k])
@@ -271,7 +271,7 @@ def beyond_rounding(values: Array, bound: Array, place: float) -> Array:
     Gradients pass there, but for types narrower than float64: in these, they are rounding as well.
     """
     if is_torch(values):
-        lost = values.detach() if place == _HALF_PLACE else values
+        lost = values.detach() if place == HALF_PLACE else values
         return values - lost.where(abs(values) <= bound, 0.0)
     return np.where(abs(values) <= bound, 0.0, values)
 

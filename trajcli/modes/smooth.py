@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,17 +24,15 @@ _SLOWEST = 0.05
 _PENALTY = 1.2
 # Of normal residuals: the mean square of the smallest three quarters over that of all.
 _SHARE, _OF_NORMAL = 0.75, 0.3685
-# Outliers: the least scale of residuals, as a share of the range and of the least change; the
-# number of scales, and of typical residuals nearby, beyond which a residual is an outlier; the
-# largest share of rows that may be outliers; rounds of choosing.
-_LEAST_SCALE, _LEAST_CHANGE, _FLAGGED, _NEARBY, _MOST_FLAGGED, _ROUNDS = 1e-4, 0.5, 5.0, 2.0, 0.1, 6
+# Outliers: the least scale of residuals, as a share of the range and of an encoder's step; how many
+# scales off rows are suspected, are outliers, and are so at the ends; how many times what is nearby;
+# the largest share of rows that may be outliers; rounds of choosing; how many rows are an end.
+_LEAST_SCALE, _OF_STEP, _SUSPECT, _FLAGGED, _OUTER_FLAGGED = 1e-4, 0.29, 4.5, 5.0, 6.0
+_NEARBY, _MOST_FLAGGED, _ROUNDS, _OUTERMOST = 2.0, 0.1, 6, 3
 # The weight of an outlier: the curve ignores it, and its residual is still measured.
 _IGNORED = 1e-30
-# The first search for outliers: steps of ln f_c, and squared deviations that ignoring one costs.
-_SEARCH_STEP, _IGNORING = 0.5, 9.0
-# Where the cutoff exceeds this share of half the rate, splines miss more than noise in the
-# outermost rows; at a higher cutoff they do not.
-_FAST, _HIGHER, _OUTERMOST = 0.2, 1.3, 4
+# The first search for outliers: steps of ln f_c.
+_SEARCH_STEP = 0.5
 _GOLDEN = (3.0 - math.sqrt(5.0)) / 2.0
 _FEW_ROWS, _GAP_STEPS = 30, 2.0
 # Noise is taken as correlated where the correlation of neighbouring residuals exceeds that of white
@@ -294,24 +293,32 @@ class Columns(NamedTuple):
         ends = np.log([_SLOWEST / total, 0.5 / np.median(self.steps, axis=1)])
         return np.broadcast_to(ends, (2, len(self.values)))
 
-    def _score(self, logs: Floats) -> Floats:
-        """Returns the score ln Σwr² − 2·ln(n − γ·Σℓ) of modified generalised cross-validation."""
-        squares, leverages, _ = self.measure(np.exp(logs))
+    def _score(self, squares: Floats, leverages: Floats, rows: Floats) -> Floats:
+        """Returns the score ln nΣwr² − 2·ln(n − γ·Σℓ) of modified generalised cross-validation.
+
+        Each of the ``rows`` [n] that is ignored counts as the least of outliers.
+        """
         free = self.counts - _PENALTY * leverages
-        return np.where(free > 0.0, np.log(squares) - 2.0 * np.log(free), np.inf)
+        ignored = _FLAGGED**2 * (rows - self.counts) / (self.counts - leverages)
+        score = np.log(squares * (1.0 + ignored) * self.counts) - 2.0 * np.log(free)
+        return np.where(free > 0.0, score, np.inf)
 
     def _least(self, low: Floats, high: Floats) -> Floats:
         """Finds ln f_c of the least score: on a grid, then by golden sections around the best."""
+
+        def score_at(logs: Floats) -> Floats:
+            return self._score(*self.measure(np.exp(logs))[:2], self.counts)
+
         points = math.ceil((high - low).max() / _GRID_STEP) + 1
         grid = np.minimum(low + _GRID_STEP * np.arange(points)[:, None], high)
-        scores = np.stack([self._score(logs) for logs in grid])
+        scores = np.stack([score_at(logs) for logs in grid])
         best, least = grid[scores.argmin(0), np.arange(len(low))], scores.min(0)
         left, right = np.maximum(best - _GRID_STEP, low), np.minimum(best + _GRID_STEP, high)
         inner = left + _GOLDEN * (right - left)
-        score = self._score(inner)
+        score = score_at(inner)
         for _ in range(_GOLDEN_STEPS):
             other = left + right - inner
-            value = self._score(other)
+            value = score_at(other)
             better, worse = np.where(value < score, [other, inner], [inner, other])
             left, right = (
                 np.where(worse < better, worse, left),
@@ -331,94 +338,103 @@ class Columns(NamedTuple):
 
     def _reweighted(self) -> tuple[Floats, Floats, Booleans]:
         """Returns cutoffs, weights that are next to zero at outliers, and the columns that keep
-        theirs as more than a tenth of their rows would be outliers."""
-        cutoff, weights = np.empty(len(self.values)), self._first_weights()
-        which = np.arange(len(cutoff))
-        for _ in range(_ROUNDS):
-            part, full = self.take(which), self.weights[which]
-            part = part._replace(weights=weights[which])
+        theirs as more than a tenth of their rows would be outliers.
+
+        Columns keep them, too, where nothing is far from the curve, or no other has a better score.
+        """
+        cutoff, weights, rows = self._chosen(), self.weights.copy(), self.counts
+        plain, (squares, leverages, off) = cutoff.copy(), self.measure(cutoff, residuals=True)
+        least = self._score(squares, leverages, rows)
+        scale = self._scale(off, leverages, self.weights)
+        which = np.flatnonzero((np.abs(off)[:, :, 0] > _SUSPECT * scale[:, None]).any(1))
+        if len(which):
+            weights[which] = self.take(which)._first_weights()
+        for _ in range(_ROUNDS if len(which) else 0):
+            part, full = self.take(which)._replace(weights=weights[which]), self.weights[which]
             cutoff[which] = part._chosen()
             _, leverages, off = part.measure(cutoff[which], residuals=True)
-            far = part._outlying(off, leverages, full)
-            half = 0.5 / np.median(part.steps, axis=1)
-            inner = np.s_[:, _OUTERMOST:-_OUTERMOST]
-            with_ends = full.copy()
-            with_ends[inner] = part.weights[inner]
-            part = part._replace(weights=with_ends)
-            higher = np.minimum(_HIGHER * cutoff[which], half)
-            _, leverages, off = part.measure(higher, residuals=True)
-            still = part._outlying(off, leverages, full)
-            still[inner] = True
-            far &= still | (cutoff[which] < _FAST * half)[:, None, None]
-            new = np.where(far, _IGNORED, 1.0) * full
+            far, scale = part._outlying(off, leverages, full)
+            part = part._replace(weights=np.where(far, _IGNORED, 1.0) * full)
+            new = part._with_ends(cutoff[which], full, scale)
             changed = (new != weights[which]).any((1, 2))
             weights[which], which = new, which[changed]
             if not len(which):
                 break
-        many = (weights != self.weights).sum((1, 2)) > _MOST_FLAGGED * self.counts
-        if many.any():
-            cutoff[many] = self.take(np.flatnonzero(many))._chosen()
-            weights[many] = self.weights[many]
+        part = self._replace(weights=weights)
+        many = rows - part.counts > _MOST_FLAGGED * rows
+        worse = many | (part._score(*part.measure(cutoff)[:2], rows) > least)
+        cutoff[worse], weights[worse] = plain[worse], self.weights[worse]
         return cutoff, weights, many
 
     def _first_weights(self) -> Floats:
         """Returns weights [n, T, 1] that ignore what seem to be outliers, from low cutoffs, which
-        no outlier deflects far, to high ones: those of the best score, to which the ignored add.
-
-        The first and the last row, which deflect the curve most, are judged from outside.
-        """
+        no outlier deflects far, to high ones: those of the best score."""
         low, high = self._range()
-        inner, best = np.ones(self.values.shape[1:]), self.weights
-        least = np.full(len(self.values), np.inf)
-        inner[0] = inner[-1] = _IGNORED
-        part = self._replace(weights=self.weights * inner)
+        part, best, least = self, self.weights, np.full(len(self.values), np.inf)
         for k in range(math.ceil((high - low).max() / _SEARCH_STEP) + 1):
             logs = np.minimum(low + _SEARCH_STEP * k, high)
             squares, leverages, off = part.measure(np.exp(logs), residuals=True)
-            free = part.counts - _PENALTY * leverages
-            ignored = _IGNORING * (self.counts - part.counts) / (part.counts - leverages)
-            scores = np.log(squares * (1.0 + ignored) * part.counts) - 2.0 * np.log(free)
-            far = part._outlying(off, leverages, self.weights)
-            weights = np.where(far, _IGNORED, 1.0) * self.weights
-            part = self._replace(weights=np.minimum(weights, inner))
-            better = (free > 0.0) & (scores < least)
-            least = np.where(better, scores, least)
-            best = np.where(better[:, None, None], weights, best)
+            score = part._score(squares, leverages, self.counts)
+            far, _ = part._outlying(off, leverages, self.weights)
+            part = part._replace(weights=np.where(far, _IGNORED, 1.0) * self.weights)
+            better = score < least
+            least = np.where(better, score, least)
+            best = np.where(better[:, None, None], part.weights, best)
         return best
 
-    def _outlying(self, off: Any, leverages: Floats, weights: Floats) -> Booleans:
-        """Returns which residuals ``off`` of rows that had ``weights`` are outliers, [n, T, 1].
+    def _with_ends(self, cutoff: Floats, full: Floats, scale: Floats) -> Floats:
+        """Returns weights [n, T, 1] that ignore those of the outermost rows that, ignored, take
+        most from the sum that the curve minimises, beside what ignoring costs.
+
+        Outside, the curve may be far from a row that it follows where the row has weight.
+        """
+        best = self.weights
+        for rows in (np.s_[:, :_OUTERMOST], np.s_[:, -_OUTERMOST:]):
+            least, weights = np.full(len(scale), np.inf), best.copy()
+            for ignored in itertools.product((False, True), repeat=_OUTERMOST):
+                weights[rows] = np.where(np.array(ignored)[:, None], _IGNORED, 1.0) * full[rows]
+                off = self._replace(weights=weights).measure(cutoff, residuals=True)[2]
+                # Σw·r² + λ·∫(x⁽ᵐ⁾)² = Σw·z·r
+                total = np.where(full > 0.0, weights * self.values * off, 0.0).sum((1, 2))
+                total += (_OUTER_FLAGGED * scale) ** 2 * sum(ignored)
+                better = total < least
+                least = np.where(better, total, least)
+                best = np.where(better[:, None, None], weights, best)
+        return best
+
+    def _scale(self, off: Any, leverages: Floats, weights: Floats) -> Floats:
+        """Returns the deviation [n] of residuals, by the smallest three quarters of them."""
+        used = weights[:, :, 0] > 0.0
+        few = (_SHARE * used.sum(1)).astype(int)[:, None]
+        sums = np.sort(np.where(used, off[:, :, 0] ** 2, np.inf), axis=1).cumsum(1)
+        mean = np.take_along_axis(sums, few - 1, 1)[:, 0] / few[:, 0]
+        free = np.maximum(1.0 - leverages / self.counts, 1e-6)
+        low, high = self._ends()
+        changes = np.abs(np.diff(self.values[:, :, 0], axis=1))
+        step = np.where(changes > 0.0, changes, np.inf).min(1)  # of an encoder
+        least = np.where(low < high, np.maximum(_LEAST_SCALE * (high - low), _OF_STEP * step), 0.0)
+        return np.asarray(np.maximum(np.sqrt(mean / _OF_NORMAL / free), least))
+
+    def _outlying(self, off: Any, leverages: Floats, weights: Floats) -> tuple[Booleans, Floats]:
+        """Returns which residuals ``off`` of rows that had ``weights`` are outliers, [n, T, 1], and
+        their scale [n].
 
         They are large beside the smallest three quarters of all, and beside those nearby: motion
         that the curve does not follow makes residuals large for many rows on end.
         """
-        used, sizes = weights > 0.0, np.abs(off)[:, :, 0]
-        few = (_SHARE * used.sum((1, 2))).astype(int)[:, None]
-        sums = np.sort(np.where(used[:, :, 0], sizes**2, np.inf), axis=1).cumsum(1)
-        mean = np.take_along_axis(sums, few - 1, 1) / few
-        free = np.maximum(1.0 - leverages / self.counts, 1e-6)[:, None]
-        scale = np.maximum(np.sqrt(mean / _OF_NORMAL / free), self._least_scale()[:, None])
+        sizes, scale = np.abs(off)[:, :, 0], self._scale(off, leverages, weights)
         # in place of a row that is ignored, the last one before it
         places = np.where(self.weights[:, :, 0] == 1.0, np.arange(sizes.shape[1]), 0)
-        near = _middle(np.take_along_axis(sizes, np.maximum.accumulate(places, axis=1), 1), 1)
-        near = _middle(near, 3)
+        near = np.take_along_axis(sizes, np.maximum.accumulate(places, axis=1), 1)
+        near = _middle(_middle(near, 1), 3)
         near = np.maximum(_middle(near, 9), 0.4 * near)
-        far = sizes > np.maximum(_FLAGGED * scale, _NEARBY * near)
-        return np.asarray(used & far[:, :, None])
+        far = sizes > np.maximum(_FLAGGED * scale[:, None], _NEARBY * near)
+        return (weights > 0.0) & far[:, :, None], scale
 
     def _ends(self) -> tuple[Floats, Floats]:
         """Returns the least and the largest value of full weight of each column, [n]."""
         values = np.where(self.weights == 1.0, self.values, np.nan)[:, :, 0]
         return np.fmin.reduce(values, 1), np.fmax.reduce(values, 1)
-
-    def _least_scale(self) -> Floats:
-        """Returns the least scale by which residuals are judged: encoders have steps."""
-        low, high = self._ends()
-        changes = np.abs(np.diff(self.values[:, :, 0], axis=1))
-        least = np.where(changes > 0.0, changes, np.inf).min(1)
-        return np.maximum(
-            _LEAST_SCALE * (high - low), np.where(low < high, _LEAST_CHANGE * least, 0)
-        )
 
     def _gaps(self, half_period: Floats) -> tuple[Booleans, Booleans]:
         """Returns the missing rows at the ends and within long gaps, and the columns of long gaps.
