@@ -50,7 +50,7 @@ def recording(random, share=0.08, fastest=0.03, noise=0.01, sizes=(10.0, 100.0),
 @pytest.mark.parametrize("name", KINDS)
 def test_outliers_do_as_little_as_if_they_were_missing(name):
     options = dict(KINDS[name])
-    order, wrong = options.pop("order", 3), []
+    order, noise, curve = options.pop("order", 3), [], []
     for number in range(CASES):
         random = np.random.default_rng([SEED, number])
         true, rows, times, at = recording(random, **options)
@@ -62,9 +62,27 @@ def test_outliers_do_as_little_as_if_they_were_missing(name):
         )
         off = [np.sqrt(np.mean((x.position[0, :, 0] - true) ** 2)) for x in (found, best)]
         residual = [x.options["residual"][0, 0] for x in (found, best)]
-        if off[0] > 1.2 * off[1] or abs(residual[0] / residual[1] - 1) > 0.1:
-            wrong.append(number)
-    assert len(wrong) <= (0.1 if order == 4 else 0.05) * CASES, wrong
+        if abs(residual[0] / residual[1] - 1) > 0.1:
+            noise.append(number)
+        if off[0] > 1.2 * off[1]:
+            curve.append(number)
+    # at the very ends, what continues the curve may be far from both
+    assert len(noise) <= 0.01 * CASES, noise
+    assert len(curve) <= 0.05 * CASES, curve
+
+
+def test_a_short_motion_without_outliers_is_not_smoothed_worse():
+    share = np.clip((np.arange(ROWS) - 140) / 15, 0, 1)
+    true = share**3 * (10 - 15 * share + 6 * share**2)
+    for number in range(5 * CASES):
+        random = np.random.default_rng([SEED, number])
+        noise = np.exp(random.uniform(*np.log([1e-4, 3e-2])))
+        z = (true + noise * random.normal(size=ROWS))[:, None]
+        plain, robust = (
+            trajcli.differentiate(z, dt=STEP, method="smooth", robust=r) for r in (False, True)
+        )
+        off = [np.sqrt(np.mean((x.position[0, :, 0] - true) ** 2)) for x in (plain, robust)]
+        assert off[1] <= 1.1 * off[0], number
 
 
 def test_a_pause_and_a_short_motion_of_an_encoder_have_no_outliers():

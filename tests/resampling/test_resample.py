@@ -96,6 +96,19 @@ def test_hermite_curves_are_scipys(shared):
                 np.testing.assert_allclose(values[b], wanted, rtol=0, atol=atol)
 
 
+@pytest.mark.parametrize(("method", "order", "digits"), [("cubic", 2, 5e-3), ("quintic", 3, 0.02)])
+def test_hermite_curves_of_float32_rows_are_the_motion_not_their_rounding(method, order, digits):
+    def motion(times):  # a sine and its derivatives
+        turn = np.arange(4)[:, None] * np.pi / 2 + 2 * np.pi * times
+        return (2 * np.pi) ** np.arange(4)[:, None] * np.sin(turn) + [[3.0], [0.0], [0.0], [0.0]]
+
+    times, at = np.arange(500) / 1000, np.linspace(0.0, 0.499, 1311)
+    p, v, a, _ = motion(times).astype("f4")[:, None, :, None]
+    rows = Trajectory(p, v, a if method == "quintic" else None, None, times)
+    found, wanted = list(resample(rows, method, at=at))[order], motion(at)[order]
+    assert abs(found[0, :, 0] - wanted).max() < digits * abs(wanted).max()
+
+
 @pytest.mark.parametrize("rows", [2, 3, 4, 5, 40])
 def test_cubic_through_positions_alone_is_scipys_spline(rows):
     values = RANDOM.standard_normal((2, rows, 3))

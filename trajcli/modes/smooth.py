@@ -25,14 +25,12 @@ _PENALTY = 1.2
 # Of normal residuals: the mean square of the smallest three quarters over that of all.
 _SHARE, _OF_NORMAL = 0.75, 0.3685
 # Outliers: the least scale of residuals, as a share of the range and of an encoder's step; how many
-# scales off rows are suspected, are outliers, and are so at the ends; how many times what is nearby;
-# the largest share of rows that may be outliers; rounds of choosing; how many rows are an end.
+# scales off rows are suspected, are outliers, and are so at the ends; the largest share of rows
+# that may be outliers; rounds of choosing; how many rows are an end.
 _LEAST_SCALE, _OF_STEP, _SUSPECT, _FLAGGED, _OUTER_FLAGGED = 1e-4, 0.29, 4.5, 5.0, 6.0
-_NEARBY, _MOST_FLAGGED, _ROUNDS, _OUTERMOST = 2.0, 0.1, 6, 3
+_MOST_FLAGGED, _ROUNDS, _OUTERMOST = 0.1, 6, 3
 # The weight of an outlier: the curve ignores it, and its residual is still measured.
 _IGNORED = 1e-30
-# The first search for outliers: steps of ln f_c.
-_SEARCH_STEP = 0.5
 _GOLDEN = (3.0 - math.sqrt(5.0)) / 2.0
 _FEW_ROWS, _GAP_STEPS = 30, 2.0
 # Noise is taken as correlated where the correlation of neighbouring residuals exceeds that of white
@@ -346,15 +344,16 @@ class Columns(NamedTuple):
         plain, (squares, leverages, off) = cutoff.copy(), self.measure(cutoff, residuals=True)
         least = self._score(squares, leverages, rows)
         scale = self._scale(off, leverages, self.weights)
-        which = np.flatnonzero((np.abs(off)[:, :, 0] > _SUSPECT * scale[:, None]).any(1))
+        which = np.flatnonzero((np.abs(off) > _SUSPECT * scale).any((1, 2)))
         if len(which):
             weights[which] = self.take(which)._first_weights()
         for _ in range(_ROUNDS if len(which) else 0):
             part, full = self.take(which)._replace(weights=weights[which]), self.weights[which]
             cutoff[which] = part._chosen()
             _, leverages, off = part.measure(cutoff[which], residuals=True)
-            far, scale = part._outlying(off, leverages, full)
-            part = part._replace(weights=np.where(far, _IGNORED, 1.0) * full)
+            scale = part._scale(off, leverages, full)
+            far = np.abs(off) > _FLAGGED * scale
+            part = part._replace(weights=full * np.where(far, _IGNORED, 1.0))
             new = part._with_ends(cutoff[which], full, scale)
             changed = (new != weights[which]).any((1, 2))
             weights[which], which = new, which[changed]
@@ -371,12 +370,12 @@ class Columns(NamedTuple):
         no outlier deflects far, to high ones: those of the best score."""
         low, high = self._range()
         part, best, least = self, self.weights, np.full(len(self.values), np.inf)
-        for k in range(math.ceil((high - low).max() / _SEARCH_STEP) + 1):
-            logs = np.minimum(low + _SEARCH_STEP * k, high)
+        for k in range(math.ceil((high - low).max() / _GRID_STEP) + 1):
+            logs = np.minimum(low + _GRID_STEP * k, high)
             squares, leverages, off = part.measure(np.exp(logs), residuals=True)
             score = part._score(squares, leverages, self.counts)
-            far, _ = part._outlying(off, leverages, self.weights)
-            part = part._replace(weights=np.where(far, _IGNORED, 1.0) * self.weights)
+            far = np.abs(off) > _FLAGGED * part._scale(off, leverages, self.weights)
+            part = self._replace(weights=self.weights * np.where(far, _IGNORED, 1.0))
             better = score < least
             least = np.where(better, score, least)
             best = np.where(better[:, None, None], part.weights, best)
@@ -396,40 +395,24 @@ class Columns(NamedTuple):
                 off = self._replace(weights=weights).measure(cutoff, residuals=True)[2]
                 # Σw·r² + λ·∫(x⁽ᵐ⁾)² = Σw·z·r
                 total = np.where(full > 0.0, weights * self.values * off, 0.0).sum((1, 2))
-                total += (_OUTER_FLAGGED * scale) ** 2 * sum(ignored)
+                total += (_OUTER_FLAGGED * scale[:, 0, 0]) ** 2 * sum(ignored)
                 better = total < least
                 least = np.where(better, total, least)
                 best = np.where(better[:, None, None], weights, best)
         return best
 
     def _scale(self, off: Any, leverages: Floats, weights: Floats) -> Floats:
-        """Returns the deviation [n] of residuals, by the smallest three quarters of them."""
-        used = weights[:, :, 0] > 0.0
-        few = (_SHARE * used.sum(1)).astype(int)[:, None]
-        sums = np.sort(np.where(used, off[:, :, 0] ** 2, np.inf), axis=1).cumsum(1)
-        mean = np.take_along_axis(sums, few - 1, 1)[:, 0] / few[:, 0]
+        """Returns the deviation [n, 1, 1] of residuals, by the smallest three quarters of them."""
+        used = weights > 0.0
+        few = (_SHARE * used.sum((1, 2))).astype(int)
+        sums = np.sort(np.where(used, off**2, np.inf), axis=1).cumsum(1)
+        mean = np.take_along_axis(sums, few[:, None, None] - 1, 1)[:, 0, 0] / few
         free = np.maximum(1.0 - leverages / self.counts, 1e-6)
         low, high = self._ends()
         changes = np.abs(np.diff(self.values[:, :, 0], axis=1))
         step = np.where(changes > 0.0, changes, np.inf).min(1)  # of an encoder
         least = np.where(low < high, np.maximum(_LEAST_SCALE * (high - low), _OF_STEP * step), 0.0)
-        return np.asarray(np.maximum(np.sqrt(mean / _OF_NORMAL / free), least))
-
-    def _outlying(self, off: Any, leverages: Floats, weights: Floats) -> tuple[Booleans, Floats]:
-        """Returns which residuals ``off`` of rows that had ``weights`` are outliers, [n, T, 1], and
-        their scale [n].
-
-        They are large beside the smallest three quarters of all, and beside those nearby: motion
-        that the curve does not follow makes residuals large for many rows on end.
-        """
-        sizes, scale = np.abs(off)[:, :, 0], self._scale(off, leverages, weights)
-        # in place of a row that is ignored, the last one before it
-        places = np.where(self.weights[:, :, 0] == 1.0, np.arange(sizes.shape[1]), 0)
-        near = np.take_along_axis(sizes, np.maximum.accumulate(places, axis=1), 1)
-        near = _middle(_middle(near, 1), 3)
-        near = np.maximum(_middle(near, 9), 0.4 * near)
-        far = sizes > np.maximum(_FLAGGED * scale[:, None], _NEARBY * near)
-        return (weights > 0.0) & far[:, :, None], scale
+        return np.asarray(np.maximum(np.sqrt(mean / _OF_NORMAL / free), least))[:, None, None]
 
     def _ends(self) -> tuple[Floats, Floats]:
         """Returns the least and the largest value of full weight of each column, [n]."""
@@ -482,11 +465,3 @@ class Columns(NamedTuple):
         # the residuals of a jump are no noise: few, and far larger than the others
         jump = np.abs(r).max(1) > _PEAK * np.sqrt((r * r).sum(1) / self.counts)
         return np.asarray((pairs - white > least) & ~jump)
-
-
-def _middle(sizes: Floats, reach: int) -> Floats:
-    """Returns the median of each value [n, T], the one so many rows before, and after."""
-    wide = np.pad(sizes, ((0, 0), (reach, reach)), mode="reflect")
-    before, after = wide[:, : -2 * reach], wide[:, 2 * reach :]
-    larger, smaller = np.maximum(before, after), np.minimum(before, after)
-    return np.maximum(smaller, np.minimum(larger, sizes))

@@ -26,8 +26,6 @@ _LAGS = 16
 _CLEARLY = 0.5
 # Correlations that differ by less are equally good: about what noise and interpolation leave.
 _AS_WELL = 0.008
-# Lags are looked at to that part of a row before parabolas refine them.
-_PARTS = 16
 # Encoders and filters make velocities differ by some per cent from differences of positions.
 _TOLERANCE = 0.1
 _UNITS = {
@@ -271,19 +269,13 @@ class VelocityFit:
             errors = np.where(off > 0, off / np.sqrt(d2), 0.0)
             # the correlation of v with d at each lag, and the factor that fits there
             correlation = sums[2] / np.sqrt(sums[0] * sums[1])
-            fine = _between(np.nan_to_num(correlation, posinf=0.0, neginf=0.0))
-            size, place = np.abs(fine), np.arange(len(fine))[:, None]
-            beside = np.pad(size, ((1, 1), (0, 0)))
-            extreme = (size >= beside[:-2]) & (size >= beside[2:])
-            well = extreme & (size >= size.max(0) - _AS_WELL)
+            peaks, lags = _tops(np.nan_to_num(correlation, posinf=0.0, neginf=0.0))
+            well = np.abs(peaks) >= np.abs(peaks).max(0) - _AS_WELL
             # a turned sign only where no other lag fits as well
-            order = np.abs(place - len(fine) // 2) + len(fine) * (fine < 0)
-            best = np.where(well, order, np.inf).argmin(0)
-            delay = (
-                np.add(*top(np.where(np.abs(place - best) < 2, size, 0.0))) / _PARTS - self._lags
-            )
-            peak = np.clip(fine[best, np.arange(len(best))], -1.0, 1.0)
-            v2, d2, _ = sums[:, np.round(delay).astype(int) + self._lags, np.arange(len(best))]
+            order = np.abs(lags) + len(peaks) * (peaks < 0)
+            best = np.where(well, order, np.inf).argmin(0), np.arange(peaks.shape[1])
+            peak, delay = np.clip(peaks[best], -1.0, 1.0), lags[best]
+            v2, d2, _ = sums[:, best[0], best[1]]
             moves = (v2 > 0) & (d2 > 0)
             factors = np.where(moves, peak * np.sqrt(v2 / d2), 1.0)
         left = np.sqrt(np.maximum(1.0 - peak**2, 0.0))
@@ -300,27 +292,18 @@ class VelocityFit:
         return facts | {"rate": {"stated": rate, "fitted": fitted}}
 
 
-def _between(values: Floats) -> Floats:
-    """Returns values at whole lags [L, D] and those between, [(L − 1)·_PARTS + 1, D].
-
-    They are means of the two waves through three neighbours each, weighted as linear
-    interpolation does: sines of up to a quarter of a period a row are met to a thousandth.
-    """
-    low, middle, high = np.lib.stride_tricks.sliding_window_view(
-        np.pad(values, ((1, 1), (0, 0)), mode="reflect", reflect_type="odd"), 3, axis=0
-    ).transpose(2, 0, 1)
+def _tops(values: Floats) -> tuple[Floats, Floats]:
+    """Returns the tops of the waves through each value of −L to L lags [2L + 1, D] and the two
+    beside it, zero where one of these is larger, and the lags of the tops."""
+    lags = np.arange(len(values), dtype=np.float64)[:, None] - len(values) // 2
+    low, high = np.pad(values, ((1, 1), (0, 0)))[:-2], np.pad(values, ((1, 1), (0, 0)))[2:]
     with np.errstate(invalid="ignore", divide="ignore"):
-        cosine = np.nan_to_num(0.5 * (low + high) / middle, nan=1.0)
-    angle = np.arccos(np.clip(cosine, 0.0, 1.0 - 1e-9))
-    part = np.arange(_PARTS)[:, None] / _PARTS
-
-    def wave(which: slice, at: Floats) -> Floats:  # [L − 1, _PARTS, D]
-        turn = angle[which, None] * at
-        slope = 0.5 * (high - low) / np.sin(angle)
-        return np.asarray(middle[which, None] * np.cos(turn) + slope[which, None] * np.sin(turn))
-
-    fine = (1.0 - part) * wave(np.s_[:-1], part) + part * wave(np.s_[1:], part - 1.0)
-    return np.concatenate([fine.reshape(-1, values.shape[1]), values[-1:]])
+        angle = np.arccos(np.clip(0.5 * (low + high) / values, 0.0, 1.0 - 1e-9))
+        slope = 0.5 * (high - low) / np.sin(angle) / values
+    slope[[0, -1]] = 0.0  # at the outermost lags, no wave is known
+    extreme = (values != 0.0) & (np.abs(values) >= np.maximum(np.abs(low), np.abs(high)))
+    tops = np.where(extreme, [values * np.sqrt(1.0 + slope**2), lags + np.arctan(slope) / angle], 0)
+    return tops[0], tops[1]
 
 
 def _fit_text(facts: Mapping[str, Any], worst: int) -> str:
