@@ -387,14 +387,14 @@ class Columns(NamedTuple):
 
         Outside, the curve may be far from a row that it follows where the row has weight.
         """
-        best = self.weights
+        best, values = self.weights, self.values - self._ends()[0][:, None, None]
         for rows in (np.s_[:, :_OUTERMOST], np.s_[:, -_OUTERMOST:]):
             least, weights = np.full(len(scale), np.inf), best.copy()
             for ignored in itertools.product((False, True), repeat=_OUTERMOST):
                 weights[rows] = np.where(np.array(ignored)[:, None], _IGNORED, 1.0) * full[rows]
                 off = self._replace(weights=weights).measure(cutoff, residuals=True)[2]
                 # Σw·r² + λ·∫(x⁽ᵐ⁾)² = Σw·z·r
-                total = np.where(full > 0.0, weights * self.values * off, 0.0).sum((1, 2))
+                total = np.where(full > 0.0, weights * values * off, 0.0).sum((1, 2))
                 total += (_OUTER_FLAGGED * scale[:, 0, 0]) ** 2 * sum(ignored)
                 better = total < least
                 least = np.where(better, total, least)
