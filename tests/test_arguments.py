@@ -367,12 +367,10 @@ def test_whole_stamps_are_subtracted_before_they_are_rounded(library: Call) -> N
     fits = [trajcli.fit(library(ROWS), times=library(x), knots=5) for x in (stamps, stamps - since)]
     assert torch.equal(*(torch.as_tensor(fitted.actions) for fitted in fits))
     plans = [trajcli.integrate(ROWS, "zero", 101.0, scheme="zoh") for _ in range(2)]
-    times = np.append(stamps, stamps[-1] + 101)
+    times, between = np.append(stamps, stamps[-1] + 101), 50 + 101 * np.arange(3)
     plans[0] = replace(plans[0], time=times)
-    samples = [
-        trajcli.sample(plan, at)
-        for plan, at in zip(plans, (times[:3] + 50, 50 + 101 * np.arange(3)), strict=True)
-    ]
+    at = since + between, between
+    samples = [trajcli.sample(*pair) for pair in zip(plans, at, strict=True)]
     np.testing.assert_array_equal(samples[0].position, samples[1].position)
     assert trajcli.score(plans[0])["duration"][0] == 12 * 101
 
