@@ -47,12 +47,9 @@ def key_of(actions: Any, start: Any, dt: Any, about: tuple[Any, ...]) -> Any:
     if is_torch(actions):
         from trajcli import autograd
 
-        if autograd.needs_torch() or not autograd.addressable(arrays):
+        if autograd.needs_torch() or capturing(actions.device) or not autograd.addressable(arrays):
             return None
-        if actions.is_cuda:
-            if capturing(actions.device):
-                return None
-            # another stream would not wait for what this one fills
+        if actions.is_cuda:  # another stream would not wait for what this one fills
             about = (*about, current_stream(actions.device))
     kinds = tuple([x if x is None else _kind(x) for x in arrays])
     library = kinds[0] and kinds[0][0]
