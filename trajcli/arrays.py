@@ -475,8 +475,8 @@ def time_stamp_faults(
             named.append(f"{spot}, {stamp}" if spot else stamp)
         more = f" and {len(places) - 3} more" if len(places) > 3 else ""
         if hint == drop_hint and (rate := _rate_of_rows(table[places[0, 0]])):
-            hint = f"--rate {rate:g} (dt={1 / rate:g}) if a coarser clock stamped the rows, of a "
-            hint += f"table with its columns named, FILE.csv:A,B; else {drop_hint}"
+            hint = f"--rate {rate:g} (dt={1 / rate:g}) if a coarser clock stamped the rows; else "
+            hint += drop_hint
         found = f"{len(places)} such: " + "; ".join(named) + more
         expected = "strictly increasing seconds"
         faults.append(Fault(what, where=where, expected=expected, found=found, hint=hint))
@@ -489,9 +489,13 @@ def _rate_of_rows(stamps: Array) -> float | None:
     changes = np.flatnonzero(np.diff(stamps)) + 1
     if not 2 < len(changes) < 0.75 * len(stamps):
         return None
-    rate, ticks = np.ptp(changes) / np.ptp(stamps[changes]), np.diff(stamps[changes])
-    late = np.ptp(stamps - np.arange(len(stamps)) / rate)
-    return float(f"{rate:.4g}") if late < 4 * ticks.min() else None
+    rows, span = np.ptp(changes), np.ptp(stamps[changes])
+    late = np.ptp(stamps - np.arange(len(stamps)) * (span / rows))
+    if not late < 4 * np.diff(stamps[changes]).min():
+        return None
+    # a clock that rounds may change a row sooner or later: the roundest rate within that
+    rates = (float(f"{rows / span:.{digits}g}") for digits in range(1, 18))
+    return next(rate for rate in rates if abs(rate * span - rows) <= 1)
 
 
 def nonfinite_fault(

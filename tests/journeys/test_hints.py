@@ -180,9 +180,7 @@ def ways(line: str, hint: str) -> list[list[str]]:
     if made := re.match(r"-o (.+?), and then: (.*)", hint, re.DOTALL):
         return [[line.removesuffix(out) + made[1], made[2].removeprefix("trajcli ")]]
     if "--times" in hint.partition(";")[0] and "if these are times" in hint:
-        return [
-            [f"{line} --times {hint.removeprefix('--times ').split(', if')[0].split(' or ')[0]}"]
-        ]
+        return [[f"{line} {one}"] for one in hint.split(", if")[0].split(" or ")]
     if hint.startswith("--dt SECONDS"):
         return [[f"{line} --dt 0.1"]]
     if look := re.match(r"trajcli (inspect .*) lists what it holds", hint):

@@ -87,9 +87,7 @@ def as_batch(stored: Dataset) -> Dataset:
     stored.require_numeric()
     if stored.ndim == 3:
         return stored
-    if stored.ndim == 1:  # one trajectory of one dof: a column [T, 1]
-        read = lambda start, stop: stored.read_rows(start, stop)[:, None]  # noqa: E731
-        return as_batch(replace(stored, shape=(*stored.shape, 1), reader=read))
+    stored = with_axes(stored, "T")
     if stored.ndim != 2:
         raise InputError(
             "wrong number of dimensions",
@@ -138,7 +136,7 @@ def read_lengths(stored: Dataset, batch: int, rows: int) -> npt.NDArray[np.int64
 
 
 def with_axes(stored: Dataset, axes: str) -> Dataset:
-    """Returns an array whose axes are TBD, DT, … as [B, T, D] or [T, D], read in blocks."""
+    """Returns an array whose axes are TBD, DT, T, … as [B, T, D] or [T, D], read in blocks."""
     if stored.ndim != len(axes):
         return stored
     letters = "BTD" if "B" in axes else "TD"
@@ -158,7 +156,8 @@ def with_axes(stored: Dataset, axes: str) -> Dataset:
             values[place] = part if along == 0 else part[start:stop]
         return values
 
-    return replace(stored, shape=shape, reader=read_rows, storage="transposed")
+    storage = stored.storage if order == sorted(order) else "transposed"
+    return replace(stored, shape=shape, reader=read_rows, storage=storage)
 
 
 def converted(stored: Dataset, convert: Callable[[Any], Any]) -> Dataset:

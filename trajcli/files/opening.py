@@ -296,7 +296,7 @@ def _data_files(folder: Path) -> str:
     for below in ("*", "*/*"):
         pattern = os.path.join(glob.escape(str(folder)), below)
         counts = Counter(Path(path).suffix[1:] for path in glob.iglob(pattern))
-        ending = max(ENDINGS.split("|"), key=counts.__getitem__)
+        ending = max(f"{ENDINGS}|{ENDINGS.upper()}".split("|"), key=counts.__getitem__)
         if counts[ending]:
             return f"name its files: {shlex.quote(f'{pattern}.{ending}')}"
     return ""

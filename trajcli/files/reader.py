@@ -34,6 +34,7 @@ from trajcli.units import InputUnits, require_same_kind
 _LONE = ("npy", "zarr", "pt")
 # The first groups, whose units are looked at: those of a file are alike.
 _FIRST = 8
+_POSE = re.compile(r"(?:^|/)(?:pose|transform)$")  # as messages call positions with orientations
 
 
 def read_groups(
@@ -137,9 +138,12 @@ def read_recordings(
     positions = [group.only("position") for group in recorded]
     if not positions:
         names = first.layout.recorded(first.member) if first.layout and first.member else []
+        names = names or [path for path in first.file.names() if _POSE.search(path)]
         named, found = first.file.typed((names or [_path(first)])[0]), ", ".join(_paths_of(first))
         expected, where = "a dataset called position, or one that is named", str(first.file.path)
         hint = f"{named} names them; trajcli integrate takes actions"
+        if not names and (rate := first.named_rate) in QUANTITIES:
+            hint = f"trajcli integrate {named} --mode {rate} --start zero makes positions of them"
         what = "no recorded positions"
         raise InputError(what, where=where, expected=expected, found=found, hint=hint)
     return positions, [*notes, *rotations_left_out(groups, recorded)]
@@ -329,12 +333,13 @@ def require_one_topic(groups: Sequence[TrajectoryGroup]) -> None:
     for group in groups:
         topics.setdefault(re.sub(r"/\d+$", "", group.group), group)
     if len(topics) > 1 and not all(group.named and not group.guessed for group in groups):
-        path = groups[0].file.path
-        names = [groups[0].file.typed(f"/{topic}") for topic in topics]
+        file = groups[0].file
+        names = [t if g.guessed or "position" in g.arrays else _path(g) for t, g in topics.items()]
+        names += (p for p in file.names() if _POSE.search(p) and p.rpartition("/")[0] not in topics)
         listed = (f"/{_path(group)} {describe(group.shape[1:])}" for group in topics.values())
-        what, hint = "several topics with trajectories", f"name one: {' or '.join(names)}"
-        found = ", ".join(listed)
-        raise InputError(what, where=str(path), expected="one of them", found=found, hint=hint)
+        hint = f"name one: {' or '.join(file.typed(f'/{name}') for name in names)}"
+        what, where, found = "several topics with trajectories", str(file.path), ", ".join(listed)
+        raise InputError(what, where=where, expected="one of them", found=found, hint=hint)
 
 
 def _plain(file: ArrayFile, source: Source, actions: bool) -> list[TrajectoryGroup]:
@@ -386,7 +391,7 @@ def _common_name(file: ArrayFile, paths: Sequence[str]) -> str:
     where each is a trajectory; "" for others."""
     lasts = [path.rpartition("/")[2] for path in paths]
     kinds = {last if last in (*QUANTITIES, *ROTATIONS) else named_rate(last) for last in lasts}
-    dofs = {file.require(path).shape[-1:] for path in paths} if len(set(lasts)) > 1 else ()
+    dofs = {file.require(path).shape[1:][-1:] for path in paths} if len(set(lasts)) > 1 else ()
     if len(kinds) != 1 or len(dofs) != 1:
         return ""
     stems = {re.sub(r"[\W_]*\d+", "", last) for last in lasts}
@@ -402,6 +407,7 @@ def _recognised(file: ArrayFile, prefix: str) -> Iterator[TrajectoryGroup]:
         known = last in QUANTITIES or last in ACTIONS or last in ROTATIONS
         if known and path.startswith(prefix) and group.rpartition("/")[2] not in STATES:
             groups.setdefault(group, {})[last] = path
+    found: list[dict[str, Dataset]] = []
     for paths in groups.values():
         by_shape: dict[tuple[int, ...], dict[str, Dataset]] = {}
         for last in (*ACTIONS, *QUANTITIES, *ROTATIONS):
@@ -409,11 +415,15 @@ def _recognised(file: ArrayFile, prefix: str) -> Iterator[TrajectoryGroup]:
                 continue
             stored = file.get(paths[last])
             kind = (ROTATIONS.index(last) > 0,) if last in ROTATIONS else ()
-            axes = (3, 4) if kind and bodies_of(file) > 1 else (2, 3)
-            if stored is not None and stored.numeric and stored.ndim in axes:
+            axes = (3, 4) if kind and bodies_of(file) > 1 else (2, 3) if kind else (1, 2, 3)
+            short = stored is not None and stored.ndim == 1 and stored.shape[0] < 8  # of a state
+            if stored is not None and stored.numeric and stored.ndim in axes and not short:
                 by_shape.setdefault((*kind, *stored.shape), {})[paths[last]] = stored
-        for datasets in by_shape.values():
-            yield TrajectoryGroup(file, next(iter(datasets)), datasets)
+        found += by_shape.values()
+    # [T] beside tables is one number for each row, or, as of limits, for each dof
+    tables = [datasets for datasets in found if next(iter(datasets.values())).ndim > 1]
+    for datasets in tables or found:
+        yield TrajectoryGroup(file, next(iter(datasets)), datasets)
 
 
 def _laid_out(

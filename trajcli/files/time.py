@@ -484,9 +484,9 @@ def held_against(rate: Time, stamps: Time) -> Time:
     step, gaps = rate.dt, _gaps(stamps)
     if not isinstance(step, float) or stamps.uniform == step:
         return rate
-    if gaps is not None and gaps.size:
+    median = float(np.nanmedian(gaps)) if gaps is not None and gaps.size else 0.0
+    if gaps is not None and median > 0.0:  # else stamps repeat, or go back
         # jitter moves the median, and gaps the mean
-        median = float(np.nanmedian(gaps))
         usual = median, float(gaps[gaps <= JUMP * median].mean())
         if min(abs(value - step) for value in usual) > _NOMINAL_STEP * step:
             raise InputError(

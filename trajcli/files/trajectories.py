@@ -7,6 +7,7 @@ hold, how long they are, when their rows were, what they are called, by :class:`
 from __future__ import annotations
 
 import difflib
+import math
 import os
 import re
 import shlex
@@ -422,7 +423,7 @@ def no_time(group: TrajectoryGroup) -> Fault:
     layout = group.layout
     hint = (layout.dt_hint if layout else "") or "--dt SECONDS, --rate HZ or --times FILE:DATASET"
     if near := _near_times(group) if layout is None else []:
-        hint = f"--times {' or '.join(near[:3])}, if these are times; else {hint}"
+        hint = f"{' or '.join(near[:3])}, if these are times; else {hint}"
     return Fault(
         "no time step",
         where=group.input.where,
@@ -433,24 +434,28 @@ def no_time(group: TrajectoryGroup) -> Fault:
 
 
 def _near_times(trajectories: TrajectoryGroup) -> list[str]:
-    """Returns datasets or columns beside the trajectories that increase, as a shell takes them:
-    those with nearly a name of time stamps first, and no counters."""
+    """Returns options for datasets or columns beside the trajectories that increase: those
+    with nearly a name of time stamps first, and no counters."""
     file, near, others = trajectories.file, list[str](), list[str]()
+    (_, rows, dofs), single = trajectories.shape, trajectories.single
     columns = list(getattr(file, "columns", ()))[:_SEARCHED]
     beside = [f"{group}{name}" for group in trajectories.groups
               for name in file.children(group)[:_SEARCHED]]  # fmt: skip
-    for path in (name.lstrip("/") for name in columns or beside):
+    for path in (name.lstrip("/") for name in columns or beside if name != trajectories.path):
         with suppress(InputError):
             stored, name = file.get(path), path.rpartition("/")[2].lower()
             near_one = difflib.get_close_matches(name, TIMES, 1, 0.7)
             named = role(name) in ("time", "likely") or (near_one and not role(name))
             if stored is None or not stored.numeric or (role(name) and not named):
                 continue
-            lone = stored.shape[:1] == (trajectories.shape[1],) and stored.shape[1:] in ((), (1,))
+            size = max(stored.shape, default=0) if stored.ndim < 3 else 0
+            turned = single and rows < dofs == size  # dofs × rows, as MATLAB has them
+            lone = math.prod(stored.shape) == size and (turned or size == rows)
             first = stored.read() if stored.ndim == 1 or lone else stored.read_rows(0, 1)
             # flags called timeouts do not increase
             if (lone or named) and np.size(first) > 1 and (np.diff(np.ravel(first)) > 0).all():
-                (near if named else others).append(shlex.quote(f"{file.path}:{path}"))
+                way = f"{'--axes DT ' * turned}--times {shlex.quote(f'{file.path}:{path}')}"
+                (near if named else others).append(way)
     return near + others
 
 

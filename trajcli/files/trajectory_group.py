@@ -34,6 +34,7 @@ from trajcli.files.conversion import (
     read_lengths,
     stated_unit,
     units_of_arrays,
+    with_axes,
     with_joined_axes,
 )
 from trajcli.files.dofs import (
@@ -125,7 +126,8 @@ class TrajectoryGroup:
         guessed: bool = False,
     ) -> None:
         """Takes ``datasets`` by path or name; ``path`` is that of the first in the file."""
-        self.path, self.datasets = path, datasets
+        self.path = path
+        self.datasets = {path: with_axes(array, "T") for path, array in datasets.items()}
         group = path.rpartition("/")[0]
         self.file, self.layout, self.member = file, layout, member
         self.named, self.guessed = named or guessed, guessed
@@ -135,7 +137,7 @@ class TrajectoryGroup:
         # "data/demo_3/", "data/", ""
         self.groups = tuple(accumulate(parts, "{}{}/".format, initial=""))[::-1]
         bodies = bodies_of(file) if self.of_rotations else 1
-        joined = {path: with_joined_axes(array, bodies) for path, array in datasets.items()}
+        joined = {path: with_joined_axes(array, bodies) for path, array in self.datasets.items()}
         self.single = next(iter(joined.values())).ndim == 2
         self._stored = {_array_name(path): as_batch(array) for path, array in joined.items()}
         self.arrays: Mapping[str, Dataset] = self._stored
@@ -230,7 +232,7 @@ class TrajectoryGroup:
             for name, stored in named(self.file, folder, (*TIMES, *POSITIONS, *QUANTITIES)):
                 line = math.prod(stored.shape) == max(stored.shape, default=0) > 1
                 rows = max(stored.shape) if line else stored.shape[0] if stored.ndim == 2 else 0
-                if line if name in TIMES else rows and stored.shape[1] != array.shape[-1]:
+                if line if name in TIMES else rows and stored.shape[-1] != array.shape[-1]:
                     counts.setdefault(rows, f"{stored.where} {describe(stored.shape)}")
                     stamps |= {counts[rows]} if name in STAMPS else set()
         axes, why = likely_axes(array, counts, len(self._stored_names(self.groups) or ()))
