@@ -495,7 +495,7 @@ def _rate_of_rows(stamps: Array) -> float | None:
         return None
     # a clock that rounds may change a row sooner or later: the roundest rate within that
     rates = (float(f"{rows / span:.{digits}g}") for digits in range(1, 18))
-    return next(rate for rate in rates if abs(rate * span - rows) <= 1)
+    return next(rate for rate in rates if abs(rate * span - rows) < 1.5)
 
 
 def nonfinite_fault(

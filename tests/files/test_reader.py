@@ -21,6 +21,7 @@ from trajcli.units import unit_text
 
 RANDOM = np.random.default_rng(0)
 GIVEN = writers.demos()
+T = np.arange(50) * 0.02
 
 
 @pytest.fixture
@@ -104,6 +105,17 @@ def test_a_name_that_only_groups_have_is_that_array_of_every_trajectory(read):
         read("without.h5:obs/torque")
     with pytest.raises(InputError, match=r"in\.h5:obs/force: no such dataset"):
         read("in.h5:obs/force")
+
+
+@pytest.mark.parametrize("source", ["in.h5", "in.h5:ep*/position", "in.h5:position"])
+def test_an_array_of_one_axis_is_a_trajectory_of_one_dof(read, source):
+    write("in.h5", ep0__position=np.arange(50.0), ep1__position=np.arange(40.0), ep0__times=T[:50],
+          limits__velocity=np.ones(7))  # fmt: skip
+    groups = read(source)
+    assert [group.shape for group in groups] == [(1, 50, 1), (1, 40, 1)]
+    np.testing.assert_array_equal(groups[1].arrays["position"].read()[0, :, 0], np.arange(40.0))
+    write("b.h5", position=np.zeros((50, 2)), velocity=np.zeros(50), limits__velocity=np.ones(14))
+    assert [list(group.arrays) for group in read("b.h5")] == [["position"]]
 
 
 def test_episodes_are_found_with_the_rows_of_their_companions(read):
