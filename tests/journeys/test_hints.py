@@ -275,3 +275,19 @@ def test_every_hint_is_among_them_or_has_a_reason(tmp_path, monkeypatch, capfd):
         if tried == (hint in UNTRIED):
             untried.append(f"{where}: {hint}")
     assert not untried, "\n" + "\n".join(untried)
+
+
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("typed: odometry and joints", ["bag:/odom/pose", "bag:/joints", "bag:/imu/orientation"]),
+        ("typed: odometry beside what turns", ["bag:odom/pose names them"]),
+        ("velocities alone", ["integrate in.npz:velocity --mode velocity --start zero"]),
+    ],
+)
+def test_a_hint_names_all_positions_that_may_be_meant(name, said, tmp_path, monkeypatch, capfd):
+    make(name, tmp_path, monkeypatch)
+    assert main(shlex.split(CASES[name][1])) == 2
+    hint = " ".join(capfd.readouterr().err.split("try: ")[1].split())
+    assert all(one in hint for one in said)
