@@ -1111,7 +1111,9 @@ typed("an export to MATLAB", trajectory, "export out.h5 -o o.mat")
 
 
 UNTRIED: dict[str, str] = {
-    "h5clear -s …, once no program writes it": "a program of HDF5",
+    "close it there; h5clear -s …, once no program writes it": "a program of HDF5",
+    "HDF5_USE_FILE_LOCKING=FALSE in front of the command writes it without locks":
+        "a file system without locks",
     "a damaged bag; `mcap recover` or `rosbag reindex` counts anew": "programs of ROS",
     "one call with the same arguments just before the capture": "a CUDA graph",
     "tensors on a CUDA device, or --device cuda": "a CUDA device",

@@ -267,6 +267,8 @@ def os_fault(path: Path, error: Exception) -> Fault:
     match = re.search(r"errno = (\d+)", str(error))
     number = getattr(error, "errno", None) or (int(match[1]) if match else None)
     hint = "nothing was written; free some space" if number in _OUT_OF_SPACE else ""
+    if "unable to lock file" in str(error):  # where the environment asks HDF5 for locks
+        hint = "HDF5_USE_FILE_LOCKING=FALSE in front of the command writes it without locks"
     found = str(error) if number is None else os.strerror(number)
     return Fault("cannot be written", where=str(path), found=found, hint=hint)
 

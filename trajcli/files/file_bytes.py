@@ -77,13 +77,13 @@ def unreadable(where: object, expected: str, error: Exception) -> Fault:
     if isinstance(error, MemoryError):
         reason = f"too large for the memory there is ({reason})"
     what, hint, writes = "cannot be read", "", "open in another program that writes it"
-    if "unable to lock file" in reason and isinstance(error, BlockingIOError):
+    if "unable to lock file" in reason:
         hint = "HDF5_USE_FILE_LOCKING=FALSE in front of the command reads it as it is"
+        if isinstance(error, BlockingIOError):
+            what, hint = writes, f"close it there; {hint}"
     if "h5clear" in reason:  # the mark of a writer, which one that was killed leaves behind
-        hint = f"h5clear -s {shlex.quote(str(where))}, once no program writes it"
-        writes = f"not closed by its writer, or {writes}"
-    if hint:
-        what, hint = writes, f"close it there; {hint}"
+        what = f"not closed by its writer, or {writes}"
+        hint = f"close it there; h5clear -s {shlex.quote(str(where))}, once no program writes it"
     return Fault(what, where=str(where), expected=expected, found=reason, hint=hint)
 
 
