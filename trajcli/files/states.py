@@ -16,7 +16,7 @@ from trajcli.arrays import describe, index_shape_faults, state_count_fault
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.files.arrays import ArrayFile, Dataset, Values, in_memory, rows_by_number, stacked
 from trajcli.files.conversion import dataset_in_si, divided, stated_unit, with_joined_axes
-from trajcli.files.dofs import RotationDofs, pick_dofs
+from trajcli.files.dofs import RotationDofs, named_rotations, pick_dofs
 from trajcli.files.opening import Files
 from trajcli.files.quantities import QUANTITIES, RECORDED_ROW, ROTATIONS
 from trajcli.files.reader import read_groups
@@ -35,6 +35,7 @@ from trajcli.units import (
 )
 
 _MOST_FAULTS = 5
+_PAIRS = tuple(zip(ROTATIONS, QUANTITIES, strict=True))
 
 
 def parse_floats(text: str) -> list[float] | None:
@@ -160,8 +161,17 @@ def state_from_option(files: Files, role: str, text: str, group: TrajectoryGroup
             numeric = {k: x and pick_dofs(x.require_numeric(), which) for k, x in parts.items()}
             state = _state(role, numeric, source.origin, group)
             return _with_index_beside(state, role, file, prefix)
-    if not name or file.has_group(name):
-        raise InputError(file.missing(name or f"{role}/position"))
+    own = group.layout if group.member and file.path == group.file.path else None
+    elsewhere = own and group.member and "*" not in name and not own.array(group.member, [name])
+    if not name or elsewhere or file.has_group(name):
+        fault, near = file.missing(name or f"{role}/position"), file.names()
+        sizes = (group.shape[2], 4 * len(_turning(group)))  # of one state
+        if own and group.member:
+            near = own.recorded(group.member)[: role == "start"]
+        elif len(near) != 1 or math.prod(file.require(near[0]).shape) not in sizes:
+            near = []
+        hint = f"{file.typed(near[0])}, if it is meant" if near else fault.hint
+        raise InputError(replace(fault, hint=hint))
     return _first_rows(files, role, text, group)
 
 
@@ -173,7 +183,7 @@ def _first_rows(files: Files, role: str, text: str, group: TrajectoryGroup) -> S
     source = parse_source(text)
     reading = Reading(layout=files.reading.layout, filter_key=files.reading.filter_key)
     recorded, _ = read_groups(files.read_as(reading), [text], as_stored=True)
-    if role == "goal" or not all(each.named for each in recorded):
+    if role == "goal" or not all(each.named or each.file.family == "npy" for each in recorded):
         raise InputError(recorded[0].file.missing(source.dataset or f"{role}/position"))
     if "trajcli_version" in recorded[0].file.attributes():
         group = group.without_units()
@@ -182,7 +192,8 @@ def _first_rows(files: Files, role: str, text: str, group: TrajectoryGroup) -> S
         rows, where=source.origin, shape=(rows.shape[0], rows.shape[2]),
         reader=lambda *run: rows.read_rows(*run)[:, 0], attributes=recorded[0].input.attributes,
     )  # fmt: skip
-    return _state(role, {"position": states}, source.origin.then(f": {RECORDED_ROW}"), group)
+    which = RECORDED_ROW if rows.shape[0] > 1 else "first row, for all"
+    return _state(role, {"position": states}, source.origin.then(f": {which}"), group)
 
 
 def _with_index_beside(state: States, role: str, file: ArrayFile, prefix: str) -> States:
@@ -200,7 +211,7 @@ def stored_state(role: str, group: TrajectoryGroup) -> States:
     if parts["position"] is None:
         return _recorded_state(group) if role == "start" else NO_STATE
     where = parts["position"].where
-    source = Origin(where.path, re.sub("/(?:position|orientation)$", "", where.after))
+    source = Origin(where.path, re.sub(r"/(?:position|orientation\w*)$", "", where.after))
     state = _state(role, parts, source, group)
     index = group.companion(f"{role}_index")
     return state if index is None else state.with_index(role, index)
@@ -211,8 +222,8 @@ def _parts(
 ) -> dict[str, Dataset | None]:
     """Returns the parts of a state, those named like rotations first where all dofs turn."""
     first = 0 if _turning(group) else 1
-    pairs = zip(ROTATIONS, QUANTITIES, strict=True)
-    return {pair[1]: get(*(p + n for n in pair[first:] for p in prefixes)) for pair in pairs}
+    pairs = [((turn, f"{turn}_wxyz", f"{turn}_xyzw"), part) for turn, part in _PAIRS]
+    return {k: get(*(p + n for n in (*of, k)[3 * first :] for p in prefixes)) for of, k in pairs}
 
 
 def _turning(group: TrajectoryGroup) -> Sequence[RotationDofs]:
@@ -283,14 +294,21 @@ def state_units(
 def _in_form_of(group: TrajectoryGroup, values: Values, where: str) -> Values | None:
     """Returns quaternions in the form of a group whose dofs all turn; None for any other values.
 
-    Their order is that of their name or attribute, else w, x, y, z. Four numbers are in the form of
-    actions that are quaternions, unless something else says their order.
+    Their order is that of their columns, name or attribute, else w, x, y, z. Four numbers are in
+    the form of actions that are quaternions, unless something else says their order.
     """
     turning, width, order = _turning(group), values.shape[-1], ""
     count, dofs = len(turning), group.shape[2]
     if isinstance(values, Dataset):
         text = f"{values.where.after} {values.attributes.get('order')}".lower()
         order = next((order for order in ("xyzw", "wxyz") if order in text), "")
+        about = values.attributes
+        named = next((about[k] for k in ("joint_names", "names", "columns") if k in about), "")
+        names = [f"q_{x.strip()}" for x in ",".join(map(str, np.ravel(named))).split(",")]
+        if len(names) == width == 4 * count:
+            known = named_rotations("", names, width, "", order or "wxyz", where)
+            if len(ordered := [dof for turn in known for dof in turn.dofs]) == width:
+                values, order = in_memory(values)[..., ordered], known[0].form
     if not turning or width != 4 * count or (dofs == width and not order):
         # three numbers called orientation are rotation vectors, or roll, pitch and yaw
         if turning and where.endswith(ROTATIONS[0]) and (width != dofs or width == 3 * count):

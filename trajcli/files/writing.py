@@ -44,8 +44,9 @@ def output_family(path: Path) -> str:
 def other_kind(path: Path) -> str:
     """Returns a hint at how to get a file of a kind that is not written."""
     kind, made = path.suffix.lower(), path.with_suffix(".h5")
-    table = path if kind in (".parquet", ".rrd", ".tum") else path.with_suffix(".csv")
-    line = shlex.join(["trajcli", "export", str(made), "-o", str(table)])
+    shown = kind in (".png", ".svg", ".pdf")
+    last = path if shown or kind in (".parquet", ".rrd", ".tum") else path.with_suffix(".csv")
+    line = shlex.join(["trajcli", "plot" if shown else "export", str(made), "-o", str(last)])
     if kind == ".zarr":
         line = python_line("import xarray; xarray.open_dataset(%s).to_zarr(%s)", made, path)
     return f"-o {shlex.quote(str(made))}, and then: {line}"
@@ -57,33 +58,30 @@ def refuse_output(path: Path, overwrite: bool) -> None:
     output_family(path)
 
 
-def refuse_form(path: Path, description: Description, compress: int | None = None) -> None:
-    """Raises OutputError where OUT's form cannot hold what is described, or not compressed."""
+def refuse_form(
+    path: Path, description: Description, compress: int | None = None, *, write: bool = False
+) -> None:
+    """Raises OutputError where OUT's form cannot hold what is described, or not compressed.
+
+    write: whether the command has --write.
+    """
     family, faults = output_family(path), []
     if compress is not None and (family != "hdf5" or not 1 <= compress <= 9):
-        faults.append(
-            Fault(
-                "cannot be compressed",
-                where="--compress",
-                expected="OUT.h5 or OUT.hdf5, and a level from 1 to 9",
-                found=f"{path.name}, level {compress}",
-            )
-        )
+        what, expected = "cannot be compressed", "OUT.h5 or OUT.hdf5, and a level from 1 to 9"
+        found = f"{path.name}, level {compress}"
+        faults.append(Fault(what, where="--compress", expected=expected, found=found))
     if description.groups and family == "npy":
         what = "trajectories of unequal length are not one array"
         faults.append(Fault(what, where=str(path), expected="OUT.h5 or OUT.npz", found=path.suffix))
     arrays = [variable.name for variable in description.streamed if variable.name != "time"]
     if family == "npy" and len(arrays) != 1:
-        what = "a .npy file holds one array"
-        faults.append(
-            Fault(
-                what,
-                where=str(path),
-                expected="OUT.h5",
-                found=", ".join(arrays),
-                hint=f"--write {arrays[0]} writes one" if arrays else "",
-            )
-        )
+        what, found, hint = "a .npy file holds one array", ", ".join(arrays), ""
+        for first in arrays[:1]:
+            made = str(path.with_suffix(".h5"))
+            line = shlex.join(["trajcli", "export", f"{made}:{first}", "-o", str(path)])
+            hint = f"-o {shlex.quote(made)}, and then: {line}"
+            hint = f"--write {first} writes one" if write else hint
+        faults.append(Fault(what, where=str(path), expected="OUT.h5", found=found, hint=hint))
     names = Counter(name for group in description.groups for name in group.names)
     for name, count in names.items():
         if name.rpartition("/")[0] in names or name in ("", "dof") or count > 1:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from trajcli.files.opening import Files
 from trajcli.files.outputs import Variable, stamp_variables, time_variable
 from trajcli.files.quantities import QUANTITIES, RECORDED_START
 from trajcli.files.reading import Reading
-from trajcli.files.source import Origin
+from trajcli.files.source import Origin, parse_source
 from trajcli.files.time import Floats
 from trajcli.files.trajectories import Trajectories
 from trajcli.files.writing import refuse_output
@@ -61,7 +60,7 @@ def run_retime(
         trajectories = read_trajectories(request, files, actions=False)
         arrays = [name for name in trajectories.arrays if name in QUANTITIES]
         if not arrays:
-            found, hint = ", ".join(trajectories.arrays), _way(request, trajectories.arrays)
+            found, hint = ", ".join(trajectories.arrays), _way(request, trajectories)
             what, where, expected = "not a trajectory", trajectories.source, ", ".join(QUANTITIES)
             raise InputError(what, where=where, expected=expected, found=found, hint=hint)
         trajectories = trajectories.only(arrays)
@@ -101,14 +100,19 @@ def run_retime(
     return {**report, "limits": str(request.limits), **paces.report(), "notes": notes}
 
 
-def _way(request: RetimeRequest, arrays: Sequence[str]) -> str:
+def _way(request: RetimeRequest, trajectories: Trajectories) -> str:
     """Returns the command that makes a trajectory of arrays, whose positions stay as they are."""
-    if "actions" in arrays:
-        return "trajcli integrate takes actions, trajcli differentiate --method central positions"
+    first, sources = trajectories.first, request.sources
+    if "actions" in trajectories.arrays and not first.named and first.file.names() != [""]:
+        near = first.layout and first.member and first.layout.recorded(first.member)
+        if not near:
+            return "trajcli integrate takes actions, differentiate --method central positions"
+        sources = [f"{parse_source(text).path}:{near[0]}" for text in sources]
     read = {x.name.replace("_", "-"): getattr(request, x.name) for x in fields(Reading)}
     words = [w for k, x in read.items() if x for w in (f"--{k}", str(x))[: 1 + (x is not True)]]
+    words += ["--overwrite"] * request.overwrite
     out = str(request.out.with_name(f"{request.out.stem}_central.h5"))
-    line = shlex.join([*request.sources, *words, "--method", "central", "-o", out])
+    line = shlex.join([*sources, *words, "--method", "central", "-o", out])
     return f"trajcli differentiate {line}, then retime {shlex.quote(out)}"
 
 
@@ -133,7 +137,7 @@ class Paces:
         if missing:
             what, where = f"limits of {', '.join(missing)}, and no such rows", trajectories.source
             expected, found = ", ".join(bounds), ", ".join(arrays)
-            hint = _way(request, arrays) if "position" in arrays else "leave them out"
+            hint = _way(request, trajectories) if "position" in arrays else "leave them out"
             raise InputError(what, where=where, expected=expected, found=found, hint=hint)
         remarks = [x for name in bounds for x in stored.unit_remarks(name, first.units.get(name))]
         self._remarks = [*dict.fromkeys(remarks), *stored.remarks(names, picked)]
