@@ -195,6 +195,9 @@ case("no start", npy(), integ("in.npy --dt 0.1"), integ("in.npy --dt 0.1 --start
 case("a start of more dofs", both(npy(), npz("s.npz", **{"start/position": np.zeros(4)})),
      integ("in.npy --dt 0.1 --start s.npz"), integ("in.npy --dt 0.1 --start s.npz:start[:3]"),
      npy("s.npy", np.zeros(4)), integ("in.npy --dt 0.1 --start s.npy:[:3]"))
+case("a file of one quaternion", both(npz(angular_velocity=CURVE, dt=0.1),
+                                      npz("s.npz", q_xyzw=[0, 0.8, 0, 0.6])),
+     integ("in.npz:angular_velocity --mode velocity --start s.npz"), TYPED)
 case("a start of fewer dofs", both(npy(), npy("s.npy", np.zeros(2))),
      integ("in.npy --dt 0.1 --start s.npy"), integ("in.npy --dt 0.1 --start s.npy --dofs 0:2"))
 case("states of another number", both(npy("in.npy", np.stack([CURVE] * 2)), npy("i.npy", [4, 0]),
@@ -381,6 +384,10 @@ case("another kind of output", npy(), f"{DIFFERENTIATE} out.zarr", f"{DIFFERENTI
      lambda: _to_zarr())
 case("several arrays in one", npy(), f"{DIFFERENTIATE} out.npy",
      f"{DIFFERENTIATE} out.npy --write position")
+case("several arrays of resample in one", npz(position=CURVE, velocity=CURVE, times=T),
+     "resample in.npz --to 50 -o out.npy", TYPED)
+case("a figure of integrate", npy(), integ("in.npy --dt 0.1 --start zero").replace(".h5", ".png"),
+     integ("in.npy --dt 0.1 --start zero"), "plot out.h5 -o out.png")
 case("a full disk", npy(), lambda: _full_disk(), f"{DIFFERENTIATE} out.h5 --write position",
      f"{DIFFERENTIATE} out.h5 --dtype float32 --overwrite")
 case("a disk that is full when it is written", nothing, lambda: _disk_quota(), nothing)
@@ -669,6 +676,14 @@ for title, plan, source in (
     case(title, both(plan, text("limits.toml", LIMITS)), f"retime {source} {RETIME}",
          differ(source).replace("out.h5", "o_central.h5"),
          f"retime o_central.h5 {RETIME}")
+case("an array without a name in retime", both(npy(), text("limits.toml", LIMITS)),
+     f"retime in.npy --dt 0.1 {RETIME}", TYPED)
+case("an output that is replaced by retime",
+     both(npy(), text("limits.toml", LIMITS), text("o_central.h5", "mine")),
+     f"retime in.npy --dt 0.1 --overwrite {RETIME}", TYPED)
+case("a set in retime", both(lambda: writers.maniskill(Path("demo.h5"), DEMOS, "pd"),
+                             text("limits.toml", LIMITS)),
+     f"retime demo.h5 {RETIME}", TYPED)
 case("limits of what positions do not give",
      both(npz(velocity=CURVE, dt=0.1), text("limits.toml", f"{LIMITS}[acceleration]\nupper = 9.0")),
      "retime in.npz --limits limits.toml -o o.h5", text("limits.toml", LIMITS),

@@ -181,6 +181,9 @@ def test_two_arrays_of_every_trajectory_are_compared_by_trajectory(trajcli, fold
     assert [name for name, one in found.items() if one["beyond"]] == ["ep3"]
     assert "ep* (12): worst at ep3 " in trajcli(f"diff {pair}").out
     trajcli.ok(f"diff {pair} --atol 1.01")
+    write_h5("b.h5", {f"ep{k}/r": values for k, values in rows.items() if k != 3})
+    less = f"diff a.h5:{pattern.format('q')} b.h5:{pattern.format('r')}"
+    assert "only in a: ep3\n" in trajcli.fails(less).out
     found = datasets(trajcli.fails("diff a.h5:q a.h5:ep3/* --json"))  # of no trajectory alone
     assert {one["why"] for name, one in found.items() if name != "ep3/q"} == {
         "only in a",

@@ -179,6 +179,10 @@ def ways(line: str, hint: str) -> list[list[str]]:
         return [[python[1], read(shlex.quote(made))]]
     if made := re.match(r"-o (.+?), and then: (.*)", hint, re.DOTALL):
         return [[line.removesuffix(out) + made[1], made[2].removeprefix("trajcli ")]]
+    if chain := re.match(r"trajcli (differentiate .* -o (\S+)), then retime \2", hint):
+        return [[chain[1], read(chain[2])]]
+    if start := "if it is meant" in hint and re.search(r"(?<=--start )\S+", line):
+        return [[line.replace(start[0], hint.partition(",")[0])]]
     if "--times" in hint.partition(";")[0] and "if these are times" in hint:
         return [[f"{line} {one}"] for one in hint.split(", if")[0].split(" or ")]
     if hint.startswith("--dt SECONDS"):
@@ -225,8 +229,8 @@ def test_a_hint_that_is_followed_works(name, tmp_path, monkeypatch, capfd):
     done = " ".join(step for step in followed if isinstance(step, str))
     for hint in given if isinstance(refused, str) else ():
         if not re.match(OTHERS, hint):
-            for word in re.findall(r"(?<![\w-])--[a-z][a-z-]+", hint):
-                assert word in done, (word, hint)
+            for word in re.findall(r"(?:(?<![\w-])--|trajcli )[a-z][a-z-]+", hint):
+                assert word.removeprefix("trajcli ") in done, (word, hint)
     for step in followed:
         follow(step)
         if isinstance(step, str):

@@ -63,6 +63,15 @@ def test_start_and_goal_states_come_from_groups_of_files(trajcli, folder):
     )
     for name in QUANTITIES:
         same(read_h5("out.h5")[name], getattr(trajectory, name))
+    np.save("rows.npy", rows := random.standard_normal((5, 9, 3)))
+    for k, values in enumerate(rows):
+        np.save(f"row{k}.npy", values)
+    write_h5("rows.h5", q=rows)
+    for recorded in ("rows.npy", "rows.h5:q", "row?.npy"):  # the first row of each
+        trajcli.ok(
+            f"integrate actions.npy --dt 0.02 --dtype float64 -o d.h5 --overwrite --start {recorded}"
+        )
+        same(read_h5("d.h5")["position"][:, 0], rows[:, 0])
 
 
 def test_a_start_can_be_typed(trajcli, folder):

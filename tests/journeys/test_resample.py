@@ -574,6 +574,7 @@ def test_demos_of_unequal_length_have_the_same_number_of_control_points(trajcli,
 
 
 def test_states_are_held_exactly(trajcli, curves):
+    trajcli.refuses("fit in.h5 --knots 20 --start held -o points.h5", "first, rest, zero")
     trajcli.ok("fit in.h5 --knots 20 --start rest --goal last -o points.h5")
     with h5py.File("points.h5") as file:
         same(file["start/position"][:], motion()[:, 0])

@@ -336,6 +336,7 @@ def test_a_start_orientation_is_where_angular_velocities_begin(trajcli, rates, e
         "bare": arrays,
         "state": {"orientation": first},
         "other": {"q_xyzw": first[:, [1, 2, 3, 0]]},
+        "named": arrays | {"start/orientation_xyzw": first[:, [1, 2, 3, 0]]},
         "three": arrays | {"start/orientation": first[:, 1:]},
         "five": arrays | {"start/orientation": np.ones((2, 5))},
     }
@@ -348,8 +349,11 @@ def test_a_start_orientation_is_where_angular_velocities_begin(trajcli, rates, e
     last = np.stack([turn.as_quat(scalar_first=True) for turn in end])
     more = ":angular_velocity --mode velocity --overwrite -o out.h5"
     bare = f"bare.{ending}{more}"
+    rows = [",".join(map(str, [q[k] for k in (2, 0, 1, 3)])) for q in first]
+    Path("state.csv").write_text("\n".join(["qy,qw,qx,qz", *rows]))
     for line in (f"in.{ending}{more}", f"{bare} --start state.{ending}",
-                 f"{bare} --start state.{ending}:orientation",
+                 f"named.{ending}{more}", f"{bare} --start state.csv:qx,qy,qz,qw",
+                 f"{bare} --start state.csv:data", f"{bare} --start state.{ending}:orientation",
                  f"{bare} --start other.{ending}:q_xyzw"):  # fmt: skip
         trajcli.ok(f"integrate {line}")
         found = read_h5("out.h5")["orientation"]

@@ -143,9 +143,12 @@ def test_a_start_is_the_first_row_of_an_array_that_every_trajectory_has(
     trajcli.ok(f"{line} --start in.h5:{name} --dofs 0:5 --episodes 10")
     start = GIVEN[10]["position"][0, :5].astype(kind)
     np.testing.assert_array_equal(h5py.File("out.h5")["position"][0, 0], start)
-    trajcli.refuses(f"{line} --start in.h5:{name}x", "no such dataset")
+    for wrong in (f"in.h5:{name}x", "in.h5", f"in.h5:{name.rpartition('/')[0]}"):
+        trajcli.refuses(f"{line} --start {wrong}", "no such dataset", f"in.h5:{name}, if it is")
     if family != "d4rl":
         one = group.format(10)
+        for which, said in ((one, "first row, for all"), (group.format("*"), "first row of each")):
+            assert said in trajcli.ok(f"{line} --start in.h5:{which}/{name}[:7]").out
         trajcli.ok(
             f"{line} --start in.h5:{one}/{name}[:7]".replace("in.h5", f"in.h5:{one}/actions", 1)
         )

@@ -116,12 +116,14 @@ class States:
 NO_STATE = States({}, {}, [Origin(after="none")])
 
 
-def state_from_option(files: Files, role: str, text: str, group: TrajectoryGroup) -> States:
+def state_from_option(
+    files: Files, role: str, text: str, group: TrajectoryGroup, words: str = ""
+) -> States:
     """Returns the state that --start or --goal names: zero, numbers, FILE[:GROUP] or FILE:DATASET.
 
     It has the dofs of a group, and its units unless it states others. A start DATASET of each of
-    several trajectories gives their first rows. Raises UsageError for any other word, InputError
-    for a file without states.
+    several trajectories gives their first rows. Raises UsageError for any other word, of which a
+    command may take some (``words``), InputError for a file without states.
     """
     option, numbers = f"--{role}", parse_floats(text)
     if text == "zero" or numbers is not None:
@@ -133,9 +135,9 @@ def state_from_option(files: Files, role: str, text: str, group: TrajectoryGroup
         raise UsageError(
             "neither a value nor a file",
             where=option,
-            expected="zero, numbers like 0,0.1, FILE[:GROUP] or FILE:DATASET",
+            expected=f"{words}zero, numbers like 0,0.1, FILE[:GROUP] or FILE:DATASET",
             found=text,
-            hint="trajcli differentiate takes recorded positions" if text == "first" else "",
+            hint="trajcli differentiate takes recorded positions" * (text == "first" and not words),
         )
     source = parse_source(text)
     if expand_files(source) != [source]:
@@ -143,12 +145,14 @@ def state_from_option(files: Files, role: str, text: str, group: TrajectoryGroup
     file = files.open(source.path)
     group = group.without_units() if "trajcli_version" in file.attributes() else group
     name = (source.dataset or "").strip("/")
-    stored, layout = (file.get(name), files.layout(file)) if name else (None, None)
+    stored = file.get(name) if name or file.family == "npy" else None
+    layout = files.layout(file) if name else None
     held = layout.rows if layout and layout.members() and name.startswith(layout.groups) else None
-    # arrays of a layout hold the rows of its trajectories, not states
-    if stored and stored.ndim == 2 and held in (0, stored.shape[0]):
+    # arrays of a layout, and [B, T, D], hold the rows of trajectories, not states
+    whole = stored and stored.ndim == 3 and not group.turning and role == "start"
+    if whole or (stored and stored.ndim == 2 and held in (0, stored.shape[0])):
         return _first_rows(files, role, text, group)
-    if file.family == "npy" or stored is not None:
+    if stored is not None:
         state = _state(role, {"position": files.dataset(text)}, source.origin, group)
         beside = "" if file.family == "npy" else name[: name.rfind("/") + 1]
         return _with_index_beside(state, role, file, beside)

@@ -59,12 +59,9 @@ def refuse_output(path: Path, overwrite: bool) -> None:
 
 
 def refuse_form(
-    path: Path, description: Description, compress: int | None = None, *, write: bool = False
+    path: Path, description: Description, compress: int | None = None, *, has_write: bool = False
 ) -> None:
-    """Raises OutputError where OUT's form cannot hold what is described, or not compressed.
-
-    write: whether the command has --write.
-    """
+    """Raises OutputError where OUT's form cannot hold what is described, or not compressed."""
     family, faults = output_family(path), []
     if compress is not None and (family != "hdf5" or not 1 <= compress <= 9):
         what, expected = "cannot be compressed", "OUT.h5 or OUT.hdf5, and a level from 1 to 9"
@@ -80,7 +77,7 @@ def refuse_form(
             made = str(path.with_suffix(".h5"))
             line = shlex.join(["trajcli", "export", f"{made}:{first}", "-o", str(path)])
             hint = f"-o {shlex.quote(made)}, and then: {line}"
-            hint = f"--write {first} writes one" if write else hint
+            hint = f"--write {first} writes one" if has_write else hint
         faults.append(Fault(what, where=str(path), expected="OUT.h5", found=found, hint=hint))
     names = Counter(name for group in description.groups for name in group.names)
     for name, count in names.items():

@@ -66,7 +66,9 @@ def run_fit(
         (name,) = trajectories.arrays
         for role, (word, _) in _ENDS.items():
             if (text := getattr(request, role)) not in (None, word, "rest"):
-                states[role] = state_from_option(files, role, text, trajectories.first)
+                states[role] = state_from_option(
+                    files, role, text, trajectories.first, f"{word}, rest, "
+                )
                 raise_if_any(states[role].faults(role, len(trajectories)))
         good, left_out = computable(request, trajectories)
         jumps = TurnJumps(trajectories.first, acting=True)

@@ -130,7 +130,7 @@ class Plan:
         # commands that are positions in rad or m may lie in [-1, 1]
         physical = physical or not (first.layout and first.layout.commands_positions)
         self.positions = recorded_positions(first) if physical else None
-        refuse_form(request.out, self.output, request.compress, write=True)
+        refuse_form(request.out, self.output, request.compress, has_write=True)
 
     @cached_property
     def rotations(self) -> Sequence[RotationDofs]:

@@ -450,12 +450,12 @@ def report(
             yield Text(f"{name}: up to {worst.angle:.3g} rad between them, RMS {rms:.3g} rad")
         if late := [member for member in members if member.delay]:
             least = max(late, key=lambda member: member.square)
-            more = f" ({least.dataset}; {len(late)} of {len(members)} are like that)"
+            more = f" ({least.dataset.rstrip('/')}; {len(late)} of {len(members)} are like that)"
             yield Text(f"{name}: {delay_text(least.delay or {})}{more * (len(members) > 1)}")
         if notes := [member for member in members if member.why or member.note]:
             first = min(notes, key=lambda member: not member.why)
             more = f" and {len(notes) - 1} more" if len(notes) > 1 else ""
-            which = f": {first.dataset}{more}" if len(members) > 1 else ""
+            which = f": {first.dataset.rstrip('/')}{more}" if len(members) > 1 else ""
             yield Text(f"{name}: {'; '.join(filter(None, [first.why, first.note]))}{which}")
     for name, *values in attributes:
         yield Text(f"attribute {name}: {' and '.join(_short(*values))}")
