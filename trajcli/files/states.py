@@ -148,9 +148,10 @@ def state_from_option(
     stored = file.get(name) if name or file.family == "npy" else None
     layout = files.layout(file) if name else None
     held = layout.rows if layout and layout.members() and name.startswith(layout.groups) else None
-    # arrays of a layout, and [B, T, D], hold the rows of trajectories, not states
-    whole = stored and stored.ndim == 3 and not group.turning and role == "start"
-    if whole or (stored and stored.ndim == 2 and held in (0, stored.shape[0])):
+    # arrays of a layout, and other [B, T, D] than the actions, hold rows of trajectories, not states
+    whole = stored and stored.ndim == 3 and stored.where != group.as_stored.where
+    recorded = whole and not group.turning and role == "start"
+    if recorded or (stored and stored.ndim == 2 and held in (0, stored.shape[0])):
         return _first_rows(files, role, text, group)
     if stored is not None:
         state = _state(role, {"position": files.dataset(text)}, source.origin, group)
