@@ -148,7 +148,7 @@ def state_from_option(
     stored = file.get(name) if name or file.family == "npy" else None
     layout = files.layout(file) if name else None
     held = layout.rows if layout and layout.members() and name.startswith(layout.groups) else None
-    # arrays of a layout, and other [B, T, D] than the actions, hold rows of trajectories, not states
+    # arrays of a layout, and any other [B, T, D] than the actions, hold rows and not states
     whole = stored and stored.ndim == 3 and stored.where != group.as_stored.where
     recorded = whole and not group.turning and role == "start"
     if recorded or (stored and stored.ndim == 2 and held in (0, stored.shape[0])):
