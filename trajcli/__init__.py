@@ -70,4 +70,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_PUBLIC})
+    return sorted([*__all__, *_PUBLIC, "__version__"])
