@@ -107,9 +107,6 @@ FUNCTIONS: dict[str, tuple[str, Function]] = {
     "angle": ("q", lambda q: rotations.angle(q, q.flip(1))),
     "rpy": ("q", lambda q: rotations.to_quaternions(rotations.from_quaternions(q, "rpy"), "rpy")),
 }
-LONG = {"fit", "bspline", "a goal", "five points", "savgol", "smooth", "stamps", "resample",
-        "rates", "turns", "slerp", "squad", "compose", "rpy"}  # fmt: skip
-"""Functions of so many operations that tracing them takes long."""
 # What is chosen by values, or computed by NumPy.
 REFUSED: dict[str, tuple[str, Function]] = {
     "a bandlimit": ("u", differentiated("smooth")),
@@ -174,8 +171,7 @@ def test_a_traced_function_gives_what_a_call_gives_on_other_values_too(name: str
     inputs, work = FUNCTIONS[name]
     first, other = drawn(inputs, 0), drawn(inputs, 1)
     want = work(*other)  # which keeps the call for others of these shapes
-    every, few = ALL or name == "velocity", ("subclass",) if name in LONG else ("make_fx",)
-    for tracer in TRACERS if every else few:
+    for tracer in TRACERS if ALL or name == "velocity" else ("make_fx", "subclass", "export"):
         assert_same(TRACERS[tracer](work, first)(*other), want)
     assert_same(work(*other), want)
 
@@ -190,10 +186,9 @@ def test_tensors_without_values_give_shapes_before_and_after_a_call(name: str) -
     fakes = [mode.from_tensor(x) for x in values]
     results = []
     for call in ("before", "after"):
-        if ALL or name not in LONG:
-            with mode:
-                results.append(tensors_of(work(*fakes)))
-            assert all(isinstance(x, FakeTensor) for x in results[-1])
+        with mode:
+            results.append(tensors_of(work(*fakes)))
+        assert all(isinstance(x, FakeTensor) for x in results[-1])
         results.append(tensors_of(work(*(x.to("meta") for x in values))))
         if call == "before":
             want = tensors_of(work(*values))
