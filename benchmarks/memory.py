@@ -1,6 +1,6 @@
 """Arrays in memory: trajectories and gradients over plain copies of as many bytes.
 
-    python benchmarks/memory.py [--rows REGEX] [--dofs 1,7] [--dtypes float32] [--rounds 7]
+    python benchmarks/memory.py [--level 3] [--rows REGEX] [--dofs 1,7] [--dtypes float32]
 
 Per row, processor time of ``trajcli.integrate``, checks and all, or of the backward pass through
 torch, over that of copying as many arrays as there are outputs to fresh ones of their shapes.
@@ -14,6 +14,7 @@ import argparse
 import ctypes
 import gc
 import json
+import os
 import re
 import statistics
 import time
@@ -27,7 +28,7 @@ import torch
 import trajcli
 from trajcli.arrays import Pages
 
-FEW, MANY = (1, 2, 3), (6, 7, 14, 32)
+FEW, MANY = (1, 2, 3, 4), (6, 7, 14, 32)
 SCHEMES = ("euler", "zoh", "foh")
 
 
@@ -57,23 +58,29 @@ def table() -> Iterator[Row]:
             for mode in ("clique", "velocity", "acceleration", "jerk"):
                 for scheme in SCHEMES[: 1 if mode == "clique" else 3]:
                     options: dict[str, Any] = {} if mode == "clique" else {"scheme": scheme}
-                    target = 1.6 if backward else 1.1 if scheme == "euler" else 1.4
-                    yield Row(mode, dofs, 2.2 if few else target, options, backward=backward)
+                    target = 1.6 if backward else 1.3
+                    yield Row(
+                        mode, dofs, 2.2 if few and backward else target, options, backward=backward
+                    )
             for dt in ("H", "B1", "BH"):
                 for scheme in ("euler", "zoh"):
-                    target = 2.2 if few else 1.6
+                    target = 2.2 if few and backward else 2.0 if dt == "BH" else 1.6
                     yield Row("jerk", dofs, target, {"scheme": scheme}, dt, backward=backward)
-            target = 2.5 if few else 1.4
-            yield Row("central", dofs, target, backward=backward)
-            for degree in (3, 5):
-                yield Row("bspline", dofs, target, {"degree": degree}, backward=backward)
-        for dofs, target in ((1, 2.0), (7, 1.5)):
-            options = {"degree": 5, "steps": 5}
-            yield Row("bspline", dofs, target, options, backward=backward)
+            target = (2.5 if few else 1.5) if backward else 1.4 if few else 1.2
+            for horizon in (16, 30, 100):
+                yield Row("central", dofs, target, horizon=horizon, backward=backward)
+                for degree in (3, 5):
+                    options = {"degree": degree}
+                    yield Row("bspline", dofs, target, options, horizon=horizon, backward=backward)
+        for dofs, target in ((1, 2.0), (7, 1.4)):
+            for degree, steps in ((3, 4), (5, 5)):
+                options = {"degree": degree, "steps": steps}
+                yield Row("bspline", dofs, target, options, backward=backward)
         yield Row("acceleration", 1, 4.0, horizon=1, backward=backward)
         yield Row("acceleration", 7, 2.0, horizon=4, backward=backward)
-        yield Row("acceleration", 700_000, 2.0, horizon=4, backward=backward)
-    for dt, target in (("times H", 4.0), ("times BH", 5.0)):
+        yield Row("acceleration", 200_000, 2.0, horizon=16, backward=backward)
+        yield Row("acceleration", 1, 2.0, horizon=1_000_000, backward=backward)
+    for dt, target in (("times H", 2.5), ("times BH", 5.0)):
         yield Row("central", 7, target, dt=dt)
 
 
@@ -157,6 +164,8 @@ def main() -> None:
     parser.add_argument("--rows", default="", help="those whose name has this regular expression")
     parser.add_argument("--dofs", default="", help="1,7 …; all, unless given")
     parser.add_argument("--dtypes", default="float32,float64")
+    parser.add_argument("--level", help="of instructions: 1, 3 (AVX2) or 4 (AVX-512)")
+    parser.add_argument("--threads", default="1")
     parser.add_argument("--elements", type=int, default=3_000_000, help="actions, B·H·D")
     parser.add_argument("--rounds", type=int, default=7, help="without the first, which warms up")
     parser.add_argument("--unchecked", action="store_true", help="do not look for NaN and Inf")
@@ -168,6 +177,9 @@ def main() -> None:
         for row in table()
         if re.search(given.rows, row.name) and row.dofs in (dofs or {row.dofs})
     ]
+    os.environ["TRAJCLI_THREADS"] = given.threads
+    if given.level:
+        os.environ["TRAJCLI_LEVEL"] = given.level
     gc.disable()
     keep_memory_fresh()
     found = []

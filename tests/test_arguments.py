@@ -470,7 +470,10 @@ def test_the_environment_counts_at_each_call(monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.delenv("TRAJCLI_THREADS", raising=False)
         monkeypatch.delenv("TRAJCLI_BACKEND", raising=False)
         want = trajcli.integrate(actions, start, 0.25).position
-        for name, value in (("THREADS", "many"), ("THREADS", "0"), ("BACKEND", "fortran")):
+        for name, value in (
+            *(("THREADS", "many"), ("THREADS", "0"), ("LEVEL", "2"), ("LEVEL", "v3")),
+            ("BACKEND", "fortran"),
+        ):
             monkeypatch.setenv(f"TRAJCLI_{name}", value)
             with pytest.raises(UsageError, match=value):
                 trajcli.integrate(actions, start, 0.25)

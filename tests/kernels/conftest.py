@@ -11,8 +11,7 @@ from kernels.ptx import driver
 
 from trajcli.kernels import cuda
 
-LEVELS = {"1": "baseline", "3": "x86-64-v3", "4": "x86-64-v4"}
-BACKENDS = ["torch", *(f"native {level}" for level in LEVELS)]
+BACKENDS = ["torch", "native 1", "native 3", "native 4"]
 if "TRAJCLI_PTX" in os.environ:  # Triton's kernels without a device: see test_triton_emulated.py
     driver.emulate(int(os.environ["TRAJCLI_PTX"].replace(".", "")))
     driver.stand_in()
@@ -30,9 +29,9 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
         if native.absence():
             pytest.skip(native.absence())
-        monkeypatch.setenv("TRAJCLI_INSTRUCTIONS", level)
-        if native.instruction_set() != LEVELS[level]:
-            pytest.skip(f"this machine has no {LEVELS[level]}")
+        if int(level) > native.level():
+            pytest.skip(f"this machine has no {native.LEVELS[int(level)]}")
+        monkeypatch.setenv("TRAJCLI_LEVEL", level)
     elif name == "triton" and not driver.emulated and cuda.absence():
         pytest.skip(cuda.absence())
     return str(request.param)

@@ -82,7 +82,7 @@ def main() -> int:
             "PYTHONPATH": f"{place}:{ROOT / 'tests'}",
         }
         if small:
-            environment["TRAJCLI_INSTRUCTIONS"] = "1"
+            environment["TRAJCLI_LEVEL"] = "1"
         arguments = rest or [*TESTS, "-q", "-k", "not long and not triton"]
         options = ["-p", "no:cacheprovider", "--capture=sys", "-c", str(ROOT / "pyproject.toml")]
         library = str((place / NATIVE / "_kernels.so").resolve())

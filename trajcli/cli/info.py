@@ -48,7 +48,7 @@ def info(console: Console) -> None:
         {"name": name, "present": not why, "why": why} for name, why in reasons.items()
     ]
     if not native.absence():
-        backends[0]["runs_on"] = f"{native.instruction_set()}, {native.threads()} threads"
+        backends[0]["runs_on"] = f"{native.LEVELS[native.level()]}, {native.threads()} threads"
     for package, number in versions.items():
         console.say(f"{package:<10} {number or 'not installed'}")
     for device in devices:

@@ -40,6 +40,8 @@ from trajcli.system import processors, variable
 __all__ = ["Adjoint", "Forward", "InFile", "absence", "address", "adjoint", "forward"]
 
 _MOST_THREADS = 1024
+LEVELS = {1: "any machine's instructions", 3: "x86-64-v3 (AVX2)", 4: "x86-64-v4 (AVX-512)"}
+"""The levels of instructions that kernels are compiled for; all give the same bits."""
 TYPES = ("f4", "f8", "f2", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8")
 SWAPPED = 16
 
@@ -103,12 +105,14 @@ def absence() -> str:
     return _library()[1]
 
 
-def instruction_set() -> str:
-    """Returns what the kernels run on: x86-64-v4, x86-64-v3 or baseline.
-
-    The machine's best, or less where TRAJCLI_INSTRUCTIONS (1, 3 or 4) says so.
-    """
-    return {3: "x86-64-v3", 4: "x86-64-v4"}.get(_library()[0].trajcli_level(), "baseline")
+def level() -> int:
+    """Returns the level of instructions to use: TRAJCLI_LEVEL, else the highest of this machine."""
+    highest, asked = int(_library()[0].trajcli_level()), variable(b"TRAJCLI_LEVEL")
+    here = [str(n) for n in LEVELS if n <= highest]
+    if asked and asked not in here:
+        what, expected = "not a level of this machine", "one of " + ", ".join(here)
+        raise UsageError(what, where="TRAJCLI_LEVEL", expected=expected, found=repr(asked))
+    return int(asked or highest)
 
 
 def threads() -> int:
@@ -120,6 +124,10 @@ def threads() -> int:
     return min(int(limit or processors()), _MOST_THREADS)
 
 
+def _limits() -> tuple[str, str]:
+    return variable(b"TRAJCLI_THREADS"), variable(b"TRAJCLI_LEVEL")
+
+
 class Call:
     """A job that runs again and again, on arrays of one layout: :class:`Forward`, :class:`Adjoint`.
 
@@ -128,8 +136,8 @@ class Call:
     """
 
     def __init__(self, program: Program, *arrays: Any) -> None:
-        self._limit = variable(b"TRAJCLI_THREADS")
-        self._job, self._arrays = Job(threads=threads()), arrays
+        self._limits = _limits()
+        self._job, self._arrays = Job(threads=threads(), level=level()), arrays
         self._program = place_program(self._job, program)
         self._function = _library()[0].trajcli_run
         self._pointer = ctypes.addressof(self._job)
@@ -139,8 +147,8 @@ class Call:
 
         Raises OSError where a file cannot be written, MemoryError where there is none.
         """
-        if (limit := variable(b"TRAJCLI_THREADS")) != self._limit:
-            self._job.threads, self._limit = threads(), limit
+        if (limits := _limits()) != self._limits:
+            self._job.threads, self._job.level, self._limits = threads(), level(), limits
         # 0: done, below 0: an input is not finite, above: errno
         status = int(self._function(self._pointer))
         if status > 0:

@@ -1,10 +1,8 @@
-// The functions that Python calls: they pick the instruction set of this machine and split a job
-// over threads. They check nothing and keep no state between calls.
+// The functions that Python calls: they split a job over threads, which run the kernels of its level. They check nothing and keep no state between calls.
 
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <thread>
@@ -18,19 +16,18 @@ namespace level1 { trajcli::Engine run_part; }
 namespace level3 { trajcli::Engine run_part; }
 namespace level4 { trajcli::Engine run_part; }
 
+// The highest level that this machine has: 1 any machine's, 3 x86-64-v3, 4 x86-64-v4.
 extern "C" int trajcli_level() {
-    int best = 1;
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx2")) best = 3;
-    if (best == 3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw"))
-        best = 4;
+    const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                    __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+    const bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+                    __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
+    return v4 ? 4 : v3 ? 3 : 1;
+#else
+    return 1;
 #endif
-    const char* text = std::getenv("TRAJCLI_INSTRUCTIONS");
-    const long limit = text ? std::atol(text) : 0;
-    if (limit <= 0 || limit >= best) return best;
-    return limit >= 3 ? 3 : 1;
 }
 
 namespace trajcli {
@@ -38,10 +35,9 @@ namespace {
 
 constexpr Int SMALL = 1 << 20;  // elements below which starting threads costs more than it gains
 
-Engine* engine() {
+Engine* engine(Int level) {
 #if defined(__x86_64__)
-    const int here = trajcli_level();
-    if (here >= 3) return here >= 4 ? level4::run_part : level3::run_part;
+    if (level >= 3) return level >= 4 ? level4::run_part : level3::run_part;
 #endif
     return level1::run_part;
 }
@@ -111,7 +107,7 @@ std::int64_t trajcli_run(Job& job) {
     const Int count = work < SMALL ? 1 : job.threads;
     auto part = [&](Int k) {
         try {
-            engine()(run, k, count);
+            engine(job.level)(run, k, count);
         } catch (const std::exception&) {
             run.status = ENOMEM;
         }
