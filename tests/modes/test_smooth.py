@@ -22,6 +22,7 @@ import trajcli
 from trajcli.errors import InputError, UsageError
 from trajcli.kernels import native, torch_ops
 from trajcli.kernels.program import Gradients, Operands, Smoother
+from trajcli.modes.smooth import Columns
 
 SEED = int(os.environ.get("TRAJCLI_SEED") or 0)
 SPLINES = int(os.environ.get("TRAJCLI_SPLINES") or 1)
@@ -203,6 +204,22 @@ def test_compiled_kernel_and_torch_agree(order: int, shape: tuple[int, int], une
         made, positions.shape, tensors.dt, [torch.as_tensor(x) for x in upstream]
     )
     assert abs(grad - pulled[0].numpy()).max() < 1e-11 * abs(grad).max()
+
+
+@pytest.mark.parametrize("kernels", [native, torch_ops])
+def test_cutoffs_side_by_side_have_the_bits_of_each_alone(kernels: Any) -> None:
+    if kernels is native and native.absence():
+        pytest.skip(native.absence())
+    made, positions, dt = program(3, 40, 3, 1, uneven=True)
+    none = np.full(3, np.nan)
+    columns = Columns(3, positions, dt, none, none, kernels, made.weights)
+    cutoffs = np.exp(RNG.uniform(0.0, 3.0, (5, 3)))
+    squares, leverages, off = columns.measure(cutoffs)
+    assert off is None
+    assert squares.shape == leverages.shape == (5, 3)
+    for row, *sums in zip(cutoffs, squares, leverages, strict=True):
+        for found, expected in zip(sums, columns.measure(row)[:2], strict=True):
+            np.testing.assert_allclose(found, expected, rtol=0.0 if kernels is native else 1e-12)
 
 
 @pytest.mark.parametrize("absence", ["", "not built"])

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.stride_tricks import as_strided
 
 from trajcli.errors import Fault, InputError
 from trajcli.kernels.program import Floats, Operands, Smoother
@@ -266,15 +267,23 @@ class Columns(NamedTuple):
         )  # fmt: skip
 
     def measure(self, cutoff: Floats, residuals: bool = False) -> tuple[Floats, Floats, Any]:
-        """Returns Σ w·r² and Σ ℓ [n], ℓ the leverages, and the residuals r [n, T, 1] or None."""
+        """Returns Σ w·r² and Σ ℓ, ℓ the leverages, at cutoffs [n] or [k, n], and the residuals r
+        [n, T, 1] or None.
+
+        The k cutoffs of a column are computed side by side, as dofs that share its values.
+        """
         unit = np.median(self.steps, axis=1)
         stiffness = (2.0 * np.pi * np.nan_to_num(cutoff, nan=1.0) * unit) ** (-2 * self.order)
-        rows = self.values.shape[1]
-        program = Smoother(rows, self.order, unit, stiffness[:, None], self.weights)
-        off = np.empty_like(self.values) if residuals else None
-        operands = Operands(self.values, self.steps)
-        squares, leverages = self.kernels.measure(program, operands, off)
-        return squares[:, 0], leverages[:, 0], off
+        stiffness = np.atleast_2d(stiffness).T
+        shape = (*self.values.shape[:2], stiffness.shape[1])
+        values, weights = (
+            as_strided(x, shape, (*x.strides[:2], 0)) for x in (self.values, self.weights)
+        )
+        program = Smoother(shape[1], self.order, unit, stiffness, weights)
+        off = np.empty(shape) if residuals else None
+        sums = self.kernels.measure(program, Operands(values, self.steps), off)
+        squares, leverages = (x.T.reshape(cutoff.shape) for x in sums)
+        return squares, leverages, off
 
     def _chosen(self) -> Floats:
         """Returns the cutoffs that are given, that the noise determines, or that score least."""
@@ -307,22 +316,32 @@ class Columns(NamedTuple):
         def score_at(logs: Floats) -> Floats:
             return self._score(*self.measure(np.exp(logs))[:2], self.counts)
 
+        def section(less: Any) -> Floats:  # left, right and inner, by whether ``other`` scores less
+            better, worse = np.where(less, [other, inner], [inner, other])
+            ends = np.where(worse < better, worse, left), np.where(worse > better, worse, right)
+            return np.stack([*ends, better])
+
         points = math.ceil((high - low).max() / _GRID_STEP) + 1
         grid = np.minimum(low + _GRID_STEP * np.arange(points)[:, None], high)
-        scores = np.stack([score_at(logs) for logs in grid])
+        scores = score_at(grid)
         best, least = grid[scores.argmin(0), np.arange(len(low))], scores.min(0)
         left, right = np.maximum(best - _GRID_STEP, low), np.minimum(best + _GRID_STEP, high)
         inner = left + _GOLDEN * (right - left)
         score = score_at(inner)
+        less: Any = False
+        values: list[Any] = []
         for _ in range(_GOLDEN_STEPS):
             other = left + right - inner
-            value = score_at(other)
-            better, worse = np.where(value < score, [other, inner], [inner, other])
-            left, right = (
-                np.where(worse < better, worse, left),
-                np.where(worse > better, worse, right),
-            )
-            inner, score = better, np.minimum(value, score)
+            if values:
+                value, values = np.where(less, *values), []
+            elif len(low) == 1:  # of a column alone, a vector has room for the next step, both ways
+                after = [left + right - inner for left, right, inner in map(section, (True, False))]
+                value, *values = score_at(np.stack([other, *after]))
+            else:
+                value = score_at(other)
+            less = value < score
+            left, right, inner = section(less)
+            score = np.minimum(value, score)
         return np.asarray(np.where(score < least, inner, best))
 
     def _matched(self, low: Floats, high: Floats) -> Floats:
