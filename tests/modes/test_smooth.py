@@ -206,6 +206,58 @@ def test_compiled_kernel_and_torch_agree(order: int, shape: tuple[int, int], une
     assert abs(grad - pulled[0].numpy()).max() < 1e-11 * abs(grad).max()
 
 
+@pytest.mark.skipif(bool(native.absence()), reason="no compiled kernels")
+@pytest.mark.parametrize(("order", "rows"), [(3, 1100), (4, 2100)])
+def test_long_rows_are_the_same_at_any_level_with_any_threads_and_in_files(
+    order: int, rows: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Levels keep the factors of 2048, 1024 and 512 rows, and compute others twice."""
+    made, positions, dt = program(order, rows, 2, 3, uneven=True)
+    dt[0, 1030] = 20.0
+    operands = Operands(positions, dt)
+    upstream = [RNG.normal(size=positions.shape) for _ in range(4)]
+
+    def results() -> list[bytes]:
+        *rows, off, grad = (np.empty_like(positions) for _ in range(6))
+        native.forward(made, operands, rows)
+        sums = native.measure(made, operands, off)
+        native.adjoint(made, operands, upstream, Gradients(grad))
+        with (tmp_path / "rows").open("w+b") as file:  # beside rows in memory
+            places = [native.InFile(file.fileno(), m * positions.nbytes, "f8") for m in range(3)]
+            jerk = np.empty_like(positions)
+            native.forward(made, operands, [*places, jerk])
+            assert file.read() == b"".join(x.tobytes() for x in rows[:3])
+        return [x.tobytes() for x in (*rows, jerk, *sums, off, grad)]
+
+    want = results()
+    assert want[3] == want[4]
+    for level in (1, 3, 4):
+        for threads in ("1", "2", "5") if level <= native.level() else ():
+            with monkeypatch.context() as patch:
+                patch.setenv("TRAJCLI_THREADS", threads)
+                patch.setenv("TRAJCLI_LEVEL", str(level))
+                assert results() == want
+
+
+@pytest.mark.skipif(bool(native.absence()), reason="no compiled kernels")
+@pytest.mark.parametrize("size", [0.0, 1.0])
+@pytest.mark.parametrize("order", [3, 4])
+def test_a_dof_beside_one_with_steps_that_are_far_has_the_bits_of_its_own(
+    order: int, size: float
+) -> None:
+    values = RNG.normal(size=(1, 12, 2)) * [size, 1.0]
+    weights = np.where(RNG.uniform(size=values.shape) < 0.2, 0.0, 1.0)
+    dt, found = RNG.uniform(0.5, 2.0, (1, 11)), []
+    for dofs in (1, 2):
+        inner = np.s_[..., :dofs]
+        out = np.empty((4, 1, 12, dofs))
+        stiffness = np.array([[1e9, 1e-9]])[inner]
+        made = Smoother(12, order, np.ones(1), stiffness, weights[inner])
+        native.forward(made, Operands(values[inner], dt), [*out])
+        found.append(out[..., 0].tobytes())
+    assert found[0] == found[1]
+
+
 @pytest.mark.parametrize("kernels", [native, torch_ops])
 def test_cutoffs_side_by_side_have_the_bits_of_each_alone(kernels: Any) -> None:
     if kernels is native and native.absence():
