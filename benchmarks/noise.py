@@ -1,6 +1,7 @@
 """Derivatives of noisy recordings: errors against the motion's own, by mode.
 
     python benchmarks/noise.py
+    python benchmarks/noise.py --long
 
 A smooth motion of 7 dofs, 20 s at 100 Hz, its positions recorded with 0.2 mrad of white noise as an
 encoder gives. RMS errors of velocity, acceleration and jerk, over all rows and without half a
@@ -8,10 +9,16 @@ window at both ends, where windows are one-sided; and the largest error, with an
 RMS error of velocity on the six problems of pynumdiff 0.3 (rows of 0.01 s, 4 s, noise 0.1, mean of
 ten seeds), written anew from their formulas, plain and with a hundredth of outliers. Then the time
 that modes take, at even steps and at uneven ones: the least of 60 runs, of 16 trajectories.
+
+With --long only what a row of one long recording costs by smooth, which chooses the cutoff:
+processor time and wall time, with one thread and with two. TRAJCLI_LEVEL holds it to a level of
+instructions.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 import time as clock
 from functools import partial
 from importlib import import_module
@@ -158,8 +165,32 @@ def measure_speed(random: np.random.Generator) -> None:
             print(f"{label:<10} {words:<12} {time * 1e9 / 16_000:5.0f} ns/row  {share}")
 
 
+def measure_long(random: np.random.Generator) -> None:
+    """Print the median processor time and wall time of smooth in µs a row, by rows and threads."""
+    print("rows, dofs: µs of processor time a row (wall time) with 1 thread | with 2 | 2 : 1")
+    for rows in (10_000, 100_000, 1_000_000):
+        for dofs in (1, DOFS):
+            time = np.arange(rows)[:, None] / RATE
+            positions: Any = np.sin(2 * np.pi * 0.3 * time) * np.arange(1, dofs + 1)
+            positions = positions + random.normal(0.0, NOISE, positions.shape)
+            taken = np.zeros((max(1, min(7, 300_000 // rows)), 2, 2))
+            for each in taken:
+                for threads in (1, 2):
+                    os.environ["TRAJCLI_THREADS"] = str(threads)
+                    begin = np.array([clock.process_time(), clock.perf_counter()])
+                    trajcli.differentiate(positions, dt=1.0 / RATE)
+                    each[threads - 1] = clock.process_time(), clock.perf_counter()
+                    each[threads - 1] -= begin
+            one, two = np.median(taken, axis=0) / rows * 1e6
+            cells = " | ".join(f"{cpu:5.1f} ({wall:5.1f})" for cpu, wall in (one, two))
+            print(f"{rows:9,} {dofs}: {cells} | {two[0] / one[0]:.2f}", flush=True)
+
+
 def main() -> None:
     random = np.random.default_rng(1)
+    if sys.argv[1:] == ["--long"]:
+        measure_long(random)
+        return
     time = np.arange(SECONDS * RATE) / RATE
     exact = motion(time, random)
     recorded = exact[0] + random.normal(0.0, NOISE, exact[0].shape)
