@@ -28,7 +28,7 @@ from trajcli.units import parse_unit
 _TURN = 2.0 * math.pi
 _TURNS = {"rad": _TURN, "deg": 360.0, "": math.nan}
 # Values that are looked through at once; they fit in the caches.
-_LOOKED_THROUGH = 1 << 15
+_LOOKED_THROUGH = 1 << 17
 # No shorter step is a turn and what its neighbours explain.
 _LEAST_JUMP = 0.7 * _TURN
 
@@ -160,6 +160,8 @@ class TurnJumps:
 
     def notes(self, command: str = "trajcli export ") -> list[str]:
         """Returns a warning of the jumps; ``command`` undoes them, "" is the one that runs."""
+        if not len(self.found):
+            return []
         dofs, names = np.unique(self.found[:, 2].astype(int)).tolist(), self._group.joint_names
         which = shlex.quote(",".join(names[dof] if names else str(dof) for dof in dofs))
         # without a unit, angles are made continuous in rad
@@ -169,7 +171,7 @@ class TurnJumps:
             f"{labels}: {len(self.found)} rows jump by a turn, as angles do that wrap; "
             f"{command}{'--units deg ' * bool(degrees)}"
             f"--wrap-dofs {which} makes them continuous"
-        ] * bool(dofs)
+        ]
 
 
 def turn_jumps(values: Any, turns: Any) -> Any:
@@ -190,11 +192,27 @@ def turn_jumps(values: Any, turns: Any) -> Any:
             steps = part.reshape(-1)[dofs:] - part.reshape(-1)[:-dofs]
             if steps.max() < _LEAST_JUMP and steps.min() > -_LEAST_JUMP:
                 continue
-            far = np.flatnonzero(np.abs(steps) > _LEAST_JUMP)
-            k, dof = np.divmod(np.unique(far // part[0].size * dofs + far % dofs), dofs)
+            far = _slow_beside(np.abs(steps), part.shape[1], dofs)
+            if not far.size:
+                continue
+            columns = {*(far // part[0].size * dofs + far % dofs).tolist()}
+            k, dof = np.divmod(sorted(columns), dofs)
             which, row, turn = _explained(part[k, :, dof].astype(np.float64), turns[dof])
         found.append(np.stack([b + k[which], r + row, dof[which], turn], 1))
     return np.concatenate(found)
+
+
+def _slow_beside(steps: Any, rows: int, dofs: int) -> Any:
+    """Returns which steps, of so many rows of each trajectory, are long enough for a turn and have
+    no neighbours that are too long to explain one. Few steps of a fast motion are left."""
+    far = np.flatnonzero(steps > _LEAST_JUMP)
+    turn = np.where(steps[far] < 180.0, _TURN, 360.0)
+    for k in (-2, -1, 1, 2):
+        row = far // dofs % rows + k
+        beside = steps[np.clip(far + k * dofs, 0, len(steps) - 1)]
+        fast = (beside > 0.13 * turn) & (beside < 0.49 * turn) & (row >= 0) & (row < rows - 1)
+        far, turn = far[~fast], turn[~fast]
+    return far
 
 
 def _explained(values: Any, turns: Any) -> tuple[Any, Any, Any]:
