@@ -76,6 +76,16 @@ def test_cpu_jobs_never_import_torch(samples, tmp_path, words):
     assert "torch" not in names
 
 
+@pytest.mark.parametrize(
+    "words",
+    ["integrate {}/reach.h5 --mode jerk", "differentiate {}/recorded.h5:position --method central"],
+)
+def test_common_jobs_never_import_masked_arrays(samples, tmp_path, words):
+    names, run = loaded(*words.format(samples).split(), "-o", str(tmp_path / "out.h5"))
+    assert run.returncode == 0, run.stderr
+    assert "numpy.ma" not in names  # a fortieth of the time of a short command
+
+
 SHARED = {"app", "config", "console", "options", "parsing", "process"}
 """What commands have in common."""
 
