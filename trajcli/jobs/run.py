@@ -114,7 +114,8 @@ class Execution:
         sizes: how many trajectories of each length a block has.
         done: the number of trajectories that are written.
         bad: the number of results that are not finite.
-        largest: the largest magnitude of actions, looked up where they may be normalised.
+        largest: the largest magnitude of actions, looked up where they may be normalised, up to the
+            first block with one beyond 1.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -229,7 +230,7 @@ class Execution:
                 output.write(variable.name, begin, chosen, group)
             assert self.smoothing is not None
             self.smoothing.add(inputs.mode)
-        if plan.positions is not None:
+        if plan.positions is not None and self.largest <= 1.0:
             commanded = inputs.actions
             if commands.actions:  # the increments or offsets, not the positions that they lead to
                 dofs = [dof for dof in plan.other_dofs if dof not in plan.commands.absolute]

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <exception>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -79,6 +80,8 @@ void convert(const Array& array, const char* from, Int count, double* to) {
 }
 
 int write_file(Int file, Int offset, const char* from, Int bytes) {
+    static std::mutex turn;  // a file takes one write at a time, and others would wait spinning
+    const std::lock_guard lock(turn);
     while (bytes > 0) {
         const auto size = static_cast<std::size_t>(bytes);
         const ssize_t done = pwrite(static_cast<int>(file), from, size, offset);

@@ -355,7 +355,7 @@ public:
                  tiling.columns * (tiling.total + 1) < W),  // less than a vector reaches
           size_(tiling.rows * whole(tiling.lanes) + W),
           lanes_(count * size_),
-          room_(std::max(run.job.tile, tiling.group * tiling.rows * tiling.columns)) {
+          room_(std::max(32 * run.job.tile / Int(sizeof(Out)), size_)) {
         for (int m = 0; m < count; m++) files_ |= run.job.out[m].file >= 0;
         if (files_) tiles_ = std::make_unique<Buffer<Out>>(count * (room_ + W));
     }
