@@ -94,6 +94,19 @@ def test_tiles_and_threads_change_no_bit(work: Job, monkeypatch: pytest.MonkeyPa
             assert_same(gradients("native", sample), backward)
 
 
+@pytest.mark.parametrize("work", [*CASCADES, *BANDS], ids=str)
+def test_every_level_gives_the_same_bits(work: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    levels = [level for level in native.LEVELS if level <= native.level()]
+    for dofs, dtype in ((1, "float32"), (2, "float64"), (5, "float32"), (7, "float64")):
+        sample = case(work, (3, 40, dofs), work.forms[-1], dtype)
+        monkeypatch.setenv("TRAJCLI_LEVEL", "1")
+        forward, backward = rows("native", sample), gradients("native", sample)
+        for level in levels:
+            monkeypatch.setenv("TRAJCLI_LEVEL", str(level))
+            assert_same(rows("native", sample), forward)
+            assert_same(gradients("native", sample), backward)
+
+
 @every_job
 def test_nothing_is_written_beyond_the_results(work: Job) -> None:
     for shape in ((7, 5, 1), (7, 5, 3), (7, 5, 6), (7, 5, 9)):

@@ -346,8 +346,8 @@ def place_program(job: Any, program: Program) -> list[Any]:
 
 def _place_band(job: Any, program: Band) -> list[Any]:
     windows = program.windows
-    # a kind's base, and the differences that have weights: from the first to behind the last
-    kinds = np.array([(base, 0, program.width - 1) for base in program.base], np.int64)
+    # a kind's base, the differences that have weights, from the first to behind the last, and pairs
+    kinds = np.array([(base, 0, program.width - 1, 0) for base in program.base], np.int64)
     arrays: list[Any] = [
         np.ascontiguousarray(program.head, np.float64),
         np.ascontiguousarray(program.tail, np.float64),
@@ -365,11 +365,39 @@ def _place_band(job: Any, program: Band) -> list[Any]:
         job.spans = address(arrays[-1])
         job.span_stride = 2 * program.rows if len(program.spans) > 1 else 0
     if program.table is not None:
-        arrays.append(np.ascontiguousarray(program.table.swapaxes(1, 2), np.float64))
-        job.table = address(arrays[-1])
-        weighted = [np.flatnonzero(table.any(axis=0)) for table in program.table]
-        kinds[:, 1:] = [(x[0], x[-1] + 1) if x.size else (0, 0) for x in weighted]
+        table = np.array(program.table.swapaxes(1, 2), np.float64, order="C")
+        weighted = [np.flatnonzero(of.any(axis=1)) for of in table]
+        kinds[:, 1:3] = [(x[0], x[-1] + 1) if x.size else (0, 0) for x in weighted]
+        points = np.zeros((len(table), program.width, 4))
+        points[:, 1:] += table
+        points[:, :-1] -= table
+        points[np.arange(len(table)), kinds[:, 0], 0] += 1.0
+        if windows.steps == 1:
+            _pair(kinds[windows.shift], table[windows.shift], points[windows.shift])
+        # [kinds, 4, width], and room for the vectors that begin at the last
+        turned = np.zeros(points.size + 32)
+        turned[:-32].reshape(len(table), 4, -1)[...] = points.swapaxes(1, 2)
+        arrays += [table, turned]
+        job.table, job.points = address(table), address(turned)
     return arrays
+
+
+def _pair(kind: Any, table: Floats, points: Floats) -> None:
+    """Puts weights of symmetric rows on sums and differences of two points in place of the table.
+
+    kind: base, begin, end and pairs; points [width, 4]: weights of points.
+    """
+    _, begin, end, _ = kind
+    middle, pairs = (begin + end) // 2, (end - begin) // 2
+    after, before, own = points[middle + 1 : end + 1], points[begin:middle][::-1], points[middle]
+    if pairs == 0 or (end - begin) % 2:
+        return
+    # kernels use the point in the middle for positions, and for accelerations if any other
+    used = own[0] != 0 and (own[2] != 0 or not after[:, 2].any()) and not own[1::2].any()
+    off = np.abs(after - np.array([1, -1, 1, -1]) * before).max()
+    if used and off <= 1e-14 * np.abs(points).max():
+        kind[0], kind[3] = middle, pairs
+        table[:pairs] = after
 
 
 def place_operands(job: Any, operands: Operands) -> None:

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstring>
 #include <exception>
-#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -18,7 +17,9 @@ namespace level3 { trajcli::Engine run_part; }
 namespace level4 { trajcli::Engine run_part; }
 
 // The highest level that this machine has: 1 any machine's, 3 x86-64-v3, 4 x86-64-v4.
-extern "C" int trajcli_level() {
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+EXPORT int trajcli_level() {
 #if defined(__x86_64__)
     __builtin_cpu_init();
     const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
@@ -80,8 +81,6 @@ void convert(const Array& array, const char* from, Int count, double* to) {
 }
 
 int write_file(Int file, Int offset, const char* from, Int bytes) {
-    static std::mutex turn;  // a file takes one write at a time, and others would wait spinning
-    const std::lock_guard lock(turn);
     while (bytes > 0) {
         const auto size = static_cast<std::size_t>(bytes);
         const ssize_t done = pwrite(static_cast<int>(file), from, size, offset);
@@ -97,13 +96,11 @@ int write_file(Int file, Int offset, const char* from, Int bytes) {
 
 using namespace trajcli;
 
-extern "C" {
-
 // The size of a job in bytes: Python compares it with its own.
-std::int64_t trajcli_bytes() { return sizeof(Job); }
+EXPORT std::int64_t trajcli_bytes() { return sizeof(Job); }
 
 // Returns 0, an errno or NOT_FINITE.
-std::int64_t trajcli_run(Job& job) {
+EXPORT std::int64_t trajcli_run(Job& job) {
     if (job.batch == 0 || job.dofs == 0 || (!job.adjoint && job.rows == 0)) return 0;
     Run run{job};
     const Int work = job.batch * job.rows * job.dofs * (job.smoother ? 64 : 1);
@@ -128,5 +125,3 @@ std::int64_t trajcli_run(Job& job) {
     job.faults = run.faults;
     return run.status;
 }
-
-}  // extern "C"

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <type_traits>
 #if defined(__x86_64__)
@@ -41,6 +43,7 @@ struct Run {
     const Job& job;
     std::atomic<Int> status{0};  // an errno, or NOT_FINITE: then the rest is not computed
     std::atomic<Int> faults{0};
+    std::mutex writes;  // a file takes one at a time, and others would wait spinning
 };
 
 // Converts ``count`` dofs of a row that begins at ``from``, of any type, to doubles.

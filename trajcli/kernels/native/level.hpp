@@ -1,20 +1,22 @@
 // The functions of a level. Each level*.cpp includes this file with LEVEL (its namespace) and WIDTH
-// set, and with TRAJCLI_AVX512 for AVX-512: the compiler's own macros do not follow its pragmas.
+// set, and a macro for what is written by its intrinsics: the compiler's own do not follow its pragmas.
 // What stands within a pragma includes no system header.
 
 #include "tile.hpp"
 #include "cascade.hpp"
-#include "band.hpp"
+#include "filter.hpp"
+#include "fit.hpp"
 #include "smoother.hpp"
 
 namespace LEVEL {
 
 template <class Out, class In>
 void run_typed(Run& run, Int begin, Int end) {
-    if (run.job.band)
-        (run.job.adjoint ? band_adjoint<Out, In> : band<Out>)(run, begin, end);
-    else
-        (run.job.adjoint ? cascade_adjoint<Out, In> : cascade<Out, In>)(run, begin, end);
+    const Job& job = run.job;
+    !job.band     ? (job.adjoint ? cascade_adjoint<Out, In> : cascade<Out, In>)(run, begin, end)
+    : fits(job)   ? (job.adjoint ? fit_adjoint<Out, In> : fit_rows<Out>)(run, begin, end)
+    : job.table   ? (job.adjoint ? filter_adjoint<Out, Even> : filter_rows<Out, Even>)(run, begin, end)
+                  : (job.adjoint ? filter_adjoint<Out, Uneven> : filter_rows<Out, Uneven>)(run, begin, end);
 }
 
 void run_part(Run& run, Int k, Int count) {

@@ -9,6 +9,7 @@
 #endif
 #define LEVEL level3
 #define WIDTH 4
+#define TRAJCLI_AVX2
 #include "level.hpp"
 #if defined(__clang__)
 #pragma clang attribute pop

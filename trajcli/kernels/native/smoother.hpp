@@ -3,14 +3,6 @@
 
 namespace LEVEL {
 
-typedef decltype(Vec{} > Vec{}) Mask;
-
-inline bool any(Mask mask) {
-    bool some = false;
-    for (Int i = 0; i < W; i++) some |= mask[i] != 0;
-    return some;
-}
-
 inline Vec square_root(Vec v) {
     for (Int i = 0; i < W; i++) v[i] = __builtin_sqrt(v[i]);
     return v;

@@ -22,21 +22,17 @@ inline Vec load(const double* from) {
     return v;
 }
 
-inline Vec widen(NarrowVec v) {
-#if defined(TRAJCLI_AVX512)  // compilers would convert each half by itself
-    return (Vec)_mm512_maskz_cvtps_pd(0xFF, (__m256)v);
-#else
-    return __builtin_convertvector(v, Vec);
-#endif
-}
-
-inline NarrowVec narrow(Vec v) {
+// Compilers would convert each half by itself, some by way of memory.
 #if defined(TRAJCLI_AVX512)
-    return (NarrowVec)_mm512_maskz_cvtpd_ps(0xFF, (__m512d)v);
+inline Vec widen(NarrowVec v) { return (Vec)_mm512_maskz_cvtps_pd(0xFF, (__m256)v); }
+inline NarrowVec narrow(Vec v) { return (NarrowVec)_mm512_maskz_cvtpd_ps(0xFF, (__m512d)v); }
+#elif defined(TRAJCLI_AVX2)
+inline Vec widen(NarrowVec v) { return (Vec)_mm256_cvtps_pd((__m128)v); }
+inline NarrowVec narrow(Vec v) { return (NarrowVec)_mm256_cvtpd_ps((__m256d)v); }
 #else
-    return __builtin_convertvector(v, NarrowVec);
+inline Vec widen(NarrowVec v) { return __builtin_convertvector(v, Vec); }
+inline NarrowVec narrow(Vec v) { return __builtin_convertvector(v, NarrowVec); }
 #endif
-}
 
 inline Vec load(const float* from) {
     NarrowVec v;
@@ -96,8 +92,11 @@ struct Tile {
     Int lanes;  // of a row
 };
 
-// Whether rows are those of polynomials that fit windows on unequal steps: Fit in band.hpp.
+// Whether rows are those of polynomials that fit windows on unequal steps: Fit in fit.hpp.
 inline bool fits(const Job& job) { return job.degree && !job.table; }
+
+// Whether rows are computed in the order of memory, not side by side: see filter.hpp.
+inline bool in_order(const Job& job) { return job.band && !fits(job); }
 
 // Returns whether trajectories of ``length`` elements are computed faster one by one than side by
 // side, where vectors are full but every value is copied twice. The limits are measured, with data
@@ -115,6 +114,8 @@ struct Tiling {
     Int blocks;   // of dofs
     Int columns;  // dofs of a block
     Int lanes, rows;  // of a tile
+    Int parts = 1;    // tiles of a trajectory that are items of their own
+    bool ordered;     // trajectories lie one after another
 
     explicit Tiling(const Job& job) {
         total = job.adjoint ? job.horizon : job.rows;
@@ -125,15 +126,25 @@ struct Tiling {
         columns = (job.dofs + blocks - 1) / blocks;
         lanes = group > 1 ? whole(group * columns) : columns;
         rows = std::min(total, rows_per_tile(job));
+        if ((ordered = in_order(job))) {
+            const Int most = job.tile / 4;  // their points fit a processor's first cache
+            lanes = columns;
+            group = blocks > 1 ? 1 : std::clamp(most / length, Int(1), job.batch);
+            rows = std::min(total, std::max(most / lanes, LEAST_ROWS));
+            parts = rows ? (total + rows - 1) / rows : 1;
+            if (parts > 1) group = 1;
+        }
     }
 
     Int rows_per_tile(const Job& job) const { return std::max(job.tile / lanes, LEAST_ROWS); }
 
-    Int items(const Job& job) const { return (job.batch + group - 1) / group * blocks; }
+    Int items(const Job& job) const { return (job.batch + group - 1) / group * blocks * parts; }
 
     // The first tile of an item.
     Tile tile(const Job& job, Int item) const {
-        Tile tile = {item / blocks * group, 0, item % blocks * columns, 0, 0, rows, lanes};
+        const Int row = item % parts * rows;
+        item /= parts;
+        Tile tile = {item / blocks * group, 0, item % blocks * columns, 0, row, rows, lanes};
         tile.group = std::min(group, job.batch - tile.batch);
         tile.columns = std::min(columns, job.dofs - tile.column);
         if (group == 1) tile.lanes = tile.columns;
@@ -334,6 +345,7 @@ void write_values(Run& run, const Output& out, const Out* from, Int position, In
     if (faults) run.faults += faults;
     const Int offset = reinterpret_cast<std::intptr_t>(out.data) + position * Int(sizeof(Out));
     const char* bytes = reinterpret_cast<const char*>(from);
+    const std::lock_guard<std::mutex> turn(run.writes);
     if (int error = write_file(out.file, offset, bytes, count * Int(sizeof(Out)))) run.status = error;
 }
 
@@ -353,7 +365,7 @@ public:
           apart_(tiling.group > 1 || tiling.blocks > 1 ||
                  (backwards && (tiling.rows < tiling.total || tiling.columns * 2 < W)) ||
                  tiling.columns * (tiling.total + 1) < W),  // less than a vector reaches
-          size_(tiling.rows * whole(tiling.lanes) + W),
+          size_(tiling.rows * whole(tiling.lanes) * (tiling.ordered ? tiling.group : 1) + W),
           lanes_(count * size_),
           room_(std::max(32 * run.job.tile / Int(sizeof(Out)), size_)) {
         for (int m = 0; m < count; m++) files_ |= run.job.out[m].file >= 0;
@@ -364,13 +376,14 @@ public:
     // for each output.
     template <class Compute>
     void write_items(Int begin, Int end, Compute compute) {
-        const Int total = tiling_.total, most = tiling_.rows, count = (total + most - 1) / most;
+        const Int total = tiling_.total, most = tiling_.rows;
+        const Int count = tiling_.parts > 1 ? 1 : (total + most - 1) / most;
         for (Int item = begin; item < end; item++) {
             Tile tile = tiling_.tile(run_.job, item);
-            copied_ = apart_ || (item + 1 == end && !whole_);
+            copied_ = !tiling_.ordered && (apart_ || (item + 1 == end && !whole_));
             for (Int i = 0; i < count; i++) {
                 if (run_.status.load(std::memory_order_relaxed)) return;
-                tile.row = (backwards_ ? count - 1 - i : i) * most;
+                if (count > 1) tile.row = (backwards_ ? count - 1 - i : i) * most;
                 tile.rows = std::min(total - tile.row, most);
                 Rows<Out> out[4];
                 place(tile, out);
@@ -396,7 +409,9 @@ private:
         for (int m = 0; m < count_; m++) {
             const bool direct = !copied_ && is_wanted(m);
             out[m].at = direct ? target(m, tile).at : lanes_.at + m * size_;
-            out[m].pitch = copied_ ? whole(tile.lanes) : tile.columns;
+            out[m].pitch = copied_  ? whole(tile.lanes)
+                           : direct ? target(m, tile).pitch
+                                    : tile.columns;
         }
     }
 
