@@ -91,7 +91,8 @@ def test_any_window_is_fitted(way: Way, backend: str) -> None:
 @each_way
 @jobs(*CASCADES, *BANDS[::3])
 def test_a_trajectory_has_the_same_bits_alone(work: Job, way: Way, backend: str) -> None:
-    for shape in ((11, 9, 1), (6, 40, 3), (5, 9, 7), (3, 9, 33)):
+    # where trajectories are computed side by side, some are left over
+    for shape in ((11, 9, 1), (6, 40, 3), (5, 9, 7), (3, 9, 33), (17, 31, 2), (35, 31, 7)):
         for form in {work.forms[0], work.forms[-1]}:
             assert_same_alone(way, backend, case(work, shape, form))
 

@@ -7,8 +7,10 @@ namespace LEVEL {
 struct Coefficients {
     Vec inverse, carry[2], now[3], before[3];
 
+    // ``side`` steps: one for all lanes, or one for each trajectory side by side.
     template <int ORDER>
-    void make(const Job& job, Vec dt) {
+    void make(const Job& job, const double* steps, Int side, Int column) {
+        const Vec dt = side == 1 ? all(*steps) : load(steps + column % side);
         if (ORDER < 3) inverse = 1.0 / dt;
         Vec power = dt;
         for (int n = 0; n < ORDER; n++, power *= dt) {
@@ -19,11 +21,20 @@ struct Coefficients {
     }
 };
 
+// The tiling, or a tile, of a job's steps: see Coefficients.
+template <class T>
+T of_steps(const Job& job, T tile) {
+    if (job.dt.stride[0] == 0) tile.group = tile.side = 1;
+    tile.columns = 1, tile.lanes = tile.side;
+    return tile;
+}
+
 // Computes a strip of rows. The state is four vectors, ``pitch`` apart: before the call those of
 // the row before the first, after it those of the last row.
 template <int ORDER, class Out, class In>
-void cascade_strip(const Job& job, Int rows, Rows<const double> dt, Rows<const In> actions,
-                   double* state, Int pitch, const Rows<Out>* out, Int column) {
+void cascade_strip(const Job& job, Int rows, Rows<const double> dt, Int side,
+                   Rows<const In> actions, double* state, Int pitch, const Rows<Out>* out,
+                   Int column) {
     const bool before = job.before[0] != 0;
     Coefficients c = {};
     Vec x[4], y[4];
@@ -32,7 +43,7 @@ void cascade_strip(const Job& job, Int rows, Rows<const double> dt, Rows<const I
     for (int m = 0; m < 4; m++) to[m] = out[m].at + column;
     const Int next = out[0].pitch;
     for (Int t = 0; t < rows; t++) {
-        if (t == 0 || dt.pitch) c.make<ORDER>(job, load(dt.at + t * dt.pitch + column));
+        if (t == 0 || dt.pitch) c.make<ORDER>(job, dt.at + t * dt.pitch, side, column);
         const Vec u = load(actions.at + t * actions.pitch + column);
         for (int m = 0; m < ORDER; m++) {
             const int n = ORDER - m;
@@ -54,7 +65,7 @@ void cascade_strip(const Job& job, Int rows, Rows<const double> dt, Rows<const I
 // The transpose of cascade_strip, last row first. The state holds the gradient of a row's values by
 // all later rows: before the call for the last row, after it for the row before the first.
 template <int ORDER, class Out, class In>
-void cascade_adjoint_strip(const Job& job, Int rows, Rows<const double> dt,
+void cascade_adjoint_strip(const Job& job, Int rows, Rows<const double> dt, Int side,
                            const Rows<const In>* upstream, double* state, Int pitch,
                            Rows<Out> actions, Int column) {
     const bool before = job.before[0] != 0;
@@ -64,7 +75,7 @@ void cascade_adjoint_strip(const Job& job, Int rows, Rows<const double> dt,
     for (int m = 0; m < 4; m++) z[m] = load(state + m * pitch + column);
     const Rows<const In> from[4] = {upstream[0], upstream[1], upstream[2], upstream[3]};
     for (Int t = rows - 1; t >= 0; t--) {
-        if (t == rows - 1 || dt.pitch) c.make<ORDER>(job, load(dt.at + t * dt.pitch + column));
+        if (t == rows - 1 || dt.pitch) c.make<ORDER>(job, dt.at + t * dt.pitch, side, column);
         for (int m = 0; m < 4; m++)
             total[m] = z[m] + load(from[m].at + t * from[m].pitch + column);
         z[3] = Vec{};
@@ -124,7 +135,7 @@ void cascade(Run& run, Int begin, Int end) {
     const Job& job = run.job;
     const Tiling tiling(job);
     const Int pitch = whole(tiling.lanes);
-    Reader<double> steps(run, tiling, job.dt, tiling.rows);
+    Reader<double> steps(run, of_steps(job, tiling), job.dt, tiling.rows);
     Readers<double> start(run, tiling, job.start, 1, job.start_index);
     Reader<In> actions(run, tiling, job.actions, tiling.rows);
     Buffer<double> state(4 * pitch);
@@ -137,10 +148,11 @@ void cascade(Run& run, Int begin, Int end) {
         if constexpr (std::is_same_v<In, double>)
             if (tile.row == 0 && job.recorded) actions.copy(tile, 0, 1, state.at);
         if (starts) write_start(tile, state.at, pitch, out);
-        const Rows<const double> dt = steps.rows(tile, row, rows);
+        const Tile step = of_steps(job, tile);
+        const Rows<const double> dt = steps.rows(step, row, rows);
         const Rows<const In> u = actions.rows(tile, row + job.recorded, rows);
         for_strips(tile.lanes, [&](Int column) {
-            strips[job.order](job, rows, dt, u, state.at, pitch, out, column);
+            strips[job.order](job, rows, dt, step.side, u, state.at, pitch, out, column);
         });
         if (starts && job.recorded) fill_first_rows(job, tile, out);
     });
@@ -155,7 +167,7 @@ void cascade_adjoint(Run& run, Int begin, Int end) {
     const Job& job = run.job;
     const Tiling tiling(job);
     const Int pitch = whole(tiling.lanes);
-    Reader<double> steps(run, tiling, job.dt, tiling.rows);
+    Reader<double> steps(run, of_steps(job, tiling), job.dt, tiling.rows);
     Readers<In> readers(run, tiling, job.upstream, tiling.rows + 1);
     // a copy of upstream that pull_first_rows may change: a reader may share one row for all rows
     const Int room = (tiling.rows + 1) * tiling.lanes;
@@ -182,10 +194,11 @@ void cascade_adjoint(Run& run, Int begin, Int end) {
             upstream[m].at += lead * upstream[m].pitch;
         }
         Out* const actions = out->at + start * out->pitch;
-        const Rows<const double> dt = steps.rows(tile, row - job.recorded, rows);
+        const Tile step = of_steps(job, tile);
+        const Rows<const double> dt = steps.rows(step, row - job.recorded, rows);
         for_strips(tile.lanes, [&](Int column) {
-            strips[job.order](job, rows, dt, upstream, state.at, pitch, {actions, out->pitch},
-                              column);
+            strips[job.order](job, rows, dt, step.side, upstream, state.at, pitch,
+                              {actions, out->pitch}, column);
         });
         for (Int t = start + rows; t < tile.rows; t++)
             std::fill_n(out->at + t * out->pitch, tile.lanes, Out(0));

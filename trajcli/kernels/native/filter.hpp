@@ -880,7 +880,7 @@ void filter_adjoint(Run& run, Int begin, Int end) {
     const Inner inner(job);
     const Points points(job);
     const Int reach = job.width - 1, most = tiling.rows + points.count - job.used;
-    const Int size = (most + reach) * tiling.columns * tiling.group + 8 * W;
+    const Int size = ((most + reach) * tiling.group + reach) * tiling.columns + 8 * W;
     const Int chunk = (most + job.width) * job.window_steps, rows_size = chunk * tiling.columns + W;
     Source upstream[4];
     for (int m = 0; m < 4; m++) upstream[m] = Source(job.upstream[m]);

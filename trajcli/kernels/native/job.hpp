@@ -12,6 +12,7 @@
 #include <mutex>
 #include <new>
 #include <type_traits>
+#include <utility>
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif

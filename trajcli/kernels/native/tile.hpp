@@ -2,8 +2,9 @@
 // through a kernel to the outputs. Included by level.hpp, first.
 //
 // A kernel works on rows of lanes, one vector at a time. Lanes are the dofs of a trajectory or,
-// where dofs are few or trajectories very short, those of several trajectories side by side. The
-// last vector of a row may reach into the next row. Rows are therefore written first to last, and
+// where dofs are few or trajectories very short, those of several trajectories side by side: the
+// first dof of all of them, then the next. Rows of several trajectories are whole vectors. The last
+// vector of a row of one may reach into the next row. Rows are therefore written first to last, and
 // the vectors of a row last to first: later writes overwrite what does not belong there.
 
 namespace LEVEL {
@@ -34,18 +35,19 @@ inline Vec widen(NarrowVec v) { return __builtin_convertvector(v, Vec); }
 inline NarrowVec narrow(Vec v) { return __builtin_convertvector(v, NarrowVec); }
 #endif
 
-inline Vec load(const float* from) {
+inline NarrowVec load_as_is(const float* from) {
     NarrowVec v;
     std::memcpy(&v, from, sizeof v);
-    return widen(v);
+    return v;
 }
+
+inline Vec load_as_is(const double* from) { return load(from); }
+inline Vec load(const float* from) { return widen(load_as_is(from)); }
 
 inline void store(double* to, Vec v) { std::memcpy(to, &v, sizeof v); }
-
-inline void store(float* to, Vec v) {
-    const NarrowVec floats = narrow(v);
-    std::memcpy(to, &floats, sizeof floats);
-}
+inline void store(double* to, NarrowVec v) { store(to, widen(v)); }
+inline void store(float* to, NarrowVec v) { std::memcpy(to, &v, sizeof v); }
+inline void store(float* to, Vec v) { store(to, narrow(v)); }
 
 inline Vec all(double x) { return x - Vec{}; }
 
@@ -86,9 +88,59 @@ struct Rows {
 // Rounds columns up to whole vectors.
 constexpr Int whole(Int columns) { return (columns + W - 1) / W * W; }
 
+// Joins blocks of S lanes of a and b in turns: those with even numbers, or (ODD = S) odd ones.
+// Compilers make shuffles of it.
+template <Int S, Int ODD, class V, Int... I>
+inline V join(V a, V b, std::integer_sequence<Int, I...>) {
+    return V{(I & S ? b : a)[(I & ~S) + ODD]...};
+}
+
+// Transposes W vectors in registers: swaps two quarters of the square, then two of each quarter.
+template <Int S = W / 2, class V>
+inline void transpose(V* square) {
+    constexpr std::make_integer_sequence<Int, W> lanes;
+    V joined[W];
+    for (Int i = 0; i < W; i++)
+        joined[i] = i & S ? join<S, S>(square[i - S], square[i], lanes)
+                          : join<S, 0>(square[i], square[i + S], lanes);
+    if constexpr (S > 1) transpose<S / 2>(joined);
+    for (Int i = 0; i < W; i++) square[i] = joined[i];
+}
+
+// Transposes ``count`` rows by squares, the last of which may overlap those before. Meanwhile it
+// fetches what lies ``read`` and ``written`` elements further on, of the next trajectories:
+// processors do not foresee these, and fetched all at once they would hold up the rest.
+template <class From, class To>
+void transpose(Rows<const From> from, Int count, Int columns, Rows<To> to, Int read = 0,
+               Int written = 0) {
+    if (count < W || columns < W) {
+        for (Int i = 0; i < count; i++)
+            for (Int j = 0; j < columns; j++)
+                to.at[j * to.pitch + i] = static_cast<To>(from.at[i * from.pitch + j]);
+        return;
+    }
+    for (Int j = 0; j < columns; j += W)
+        for (Int i = 0; i < count; i += W) {
+            const Int row = std::min(i, count - W), column = std::min(j, columns - W);
+            const From* const source = from.from(row, column).at;
+            To* const target = to.from(column, row).at;
+            decltype(load_as_is(source)) square[W];
+            for (Int k = 0; k < W; k++) {
+                square[k] = load_as_is(source + k * from.pitch);
+                if (read) __builtin_prefetch(source + k * from.pitch + read);
+            }
+            transpose(square);
+            for (Int k = 0; k < W; k++) {
+                store(target + k * to.pitch, square[k]);
+                if (written) __builtin_prefetch(target + k * to.pitch + written, 1);
+            }
+        }
+}
+
 // Trajectories [batch, batch + group), dofs [column, column + columns), rows [row, row + rows).
 struct Tile {
     Int batch, group, column, columns, row, rows;
+    Int side;   // lanes of a dof: one, or enough for the group in whole vectors
     Int lanes;  // of a row
 };
 
@@ -99,11 +151,14 @@ inline bool fits(const Job& job) { return job.degree && !job.table; }
 inline bool in_order(const Job& job) { return job.band && !fits(job); }
 
 // Returns whether trajectories of ``length`` elements are computed faster one by one than side by
-// side, where vectors are full but every value is copied twice. The limits are measured, with data
-// in the caches and beyond them.
+// side, where vectors are full and what comes next is fetched, but every value is copied twice. The
+// limits are measured, with data in the caches and beyond them.
 inline bool alone(const Job& job, Int length) {
-    if (job.dofs * 2 > W) return length >= (job.band && !job.adjoint ? 128 : 48);
-    return !job.band && job.dofs > std::max(W / 4, Int(1)) && length >= 128;
+    const bool cascade = !job.band, back = job.adjoint;
+    if (job.dofs * 2 <= W)
+        return cascade && !back && job.dofs > std::max(W / 4, Int(1)) && length >= 128;
+    const bool long_or_few = job.dofs > 128 || job.horizon > 512 || job.batch < 4 * W;
+    return length >= (cascade || back ? 48 : 128) && (long_or_few || !cascade || !back);
 }
 
 // Cuts a job into items, which are groups of trajectories or blocks of the dofs of one trajectory,
@@ -111,6 +166,7 @@ inline bool alone(const Job& job, Int length) {
 struct Tiling {
     Int total;    // rows of a trajectory
     Int group;    // trajectories side by side
+    Int side;     // lanes of a dof
     Int blocks;   // of dofs
     Int columns;  // dofs of a block
     Int lanes, rows;  // of a tile
@@ -120,15 +176,18 @@ struct Tiling {
     explicit Tiling(const Job& job) {
         total = job.adjoint ? job.horizon : job.rows;
         const Int length = std::max<Int>(job.dofs * std::max(job.rows, job.horizon), 1);
-        group = alone(job, length) ? 1 : std::min(std::max(W, GROUP / length), job.batch);
-        if (fits(job) && (job.dt.stride[0] || job.span_stride)) group = 1;  // each has its own weights
+        group = std::min(whole(std::max(GROUP / length, Int(1))), job.batch);
+        const bool own = fits(job) && (job.dt.stride[0] || job.span_stride);  // weights
+        if (own || alone(job, length)) group = 1;
         blocks = (job.dofs + MOST_COLUMNS - 1) / MOST_COLUMNS;
         columns = (job.dofs + blocks - 1) / blocks;
-        lanes = group > 1 ? whole(group * columns) : columns;
+        if (blocks > 1) columns = whole(columns);
+        side = group > 1 ? whole(group) : 1;
+        lanes = side * columns;
         rows = std::min(total, rows_per_tile(job));
         if ((ordered = in_order(job))) {
             const Int most = job.tile / 4;  // their points fit a processor's first cache
-            lanes = columns;
+            side = 1, lanes = columns;
             group = blocks > 1 ? 1 : std::clamp(most / length, Int(1), job.batch);
             rows = std::min(total, std::max(most / lanes, LEAST_ROWS));
             parts = rows ? (total + rows - 1) / rows : 1;
@@ -144,10 +203,10 @@ struct Tiling {
     Tile tile(const Job& job, Int item) const {
         const Int row = item % parts * rows;
         item /= parts;
-        Tile tile = {item / blocks * group, 0, item % blocks * columns, 0, row, rows, lanes};
+        Tile tile = {item / blocks * group, 0, item % blocks * columns, 0, row, rows, side, lanes};
         tile.group = std::min(group, job.batch - tile.batch);
         tile.columns = std::min(columns, job.dofs - tile.column);
-        if (group == 1) tile.lanes = tile.columns;
+        tile.lanes = side * tile.columns;
         return tile;
     }
 };
@@ -173,37 +232,21 @@ inline void copy(T* to, const T* from, Int count) {
         pieces(std::integral_constant<Int, 1>());
 }
 
-// Calls ``work`` with the dofs, the trajectories and the lanes of a tile. They are constants where
-// dofs are few and there are as many trajectories as lanes in a vector: without these constants
-// forward kernels take 1.8 times as long, adjoints 1.3 times.
-template <class Work>
-inline void with_sizes(const Tile& tile, Work work) {
-    auto few = [&](auto columns) {
-        constexpr Int D = decltype(columns)::value;
-        if (tile.group == W && tile.lanes == W * D)
-            work(columns, std::integral_constant<Int, W>(), std::integral_constant<Int, W * D>());
-        else
-            work(columns, tile.group, tile.lanes);
-    };
-    switch (tile.columns) {
-        case 1: return few(std::integral_constant<Int, 1>());
-        case 2: return few(std::integral_constant<Int, 2>());
-        case 3: return few(std::integral_constant<Int, 3>());
-        case 4: return few(std::integral_constant<Int, 4>());
-        default: return work(tile.columns, tile.group, tile.lanes);
-    }
-}
-
 // -- inputs -----------------------------------------------------------------------------------
 
 template <class T>
 void check_finite(Run& run, const Tile& tile, Rows<const T> values, Int rows) {
     if (!run.job.finite) return;
-    Int count = tile.group * tile.columns;
-    if (values.pitch == count) count *= rows, rows = 1;
+    const bool full = tile.group == tile.side;  // lanes beside a smaller group may hold anything
+    Int count = full ? tile.lanes : tile.group, pieces = full ? 1 : tile.columns;
+    if (full && values.pitch == count) count *= rows, rows = 1;
     int faults = 0;
     for (Int t = 0; t < rows; t++, values.at += values.pitch)
-        for (Int i = 0; i < count; i++) faults |= values.at[i] - values.at[i] != 0;
+        for (Int d = 0; d < pieces; d++)
+            for (Int i = 0; i < count; i++) {
+                const T value = values.at[d * tile.side + i];
+                faults |= value - value != 0;
+            }
     if (faults) run.status = NOT_FINITE;
 }
 
@@ -234,7 +277,7 @@ public:
           last_(last),
           even_(array.stride[1] == 0),
           shared_(array.stride[0] == 0 && !index.data),
-          in_place_(is_plain<In>(array) && tiling.group == 1 && !index.data &&
+          in_place_(is_plain<In>(array) && tiling.side == 1 && !index.data &&
                     (tiling.columns == 1 || array.stride[2] == sizeof(In))),
           lanes_((even_ ? 1 : rows) * tiling.lanes) {}
 
@@ -273,7 +316,7 @@ private:
         if (!index_.data) convert_rows(tile, row, rows, to);
         for (Int g = 0; index_.data && g < tile.group; g++) {
             std::memcpy(&one.batch, element(index_, tile.batch + g, 0, 0), sizeof one.batch);
-            convert_rows(one, row, rows, to + g * tile.columns);
+            convert_rows(one, row, rows, to + g);
         }
         check_finite<In>(run_, tile, {to, tile.lanes}, rows);
     }
@@ -281,31 +324,35 @@ private:
     void convert_rows(const Tile& tile, Int row, Int rows, In* to) {
         if (is_plain<float>(array_)) return interleave<float>(tile, row, rows, to);
         if (is_plain<double>(array_)) return interleave<double>(tile, row, rows, to);
-        if constexpr (std::is_same_v<In, double>)
+        if constexpr (std::is_same_v<In, double>) {
+            Array lanes = array_;  // with trajectories for dofs where these are side by side
+            if (tile.side > 1) lanes.stride[2] = array_.stride[0];
+            const Int count = tile.side > 1 ? tile.group : tile.columns;
             for (Int t = 0; t < rows; t++)
-                for (Int g = 0; g < tile.group; g++)
-                    convert(array_, element(array_, tile.batch + g, row + t, tile.column),
-                            tile.columns, to + t * tile.lanes + g * tile.columns);
+                for (Int d = 0; d < (tile.side > 1 ? tile.columns : 1); d++)
+                    convert(lanes, element(array_, tile.batch, row + t, tile.column + d), count,
+                            to + t * tile.lanes + d * tile.side);
+        }
     }
 
     template <class From>
     void interleave(const Tile& tile, Int row, Int rows, In* to) {
         const Int size = sizeof(From), next = array_.stride[0] / size;
         const Int pitch = array_.stride[1] / size, step = array_.stride[2] / size;
-        const auto from = reinterpret_cast<const From*>(
-            element(array_, tile.batch, row, tile.column));
-        // processors do not foresee reads of trajectories side by side: this halves the time
-        for (Int i = 0; next == rows * pitch && i < tile.group * next; i += 64 / size)
-            __builtin_prefetch(from + tile.group * next + i);
-        if (tile.group == 1 && step == 1 && pitch == tile.columns && pitch == tile.lanes)
-            return static_cast<void>(std::copy_n(from, rows * pitch, to));
-        with_sizes(tile, [=](auto columns, auto group, auto lanes) {
-            for (Int t = 0; t < rows; t++)
-                for (Int g = 0; g < group; g++)
-                    for (Int d = 0; d < columns; d++)
-                        to[t * lanes + g * columns + d] =
-                            static_cast<In>(from[g * next + t * pitch + d * step]);
-        });
+        auto from = reinterpret_cast<const From*>(element(array_, tile.batch, row, tile.column));
+        Int count = tile.columns;
+        const bool dense = step == 1 || count == 1;
+        if (dense && pitch == count) count *= rows, rows = 1;
+        for (Int t = 0; t < rows; t++, from += pitch, to += tile.lanes)
+            if (dense && tile.side == 1)
+                std::copy_n(from, count, to);
+            else if (dense)
+                transpose<From, In>({from, next}, tile.group, count, {to, tile.side},
+                                    tile.group * next);
+            else
+                for (Int d = 0; d < count; d++)
+                    for (Int g = 0; g < tile.group; g++)
+                        to[d * tile.side + g] = static_cast<In>(from[g * next + d * step]);
     }
 
     Run& run_;
@@ -361,14 +408,16 @@ public:
           tiling_(tiling),
           count_(count),
           backwards_(backwards),
-          whole_(tiling.columns % W == 0),
-          apart_(tiling.group > 1 || tiling.blocks > 1 ||
+          apart_(tiling.blocks > 1 ||
                  (backwards && (tiling.rows < tiling.total || tiling.columns * 2 < W)) ||
                  tiling.columns * (tiling.total + 1) < W),  // less than a vector reaches
           size_(tiling.rows * whole(tiling.lanes) * (tiling.ordered ? tiling.group : 1) + W),
           lanes_(count * size_),
           room_(std::max(32 * run.job.tile / Int(sizeof(Out)), size_)) {
-        for (int m = 0; m < count; m++) files_ |= run.job.out[m].file >= 0;
+        for (int m = 0; m < count; m++) {
+            files_ |= run.job.out[m].file >= 0;
+            cut_ |= tiling.blocks > 1 && (files_ || !is_wanted(m) || run.job.dofs % 1024 == 0);
+        }
         if (files_) tiles_ = std::make_unique<Buffer<Out>>(count * (room_ + W));
     }
 
@@ -380,7 +429,9 @@ public:
         const Int count = tiling_.parts > 1 ? 1 : (total + most - 1) / most;
         for (Int item = begin; item < end; item++) {
             Tile tile = tiling_.tile(run_.job, item);
-            copied_ = !tiling_.ordered && (apart_ || (item + 1 == end && !whole_));
+            const bool whole = tile.columns % W == 0;
+            copied_ = !tiling_.ordered &&
+                      (tile.side > 1 || cut_ || (!whole && (apart_ || item + 1 == end)));
             for (Int i = 0; i < count; i++) {
                 if (run_.status.load(std::memory_order_relaxed)) return;
                 if (count > 1) tile.row = (backwards_ ? count - 1 - i : i) * most;
@@ -409,9 +460,8 @@ private:
         for (int m = 0; m < count_; m++) {
             const bool direct = !copied_ && is_wanted(m);
             out[m].at = direct ? target(m, tile).at : lanes_.at + m * size_;
-            out[m].pitch = copied_  ? whole(tile.lanes)
-                           : direct ? target(m, tile).pitch
-                                    : tile.columns;
+            out[m].pitch = copied_ ? whole(tile.lanes) : tile.columns;
+            if (direct) out[m].pitch = target(m, tile).pitch;
         }
     }
 
@@ -453,22 +503,21 @@ private:
                 dofs};
     }
 
-    static void separate(const Out* from, Tile tile, Target to) {
-        tile.lanes = whole(tile.lanes);
-        with_sizes(tile, [=, rows = tile.rows](auto columns, auto group, auto lanes) {
-            for (Int g = 0; g < group; g++)
-                for (Int t = 0; t < rows; t++)
-                    copy(to.at + g * to.next + t * to.pitch, from + t * lanes + g * columns,
-                             columns);
-        });
+    static void separate(const Out* from, const Tile& tile, Target to) {
+        if (tile.side > 1)
+            return transpose<Out, Out>({from, tile.side}, tile.rows * tile.columns, tile.group,
+                                       {to.at, to.next}, 0, tile.group * to.next);
+        for (Int t = 0; t < tile.rows; t++, from += whole(tile.lanes), to.at += to.pitch)
+            std::copy_n(from, tile.columns, to.at);
     }
 
     Run& run_;
     const Tiling& tiling_;
     const int count_;
-    // whole_: rows are whole vectors; apart_: rows are never computed in place
-    const bool backwards_, whole_, apart_;
-    bool copied_ = false;       // whether the current tile is copied
+    const bool backwards_, apart_;  // apart_: only rows of whole vectors are computed in place
+    // whether rows of blocks have other pitches in some outputs, or one at which caches are narrow
+    bool cut_ = false;
+    bool copied_ = false;  // whether the current tile is copied
     const Int size_;
     Buffer<Out> lanes_;
     // elements waiting for each file: their range in tiles_, and their position in the file
@@ -491,9 +540,9 @@ void write_start(const Tile& tile, const double* state, Int pitch, Rows<Out>* ou
 
 // Writes a part of a state's gradient from the lanes of a tile to its place in [B, D].
 inline void write_state(const Job& job, Address to, const Tile& tile, const double* lanes) {
+    double* const place = static_cast<double*>(to) + tile.batch * job.dofs + tile.column;
     if (to)
-        std::memcpy(static_cast<double*>(to) + tile.batch * job.dofs + tile.column, lanes,
-                    bytes<double>(tile.group * tile.columns));
+        transpose<double, double>({lanes, tile.side}, tile.columns, tile.group, {place, job.dofs});
 }
 
 }  // namespace LEVEL
