@@ -555,6 +555,7 @@ private:
                     const Vec next = value(point + (i + 1) * columns_ + at);
                     changes[i] = next - here, here = next;
                 }
+                Out* at_row[4] = {to[0].at + at, to[1].at + at, to[2].at + at, to[3].at + at};
                 for (Int t = 0, k = 0; t < rows; t += side, k++) {
                     Vec sum[4] = {};
                     for (Int i = 0; i < gaps; i++)
@@ -565,10 +566,13 @@ private:
                     const double* base = point + kinds[t].base * columns_ + at;
                     const Vec x = own ? load(base) : value(base);
                     sum[0] = copies ? x : x + sum[0];
-                    const Int lanes = std::min(side, rows - t) * columns_;
-                    const Int reach = left - t * columns_ >= W ? W : lanes;
-                    for (int m = 0; m < 4; m++)
-                        put(to[m].from(t, at).at, m ? sum[m] * scale[m] : sum[0], reach);
+                    for (int m = 1; m < 4; m++) sum[m] *= scale[m];
+                    const bool full = columns_ >= W || left - t * columns_ >= W;
+                    const Int lanes = full ? W : std::min(side, rows - t) * columns_;
+                    for (int m = 0; m < 4; m++) {
+                        lanes >= W ? store(at_row[m], sum[m]) : put(at_row[m], sum[m], lanes);
+                        at_row[m] += side * to[m].pitch;
+                    }
                 }
             }
             left -= rows * columns_;
