@@ -122,7 +122,7 @@ class Time:
         # a median: one long gap says nothing about the unit; NumPy's loads masked arrays
         some = np.atleast_2d(values)[:1, :_FEW].astype(np.float64)
         steps = some if self.stamps is None else np.diff(some)
-        step = float(np.sort(steps)[0, steps.size // 2]) if steps.size else _LONGEST_STEP
+        step = float(np.sort(steps, None)[(steps.size - 1) // 2]) if steps.size else _LONGEST_STEP
         counted = self.stamped and step == _LONGEST_STEP and self.count > 1
         if not (step > _LONGEST_STEP or 0 < step < _SHORTEST_STEP or counted):
             return ""

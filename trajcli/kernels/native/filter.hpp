@@ -53,12 +53,14 @@ inline const Kind* kinds_of(const Job& job) { return static_cast<const Kind*>(jo
 // ``kind``, whose windows begin ``begin`` points before the number of the row.
 struct Inner {
     Int kind, begin, end;
+    bool fits;
 
     explicit Inner(const Job& job)
         : kind(job.window_shift),
           begin(job.window_shift - job.window_offset),
-          end(std::min(begin + job.window_last + 1, job.window_count)) {
-        if (job.window_steps > 1) begin = end = job.window_count;
+          end(std::min(begin + job.window_last + 1, job.window_count)),
+          fits(job.degree && !job.table) {
+        if (job.window_steps > 1 || fits) begin = end = job.window_count;
     }
 
     bool has(Int row) const { return row >= begin && row < end; }
@@ -70,9 +72,10 @@ struct Inner {
         return whole ? std::max(std::min(left / steps, job.window_last - window.first()), Int(1)) : 1;
     }
 
-    // Behind the last row from ``row`` on that is alike: inner, or with the same first point.
+    // Behind the last row from ``row`` on that is alike: inner, or with the same first point. Fits
+    // are all alike.
     Int after(const Job& job, Int row, Int first) const {
-        if (has(row)) return end;
+        if (has(row) || fits) return end;
         const Int next = first_row(job, first + 1);
         return row < begin ? std::min(next, begin) : next;
     }
@@ -839,7 +842,7 @@ void filter_rows(Run& run, Int begin, Int end) {
                 std::copy_n(line.start.part(m), columns, out[m].from(g * tile.rows, 0).at);
         }
         // trajectories whose steps are alike are computed together, or all steps within knots
-        const Int like = job.dt.stride[0] || job.window_steps > 1 ? 1 : tile.group;
+        const Int like = job.dt.stride[0] || job.span_stride || job.window_steps > 1 ? 1 : tile.group;
         for (Int g = 0; g < tile.group; g += like) {
             rule.prepare(tile, tile.batch + g, from, stop);
             for (Int t = row, next; t < after; t = next) {

@@ -14,8 +14,8 @@ template <class Out, class In>
 void run_typed(Run& run, Int begin, Int end) {
     const Job& job = run.job;
     !job.band     ? (job.adjoint ? cascade_adjoint<Out, In> : cascade<Out, In>)(run, begin, end)
-    : fits(job)   ? (job.adjoint ? fit_adjoint<Out, In> : fit_rows<Out>)(run, begin, end)
     : job.table   ? (job.adjoint ? filter_adjoint<Out, Even> : filter_rows<Out, Even>)(run, begin, end)
+    : job.degree  ? (job.adjoint ? filter_adjoint<Out, Fitted> : filter_rows<Out, Fitted>)(run, begin, end)
                   : (job.adjoint ? filter_adjoint<Out, Uneven> : filter_rows<Out, Uneven>)(run, begin, end);
 }
 

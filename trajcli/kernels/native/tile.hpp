@@ -144,21 +144,14 @@ struct Tile {
     Int lanes;  // of a row
 };
 
-// Whether rows are those of polynomials that fit windows on unequal steps: Fit in fit.hpp.
-inline bool fits(const Job& job) { return job.degree && !job.table; }
-
-// Whether rows are computed in the order of memory, not side by side: see filter.hpp.
-inline bool in_order(const Job& job) { return job.band && !fits(job); }
-
 // Returns whether trajectories of ``length`` elements are computed faster one by one than side by
 // side, where vectors are full and what comes next is fetched, but every value is copied twice. The
 // limits are measured, with data in the caches and beyond them.
 inline bool alone(const Job& job, Int length) {
-    const bool cascade = !job.band, back = job.adjoint;
     if (job.dofs * 2 <= W)
-        return cascade && !back && job.dofs > std::max(W / 4, Int(1)) && length >= 128;
-    const bool long_or_few = job.dofs > 128 || job.horizon > 512 || job.batch < 4 * W;
-    return length >= (cascade || back ? 48 : 128) && (long_or_few || !cascade || !back);
+        return !job.adjoint && job.dofs > std::max(W / 4, Int(1)) && length >= 128;
+    const bool gains = job.adjoint && job.dofs <= 128 && job.horizon <= 512 && job.batch >= 4 * W;
+    return length >= 48 && !gains;
 }
 
 // Cuts a job into items, which are groups of trajectories or blocks of the dofs of one trajectory,
@@ -177,15 +170,14 @@ struct Tiling {
         total = job.adjoint ? job.horizon : job.rows;
         const Int length = std::max<Int>(job.dofs * std::max(job.rows, job.horizon), 1);
         group = std::min(whole(std::max(GROUP / length, Int(1))), job.batch);
-        const bool own = fits(job) && (job.dt.stride[0] || job.span_stride);  // weights
-        if (own || alone(job, length)) group = 1;
+        if (alone(job, length)) group = 1;
         blocks = (job.dofs + MOST_COLUMNS - 1) / MOST_COLUMNS;
         columns = (job.dofs + blocks - 1) / blocks;
         if (blocks > 1) columns = whole(columns);
         side = group > 1 ? whole(group) : 1;
         lanes = side * columns;
         rows = std::min(total, rows_per_tile(job));
-        if ((ordered = in_order(job))) {
+        if ((ordered = job.band)) {
             const Int most = job.tile / 4;  // their points fit a processor's first cache
             side = 1, lanes = columns;
             group = blocks > 1 ? 1 : std::clamp(most / length, Int(1), job.batch);
