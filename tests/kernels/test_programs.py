@@ -159,3 +159,35 @@ def test_what_is_not_finite_does_not_reach_orders_without_weights(
     assert all(np.isnan(x[1, 6, 2]) for x in others)
     (of_actions, *_) = gradients(backend, sample)
     assert np.isfinite(of_actions).all()
+
+
+@each_way
+@pytest.mark.parametrize("behind", [0, 3])
+@pytest.mark.parametrize("window", [7, 301])
+@pytest.mark.parametrize("spans", [False, True])
+def test_fits_do_not_depend_on_how_weights_are_kept(
+    spans: bool, window: int, behind: int, way: Way, backend: str
+) -> None:
+    """One dof is as it is among others, and shared steps are as their own: the same bits."""
+    shape = (3, 2 * window + 24 + behind, 3)
+    sample = case(job("savgol", recorded=True, window=window), shape, "[1,H]", "float64", 5)
+    operands, program, upstream = sample.operands, sample.program, sample.upstream
+    if spans:
+        row, first = np.arange(shape[1]), program.windows.first()
+        last = np.clip(row, first + 5, first + window - 1)
+        line = np.stack([np.minimum(first + row % 2, row), last], 1)
+        program = replace(program, spans=line[None])
+        operands = operands._replace(actions=operands.actions.copy())
+        operands.actions[1, window] = np.nan
+    together = way(backend, replace(sample, program=program, operands=operands))
+    if spans:
+        program = replace(program, spans=np.repeat(program.spans, shape[0], 0))
+    dt, actions = np.repeat(operands.dt, shape[0], 0), operands.actions[..., 1:2]
+    alone = replace(
+        sample,
+        program=program,
+        operands=operands._replace(actions=actions, dt=dt),
+        upstream=[x[..., 1:2] for x in upstream],
+    )
+    for all_dofs, dof in zip(together, way(backend, alone), strict=True):
+        np.testing.assert_array_equal(all_dofs[..., 1:2], dof)
