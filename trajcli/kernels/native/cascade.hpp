@@ -42,8 +42,9 @@ void cascade_strip(const Job& job, Int rows, Rows<const double> dt, Int side,
     Out* to[4];
     for (int m = 0; m < 4; m++) to[m] = out[m].at + column;
     const Int next = out[0].pitch;
+    if (!dt.pitch) c.make<ORDER>(job, dt.at, side, column);
     for (Int t = 0; t < rows; t++) {
-        if (t == 0 || dt.pitch) c.make<ORDER>(job, dt.at + t * dt.pitch, side, column);
+        if (dt.pitch) c.make<ORDER>(job, dt.at + t * dt.pitch, side, column);
         const Vec u = load(actions.at + t * actions.pitch + column);
         for (int m = 0; m < ORDER; m++) {
             const int n = ORDER - m;

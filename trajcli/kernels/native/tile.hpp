@@ -145,13 +145,11 @@ struct Tile {
 };
 
 // Returns whether trajectories of ``length`` elements are computed faster one by one than side by
-// side, where vectors are full and what comes next is fetched, but every value is copied twice. The
-// limits are measured, with data in the caches and beyond them.
+// side, where vectors are full but every value is copied twice. The limits are measured, with data
+// in the caches and beyond them.
 inline bool alone(const Job& job, Int length) {
-    if (job.dofs * 2 <= W)
-        return !job.adjoint && job.dofs > std::max(W / 4, Int(1)) && length >= 128;
-    const bool gains = job.adjoint && job.dofs <= 128 && job.horizon <= 512 && job.batch >= 4 * W;
-    return length >= 48 && !gains;
+    if (job.dofs * 2 > W) return length >= 48;
+    return !job.adjoint && job.dofs > std::max(W / 4, Int(1)) && length >= 128;
 }
 
 // Cuts a job into items, which are groups of trajectories or blocks of the dofs of one trajectory,
@@ -284,6 +282,9 @@ public:
             const char* at = element(array_, tile.batch, row, tile.column);
             const Rows<const In> there = {reinterpret_cast<const In*>(at), array_.stride[1] / size};
             check_finite(run_, tile, there, rows);
+            // of four arrays processors do not foresee that short trajectories follow each other
+            const Int ahead = run_.job.adjoint && next * size <= 2048 ? next : 0;
+            for (Int i = 0; i < ahead; i += 64 / size) __builtin_prefetch(there.at + next + i);
             return there;
         }
         const bool same = shared_ && row == row_ && rows == rows_ && tile.group == group_ &&
@@ -500,7 +501,7 @@ private:
             return transpose<Out, Out>({from, tile.side}, tile.rows * tile.columns, tile.group,
                                        {to.at, to.next}, 0, tile.group * to.next);
         for (Int t = 0; t < tile.rows; t++, from += whole(tile.lanes), to.at += to.pitch)
-            std::copy_n(from, tile.columns, to.at);
+            for (Int d = 0; d < tile.columns; d++) to.at[d] = from[d];
     }
 
     Run& run_;
