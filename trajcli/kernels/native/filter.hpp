@@ -9,7 +9,7 @@
 
 namespace LEVEL {
 
-// The windows of a job's rows, one after another: Windows in kernels/program.py.
+// The window of a row: Windows in kernels/program.py.
 class Windows {
 public:
     Windows(const Job& job, Int row)
@@ -19,16 +19,11 @@ public:
           row_(row + job.window_offset),
           segment_(steps_ == 1 ? row_ : (row_ >= 0 ? row_ : row_ - steps_ + 1) / steps_) {}
 
-    void advance() {
-        if (++row_ == (segment_ + 1) * steps_) segment_++;
-    }
-
     Int first() const { return std::max(std::min(segment_ - shift_, last_), Int(0)); }
     Int kind() const { return row_ - steps_ * first(); }
 
 private:
-    const Int steps_, shift_, last_;
-    Int row_, segment_;
+    const Int steps_, shift_, last_, row_, segment_;
 };
 
 inline Int first_point(const Job& job, Int row) { return Windows(job, row).first(); }
@@ -168,8 +163,6 @@ public:
         if (is_plain<float>(array) && array.stride[2] == sizeof(float)) plain_ = 1;
         if (is_plain<double>(array) && array.stride[2] == sizeof(double)) plain_ = 2;
     }
-
-    explicit operator bool() const { return array_.data; }
 
     // Marks faults where values are not finite, if asked for.
     void read(Int trajectory, Int row, Int column, Int rows, Int columns, double* to,
@@ -914,7 +907,7 @@ void filter_adjoint(Run& run, Int begin, Int end) {
         if (layout != placed) std::fill_n(lines.at, Rule::CHANNELS * size, 0.0);
         placed = layout;
         // trajectories whose steps are alike are computed together
-        const Int like = job.dt.stride[0] ? 1 : tile.group;
+        const Int like = job.dt.stride[0] || job.span_stride ? 1 : tile.group;
         for (Int g = 0; g < tile.group; g += like) {
             rule.prepare(tile, tile.batch + g, origin, stop);
             Int taps = 0;

@@ -254,17 +254,15 @@ bool is_plain(const Array& array) {
 }
 
 // Reads rows of an array as lanes: actions or gradients; steps, which all dofs share; one part of
-// states, which have one row. Rows before the first and after ``last`` repeat these.
+// states, which have one row.
 template <class In>
 class Reader {
 public:
     // ``rows`` is the largest number of rows that is read at once.
-    Reader(Run& run, const Tiling& tiling, const Array& array, Int rows, const Array& index = {},
-           Int last = std::numeric_limits<Int>::max())
+    Reader(Run& run, const Tiling& tiling, const Array& array, Int rows, const Array& index = {})
         : run_(run),
           array_(array),
           index_(index),
-          last_(last),
           even_(array.stride[1] == 0),
           shared_(array.stride[0] == 0 && !index.data),
           in_place_(is_plain<In>(array) && tiling.side == 1 && !index.data &&
@@ -278,7 +276,7 @@ public:
         // a vector that begins in the last trajectory could end behind the array
         const Int size = sizeof(In), next = array_.stride[0] / size;
         const bool inner = next >= W && tile.batch + 1 < run_.job.batch;
-        if (in_place_ && row >= 0 && row + rows - 1 <= last_ && (inner || tile.columns % W == 0)) {
+        if (in_place_ && (inner || tile.columns % W == 0)) {
             const char* at = element(array_, tile.batch, row, tile.column);
             const Rows<const In> there = {reinterpret_cast<const In*>(at), array_.stride[1] / size};
             check_finite(run_, tile, there, rows);
@@ -296,14 +294,6 @@ public:
 
     // Copies rows to memory of the caller, with a pitch of tile.lanes.
     void copy(const Tile& tile, Int row, Int rows, In* to) {
-        for (; rows > 1 && row < 0; row++, rows--, to += tile.lanes) copy_rows(tile, 0, 1, to);
-        for (; rows > 1 && row + rows - 1 > last_; rows--)
-            copy_rows(tile, last_, 1, to + (rows - 1) * tile.lanes);
-        copy_rows(tile, std::clamp(row, Int(0), last_), rows, to);
-    }
-
-private:
-    void copy_rows(const Tile& tile, Int row, Int rows, In* to) {
         Tile one = tile;
         one.group = 1;
         if (!index_.data) convert_rows(tile, row, rows, to);
@@ -314,6 +304,7 @@ private:
         check_finite<In>(run_, tile, {to, tile.lanes}, rows);
     }
 
+private:
     void convert_rows(const Tile& tile, Int row, Int rows, In* to) {
         if (is_plain<float>(array_)) return interleave<float>(tile, row, rows, to);
         if (is_plain<double>(array_)) return interleave<double>(tile, row, rows, to);
@@ -350,7 +341,6 @@ private:
 
     Run& run_;
     const Array array_, index_;  // the index names the state of each trajectory
-    const Int last_;
     const bool even_, shared_, in_place_;
     Int row_ = 0, rows_ = 0, group_ = 0, column_ = 0;  // what was read last
     Buffer<In> lanes_;
