@@ -140,7 +140,9 @@ def assert_right(way: Way, backend: str, case: Case) -> None:
     result = way(backend, case)
     if way is rows:
         names, want = NAMES, torch_rows(case)
-        sizes = [np.abs(x).max(axis=1, keepdims=True, initial=0.0) for x in want]
+        # one fit of all points has one jerk, which may be small by chance
+        axis = 1 if getattr(case.program, "degree", None) is None else None
+        sizes = [np.abs(x).max(axis=axis, keepdims=True, initial=0.0) for x in want]
     else:
         names, (places, want, sizes) = INPUTS, transposed_rows(case)
         result[0] = result[0][:, places]

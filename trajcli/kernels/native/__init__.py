@@ -397,7 +397,7 @@ def _pair(kind: Any, table: Floats, points: Floats) -> None:
     off = np.abs(after - np.array([1, -1, 1, -1]) * before).max()
     if used and off <= 1e-14 * np.abs(points).max():
         kind[0], kind[3] = middle, pairs
-        table[:pairs] = after
+        table[begin : begin + pairs] = after
 
 
 def place_operands(job: Any, operands: Operands) -> None:

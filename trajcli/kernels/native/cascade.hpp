@@ -31,9 +31,9 @@ T of_steps(const Job& job, T tile) {
 
 // Computes a strip of rows. The state is four vectors, ``pitch`` apart: before the call those of
 // the row before the first, after it those of the last row.
-template <int ORDER, class Out, class In>
+template <int ORDER, class Out>
 void cascade_strip(const Job& job, Int rows, Rows<const double> dt, Int side,
-                   Rows<const In> actions, double* state, Int pitch, const Rows<Out>* out,
+                   Rows<const double> actions, double* state, Int pitch, const Rows<Out>* out,
                    Int column) {
     const bool before = job.before[0] != 0;
     Coefficients c = {};
@@ -65,16 +65,16 @@ void cascade_strip(const Job& job, Int rows, Rows<const double> dt, Int side,
 
 // The transpose of cascade_strip, last row first. The state holds the gradient of a row's values by
 // all later rows: before the call for the last row, after it for the row before the first.
-template <int ORDER, class Out, class In>
+template <int ORDER, class Out>
 void cascade_adjoint_strip(const Job& job, Int rows, Rows<const double> dt, Int side,
-                           const Rows<const In>* upstream, double* state, Int pitch,
+                           const Rows<const double>* upstream, double* state, Int pitch,
                            Rows<Out> actions, Int column) {
     const bool before = job.before[0] != 0;
     const Int beyond = std::max(W - actions.pitch, Int(0));  // lanes that lie in the next row
     Coefficients c = {};
     Vec z[4], total[4], later = {};
     for (int m = 0; m < 4; m++) z[m] = load(state + m * pitch + column);
-    const Rows<const In> from[4] = {upstream[0], upstream[1], upstream[2], upstream[3]};
+    const Rows<const double> from[4] = {upstream[0], upstream[1], upstream[2], upstream[3]};
     for (Int t = rows - 1; t >= 0; t--) {
         if (t == rows - 1 || dt.pitch) c.make<ORDER>(job, dt.at + t * dt.pitch, side, column);
         for (int m = 0; m < 4; m++)
@@ -117,28 +117,27 @@ void fill_first_rows(const Job& job, const Tile& tile, const Rows<Out>* rows) {
 }
 
 // The transpose of fill_first_rows for the gradients of order m.
-template <class In>
-Rows<In> pull_first_rows(const Job& job, const Tile& tile, int m, Rows<In> rows) {
+inline Rows<double> pull_first_rows(const Job& job, const Tile& tile, int m, Rows<double> rows) {
     for (Int t = 0; t < m && t < job.rows; t++)
         for (Int i = 0; i < tile.lanes; i++) {
-            In& gradient = rows.at[t * rows.pitch + i];
+            double& gradient = rows.at[t * rows.pitch + i];
             if (m < job.rows) rows.at[m * rows.pitch + i] += gradient;
             gradient = 0;
         }
     return rows;
 }
 
-template <class Out, class In>
+template <class Out>
 void cascade(Run& run, Int begin, Int end) {
-    constexpr decltype(&cascade_strip<0, Out, In>) strips[] = {
-        cascade_strip<0, Out, In>, cascade_strip<1, Out, In>, cascade_strip<2, Out, In>,
-        cascade_strip<3, Out, In>};
+    constexpr decltype(&cascade_strip<0, Out>) strips[] = {
+        cascade_strip<0, Out>, cascade_strip<1, Out>, cascade_strip<2, Out>,
+        cascade_strip<3, Out>};
     const Job& job = run.job;
     const Tiling tiling(job);
     const Int pitch = whole(tiling.lanes);
-    Reader<double> steps(run, of_steps(job, tiling), job.dt, tiling.rows);
-    Readers<double> start(run, tiling, job.start, 1, job.start_index);
-    Reader<In> actions(run, tiling, job.actions, tiling.rows);
+    Lanes steps(run, of_steps(job, tiling), job.dt, tiling.rows);
+    Parts start(run, tiling, job.start, 1, job.start_index);
+    Lanes actions(run, tiling, job.actions, tiling.rows);
     Buffer<double> state(4 * pitch);
     Writer<Out> writer(run, tiling, 4);
     writer.write_items(begin, end, [&](const Tile& tile, Rows<Out>* out) {
@@ -146,12 +145,11 @@ void cascade(Run& run, Int begin, Int end) {
         const Int lead = job.start_row || job.recorded, starts = lead && tile.row == 0;
         const Int row = tile.row + starts - lead, rows = tile.rows - starts;
         if (tile.row == 0) start.read(tile, state.at, pitch);
-        if constexpr (std::is_same_v<In, double>)
-            if (tile.row == 0 && job.recorded) actions.copy(tile, 0, 1, state.at);
+        if (tile.row == 0 && job.recorded) actions.copy(tile, 0, 1, state.at);
         if (starts) write_start(tile, state.at, pitch, out);
         const Tile step = of_steps(job, tile);
         const Rows<const double> dt = steps.rows(step, row, rows);
-        const Rows<const In> u = actions.rows(tile, row + job.recorded, rows);
+        const Rows<const double> u = actions.rows(tile, row + job.recorded, rows);
         for_strips(tile.lanes, [&](Int column) {
             strips[job.order](job, rows, dt, step.side, u, state.at, pitch, out, column);
         });
@@ -160,19 +158,19 @@ void cascade(Run& run, Int begin, Int end) {
 }
 
 // Tiles are rows of actions; the gradients of unused actions are zero.
-template <class Out, class In>
+template <class Out>
 void cascade_adjoint(Run& run, Int begin, Int end) {
-    constexpr decltype(&cascade_adjoint_strip<0, Out, In>) strips[] = {
-        cascade_adjoint_strip<0, Out, In>, cascade_adjoint_strip<1, Out, In>,
-        cascade_adjoint_strip<2, Out, In>, cascade_adjoint_strip<3, Out, In>};
+    constexpr decltype(&cascade_adjoint_strip<0, Out>) strips[] = {
+        cascade_adjoint_strip<0, Out>, cascade_adjoint_strip<1, Out>,
+        cascade_adjoint_strip<2, Out>, cascade_adjoint_strip<3, Out>};
     const Job& job = run.job;
     const Tiling tiling(job);
     const Int pitch = whole(tiling.lanes);
-    Reader<double> steps(run, of_steps(job, tiling), job.dt, tiling.rows);
-    Readers<In> readers(run, tiling, job.upstream, tiling.rows + 1);
+    Lanes steps(run, of_steps(job, tiling), job.dt, tiling.rows);
+    Parts readers(run, tiling, job.upstream, tiling.rows + 1);
     // a copy of upstream that pull_first_rows may change: a reader may share one row for all rows
     const Int room = (tiling.rows + 1) * tiling.lanes;
-    Buffer<In> changed(job.recorded ? 4 * room : 0);
+    Buffer<double> changed(job.recorded ? 4 * room : 0);
     Buffer<double> state(4 * pitch), zeros(pitch);
     Writer<Out> writer(run, tiling, 1, true);
     writer.write_items(begin, end, [&](const Tile& tile, Rows<Out>* out) {
@@ -182,11 +180,11 @@ void cascade_adjoint(Run& run, Int begin, Int end) {
         const Int rows = std::max(std::min(tile.row + tile.rows, job.used) - row, Int(0));
         if (tile.row + tile.rows >= job.horizon)
             std::memset(state.at, 0, bytes<double>(4 * pitch));
-        Rows<const In> upstream[4];
+        Rows<const double> upstream[4];
         for (int m = 0; m < 4; m++) {
             const Int from = row + job.start_row - lead;
             if (start && job.upstream[m].data) {
-                const Rows<In> own = {changed.at + m * room, tile.lanes};
+                const Rows<double> own = {changed.at + m * room, tile.lanes};
                 readers.part[m].copy(tile, from, rows + lead, own.at);
                 upstream[m] = pull_first_rows(job, tile, m, own);
             } else {

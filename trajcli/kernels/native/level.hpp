@@ -5,18 +5,17 @@
 #include "tile.hpp"
 #include "cascade.hpp"
 #include "filter.hpp"
-#include "fit.hpp"
+#include "uneven.hpp"
 #include "smoother.hpp"
 
 namespace LEVEL {
 
-template <class Out, class In>
+template <class Out>
 void run_typed(Run& run, Int begin, Int end) {
     const Job& job = run.job;
-    !job.band     ? (job.adjoint ? cascade_adjoint<Out, In> : cascade<Out, In>)(run, begin, end)
-    : job.table   ? (job.adjoint ? filter_adjoint<Out, Even> : filter_rows<Out, Even>)(run, begin, end)
-    : job.degree  ? (job.adjoint ? filter_adjoint<Out, Fitted> : filter_rows<Out, Fitted>)(run, begin, end)
-                  : (job.adjoint ? filter_adjoint<Out, Uneven> : filter_rows<Out, Uneven>)(run, begin, end);
+    !job.band     ? (job.adjoint ? cascade_adjoint<Out> : cascade<Out>)(run, begin, end)
+    : job.table   ? (job.adjoint ? filter_adjoint<Out, Even<Out>> : filter_rows<Out, Even<Out>>)(run, begin, end)
+                  : (job.adjoint ? filter_adjoint<Out, Uneven<Out>> : filter_rows<Out, Uneven<Out>>)(run, begin, end);
 }
 
 void run_part(Run& run, Int k, Int count) {
@@ -24,13 +23,7 @@ void run_part(Run& run, Int k, Int count) {
     if (job.smoother) return smoother_part(run, k, count);
     const Int items = Tiling(job).items(job), begin = items * k / count;
     const Int end = items * (k + 1) / count;
-    bool floats = !job.recorded;  // the first rows of a recording are summed in double
-    for (const Array* array : {&job.actions, &job.upstream[0], &job.upstream[1], &job.upstream[2],
-                               &job.upstream[3]})
-        floats &= !array->data || is_plain<float>(*array);
-    job.type ? run_typed<double, double>(run, begin, end)
-    : floats ? run_typed<float, float>(run, begin, end)
-             : run_typed<float, double>(run, begin, end);
+    (job.type ? run_typed<double> : run_typed<float>)(run, begin, end);
 }
 
 }  // namespace LEVEL
