@@ -21,14 +21,6 @@ struct Coefficients {
     }
 };
 
-// The tiling, or a tile, of a job's steps: see Coefficients.
-template <class T>
-T of_steps(const Job& job, T tile) {
-    if (job.dt.stride[0] == 0) tile.group = tile.side = 1;
-    tile.columns = 1, tile.lanes = tile.side;
-    return tile;
-}
-
 // Computes a strip of rows. The state is four vectors, ``pitch`` apart: before the call those of
 // the row before the first, after it those of the last row.
 template <int ORDER, class Out>
@@ -145,7 +137,7 @@ void cascade(Run& run, Int begin, Int end) {
         const Int lead = job.start_row || job.recorded, starts = lead && tile.row == 0;
         const Int row = tile.row + starts - lead, rows = tile.rows - starts;
         if (tile.row == 0) start.read(tile, state.at, pitch);
-        if (tile.row == 0 && job.recorded) actions.copy(tile, 0, 1, state.at);
+        if (tile.row == 0 && job.recorded) actions.copy(tile, 0, 1, state.at, job.finite);
         if (starts) write_start(tile, state.at, pitch, out);
         const Tile step = of_steps(job, tile);
         const Rows<const double> dt = steps.rows(step, row, rows);
@@ -185,7 +177,7 @@ void cascade_adjoint(Run& run, Int begin, Int end) {
             const Int from = row + job.start_row - lead;
             if (start && job.upstream[m].data) {
                 const Rows<double> own = {changed.at + m * room, tile.lanes};
-                readers.part[m].copy(tile, from, rows + lead, own.at);
+                readers.part[m].copy(tile, from, rows + lead, own.at, false);
                 upstream[m] = pull_first_rows(job, tile, m, own);
             } else {
                 upstream[m] = readers.part[m].rows(tile, from, rows + lead);

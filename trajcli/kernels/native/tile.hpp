@@ -164,6 +164,14 @@ struct Tile {
     Int batch, group, column, columns, row, rows;
     Int side;   // lanes of a dof: one, or enough for the group in whole vectors
     Int lanes;  // of a row
+
+    // A tile has one line of all trajectories side by side, or lines of each.
+    Int lines() const { return side > 1 ? 1 : group; }
+    Tile line(Int g) const {
+        Tile one = *this;
+        if (side == 1) one.batch += g, one.group = 1;
+        return one;
+    }
 };
 
 // Returns whether trajectories of ``length`` elements are computed faster one by one than side by
@@ -199,15 +207,21 @@ struct Tiling {
         side = group > 1 ? whole(group) : 1;
         lanes = side * columns;
         rows = std::min(total, rows_per_tile(job));
-        if ((ordered = job.band)) {
+        if (job.band) {
             const Int most = job.tile / 4;  // their points fit a processor's first cache
-            side = 1, lanes = columns;
-            group = blocks > 1 ? 1 : std::clamp(most / length, Int(1), job.batch);
-            rows = std::min(total, std::max(most / lanes, LEAST_ROWS));
-            parts = rows ? (total + rows - 1) / rows : 1;
-            if (parts > 1) group = 1;
+            const bool own = !job.table && (job.dt.stride[0] || job.span_stride);  // weights
+            const bool few = job.dofs * 2 < W + (job.window_steps > 1);
+            group = std::clamp(most / length, Int(1), job.batch);
+            side = few && !own && group > 1 ? whole(group) : 1;
+            lanes = side * columns;
+            rows = std::min(total, side > 1 ? rows_per_tile(job) : std::max(most / lanes, LEAST_ROWS));
+            parts = rows && side == 1 ? (total + rows - 1) / rows : 1;
+            if (blocks > 1 || parts > 1) group = 1;
         }
+        ordered = job.band && side == 1;
     }
+
+    Int lines() const { return side > 1 ? 1 : group; }  // at most, of a tile
 
     Int rows_per_tile(const Job& job) const { return std::max(job.tile / lanes, LEAST_ROWS); }
 
@@ -270,33 +284,93 @@ bool is_plain(const Array& array) {
     return array.type == (sizeof(T) == 8) && places % Int(sizeof(T)) == 0;
 }
 
-// Rows of an array, as doubles; zeros without an array.
-class Source {
+// Reads rows of an array as lanes of doubles: of one trajectory as they lie, of several transposed.
+// Steps, which all dofs share, and parts of states are read so too.
+class Lanes {
 public:
-    explicit Source(const Array& array = {}, const Array& index = {})
-        : array_(array), index_(index), shared(array.stride[0] == 0 && !index.data) {}
+    // ``rows`` is the largest number that the method of that name reads at once.
+    Lanes(Run& run, const Tiling& tiling, const Array& array, Int rows, const Array& index = {})
+        : run_(run),
+          array_(array),
+          index_(index),
+          shared(array.stride[0] == 0 && !index.data),
+          even_(array.stride[1] == 0),
+          floats_(is_plain<float>(array)),
+          plain_(floats_ || is_plain<double>(array)),
+          lanes_((even_ ? 1 : rows) * tiling.lanes) {}
 
-    // Multiplies values by ``scale``; marks faults where they are not finite, if asked for.
-    void read(Int trajectory, Int row, Int column, Int rows, Int columns, double* to,
-              double scale = 1.0, Mask* faults = nullptr) const {
-        if (!array_.data) return static_cast<void>(std::fill_n(to, rows * columns, 0.0));
+    // Returns rows; zeros without an array.
+    Rows<const double> rows(const Tile& tile, Int row, Int rows) {
+        if (even_) row = 0, rows = std::min(rows, Int(1));
+        if (!array_.data || rows <= 0) return {lanes_.at, 0};
+        const std::array<Int, 5> place = {shared ? 0 : tile.batch, tile.group, tile.column, row, rows};
+        if (place != place_) copy(tile, row, rows, lanes_.at, run_.job.finite);
+        place_ = place;
+        return {lanes_.at, even_ ? 0 : tile.lanes};
+    }
+
+    // Copies rows to memory of the caller, with a pitch of tile.lanes, times the scale of each lane or,
+    // of one trajectory, of all. Returns false where a value is not finite, if that is to be checked.
+    bool copy(const Tile& tile, Int row, Int rows, double* to, bool check, const double* scale = nullptr) {
+        Mask faults = {}, *const checks = check ? &faults : nullptr;
+        const Int count = rows * tile.columns;
+        if (!array_.data) {
+            std::fill_n(to, rows * tile.lanes, 0.0);
+        } else if (tile.side == 1) {
+            read(tile.batch, row, rows, tile, to, scale ? *scale : 1.0, checks);
+        } else {
+            if (!transposed<float>(tile, row, rows, to) && !transposed<double>(tile, row, rows, to)) {
+                line_.reserve(tile.group * count);
+                for (Int g = 0; g < tile.group; g++)
+                    read(tile.batch + g, row, rows, tile, line_.at + g * count, 1.0, nullptr);
+                transpose<double, double>({line_.at, count}, tile.group, count, {to, tile.side});
+            }
+            for (Int t = 0; (check || scale) && t < rows; t++, to += tile.lanes)
+                for (Int e = 0; e < tile.lanes; e += W) {
+                    const Vec values = load(to + e);
+                    faults |= values - values != 0.0;
+                    if (scale) store(to + e, values * load(scale + 4 * e));
+                }
+        }
+        const bool finite = !check || !any(faults);
+        if (!finite && run_.job.finite) run_.status = NOT_FINITE;
+        return finite;
+    }
+
+private:
+    template <class T>
+    bool transposed(const Tile& tile, Int row, Int rows, double* to) const {
+        const Int size = sizeof(T), next = array_.stride[0] / size, pitch = array_.stride[1] / size;
+        Int columns = tile.columns;
+        if (index_.data || !plain_ || floats_ != (size == 4)) return false;
+        if (columns > 1 && array_.stride[2] != size) return false;
+        auto from = reinterpret_cast<const T*>(element(array_, tile.batch, row, tile.column));
+        if (pitch == columns) columns *= rows, rows = 1;
+        for (; rows > 0; rows--, from += pitch, to += tile.lanes)
+            transpose<T, double>({from, next}, tile.group, columns, {to, tile.side}, tile.group * next);
+        return true;
+    }
+
+    // Reads rows of one trajectory, times a scale; marks faults where values are not finite, if asked for.
+    void read(Int trajectory, Int row, Int rows, const Tile& tile, double* to, double scale, Mask* faults) const {
         if (index_.data) std::memcpy(&trajectory, element(index_, trajectory, 0, 0), sizeof(Int));
-        const char* from = element(array_, trajectory, row, column);
-        const bool dense = columns == 1 || array_.stride[2] == size_;
-        if (dense && array_.stride[1] == columns * size_) columns *= rows, rows = 1;
+        const char* from = element(array_, trajectory, row, tile.column);
+        Int columns = tile.columns;
+        const Int size = floats_ ? 4 : 8;
+        const bool dense = plain_ && (columns == 1 || array_.stride[2] == size);
+        if (dense && array_.stride[1] == columns * size) columns *= rows, rows = 1;
         for (; rows > 0; rows--, from += array_.stride[1], to += columns) {
-            if (dense && floats_) {
-                widen(reinterpret_cast<const float*>(from), columns, to, scale, faults);
-            } else if (dense && doubles_) {
-                widen(reinterpret_cast<const double*>(from), columns, to, scale, faults);
-            } else {
+            if (!dense) {
                 convert(array_, from, columns, to);
                 for (Int e = 0; e < columns; e++) widen<double>(to + e, 1, to + e, scale, faults);
+            } else if (floats_) {
+                widen(reinterpret_cast<const float*>(from), columns, to, scale, faults);
+            } else {
+                widen(reinterpret_cast<const double*>(from), columns, to, scale, faults);
             }
         }
     }
 
-private:
     template <class T>
     static void widen(const T* from, Int count, double* to, double scale, Mask* faults) {
         Mask here = {};
@@ -321,76 +395,32 @@ private:
         *faults |= here;
     }
 
-    Array array_, index_;  // the index names the state of each trajectory
-    bool floats_ = is_plain<float>(array_), doubles_ = is_plain<double>(array_);
-    Int size_ = floats_ ? 4 : 8;
+    Run& run_;
+    const Array array_, index_;  // the index names the state of each trajectory
 
 public:
-    bool shared;
-};
-
-// Reads rows of an array as lanes: of one trajectory as they lie, of several transposed. Steps, which
-// all dofs share, and parts of states are read so too.
-class Lanes {
-public:
-    // ``rows`` is the largest number of rows that is read at once.
-    Lanes(Run& run, const Tiling& tiling, const Array& array, Int rows, const Array& index = {})
-        : run_(run),
-          array_(array),
-          source_(array, index),
-          even_(array.stride[1] == 0),
-          indexed_(index.data),
-          lanes_((even_ ? 1 : rows) * tiling.lanes),
-          line_(tiling.side > 1 ? rows * tiling.lanes : 0) {}
-
-    // Returns rows; zeros without an array.
-    Rows<const double> rows(const Tile& tile, Int row, Int rows) {
-        if (even_) row = 0, rows = std::min(rows, Int(1));
-        if (!array_.data || rows <= 0) return {lanes_.at, 0};
-        const Int batch = source_.shared ? 0 : tile.batch;
-        const std::array<Int, 5> place = {batch, tile.group, tile.column, row, rows};
-        if (place != place_) copy(tile, row, rows, lanes_.at);
-        place_ = place;
-        return {lanes_.at, even_ ? 0 : tile.lanes};
-    }
-
-    // Copies rows to memory of the caller, with a pitch of tile.lanes.
-    void copy(const Tile& tile, Int row, Int rows, double* to) {
-        Mask faults = {}, *const checks = run_.job.finite ? &faults : nullptr;
-        const Int columns = tile.columns, count = rows * columns;
-        if (tile.side == 1) {
-            source_.read(tile.batch, row, tile.column, rows, columns, to, 1.0, checks);
-        } else if (transposed<float>(tile, row, rows, to) || transposed<double>(tile, row, rows, to)) {
-            for (Int i = 0; checks && i < rows * tile.lanes; i += W)
-                faults |= load(to + i) - load(to + i) != 0.0;
-        } else {
-            for (Int g = 0; g < tile.group; g++)
-                source_.read(tile.batch + g, row, tile.column, rows, columns, line_.at + g * count, 1.0, checks);
-            transpose<double, double>({line_.at, count}, tile.group, count, {to, tile.side});
-        }
-        if (any(faults)) run_.status = NOT_FINITE;
-    }
+    const bool shared;  // by all trajectories
 
 private:
-    template <class T>
-    bool transposed(const Tile& tile, Int row, Int rows, double* to) const {
-        const Int size = sizeof(T), next = array_.stride[0] / size, pitch = array_.stride[1] / size;
-        Int columns = tile.columns;
-        if (indexed_ || !is_plain<T>(array_) || (columns > 1 && array_.stride[2] != size)) return false;
-        auto from = reinterpret_cast<const T*>(element(array_, tile.batch, row, tile.column));
-        if (pitch == columns) columns *= rows, rows = 1;
-        for (; rows > 0; rows--, from += pitch, to += tile.lanes)
-            transpose<T, double>({from, next}, tile.group, columns, {to, tile.side}, tile.group * next);
-        return true;
-    }
-
-    Run& run_;
-    const Array array_;
-    const Source source_;
-    const bool even_, indexed_;
+    const bool even_, floats_, plain_;
     std::array<Int, 5> place_ = {};  // what was read last
-    Buffer<double> lanes_, line_;
+    Buffer<double> lanes_, line_{0};
 };
+
+// The tiling, or a tile, of a job's steps, which all dofs share.
+template <class T>
+T of_steps(const Job& job, T tile) {
+    if (job.dt.stride[0] == 0) tile.group = tile.side = 1;
+    tile.columns = 1, tile.lanes = tile.side;
+    return tile;
+}
+
+// The first steps of the trajectories of a vector of lanes.
+inline Vec step_of(const Job& job, Lanes& steps, const Tile& line, Int lane) {
+    const Tile tile = of_steps(job, line);
+    const double* const dt = steps.rows(tile, 0, 1).at;
+    return tile.side == 1 ? all(*dt) : load(dt + lane % tile.side);
+}
 
 // Lanes of position to jerk, of states or of gradients.
 struct Parts {
@@ -399,6 +429,10 @@ struct Parts {
                {run, tiling, parts[1], rows, index},
                {run, tiling, parts[2], rows, index},
                {run, tiling, parts[3], rows, index}} {}
+
+    bool shared() const {
+        return std::all_of(part, part + 4, [](const Lanes& lanes) { return lanes.shared; });
+    }
 
     // Copies one row of each part; parts lie ``pitch`` apart.
     void read(const Tile& tile, double* to, Int pitch) {

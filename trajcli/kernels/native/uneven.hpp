@@ -21,8 +21,6 @@ class Uneven {
     static constexpr Int NEXT = 5 * W;    // from the weights of a point to those of the next
 
 public:
-    static constexpr bool FOLLOWS = false;
-
     Uneven(Run& run, const Tiling&)
         : run_(run),
           job_(run.job),
@@ -35,31 +33,31 @@ public:
           gaps_(job_.width + W) {}
 
     void prepare(const Tile& tile) {
-        columns_ = tile.columns, batch_ = tile.batch;
+        lanes_ = tile.lanes, batch_ = tile.batch;
     }
 
-    double scale(Int, int) const { return 1.0; }
+    const double* scale(Int, int) const { return nullptr; }
 
-    // Computes rows that follow each other, of each trajectory; the first window is at ``point``.
+    // Computes rows that follow each other, of each line; the first window is at ``point``.
     template <bool SPARING>
-    void share(Int row, Int, const double* point, Int rows, const Stretches& over, const Rows<Out>* out) {
+    void compute(Int row, Int, Int rows, const double* point, Int, const Stretches& over, const Rows<Out>* out) {
         const Int origin = first_point(job_, row);
-        const auto compute = [&](Int g, Int t, Int count, const Row* of, auto through, auto beside) INLINE {
+        const auto sums = [&](Int g, Int t, Int count, const Row* of, auto through, auto beside) INLINE {
             constexpr bool THROUGH = decltype(through)::value, BESIDE = decltype(beside)::value;
             const Int move = of[count - 1].first - of->first;  // of windows
             const Int first = THROUGH ? 1 : BESIDE ? 0 : of->begin, end = BESIDE ? job_.width : of->end;
-            for (Int e = 0; e < columns_; e += W) {
-                const Int at = columns_ < W ? 0 : std::min(e, columns_ - W);
+            for (Int e = 0; e < lanes_; e += W) {
+                const Int at = lanes_ < W ? 0 : std::min(e, lanes_ - W);
                 const double* window = point + g * over.points[0] + at;
-                window += (of->first - origin) * columns_;
+                window += (of->first - origin) * lanes_;
                 const auto x = [&](Int i) INLINE {
-                    if (!BESIDE || move == count - 1) return load(window + i * columns_);
+                    if (!BESIDE || move == count - 1) return load(window + i * lanes_);
                     Vec values = all(window[i]);
                     for (Int lane = 0; move && lane < count; lane++)
                         values[lane] = window[i + of[lane].first - of->first];
                     return values;
                 };
-                Vec here = load(window + of->base * columns_);
+                Vec here = load(window + of->base * lanes_);
                 for (Int lane = 0; BESIDE && move < count - 1 && lane < count; lane++)
                     here[lane] = window[of[lane].base + of[lane].first - of->first];
                 Vec sum[4] = {}, before = THROUGH ? x(0) : here;
@@ -75,17 +73,17 @@ public:
                 if (job_.degree == 2) sum[3] = Vec{};  // also of what is not finite
                 for (int m = 0; m < 4; m++) {  // what is behind is written later
                     const Rows<Out> to = out[m].from(g * over.rows[0] + t, at);
-                    put(to.at, sum[m], (rows - t) * columns_);
+                    put(to.at, sum[m], (rows - t) * lanes_);
                 }
             }
         };
-        for_rows(row, rows, over.group, [&](Int g, Int t, Int count, const Row* of) {
+        for_rows(row, rows, over.lines, [&](Int g, Int t, Int count, const Row* of) {
             constexpr std::true_type yes;
             constexpr std::false_type no;
             if (job_.degree)
-                columns_ == 1 ? compute(g, t, count, of, no, yes) : compute(g, t, count, of, no, no);
+                lanes_ == 1 ? sums(g, t, count, of, no, yes) : sums(g, t, count, of, no, no);
             else
-                columns_ == 1 ? compute(g, t, count, of, yes, yes) : compute(g, t, count, of, yes, no);
+                lanes_ == 1 ? sums(g, t, count, of, yes, yes) : sums(g, t, count, of, yes, no);
         });
     }
 
@@ -93,13 +91,13 @@ public:
     void spread(Int row, Int, const double* upstream, Int size, Int rows, const Stretches& over, bool,
                 double* points) {
         const Int origin = first_point(job_, row);
-        for_rows(row, rows, over.group, [&](Int g, Int t, Int count, const Row* of) {
-            double* const to = points + g * over.points[0] + (of->first - origin) * columns_;
+        for_rows(row, rows, over.lines, [&](Int g, Int t, Int count, const Row* of) {
+            double* const to = points + g * over.points[0] + (of->first - origin) * lanes_;
             const Int move = of[count - 1].first - of->first;  // of windows
-            for (Int e = 0; e < columns_; e += W) {
+            for (Int e = 0; e < lanes_; e += W) {
                 Vec x[4];
                 for (int m = 0; m < 4; m++)
-                    x[m] = load(upstream + (g * 4 + m) * size + t * columns_ + e);
+                    x[m] = load(upstream + (g * 4 + m) * size + t * lanes_ + e);
                 if (job_.degree == 2) x[3] = Vec{};
                 const auto gradient = [&](Int i, auto weight) INLINE {
                     const double* const w = of->weights + i * NEXT;
@@ -107,16 +105,16 @@ public:
                     for (int m = 1; m < 4; m++) sum += weight(w + m * W) * x[m];
                     return sum;
                 };
-                for (Int i = of->begin; columns_ > 1 && i < of->end; i++) {
+                for (Int i = of->begin; lanes_ > 1 && i < of->end; i++) {
                     const Vec sum = gradient(i, [&](const double* w) INLINE { return *w; });
-                    add(to + i * columns_ + e, sum, columns_ - e);
+                    add(to + i * lanes_ + e, sum, lanes_ - e);
                 }
-                for (Int i = 0; columns_ == 1 && i < job_.width; i++) {
+                for (Int i = 0; lanes_ == 1 && i < job_.width; i++) {
                     const Vec sum = gradient(i, [&](const double* w) INLINE { return load(w); });
                     store(times_.at + i * W, load(of->weights + i * NEXT + 4 * W) != 0.0 ? sum : Vec{});
                 }
                 // a point takes those of earlier rows first
-                for (Int p = 0; columns_ == 1 && p < move + job_.width; p++) {
+                for (Int p = 0; lanes_ == 1 && p < move + job_.width; p++) {
                     double sum = to[p];
                     for (Int lane = 0; lane < count; lane++)
                         if (const Int i = p + of->first - of[lane].first; i >= 0 && i < job_.width)
@@ -145,10 +143,16 @@ private:
             for (Int t = 0, count; t < rows; t += count) {
                 const Row* const of = rows_.at + (row + t) % kept_;
                 if (of->number != trajectory_ * job_.window_count + row + t + 1) make((row + t) / W * W);
-                count = columns_ == 1 ? std::min(W - (row + t) % W, rows - t) : 1;
+                count = lanes_ == 1 ? std::min(W - (row + t) % W, rows - t) : 1;
                 for (Int g = begin; g < end; g++) use(g, t, count, of);
             }
         }
+    }
+
+    double step(Int trajectory, Int row) const {
+        double dt;
+        std::memcpy(&dt, element(job_.dt, trajectory, row, 0), sizeof dt);
+        return dt;
     }
 
     // Makes the weights of W rows.
@@ -172,7 +176,7 @@ private:
             begin[lane] = static_cast<double>(rows[lane].begin);
             end[lane] = static_cast<double>(rows[lane].end);
             for (; known < first + job_.width - 1 - origin; known++) {
-                gaps[known] = step(job_, trajectory_, std::clamp(origin + known - lead, Int(0), job_.steps - 1));
+                gaps[known] = step(trajectory_, std::clamp(origin + known - lead, Int(0), job_.steps - 1));
                 if (job_.finite && gaps[known] * 0.0 != 0.0) run_.status = NOT_FINITE;
             }
         }
@@ -304,7 +308,7 @@ private:
     const Int kept_;  // rows
     Buffer<Row> rows_;
     Buffer<double> weights_, times_, gaps_;  // after the times: the values of each polynomial
-    Int batch_ = 0, trajectory_ = 0, columns_ = 0;
+    Int batch_ = 0, trajectory_ = 0, lanes_ = 0;
     // of each polynomial: derivatives at the row, sum of squares, inverse; the next one's center
     Vec at_row_[MOST][4] = {{all(1.0)}}, norm_[MOST], inverse_[MOST], mean_;
 };
