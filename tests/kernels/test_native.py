@@ -20,12 +20,13 @@ from kernels.cases import BANDS, CASCADES, Case, Job, case
 from kernels.comparison import gradients, rows
 
 from trajcli.kernels import native
-from trajcli.kernels.native import TYPES, Adjoint, Forward, InFile, address
+from trajcli.kernels.native import Adjoint, Forward, InFile, address
 from trajcli.kernels.program import Gradients, Operands
 
 pytestmark = pytest.mark.skipif(bool(native.absence()), reason=native.absence())
 
 JOBS = [CASCADES[0], CASCADES[1], CASCADES[10], BANDS[0], BANDS[2], BANDS[6], BANDS[-1]]
+TYPES = ("f4", "f8", "f2", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8")
 every_job = pytest.mark.parametrize("work", JOBS, ids=str)
 
 

@@ -1,8 +1,8 @@
 """The kernels in C++, on plain CPU memory: NumPy arrays and CPU tensors, no torch needed.
 
 Built with the package; where that was not possible, :func:`absence` says why. Inputs may have any
-type, byte order and strides, outputs may lie in files. Work is split over threads; results do not
-depend on how many there are.
+strides, and any type: those that are not float32 or float64 are copied. Outputs may lie in files.
+Work is split over threads; results do not depend on how many there are.
 """
 
 from __future__ import annotations
@@ -42,8 +42,6 @@ __all__ = ["Adjoint", "Forward", "InFile", "absence", "address", "adjoint", "for
 _MOST_THREADS = 1024
 LEVELS = {1: "any machine's instructions", 3: "x86-64-v3 (AVX2)", 4: "x86-64-v4 (AVX-512)"}
 """The levels of instructions that kernels are compiled for; all give the same bits."""
-TYPES = ("f4", "f8", "f2", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8")
-SWAPPED = 16
 
 
 class InFile(NamedTuple):
@@ -172,7 +170,7 @@ class Forward(Call):
         self, program: Program, operands: Operands, out: Outputs, finite: bool = False
     ) -> None:
         super().__init__(program, operands, out)
-        place_operands(self._job, operands)
+        self._placed = place_operands(self._job, operands)
         place_outputs(self._job, out)
         self._job.finite = finite
         self._entries = [self._job.actions, *self._job.start, *self._job.out]
@@ -193,9 +191,9 @@ class Adjoint(Call):
         job = self._job
         # the gradient by the actions is written where forward writes its first output
         job.adjoint = 1
-        place(job.dt, operands.dt, (0, 1))
-        for entry, part in zip(job.upstream, upstream, strict=True):
-            place(entry, part, (0, 1, 2))
+        parts = zip(job.upstream, upstream, strict=True)
+        self._placed = [place(entry, part, (0, 1, 2)) for entry, part in parts]
+        self._placed.append(place(job.dt, operands.dt, (0, 1)))
         job.start_gradient[:] = [x if x is None else address(x) for x in gradients.start]
         job.goal_gradient[:] = [x if x is None else address(x) for x in gradients.goal]
         actions = operands.actions if gradients.actions is None else gradients.actions
@@ -277,31 +275,48 @@ def address(array: Array) -> int:
         return int(array.__array_interface__["data"][0])
 
 
-def layout(array: Array) -> tuple[tuple[int, ...], int]:
-    """Returns the strides in bytes and the type of the elements."""
+def plain(array: Array) -> Array:
+    """Returns an array of float32 or float64 as it lies, and a copy of any other."""
     if isinstance(array, np.ndarray):
-        code = array.dtype.str
-        swapped = 0 if array.dtype.isnative else SWAPPED
-        return array.strides, TYPES.index(code[1:].replace("b1", "u1")) + swapped
-    size = array.element_size()
-    kind = "f" if array.dtype.is_floating_point else "u" if not array.dtype.is_signed else "i"
-    return tuple(size * s for s in array.stride()), TYPES.index(f"{kind}{size}")
+        kind = np.promote_types(array.dtype, np.float32)
+        fits = array.dtype == kind and array.dtype.isnative and array.flags.aligned
+        return array if fits else array.astype(kind)
+    if array.dtype.is_floating_point:
+        return array if array.element_size() >= 4 else array.float()
+    return array.float() if array.element_size() <= 2 else array.double()
 
 
-def place(entry: Any, array: Array | None, axes: Sequence[int]) -> None:
-    """Describes an array to the kernels; axes: which of [trajectory, row, dof] it has.
+def strides(array: Array) -> tuple[int, ...]:
+    """Returns the distances from an element to the next, in bytes."""
+    if isinstance(array, np.ndarray):
+        return array.strides
+    return tuple(array.element_size() * stride for stride in array.stride())
 
-    Trajectories and rows that are one alone are shared by all: their stride is 0.
+
+def type_of(array: Array) -> int:
+    """Returns the type of an array's elements: 0 float32, 1 float64."""
+    name = str(array.dtype).removeprefix("torch.")
+    if name not in ("float32", "float64"):
+        raise TypeError(f"outputs are float32 or float64, not {name}")
+    return int(name == "float64")
+
+
+def place(entry: Any, array: Array | None, axes: Sequence[int]) -> Array | None:
+    """Describes an array to the kernels; returns what must outlive their run: it, or a copy.
+
+    axes: which of [trajectory, row, dof] it has. Trajectories and rows that are one alone are
+    shared by all: their stride is 0.
     """
     if array is None:
-        return
-    strides, entry.type = layout(array)
-    entry.data = address(array)
-    for axis, stride, length in zip(axes, strides, array.shape, strict=True):
+        return None
+    array = plain(array)
+    entry.data, entry.type = address(array), type_of(array)
+    for axis, stride, length in zip(axes, strides(array), array.shape, strict=True):
         entry.stride[axis] = stride if length > 1 else 0
     # a single dof is not shared: its values are as far apart as contiguous ones
     if axes[-1] == 2 and array.shape[-1] == 1:
-        entry.stride[2] = int(TYPES[entry.type % SWAPPED][1])
+        entry.stride[2] = 8 if entry.type else 4
+    return array
 
 
 def place_outputs(job: Any, out: Outputs) -> None:
@@ -312,9 +327,7 @@ def place_outputs(job: Any, out: Outputs) -> None:
             entry.file, entry.data = output.descriptor, output.offset
             job.type = np.dtype(output.dtype) == np.float64
         elif output is not None:
-            entry.data, job.type = address(output), layout(output)[1]
-    if job.type > 1:
-        raise TypeError(f"outputs are float32 or float64, not {TYPES[job.type]}")
+            entry.data, job.type = address(output), type_of(output)
     job.tile = NATIVE_TILE
 
 
@@ -339,8 +352,7 @@ def place_program(job: Any, program: Program) -> list[Any]:
         arrays += [penalty(program.order), control(program.order)[-1].copy()]
         job.unit, job.stiffness, job.table, job.head = map(address, arrays)
         job.smoother = program.order
-        place(job.weights, program.weights, (0, 1, 2))
-        return [*arrays, program.weights]
+        return [*arrays, place(job.weights, program.weights, (0, 1, 2))]
     return _place_band(job, program)
 
 
@@ -400,13 +412,18 @@ def _pair(kind: Any, table: Floats, points: Floats) -> None:
         table[begin : begin + pairs] = after
 
 
-def place_operands(job: Any, operands: Operands) -> None:
-    """Describes what a program is applied to."""
+def place_operands(job: Any, operands: Operands) -> list[Array | None]:
+    """Describes what a program is applied to; returns the arrays that must outlive the job."""
     job.batch, job.horizon, job.dofs = operands.actions.shape
-    place(job.actions, operands.actions, (0, 1, 2))
-    place(job.dt, operands.dt, (0, 1))
+    arrays = [place(job.actions, operands.actions, (0, 1, 2)), place(job.dt, operands.dt, (0, 1))]
     for m in range(4):
-        place(job.start[m], operands.start[m], (0, 2))
-        place(job.goal[m], operands.goal[m], (0, 2))
-    place(job.start_index, operands.start_index, (0,))
-    place(job.goal_index, operands.goal_index, (0,))
+        arrays.append(place(job.start[m], operands.start[m], (0, 2)))
+        arrays.append(place(job.goal[m], operands.goal[m], (0, 2)))
+    for entry, index in (
+        (job.start_index, operands.start_index),
+        (job.goal_index, operands.goal_index),
+    ):
+        if index is not None:
+            entry.data = address(index)
+            entry.stride[0] = strides(index)[0] if len(index) > 1 else 0
+    return arrays

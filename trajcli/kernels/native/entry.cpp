@@ -1,8 +1,8 @@
-// The functions that Python calls: they split a job over threads, which run the kernels of its level. They check nothing and keep no state between calls.
+// The functions that Python calls: they split a job over threads, which run the kernels of its level.
+// They check nothing and keep no state between calls.
 
 #include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <cstring>
 #include <exception>
 #include <thread>
@@ -44,41 +44,7 @@ Engine* engine(Int level) {
     return level1::run_part;
 }
 
-struct Half {
-    std::uint16_t bits;
-
-    explicit operator double() const {
-        const int exponent = bits >> 10 & 31, fraction = bits & 1023;
-        double value = std::ldexp(exponent ? fraction + 1024 : fraction, std::max(exponent, 1) - 25);
-        if (exponent == 31) value = fraction ? NAN : INFINITY;
-        return bits >> 15 ? -value : value;
-    }
-};
-
-template <class T>
-void convert_all(const Array& array, const char* from, Int count, double* to) {
-    const bool swapped = array.type & 16;
-    for (Int i = 0; i < count; i++, from += array.stride[2]) {
-        char bytes[sizeof(T)];
-        std::memcpy(bytes, from, sizeof bytes);
-        if (swapped) std::reverse(bytes, bytes + sizeof bytes);
-        T value;
-        std::memcpy(&value, bytes, sizeof value);
-        to[i] = static_cast<double>(value);
-    }
-}
-
 }  // namespace
-
-void convert(const Array& array, const char* from, Int count, double* to) {
-    static constexpr decltype(&convert_all<float>) types[] = {
-        convert_all<float>,         convert_all<double>,       convert_all<Half>,
-        convert_all<std::int8_t>,   convert_all<std::uint8_t>, convert_all<std::int16_t>,
-        convert_all<std::uint16_t>, convert_all<std::int32_t>, convert_all<std::uint32_t>,
-        convert_all<std::int64_t>,  convert_all<std::uint64_t>,
-    };
-    types[array.type & 15](array, from, count, to);
-}
 
 int write_file(Int file, Int offset, const char* from, Int bytes) {
     while (bytes > 0) {

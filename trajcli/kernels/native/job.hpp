@@ -47,9 +47,6 @@ struct Run {
     std::mutex writes;  // a file takes one at a time, and others would wait spinning
 };
 
-// Converts ``count`` dofs of a row that begins at ``from``, of any type, to doubles.
-void convert(const Array& array, const char* from, Int count, double* to);
-
 // Writes all bytes at that place of a file; returns 0 or an errno.
 int write_file(Int file, Int offset, const char* from, Int bytes);
 

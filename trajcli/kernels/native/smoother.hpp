@@ -263,9 +263,8 @@ private:
         Vec lanes = {};
         for (Int i = 0; array.data && i < W; i++) {
             const char* from = element(array, trajectory_[i], t, dof_[i]);
-            double x;
-            array.type == 1 ? void(std::memcpy(&x, from, sizeof x)) : convert(array, from, 1, &x);
-            lanes[i] = x;
+            lanes[i] = array.type ? *reinterpret_cast<const double*>(from)
+                                  : *reinterpret_cast<const float*>(from);
         }
         return lanes;
     }

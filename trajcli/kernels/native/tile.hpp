@@ -276,14 +276,6 @@ inline const char* element(const Array& array, Int batch, Int row, Int column) {
            column * array.stride[2];
 }
 
-// Returns whether elements have type T and the alignment that T needs.
-template <class T>
-bool is_plain(const Array& array) {
-    Int places = reinterpret_cast<std::intptr_t>(array.data);
-    for (const Int stride : array.stride) places |= stride;
-    return array.type == (sizeof(T) == 8) && places % Int(sizeof(T)) == 0;
-}
-
 // Reads rows of an array as lanes of doubles: of one trajectory as they lie, of several transposed.
 // Steps, which all dofs share, and parts of states are read so too.
 class Lanes {
@@ -295,8 +287,6 @@ public:
           index_(index),
           shared(array.stride[0] == 0 && !index.data),
           even_(array.stride[1] == 0),
-          floats_(is_plain<float>(array)),
-          plain_(floats_ || is_plain<double>(array)),
           lanes_((even_ ? 1 : rows) * tiling.lanes) {}
 
     // Returns rows; zeros without an array.
@@ -312,63 +302,49 @@ public:
     // Copies rows to memory of the caller, with a pitch of tile.lanes, times the scale of each lane or,
     // of one trajectory, of all. Returns false where a value is not finite, if that is to be checked.
     bool copy(const Tile& tile, Int row, Int rows, double* to, bool check, const double* scale = nullptr) {
+        if (!array_.data) return std::fill_n(to, rows * tile.lanes, 0.0), true;
         Mask faults = {}, *const checks = check ? &faults : nullptr;
-        const Int count = rows * tile.columns;
-        if (!array_.data) {
-            std::fill_n(to, rows * tile.lanes, 0.0);
-        } else if (tile.side == 1) {
-            read(tile.batch, row, rows, tile, to, scale ? *scale : 1.0, checks);
-        } else {
-            if (!transposed<float>(tile, row, rows, to) && !transposed<double>(tile, row, rows, to)) {
-                line_.reserve(tile.group * count);
-                for (Int g = 0; g < tile.group; g++)
-                    read(tile.batch + g, row, rows, tile, line_.at + g * count, 1.0, nullptr);
-                transpose<double, double>({line_.at, count}, tile.group, count, {to, tile.side});
-            }
-            for (Int t = 0; (check || scale) && t < rows; t++, to += tile.lanes)
-                for (Int e = 0; e < tile.lanes; e += W) {
-                    const Vec values = load(to + e);
-                    faults |= values - values != 0.0;
-                    if (scale) store(to + e, values * load(scale + 4 * e));
-                }
-        }
-        const bool finite = !check || !any(faults);
+        (this->*(array_.type ? &Lanes::copy_as<double> : &Lanes::copy_as<float>))(
+            tile, row, rows, to, tile.side == 1 && scale ? *scale : 1.0, checks);
+        for (Int t = 0; tile.side > 1 && scale && t < rows; t++, to += tile.lanes)
+            for (Int e = 0; e < tile.lanes; e += W) store(to + e, load(to + e) * load(scale + 4 * e));
+        const bool finite = !any(faults);
         if (!finite && run_.job.finite) run_.status = NOT_FINITE;
         return finite;
     }
 
 private:
     template <class T>
-    bool transposed(const Tile& tile, Int row, Int rows, double* to) const {
+    void copy_as(const Tile& tile, Int row, Int rows, double* to, double scale, Mask* faults) {
         const Int size = sizeof(T), next = array_.stride[0] / size, pitch = array_.stride[1] / size;
-        Int columns = tile.columns;
-        if (index_.data || !plain_ || floats_ != (size == 4)) return false;
-        if (columns > 1 && array_.stride[2] != size) return false;
-        auto from = reinterpret_cast<const T*>(element(array_, tile.batch, row, tile.column));
-        if (pitch == columns) columns *= rows, rows = 1;
-        for (; rows > 0; rows--, from += pitch, to += tile.lanes)
-            transpose<T, double>({from, next}, tile.group, columns, {to, tile.side}, tile.group * next);
-        return true;
+        const Int count = tile.columns * rows, whole = pitch == tile.columns ? rows : 1;
+        if (tile.side == 1) return read<T>(tile, tile.batch, row, rows, to, scale, faults);
+        if (index_.data || (tile.columns > 1 && array_.stride[2] != size)) {
+            line_.reserve(tile.group * count);
+            for (Int g = 0; g < tile.group; g++)
+                read<T>(tile, tile.batch + g, row, rows, line_.at + g * count, 1.0, nullptr);
+            transpose<double, double>({line_.at, count}, tile.group, count, {to, tile.side});
+        } else {
+            auto from = reinterpret_cast<const T*>(element(array_, tile.batch, row, tile.column));
+            for (Int t = 0; t < rows; t += whole, from += pitch)
+                transpose<T, double>({from, next}, tile.group, tile.columns * whole,
+                                     {to + t * tile.lanes, tile.side}, tile.group * next);
+        }
+        for (Int i = 0; faults && i < rows * tile.lanes; i += W)
+            *faults |= load(to + i) - load(to + i) != 0.0;
     }
 
     // Reads rows of one trajectory, times a scale; marks faults where values are not finite, if asked for.
-    void read(Int trajectory, Int row, Int rows, const Tile& tile, double* to, double scale, Mask* faults) const {
+    template <class T>
+    void read(const Tile& tile, Int trajectory, Int row, Int rows, double* to, double scale, Mask* faults) {
         if (index_.data) std::memcpy(&trajectory, element(index_, trajectory, 0, 0), sizeof(Int));
-        const char* from = element(array_, trajectory, row, tile.column);
-        Int columns = tile.columns;
-        const Int size = floats_ ? 4 : 8;
-        const bool dense = plain_ && (columns == 1 || array_.stride[2] == size);
-        if (dense && array_.stride[1] == columns * size) columns *= rows, rows = 1;
-        for (; rows > 0; rows--, from += array_.stride[1], to += columns) {
-            if (!dense) {
-                convert(array_, from, columns, to);
-                for (Int e = 0; e < columns; e++) widen<double>(to + e, 1, to + e, scale, faults);
-            } else if (floats_) {
-                widen(reinterpret_cast<const float*>(from), columns, to, scale, faults);
-            } else {
-                widen(reinterpret_cast<const double*>(from), columns, to, scale, faults);
-            }
-        }
+        auto from = reinterpret_cast<const T*>(element(array_, trajectory, row, tile.column));
+        const Int size = sizeof(T), pitch = array_.stride[1] / size, next = array_.stride[2] / size;
+        const bool dense = tile.columns == 1 || next == 1, whole = dense && pitch == tile.columns;
+        const Int count = dense ? tile.columns * (whole ? rows : 1) : 1;
+        for (Int t = 0; t < (whole ? 1 : rows); t++)
+            for (Int e = 0; e < (dense ? 1 : tile.columns); e++)
+                widen(from + t * pitch + e * next, count, to + t * tile.columns + e, scale, faults);
     }
 
     template <class T>
@@ -402,7 +378,7 @@ public:
     const bool shared;  // by all trajectories
 
 private:
-    const bool even_, floats_, plain_;
+    const bool even_;
     std::array<Int, 5> place_ = {};  // what was read last
     Buffer<double> lanes_, line_{0};
 };
