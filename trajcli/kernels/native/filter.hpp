@@ -326,7 +326,8 @@ private:
         else if (kinds->pairs)
             with_constant<2>(kinds->pairs, [&](auto number) { with_copies(yes, yes, number); });
         else
-            with_constant<3, 4, 5>(kinds->end - kinds->begin, [&](auto number) { with_copies(yes, no, number); });
+            with_constant<3, 4, 5>(kinds->end - kinds->begin,
+                                   [&](auto number) { with_copies(yes, no, number); });
         return sums;
     }
 

@@ -12,10 +12,12 @@ namespace LEVEL {
 
 template <class Out>
 void run_typed(Run& run, Int begin, Int end) {
+    constexpr Engine* engines[3][2] = {
+        {cascade<Out>, cascade_adjoint<Out>},
+        {filter_rows<Out, Even<Out>>, filter_adjoint<Out, Even<Out>>},
+        {filter_rows<Out, Uneven<Out>>, filter_adjoint<Out, Uneven<Out>>}};
     const Job& job = run.job;
-    !job.band     ? (job.adjoint ? cascade_adjoint<Out> : cascade<Out>)(run, begin, end)
-    : job.table   ? (job.adjoint ? filter_adjoint<Out, Even<Out>> : filter_rows<Out, Even<Out>>)(run, begin, end)
-                  : (job.adjoint ? filter_adjoint<Out, Uneven<Out>> : filter_rows<Out, Uneven<Out>>)(run, begin, end);
+    engines[!job.band ? 0 : job.table ? 1 : 2][job.adjoint](run, begin, end);
 }
 
 void run_part(Run& run, Int k, Int count) {

@@ -301,7 +301,8 @@ public:
 
     // Copies rows to memory of the caller, with a pitch of tile.lanes, times the scale of each lane or,
     // of one trajectory, of all. Returns false where a value is not finite, if that is to be checked.
-    bool copy(const Tile& tile, Int row, Int rows, double* to, bool check, const double* scale = nullptr) {
+    bool copy(const Tile& tile, Int row, Int rows, double* to, bool check,
+              const double* scale = nullptr) {
         if (!array_.data) return std::fill_n(to, rows * tile.lanes, 0.0), true;
         Mask faults = {}, *const checks = check ? &faults : nullptr;
         (this->*(array_.type ? &Lanes::copy_as<double> : &Lanes::copy_as<float>))(
@@ -334,9 +335,10 @@ private:
             *faults |= load(to + i) - load(to + i) != 0.0;
     }
 
-    // Reads rows of one trajectory, times a scale; marks faults where values are not finite, if asked for.
+    // Reads rows of one trajectory, times a scale; marks what is not finite, if asked for.
     template <class T>
-    void read(const Tile& tile, Int trajectory, Int row, Int rows, double* to, double scale, Mask* faults) {
+    void read(const Tile& tile, Int trajectory, Int row, Int rows, double* to, double scale,
+              Mask* faults) {
         if (index_.data) std::memcpy(&trajectory, element(index_, trajectory, 0, 0), sizeof(Int));
         auto from = reinterpret_cast<const T*>(element(array_, trajectory, row, tile.column));
         const Int size = sizeof(T), pitch = array_.stride[1] / size, next = array_.stride[2] / size;

@@ -40,7 +40,8 @@ public:
 
     // Computes rows that follow each other, of each line; the first window is at ``point``.
     template <bool SPARING>
-    void compute(Int row, Int, Int rows, const double* point, Int, const Stretches& over, const Rows<Out>* out) {
+    void compute(Int row, Int, Int rows, const double* point, Int, const Stretches& over,
+                 const Rows<Out>* out) {
         const Int origin = first_point(job_, row);
         const auto sums = [&](Int g, Int t, Int count, const Row* of, auto through, auto beside) INLINE {
             constexpr bool THROUGH = decltype(through)::value, BESIDE = decltype(beside)::value;
@@ -176,7 +177,8 @@ private:
             begin[lane] = static_cast<double>(rows[lane].begin);
             end[lane] = static_cast<double>(rows[lane].end);
             for (; known < first + job_.width - 1 - origin; known++) {
-                gaps[known] = step(trajectory_, std::clamp(origin + known - lead, Int(0), job_.steps - 1));
+                const Int at = std::clamp(origin + known - lead, Int(0), job_.steps - 1);
+                gaps[known] = step(trajectory_, at);
                 if (job_.finite && gaps[known] * 0.0 != 0.0) run_.status = NOT_FINITE;
             }
         }
@@ -214,14 +216,16 @@ private:
             after += gap;
             std::memcpy(times + i * W, &after, sizeof gap);
         }
-        for (Int i = 0; !job_.degree && i < 4; i++) std::memcpy(times + size_ + i * W, gaps + i, sizeof gap);
+        for (Int i = 0; !job_.degree && i < 4; i++)
+            std::memcpy(times + size_ + i * W, gaps + i, sizeof gap);
     }
 
     // Makes the weights of differences of five points in Newton's form; of a gradient, those of points.
     void interpolate(double* weights) const {
         const double *const times = times_.at, *const gaps = times + size_;
-        Vec sum[4] = {}, share[4][4] = {};          // [j][i]: of difference i in that of points j to j + k + 1
-        Vec order[4][4] = {}, basis[4] = {all(1.0)};  // the derivatives of order m of the basis, over m!
+        // share[j][i]: of difference i in that of points j to j + k + 1, divided. basis[m]: the derivative
+        // of order m, over m!, of the product of the times since points 0 to k
+        Vec sum[4] = {}, share[4][4] = {}, order[4][4] = {}, basis[4] = {all(1.0)};
 #pragma GCC unroll 4
         for (int k = 0; k < 4; k++) {
             const Vec since = -load(times + k * W);
