@@ -210,11 +210,16 @@ struct Tiling {
         if (job.band) {
             const Int most = job.tile / 4;  // their points fit a processor's first cache
             const bool own = !job.table && (job.dt.stride[0] || job.span_stride);  // weights
-            const bool few = job.dofs * 2 < W + (job.window_steps > 1);
+            // limits that are measured, as those above are
+            const bool few = job.dofs * 2 <= W && (job.dofs == 1 || job.window_steps > 1 || length <= 64);
             group = std::clamp(most / length, Int(1), job.batch);
-            side = few && !own && group > 1 ? whole(group) : 1;
+            side = 1;
+            if (few && !own && group > 1) {
+                group = std::min(std::max(group / W * W, W), job.batch);
+                side = whole(group);
+            }
             lanes = side * columns;
-            rows = std::min(total, side > 1 ? rows_per_tile(job) : std::max(most / lanes, LEAST_ROWS));
+            rows = std::min(total, std::max(most / lanes, LEAST_ROWS));
             parts = rows && side == 1 ? (total + rows - 1) / rows : 1;
             if (blocks > 1 || parts > 1) group = 1;
         }
