@@ -278,32 +278,37 @@ public:
     // stretches. Orders of upstream are ``size`` apart; ``finite``: all of it.
     void spread(Int, Int kind, const double* upstream, Int size, Int rows, const Stretches& over,
                 bool finite, double* points) const {
-        const auto add_rows = finite ? &Even::add_rows<false> : &Even::add_rows<true>;
-        for (Int g = 0; g < over.lines; g++)
-            for (Int i = 0; i < over.number; i++)
-                (this->*add_rows)(kind, upstream + g * 4 * size + i * rows * lanes_, size, rows,
-                                  points + g * over.points[0] + i * lanes_);
+        finite ? add_rows<false>(kind, upstream, size, rows, over, points)
+               : add_rows<true>(kind, upstream, size, rows, over, points);
     }
 
 private:
     template <bool SPARING>
-    void add_rows(Int kind, const double* upstream, Int size, Int rows, double* points) const {
-        const Int width = job_.width;
-        with_constant<5, 6>(width, [&](auto number) {
+    void add_rows(Int kind, const double* upstream, Int size, Int rows, Stretches over,
+                  double* points) const {
+        const Int width = job_.width, lanes = lanes_;
+        const double* const first = points_of(job_, kind);
+        with_constant<5, 6>(width, [=](auto number) {
             constexpr Int N = constant_of<decltype(number)> ? constant_of<decltype(number)> : 5;
-            for (Int e = 0; e < lanes_; e += W)
-                for (Int i = 0; i < width; i += N) {
-                    const double *weights = points_of(job_, kind) + i, *at = upstream + e;
-                    Vec sum[N] = {};
-                    for (Int t = 0; t < rows; t++, at += lanes_)
-                        for (int m = 0; m < 4; m++, weights += width) {
-                            const Vec x = load(at + m * size);
-                            for (Int n = 0; n < N; n++)
-                                if (!SPARING || weights[n] != 0.0) sum[n] += weights[n] * x;
-                        }
-                    for (Int n = 0; n < N && i + n < width; n++)
-                        add(points + (i + n) * lanes_ + e, sum[n], lanes_ - e);
-                }
+            for (Int s = 0; s < over.lines * over.number; s++) {
+                const Int g = s / over.number, i = s % over.number;
+                const double* const rows_at = upstream + g * 4 * size + i * rows * lanes;
+                double* const to = points + g * over.points[0] + i * lanes;
+                for (Int e = 0; e < lanes; e += W)
+                    for (Int p = 0; p < width; p += N) {
+                        const double *weights = first + p, *at = rows_at + e;
+                        Vec sum[N];
+                        for (Vec& value : sum) value = Vec{};  // in registers
+                        for (Int t = 0; t < rows; t++, at += lanes)
+                            for (int m = 0; m < 4; m++, weights += width) {
+                                const Vec x = load(at + m * size);
+                                for (Int n = 0; n < N; n++)
+                                    if (!SPARING || weights[n] != 0.0) sum[n] += weights[n] * x;
+                            }
+                        for (Int n = 0; n < N && p + n < width; n++)
+                            add(to + (p + n) * lanes + e, sum[n], lanes - e);
+                    }
+            }
         });
     }
 
