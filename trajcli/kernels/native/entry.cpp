@@ -16,9 +16,9 @@ namespace level1 { trajcli::Engine run_part; }
 namespace level3 { trajcli::Engine run_part; }
 namespace level4 { trajcli::Engine run_part; }
 
-// The highest level that this machine has: 1 any machine's, 3 x86-64-v3, 4 x86-64-v4.
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
+// The highest level that this machine has: 1 any machine's, 3 x86-64-v3, 4 x86-64-v4.
 EXPORT int trajcli_level() {
 #if defined(__x86_64__)
     __builtin_cpu_init();

@@ -84,10 +84,11 @@ inline void add(double* to, Vec values, Int lanes = W) {
     for (Int i = 0; i < lanes; i++) to[i] += values[i];
 }
 
-// Stretches of elements that are computed alike: of how many lines, how many of each, and the distances
-// from one line and from one stretch to the next, of points in elements and of rows.
+// Stretches of elements that are computed alike: of how many lines, how many of each, a point apart; the
+// distance from one line to the next in elements of points, and in rows that to the next line and that
+// to the next stretch.
 struct Stretches {
-    Int lines, number, points[2], rows[2];
+    Int lines, number, points, rows[2];
     Int left;  // rows of a line behind these, which are written later
 };
 
@@ -166,8 +167,8 @@ private:
         if (!filled) place(line, job_.head, start, 0, from, std::min(stop, points_.actions), at(from));
         const Int action = std::max(from, points_.actions), end = std::min(stop, points_.held);
         const Int held = std::max(from, points_.held), tail = std::min(stop, points_.tail);
-        const auto read = [&](Int row, Int rows, double* to) {
-            finite &= actions_.copy(line, row, rows, to, true);
+        const auto read = [&](Int row, Int rows, double* points) {
+            finite &= actions_.copy(line, row, rows, points, true);
         };
         if (action < end) read(action - points_.actions, end - action, at(action));
         if (held < tail) read(job_.used - 1, 1, at(held));
@@ -251,7 +252,7 @@ public:
         if (beside_ && count > lanes_)  // row by row, as lanes have scales of their own
             over.number = count / lanes_, over.rows[1] = 1, count = lanes_;
         const Kind* const kinds = kinds_of(job_) + kind;
-        const auto sums = choose<SPARING>(kinds, rows);
+        const auto function = choose<SPARING>(kinds, rows);
         // vectors may reach into rows that are written later; what they would reach behind is copied
         const Int size = rows * lanes_, reach = std::max(W - count, Int(0));
         const bool joined = over.number == 1 || over.rows[1] == rows;
@@ -260,13 +261,13 @@ public:
         if (reach) few_.reserve(4 * rows * W);
         Stretches part = over;
         part.number = direct;
-        if (direct) (this->*sums)(kinds, rows, point, count + reach, part, 0, to);
+        if (direct) (this->*function)(kinds, rows, point, count + reach, part, 0, to);
         for (Int g = 0; g < over.lines; g++)
             for (Int i = direct; i < over.number; i++) {
                 Rows<Out> place[4];
                 for (int m = 0; m < 4; m++) place[m] = {few_.at + m * rows * W, W};
-                const double* const at = point + g * over.points[0] + i * lanes_;
-                (this->*sums)(kinds, rows, at, W, {1, 1, {}, {}, 0}, g, place);
+                const double* const at = point + g * over.points + i * lanes_;
+                (this->*function)(kinds, rows, at, W, {1, 1, 0, {}, 0}, g, place);
                 const Int row = g * over.rows[0] + i * over.rows[1];
                 for (Int t = 0; t < rows; t++)
                     for (int m = 0; m < 4; m++)
@@ -293,7 +294,7 @@ private:
             for (Int s = 0; s < over.lines * over.number; s++) {
                 const Int g = s / over.number, i = s % over.number;
                 const double* const rows_at = upstream + g * 4 * size + i * rows * lanes;
-                double* const to = points + g * over.points[0] + i * lanes;
+                double* const to = points + g * over.points + i * lanes;
                 for (Int e = 0; e < lanes; e += W)
                     for (Int p = 0; p < width; p += N) {
                         const double *weights = first + p, *at = rows_at + e;
@@ -317,12 +318,12 @@ private:
 
     template <bool SPARING>
     Sums choose(const Kind* kinds, Int rows) const {
-        Sums sums = nullptr;
+        Sums chosen = nullptr;
         const auto with_copies = [&](auto single, auto paired, auto number) {
             constexpr bool SINGLE = decltype(single)::value, PAIRED = decltype(paired)::value;
             constexpr Int NUMBER = constant_of<decltype(number)>;
-            sums = job_.copies ? &Even::sums<SPARING, true, SINGLE, PAIRED, NUMBER>
-                               : &Even::sums<SPARING, false, SINGLE, PAIRED, NUMBER>;
+            chosen = job_.copies ? &Even::sums<SPARING, true, SINGLE, PAIRED, NUMBER>
+                                 : &Even::sums<SPARING, false, SINGLE, PAIRED, NUMBER>;
         };
         constexpr std::true_type yes;
         constexpr std::false_type no;
@@ -333,7 +334,7 @@ private:
         else
             with_constant<3, 4, 5>(kinds->end - kinds->begin,
                                    [&](auto number) { with_copies(yes, no, number); });
-        return sums;
+        return chosen;
     }
 
     // Computes stretches of ``count`` elements, of lines from ``line`` on; the last vector of each may
@@ -397,7 +398,7 @@ private:
             if ((e += W) < count) continue;
             e = 0, s++;
             if (s == over.number) s = 0, g++, scales = scale(line + g, 0);
-            point = first + g * over.points[0] + s * next;
+            point = first + g * over.points + s * next;
             for (int m = 0; m < 4; m++) to[m] = rows_of[m].from(g * over.rows[0] + s * over.rows[1], 0);
         }
     }
@@ -451,8 +452,7 @@ void filter_rows(Run& run, Int begin, Int end) {
             } else {
                 then = t + number * rows;
             }
-            const Stretches over = {
-                tile.lines(), number, {next, lanes}, {tile.rows, rows}, after - then};
+            const Stretches over = {tile.lines(), number, next, {tile.rows, rows}, after - then};
             plain ? rule.template compute<false>(t, window.kind(), rows, point, count, over, to)
                   : rule.template compute<true>(t, window.kind(), rows, point, count, over, to);
         }
@@ -545,28 +545,28 @@ void filter_adjoint(Run& run, Int begin, Int end) {
             const Int number = std::min(inner.after(job, t, point), behind) - t;
             const Int knots = inner.knots(job, window, number, behind - t);
             rule.spread(t, window.kind(), rows.at + (t - here) * lanes, rows_size, number,
-                        {lines, knots, {next, lanes}, {}, 0}, finite, value(0, point));
+                        {lines, knots, next, {}, 0}, finite, value(0, point));
             t += knots * number;
         }
         for (Int g = 0; g < lines; g++) {
             const Tile line = tile.line(g);
             for (Int p = points.held; last && p < points.tail; p++)  // the last action again
                 for (Int e = 0; e < lanes; e++) value(g, points.held - 1)[e] += value(g, p)[e];
-            const Rows<Out> to = out->from(g * tile.rows, 0);
-            const Int flat = to.pitch == lanes ? used : 1;
+            const Rows<Out> actions = out->from(g * tile.rows, 0);
+            const Int flat = actions.pitch == lanes ? used : 1;
             for (Int t = 0; t < used; t += flat)
-                std::copy_n(value(g, action + t), flat * lanes, to.from(t, 0).at);
-            for (Int t = used; t < tile.rows; t++) std::fill_n(to.from(t, 0).at, lanes, Out(0));
-            const auto gather = [&](Address table, Int number, Int p, const Address* sums, bool row) {
-                if (std::none_of(sums, sums + 4, [](Address sum) { return sum; })) return;
+                std::copy_n(value(g, action + t), flat * lanes, actions.from(t, 0).at);
+            for (Int t = used; t < tile.rows; t++) std::fill_n(actions.from(t, 0).at, lanes, Out(0));
+            const auto gather = [&](Address table, Int number, Int p, const Address* to, bool own) {
+                if (std::none_of(to, to + 4, [](Address part) { return part; })) return;
                 std::fill_n(state.at, 4 * pitch, 0.0);
-                if (row) upstream.read(line, state.at, pitch);
+                if (own) upstream.read(line, state.at, pitch);
                 for (Int k = 0; k < number; k++)
                     for_parts(job, table, k, line, dt, [&](Int e, int m, Vec factor) {
                         double* const sum = state.at + m * pitch + e;
                         store(sum, load(sum) + factor * load(value(g, p + k) + e));
                     });
-                for (int m = 0; m < 4; m++) write_state(job, sums[m], line, state.at + m * pitch);
+                for (int m = 0; m < 4; m++) write_state(job, to[m], line, state.at + m * pitch);
             };
             if (start) gather(job.head, job.head_count, 0, job.start_gradient, job.start_row);
             if (last) gather(job.tail, job.tail_count, points.tail, job.goal_gradient, false);

@@ -193,9 +193,11 @@ struct Tiling {
     Int lanes, rows;  // of a tile
     Int parts = 1;    // tiles of a trajectory that are items of their own
     bool ordered;     // trajectories lie one after another
+    bool own;         // trajectories have weights of their own, where steps differ
 
     explicit Tiling(const Job& job) {
         total = job.adjoint ? job.horizon : job.rows;
+        own = job.band && !job.table && (job.dt.stride[0] || job.span_stride);
         const Int length = std::max<Int>(job.dofs * std::max(job.rows, job.horizon), 1);
         group = std::min(whole(std::max(GROUP / length, Int(1))), job.batch);
         if (alone(job, length)) group = 1;
@@ -209,8 +211,7 @@ struct Tiling {
         rows = std::min(total, rows_per_tile(job));
         if (job.band) {
             const Int most = job.tile / 4;  // their points fit a processor's first cache
-            const bool own = !job.table && (job.dt.stride[0] || job.span_stride);  // weights
-            // limits that are measured, as those above are
+            // measured, as the limits of ``alone`` are
             const bool few = job.dofs * 2 <= W && (job.dofs == 1 || job.window_steps > 1 || length <= 64);
             group = std::clamp(most / length, Int(1), job.batch);
             side = 1;
@@ -287,10 +288,10 @@ class Lanes {
 public:
     // ``rows`` is the largest number that the method of that name reads at once.
     Lanes(Run& run, const Tiling& tiling, const Array& array, Int rows, const Array& index = {})
-        : run_(run),
+        : shared(array.stride[0] == 0 && !index.data),
+          run_(run),
           array_(array),
           index_(index),
-          shared(array.stride[0] == 0 && !index.data),
           even_(array.stride[1] == 0),
           lanes_((even_ ? 1 : rows) * tiling.lanes) {}
 
@@ -318,6 +319,8 @@ public:
         if (!finite && run_.job.finite) run_.status = NOT_FINITE;
         return finite;
     }
+
+    const bool shared;  // by all trajectories
 
 private:
     template <class T>
@@ -380,11 +383,6 @@ private:
 
     Run& run_;
     const Array array_, index_;  // the index names the state of each trajectory
-
-public:
-    const bool shared;  // by all trajectories
-
-private:
     const bool even_;
     std::array<Int, 5> place_ = {};  // what was read last
     Buffer<double> lanes_, line_{0};

@@ -21,11 +21,11 @@ class Uneven {
     static constexpr Int NEXT = 5 * W;    // from the weights of a point to those of the next
 
 public:
-    Uneven(Run& run, const Tiling&)
+    Uneven(Run& run, const Tiling& tiling)
         : run_(run),
           job_(run.job),
           size_(job_.width * W),
-          own_(job_.dt.stride[0] || job_.span_stride),
+          own_(tiling.own),
           kept_(own_ ? W : W * std::clamp(ROOM / (5 * size_), Int(1), job_.window_count / W + 1)),
           rows_(kept_),
           weights_(kept_ * job_.width * 5),
@@ -49,7 +49,7 @@ public:
             const Int first = THROUGH ? 1 : BESIDE ? 0 : of->begin, end = BESIDE ? job_.width : of->end;
             for (Int e = 0; e < lanes_; e += W) {
                 const Int at = lanes_ < W ? 0 : std::min(e, lanes_ - W);
-                const double* window = point + g * over.points[0] + at;
+                const double* window = point + g * over.points + at;
                 window += (of->first - origin) * lanes_;
                 const auto x = [&](Int i) INLINE {
                     if (!BESIDE || move == count - 1) return load(window + i * lanes_);
@@ -93,7 +93,7 @@ public:
                 double* points) {
         const Int origin = first_point(job_, row);
         for_rows(row, rows, over.lines, [&](Int g, Int t, Int count, const Row* of) {
-            double* const to = points + g * over.points[0] + (of->first - origin) * lanes_;
+            double* const to = points + g * over.points + (of->first - origin) * lanes_;
             const Int move = of[count - 1].first - of->first;  // of windows
             for (Int e = 0; e < lanes_; e += W) {
                 Vec x[4];
@@ -235,11 +235,13 @@ private:
             for (int j = 0; j + k < 4; j++) {
                 sum[j] += load(gaps + (j + k) * W);
                 const Vec inverse = 1.0 / sum[j];
-                if (k == 0) share[j][j] = inverse;
-                else
+                if (k == 0) {
+                    share[j][j] = inverse;
+                    continue;
+                }
 #pragma GCC unroll 4
-                    for (int i = j; i <= j + k; i++)
-                        share[j][i] = (share[j + 1][i] - share[j][i]) * inverse;
+                for (int i = j; i <= j + k; i++)
+                    share[j][i] = (share[j + 1][i] - share[j][i]) * inverse;
             }
 #pragma GCC unroll 4
             for (int i = 0; i <= k; i++)
