@@ -418,7 +418,9 @@ def require_counts(least: int = 1, **counts: Any) -> None:
     raise_if_any(faults, UsageError)
 
 
-def time_stamp_shape_faults(shape: Sequence[int], batch: int, rows: int, where: str) -> list[Fault]:
+def time_stamp_shape_faults(
+    shape: Sequence[int], batch: int, rows: int, where: object
+) -> list[Fault]:
     """Returns the fault of time stamps of a shape that does not fit [batch, rows]."""
     if tuple(shape) in ((rows,), (batch, rows), (1, rows)):
         return []
@@ -435,7 +437,7 @@ def time_stamp_shape_faults(shape: Sequence[int], batch: int, rows: int, where: 
 
 
 def step_faults(
-    steps: Array, where: str, first_trajectory: int = 0, first_step: int = 0
+    steps: Array, where: object, first_trajectory: int = 0, first_step: int = 0
 ) -> list[Fault]:
     """Returns the fault of steps, NumPy [b, h] or one number, not all positive and finite."""
     if steps.min(initial=1.0) > 0.0 and steps.max(initial=1.0) < np.inf:  # false for NaN
@@ -451,7 +453,7 @@ def step_faults(
 
 
 def time_stamp_faults(
-    times: Array, where: str, first_trajectory: int = 0, row_numbers: Array | None = None
+    times: Array, where: object, first_trajectory: int = 0, row_numbers: Array | None = None
 ) -> list[Fault]:
     """Returns the faults of time stamps [T] or [B, T]: NaN, repeats, steps back."""
     values = to_numpy(times)
@@ -539,14 +541,14 @@ def describe(shape: Sequence[int]) -> str:
 
 
 def place(
-    where: str,
+    where: object,
     axes: Sequence[str],
     index: Iterable[int],
     shape: Sequence[int],
     first_trajectory: int,
 ) -> str:
     """Returns "where, trajectory 3, step 17, dof 2" for an index, without axes of length 1."""
-    named = [where] if where else []
+    named = [str(where)] if where else []
     for axis, i, size in zip(axes, index, shape, strict=True):
         offset = first_trajectory if axis == "trajectory" else 0
         if size > 1 or offset or (axis == "trajectory" and len(axes) == 3):

@@ -29,10 +29,14 @@ class Fault:
 
     what: str
     _: KW_ONLY
-    where: str = ""
+    where: object = ""
+    """A place, which is kept as text."""
     expected: str = ""
     found: str = ""
     hint: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "where", str(self.where))
 
     def lines(self) -> list[str]:
         """Returns the message, with a line for each part that is not empty."""
@@ -56,15 +60,17 @@ class TrajcliError(Exception):
     def __init__(
         self,
         *faults: Fault | str,
-        where: str = "",
+        where: object = "",
         expected: str = "",
         found: str = "",
         hint: str = "",
     ) -> None:
         """Takes faults, or a text and the keywords of one Fault."""
-        rest = {"where": where, "expected": expected, "found": found, "hint": hint}
         self.faults = tuple(
-            fault if isinstance(fault, Fault) else Fault(fault, **rest) for fault in faults
+            fault
+            if isinstance(fault, Fault)
+            else Fault(fault, where=where, expected=expected, found=found, hint=hint)
+            for fault in faults
         )
         super().__init__("\n".join(str(fault) for fault in self.faults))
 
@@ -135,7 +141,7 @@ class FaultCollector:
         # a thousand files with one fault are one message
         places: dict[Fault, list[str]] = {}
         for fault in dict.fromkeys(self.faults):
-            places.setdefault(replace(fault, where=""), []).append(fault.where)
+            places.setdefault(replace(fault, where=""), []).append(str(fault.where))
         raise_if_any(
             replace(fault, where=where[0] + (f" and {len(where) - 1} more" if where[1:] else ""))
             for fault, where in places.items()

@@ -382,7 +382,7 @@ def shape_faults(inputs: Inputs, steps: bool = True) -> list[Fault]:
     faults += _state_faults(inputs, "start")
     faults += _state_faults(inputs, "goal")
     faults += inputs.mode.faults(inputs.case)
-    return [replace(fault, where=inputs.name(fault.where)) for fault in faults]
+    return [replace(fault, where=inputs.name(str(fault.where))) for fault in faults]
 
 
 def value_faults(inputs: Inputs, allow_nonfinite: bool) -> list[Fault]:

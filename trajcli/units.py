@@ -143,7 +143,7 @@ def per_si(units: Units) -> Floats:
     return np.array([unit.per_si for unit in units])
 
 
-def for_dofs(units: Units, count: int, where: str) -> Units:
+def for_dofs(units: Units, count: int, where: object) -> Units:
     """Returns the units of ``count`` dofs; raises InputError where there are more or fewer."""
     if len(units) in (1, count):
         return units
@@ -155,12 +155,12 @@ def for_dofs(units: Units, count: int, where: str) -> Units:
     )
 
 
-def require_same_kind(named: Sequence[tuple[str, Units | None]]) -> None:
+def require_same_kind(named: Sequence[tuple[object, Units | None]]) -> None:
     """Raises InputError for units that cannot be converted into each other, such as rad and m.
 
     Each comes with the place that states it.
     """
-    kinds: dict[tuple[Unit, ...], str] = {}
+    kinds: dict[tuple[Unit, ...], object] = {}
     for place, units in named:
         kind = tuple(Unit(unit.si) for unit in units or ())
         for first, where in kinds.items():

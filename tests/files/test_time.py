@@ -144,7 +144,7 @@ def test_times_further_away_are_used_where_those_beside_do_not_exist(tmp_path):
 def test_rates_of_attributes_come_last(read):
     found = require(read({"fps": 25}))
     assert found.uniform == 0.04
-    assert found.source.endswith("@fps, 25 Hz")
+    assert str(found.source).endswith("@fps, 25 Hz")
     assert read({"fps": -1, "dt": "fast"}).time is None
 
 

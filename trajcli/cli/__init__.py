@@ -140,13 +140,16 @@ def _with_flags(failure: TrajcliError, words: Sequence[str]) -> TrajcliError:
     from dataclasses import replace
 
     name = words[0] if words and words[0] in COMMANDS else ""
-    if not name or not any(fault.where.isidentifier() for fault in failure.faults):
+    if not name or not any(str(fault.where).isidentifier() for fault in failure.faults):
         return failure
     options = command_line(name).commands[name].params  # loaded already: the command ran
     flags = {option.name: max(option.opts, key=len) for option in options}
     flags.pop("actions", None)  # where a fault names it, it is the array
     return type(failure)(
-        *(replace(fault, where=flags.get(fault.where, fault.where)) for fault in failure.faults)
+        *(
+            replace(fault, where=flags.get(str(fault.where), fault.where))
+            for fault in failure.faults
+        )
     )
 
 

@@ -35,7 +35,7 @@ from trajcli.files.file_bytes import (
     unreadable,
 )
 from trajcli.files.quantities import motion_rank
-from trajcli.files.source import Origin, first_and_more, natural_order
+from trajcli.files.source import Place, first_and_more, natural_order
 from trajcli.memory import LEAST_MEMORY, memory_bound
 
 T = TypeVar("T")
@@ -65,7 +65,7 @@ class Dataset:
     the file, where values are converted to float64 as they are read.
     """
 
-    where: Origin
+    where: Place
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     reader: Callable[[int, int], Any]
@@ -308,7 +308,7 @@ class OpenFiles:
         """Removes a file that was closed."""
         self._files.pop(file, None)
 
-    def refuse_larger(self, size: int, where: str, hint: str) -> None:
+    def refuse_larger(self, size: int, where: object, hint: str) -> None:
         """Raises InputError if data that is decompressed as a whole takes more than ``memory``."""
         if size > self.memory:
             raise InputError(
@@ -376,7 +376,7 @@ class ArrayFile(ABC):
             except TrajcliError:
                 raise
             except self.failures as error:
-                where = f"{self.path}:{self.slash}{name}" if name else self.path
+                where = self.place(name)
                 raise InputError(unreadable(where, expected or self.expected, error)) from None
 
     def begin(self) -> Any:
@@ -436,6 +436,10 @@ class ArrayFile(ABC):
             return {}
         self.outside = list(dict.fromkeys([*self.outside, str(path)]))
         return json_object(read_regular(path, _LARGEST_JSON, "a JSON file"))
+
+    def place(self, name: str = "") -> Place:
+        """Returns the place of a dataset, or of the file."""
+        return Place(str(self.path), f"{self.slash}{name}" * bool(name))
 
     def typed(self, name: str) -> str:
         """Returns FILE:DATASET as it is typed in a shell."""
@@ -542,6 +546,6 @@ def stacked(arrays: Sequence[Values]) -> Dataset:
             start, k = end, k + 1
         return blocks[1] if len(blocks) == 2 else np.concatenate(blocks)
 
-    where = first_and_more(getattr(array, "where", Origin()) for array in arrays)
+    where = first_and_more(getattr(array, "where", Place()) for array in arrays)
     kind = np.result_type(*{getattr(array, "precision", array.dtype) for array in arrays})
     return Dataset(where, (ends[-1], *first.shape[1:]), dtype, read_rows, converted_from=kind)

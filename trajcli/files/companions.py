@@ -18,6 +18,7 @@ from trajcli.arrays import describe
 from trajcli.errors import InputError
 from trajcli.files.arrays import ArrayFile, Dataset
 from trajcli.files.quantities import EPISODE_ENDS
+from trajcli.files.source import Place
 from trajcli.files.tables import TRAJECTORIES
 from trajcli.memory import EAGER_BYTES, SCANNED_BYTES
 
@@ -53,13 +54,13 @@ def named(file: ArrayFile, folder: str, names: Sequence[str]) -> Iterator[tuple[
 
 def episode_edges(
     file: ArrayFile, groups: Sequence[str], array: Dataset
-) -> tuple[list[int], str, list[str]]:
+) -> tuple[list[int], Place, list[str]]:
     """Returns the rows with which episodes of an array [N, D] begin and the last one ends, what
     says so, and warnings of what does not fit. groups: that of the array and those above it."""
-    rows, path = array.shape[0], array.where.after.lstrip(":/")
-    known: dict[str, list[int]] = {}
-    misfits: dict[str, str] = {}
-    flags, flagged = np.zeros(rows, bool), ""
+    rows, path = array.shape[0], array.where.name.lstrip("/")
+    known: dict[Place, list[int]] = {}
+    misfits: dict[Place, str] = {}
+    flags, flagged = np.zeros(rows, bool), Place()
     for folder in (part for group in groups for part in (group, f"{group}meta/")):
         for name, stored in named(file, folder, _EPISODES):
             if math.prod(stored.shape) != max(stored.shape, default=0):
@@ -88,14 +89,14 @@ def episode_edges(
             if len(values) and (np.diff([0, *values, rows]) > 0).all():
                 what = "may be where episodes begin, of an array"
                 says.append(f"{stored.where} {what} of {rows} rows (split_points says so)")
-        return [0, rows], "", [f"{text}: they are read as one trajectory" for text in says]
+        return [0, rows], Place(), [f"{text}: they are read as one trajectory" for text in says]
     where, edges = next(iter(known.items()))
     require_equal({**known, **misfits}, f"the same episodes of {rows} rows in both")
     rest = f"rows {edges[-1]} to {rows - 1} of {path} are of no episode, and are left out"
     return edges, where, [f"{where}: {rest}"] if edges[-1] < rows else []
 
 
-def require_equal(stated: Mapping[str, Any], expected: str) -> None:
+def require_equal(stated: Mapping[Place, Any], expected: str) -> None:
     """Raises InputError for statements, by their places, that contradict each other."""
     for (where, first), (other, second) in pairwise(stated.items()):
         if list(first) != list(second):
@@ -124,7 +125,7 @@ def _edges(name: str, values: Any, rows: int, stored: Dataset) -> list[int] | No
     return [0, *map(int, ends)]  # a length of 0, or an end twice: an episode without rows
 
 
-def label_edges(labels: npt.NDArray[Any], where: str) -> list[int]:
+def label_edges(labels: npt.NDArray[Any], where: Place) -> list[int]:
     """Returns the rows with which trajectories begin and the last one ends, by a label of each."""
     edges = [0, *(np.flatnonzero(labels[1:] != labels[:-1]) + 1).tolist(), len(labels)]
     if len(np.unique(labels[edges[:-1]])) < len(edges) - 1:

@@ -22,7 +22,6 @@ import numpy.typing as npt
 from trajcli.errors import Fault, InputError, Note
 from trajcli.files.arrays import Dataset, OpenFiles
 from trajcli.files.file_bytes import open_regular
-from trajcli.files.source import Origin
 from trajcli.files.tables import Table
 from trajcli.memory import CSV_ROWS
 
@@ -159,7 +158,7 @@ class CsvFile(Table):
         return name not in self._texts
 
     def column(self, name: str) -> Dataset:
-        where, number = Origin(self.path, f":{name}"), self.columns.index(name)
+        where, number = self.place(name), self.columns.index(name)
         text = self.safely(name, self._read)
         if name in text.faults:
             raise InputError(text.faults[name])

@@ -20,7 +20,7 @@ import numpy as np
 from trajcli.errors import InputError
 from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles, import_library, plain_copy
 from trajcli.files.file_bytes import open_regular, read_regular
-from trajcli.files.source import Origin, natural_order
+from trajcli.files.source import natural_order
 
 # The most entries of dictionaries and lists, and the deepest nesting. A document can refer to a
 # list twice from the next list, and so on: 30 of them have 10^9 entries.
@@ -64,7 +64,7 @@ class DocumentFile(ArrayFile):
         def read_rows(start: int, stop: int) -> Any:
             return self.safely(name, lambda: self.rows(self.opened()[name], start, stop))
 
-        where, shape = Origin(self.path, f":{name}" * bool(name)), self.opened()[name].shape
+        where, shape = self.place(name), self.opened()[name].shape
         dtype = read_rows(0, 0).dtype
         about = {"units": "ns"} if dtype == np.int64 and name.endswith("times") else {}
         return Dataset(where, tuple(shape), dtype, read_rows, about, self.storage or self.family)

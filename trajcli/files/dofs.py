@@ -88,7 +88,7 @@ class Dofs:
         return [values[number] for number in self.numbers]
 
 
-def parse_dofs(text: str, count: int, where: str, names: Sequence[str] = ()) -> Dofs:
+def parse_dofs(text: str, count: int, where: object, names: Sequence[str] = ()) -> Dofs:
     """Returns the dofs that 0:7, 2,5,-1, names or "all" mean among ``count``.
 
     where: the option, for messages. Raises UsageError for dofs that are not there, or named twice.
@@ -157,7 +157,7 @@ class DofPairs:
         return "; ".join(f"only in {k}: {', '.join(x)}" for k, x in self.only.items() if x)
 
 
-def pair_dofs(first: Sequence[str], second: Sequence[str], places: Sequence[str]) -> DofPairs:
+def pair_dofs(first: Sequence[str], second: Sequence[str], places: Sequence[object]) -> DofPairs:
     """Returns which dofs of two sides are the same, given what these are called.
 
     Names are matched by :func:`match_names`, and dofs that are only numbered by their numbers or,
@@ -232,7 +232,7 @@ def pick_dofs(stored: Dataset, which: str | None) -> Dataset:
     return picked
 
 
-def _no_such_dofs(text: str, count: int, where: str, names: Sequence[str]) -> UsageError:
+def _no_such_dofs(text: str, count: int, where: object, names: Sequence[str]) -> UsageError:
     expected = f"a range like 0:{count}, or numbers from 0 to {count - 1}" if count else "no dofs"
     listed = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
     expected += f", or names: {listed}" if names else " (there are no names)"
@@ -290,7 +290,7 @@ def parse_rotations(text: str, count: int, names: Sequence[str]) -> tuple[Rotati
 
 
 def named_rotations(
-    array: str, names: Sequence[str], count: int, family: str, order: Any, where: str,
+    array: str, names: Sequence[str], count: int, family: str, order: Any, where: object,
     stored: Dataset | None = None,
 ) -> tuple[RotationDofs, ...]:  # fmt: skip
     """Returns the rotations that the names of dofs or of their array tell.

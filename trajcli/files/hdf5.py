@@ -23,7 +23,7 @@ from trajcli.errors import InputError
 from trajcli.files.arrays import NUMERIC_KINDS, ArrayFile, Dataset, OpenFiles
 from trajcli.files.conversion import decoded
 from trajcli.files.file_bytes import FileBytes, unreadable
-from trajcli.files.source import Origin, natural_order
+from trajcli.files.source import natural_order
 from trajcli.memory import CHUNK_CACHE
 
 _OPEN_DATASETS = 8
@@ -210,7 +210,7 @@ class Hdf5File(ArrayFile):
         item = self._open(path)
         if not isinstance(item, h5py.h5d.DatasetID):
             return None
-        where, handle = Origin(self.path, f":/{path}"), self._handle
+        where, handle = self.place(path), self._handle
         offset, dtype, shape = item.get_offset(), item.dtype, item.shape
         stated = ((_text(name), _read_attribute(item, name)) for name in _attribute_names(item))
         attributes = {name: value for name, value in stated if value is not None}

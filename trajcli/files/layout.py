@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import ArrayFile, Dataset, json_object, text_of
 from trajcli.files.companions import episode_edges
-from trajcli.files.source import Origin
+from trajcli.files.source import Place
 from trajcli.files.time import Time, positive
 
 LEAVE_OUT = "--episodes reads others; --skip-bad of differentiate, check and others leaves it out"
@@ -133,14 +133,14 @@ class Layout:
         self.remark = "; ".join(remarks)
         return [Member(f"{title}_{k}", "", a, b) for k, (a, b) in enumerate(pairwise(edges))]
 
-    def facts(self) -> tuple[Origin, Mapping[str, Any]]:
+    def facts(self) -> tuple[Place, Mapping[str, Any]]:
         """Returns where the family describes its recordings, and that description."""
-        return Origin(self.file.path, ":/data@env_args"), environment(self.file)
+        return Place(str(self.file.path), "/data", "env_args"), environment(self.file)
 
     @cached_property
     def step(self) -> Time | None:
         """The time step, if the file or a side-car file states it."""
-        where, facts = self.facts() if self.rates else (Origin(), {})
+        where, facts = self.facts() if self.rates else (Place(), {})
         steps = (from_rate(facts, path, where) for path in self.rates)
         return next((step for step in steps if step is not None), None)
 
@@ -200,7 +200,7 @@ def entry(table: Any, path: Names) -> Any:
     return table
 
 
-def from_rate(table: Any, path: Names, where: Origin) -> Time | None:
+def from_rate(table: Any, path: Names, where: Place) -> Time | None:
     """Returns the time of the rate in Hz at a path of keys in a table; None if there is none."""
     rate = positive(entry(table, path))
     if rate is None:

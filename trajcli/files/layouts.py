@@ -26,7 +26,7 @@ from trajcli.files.layout import (
     from_rate,
 )
 from trajcli.files.quantities import POSITIONS, QUANTITIES, STATES, role
-from trajcli.files.source import Origin, natural_key
+from trajcli.files.source import Place, natural_key
 from trajcli.files.tables import TRAJECTORIES
 from trajcli.files.time import JUMP, Time, positive
 from trajcli.units import parse_units
@@ -103,7 +103,7 @@ class Robosuite(Robomimic):
     @cached_property
     def step(self) -> Time | None:
         about = json_object(self.file.attributes("data").get("env_info"))
-        where = Origin(self.file.path, ":/data@env_info")
+        where = Place(str(self.file.path), "/data", "env_info")
         return super().step or from_rate(about, ("control_freq",), where)
 
 
@@ -176,8 +176,8 @@ class ManiSkill(Layout):
         self.commands_positions = mode == "pd_joint_pos"
         self.normalises = not self.commands_positions
 
-    def facts(self) -> tuple[Origin, Mapping[str, Any]]:
-        return Origin(self._beside), self._table
+    def facts(self) -> tuple[Place, Mapping[str, Any]]:
+        return Place(str(self._beside)), self._table
 
 
 class Minari(Layout):
@@ -247,7 +247,7 @@ class TableLayout(Layout):
         edges = label_edges(labels, stored.where) if len(labels) else []
         if labels.dtype.kind == "f" and (labels == np.floor(labels)).all():
             labels = labels.astype(np.int64)  # a CSV file is read as floats
-        counted = labels.dtype.kind in "iu" and stored.where.after != ":trajectory"
+        counted = labels.dtype.kind in "iu" and stored.where.last != "trajectory"
         texts = [f"{'episode_' * counted}{text_of(labels[begin])}" for begin in edges[:-1]]
         return [Member(text, "", *rows) for text, rows in zip(texts, pairwise(edges), strict=True)]
 
@@ -340,17 +340,17 @@ class LeRobot(TableLayout):
         texts = isinstance(names, list) and all(isinstance(name, str) for name in names)
         return [text_of(name) for name in names] if texts else None
 
-    def facts(self) -> tuple[Origin, Mapping[str, Any]]:
+    def facts(self) -> tuple[Place, Mapping[str, Any]]:
         return self._info
 
     @cached_property
-    def _info(self) -> tuple[Origin, dict[str, Any]]:
+    def _info(self) -> tuple[Place, dict[str, Any]]:
         """The path and content of info.json: in FOLDER/meta for FOLDER/data/CHUNK/FILE, else in
         meta beside the file; nowhere else, since other users may write there."""
         folders = self.file.path.absolute().parents
         above = "../../" if len(folders) > 2 and folders[1].name == "data" else ""
         name = f"{above}meta/info.json"
-        return Origin(self.file.path_beside(name)), self.file.beside(name)
+        return Place(str(self.file.path_beside(name))), self.file.beside(name)
 
 
 _FAMILIES: tuple[type[Layout], ...] = (

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from trajcli.errors import InputError
 from trajcli.files.arrays import PROVENANCE, ArrayFile, Dataset, OpenFiles, json_object, plain_copy
 from trajcli.files.file_bytes import FileBytes
-from trajcli.files.source import Origin, natural_order
+from trajcli.files.source import natural_order
 
 # The exceptions that NumPy, zipfile and zlib raise for damaged files.
 _FAULTS = (
@@ -129,7 +129,7 @@ class NpyFile(ArrayFile):
                 return header.rows(self.opened(), 0, start, stop)
 
         order = "Fortran order" if header.fortran else "contiguous"
-        stored = Dataset(Origin(self.path), header.shape, header.dtype, read_rows, storage=order)
+        stored = Dataset(self.place(), header.shape, header.dtype, read_rows, storage=order)
         return None if name.strip("/") else stored
 
 
@@ -170,7 +170,7 @@ class NpzFile(ArrayFile):
         name = name.strip("/")
         if name not in self.parts:
             return None
-        where, info = Origin(self.path, f":{name}"), self.parts[name]
+        where, info = self.place(name), self.parts[name]
         require_deflate(info, self.path)
         header = self.safely(name, lambda: self._header(info), _ARRAY)
         stored = info.compress_type == zipfile.ZIP_STORED

@@ -27,7 +27,7 @@ from trajcli.files.reading import Reading
 from trajcli.files.source import (
     ENDINGS,
     ONE_SOURCE,
-    Origin,
+    Place,
     expand_files,
     first_and_more,
     natural_order,
@@ -167,11 +167,11 @@ def time_from_options(files: Files) -> Time | None:
             raise UsageError(
                 "a rate that is not positive", where="--rate", expected="Hz > 0", found=f"{rate:g}"
             )
-        return Time.of(Origin(after=f"--rate {rate:g}"), 1.0 / rate)
+        return Time.of(Place(remark=f"--rate {rate:g}"), 1.0 / rate)
     if dt is None:
         return None
     with suppress(ValueError):
-        return Time.of(Origin(after="--dt"), float(dt))
+        return Time.of(Place(remark="--dt"), float(dt))
     if not set(".:/") & set(dt) and not os.path.exists(dt):
         raise UsageError(
             "neither a value nor a file",
@@ -194,7 +194,7 @@ def time_from_options(files: Files) -> Time | None:
         )
     if (step := positive(value)) is None:
         raise InputError("not a step", where=dt, expected="one number > 0", found=repr(value))
-    return Time.of(source.origin, step)
+    return Time.of(source.place, step)
 
 
 def _stamps(files: Files, text: str) -> tuple[Dataset, Lengths | None]:
@@ -216,7 +216,7 @@ def _stamps(files: Files, text: str) -> tuple[Dataset, Lengths | None]:
     for row, line in zip(table, lines, strict=True):
         row[: len(line)], row[len(line) :] = line, line[-1] if len(line) else 0
     read = lambda start, stop: table[start:stop]  # noqa: E731
-    return Dataset(source.origin, table.shape, table.dtype, read, about), lengths
+    return Dataset(source.place, table.shape, table.dtype, read, about), lengths
 
 
 def open_arrays(path: Path, pool: OpenFiles | None = None) -> ArrayFile:

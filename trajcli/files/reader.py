@@ -217,7 +217,7 @@ def _groups_of_file(
     if groups[0].guessed:
         paths = list(dict.fromkeys(map(_path, groups)))
         more = f" and {len(paths) - 1} more are" if paths[1:] else " is"
-        taken = f"{file.path}:{file.slash}{paths[0]}{more} taken"
+        taken = f"{file.place(paths[0])}{more} taken"
         notes.append(Note(f"SOURCE names no dataset: {taken}"))
     notes += (text for g in groups for array in g.arrays.values() for text in array.remarks)
     notes += remarks

@@ -19,6 +19,7 @@ from trajcli.files.arrays import in_memory
 from trajcli.files.dofs import parse_dofs
 from trajcli.files.quantities import QUANTITIES, named_rate
 from trajcli.files.reading import Repair
+from trajcli.files.source import Place
 from trajcli.files.time import Time
 from trajcli.files.trajectories import Trajectories
 from trajcli.files.trajectory_group import TrajectoryGroup
@@ -96,7 +97,7 @@ def _split_at_gaps(
 
 
 def _runs_between_gaps(
-    stamps: Any, where: str, repair: Repair, counts: Counter[str]
+    stamps: Any, where: Place, repair: Repair, counts: Counter[str]
 ) -> Sequence[Any]:
     """Returns the rows between gaps; raises InputError for stamps that do not increase."""
     rows = np.arange(len(stamps))

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from trajcli.errors import InputError
 from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles, import_library
 from trajcli.files.file_bytes import open_regular
-from trajcli.files.source import Origin
+from trajcli.files.source import Place
 
 # How many messages are read to find the fields of a topic, and at most how many bytes.
 _FIRST, _FIRST_BYTES = 64, 1 << 24
@@ -68,7 +68,7 @@ class RosFile(ArrayFile):
         paths = [p for p in paths if p == field or not p.endswith(".covariance")]
         if not paths:
             return None
-        where, like = Origin(self.path, f":/{name}"), np.hstack([first[path][:0] for path in paths])
+        where, like = self.place(name), np.hstack([first[path][:0] for path in paths])
 
         def read_rows(start: int, stop: int) -> Any:
             whole = self.safely(topic, lambda: self._read(topic))
@@ -93,7 +93,7 @@ class RosFile(ArrayFile):
         bag: _Bag = self.opened()
         if (topic, most) in bag.arrays:
             return bag.arrays[topic, most]
-        where, count = f"{self.path}:{self.slash}{topic}", self._counts[topic]
+        where, count = self.place(topic), self._counts[topic]
         messages, size = _Messages(bag.types, where), 0
         for message, log, raw in bag.messages(topic):
             messages.add(message, log)
@@ -155,7 +155,7 @@ class _Messages:
     types: the fields of all message types, as rosbags gives them. where: the topic, for errors.
     """
 
-    def __init__(self, types: Mapping[str, Any], where: str) -> None:
+    def __init__(self, types: Mapping[str, Any], where: Place) -> None:
         self._types, self._where = types, where
         self._logs, self._stamps = array("q"), array("q")
         self._numbers: dict[str, array[Any]] = {}

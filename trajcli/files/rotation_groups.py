@@ -106,7 +106,7 @@ def rotations_left_out(
     """Returns a note on rotations beside the positions that are read, which are a SOURCE of their
     own; none where there are no such rotations."""
     read = {id(group) for group in kept}
-    left: list[str] = [g.where for g in groups if ROTATIONS[0] in g.arrays and id(g) not in read]
+    left = [g.where for g in groups if ROTATIONS[0] in g.arrays and id(g) not in read]
     firsts = {id(group.file): group for group in reversed(kept) if not group.named}
     for group in firsts.values():
         shapes = group.shape[:2], group.shape[1:2]

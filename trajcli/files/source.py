@@ -6,6 +6,7 @@ import glob
 import os
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,37 +24,55 @@ ONE_SOURCE = ("zarr.json", ".zgroup", ".zarray")
 """The folder of a Zarr store has one of these files."""
 
 
-class Origin(str):
-    """Says where values are from, and knows which part of that is the path of a file.
+@dataclass(frozen=True)
+class Place:
+    """Where values are from: a file, a dataset or group in it, and an attribute of that.
 
-    It is immutable, and reads as its text: "time stamps x.h5:/times, in ms" has the path x.h5.
+    Attributes:
+        path: the file; "" for values of no file, as those of an option.
+        name: the dataset or group as messages show it behind the path, "/data/demo_0".
+        attribute: the attribute of the file or of what ``name`` says.
+        remark: what is said behind all that, such as ", in ms"; of no file, all that is said.
+        title: what is said before it, such as "time stamps ".
     """
 
-    __slots__ = ("after", "before", "path")  # a file of many demonstrations has many of these
-    path: str
-    before: str
-    after: str
+    path: str = ""
+    name: str = ""
+    attribute: str = ""
+    remark: str = ""
+    title: str = ""
 
-    def __new__(cls, path: str | Path = "", after: str = "", before: str = "") -> Origin:
-        """Takes a path, "" for values of no file, and the texts after and before it."""
-        origin = super().__new__(cls, f"{before}{path}{after}")
-        origin.path, origin.before, origin.after = str(path), before, after
-        return origin
+    def __str__(self) -> str:
+        return self._text(self.path)
 
-    def then(self, text: str) -> Origin:
-        """Returns the origin with more text behind it."""
-        return Origin(self.path, self.after + text, self.before)
+    def _text(self, path: str) -> str:
+        name = f":{self.name}" * bool(self.name)
+        attribute = f"@{self.attribute}" * bool(self.attribute)
+        return f"{self.title}{path}{name}{attribute}{self.remark}"
+
+    @property
+    def last(self) -> str:
+        """The last part of the name: the dataset without its groups."""
+        return self.name.rpartition("/")[2]
+
+    def __bool__(self) -> bool:
+        return self != _NOWHERE
+
+    def then(self, text: str) -> Place:
+        """Returns the place with more text behind it."""
+        return replace(self, remark=self.remark + text)
 
     def seen_from(self, folder: str) -> str:
-        """Returns the text with its path relative to a folder, as outputs have it."""
-        if not self.path:
-            return str(self)
-        return f"{self.before}{relative_path(self.path, folder)}{self.after}"
+        """Returns the text with the path relative to a folder, as outputs have it."""
+        return self._text(relative_path(self.path, folder)) if self.path else str(self)
 
 
-def first_and_more(origins: Iterable[Origin]) -> Origin:
-    """Returns the first of the origins, and how many others there are."""
-    first, *others = dict.fromkeys(origins)
+_NOWHERE = Place()
+
+
+def first_and_more(places: Iterable[Place]) -> Place:
+    """Returns the first of the places, and how many others there are."""
+    first, *others = dict.fromkeys(places)
     return first.then(f" and {len(others)} more") if others else first
 
 
@@ -67,15 +86,13 @@ class Source(NamedTuple):
     """The slice of dofs: ":7" in FILE:DATASET[:7]."""
 
     @property
-    def origin(self) -> Origin:
-        """The source as the origin of what is read from it."""
-        text = "" if self.dataset is None else f":{self.dataset}"
-        if self.dofs is not None:
-            text += f"[{self.dofs}]"
-        return Origin(self.path, f"{text}@{self.attribute}" if self.attribute else text)
+    def place(self) -> Place:
+        """The place of what is read from it."""
+        name = (self.dataset or "") + ("" if self.dofs is None else f"[{self.dofs}]")
+        return Place(str(self.path), name, self.attribute or "")
 
     def __str__(self) -> str:
-        return str(self.origin)
+        return str(self.place)
 
 
 def parse_source(text: str, attributes: bool = False) -> Source:

@@ -21,7 +21,7 @@ from trajcli.files.opening import Files
 from trajcli.files.quantities import QUANTITIES, RECORDED_ROW, ROTATIONS
 from trajcli.files.reader import read_groups
 from trajcli.files.reading import Reading
-from trajcli.files.source import Origin, expand_files, first_and_more, parse_source
+from trajcli.files.source import Place, expand_files, first_and_more, parse_source
 from trajcli.files.trajectory_group import TrajectoryGroup
 from trajcli.memory import EAGER_BYTES
 from trajcli.units import (
@@ -60,11 +60,11 @@ class States:
 
     parts: Mapping[str, Values]
     names: Mapping[str, str]
-    sources: Sequence[Origin]
+    sources: Sequence[Place]
     index: Values | None = None
 
     @property
-    def source(self) -> Origin:
+    def source(self) -> Place:
         """The first source of the states, and how many others there are."""
         return first_and_more(self.sources)
 
@@ -110,10 +110,10 @@ class States:
     def with_index(self, role: str, index: Dataset) -> States:
         """Returns the states with an index that says which each trajectory uses."""
         values = index if index.nbytes > EAGER_BYTES else index.read()
-        return replace(self, index=values, names={**self.names, f"{role}_index": index.where})
+        return replace(self, index=values, names={**self.names, f"{role}_index": str(index.where)})
 
 
-NO_STATE = States({}, {}, [Origin(after="none")])
+NO_STATE = States({}, {}, [Place(remark="none")])
 
 
 def state_from_option(
@@ -128,9 +128,9 @@ def state_from_option(
     option, numbers = f"--{role}", parse_floats(text)
     if text == "zero" or numbers is not None:
         values = np.zeros(group.shape[2]) if numbers is None else np.array(numbers)
-        state = _state(role, {"position": values}, Origin(after=text), group)
+        state = _state(role, {"position": values}, Place(remark=text), group)
         # zeros are the same in every unit, so that none is named
-        return state if values.any() else replace(state, sources=[Origin(after=text)])
+        return state if values.any() else replace(state, sources=[Place(remark=text)])
     if not set(".:/") & set(text) and not os.path.exists(text):
         raise UsageError(
             "neither a value nor a file",
@@ -154,7 +154,7 @@ def state_from_option(
     if recorded or (stored and stored.ndim == 2 and held in (0, stored.shape[0])):
         return _first_rows(files, role, text, group)
     if stored is not None:
-        state = _state(role, {"position": files.dataset(text)}, source.origin, group)
+        state = _state(role, {"position": files.dataset(text)}, source.place, group)
         beside = "" if file.family == "npy" else name[: name.rfind("/") + 1]
         return _with_index_beside(state, role, file, beside)
     # start/position and start_position, in the group that is named or in one called start
@@ -164,7 +164,7 @@ def state_from_option(
         if parts["position"] is not None:
             which = source.dofs
             numeric = {k: x and pick_dofs(x.require_numeric(), which) for k, x in parts.items()}
-            state = _state(role, numeric, source.origin, group)
+            state = _state(role, numeric, source.place, group)
             return _with_index_beside(state, role, file, prefix)
     own = group.layout if group.member and file.path == group.file.path else None
     elsewhere = own and group.member and "*" not in name and not own.array(group.member, [name])
@@ -194,11 +194,11 @@ def _first_rows(files: Files, role: str, text: str, group: TrajectoryGroup) -> S
         group = group.without_units()
     rows = stacked([each.input.select(range(each.shape[0]), range(1)) for each in recorded])
     states = replace(
-        rows, where=source.origin, shape=(rows.shape[0], rows.shape[2]),
+        rows, where=source.place, shape=(rows.shape[0], rows.shape[2]),
         reader=lambda *run: rows.read_rows(*run)[:, 0], attributes=recorded[0].input.attributes,
     )  # fmt: skip
     which = RECORDED_ROW if rows.shape[0] > 1 else "first row, for all"
-    return _state(role, {"position": states}, source.origin.then(f": {which}"), group)
+    return _state(role, {"position": states}, source.place.then(f": {which}"), group)
 
 
 def _with_index_beside(state: States, role: str, file: ArrayFile, prefix: str) -> States:
@@ -216,7 +216,7 @@ def stored_state(role: str, group: TrajectoryGroup) -> States:
     if parts["position"] is None:
         return _recorded_state(group) if role == "start" else NO_STATE
     where = parts["position"].where
-    source = Origin(where.path, re.sub(r"/(?:position|orientation\w*)$", "", where.after))
+    source = replace(where, name=re.sub(r"/(?:position|orientation\w*)$", "", where.name))
     state = _state(role, parts, source, group)
     index = group.companion(f"{role}_index")
     return state if index is None else state.with_index(role, index)
@@ -237,7 +237,7 @@ def _turning(group: TrajectoryGroup) -> Sequence[RotationDofs]:
 
 
 def _state(
-    role: str, stored: Mapping[str, Values | None], source: Origin, group: TrajectoryGroup
+    role: str, stored: Mapping[str, Values | None], source: Place, group: TrajectoryGroup
 ) -> States:
     """Returns states [D] or [S, D] with the dofs of a group, in SI; many stay in their file.
 
@@ -247,7 +247,8 @@ def _state(
     for part, values in stored.items():
         if values is None:
             continue
-        names[f"{role}/{part}"] = where = getattr(values, "where", f"--{role}")
+        where: Place = getattr(values, "where", Place(remark=f"--{role}"))
+        names[f"{role}/{part}"] = str(where)
         if isinstance(values, Dataset):
             values = with_joined_axes(values, len(group.turning))
         if len(values.shape) not in (1, 2):
@@ -260,7 +261,7 @@ def _state(
             what, found = f"{role} and actions differ in their dofs (D)", f"D = {count}"
             expected, hint = f"D = {dofs}, as in {group.input.where}", ""
             if dataset is not None and dofs > 1:
-                name = f"{where.removesuffix(f'/{part}')}{':' * (':' not in where)}[:{dofs}]"
+                name = f"{where.path}:{where.name.removesuffix(f'/{part}')}[:{dofs}]"
                 first = f"{shlex.quote(name)} takes the first {dofs}"
                 hint = first if count > dofs else f"--dofs 0:{count} takes as many"
             raise InputError(what, where=where, expected=expected, found=found, hint=hint)
@@ -296,7 +297,7 @@ def state_units(
     return of_order(units, QUANTITIES.index(part))
 
 
-def _in_form_of(group: TrajectoryGroup, values: Values, where: str) -> Values | None:
+def _in_form_of(group: TrajectoryGroup, values: Values, where: Place) -> Values | None:
     """Returns quaternions in the form of a group whose dofs all turn; None for any other values.
 
     Their order is that of their columns, name or attribute, else w, x, y, z. Four numbers are in
@@ -305,18 +306,18 @@ def _in_form_of(group: TrajectoryGroup, values: Values, where: str) -> Values | 
     turning, width, order = _turning(group), values.shape[-1], ""
     count, dofs = len(turning), group.shape[2]
     if isinstance(values, Dataset):
-        text = f"{values.where.after} {values.attributes.get('order')}".lower()
+        text = f"{values.where.name} {values.attributes.get('order')}".lower()
         order = next((order for order in ("xyzw", "wxyz") if order in text), "")
         about = values.attributes
         named = next((about[k] for k in ("joint_names", "names", "columns") if k in about), "")
         names = [f"q_{x.strip()}" for x in ",".join(map(str, np.ravel(named))).split(",")]
         if len(names) == width == 4 * count:
-            known = named_rotations("", names, width, "", order or "wxyz", where)
+            known = named_rotations("", names, width, "", order or "wxyz", str(where))
             if len(ordered := [dof for turn in known for dof in turn.dofs]) == width:
                 values, order = in_memory(values)[..., ordered], known[0].form
     if not turning or width != 4 * count or (dofs == width and not order):
         # three numbers called orientation are rotation vectors, or roll, pitch and yaw
-        if turning and where.endswith(ROTATIONS[0]) and (width != dofs or width == 3 * count):
+        if turning and where.name.endswith(ROTATIONS[0]) and (width != dofs or width == 3 * count):
             expected, found = f"[B, {4 * count}]: w, x, y, z", describe(values.shape)
             raise InputError("no quaternions", where=where, expected=expected, found=found)
         return None
@@ -324,7 +325,7 @@ def _in_form_of(group: TrajectoryGroup, values: Values, where: str) -> Values | 
 
     read = in_memory(values)
     read = read.reshape(*read.shape[:-1], count, 4)
-    quaternions = to_quaternions(read, order or "wxyz", where)
+    quaternions = to_quaternions(read, order or "wxyz", str(where))
     turned = np.empty((*read.shape[:-2], dofs))
     for k, turn in enumerate(turning):
         turned[..., list(turn.dofs)] = from_quaternions(quaternions[..., k, :], turn.form)
@@ -351,7 +352,7 @@ def _recorded_state(group: TrajectoryGroup) -> States:
             first_rows[part] = replace(array.require_numeric(), shape=(1, *array.shape[1:]))
         if first_rows:
             read = ", ".join(pair[: len(first_rows)])
-            source = Origin(group.file.path, f": {RECORDED_ROW} {read}")
+            source = group.file.place().then(f": {RECORDED_ROW} {read}")
             return _state("start", first_rows, source, group)
     return NO_STATE
 

@@ -22,7 +22,7 @@ from trajcli.errors import Fault, InputError, Note
 from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles, import_library
 from trajcli.files.file_bytes import open_regular
 from trajcli.files.quantities import POSITIONS, last_word, role, split_unit, time_rank
-from trajcli.files.source import Origin, parse_source
+from trajcli.files.source import Place, parse_source
 from trajcli.memory import TABLE_ROWS
 
 TRAJECTORIES = ("trajectory", "episode", "episode_index", "episode_id", "traj_id", "episode_idx",
@@ -205,7 +205,7 @@ class Table(ArrayFile):
             columns = [self._step_column]
         if not columns:
             return None
-        where, parts = Origin(self.path, f":{name}"), [self.column(column) for column in columns]
+        where, parts = self.place(name), [self.column(column) for column in columns]
         units = [split_unit(column)[1].replace(",", " ") for column in columns]
         about = dict(parts[0].attributes)
         if any(units):
@@ -260,7 +260,7 @@ class Table(ArrayFile):
 
     def _times(self, column: str) -> Dataset:
         """Returns the stamps of the rows; two columns give nanoseconds."""
-        where, stored = Origin(self.path, f":{column}"), self.column(column)
+        where, stored = self.place(column), self.column(column)
         if column not in self._stamp_pair:
             unit = split_unit(column)[1]
             about = dict(stored.attributes) | ({"units": unit} if unit else {})
@@ -350,7 +350,7 @@ class ParquetFile(Table):
         return str(self._types[name]).startswith(("float", "double", "halffloat"))
 
     def column(self, name: str) -> Dataset:
-        where, rows = Origin(self.path, f":{name}"), int(self._edges[-1])
+        where, rows = self.place(name), int(self._edges[-1])
         first = self._group(name, 0, where) if rows else np.zeros(0)
         inner, dtype = first.shape[1:], first.dtype
         if not inner:  # those are read as a whole
@@ -370,7 +370,7 @@ class ParquetFile(Table):
         about = {"units": unit} if unit else {}
         return Dataset(where, (rows, *inner), dtype, read_rows, about, "columns")
 
-    def _group(self, name: str, number: int, where: str) -> Any:
+    def _group(self, name: str, number: int, where: Place) -> Any:
         """Returns the values of a column in a row group; refuses what would unpack to too much."""
         import pyarrow as arrow
 
@@ -410,7 +410,7 @@ class _ParquetHandle:
         self.last.clear()
 
 
-def _values(column: Any, where: str) -> Any:
+def _values(column: Any, where: Place) -> Any:
     """Returns a column as an array [rows], or [rows, D] of lists."""
     import pyarrow as arrow
 
@@ -436,7 +436,7 @@ def _values(column: Any, where: str) -> Any:
     return column.to_numpy(zero_copy_only=False)
 
 
-def _uneven(where: str) -> InputError:
+def _uneven(where: Place) -> InputError:
     return InputError(
         "lists of different length", where=where, expected="as many numbers in every row"
     )

@@ -21,7 +21,7 @@ from trajcli.errors import Fault, InputError, raise_if_any
 from trajcli.files.arrays import Dataset, Numbers, ReadApart, in_memory
 from trajcli.files.conversion import converted, divided, stated_unit
 from trajcli.files.quantities import split_unit
-from trajcli.files.source import Origin
+from trajcli.files.source import Place
 from trajcli.memory import EAGER_BYTES
 from trajcli.units import KNOWN_TIMES, Unit, parse_time_unit
 
@@ -64,8 +64,8 @@ class Time:
     that the file states beside stamps.
     """
 
-    source: Origin
-    where: str
+    source: Place
+    where: Place
     dt: float | Values | None = None
     stamps: Values | None = None
     batch: int = 1
@@ -80,7 +80,7 @@ class Time:
     nominal: float | None = None
 
     @classmethod
-    def of(cls, source: Origin, dt: float, where: str = "") -> Time:
+    def of(cls, source: Place, dt: float, where: Place | None = None) -> Time:
         """Returns the time of one step that all rows share."""
         return cls(source, where or source, dt=dt)
 
@@ -307,16 +307,16 @@ def read_time(
     if clock is not None and clock.ndim == 1:
         line = ReadApart(lambda _, first, last: stored.read_rows(first, last), stored.shape)
         clock = replace(stored, shape=(1, *stored.shape), reader=line)
-    source = Origin(source.path, source.after, "time stamps ")
+    source = replace(source, title="time stamps ")
     return replace(time, source=source, dt=step, stamps=values if step is None else None,
                    stamped=True, clock=clock)  # fmt: skip
 
 
-def stored_times(stored: Dataset, given: Unit | None, stamps: bool) -> tuple[Values, str, Origin]:
+def stored_times(stored: Dataset, given: Unit | None, stamps: bool) -> tuple[Values, str, Place]:
     """Returns times in seconds, their unit in the file, and their origin; large datasets of times
     for every trajectory stay in the file."""
     text = given.name if given is not None else stated_unit(stored)
-    text = text or split_unit(re.split("[:/]", stored.where.after.partition(" (")[0])[-1])[1]
+    text = text or split_unit(re.split("[:/]", stored.where.last)[-1])[1]
     unit = given or parse_time_unit(text)
     word, since, _ = text.strip("[] ").lower().partition(" since ")
     if unit is None and (since or word.rstrip("s") in _OTHER_TIMES):
@@ -471,7 +471,7 @@ def reconciled(steps: Time | None, stamps: Time | None) -> Time | None:
     return replace(steps, clock=stamps.clock, unit=stamps.unit)
 
 
-def require_nominal(time: Time, where: str, dt: float) -> None:
+def require_nominal(time: Time, where: Place, dt: float) -> None:
     """Raises InputError for stamps whose mean step is not that of an attribute dt."""
     gaps = _gaps(time)
     if gaps is not None and gaps.size and abs(float(gaps.mean()) - dt) > _NOMINAL_STEP * dt:
@@ -508,7 +508,7 @@ def _gaps(time: Time) -> Floats | None:
     return np.diff(np.atleast_2d(time.stamps).astype(np.float64), axis=1)
 
 
-def _contradiction(where: str, dt: float, stamps: Time, gaps: Floats) -> Fault:
+def _contradiction(where: Place, dt: float, stamps: Time, gaps: Floats) -> Fault:
     return Fault(
         "dt and time stamps that contradict each other",
         where=f"{where} and {stamps.where}",

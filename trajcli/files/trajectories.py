@@ -28,7 +28,7 @@ from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.files.arrays import Dataset
 from trajcli.files.file_bytes import Progress
 from trajcli.files.quantities import TIMES, role
-from trajcli.files.source import Origin, first_and_more
+from trajcli.files.source import Place, first_and_more
 from trajcli.files.states import NO_STATE, States
 from trajcli.files.time import Time
 from trajcli.files.trajectory_group import TrajectoryGroup
@@ -115,13 +115,13 @@ class Trajectories:
         return list(dict.fromkeys(group for group, *_ in self.runs))
 
     @property
-    def sources(self) -> list[Origin]:
+    def sources(self) -> list[Place]:
         """The arrays or files that they are read from, each once."""
         places = (place for group, *part in self.runs for place in group.sources(*part))
         return list(dict.fromkeys(places))
 
     @property
-    def source(self) -> Origin:
+    def source(self) -> Place:
         """The first of their sources, and how many others there are."""
         return first_and_more(self.sources)
 
@@ -132,7 +132,7 @@ class Trajectories:
         return list(dict.fromkeys(os.fspath(file.path) for file in files))
 
     @property
-    def time_source(self) -> Origin:
+    def time_source(self) -> Place:
         """The first source of the times of their rows, and how many others there are."""
         return first_and_more(group.time.source for group in self.groups_in_use if group.time)
 
@@ -414,7 +414,7 @@ def require_stamps(group: TrajectoryGroup, time: Time | None) -> None:
             "a unit of time, and no stamps or steps in a dataset",
             where=f"--units {group.given.time}",
             expected="units of positions alone",
-            found="no times" if time is None else time.source,
+            found="no times" if time is None else str(time.source),
         )
 
 

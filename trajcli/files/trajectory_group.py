@@ -60,7 +60,7 @@ from trajcli.files.quantities import (
     time_rank,
     unit_of,
 )
-from trajcli.files.source import Origin
+from trajcli.files.source import Place
 from trajcli.files.time import (
     DROID_STAMPS,
     RATES,
@@ -175,7 +175,7 @@ class TrajectoryGroup:
         return batch, rows, dofs
 
     @property
-    def where(self) -> Origin:
+    def where(self) -> Place:
         """The place of the first array, for messages."""
         return next(iter(self.arrays.values())).where
 
@@ -187,18 +187,18 @@ class TrajectoryGroup:
         """Returns the name of the k-th trajectory, of those with a group or file to themselves."""
         return self.file_of(k).path.stem + self.suffix if self.file.members else self.name
 
-    def place(self, k: int, name: str = "") -> tuple[str, int]:
+    def place(self, k: int, name: str = "") -> tuple[Place, int]:
         """Returns where the k-th trajectory of an array lies, and its number there."""
         if self.file.members:
-            return str(self.file_of(k).path), 0
+            return self.file_of(k).place(), 0
         return self.array(name).where, int(self.numbers[k])
 
-    def sources(self, begin: int, end: int) -> list[Origin]:
+    def sources(self, begin: int, end: int) -> list[Place]:
         """Returns where trajectories begin to end of the first array are read from."""
         if self.file.members:
-            return [Origin(self.file_of(k).path) for k in range(begin, end)]
+            return [self.file_of(k).place() for k in range(begin, end)]
         rows = self.member is not None and not self.member.group
-        return [Origin(self.file.path, f":{self.array_name}") if rows else self.where]
+        return [Place(str(self.file.path), self.array_name) if rows else self.where]
 
     def part(
         self, trajectories: Numbers, rows: Numbers, suffix: str, time: Time
@@ -488,7 +488,7 @@ class TrajectoryGroup:
         if self.layout is not None:
             return None, []
         remarks = list[str]()
-        stated: dict[str, Lengths] = {}
+        stated: dict[Place, Lengths] = {}
         batch, rows, _ = self.shape
         shapes = [(batch, rows), (batch, rows, 1), *[(rows,), (rows, 1), (1, rows)] * self.single]
         shapes += [self.shape]
@@ -540,7 +540,7 @@ class TrajectoryGroup:
         return time.fitted(*self.shape[:2], acting, self.lengths)
 
     def _stored_time(
-        self, attribute: str, nominal: float | None, step: float | None
+        self, attribute: Place, nominal: float | None, step: float | None
     ) -> Time | None:
         """Returns the time that steps or stamps beside the arrays give, else those above that fit.
 
@@ -560,7 +560,7 @@ class TrajectoryGroup:
             chosen = reconciled(*fitting)
             if chosen is None:
                 continue
-            beside = attribute == f"{self.file.path}:/{group.rstrip('/')}@dt"
+            beside = attribute.name == f"/{group.rstrip('/')}"
             if chosen.stamped and nominal is not None and beside:
                 require_nominal(chosen, attribute, nominal)
             return chosen
@@ -617,41 +617,41 @@ class TrajectoryGroup:
             return dataset
         if dataset.shape[0] == (member.total if self.layout is None else self.layout.rows):
             return member.rows_of(dataset)
-        each = dataset.ndim == 2 or dataset.where.endswith("dt")
+        each = dataset.ndim == 2 or dataset.where.last.endswith("dt")
         one = member._replace(begin=member.number, end=member.number + 1)
         return one.rows_of(dataset) if each and 0 < dataset.shape[0] == member.siblings else dataset
 
-    def attribute(self, *names: str) -> tuple[Origin, Any]:
+    def attribute(self, *names: str) -> tuple[Place, Any]:
         """Returns where an attribute of the first array or a group is, and its value, or None."""
         first = next(iter(self.arrays.values()))
         for name in names:
             for place, attributes in ((first.where, first.attributes), *self._group_attributes):
                 if (value := attributes.get(name)) is not None:
-                    return place.then(f"@{name}"), value
-        return Origin(), None
+                    return replace(place, attribute=name), value
+        return Place(), None
 
     @cached_property
-    def _group_attributes(self) -> list[tuple[Origin, Mapping[str, Any]]]:
+    def _group_attributes(self) -> list[tuple[Place, Mapping[str, Any]]]:
         """The attributes of the group and of those above it, each with its place."""
         return [
-            (Origin(self.file.path, f":/{group.rstrip('/')}"), self.file.attributes(group))
+            (Place(str(self.file.path), f"/{group.rstrip('/')}"), self.file.attributes(group))
             for group in self.groups
         ]
 
     @cached_property
-    def stated_mode(self) -> tuple[str, dict[str, Any], str]:
+    def stated_mode(self) -> tuple[str, dict[str, Any], Place]:
         """The mode of trajcli that the file states, or "", with the options that it states, which
         may be words of another program, and where."""
         where, stated = self.attribute("mode")
         name = ALIASES.get(text_of(stated), text_of(stated))
         if name not in MODES:
-            return "", {}, ""
+            return "", {}, Place()
         options: dict[str, Any] = {
             option: int(value) if isinstance(value, (int, np.integer)) else text_of(value)
             for option in MODES[name].option_names()
             if (value := self.attribute(option)[1]) is not None
         }
-        return name, options, where.removesuffix("@mode")
+        return name, options, replace(where, attribute="")
 
     @cached_property
     def joint_names(self) -> list[str] | None:

@@ -18,7 +18,7 @@ from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles, import_library
 from trajcli.files.conversion import decoded
 from trajcli.files.file_bytes import SourceFiles
 from trajcli.files.numpy_files import require_deflate
-from trajcli.files.source import Origin, natural_order
+from trajcli.files.source import natural_order
 from trajcli.memory import KEPT_CHUNK
 
 # Of the codecs of an array at most one may be a compressor, since a few bytes compressed twice may
@@ -60,7 +60,7 @@ class ZarrFile(ArrayFile):
         return self._datasets.get(name)
 
     def _described(self, name: str) -> Dataset:
-        stored, where = self.opened().arrays[name], Origin(self.path, f":{name}")
+        stored, where = self.opened().arrays[name], self.place(name)
         metadata = stored.metadata.to_dict()
         # strings of variable length have dtype object, but are never constructed from code
         texts = metadata.get("data_type") == "string"

@@ -195,7 +195,7 @@ class LengthInputs:
         if begin == end:
             return self.inputs.block(actions, begin, end, 0, {})
         group, where, number = self.trajectories.locate(begin)
-        names = {"actions": where}
+        names = {"actions": str(where)}
         inputs = self.inputs.block(actions, begin, end, begin - number, names)
         rows = self.inputs.row_numbers if rates else group.row_numbers
         return self.commands.used(replace(inputs, row_numbers=rows))
@@ -266,7 +266,7 @@ def _inputs(trajectories: Trajectories, mode: Mode, recorded: bool) -> Inputs:
     start = trajectories.start.of(trajectories.numbers)
     goal = trajectories.goal.of(trajectories.numbers)
     actions = trajectories.dataset()
-    named = {"actions": actions.where, "dt": where, "times": where}
+    named = {"actions": str(actions.where), "dt": str(where), "times": str(where)}
     inputs = Inputs(
         mode=mode,
         actions=actions,
@@ -294,7 +294,7 @@ def _inputs(trajectories: Trajectories, mode: Mode, recorded: bool) -> Inputs:
 _Members = tuple[TrajectoryGroup, Trajectories]
 
 
-def _steps_of(groups: Sequence[_Members], counts: Sequence[int]) -> tuple[Values, Values, str]:
+def _steps_of(groups: Sequence[_Members], counts: Sequence[int]) -> tuple[Values, Values, object]:
     """Returns steps, or else stamps, of trajectories, and their place for messages.
 
     Steps are [] (one for all), [h], [n, 1] or [n, h], stamps [T] or [n, T]. counts: how many steps

@@ -34,7 +34,7 @@ from trajcli.files.quantities import (
     sources_text,
     unit_of,
 )
-from trajcli.files.source import Origin, first_and_more
+from trajcli.files.source import Place, first_and_more
 from trajcli.files.trajectories import Trajectories
 from trajcli.files.writing import refuse_form, refuse_output
 from trajcli.jobs.gradient import Gradient
@@ -84,7 +84,7 @@ class Plan:
         overwrite = request.overwrite or request.shard is not None
         check, shard, files_of_shard = FaultCollector(), request.shard, request.files_of_shard()
         self.request = request
-        resolved: tuple[Trajectories, list[LengthInputs], str | None, list[LeftOut]]
+        resolved: tuple[Trajectories, list[LengthInputs], Place | None, list[LeftOut]]
         self.quantities, _, resolved = check.attempt(
             lambda: _quantities(request.write),
             partial(refuse_output, request.out, overwrite),
@@ -152,14 +152,14 @@ class Plan:
         return unit and units_of_dofs(unit, self.other_dofs, first.shape[2])
 
     @cached_property
-    def sources(self) -> dict[str, Sequence[Origin]]:
+    def sources(self) -> dict[str, Sequence[Place]]:
         """All sources, by the attribute of the output that sums them up."""
         groups = self.trajectories.groups_in_use
         start, goal = self.trajectories.start, self.trajectories.goal
         return {
             "source": self.trajectories.sources,
             "dt_source": list(dict.fromkeys(group.time.source for group in groups if group.time)),
-            "start": [Origin(after=RECORDED_START)] if self.request.recorded else start.sources,
+            "start": [Place(remark=RECORDED_START)] if self.request.recorded else start.sources,
             **({"goal": goal.sources} if goal.parts else {}),
         }
 
@@ -263,11 +263,11 @@ class Plan:
         shown = _RECORDING_OPTIONS if request.recorded else options
         rows = [part.inputs.rows for part in self.parts]
         return {
-            "source": sources["source"][0],
+            "source": str(sources["source"][0]),
             "sources": len(sources["source"]),
             "layout": None if first.layout is None else first.layout.name,
             "mode": request.mode or self.mode.name if request.recorded else self.mode.name,
-            "mode_source": self.mode_source,
+            "mode_source": self.mode_source and str(self.mode_source),
             "options": {name: value for name, value in options.items() if name in shown},
             "commands": self.commands.options(),
             "shape": {
@@ -280,8 +280,8 @@ class Plan:
             "rows": max(rows),
             "shortest_rows": min(rows),
             "dt": self.trajectories.step or "varies",
-            "dt_source": first_and_more(sources["dt_source"]),
-            "start": None if request.recorded else first_and_more(sources["start"]),
+            "dt_source": str(first_and_more(sources["dt_source"])),
+            "start": None if request.recorded else str(first_and_more(sources["start"])),
             "units": units_report(first),
             "dtype": self.dtype,
             "write": list(self.quantities),
@@ -317,7 +317,7 @@ def _bad_trajectories(
 
 def _conversion_notes(trajectories: Trajectories, dtype: str) -> Iterator[str]:
     """Yields a note for each type that is converted, with the first input of that type."""
-    kinds: dict[Any, str] = {}
+    kinds: dict[Any, Place] = {}
     for group in trajectories.groups:
         stored = group.input.dtype
         if stored.kind in "iu" or stored.itemsize not in (4, 8):

@@ -17,7 +17,7 @@ from trajcli.errors import UsageError
 from trajcli.files.quantities import QUANTITIES
 from trajcli.files.reading import Reading, Repair
 from trajcli.files.source import (
-    Origin,
+    Place,
     expand_files,
     expand_pattern,
     is_pattern,
@@ -96,7 +96,7 @@ class SourceRequest(Reading, Repair):
         # without --skip-bad, a request that left nothing out gives the same
         request = self if left_out else replace(self, skip_bad=False)
         seen = {
-            name: value.seen_from(self.folder) if isinstance(value, Origin) else value
+            name: value.seen_from(self.folder) if isinstance(value, Place) else value
             for name, value in stated.items()
         }
         return {**seen, "trajcli_version": __version__, "request": request.to_json()}

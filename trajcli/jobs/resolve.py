@@ -29,7 +29,7 @@ from trajcli.files.reader import marked_faulty, read_groups, read_recordings, re
 from trajcli.files.reading import select
 from trajcli.files.repair import repaired
 from trajcli.files.rotation_groups import require_rotations
-from trajcli.files.source import expand_files, parse_source
+from trajcli.files.source import Place, expand_files, parse_source
 from trajcli.files.states import (
     NO_STATE,
     States,
@@ -63,7 +63,7 @@ _ROWS = 4096
 
 def resolve(
     request: Request, files: Files, sources: Sequence[str]
-) -> tuple[Trajectories, list[LengthInputs], str | None, list[LeftOut]]:
+) -> tuple[Trajectories, list[LengthInputs], Place | None, list[LeftOut]]:
     """Looks up everything that a request names, without reading values of actions.
 
     sources: the SOURCEs to read; those of the request, or of one shard.
@@ -330,7 +330,7 @@ def _commands(request: Request, first: TrajectoryGroup) -> Commands:
 
 def resolve_mode(
     request: Request, groups: Sequence[TrajectoryGroup]
-) -> tuple[Mode, str | None, list[str]]:
+) -> tuple[Mode, Place | None, list[str]]:
     """Returns the mode of a run, the file that states it (or None), and warnings of files that
     state another mode.
 
@@ -339,7 +339,7 @@ def resolve_mode(
     """
     if request.recorded:
         return make_method(request.mode, bool(groups[0].rotations), **request.options), None, []
-    stated: dict[_Stated, str] = {}
+    stated: dict[_Stated, Place] = {}
     for group in groups[:_FIRST]:
         mode, with_options, where = _stated_mode(group)
         if mode:
@@ -369,14 +369,14 @@ def resolve_mode(
     return make_mode(name or _DEFAULT, **options), source, notes
 
 
-def _stated_mode(group: TrajectoryGroup) -> tuple[str, tuple[tuple[str, Any], ...], str]:
+def _stated_mode(group: TrajectoryGroup) -> tuple[str, tuple[tuple[str, Any], ...], Place]:
     """Returns the mode and options that actions state, and where; "" where there are none.
 
     Rows of an output state how they were made, not what they are to be integrated by.
     """
     mode, options, where = group.stated_mode
-    if not mode or group.input.where.rpartition("/")[2] in QUANTITIES:
-        return "", (), ""
+    if not mode or group.input.where.last in QUANTITIES:
+        return "", (), Place()
     read = []
     for option in (name for name in _STATED if name in options):
         with suppress(UsageError):  # another program's attribute of the same name
@@ -465,7 +465,7 @@ def units_report(group: TrajectoryGroup) -> dict[str, str] | None:
     if units is None:
         return None
     source = "--units" if group.given.positions else group.as_stored.where
-    return {"read": unit_text(units), "from": source, "written": unit_text(in_si(units))}
+    return {"read": unit_text(units), "from": str(source), "written": unit_text(in_si(units))}
 
 
 def _derivative(group: TrajectoryGroup) -> int | None:
@@ -483,7 +483,7 @@ def _units(group: TrajectoryGroup, inputs: Inputs) -> Iterator[str]:
     if not given and (found := _derivative(group)) is not None and found != order:
         yield f"{where} is in {stated}, which mode {inputs.mode.name} reads as {PARTS[order]}"
     start = group.companion("start/position", "start_position") if inputs.start else None
-    if start is not None and start.where == inputs.names.get("start/position") and not given:
+    if start is not None and str(start.where) == inputs.names.get("start/position") and not given:
         other = parse_units(stated_unit(group.pick(start)))
         if not stated and other is not None and unit_text(other) != unit_text(in_si(other)):
             yield f"{start.where} is in {unit_text(other)}, and {where} says no unit: taken as SI"

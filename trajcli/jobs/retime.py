@@ -17,7 +17,7 @@ from trajcli.files.opening import Files
 from trajcli.files.outputs import Variable, stamp_variables, time_variable
 from trajcli.files.quantities import QUANTITIES, RECORDED_START
 from trajcli.files.reading import Reading
-from trajcli.files.source import Origin, parse_source
+from trajcli.files.source import Place, parse_source
 from trajcli.files.time import Floats
 from trajcli.files.trajectories import Trajectories
 from trajcli.files.writing import refuse_output
@@ -82,7 +82,7 @@ def run_retime(
         if "absolute" in stated:
             stated["absolute"] = ",".join(map(str, paces.copied))
         # each trajectory has its own factor, and so its own steps
-        stated |= {"dt": "varies", "limits": Origin(request.limits)}
+        stated |= {"dt": "varies", "limits": Place(str(request.limits))}
         if stored.get("start") == RECORDED_START:  # other starts are named as seen from their file
             stated["start"] = RECORDED_START
         stated["slower_only"] = int(request.slower_only)

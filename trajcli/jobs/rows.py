@@ -233,8 +233,8 @@ def write_rows(
     )
     return {
         "out": str(request.out),
-        "source": trajectories.source,
-        "dt_source": trajectories.time_source,
+        "source": str(trajectories.source),
+        "dt_source": str(trajectories.time_source),
         "units": units_report(first),
         "trajectories": len(counts),
         "output": description.kind,

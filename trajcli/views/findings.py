@@ -11,6 +11,7 @@ import numpy as np
 from trajcli.errors import InputError
 from trajcli.files.quantities import QUANTITIES, ROTATIONS, UNITS_OF_ROTATIONS
 from trajcli.files.repair import TurnJumps
+from trajcli.files.source import Place
 from trajcli.files.time import JUMP, Time, positive
 from trajcli.files.trajectories import Array, Trajectories
 from trajcli.files.trajectory_group import TrajectoryGroup
@@ -175,7 +176,7 @@ class TimeCheck:
         """Takes the attributes of the file."""
         self.dt = positive(attributes.get("dt")) if "mode" in attributes else None
         self.failures: list[BadTimes] = []
-        self.where = ""  # the dataset or the option that gives the times
+        self.where: Place | None = None  # the dataset or the option that gives the times
         self.steps: set[float | None] = set()  # None: dt varies
         self._checked: set[TrajectoryGroup] = set()  # groups whose trajectories share their times
 
@@ -194,7 +195,7 @@ class TimeCheck:
                 self._check(time, trajectories, block.rows)
             except InputError as error:
                 fault = error.faults[0]
-                self.failures.append((trajectories[begin], fault.what, fault.where, ()))
+                self.failures.append((trajectories[begin], fault.what, str(fault.where), ()))
 
     def _check(self, time: Time, trajectories: Mapping[int, int], rows: int) -> None:
         """Checks trajectories, given as their numbers by their places in the set."""
@@ -224,7 +225,7 @@ class TimeCheck:
         """Yields whether the times of ``count`` trajectories hold; nothing without times."""
         if not (self.where or self.failures):
             return
-        title = self.where.removeprefix(f"{batch.path}:").lstrip("/") or "time"
+        title = (self.where and self.where.name.lstrip("/")) or "time"
         if batch.first.group and title.startswith(batch.first.group):
             title = batch.pattern + title.removeprefix(batch.first.group)
         if self.failures:

@@ -23,7 +23,7 @@ from trajcli.files.quantities import QUANTITIES, ROTATIONS, TAKEN, named_rate, o
 from trajcli.files.reader import dof_faults, read_groups
 from trajcli.files.reading import Repair, select
 from trajcli.files.repair import repaired
-from trajcli.files.source import Source, expand_files, parse_source
+from trajcli.files.source import Place, Source, expand_files, parse_source
 from trajcli.files.time import exact_seconds
 from trajcli.files.trajectories import (
     Array,
@@ -116,7 +116,7 @@ class PairedTimes:
         pairs = map(self.of, range(len(self.first)))
         return all(len(a) == len(b) and (abs(a - b) <= self.near(a)).all() for a, b in pairs)
 
-    def of_stamps(self, first: str, second: str) -> bool:
+    def of_stamps(self, first: Place, second: Place) -> bool:
         """Whether two datasets are the stamps of the rows themselves."""
         times = self.first.first.time, self.second.first.time
         return [time and time.where for time in times] == [first, second]
@@ -293,7 +293,8 @@ def units_to_show(group: TrajectoryGroup, name: str, to: InputUnits) -> tuple[Fl
     """
     count, stated, targets = group.shape[2], group.unit(name) or "", to.positions
     if to.time is not None and group.time is None:
-        raise UsageError("no times to convert", where=f"--to-units {to.time}", found=group.where)
+        found = str(group.where)
+        raise UsageError("no times to convert", where=f"--to-units {to.time}", found=found)
     if not targets or name == ROTATIONS[0]:
         return np.ones(1), stated
     each, own = len(targets) == count and name not in ROTATIONS, group.units.get(name, ())
@@ -555,7 +556,7 @@ def _in_file(files: Files, source: Source, several: bool) -> dict[str, Compared]
             with suppress(InputError):
                 group = TrajectoryGroup(file, path, {path: stored}, files.layout(file), named=True)
                 if source.dofs is not None:
-                    group = group.keep_dofs(source.dofs, group.where)
+                    group = group.keep_dofs(source.dofs, str(group.where))
                 time = time_from_options(files)
                 looked_up[key] = Trajectories([group] if time is None else timed([group], time))
         return looked_up[key]
@@ -593,5 +594,5 @@ def _named_rotations(dataset: Dataset) -> Sequence[RotationDofs]:
     if not dataset.ndim or dataset.dtype.kind != "f":
         return ()
     names, order = dataset.attributes.get("joint_names"), dataset.attributes.get("order", "wxyz")
-    names, path = names if isinstance(names, list) else (), dataset.where.rpartition(":")[2]
+    names, path = names if isinstance(names, list) else (), dataset.where.name
     return named_rotations(path, names, dataset.shape[-1], "", order, dataset.where)
