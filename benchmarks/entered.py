@@ -3,7 +3,7 @@
     python benchmarks/entered.py [COMMAND ARGUMENTS]
 
 Without arguments: ``integrate sample_data/reach.h5``. Counts Python functions of trajcli; a module
-that is only imported is not entered.
+that is only imported is not entered. Fails where a name of a file is looked up a second time.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ def main(arguments: list[str]) -> None:
 
     entered: Counter[str] = Counter()
     crossings: Counter[tuple[str, str]] = Counter()
+    lookups: Counter[tuple[str, str]] = Counter()
 
     def profile(frame: FrameType, event: str, argument: Any) -> None:
         code = frame.f_code
@@ -36,6 +37,8 @@ def main(arguments: list[str]) -> None:
         if code.co_name == "<module>" or "__qualname__" in code.co_names:  # imports, class bodies
             return
         entered[code.co_filename] += 1
+        if code.co_name == "find":  # of a catalogue
+            lookups[str(frame.f_locals["self"].path), frame.f_locals["name"]] += 1
         caller = frame.f_back
         while caller is not None and not caller.f_code.co_filename.startswith(PACKAGE):
             caller = caller.f_back
@@ -59,6 +62,10 @@ def main(arguments: list[str]) -> None:
         f"exit code {code}: {len(entered)} files entered (target {FILES}), {total} calls across "
         f"files (target {CALLS})"
     )
+    again = [f"{path}:{name}" for (path, name), count in lookups.items() if count > 1]
+    print(f"{len(lookups)} names of files looked up, {len(again)} of them again")
+    if again:
+        sys.exit(", ".join(again))
 
 
 if __name__ == "__main__":

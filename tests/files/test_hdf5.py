@@ -14,7 +14,7 @@ import pytest
 from layouts import writers
 
 from trajcli.errors import InputError
-from trajcli.files.arrays import OpenFiles
+from trajcli.files.catalogue import OpenFiles
 from trajcli.files.hdf5 import Hdf5File
 from trajcli.files.source import natural_key
 

@@ -144,7 +144,7 @@ def test_reading_a_bag_shows_how_far_it_is(folder, kind):
 
 
 def test_a_topic_that_is_larger_than_the_memory_is_refused(folder):
-    from trajcli.files.arrays import OpenFiles
+    from trajcli.files.catalogue import OpenFiles
     from trajcli.files.opening import open_arrays
 
     make, count = Maker("mcap"), 400

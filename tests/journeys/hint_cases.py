@@ -529,7 +529,7 @@ def limited(line: str, memory: str = "1MB", code: int = 2) -> Make:
     def call() -> None:
         with pytest.MonkeyPatch.context() as patched:
             # of the usual 64 MiB this would take long
-            patched.setattr("trajcli.files.arrays.LEAST_MEMORY", 1)
+            patched.setattr("trajcli.files.catalogue.LEAST_MEMORY", 1)
             patched.setenv("TRAJCLI_MEMORY", memory)
             cli(line, code)()
 
@@ -1003,7 +1003,7 @@ def _changed(reopened: bool) -> None:
 
 
 def _fewer_rows() -> None:
-    from trajcli.files.arrays import Dataset
+    from trajcli.files.catalogue import Dataset
 
     Dataset("in.h5:/position", (30, 3), CURVE.dtype, lambda a, b: CURVE[a:b][:9]).read()
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from trajcli.arrays import describe
 from trajcli.errors import InputError
-from trajcli.files.arrays import ArrayFile, Dataset
+from trajcli.files.catalogue import Catalogue, Dataset
 from trajcli.files.quantities import EPISODE_ENDS
 from trajcli.files.source import Place
 from trajcli.files.tables import TRAJECTORIES
@@ -44,7 +44,7 @@ _SAMPLED, _LOOKED_AT, _LEAST = 64, 1 << 14, 8
 Integers = npt.NDArray[np.int64]
 
 
-def named(file: ArrayFile, folder: str, names: Sequence[str]) -> Iterator[tuple[str, Dataset]]:
+def named(file: Catalogue, folder: str, names: Sequence[str]) -> Iterator[tuple[str, Dataset]]:
     """Yields those of some datasets that a group has, in whatever case it spells their names."""
     there = file.spelling.get(folder.strip("/"), {})
     for name in (name for name in names if name in there):
@@ -53,7 +53,7 @@ def named(file: ArrayFile, folder: str, names: Sequence[str]) -> Iterator[tuple[
 
 
 def episode_edges(
-    file: ArrayFile, groups: Sequence[str], array: Dataset
+    file: Catalogue, groups: Sequence[str], array: Dataset
 ) -> tuple[list[int], Place, list[str]]:
     """Returns the rows with which episodes of an array [N, D] begin and the last one ends, what
     says so, and warnings of what does not fit. groups: that of the array and those above it."""

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from trajcli.arrays import describe
 from trajcli.errors import InputError
-from trajcli.files.arrays import Dataset, ReadApart
+from trajcli.files.catalogue import Dataset, ReadApart
 from trajcli.files.quantities import QUANTITIES, order_of
 from trajcli.memory import SCANNED_BYTES
 from trajcli.units import (

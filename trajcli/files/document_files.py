@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import InputError
-from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles, import_library, plain_copy
+from trajcli.files.catalogue import Catalogue, Dataset, OpenFiles, import_library, plain_copy
 from trajcli.files.file_bytes import open_regular, read_regular
 from trajcli.files.source import natural_order
 
@@ -32,7 +32,7 @@ _OF_POINTS = {"positions": "position", "velocities": "velocity", "accelerations"
 _PER_SECOND = {"sec": 10**9, "secs": 10**9, "nanosec": 1, "nsecs": 1}
 
 
-class DocumentFile(ArrayFile):
+class DocumentFile(Catalogue):
     """Numbers and lists of numbers by their paths in a document, which is read as a whole."""
 
     failures = (Exception,)  # the libraries have no common error for damaged files
@@ -56,8 +56,7 @@ class DocumentFile(ArrayFile):
     def names(self) -> list[str]:
         return self._names
 
-    def get(self, name: str) -> Dataset | None:
-        name = name.strip("/")
+    def find(self, name: str) -> Dataset | None:
         if name not in self.opened():
             return None
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trajcli.errors import InputError, UsageError
-from trajcli.files.arrays import ArrayFile, Dataset, text_of
+from trajcli.files.catalogue import Catalogue, Dataset, text_of
 from trajcli.files.conversion import converted, stated_unit
 from trajcli.units import units_of_dofs
 
@@ -375,7 +375,7 @@ def _split(name: str, dofs: Sequence[int], form: str) -> Iterator[RotationDofs]:
         yield RotationDofs(name + number, tuple(dofs[k : k + width]), form)
 
 
-def bodies_of(file: ArrayFile) -> int:
+def bodies_of(file: Catalogue) -> int:
     """Returns how many rotations a row of an output of trajcli has, [..., R, 4]; else 1."""
     count = file.attributes().get("rotations", 1)
     return int(count) if isinstance(count, (int, np.integer)) else 1

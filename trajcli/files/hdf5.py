@@ -20,7 +20,7 @@ import h5py
 import numpy as np
 
 from trajcli.errors import InputError
-from trajcli.files.arrays import NUMERIC_KINDS, ArrayFile, Dataset, OpenFiles
+from trajcli.files.catalogue import NUMERIC_KINDS, Catalogue, Dataset, OpenFiles
 from trajcli.files.conversion import decoded
 from trajcli.files.file_bytes import FileBytes, unreadable
 from trajcli.files.source import natural_order
@@ -67,7 +67,7 @@ def _reading(method: Callable[..., Any]) -> Callable[..., Any]:
     return read
 
 
-class Hdf5File(ArrayFile):
+class Hdf5File(Catalogue):
     """An HDF5 file.
 
     External links, external storage, virtual datasets and filters that need a plug-in are refused
@@ -117,16 +117,23 @@ class Hdf5File(ArrayFile):
         self._names = natural_order(names)
         return self._names
 
-    @_reading
-    def attributes(self, path: str) -> Mapping[str, Any]:
-        group = self._group(path)
-        return group[1] if group else {}
+    def attributes(self, group: str = "") -> Mapping[str, Any]:
+        known = self._listed(group)
+        return known[1] if known else {}
+
+    def children(self, group: str = "") -> list[str]:
+        # links out of the file are listed, too; reading them is refused
+        known = self._listed(group)
+        return list(known[0]) if known else []
+
+    def _listed(self, group: str) -> _Group | None:
+        """Returns the contents of a group; those of one that was looked up at once."""
+        path = group.strip("/")
+        return self._groups[path] if path in self._groups else self._look_up(path)
 
     @_reading
-    def children(self, path: str) -> list[str]:
-        # links out of the file are listed, too; reading them is refused
-        group = self._group(path)
-        return list(group[0]) if group else []
+    def _look_up(self, path: str) -> _Group | None:
+        return self._group(path)
 
     @_reading
     def dims(self, path: str) -> tuple[str, ...]:
@@ -197,20 +204,17 @@ class Hdf5File(ArrayFile):
     def _attribute(self, path: str, name: str) -> Any:
         return _read_attribute(self._open(path), _raw(name))
 
-    def get(self, name: str) -> Dataset | None:
-        above, _, last = name.strip("/").rpartition("/")
+    def lacks(self, name: str) -> bool:
+        above, _, last = name.rpartition("/")
         group = self._groups.get(above)
-        # companions such as dt and start are looked up for every group, and mostly absent:
-        # the links that are known answer in a tenth of the time
-        absent = group is not None and last not in group[0]
-        return None if absent else self._get(name)
+        return group is not None and last not in group[0]
 
     @_reading
-    def _get(self, path: str) -> Dataset | None:
-        item = self._open(path)
+    def find(self, name: str) -> Dataset | None:
+        item = self._open(name)
         if not isinstance(item, h5py.h5d.DatasetID):
             return None
-        where, handle = self.place(path), self._handle
+        where, handle = self.place(name), self._handle
         offset, dtype, shape = item.get_offset(), item.dtype, item.shape
         stated = ((_text(name), _read_attribute(item, name)) for name in _attribute_names(item))
         attributes = {name: value for name, value in stated if value is not None}
@@ -240,14 +244,14 @@ class Hdf5File(ArrayFile):
                 found="no values at all" if empty else "sequences",
             )
         dataset = h5py.Dataset(item)
-        unpacked = self._check_storage(dataset, path)
+        unpacked = self._check_storage(dataset, name)
         self.pool.refuse_larger(unpacked, where, "smaller chunks: h5repack -l CHUNK=...")
         packing = [dataset.compression, "shuffle" if dataset.shuffle else None]
         chunks = f"chunked {'×'.join(map(str, dataset.chunks))}" if dataset.chunks else "contiguous"
         storage = ", ".join(filter(None, [chunks, *packing]))
-        read = functools.partial(self._rows, path, False)
+        read = functools.partial(self._rows, name, False)
         array = Dataset(where, shape, dtype, read, attributes, storage)
-        return decoded(_of_matlab(array, functools.partial(self._rows, path, True)))
+        return decoded(_of_matlab(array, functools.partial(self._rows, name, True)))
 
     def _check_storage(self, dataset: Any, path: str) -> int:
         """Returns the size of a decompressed chunk in bytes, or 0 if values are not compressed.

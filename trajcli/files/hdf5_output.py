@@ -15,8 +15,8 @@ import h5py
 import numpy as np
 
 from trajcli.errors import OutputError
-from trajcli.files.arrays import text_of
 from trajcli.files.atomic_output import reserve
+from trajcli.files.catalogue import text_of
 from trajcli.files.outputs import Output, Variable
 from trajcli.memory import CHUNK_BYTES
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
 from trajcli.errors import Fault, InputError
-from trajcli.files.arrays import ArrayFile, Dataset, json_object, text_of
+from trajcli.files.catalogue import Catalogue, Dataset, json_object, text_of
 from trajcli.files.companions import episode_edges
 from trajcli.files.source import Place
 from trajcli.files.time import Time, positive
@@ -93,11 +93,11 @@ class Layout:
     rows: int = 0
     remark: str = ""
 
-    def __init__(self, file: ArrayFile) -> None:
+    def __init__(self, file: Catalogue) -> None:
         self.file = file
 
     @classmethod
-    def fits(cls, file: ArrayFile) -> bool:
+    def fits(cls, file: Catalogue) -> bool:
         """Whether a file is of this family."""
         # the first trajectory stands for all
         first = next(cls.numbered(file), "") if cls.groups else ""
@@ -111,7 +111,7 @@ class Layout:
         return not cls.marks or any(mark in there for there in places for mark in cls.marks)
 
     @classmethod
-    def numbered(cls, file: ArrayFile) -> Iterator[str]:
+    def numbered(cls, file: Catalogue) -> Iterator[str]:
         """Yields the numbered groups, in natural order."""
         parent, slash, prefix = cls.groups.rpartition("/")
         if parent and parent not in file.children():
@@ -181,12 +181,12 @@ class Layout:
         return [name for name in self.positions if self.array(member, [name]) is not None]
 
 
-def environment(file: ArrayFile) -> Mapping[str, Any]:
+def environment(file: Catalogue) -> Mapping[str, Any]:
     """Returns the description of the environment in a file like robomimic's."""
     return json_object(file.attributes("data").get("env_args"))
 
 
-def controller(file: ArrayFile) -> str:
+def controller(file: Catalogue) -> str:
     """Returns the controller that a file like robosuite's names, OSC_POSE; "" for none."""
     about = (text_of(file.attributes("data").get(name, "")) for name in ("env_args", "env_info"))
     named = re.search('"((OSC|IK|JOINT|WHOLE_BODY)_[A-Z_]+)"', " ".join(about))

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from trajcli.errors import Fault, InputError, UsageError
-from trajcli.files.arrays import ArrayFile, Dataset, candidates, json_object, text_of, unlikeness
+from trajcli.files.catalogue import Catalogue, Dataset, candidates, json_object, text_of, unlikeness
 from trajcli.files.companions import BESIDE, label_edges
 from trajcli.files.conversion import as_batch, stated_unit
 from trajcli.files.layout import (
@@ -125,7 +125,7 @@ class IsaacLab(Robomimic):
     dt_hint = "it is the environment's sim.dt times its decimation: --dt SECONDS"
 
     @classmethod
-    def fits(cls, file: ArrayFile) -> bool:
+    def fits(cls, file: Catalogue) -> bool:
         # robomimic numbers its kinds of environments; Isaac Lab takes 2 for its own
         numbered = environment(file).get("type") == 2 and Robomimic.fits(file)
         return super().fits(file) or numbered
@@ -168,7 +168,7 @@ class ManiSkill(Layout):
     )
     dt_hint = "ManiSkill's default is 20 Hz: --rate 20, if this was recorded with it"
 
-    def __init__(self, file: ArrayFile) -> None:
+    def __init__(self, file: Catalogue) -> None:
         super().__init__(file)
         self._beside = file.path.with_suffix(".json")
         self._table = file.beside(self._beside.name)
@@ -225,14 +225,14 @@ class TableLayout(Layout):
     columns: Names = TRAJECTORIES
 
     @classmethod
-    def _label(cls, file: ArrayFile) -> Dataset | None:
+    def _label(cls, file: Catalogue) -> Dataset | None:
         """Returns that column, with one number or text in each row."""
         there = set(file.children())
         stored = (file.require(name) for name in cls.columns if name in there)
         return next((column for column in stored if column.ndim == 1), None)
 
     @classmethod
-    def fits(cls, file: ArrayFile) -> bool:
+    def fits(cls, file: Catalogue) -> bool:
         return file.family in ("csv", "parquet") and cls._label(file) is not None
 
     def members(self) -> list[Member]:
@@ -302,7 +302,7 @@ class LeRobot(TableLayout):
     commands_positions = True
 
     @classmethod
-    def fits(cls, file: ArrayFile) -> bool:
+    def fits(cls, file: Catalogue) -> bool:
         return set(cls.holds) <= set(file.children()) and super().fits(file)
 
     def members(self) -> list[Member]:
@@ -364,7 +364,7 @@ PLAIN = "plain"
 """The value of --layout for files that are only named arrays."""
 
 
-def layout_of(file: ArrayFile, wanted: str | None = None) -> Layout | None:
+def layout_of(file: Catalogue, wanted: str | None = None) -> Layout | None:
     """Returns the layout of a file: the one wanted, or the first that fits; None for none."""
     if wanted is not None and wanted not in (*LAYOUTS, PLAIN):
         raise UsageError(
@@ -380,7 +380,7 @@ def layout_of(file: ArrayFile, wanted: str | None = None) -> Layout | None:
     return next((kind(file) for kind in LAYOUTS.values() if kind.fits(file)), None)
 
 
-def likely_arrays(file: ArrayFile, prefix: str) -> list[str]:
+def likely_arrays(file: Catalogue, prefix: str) -> list[str]:
     """Returns the arrays that are trajectories by their name, or as the only ones that may be.
 
     Callers report the guess. Raises InputError with what there is instead, likely arrays first.
@@ -429,7 +429,7 @@ def likely_arrays(file: ArrayFile, prefix: str) -> list[str]:
     raise InputError(what, where=str(file.path), expected=expected, found=found, hint=hint)
 
 
-def _of_positions(file: ArrayFile, path: str) -> bool:
+def _of_positions(file: Catalogue, path: str) -> bool:
     """Whether an array says that it is in a unit of positions, not of their derivatives."""
     units = parse_units(stated_unit(file.require(path)))
     return units is not None and all(unit.order == 0 for unit in units)

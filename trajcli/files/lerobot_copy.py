@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import Fault, InputError, raise_if_any
-from trajcli.files.arrays import json_object
+from trajcli.files.catalogue import json_object
 from trajcli.files.file_bytes import open_regular, read_regular
 from trajcli.files.opening import Files
 from trajcli.files.reading import Reading

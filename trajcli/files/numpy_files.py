@@ -18,7 +18,14 @@ import numpy as np
 import numpy.typing as npt
 
 from trajcli.errors import InputError
-from trajcli.files.arrays import PROVENANCE, ArrayFile, Dataset, OpenFiles, json_object, plain_copy
+from trajcli.files.catalogue import (
+    PROVENANCE,
+    Catalogue,
+    Dataset,
+    OpenFiles,
+    json_object,
+    plain_copy,
+)
 from trajcli.files.file_bytes import FileBytes
 from trajcli.files.source import natural_order
 
@@ -88,7 +95,7 @@ def _read_header(head: bytes, path: Path, *names: str) -> _Header:
     return header
 
 
-class NpyFile(ArrayFile):
+class NpyFile(Catalogue):
     """One array; its dataset name is empty."""
 
     failures = _FAULTS
@@ -121,7 +128,10 @@ class NpyFile(ArrayFile):
     def names(self) -> list[str]:
         return [""]
 
-    def get(self, name: str) -> Dataset | None:
+    def lacks(self, name: str) -> bool:
+        return bool(name)
+
+    def find(self, name: str) -> Dataset | None:
         header = self._header
 
         def read_rows(start: int, stop: int) -> Any:
@@ -129,11 +139,10 @@ class NpyFile(ArrayFile):
                 return header.rows(self.opened(), 0, start, stop)
 
         order = "Fortran order" if header.fortran else "contiguous"
-        stored = Dataset(self.place(), header.shape, header.dtype, read_rows, storage=order)
-        return None if name.strip("/") else stored
+        return Dataset(self.place(), header.shape, header.dtype, read_rows, storage=order)
 
 
-class NpzFile(ArrayFile):
+class NpzFile(Catalogue):
     """A zip archive of .npy members; trajcli.json in it holds attributes and units. Uncompressed
     members are read in place, others decompressed as a whole and kept until the file is closed."""
 
@@ -166,8 +175,7 @@ class NpzFile(ArrayFile):
     def names(self) -> list[str]:
         return self._names
 
-    def get(self, name: str) -> Dataset | None:
-        name = name.strip("/")
+    def find(self, name: str) -> Dataset | None:
         if name not in self.parts:
             return None
         where, info = self.place(name), self.parts[name]

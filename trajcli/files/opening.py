@@ -18,7 +18,14 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import Fault, InputError, UsageError
-from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles, ReadApart, plain_copy, python_line
+from trajcli.files.catalogue import (
+    Catalogue,
+    Dataset,
+    OpenFiles,
+    ReadApart,
+    plain_copy,
+    python_line,
+)
 from trajcli.files.dofs import pick_dofs
 from trajcli.files.file_bytes import Progress, open_regular, unreadable
 from trajcli.files.layout import Layout
@@ -48,7 +55,7 @@ READERS = {
     "yaml": "document_files.YamlFile",
     "matlab": "document_files.MatlabFile",
 }
-"""The reader of each file format, imported when one is opened; see :class:`ArrayFile`."""
+"""The reader of each file format, imported when one is opened; see :class:`Catalogue`."""
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _SIGNATURES = {
     b"\x93NUMPY": "npy", b"PAR1": "parquet", b"PK\3\4": "npz", b"PK\5\6": "npz",
@@ -81,7 +88,7 @@ class Files:
     ) -> None:
         self._pool = OpenFiles(memory, reading.allow_external, on_progress)
         self._pool.clock = reading.clock
-        self._files: dict[str, ArrayFile] = {}
+        self._files: dict[str, Catalogue] = {}
         self._layouts: dict[str, Layout | None] = {}
         self.sources = self._pool.sources
         self.reading = reading
@@ -95,14 +102,14 @@ class Files:
         files._pool.clock = reading.clock
         return files
 
-    def open(self, path: Path | str) -> ArrayFile:
+    def open(self, path: Path | str) -> Catalogue:
         """Returns the file at a path, opened once. Raises InputError if it cannot be read."""
         key = str(path)
         if key not in self._files:
             self._files[key] = open_arrays(Path(path), self._pool)
         return self._files[key]
 
-    def layout(self, file: ArrayFile) -> Layout | None:
+    def layout(self, file: Catalogue) -> Layout | None:
         """Returns the layout of a file: the one that --layout names, or the one recognised."""
         key = str(file.path)
         if key not in self._layouts:
@@ -219,10 +226,10 @@ def _stamps(files: Files, text: str) -> tuple[Dataset, Lengths | None]:
     return Dataset(source.place, table.shape, table.dtype, read, about), lengths
 
 
-def open_arrays(path: Path, pool: OpenFiles | None = None) -> ArrayFile:
+def open_arrays(path: Path, pool: OpenFiles | None = None) -> Catalogue:
     """Opens a file with the reader of its format; raises InputError for one of no known format."""
     module, name = READERS[recognise(path)].split(".")
-    reader: ArrayFile = getattr(import_module(f"trajcli.files.{module}"), name)(path, pool)
+    reader: Catalogue = getattr(import_module(f"trajcli.files.{module}"), name)(path, pool)
     return reader
 
 
@@ -327,14 +334,14 @@ def _missing_file(path: Path) -> Fault:
     return Fault("no such file", where=str(path), expected="a file", found=found, hint=hint)
 
 
-class JoinedFiles(ArrayFile):
+class JoinedFiles(Catalogue):
     """Files of which each holds one array [T, D] of a type, as one file of an array [n, T, D].
 
     Thousands of small files are then one group of trajectories. Where they differ in length,
     ``lengths`` is beside the array.
     """
 
-    def __init__(self, files: Sequence[ArrayFile]) -> None:
+    def __init__(self, files: Sequence[Catalogue]) -> None:
         first = files[0]
         super().__init__(first.path, first.family, first.pool)
         self.members = files
@@ -346,17 +353,17 @@ class JoinedFiles(ArrayFile):
         array = Dataset(where, shape, dtype, read, storage="a file for each")
         counts = np.array(lengths)
         beside = Dataset(where, counts.shape, counts.dtype, lambda a, b: counts[a:b])
-        self._arrays = {"": array, "lengths": beside}
+        self._entries = {"": array, "lengths": beside}
         self.spelling = {"": {"lengths": "lengths"}}
 
     def names(self) -> list[str]:
         return [""]
 
-    def get(self, name: str) -> Dataset | None:
-        return self._arrays.get(name.strip("/"))
+    def find(self, name: str) -> Dataset | None:
+        return None  # all that there is was made with the file
 
 
-def joining(file: ArrayFile) -> object:
+def joining(file: Catalogue) -> object:
     """Returns what files that :class:`JoinedFiles` can join have in common: type and dofs of arrays
     [T, D] in .npy files. Of any other file it returns what no second one has."""
     array = file.get("") if file.family == "npy" else None

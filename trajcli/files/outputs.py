@@ -28,8 +28,8 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.files.arrays import PROVENANCE, Numbers
 from trajcli.files.atomic_output import HiddenFolder, os_failures, require_space, reserve
+from trajcli.files.catalogue import PROVENANCE, Numbers
 from trajcli.files.quantities import QUANTITIES
 
 ROWS = ("trajectory", "row", "dof")

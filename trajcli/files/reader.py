@@ -16,7 +16,7 @@ from typing import Any
 
 from trajcli.arrays import describe
 from trajcli.errors import Fault, InputError, Note, UsageError, raise_if_any
-from trajcli.files.arrays import ArrayFile, Dataset
+from trajcli.files.catalogue import Catalogue, Dataset
 from trajcli.files.companions import BESIDE
 from trajcli.files.conversion import with_axes
 from trajcli.files.dofs import bodies_of, match_names
@@ -182,7 +182,7 @@ def unreadable_files(files: Files, parts: Sequence[Source]) -> dict[Source, Faul
     return faults if len(faults) < len(parts) else {}
 
 
-def _opened(files: Files, sources: Sequence[Source]) -> Iterator[tuple[ArrayFile, Source]]:
+def _opened(files: Files, sources: Sequence[Source]) -> Iterator[tuple[Catalogue, Source]]:
     """Opens the files of sources; those that follow each other are joined where they can be."""
     opened = ((files.open(source.path), source) for source in sources)
     # groupby joins neighbours of equal keys, and object() equals nothing else
@@ -197,7 +197,7 @@ def _opened(files: Files, sources: Sequence[Source]) -> Iterator[tuple[ArrayFile
 
 
 def _groups_of_file(
-    files: Files, file: ArrayFile, source: Source, actions: bool
+    files: Files, file: Catalogue, source: Source, actions: bool
 ) -> tuple[list[TrajectoryGroup], list[str]]:
     """Returns the groups of one file, and notes, as on what is taken without being named."""
     filter_key, layout = files.reading.filter_key, files.layout(file)
@@ -342,7 +342,7 @@ def require_one_topic(groups: Sequence[TrajectoryGroup]) -> None:
         raise InputError(what, where=where, expected="one of them", found=found, hint=hint)
 
 
-def _plain(file: ArrayFile, source: Source, actions: bool) -> list[TrajectoryGroup]:
+def _plain(file: Catalogue, source: Source, actions: bool) -> list[TrajectoryGroup]:
     """Returns the groups of a file without a layout. actions: positions stand in for actions where
     there are none, but not positions that trajcli computed."""
     name = source.dataset
@@ -369,7 +369,7 @@ def _plain(file: ArrayFile, source: Source, actions: bool) -> list[TrajectoryGro
     ]
 
 
-def _paths(file: ArrayFile, name: str) -> list[str]:
+def _paths(file: Catalogue, name: str) -> list[str]:
     """Returns the paths of the datasets that a name or pattern means; a name that only groups have
     means the dataset of every group."""
     if "*" in name or file.get(name) is not None:
@@ -386,7 +386,7 @@ def _paths(file: ArrayFile, name: str) -> list[str]:
     return paths
 
 
-def _common_name(file: ArrayFile, paths: Sequence[str]) -> str:
+def _common_name(file: Catalogue, paths: Sequence[str]) -> str:
     """Returns what arrays of one quantity and the same dofs, which a pattern names, are called
     where each is a trajectory; "" for others."""
     lasts = [path.rpartition("/")[2] for path in paths]
@@ -398,7 +398,7 @@ def _common_name(file: ArrayFile, paths: Sequence[str]) -> str:
     return stems.pop() or "data" if len(stems) == 1 else kinds.pop() or "data"
 
 
-def _recognised(file: ArrayFile, prefix: str) -> Iterator[TrajectoryGroup]:
+def _recognised(file: Catalogue, prefix: str) -> Iterator[TrajectoryGroup]:
     """Yields a group for arrays of one shape in each group of the file, known by their names."""
     groups: dict[str, dict[str, str]] = {}
     direct = (prefix + name for name in file.children(prefix))  # names() follows no links
@@ -427,7 +427,7 @@ def _recognised(file: ArrayFile, prefix: str) -> Iterator[TrajectoryGroup]:
 
 
 def _laid_out(
-    file: ArrayFile, layout: Layout, source: Source, filter_key: str | None, actions: bool
+    file: Catalogue, layout: Layout, source: Source, filter_key: str | None, actions: bool
 ) -> list[TrajectoryGroup]:
     """Returns a group for every trajectory of a layout, in which, or in the file, DATASET names an
     array. actions: positions stand in for actions where there are none."""
@@ -485,7 +485,7 @@ def _laid_out(
 
 
 def _named_arrays(
-    file: ArrayFile, members: Sequence[Member], name: str
+    file: Catalogue, members: Sequence[Member], name: str
 ) -> list[tuple[Member, str]]:
     """Returns the paths of the arrays that FILE:DATASET names, with their trajectories."""
     groups = {member.group: member for member in members if member.group}

@@ -15,7 +15,7 @@ import numpy as np
 
 from trajcli.arrays import describe, time_stamp_faults
 from trajcli.errors import InputError, Note, raise_if_any
-from trajcli.files.arrays import in_memory
+from trajcli.files.catalogue import in_memory
 from trajcli.files.dofs import parse_dofs
 from trajcli.files.quantities import QUANTITIES, named_rate
 from trajcli.files.reading import Repair

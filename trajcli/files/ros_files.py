@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trajcli.errors import InputError
-from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles, import_library
+from trajcli.files.catalogue import Catalogue, Dataset, OpenFiles, import_library
 from trajcli.files.file_bytes import open_regular
 from trajcli.files.source import Place
 
@@ -30,7 +30,7 @@ _POINTS = {"positions": "position", "velocities": "velocity", "accelerations": "
 Arrays = dict[str, npt.NDArray[Any]]
 
 
-class RosFile(ArrayFile):
+class RosFile(Catalogue):
     """A bag. Every numeric field is an array with a row per message: "imu/linear_acceleration.x".
 
     The first messages of a topic say which arrays it has. Its numbers are read as a whole when the
@@ -59,8 +59,7 @@ class RosFile(ArrayFile):
         )
         return list(dict.fromkeys(names))
 
-    def get(self, name: str) -> Dataset | None:
-        name = name.strip("/")
+    def find(self, name: str) -> Dataset | None:
         topic = max((t for t in self._counts if name.startswith(f"{t}/")), key=len, default="")
         field = name[len(topic) + 1 :]
         first = self._first(topic) if topic else {}

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from trajcli.errors import InputError, Note
-from trajcli.files.arrays import Dataset
+from trajcli.files.catalogue import Dataset
 from trajcli.files.dofs import (
     UNNAMED,
     RotationDofs,

@@ -14,7 +14,7 @@ import numpy as np
 
 from trajcli.arrays import describe, index_shape_faults, state_count_fault
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
-from trajcli.files.arrays import ArrayFile, Dataset, Values, in_memory, rows_by_number, stacked
+from trajcli.files.catalogue import Catalogue, Dataset, Values, in_memory, rows_by_number, stacked
 from trajcli.files.conversion import dataset_in_si, divided, stated_unit, with_joined_axes
 from trajcli.files.dofs import RotationDofs, named_rotations, pick_dofs
 from trajcli.files.opening import Files
@@ -201,7 +201,7 @@ def _first_rows(files: Files, role: str, text: str, group: TrajectoryGroup) -> S
     return _state(role, {"position": states}, source.place.then(f": {which}"), group)
 
 
-def _with_index_beside(state: States, role: str, file: ArrayFile, prefix: str) -> States:
+def _with_index_beside(state: States, role: str, file: Catalogue, prefix: str) -> States:
     """Returns the state with the index beside it in its file, such as goal_index beside goal/."""
     index = file.get(re.sub(f"(^|/){role}[/_]$", r"\1", prefix) + f"{role}_index")
     return state if index is None else state.with_index(role, index)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import Fault, InputError, Note
-from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles, import_library
+from trajcli.files.catalogue import Catalogue, Dataset, OpenFiles, import_library
 from trajcli.files.file_bytes import open_regular
 from trajcli.files.quantities import POSITIONS, last_word, role, split_unit, time_rank
 from trajcli.files.source import Place, parse_source
@@ -45,7 +45,7 @@ _LISTED = 8
 DATA = "data"
 
 
-class Table(ArrayFile):
+class Table(Catalogue):
     """A file of columns, in their order; ``dates`` are those of dates, ``fractional`` those that
     count nothing, as their numbers are not whole. ``remarks`` say how they were read."""
 
@@ -56,7 +56,6 @@ class Table(ArrayFile):
 
     def __init__(self, path: Path, family: str, pool: OpenFiles | None = None) -> None:
         super().__init__(path, family, pool)
-        self._arrays: dict[str, Dataset] = {}
 
     @abstractmethod
     def column(self, name: str) -> Dataset:
@@ -149,12 +148,6 @@ class Table(ArrayFile):
     def names(self) -> list[str]:
         return list(self.groups)
 
-    def get(self, name: str) -> Dataset | None:
-        name = name.strip("/")
-        if name not in self._arrays and (stored := self._described(name)) is not None:
-            self._arrays[name] = stored
-        return self._arrays.get(name)
-
     def match(self, pattern: str, groups: bool = False) -> list[str]:
         """Returns the pattern itself: its columns are dofs of one array."""
         if groups:
@@ -196,8 +189,8 @@ class Table(ArrayFile):
             plain.setdefault(_plain(column).lstrip("/"), []).append(column)
         return plain
 
-    def _described(self, name: str) -> Dataset | None:
-        """Returns an array by its name, a column, or several columns as one array."""
+    def find(self, name: str) -> Dataset | None:
+        """Looks up an array by its name, a column, or several columns as one array."""
         if name in ("times", "time") and self.time_column and name not in self.groups:
             return self._times(self.time_column)
         columns = self._named(name)

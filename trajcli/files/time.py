@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from trajcli.arrays import describe, step_faults, time_stamp_faults, time_stamp_shape_faults
 from trajcli.errors import Fault, InputError, raise_if_any
-from trajcli.files.arrays import Dataset, Numbers, ReadApart, in_memory
+from trajcli.files.catalogue import Dataset, Numbers, ReadApart, in_memory
 from trajcli.files.conversion import converted, divided, stated_unit
 from trajcli.files.quantities import split_unit
 from trajcli.files.source import Place

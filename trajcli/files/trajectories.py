@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from trajcli.arrays import describe
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
-from trajcli.files.arrays import Dataset
+from trajcli.files.catalogue import Dataset
 from trajcli.files.file_bytes import Progress
 from trajcli.files.quantities import TIMES, role
 from trajcli.files.source import Place, first_and_more

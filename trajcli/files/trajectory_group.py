@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from trajcli.arrays import describe
 from trajcli.errors import Fault, InputError, Note, UsageError, raise_if_any
-from trajcli.files.arrays import ArrayFile, Dataset, Numbers, text_of
+from trajcli.files.catalogue import Catalogue, Dataset, Numbers, text_of
 from trajcli.files.companions import (
     LENGTHS,
     MASKS,
@@ -117,7 +117,7 @@ class TrajectoryGroup:
 
     def __init__(
         self,
-        file: ArrayFile,
+        file: Catalogue,
         path: str,
         datasets: Mapping[str, Dataset],
         layout: Layout | None = None,
@@ -179,7 +179,7 @@ class TrajectoryGroup:
         """The place of the first array, for messages."""
         return next(iter(self.arrays.values())).where
 
-    def file_of(self, k: int) -> ArrayFile:
+    def file_of(self, k: int) -> Catalogue:
         """Returns the file of the k-th trajectory."""
         return self.file.members[self.numbers[k]] if self.file.members else self.file
 
@@ -262,7 +262,7 @@ class TrajectoryGroup:
         return TrajectoryGroup(self.file, self.path, datasets, self.layout, member or self.member,
                                self.named, self.guessed)  # fmt: skip
 
-    def standing_in(self, file: ArrayFile, member: Member, fault: Fault) -> TrajectoryGroup:
+    def standing_in(self, file: Catalogue, member: Member, fault: Fault) -> TrajectoryGroup:
         """Returns a group like this for a trajectory that cannot be used: reads raise the fault."""
 
         def read(*_: int) -> Any:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import Fault, InputError, OutputError, Stopped
-from trajcli.files.arrays import candidates, python_line
 from trajcli.files.atomic_output import refuse_place
+from trajcli.files.catalogue import candidates, python_line
 from trajcli.files.file_bytes import Progress, SourceFiles
 from trajcli.files.opening import open_arrays
 from trajcli.files.outputs import (

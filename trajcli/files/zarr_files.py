@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import InputError
-from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles, import_library
+from trajcli.files.catalogue import Catalogue, Dataset, OpenFiles, import_library
 from trajcli.files.conversion import decoded
 from trajcli.files.file_bytes import SourceFiles
 from trajcli.files.numpy_files import require_deflate
@@ -34,7 +34,7 @@ _METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 _LONGEST_METADATA = 32 << 20
 
 
-class ZarrFile(ArrayFile):
+class ZarrFile(Catalogue):
     """A Zarr store, read chunk by chunk on demand. Needs zarr 3."""
 
     failures = (Exception,)  # zarr and its codecs have no common error for damaged stores
@@ -43,7 +43,6 @@ class ZarrFile(ArrayFile):
     def __init__(self, path: Path, pool: OpenFiles | None = None) -> None:
         super().__init__(path, "zarr", pool)
         import_library("zarr", "zarr", path)
-        self._datasets: dict[str, Dataset] = {}
 
     def begin(self) -> _Store:
         return _Store(self.path, self.pool.sources)
@@ -51,13 +50,12 @@ class ZarrFile(ArrayFile):
     def names(self) -> list[str]:
         return self.safely("", lambda: natural_order(self.opened().arrays))
 
-    def get(self, name: str) -> Dataset | None:
-        name = name.strip("/")
-        if name not in self._datasets and name in self.names():
-            if self.path.is_dir():  # a chunk that changes before it is read would mix two states
-                self.pool.sources.add(map(str, (self.path / name).rglob("*")))
-            self._datasets[name] = self.safely(name, lambda: self._described(name))
-        return self._datasets.get(name)
+    def find(self, name: str) -> Dataset | None:
+        if name not in self.names():
+            return None
+        if self.path.is_dir():  # a chunk that changes before it is read would mix two states
+            self.pool.sources.add(map(str, (self.path / name).rglob("*")))
+        return self.safely(name, lambda: self._described(name))
 
     def _described(self, name: str) -> Dataset:
         stored, where = self.opened().arrays[name], self.place(name)

@@ -14,7 +14,7 @@ import numpy as np
 
 from trajcli.arrays import describe
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
-from trajcli.files.arrays import Dataset, candidates, rows_by_number
+from trajcli.files.catalogue import Dataset, candidates, rows_by_number
 from trajcli.files.outputs import Variable
 from trajcli.files.quantities import QUANTITIES
 from trajcli.files.source import parse_source

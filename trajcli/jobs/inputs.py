@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trajcli.errors import Fault, InputError, raise_if_any
-from trajcli.files.arrays import Values, in_memory, stacked
+from trajcli.files.catalogue import Values, in_memory, stacked
 from trajcli.files.dofs import RotationDofs
 from trajcli.files.time import Time
 from trajcli.files.trajectories import Trajectories

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from trajcli.arrays import describe
 from trajcli.errors import Fault, InputError
-from trajcli.files.arrays import Values, in_memory, rows_by_number
+from trajcli.files.catalogue import Values, in_memory, rows_by_number
 from trajcli.files.conversion import divided, stated_unit
 from trajcli.files.opening import Files
 from trajcli.files.source import expand_files, parse_source

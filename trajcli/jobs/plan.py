@@ -11,8 +11,8 @@ import numpy as np
 
 from trajcli.arrays import output_dtype
 from trajcli.errors import FaultCollector, InputError, Note, UsageError
-from trajcli.files.arrays import in_memory
 from trajcli.files.atomic_output import refuse_input
+from trajcli.files.catalogue import in_memory
 from trajcli.files.dofs import RotationDofs
 from trajcli.files.opening import Files
 from trajcli.files.outputs import (

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import InputError, TrajcliError
-from trajcli.files.arrays import ArrayFile
+from trajcli.files.catalogue import Catalogue
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Output
 from trajcli.files.quantities import QUANTITIES
@@ -31,7 +31,7 @@ StartRows = Callable[[Array, Sequence[str]], Mapping[str, Array]]
 _SUMS = 1e-9
 
 
-def _plan_again(file: ArrayFile, files: Files) -> Plan:
+def _plan_again(file: Catalogue, files: Files) -> Plan:
     """Plans the recorded request of an output again, on the CPU; nothing will be written.
 
     Raises InputError for a file without a request.
@@ -93,7 +93,7 @@ class Comparison:
 class _StoredOutput(Output):
     """An existing output: a run that writes to it is compared with it instead."""
 
-    def __init__(self, file: ArrayFile, plan: Plan) -> None:
+    def __init__(self, file: Catalogue, plan: Plan) -> None:
         self.description, self.path = plan.output, file.path
         self._variables = {variable.name: variable for variable in plan.output.variables}
         self._file, self._mode = file, plan.mode

@@ -11,7 +11,7 @@ import numpy as np
 
 from trajcli.arrays import output_dtype
 from trajcli.errors import InputError, Note, UsageError, raise_if_any
-from trajcli.files.arrays import text_of
+from trajcli.files.catalogue import text_of
 from trajcli.files.dofs import parse_dofs
 from trajcli.files.file_bytes import Progress
 from trajcli.files.opening import Files

@@ -19,7 +19,7 @@ from trajcli.errors import (
     UsageError,
     raise_if_any,
 )
-from trajcli.files.arrays import text_of
+from trajcli.files.catalogue import text_of
 from trajcli.files.conversion import stated_unit
 from trajcli.files.dofs import parse_dofs
 from trajcli.files.layout import Member, controller

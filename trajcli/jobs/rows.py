@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from trajcli.arrays import nonfinite_fault, output_dtype
 from trajcli.errors import Fault, InputError, raise_if_any
-from trajcli.files.arrays import in_memory
 from trajcli.files.atomic_output import refuse_input
+from trajcli.files.catalogue import in_memory
 from trajcli.files.opening import Files, time_from_options
 from trajcli.files.outputs import Output, Variable, describe_output, row_variable
 from trajcli.files.reader import one_per_group, read_groups, refuse_control_points, require_alike

@@ -31,8 +31,8 @@ import numpy as np
 from trajcli import __version__
 from trajcli.adjoint import NAMES
 from trajcli.errors import Fault, InputError, Note, OutputError, raise_if_any
-from trajcli.files.arrays import ArrayFile, json_object
 from trajcli.files.atomic_output import os_fault
+from trajcli.files.catalogue import Catalogue, json_object
 from trajcli.files.file_bytes import Progress, SourceFiles, file_content
 from trajcli.files.hdf5 import Hdf5File
 from trajcli.files.hdf5_output import INPUTS, SOURCES
@@ -59,7 +59,7 @@ from trajcli.jobs.request import parts_folder
 from trajcli.memory import MERGED_BYTES
 
 # The parts that hold trajectories, in their order.
-Parts = Mapping[ArrayFile, Description]
+Parts = Mapping[Catalogue, Description]
 
 
 class Part:
@@ -324,7 +324,7 @@ def merge(
     }
 
 
-def _stored_description(file: ArrayFile) -> Description:
+def _stored_description(file: Catalogue) -> Description:
     """Returns the description that a part was written by, with ``row`` in place of ``time``."""
     paths, prefix, groups = file.names(), "", list[Group]()
     listed = (path for path in paths if path.startswith(f"{SOURCES}/"))
@@ -355,13 +355,13 @@ def _stored_description(file: ArrayFile) -> Description:
     return Description(sizes, variables, about, names, _texts(file, "dof"), groups, sources)
 
 
-def _texts(file: ArrayFile, name: str) -> list[str] | None:
+def _texts(file: Catalogue, name: str) -> list[str] | None:
     """Returns a dataset of strings; None where there is none, or one of numbers."""
     stored = file.get(name)  # in groups, names() has one of the links to the dofs' names
     return stored.texts() if stored is not None and not stored.numeric else None
 
 
-def _shared_time(file: ArrayFile, part: Description) -> Any:
+def _shared_time(file: Catalogue, part: Description) -> Any:
     """Returns the times of the rows of all trajectories, where they have the same; else None."""
     dims = next(v.dims for v in part.variables if v.name == "time")
     return file.require("time").read() if dims == ("row",) else None
@@ -459,7 +459,7 @@ def _copy(parts: Parts, description: Description, output: Output) -> Iterator[in
 
 
 def _blocks(
-    file: ArrayFile, part: Description, rows: int, names: Sequence[str]
+    file: Catalogue, part: Description, rows: int, names: Sequence[str]
 ) -> Iterator[tuple[dict[str, Any], Any]]:
     """Yields the trajectories with so many rows: variables [n, ...] by name, times [1 or n, T]."""
     read = file.require

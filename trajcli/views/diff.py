@@ -14,7 +14,7 @@ import numpy as np
 
 from trajcli.arrays import describe
 from trajcli.errors import InputError
-from trajcli.files.arrays import NUMERIC_KINDS, ArrayFile, Dataset, json_object, text_of
+from trajcli.files.catalogue import NUMERIC_KINDS, Catalogue, Dataset, json_object, text_of
 from trajcli.files.conversion import as_batch, in_one_unit
 from trajcli.files.dofs import RotationDofs, pair_dofs
 from trajcli.files.file_bytes import Progress
@@ -391,7 +391,7 @@ def _compare_by_time(
         difference.delay = fit.facts(step)
 
 
-def attributes_apart(first: ArrayFile, second: ArrayFile) -> list[tuple[str, Any, Any]]:
+def attributes_apart(first: Catalogue, second: Catalogue) -> list[tuple[str, Any, Any]]:
     """Returns the attributes and the recorded options that differ: name, both values."""
     pair = []
     for file in (first, second):

@@ -16,8 +16,8 @@ import numpy as np
 from trajcli import __version__
 from trajcli.arrays import describe
 from trajcli.errors import Fault, InputError, OutputError, UsageError, raise_if_any
-from trajcli.files.arrays import text_of
 from trajcli.files.atomic_output import HiddenFolder, new_file, os_failures, reserve
+from trajcli.files.catalogue import text_of
 from trajcli.files.dofs import bodies_of
 from trajcli.files.file_bytes import Progress, SourceFiles
 from trajcli.files.lerobot_copy import LeRobotCopy

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import UsageError
-from trajcli.files.arrays import text_of
+from trajcli.files.catalogue import text_of
 from trajcli.files.limits import Bounds
 from trajcli.files.trajectories import Floats
 from trajcli.views.plot import Line, Peaks, PlotSource, panels, short_labels

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from trajcli.errors import InputError, raise_if_any
-from trajcli.files.arrays import ArrayFile, Dataset
+from trajcli.files.catalogue import Catalogue, Dataset
 from trajcli.files.file_bytes import Progress
 from trajcli.files.opening import Files, time_from_options
 from trajcli.files.quantities import QUANTITIES, ROTATIONS
@@ -266,7 +266,7 @@ class Datasets:
     sampled: bool = False
     remarks: list[str] = field(default_factory=list)
 
-    def reports(self, names: Sequence[tuple[ArrayFile, str]], named: bool) -> list[dict[str, Any]]:
+    def reports(self, names: Sequence[tuple[Catalogue, str]], named: bool) -> list[dict[str, Any]]:
         """Returns a report for each dataset, and one for all whose groups differ only in numbers.
 
         An unreadable dataset is listed with the reason; raises InputError where the user named it.
@@ -278,7 +278,7 @@ class Datasets:
                 title = label(batch, name)
                 arrays[title] = k, name
                 labels |= {array_path(g.group, g, name): title for g in batch.groups}
-        groups: dict[str, list[tuple[ArrayFile, str]]] = {}
+        groups: dict[str, list[tuple[Catalogue, str]]] = {}
         for file, name in names:
             pattern = labels.get(name) or re.sub(r"\d+(?=[^/]*/)", "*", name)
             groups.setdefault(pattern, []).append((file, name))
@@ -317,7 +317,7 @@ class Datasets:
             reports.append({"name": title, **about})
         return reports
 
-    def _picked(self, file: ArrayFile, name: str) -> Dataset:
+    def _picked(self, file: Catalogue, name: str) -> Dataset:
         """Returns a dataset, of those beside trajectories with their dofs the chosen ones."""
         stored, pattern = file.require(name), numberless(name)
         for group in (batch.first for batch in self.batches):
@@ -388,7 +388,7 @@ class Datasets:
         return about
 
 
-def _shapes(members: Sequence[tuple[ArrayFile, str]]) -> dict[str, Any]:
+def _shapes(members: Sequence[tuple[Catalogue, str]]) -> dict[str, Any]:
     """Returns the number of datasets that share a pattern, and the range of their shapes."""
     shapes = []
     for file, name in members[:: 1 + len(members) // _MOST_TIMES]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
-from trajcli.files.arrays import NUMERIC_KINDS, Dataset
+from trajcli.files.catalogue import NUMERIC_KINDS, Dataset
 from trajcli.files.conversion import stated_unit
 from trajcli.files.dofs import Dofs, RotationDofs, named_rotations, pick_dofs
 from trajcli.files.limits import Bounds, Limits

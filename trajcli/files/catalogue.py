@@ -287,16 +287,16 @@ class OpenFiles:
         self.memory = max(memory_bound() if memory is None else memory, LEAST_MEMORY)
         self.allow_external = allow_external
         self.on_progress = on_progress
-        self._files: dict[ArrayFile, int] = {}  # and the bytes that each has unpacked
+        self._files: dict[Catalogue, int] = {}  # and the bytes that each has unpacked
         self.lock = threading.RLock()
 
-    def add(self, file: ArrayFile) -> None:
+    def add(self, file: Catalogue) -> None:
         """Adds a file that was opened."""
         self._files[file] = 0
         while len(self._files) > _MOST_FILES:
             next(iter(self._files)).close()
 
-    def hold(self, file: ArrayFile, size: int) -> None:
+    def hold(self, file: Catalogue, size: int) -> None:
         """Makes room for data that a file decompresses, by closing files that hold others."""
         others = (other for other in list(self._files) if other is not file)
         while size + sum(self._files.values()) > self.memory:
@@ -304,7 +304,7 @@ class OpenFiles:
         file.opened()
         self._files[file] += size
 
-    def remove(self, file: ArrayFile) -> None:
+    def remove(self, file: Catalogue) -> None:
         """Removes a file that was closed."""
         self._files.pop(file, None)
 
@@ -320,11 +320,11 @@ class OpenFiles:
             )
 
 
-class ArrayFile(ABC):
+class Catalogue(ABC):
     """A file of named arrays. Close it, or use ``with``; a later read opens it again.
 
     To add a format, write a subclass in a module of its own, and add a line to
-    :data:`trajcli.files.opening.READERS`. It implements :meth:`begin`, :meth:`names`, :meth:`get`
+    :data:`trajcli.files.opening.READERS`. It implements :meth:`begin`, :meth:`names`, :meth:`find`
     and, where the format has them, :meth:`attributes` and :meth:`children`. ``failures`` are the
     exceptions that its library raises for a damaged file, and ``expected`` describes an intact one:
     every access to the file goes through :meth:`safely`, which turns these exceptions into
@@ -340,11 +340,12 @@ class ArrayFile(ABC):
     failures: tuple[type[Exception], ...] = (OSError,)
     expected = "a readable file"
     slash = ""
-    members: Sequence[ArrayFile] = ()
+    members: Sequence[Catalogue] = ()
 
     def __init__(self, path: Path, family: str, pool: OpenFiles | None = None) -> None:
         self.path, self.family = path, family
         self.outside: list[str] = []
+        self._entries: dict[str, Dataset | None] = {}
         self.pool = pool or OpenFiles()
         self.lock = self.pool.lock
         self._handle: Any = None
@@ -390,12 +391,29 @@ class ArrayFile(ABC):
     def names(self) -> list[str]:
         """Returns the paths of all datasets in natural order, without a leading slash."""
 
-    @abstractmethod
     def get(self, name: str) -> Dataset | None:
-        """Returns the dataset of this name, or None if there is none.
+        """Returns the dataset of this name, or None if there is none; each is looked up once.
 
         Raises InputError if it cannot or must not be read.
         """
+        name = name.strip("/")
+        if name not in self._entries:
+            if self.lacks(name):
+                return None
+            self._entries[name] = self.find(name)
+        return self._entries[name]
+
+    @abstractmethod
+    def find(self, name: str) -> Dataset | None:
+        """Looks up the dataset of this name for :meth:`get`, which keeps it."""
+
+    def lacks(self, name: str) -> bool:
+        """Whether what is known of the file says that it has no such dataset.
+
+        Names such as dt and start are asked for in every group and mostly absent: they are neither
+        looked up nor kept.
+        """
+        return False
 
     def attributes(self, group: str = "") -> Mapping[str, Any]:
         """Returns the attributes of a group, or of the file for ""; formats may have none."""
@@ -457,7 +475,7 @@ class ArrayFile(ABC):
             if handle is not None:
                 handle.close()
 
-    def __enter__(self) -> ArrayFile:
+    def __enter__(self) -> Catalogue:
         return self
 
     def __exit__(self, *_: object) -> None:
