@@ -16,7 +16,7 @@ import pytest
 from trajcli import Fault, InputError
 from trajcli.cli import options
 from trajcli.cli.console import Console, visible
-from trajcli.files.layouts import LAYOUTS, PLAIN
+from trajcli.files.layouts import FAMILIES, PLAIN
 from trajcli.modes import ALIASES, METHODS, MODES
 
 EVIL = (
@@ -142,7 +142,7 @@ def test_what_cannot_be_seen_is_written_out():
 def test_the_choices_are_what_the_rooms_below_know():
     assert set(get_args(options.ModeName)) == {*MODES, *ALIASES} - {"savgol", "smooth"}
     assert set(get_args(options.DifferencesName)) == {*METHODS}
-    assert set(get_args(options.LayoutName)) == {*LAYOUTS, PLAIN}
+    assert set(get_args(options.LayoutName)) == {*(family.name for family in FAMILIES), PLAIN}
 
 
 def test_many_faults_are_ten_and_how_many_more(trajcli, folder, capfd):

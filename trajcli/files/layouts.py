@@ -1,435 +1,463 @@
-"""The layouts of robot data, the most specific first."""
+"""Layouts of robot data: where the files of each family have trajectories, actions and rates.
+
+:data:`FAMILIES` has a row for each family: the names in its files, one of three ways of splitting
+them into trajectories, and functions for what that family does by itself. To add a family, add a
+row, its name to ``LayoutName`` in cli/options.py, and a line to docs/robots.md.
+"""
 
 from __future__ import annotations
 
-import math
-import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from trajcli.errors import Fault, InputError, UsageError
-from trajcli.files.catalogue import Catalogue, Dataset, candidates, json_object, text_of, unlikeness
-from trajcli.files.companions import BESIDE, label_edges
-from trajcli.files.conversion import as_batch, stated_unit
-from trajcli.files.layout import (
-    LEAVE_OUT,
-    Layout,
-    Member,
-    Names,
-    Pairs,
-    entry,
-    environment,
-    from_rate,
-)
-from trajcli.files.quantities import POSITIONS, QUANTITIES, STATES, role
-from trajcli.files.source import Place, natural_key
+from trajcli.files.catalogue import Catalogue, Dataset, text_of
+from trajcli.files.companions import episode_edges, label_edges
+from trajcli.files.descriptions import Description, description
+from trajcli.files.likely import likely_arrays
+from trajcli.files.members import LEAVE_OUT, Member, Split
+from trajcli.files.quantities import QUANTITIES
+from trajcli.files.source import natural_key
 from trajcli.files.tables import TRAJECTORIES
 from trajcli.files.time import JUMP, Time, positive
-from trajcli.units import parse_units
-
-# Columns of a table that are read by default.
-_NAMES = ("actions", "action", *QUANTITIES)
-
-
-class Robomimic(Layout):
-    """data/demo_N/actions, filter keys in mask/, and the control frequency in env_args of data."""
-
-    name = "robomimic"
-    title = "robomimic"
-    groups = "data/demo_"
-    positions: ClassVar[Names] = ("obs/robot0_joint_pos", "obs/joint_states", "obs/joint_pos")
-    start: ClassVar[Pairs] = (("obs/robot0_joint_pos", "obs/robot0_joint_vel"),)
-    rates = (("env_kwargs", "control_freq"),)
-    normalises = True
-    dt_hint = "robosuite's default is 20 Hz: --rate 20, if this was recorded with it"
-
-    def chosen(self, key: str) -> list[Member]:
-        stored = self.file.get(f"mask/{key}")
-        where = f"{self.file.path}:/mask/{key}"
-        if stored is None or stored.ndim != 1:
-            known = self.file.children("mask") if "mask" in self.file.children() else []
-            raise InputError(
-                "no such filter key",
-                where=where,
-                expected=", ".join(known) or "a filter key, and the file has none",
-                found=key,
-            )
-        if stored.dtype.kind not in "SUO":
-            raise InputError(
-                "not a list of names", where=where, expected="strings", found=str(stored.dtype)
-            )
-        wanted = set(stored.texts())
-        members = {member.group.rpartition("/")[2]: member for member in self.members()}
-        missing = ", ".join(sorted(wanted - members.keys())[:5])
-        if missing:
-            raise InputError(
-                "lists trajectories that are not there",
-                where=where,
-                expected="groups of /data",
-                found=missing,
-            )
-        return [member for name, member in members.items() if name in wanted]
-
-
-class Libero(Robomimic):
-    """Like robomimic, with joint positions in obs/joint_states and a task in BDDL."""
-
-    name = "libero"
-    title = "LIBERO"
-    marks = ("bddl_file_name", "problem_info")
-    positions = ("obs/joint_states",)
-    start = (("obs/joint_states", "obs/joint_vel"),)
-
-
-class MimicGen(Robomimic):
-    """Like robomimic, with the generator's record in datagen_info."""
-
-    name = "mimicgen"
-    title = "MimicGen"
-    marks = ("datagen_info",)
-
-
-class Robosuite(Robomimic):
-    """The output of robosuite's collection script: simulator states without observations."""
-
-    name = "robosuite"
-    title = "robosuite"
-    marks = ("repository_version",)
-
-    @cached_property
-    def step(self) -> Time | None:
-        about = json_object(self.file.attributes("data").get("env_info"))
-        where = Place(str(self.file.path), "/data", "env_info")
-        return super().step or from_rate(about, ("control_freq",), where)
-
-
-class IsaacLab(Robomimic):
-    """Like robomimic, with states of articulations; dt is the simulation's times the decimation."""
-
-    name = "isaaclab"
-    title = "Isaac Lab"
-    marks = ("initial_state", "sim_args")
-    positions = ("obs/joint_pos", "states/articulation/robot/joint_position")
-    start = (
-        (
-            "initial_state/articulation/robot/joint_position",
-            "initial_state/articulation/robot/joint_velocity",
-        ),
-        ("obs/joint_pos", "obs/joint_vel"),
-    )
-    normalises = False
-    dt_hint = "it is the environment's sim.dt times its decimation: --dt SECONDS"
-
-    @classmethod
-    def fits(cls, file: Catalogue) -> bool:
-        # robomimic numbers its kinds of environments; Isaac Lab takes 2 for its own
-        numbered = environment(file).get("type") == 2 and Robomimic.fits(file)
-        return super().fits(file) or numbered
-
-    @cached_property
-    def step(self) -> Time | None:
-        where, facts = self.facts()
-        dt, decimation = (positive(entry(facts, ("sim_args", n))) for n in ("dt", "decimation"))
-        if dt is None or decimation is None:
-            return super().step
-        formula = f" sim_args.dt × decimation = {dt:g} s × {decimation:g}"
-        return Time.of(where.then(formula), dt * decimation)
-
-
-class Aloha(Layout):
-    """ALOHA and ACT: a file is one episode, and actions are target joint positions."""
-
-    name = "aloha"
-    title = "ALOHA / ACT"
-    holds = ("action", "observations/qpos")
-    actions = ("action",)
-    positions = ("observations/qpos",)
-    start = (("observations/qpos", "observations/qvel"),)
-    dt_hint = "ALOHA records at 50 Hz: --rate 50, if this was recorded so"
-    commands_positions = True
-
-
-class ManiSkill(Layout):
-    """traj_N; observations and states have one row more than actions; a .json has the rate."""
-
-    name = "maniskill"
-    title = "ManiSkill"
-    groups = "traj_"
-    positions = ("obs/agent/qpos",)
-    start = (("obs/agent/qpos", "obs/agent/qvel"),)
-    rates = (
-        ("env_info", "env_kwargs", "control_freq"),
-        ("env_info", "env_kwargs", "sim_config", "control_freq"),
-        ("env_info", "control_freq"),
-    )
-    dt_hint = "ManiSkill's default is 20 Hz: --rate 20, if this was recorded with it"
-
-    def __init__(self, file: Catalogue) -> None:
-        super().__init__(file)
-        self._beside = file.path.with_suffix(".json")
-        self._table = file.beside(self._beside.name)
-        mode = entry(self._table, ("env_info", "env_kwargs", "control_mode"))
-        self.commands_positions = mode == "pd_joint_pos"
-        self.normalises = not self.commands_positions
-
-    def facts(self) -> tuple[Place, Mapping[str, Any]]:
-        return Place(str(self._beside)), self._table
-
-
-class Minari(Layout):
-    """episode_N; actions may be a group of arrays, one of which is read."""
-
-    name = "minari"
-    title = "Minari"
-    groups = "episode_"
-    positions = ("observations", "infos/qpos")
-    start = (("infos/qpos", "infos/qvel"),)
-    dt_hint = "it is the environment's own: --dt SECONDS"
-
-    def actions_of(self, member: Member) -> tuple[str, Dataset]:
-        group = f"{member.group}/actions"
-        if not self.file.has_group(group):
-            return super().actions_of(member)
-        leaves = self.file.children(group)
-        if len(leaves) == 1:
-            return f"{group}/{leaves[0]}", self.file.require(f"{group}/{leaves[0]}")
-        found, where = ", ".join(leaves) or "an empty group", f"{self.file.path}:/{group}"
-        hint = f"{self.file.typed(f'actions/{leaves[0]}')} reads one of them" if leaves else ""
-        what = "actions in several arrays"
-        raise InputError(what, where=where, expected="one array", found=found, hint=hint)
-
-
-class D4rl(Layout):
-    """Arrays of all rows; a trajectory ends where terminals or timeouts is set."""
-
-    name = "d4rl"
-    title = "D4RL"
-    holds = ("actions", "observations", "terminals")
-    positions = ("infos/qpos", "observations")
-    start = (("infos/qpos", "infos/qvel"),)
-    dt_hint = "it is the environment's own: --dt SECONDS"
-
-    def members(self) -> list[Member]:
-        return self.flat_members(self.file.require("actions"), "trajectory")
-
-
-class TableLayout(Layout):
-    """A table with a column that tells which trajectory a row belongs to."""
-
-    name = "table"
-    title = "a table"
-    columns: Names = TRAJECTORIES
-
-    @classmethod
-    def _label(cls, file: Catalogue) -> Dataset | None:
-        """Returns that column, with one number or text in each row."""
-        there = set(file.children())
-        stored = (file.require(name) for name in cls.columns if name in there)
-        return next((column for column in stored if column.ndim == 1), None)
-
-    @classmethod
-    def fits(cls, file: Catalogue) -> bool:
-        return file.family in ("csv", "parquet") and cls._label(file) is not None
-
-    def members(self) -> list[Member]:
-        stored = self._label(self.file)
-        if stored is None:
-            what = "no column says of which trajectory a row is"
-            raise InputError(
-                what, where=str(self.file.path), expected=f"one of {', '.join(self.columns)}"
-            )
-        labels = stored.read()
-        self.rows = len(labels)
-        edges = label_edges(labels, stored.where) if len(labels) else []
-        if labels.dtype.kind == "f" and (labels == np.floor(labels)).all():
-            labels = labels.astype(np.int64)  # a CSV file is read as floats
-        counted = labels.dtype.kind in "iu" and stored.where.last != "trajectory"
-        texts = [f"{'episode_' * counted}{text_of(labels[begin])}" for begin in edges[:-1]]
-        return [Member(text, "", *rows) for text, rows in zip(texts, pairwise(edges), strict=True)]
-
-    def arrays_of(self, member: Member) -> tuple[str, dict[str, Dataset]]:
-        names = [name for name in _NAMES if self.file.get(name)] or likely_arrays(self.file, "")
-        stored = {name: self.file.require(name) for name in names}
-        path, first = next(iter(stored.items()))
-        return path, {
-            "actions" if name == "action" else name: member.rows_of(array)
-            for name, array in stored.items()
-            if array.shape == first.shape
-        }
-
-    def guesses(self, path: str) -> bool:
-        return path not in _NAMES
-
-
-class Replay(Layout):
-    """The replay buffer of diffusion policies: arrays of all rows, and the ends of episodes."""
-
-    name = "replay"
-    title = "a replay buffer"
-    holds = ("meta/episode_ends",)
-    actions = ("data/action",)
-    positions = ("data/state", "data/qpos", "data/agent_pos")
-    dt_hint = "it is not in the file: --rate HZ"
-
-    def members(self) -> list[Member]:
-        stored = (self.file.require(f"data/{name}") for name in self.file.children("data"))
-        first = next((array for array in stored if array.ndim), None)
-        return [] if first is None else self.flat_members(first, "episode")
-
-    def arrays_of(self, member: Member) -> tuple[str, dict[str, Dataset]]:
-        if self.file.get(self.actions[0]) is not None:
-            return super().arrays_of(member)
-        path = likely_arrays(self.file, "data/")[0]
-        return path, {path: member.rows_of(self.file.require(path))}
-
-
-class LeRobot(TableLayout):
-    """LeRobot 2.1 (one episode per Parquet file) and 3 (many), described by meta/info.json."""
-
-    name = "lerobot"
-    title = "LeRobot"
-    holds = ("action", "episode_index")
-    columns = ("episode_index",)
-    actions = ("action",)
-    positions = ("observation.state",)
-    start = (("observation.state", "observation.velocity"),)
-    rates = (("fps",),)
-    dt_hint = "meta/info.json gives fps; it is not where it belongs: --rate HZ"
-    commands_positions = True
-
-    @classmethod
-    def fits(cls, file: Catalogue) -> bool:
-        return set(cls.holds) <= set(file.children()) and super().fits(file)
-
-    def members(self) -> list[Member]:
-        # files may hold episodes in any order
-        members = sorted(super().members(), key=lambda member: natural_key(member.name))
-        stored = {name: self.file.get(name) for name in ("frame_index", "timestamp")}
-        columns = {n: np.ravel(x.read()) for n, x in stored.items() if x is not None and x.numeric}
-        return [member._replace(fault=self._fault(member, columns)) for member in members]
-
-    def _fault(self, member: Member, columns: Mapping[str, Any]) -> Fault | None:
-        """Returns the fault of an episode that begins anew, or lacks frames but no time."""
-        columns = {name: x[member.begin : member.end] for name, x in columns.items()}
-        even = np.arange((member.end or 0) - member.begin)
-        both = [columns.get(name, even) for name in ("frame_index", "timestamp")]
-        if len(even) < 2:
-            return None
-        frames, stamps = np.diff(np.array(both, np.float64))
-        anew = (frames <= 0) | (stamps < 0)  # stamps that all are one say nothing
-        wrong = anew | ((frames > 1) & ~(stamps > JUMP * np.median(stamps)))
-        if not wrong.any():
-            return None
-        row = int(wrong.argmax())
-        return Fault(
-            "an episode " + ("that begins anew" if anew[row] else "in which frames are missing"),
-            where=f"{self.file.path}, {member.name}",
-            expected="frame_index 0, 1, 2, … and a timestamp that increases with it",
-            found=", ".join(f"{n} {x[row]:g} and then {x[row + 1]:g}" for n, x in columns.items()),
-            hint=LEAVE_OUT,
-        )
-
-    def dof_names(self, name: str) -> list[str] | None:
-        names = entry(self._info[1], ("features", name, "names"))
-        if isinstance(names, dict) and len(names) == 1:  # {"motors": [...]}
-            (names,) = names.values()
-        texts = isinstance(names, list) and all(isinstance(name, str) for name in names)
-        return [text_of(name) for name in names] if texts else None
-
-    def facts(self) -> tuple[Place, Mapping[str, Any]]:
-        return self._info
-
-    @cached_property
-    def _info(self) -> tuple[Place, dict[str, Any]]:
-        """The path and content of info.json: in FOLDER/meta for FOLDER/data/CHUNK/FILE, else in
-        meta beside the file; nowhere else, since other users may write there."""
-        folders = self.file.path.absolute().parents
-        above = "../../" if len(folders) > 2 and folders[1].name == "data" else ""
-        name = f"{above}meta/info.json"
-        return Place(str(self.file.path_beside(name))), self.file.beside(name)
-
-
-_FAMILIES: tuple[type[Layout], ...] = (
-    Libero, MimicGen, Robosuite, IsaacLab, Robomimic, Aloha, ManiSkill, D4rl, Minari, LeRobot,
-    Replay, TableLayout,
-)  # fmt: skip
-LAYOUTS = {family.name: family for family in _FAMILIES}
-"""Layouts by name; of several that fit a file, the first is the most specific."""
 
 PLAIN = "plain"
 """The value of --layout for files that are only named arrays."""
+_LEROBOT_CLOCKS = ("frame_index", "timestamp")
+# Columns of a table that are read by default.
+_COLUMNS = ("actions", "action", *QUANTITIES)
+
+Names: TypeAlias = tuple[str, ...]
+Arrays: TypeAlias = tuple[str, dict[str, Dataset]]
+"""The path of the first array that is read, and all such arrays of a trajectory."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """Describes how a family of projects stores trajectories in files: a row of FAMILIES.
+
+    name: the value of --layout. title: the project, for messages. split: finds the trajectories.
+    groups: the name of a trajectory's group without its number; empty if a file is one trajectory
+    or its arrays hold all of them. prefix: the name, without its number, of a trajectory that has
+    no group. labels: columns, in tables, of which the first says to which trajectory a row belongs.
+    holds: arrays that the first trajectory must have. marks: names of which the trajectory, the
+    group above it or the description of the environment must have one. actions, positions: arrays
+    of actions and of recorded positions, most common first. start: pairs of arrays (position,
+    velocity) whose first row is the state before the first action. rates: descriptions, each with
+    the keys in it of the rate in Hz (:mod:`.descriptions`). dt_hint: where to find dt if it is not
+    there. filter_keys: the group of datasets that list trajectories. commands_positions: the
+    actions are target positions in rad or m. normalises: they are as a rule commands in [-1, 1].
+
+    What one family does by itself: marked: whether a file is marked otherwise than by ``marks``.
+    in_file: returns the row for a file that says more. arrays: returns the arrays of a trajectory
+    that are read by default, if they are not its first actions. step: returns the time step, if it
+    is not simply a rate. dof_names: returns the names of an array's dofs.
+    """
+
+    name: str
+    title: str
+    split: Callable[[Layout], Split]
+    groups: str = ""
+    prefix: str = "episode_"
+    labels: Names = ()
+    holds: Names = ()
+    marks: Names = ()
+    actions: Names = ("actions",)
+    positions: Names = ()
+    start: tuple[tuple[str, str], ...] = ()
+    rates: tuple[Names, ...] = ()
+    dt_hint: str = ""
+    filter_keys: str = ""
+    commands_positions: bool = False
+    normalises: bool = False
+    marked: Callable[[Catalogue], bool] | None = None
+    in_file: Callable[[Layout], Family] | None = None
+    arrays: Callable[[Layout, Member], Arrays] | None = None
+    step: Callable[[Layout], Time | None] | None = None
+    dof_names: Callable[[Layout, str], list[str] | None] | None = None
+
+    def fits(self, file: Catalogue) -> bool:
+        """Whether a file is of this family."""
+        # the first trajectory stands for all
+        first = next(self.numbered(file), "")
+        if self.groups and not first:
+            return False
+        paths = (f"{first}/{name}".strip("/").rpartition("/") for name in self.holds)
+        if any(last not in file.children(group) for group, _, last in paths):
+            return False
+        if self.labels and (file.family not in ("csv", "parquet") or self.label(file) is None):
+            return False
+        if not self.marks or (self.marked is not None and self.marked(file)):
+            return True
+        places = file.attributes("data"), file.children(first), description(file, "env_args").table
+        return any(mark in there for there in places for mark in self.marks)
+
+    def numbered(self, file: Catalogue) -> Iterator[str]:
+        """Yields the numbered groups, in natural order."""
+        parent, slash, prefix = self.groups.rpartition("/")
+        if not self.groups or (parent and parent not in file.children()):
+            return
+        for child in file.children(parent):
+            if child.startswith(prefix) and child[len(prefix) :].isdecimal():
+                yield parent + slash + child
+
+    def label(self, file: Catalogue) -> tuple[str, Dataset] | None:
+        """Returns the name of the column of labels, and the column; None if there is none."""
+        there = set(file.children())
+        columns = ((name, file.require(name)) for name in self.labels if name in there)
+        return next(((name, column) for name, column in columns if column.ndim == 1), None)
+
+
+class Layout:
+    """Locates the trajectories of one file, by the row of its family.
+
+    Attributes that :class:`Family` has, too, mean the same here.
+    """
+
+    def __init__(self, family: Family, file: Catalogue) -> None:
+        self.file = file
+        self._descriptions: dict[str, Description] = {}
+        self.family = family = family.in_file(self) if family.in_file else family
+        self.name = family.name
+        self.title = family.title
+        self.groups = family.groups
+        self.actions = family.actions
+        self.start = family.start
+        self.rates = family.rates
+        self.dt_hint = family.dt_hint
+        self.commands_positions = family.commands_positions
+        self.normalises = family.normalises
+
+    @cached_property
+    def split(self) -> Split:
+        """The trajectories, and what holds for all of them."""
+        return self.family.split(self)
+
+    @property
+    def rows(self) -> int:
+        """The number of rows of arrays that hold all trajectories one after the other, else 0."""
+        return self.split.rows
+
+    @property
+    def remark(self) -> str:
+        """A warning about the trajectories that were found."""
+        return self.split.remark
+
+    @cached_property
+    def step(self) -> Time | None:
+        """The time step, if the file or a side-car file states it."""
+        if self.family.step and (step := self.family.step(self)) is not None:
+            return step
+        for name, *keys in self.rates:
+            stated = self.description(name)
+            if (rate := positive(stated.value(*keys))) is not None:
+                return stated.time(1.0 / rate, f"{'.'.join(keys)}, {rate:g} Hz")
+        return None
+
+    def members(self) -> list[Member]:
+        """Returns the trajectories, in natural order."""
+        return self.split.members
+
+    def chosen(self, key: str) -> list[Member]:
+        """Returns the trajectories that a filter key lists; raises InputError if there are none."""
+        group = self.family.filter_keys
+        if not group:
+            raise InputError(
+                f"layout {self.name} has no filter keys",
+                where=str(self.file.path),
+                found=f"--filter-key {key}",
+                hint="robomimic's are datasets of /mask",
+            )
+        stored = self.file.get(f"{group}/{key}")
+        where = f"{self.file.path}:/{group}/{key}"
+        if stored is None or stored.ndim != 1:
+            known = self.file.children(group) if group in self.file.children() else []
+            expected = ", ".join(known) or "a filter key, and the file has none"
+            raise InputError("no such filter key", where=where, expected=expected, found=key)
+        if stored.dtype.kind not in "SUO":
+            found = str(stored.dtype)
+            raise InputError("not a list of names", where=where, expected="strings", found=found)
+        wanted = set(stored.texts())
+        members = {member.group.rpartition("/")[2]: member for member in self.members()}
+        if missing := ", ".join(sorted(wanted - members.keys())[:5]):
+            what = "lists trajectories that are not there"
+            raise InputError(what, where=where, expected="groups of /data", found=missing)
+        return [member for name, member in members.items() if name in wanted]
+
+    def array(self, member: Member, names: Sequence[str]) -> Dataset | None:
+        """Returns the first of these arrays that a trajectory has."""
+        stored = (self.file.get(member.path(name)) for name in names)
+        return next((member.rows_of(array) for array in stored if array is not None), None)
+
+    def first_actions(self, member: Member) -> Arrays:
+        """Returns the path of a trajectory's first array of actions, and that array."""
+        path = member.path(self.actions[0])
+        return path, {"actions": member.rows_of(self.file.require(path))}
+
+    def arrays_of(self, member: Member) -> Arrays:
+        """Returns the path of the first array that is read by default, and all such arrays."""
+        own = self.family.arrays
+        return own(self, member) if own else self.first_actions(member)
+
+    def guesses(self, path: str) -> bool:
+        """Whether an array was chosen only because its name is likely."""
+        return self.family.arrays is known_columns and path not in _COLUMNS
+
+    def recorded(self, member: Member) -> list[str]:
+        """Returns the datasets of recorded positions, as a user names them after FILE:."""
+        return [name for name in self.family.positions if self.array(member, [name]) is not None]
+
+    def dof_names(self, name: str) -> list[str] | None:
+        """Returns the names of an array's dofs, if the family states them elsewhere."""
+        return self.family.dof_names(self, name) if self.family.dof_names else None
+
+    def description(self, name: str) -> Description:
+        """Returns a description of the recordings, which is read once."""
+        if name not in self._descriptions:
+            self._descriptions[name] = description(self.file, name)
+        return self._descriptions[name]
+
+
+# -- three ways of splitting -----------------------------------------------------------------------
+def numbered_groups(layout: Layout) -> Split:
+    """Returns the numbered groups of a file, or the whole file for a family without groups."""
+    if not layout.groups:
+        return Split([Member(layout.file.path.stem)])
+    return Split([Member(group, group) for group in layout.family.numbered(layout.file)])
+
+
+def episodes_by_ends(layout: Layout) -> Split:
+    """Returns the episodes of arrays that hold all rows, by flags at their ends (D4RL's terminals
+    and timeouts) or by a list of their ends (meta/episode_ends of UMI's replay buffers)."""
+    folder, _, name = layout.actions[0].rpartition("/")
+    # a folder of such arrays need not have actions
+    paths = [f"{folder}/{child}" for child in layout.file.children(folder)] if folder else [name]
+    stored = (layout.file.require(path) for path in paths)
+    array = next((array for array in stored if array.ndim), None)
+    if array is None:
+        return Split([])
+    edges, _, remarks = episode_edges(layout.file, [""], array)
+    prefix, spans = layout.family.prefix, enumerate(pairwise(edges))
+    members = [Member(f"{prefix}{k}", "", begin, end) for k, (begin, end) in spans]
+    return Split(members, array.shape[0], "; ".join(remarks))
+
+
+def episodes_by_label(layout: Layout) -> Split:
+    """Returns the episodes of a table, by the column that says to which of them a row belongs."""
+    named = layout.family.label(layout.file)
+    if named is None:
+        what = "no column says of which trajectory a row is"
+        expected = f"one of {', '.join(layout.family.labels)}"
+        raise InputError(what, where=str(layout.file.path), expected=expected)
+    name, stored = named
+    labels = stored.read()
+    edges = label_edges(labels, stored.where) if len(labels) else []
+    if labels.dtype.kind == "f" and (labels == np.floor(labels)).all():
+        labels = labels.astype(np.int64)  # a CSV file is read as floats
+    # trajcli itself writes a column trajectory, whose labels are whole names
+    prefix = layout.family.prefix if labels.dtype.kind in "iu" and name != "trajectory" else ""
+    texts = [f"{prefix}{text_of(labels[begin])}" for begin in edges[:-1]]
+    spans = zip(texts, pairwise(edges), strict=True)
+    return Split([Member(text, "", begin, end) for text, (begin, end) in spans], len(labels))
+
+
+# -- what one family does by itself ----------------------------------------------------------------
+def known_columns(layout: Layout, member: Member) -> Arrays:
+    """Returns the columns of a table with known names, else the likely ones, of one shape."""
+    file = layout.file
+    names = [name for name in _COLUMNS if file.get(name) is not None] or likely_arrays(file, "")
+    stored = {name: file.require(name) for name in names}
+    path, first = next(iter(stored.items()))
+    return path, {
+        "actions" if name == "action" else name: member.rows_of(array)
+        for name, array in stored.items()
+        if array.shape == first.shape
+    }
+
+
+def _replay_actions(layout: Layout, member: Member) -> Arrays:
+    """Returns the actions of a replay buffer, else its likely array: UMI's has none."""
+    if layout.file.get(layout.actions[0]) is not None:
+        return layout.first_actions(member)
+    path = likely_arrays(layout.file, "data/")[0]
+    return path, {path: member.rows_of(layout.file.require(path))}
+
+
+def _minari_actions(layout: Layout, member: Member) -> Arrays:
+    """Returns the actions of an episode, which may be the only array in a group."""
+    file, group = layout.file, member.path("actions")
+    if not file.has_group(group):
+        return layout.first_actions(member)
+    leaves = file.children(group)
+    if len(leaves) == 1:
+        return f"{group}/{leaves[0]}", {"actions": file.require(f"{group}/{leaves[0]}")}
+    raise InputError(
+        "actions in several arrays",
+        where=f"{file.path}:/{group}",
+        expected="one array",
+        found=", ".join(leaves) or "an empty group",
+        hint=f"{file.typed(f'actions/{leaves[0]}')} reads one of them" if leaves else "",
+    )
+
+
+def _maniskill_in_file(layout: Layout) -> Family:
+    """Returns ManiSkill's row for the control mode of a file."""
+    mode = layout.description("*.json").value("env_info", "env_kwargs", "control_mode")
+    positions = mode == "pd_joint_pos"
+    return replace(MANISKILL, commands_positions=positions, normalises=not positions)
+
+
+def _isaac_environment(file: Catalogue) -> bool:
+    """Whether the environment is Isaac Lab's, which is 2 where robomimic numbers its own kinds."""
+    return bool(description(file, "env_args").value("type") == 2)
+
+
+def _isaac_step(layout: Layout) -> Time | None:
+    """Returns Isaac Lab's time step, that of the simulation times the decimation."""
+    stated = layout.description("env_args")
+    dt, decimation = (positive(stated.value("sim_args", n)) for n in ("dt", "decimation"))
+    if dt is None or decimation is None:
+        return None
+    return stated.time(dt * decimation, f"sim_args.dt × decimation = {dt:g} s × {decimation:g}")
+
+
+def _lerobot_dof_names(layout: Layout, name: str) -> list[str] | None:
+    """Returns the names of a feature's dofs in LeRobot's info.json."""
+    names = layout.description("meta/info.json").value("features", name, "names")
+    if isinstance(names, dict) and len(names) == 1:  # {"motors": [...]}
+        (names,) = names.values()
+    texts = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    return [text_of(name) for name in names] if texts else None
+
+
+def _lerobot_episodes(layout: Layout) -> Split:
+    """Returns LeRobot's episodes by label, in natural order, with faults."""
+    split = episodes_by_label(layout)
+    stored = {name: layout.file.get(name) for name in _LEROBOT_CLOCKS}
+    columns = {n: np.ravel(x.read()) for n, x in stored.items() if x is not None and x.numeric}
+    members = sorted(split.members, key=lambda member: natural_key(member.name))
+    members = [m._replace(fault=_frames_fault(layout, m, columns)) for m in members]
+    return split._replace(members=members)
+
+
+def _frames_fault(layout: Layout, member: Member, columns: Mapping[str, Any]) -> Fault | None:
+    """Returns the fault of an episode that begins anew, or lacks frames but no time."""
+    count = (member.end or 0) - member.begin
+    if count < 2:
+        return None
+    columns = {name: column[member.begin : member.end] for name, column in columns.items()}
+    both = [columns.get(name, np.arange(count)) for name in _LEROBOT_CLOCKS]
+    frames, stamps = np.diff(np.array(both, np.float64))
+    anew = (frames <= 0) | (stamps < 0)  # stamps that all are one say nothing
+    wrong = anew | ((frames > 1) & ~(stamps > JUMP * np.median(stamps)))
+    if not wrong.any():
+        return None
+    row = int(wrong.argmax())
+    return Fault(
+        "an episode " + ("that begins anew" if anew[row] else "in which frames are missing"),
+        where=f"{layout.file.path}, {member.name}",
+        expected="frame_index 0, 1, 2, … and a timestamp that increases with it",
+        found=", ".join(f"{n} {x[row]:g} and then {x[row + 1]:g}" for n, x in columns.items()),
+        hint=LEAVE_OUT,
+    )
+
+
+# -- the table -------------------------------------------------------------------------------------
+# fmt: off
+ROBOMIMIC = Family(
+    "robomimic", "robomimic", numbered_groups, groups="data/demo_", holds=("actions",),
+    positions=("obs/robot0_joint_pos", "obs/joint_states", "obs/joint_pos"),
+    start=(("obs/robot0_joint_pos", "obs/robot0_joint_vel"),),
+    rates=(("env_args", "env_kwargs", "control_freq"),),
+    dt_hint="robosuite's default is 20 Hz: --rate 20, if this was recorded with it",
+    filter_keys="mask", normalises=True,
+)
+LIBERO = replace(
+    ROBOMIMIC, name="libero", title="LIBERO", marks=("bddl_file_name", "problem_info"),
+    positions=("obs/joint_states",), start=(("obs/joint_states", "obs/joint_vel"),),
+)
+MIMICGEN = replace(ROBOMIMIC, name="mimicgen", title="MimicGen", marks=("datagen_info",))
+# the output of robosuite's collection script: simulator states without observations
+ROBOSUITE = replace(
+    ROBOMIMIC, name="robosuite", title="robosuite", marks=("repository_version",),
+    rates=(*ROBOMIMIC.rates, ("env_info", "control_freq")),
+)
+ISAAC_LAB = replace(
+    ROBOMIMIC, name="isaaclab", title="Isaac Lab", marks=("initial_state", "sim_args"),
+    positions=("obs/joint_pos", "states/articulation/robot/joint_position"),
+    start=(("initial_state/articulation/robot/joint_position",
+            "initial_state/articulation/robot/joint_velocity"), ("obs/joint_pos", "obs/joint_vel")),
+    dt_hint="it is the environment's sim.dt times its decimation: --dt SECONDS",
+    normalises=False, marked=_isaac_environment, step=_isaac_step,
+)
+# a file is one episode
+ALOHA = Family(
+    "aloha", "ALOHA / ACT", numbered_groups, holds=("action", "observations/qpos"),
+    actions=("action",), positions=("observations/qpos",),
+    start=(("observations/qpos", "observations/qvel"),),
+    dt_hint="ALOHA records at 50 Hz: --rate 50, if this was recorded so",
+    commands_positions=True,
+)
+# observations and states have one row more than actions
+MANISKILL = Family(
+    "maniskill", "ManiSkill", numbered_groups, groups="traj_", holds=("actions",),
+    positions=("obs/agent/qpos",), start=(("obs/agent/qpos", "obs/agent/qvel"),),
+    rates=(("*.json", "env_info", "env_kwargs", "control_freq"),
+           ("*.json", "env_info", "env_kwargs", "sim_config", "control_freq"),
+           ("*.json", "env_info", "control_freq")),
+    dt_hint="ManiSkill's default is 20 Hz: --rate 20, if this was recorded with it",
+    in_file=_maniskill_in_file,
+)
+D4RL = Family(
+    "d4rl", "D4RL", episodes_by_ends, prefix="trajectory_",
+    holds=("actions", "observations", "terminals"), positions=("infos/qpos", "observations"),
+    start=(("infos/qpos", "infos/qvel"),),
+    dt_hint="it is the environment's own: --dt SECONDS",
+)
+MINARI = Family(
+    "minari", "Minari", numbered_groups, groups="episode_", holds=("actions",),
+    positions=("observations", "infos/qpos"), start=(("infos/qpos", "infos/qvel"),),
+    dt_hint="it is the environment's own: --dt SECONDS", arrays=_minari_actions,
+)
+# one episode per Parquet file (2.1) or many (3), described by meta/info.json
+LEROBOT = Family(
+    "lerobot", "LeRobot", _lerobot_episodes, labels=("episode_index",),
+    holds=("action", "episode_index"), actions=("action",), positions=("observation.state",),
+    start=(("observation.state", "observation.velocity"),), rates=(("meta/info.json", "fps"),),
+    dt_hint="meta/info.json gives fps; it is not where it belongs: --rate HZ",
+    commands_positions=True, arrays=known_columns, dof_names=_lerobot_dof_names,
+)
+# Zarr: arrays of all rows in data, the row behind the last of each episode in meta/episode_ends
+UMI_REPLAY_BUFFER = Family(
+    "replay", "a replay buffer of UMI or a diffusion policy", episodes_by_ends,
+    holds=("meta/episode_ends",), actions=("data/action",),
+    positions=("data/state", "data/qpos", "data/agent_pos"),
+    dt_hint="it is not in the file: --rate HZ", arrays=_replay_actions,
+)
+TABLE = Family(
+    "table", "a table", episodes_by_label, labels=TRAJECTORIES,
+    arrays=known_columns,
+)
+FAMILIES = (LIBERO, MIMICGEN, ROBOSUITE, ISAAC_LAB, ROBOMIMIC, ALOHA, MANISKILL, D4RL, MINARI,
+            LEROBOT, UMI_REPLAY_BUFFER, TABLE)
+"""The families, the most specific first: a file is of the first that fits."""
+# fmt: on
 
 
 def layout_of(file: Catalogue, wanted: str | None = None) -> Layout | None:
     """Returns the layout of a file: the one wanted, or the first that fits; None for none."""
-    if wanted is not None and wanted not in (*LAYOUTS, PLAIN):
-        raise UsageError(
-            "unknown layout",
-            where="--layout",
-            expected=", ".join((*LAYOUTS, PLAIN)),
-            found=repr(wanted),
-        )
-    if wanted is not None:
-        return None if wanted == PLAIN else LAYOUTS[wanted](file)
-    if file.family in ("npy", "npz"):
+    names = (*(family.name for family in FAMILIES), PLAIN)
+    if wanted is not None and wanted not in names:
+        expected, found = ", ".join(names), repr(wanted)
+        raise UsageError("unknown layout", where="--layout", expected=expected, found=found)
+    if wanted is None and file.family in ("npy", "npz"):
         return None
-    return next((kind(file) for kind in LAYOUTS.values() if kind.fits(file)), None)
-
-
-def likely_arrays(file: Catalogue, prefix: str) -> list[str]:
-    """Returns the arrays that are trajectories by their name, or as the only ones that may be.
-
-    Callers report the guess. Raises InputError with what there is instead, likely arrays first.
-    """
-    # below #refs# MATLAB keeps what its cells hold
-    paths = [p for p in file.names() if p.startswith(prefix) and not p.startswith("#")]
-    named: dict[str, list[str]] = {}
-    ranks: dict[str, tuple[int, ...]] = {}
-    unread: dict[str, InputError] = {}
-    for path in paths:
-        group, _, last = path.rpartition("/")
-        state = group.rpartition("/")[2] in STATES or last.startswith(("start_", "goal_"))
-        try:
-            stored = None if state else file.get(path)
-        except InputError as error:  # as MATLAB's cells; what is not meant may be anything
-            unread.setdefault(last if last in POSITIONS else "", error)
-            continue
-        line = stored is not None and math.prod(stored.shape) == max(stored.shape, default=1)
-        if state or (line and (last.lower() in BESIDE or role(last))):
-            continue
-        ranks[path] = unlikeness(path, stored)
-        if stored and stored.dtype.kind == "f" and math.prod(stored.shape) != 1:
-            if last in QUANTITIES:
-                as_batch(stored)  # raises why it is no trajectory
-            if stored.ndim in (2, 3) and not (role(last) and stored.shape[-1] == 1):
-                named.setdefault(last, []).append(path)
-    taken = next((name for name in POSITIONS if name in {*named, *unread}), None)
-    if taken is None:  # the only motion, the only one in a unit of positions, or beside rates
-        ranked = {name: ranks[named[name][0]] for name in named}
-        motions = [name for name, (nothing, *_) in ranked.items() if not nothing] or [*named]
-        placed = [name for name in motions if _of_positions(file, named[name][0])]
-        beside = [] if placed else [name for name in motions if ranked[name][-2] < 2]
-        beside = beside if [ranked[name][-2] for name in beside] == [0] else []
-        taken = next((ways[0] for ways in (motions, placed, beside) if len(ways) == 1), None)
-    if taken in unread:
-        raise unread[taken]
-    if taken is not None:
-        return named[taken]
-    if unread and not named:
-        raise next(iter(unread.values()))
-    likely, what = min(ranks, key=ranks.__getitem__, default=""), "no trajectories found"
-    found, hint = candidates(paths, file.get), f"name one as {file.typed(likely)}"
-    if not likely or ranks[likely][0] == 2:
-        hint = f"trajcli inspect {shlex.quote(str(file.path))} lists what it holds"
-    expected = f"datasets called actions, {', '.join(QUANTITIES)}: [B, T, D] or [T, D]"
-    raise InputError(what, where=str(file.path), expected=expected, found=found, hint=hint)
-
-
-def _of_positions(file: Catalogue, path: str) -> bool:
-    """Whether an array says that it is in a unit of positions, not of their derivatives."""
-    units = parse_units(stated_unit(file.require(path)))
-    return units is not None and all(unit.order == 0 for unit in units)
+    for family in FAMILIES:
+        if family.name == wanted or (wanted is None and family.fits(file)):
+            return Layout(family, file)
+    return None

@@ -28,8 +28,7 @@ from trajcli.files.catalogue import (
 )
 from trajcli.files.dofs import pick_dofs
 from trajcli.files.file_bytes import Progress, open_regular, unreadable
-from trajcli.files.layout import Layout
-from trajcli.files.layouts import layout_of
+from trajcli.files.layouts import Layout, layout_of
 from trajcli.files.reading import Reading
 from trajcli.files.source import (
     ENDINGS,

@@ -20,8 +20,9 @@ from trajcli.files.catalogue import Catalogue, Dataset
 from trajcli.files.companions import BESIDE
 from trajcli.files.conversion import with_axes
 from trajcli.files.dofs import bodies_of, match_names
-from trajcli.files.layout import LEAVE_OUT, Layout, Member
-from trajcli.files.layouts import PLAIN, likely_arrays
+from trajcli.files.layouts import PLAIN, Layout
+from trajcli.files.likely import likely_arrays
+from trajcli.files.members import LEAVE_OUT, Member
 from trajcli.files.opening import Files, JoinedFiles, joining
 from trajcli.files.quantities import QUANTITIES, ROTATIONS, STATES, named_rate, role
 from trajcli.files.reading import Reading

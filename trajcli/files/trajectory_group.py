@@ -47,7 +47,8 @@ from trajcli.files.dofs import (
     parse_joints,
     parse_rotations,
 )
-from trajcli.files.layout import Layout, Member
+from trajcli.files.layouts import Layout
+from trajcli.files.members import Member
 from trajcli.files.quantities import (
     DOF_NAMES,
     POSITIONS,

@@ -21,8 +21,9 @@ from trajcli.errors import (
 )
 from trajcli.files.catalogue import text_of
 from trajcli.files.conversion import stated_unit
+from trajcli.files.descriptions import controller
 from trajcli.files.dofs import parse_dofs
-from trajcli.files.layout import Member, controller
+from trajcli.files.members import Member
 from trajcli.files.opening import Files, time_from_options
 from trajcli.files.quantities import POSITIONS, QUANTITIES, motion_rank, named_rate
 from trajcli.files.reader import marked_faulty, read_groups, read_recordings, require_alike
