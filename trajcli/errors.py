@@ -14,9 +14,9 @@ Faults are collected as values and raised together, so that one run reports all 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 
 class Note(str):
@@ -118,23 +118,22 @@ class Cancelled(TrajcliError):
 
 
 class FaultCollector:
-    """Collects the faults of several steps, so that one run reports all of them."""
+    """Collects the faults of several steps, so that one run reports all of them.
+
+    ``with collector:`` keeps the faults of what is raised within, and goes on behind it.
+    """
 
     def __init__(self) -> None:
         self.faults: list[Fault] = []
 
-    def attempt(self, *steps: Callable[[], Any]) -> list[Any]:
-        """Returns the results of the steps; None for those that fail, whose faults are kept."""
-        results: list[Any] = []
-        for step in steps:
-            try:
-                results.append(step())
-            except Stopped:
-                raise
-            except TrajcliError as error:
-                self.faults += error.faults
-                results.append(None)
-        return results
+    def __enter__(self) -> FaultCollector:
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, trace: object) -> bool:
+        if not isinstance(error, TrajcliError) or isinstance(error, Stopped):
+            return False
+        self.faults += error.faults
+        return True
 
     def raise_if_any(self) -> None:
         """Raises all faults, each once; those that differ only in their place count as one."""

@@ -128,7 +128,7 @@ class Trajectory:
         Raises:
             OutputError: the file exists and ``overwrite`` is False, or it cannot be written.
         """
-        from trajcli.files.time import equal_step
+        from trajcli.files.clock import equal_step
         from trajcli.files.writing import save
 
         self = as_trajectory(self)

@@ -13,10 +13,9 @@ from layouts import writers
 
 from trajcli.errors import InputError, UsageError
 from trajcli.files.opening import Files
-from trajcli.files.reader import read_groups
+from trajcli.files.reader import read_recordings
 from trajcli.files.reading import Reading
-from trajcli.files.trajectories import Trajectories
-from trajcli.files.trajectory_group import TrajectoryGroup
+from trajcli.files.recording import Recording
 from trajcli.units import unit_text
 
 RANDOM = np.random.default_rng(0)
@@ -26,10 +25,10 @@ T = np.arange(50) * 0.02
 
 @pytest.fixture
 def read(tmp_path, monkeypatch):
-    """read_groups in a folder of its own."""
+    """read_recordings in a folder of its own."""
     monkeypatch.chdir(tmp_path)
     with Files() as files:
-        yield lambda *sources, **how: read_groups(files.read_as(Reading(**how)), sources)[0]
+        yield lambda *sources, **how: read_recordings(files.read_as(Reading(**how)), sources)[0]
 
 
 def write(path: str, **arrays: object) -> None:
@@ -38,7 +37,7 @@ def write(path: str, **arrays: object) -> None:
             file[name.replace("__", "/")] = values
 
 
-def only(sets: list[TrajectoryGroup]) -> TrajectoryGroup:
+def only(sets: list[Recording]) -> Recording:
     (one,) = sets
     return one
 
@@ -63,15 +62,15 @@ def test_files_of_one_array_each_are_one_group_of_trajectories(read):
         np.save(f"run_{k}.npy", values)
     group = only(read("run_*.npy"))
     assert (group.shape, group.lengths.tolist()) == ((3, 8, 3), [5, 8, 5])
-    of_five, of_eight = Trajectories([group]).by_length()
-    np.testing.assert_array_equal(of_five.read("actions"), np.stack([rows[0], rows[2]]))
-    np.testing.assert_array_equal(of_eight.read("actions")[0], rows[1])
+    of_five, of_eight = group.by_length()
+    np.testing.assert_array_equal(of_five.arrays["actions"].read(), np.stack([rows[0], rows[2]]))
+    np.testing.assert_array_equal(of_eight.arrays["actions"].read()[0], rows[1])
     np.testing.assert_array_equal(group.input.read()[0], np.pad(rows[0], ((0, 3), (0, 0))))
     assert [len(block) for block in of_five.blocks(size=2 * 5 * 3 * 4)] == [2]
-    assert list(map(str, of_five.sources)) == ["run_0.npy", "run_2.npy"]
-    assert of_five.place(1) == "run_2.npy, trajectory 0"
-    assert of_five.names(of_five.paths) == ["run_0", "run_2"]
-    assert [of_five.name(number) for number in range(3)] == ["run_0", "run_1", "run_2"]
+    assert list(map(str, of_five.sources())) == ["run_0.npy", "run_2.npy"]
+    assert of_five.place_text(1) == "run_2.npy, trajectory 0"
+    assert of_five.output_names(of_five.paths) == ["run_0", "run_2"]
+    assert [group.title(k) for k in range(3)] == ["run_0", "run_1", "run_2"]
     np.save("run_1b.npy", rows[1].astype("f8"))  # another type is a group of its own
     assert [group.shape[0] for group in read("run_*.npy")] == [2, 1, 1]
 
@@ -130,9 +129,9 @@ def test_episodes_are_found_with_the_rows_of_their_companions(read):
         assert one.shape == (1, len(demo["actions"]), 7)
         assert one.commands
         np.testing.assert_array_equal(one.input.read()[0], demo["actions"].astype("f4"))
-        assert one.time is not None
-        assert one.time.uniform == 0.1
-        observed = one.companion("observations")
+        assert one.clock is not None
+        assert one.clock.step == 0.1
+        observed = one.companions.dataset("observations")
         assert observed is not None
         np.testing.assert_array_equal(observed.read(), demo["position"][:-1].astype("f4"))
         first += len(demo["actions"])
@@ -145,7 +144,7 @@ def test_demonstrations_have_the_time_of_their_file_unless_they_have_their_own(r
         file["data/demo_3/dt"] = 0.125
     sets = read("in.h5")
     assert [one.group for one in sets] == [f"data/demo_{i}" for i in range(12)]
-    steps = [one.time.uniform for one in sets if one.time is not None]
+    steps = [one.clock.step for one in sets if one.clock is not None]
     assert steps == [0.125 if i == 3 else 0.05 for i in range(12)]
     named = read("in.h5:obs/robot0_joint_pos")
     assert [one.shape[1] for one in named] == writers.LENGTHS
@@ -182,12 +181,12 @@ def test_many_files_are_read_with_few_open(tmp_path, monkeypatch, ending):
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
         with Files() as files:
-            sets, _ = read_groups(files, [f"in_*.{ending}"])
+            sets, _ = read_recordings(files, [f"in_*.{ending}"])
             for k, one in enumerate(sets):
                 np.testing.assert_array_equal(one.input.read()[0], values[k])
                 if ending == "h5":
-                    assert one.time is not None
-                    assert one.time.uniform == 1.0 + k
+                    assert one.clock is not None
+                    assert one.clock.step == 1.0 + k
             assert len(files.paths()) == 300
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
@@ -202,13 +201,13 @@ def test_packed_archives_are_kept_within_the_memory_and_larger_arrays_refused(
         values[:, 5, 0] = np.arange(mebibytes)
         np.savez_compressed(f"{name}.npz", actions=values)
     with Files(memory=1 << 20) as files:
-        sets, _ = read_groups(files, ["a.npz", "b.npz"])
+        sets, _ = read_recordings(files, ["a.npz", "b.npz"])
         for one in (*sets, sets[0]):
             assert one.input.read_rows(38, 40)[:, 5, 0].tolist() == [38, 39]
             closed = [other.file for other in sets if other is not one]
             assert all(not file.opened().unpacked for file in closed)
         with pytest.raises(InputError, match="too large to be unpacked"):
-            read_groups(files, ["c.npz"])
+            read_recordings(files, ["c.npz"])
 
 
 def test_files_that_cannot_be_read_are_closed(tmp_path):

@@ -13,7 +13,7 @@ from layouts import writers
 from layouts.test_layouts import WITHOUT_DT, WRITERS
 from layouts.test_parquet import version_2, version_3
 
-from trajcli.files.reader import Files, read_groups
+from trajcli.files.reader import Files, read_recordings
 
 DEMOS = writers.demos()
 FAMILIES: dict[str, tuple[str, Callable[[Path], object]]] = {
@@ -32,7 +32,7 @@ def trajectories(source: str) -> list[np.ndarray]:
     """The actions of a source, or its first quantity, each trajectory at its own length."""
     found = []
     with Files() as files:
-        for one in read_groups(files, [source])[0]:
+        for one in read_recordings(files, [source])[0]:
             values = next(iter(one.arrays.values())).read()
             lengths = np.full(len(values), values.shape[1]) if one.lengths is None else one.lengths
             found += [rows[:length] for rows, length in zip(values, lengths, strict=True)]

@@ -158,7 +158,7 @@ def test_what_belongs_to_a_data_set_is_looked_for_in_its_folder_alone(tmp_path, 
 
     from trajcli.errors import InputError
     from trajcli.files.opening import Files
-    from trajcli.files.reader import read_groups
+    from trajcli.files.reader import read_recordings
 
     columns = {"action": [[0.0, 1.0]] * 4, "episode_index": [0] * 4}
 
@@ -170,8 +170,8 @@ def test_what_belongs_to_a_data_set_is_looked_for_in_its_folder_alone(tmp_path, 
         source = tmp_path / folder / "in.parquet"
         parquet.write_table(arrow.table(columns), source)
         with Files() as files:
-            ((one,), _) = read_groups(files, [str(source)])
-            return None if one.time is None else one.time.uniform
+            ((one,), _) = read_recordings(files, [str(source)])
+            return one.step
 
     assert step("a/data/chunk-000", "a/meta") == 0.05
     assert step("b", "b/meta") == 0.05
@@ -182,4 +182,4 @@ def test_what_belongs_to_a_data_set_is_looked_for_in_its_folder_alone(tmp_path, 
         file["traj_0/actions"] = np.zeros((4, 3))
     (tmp_path / "in.json").write_bytes(b" " * (17 << 20))
     with Files() as files, pytest.raises(InputError, match="too large"):
-        _ = read_groups(files, [str(tmp_path / "in.h5")])
+        _ = read_recordings(files, [str(tmp_path / "in.h5")])

@@ -135,6 +135,10 @@ case("no time step in Python", nothing, lambda: trajcli.differentiate(CURVE),
 case("likely times", npz(position=CURVE, timestmaps=T), differ("in.npz:position"),
      differ("in.npz:position --times in.npz:timestmaps"), differ("in.npz:position --dt 0.1"),
      differ("in.npz:position --rate 10"))
+case("two rates that disagree", npz(position=CURVE, fps=10, sample_rate=20), differ("in.npz"),
+     differ("in.npz --rate 10"), differ("in.npz --dt 0.1"))
+case("a step and a rate that disagree", npz(position=CURVE, dt=0.1, fps=20), differ("in.npz"),
+     differ("in.npz --dt 0.1"), differ("in.npz --rate 20"))
 case("a stamp too few", npz(position=CURVE, times=T[1:]), differ("in.npz:position"),
      differ("in.npz:position --dt 0.1"))
 case("stamps of actions", nothing,

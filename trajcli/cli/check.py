@@ -43,7 +43,7 @@ def check(
     from trajcli.files.source import parse_source
     from trajcli.views.check import check_source, report
     from trajcli.views.findings import Finding, recompute_finding
-    from trajcli.views.trajectories import expand_globs
+    from trajcli.views.recordings import expand_globs
 
     reports: list[dict[str, Any]] = []
     # obs/qpos=obs/qvel names both datasets of each file

@@ -43,7 +43,7 @@ def diff(
     from trajcli.errors import Fault, UsageError
     from trajcli.files.source import expand_files, parse_source
     from trajcli.views.diff import Tolerance, attributes_apart, compare, report
-    from trajcli.views.trajectories import datasets
+    from trajcli.views.recordings import datasets
 
     faults = [
         Fault("not a tolerance", where=option, expected="a finite number >= 0", found=f"{value:g}")

@@ -63,7 +63,7 @@ def export(
         size = sum(part.stat().st_size for part in parts if part.is_file())
     console.remark(*chosen.batch.notes)
     count = len(chosen.numbers)
-    console.say(*units_lines(units_report(chosen.batch.first)))
+    console.say(*units_lines(units_report(chosen.batch)))
     trajectories = counted(count, "trajectory", "trajectories")
     console.say(f"{out}: {trajectories}, {', '.join(chosen.arrays)}, {bytes_text(size)}")
     if chosen.others:

@@ -32,7 +32,7 @@ def inspect(
     Only a sample of a large file is read, unless --full is given.
     """
     from trajcli.views.inspect import inspect_source, report
-    from trajcli.views.trajectories import expand_globs
+    from trajcli.views.recordings import expand_globs
 
     reports = []
     for text in expand_globs(source):

@@ -83,7 +83,7 @@ def plot(
                 figure = figures.draw_lines(drawn, chosen, title)
             if limits is not None and score is None:
                 require_bounds(drawn, limits)
-            for first in (source.main.first for source in chosen):
+            for first in (source.main for source in chosen):
                 if table is not None:
                     notes += table.remarks(first.dof_labels, first.dofs)
                     matched += table.matched(first.dof_labels, first.dofs)

@@ -42,7 +42,7 @@ def score(
     from trajcli.files.atomic_output import new_file, refuse_input, refuse_place
     from trajcli.files.limits import read_limits
     from trajcli.views import score as scores
-    from trajcli.views.trajectories import expand_globs
+    from trajcli.views.recordings import expand_globs
 
     conditions, to_stdout = scores.parse_conditions(fail or [], sort), str(csv) == "-"
     if to_stdout and console.as_json:

@@ -124,26 +124,27 @@ class Dataset:
     def read_part(self, start: int, stop: int, first: int, last: int) -> Any:
         """Reads rows start to stop, columns first to last."""
         # a compressed trajectory is then decompressed only as far as it is needed
-        if isinstance(self.reader, ReadApart):
+        if isinstance(self.reader, PartReader):
             return self.reader.part(start, stop, first, last)
         return self.read_rows(start, stop)[:, first:last]
 
     def select(self, trajectories: Numbers, rows: Numbers) -> Dataset:
         """Returns some rows of some trajectories of [B, T, ...], which are read on demand."""
-        low, high = (int(rows[0]), int(rows[-1]) + 1) if len(rows) else (0, 0)
-        within = slice(None) if high - low == len(rows) else np.asarray(rows) - low
 
-        def read_rows(start: int, stop: int) -> Any:
-            chosen = np.asarray(trajectories[start:stop])
-            if not len(chosen):
-                return np.empty((0, len(rows), *self.shape[2:]), self.dtype)
+        def read(start: int, stop: int, first: int, last: int) -> Any:
+            chosen, columns = np.asarray(trajectories[start:stop]), rows[first:last]
+            if not len(chosen) or not len(columns):
+                return np.empty((len(chosen), len(columns), *self.shape[2:]), self.dtype)
+            low, high = int(columns[0]), int(columns[-1]) + 1
+            within = slice(None) if high - low == len(columns) else np.asarray(columns) - low
             # consecutive trajectories are read in one go
             runs = np.split(chosen, np.flatnonzero(np.diff(chosen) != 1) + 1)
             blocks = [self.read_part(int(run[0]), int(run[-1]) + 1, low, high) for run in runs]
             return (blocks[0] if len(blocks) == 1 else np.concatenate(blocks))[:, within]
 
         shape = (len(trajectories), len(rows), *self.shape[2:])
-        return replace(self, shape=shape, reader=read_rows, storage="part of an array")
+        reader = PartReader(read, len(rows))
+        return replace(self, shape=shape, reader=reader, storage="part of an array")
 
     def require_numeric(self) -> Dataset:
         """Returns the dataset unchanged, or raises InputError if it is not numeric."""
@@ -157,30 +158,39 @@ class Dataset:
         )
 
 
-class ReadApart:
-    """Reads arrays [T, D] that lie apart as one array [n, T, D].
+class PartReader:
+    """Reads arrays [B, T, ...] of which fewer rows than all can be read.
+
+    part: called with the first trajectory and the one after the last, the first row and the one
+    after the last. count: the number of rows.
+    """
+
+    def __init__(self, part: Callable[[int, int, int, int], Any], count: int) -> None:
+        self.part, self.count = part, count
+
+    def __call__(self, start: int, stop: int) -> Any:
+        return self.part(start, stop, 0, self.count)
+
+
+def reader_of_each(rows: Callable[[int, int, int], Any], lengths: Sequence[int]) -> PartReader:
+    """Returns a reader of arrays [T, D] that lie apart, as one array [n, T, D].
 
     rows: called with the number of an array, its first row and the row after the last. lengths [n]:
     the rows of each array; zeros follow those of shorter ones.
     """
 
-    def __init__(self, rows: Callable[[int, int, int], Any], lengths: Sequence[int]) -> None:
-        self.rows, self.lengths = rows, lengths
-
-    def __call__(self, start: int, stop: int) -> Any:
-        return self.part(start, stop, 0, max(self.lengths))
-
-    def part(self, start: int, stop: int, first: int, last: int) -> Any:
-        """Returns rows first to last of arrays start to stop."""
-        numbers = range(len(self.lengths))[start:stop]
-        parts = [self.rows(k, first, min(last, self.lengths[k])) for k in numbers]
+    def part(start: int, stop: int, first: int, last: int) -> Any:
+        numbers = range(len(lengths))[start:stop]
+        parts = [rows(k, first, min(last, lengths[k])) for k in numbers]
         if len(parts) == 1 and len(parts[0]) == last - first:
             return parts[0][None]  # large ones stay mapped
-        like = parts[0] if parts else self.rows(0, 0, 0)
+        like = parts[0] if parts else rows(0, 0, 0)
         values = np.zeros((len(parts), last - first, *like.shape[1:]), like.dtype)
-        for k, part in enumerate(parts):
-            values[k, : len(part)] = part
+        for k, of_one in enumerate(parts):
+            values[k, : len(of_one)] = of_one
         return values
+
+    return PartReader(part, max(lengths))
 
 
 def import_library(module: str, package: str, path: Path) -> Any:
@@ -545,25 +555,43 @@ def rows_by_number(values: Values, numbers: Any) -> Values:
     return in_memory(values)[numbers]
 
 
-def stacked(arrays: Sequence[Values]) -> Dataset:
-    """Returns values [b, ...] one behind the other, equal in shape behind the first axis."""
-    first, ends = arrays[0], list(accumulate(array.shape[0] for array in arrays))
-    if isinstance(first, Dataset) and len(arrays) == 1:
-        return first
+def stacked(arrays: Sequence[Values], batches: Sequence[int] = ()) -> Dataset:
+    """Returns arrays [b, n, ...] one behind the other; zeros follow the rows of shorter ones.
+
+    batches: how many trajectories each array is for, where [1, n, ...] may be shared by several.
+    """
+    batches = batches or [array.shape[0] for array in arrays]
+    ends, first = list(accumulate(batches)), arrays[0]
+    width = max((array.shape[1] for array in arrays), default=0) if first.ndim > 1 else 0
     dtype = np.result_type(*{array.dtype for array in arrays})
 
-    def read_rows(start: int, stop: int) -> Any:
-        # an empty block gives the type where no row is read
-        blocks = [np.empty((0, *first.shape[1:]), dtype)]
+    def rows(k: int, begin: int, end: int, low: int, high: int) -> Any:
+        array, shared = arrays[k], arrays[k].shape[0] < batches[k]
+        begin, end = (0, 1) if shared else (begin, end)
+        if isinstance(array, Dataset):
+            lines = array.read_part(begin, end, low, high) if width else array.read_rows(begin, end)
+        else:
+            lines = array[begin:end, low:high] if width else array[begin:end]
+        if width and lines.shape[1] < high - low:
+            short = [(0, 0), (0, high - low - lines.shape[1]), *[(0, 0)] * (lines.ndim - 2)]
+            lines = np.pad(lines, short)
+        return lines
+
+    def part(start: int, stop: int, low: int, high: int) -> Any:
+        blocks = []
         k = bisect_right(ends, start)
         while start < stop:
-            begin, end, array = ends[k] - arrays[k].shape[0], min(stop, ends[k]), arrays[k]
-            rows = slice(start - begin, end - begin)
-            in_file = isinstance(array, Dataset)
-            blocks.append(array.read_rows(rows.start, rows.stop) if in_file else array[rows])
+            begin, end = ends[k] - batches[k], min(stop, ends[k])
+            lines = rows(k, start - begin, end - begin, low, high)
+            if len(lines) < end - start:
+                lines = np.broadcast_to(lines, (end - start, *lines.shape[1:]))
+            blocks.append(lines)
             start, k = end, k + 1
-        return blocks[1] if len(blocks) == 2 else np.concatenate(blocks)
+        if not blocks:
+            return np.empty((0, high - low, *first.shape[2:]) if width else (0,), dtype)
+        return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
 
     where = first_and_more(getattr(array, "where", Place()) for array in arrays)
     kind = np.result_type(*{getattr(array, "precision", array.dtype) for array in arrays})
-    return Dataset(where, (ends[-1], *first.shape[1:]), dtype, read_rows, converted_from=kind)
+    shape = (ends[-1], width, *first.shape[2:]) if first.ndim > 1 else (ends[-1],)
+    return Dataset(where, shape, dtype, PartReader(part, width), converted_from=kind)

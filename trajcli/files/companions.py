@@ -1,222 +1,367 @@
-"""What lies beside an array and says which of its rows are a trajectory, or which axis is time.
+"""What lies beside an array: times, lengths and episodes, names, mode, start and goal.
 
-One table of names for every format: lengths, ends, labels and flags of episodes, and masks.
+One table of names for every format, whether a value is stored as an attribute, an array, a number
+or a column. Two statements that disagree are an error that names both.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import pairwise
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, combinations, pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from trajcli.arrays import describe
-from trajcli.errors import InputError
-from trajcli.files.catalogue import Catalogue, Dataset
-from trajcli.files.quantities import EPISODE_ENDS
+from trajcli.errors import InputError, raise_if_any
+from trajcli.files.catalogue import Catalogue, Dataset, text_of
+from trajcli.files.clock import Clock, held_against, positive, reconciled, require_nominal
+from trajcli.files.conversion import read_lengths, stated_unit
+from trajcli.files.episodes import (
+    LENGTHS,
+    MASKS,
+    likely_axes,
+    mask_lengths,
+    named,
+    require_equal,
+)
+from trajcli.files.layouts import Layout
+from trajcli.files.members import Member
+from trajcli.files.quantities import (
+    DOF_NAMES,
+    POSITIONS,
+    QUANTITIES,
+    TIMES,
+    role,
+    time_rank,
+)
 from trajcli.files.source import Place
-from trajcli.files.tables import TRAJECTORIES
-from trajcli.memory import EAGER_BYTES, SCANNED_BYTES
+from trajcli.memory import SCANNED_BYTES
+from trajcli.modes import ALIASES, MODES
+from trajcli.units import Unit
 
-LENGTHS = ("lengths", "traj_lengths", "episode_lengths", "trajectory_lengths", "path_lengths",
-           "seq_lengths", "traj_lens", "ep_lengths", "ep_lens", "episode_lens")  # fmt: skip
-_ENDS = ("episode_ends", "traj_ends", "trajectory_ends")
-# Rows with which episodes begin, with or without 0 and the number of all rows.
-_SPLITS = ("split_points", "traj_splits", "episode_starts", "traj_starts")
-# numpy.split takes such rows, but indices may be anything: that is only pointed out.
-_LIKELY = "indices"
-_EPISODES = (*LENGTHS, *_ENDS, *_SPLITS, *TRAJECTORIES, *EPISODE_ENDS)
-# Masks that are true where a row is real, where it is padding, and of either meaning, which the
-# first row tells: it is no padding.
-_REAL = ("mask", "masks", "valid", "valid_mask", "is_valid", "attention_mask")
-_PADDING = ("action_is_pad", "actions_is_pad", "is_pad", "is_padding")
-_EITHER = ("padding_mask", "pad_mask", "action_pad_mask", "timestep_pad_mask")
-MASKS = (*_REAL, *_PADDING, *_EITHER)
-BESIDE = {*_EPISODES, *MASKS, _LIKELY}
-"""Names of arrays that lie beside those of trajectories."""
-# Trajectories, and values, of a large array that are looked at; fewer rows say nothing.
-_SAMPLED, _LOOKED_AT, _LEAST = 64, 1 << 14, 8
+STEPS = ("dt",)
+STAMPS: tuple[str, ...] = ("times", "time")
+"""Names that say the times of rows, and nothing else."""
+RATES = ("control_freq", "control_frequency", "fps", "rate", "frequency", "hz", "fs",
+         "mocap_framerate", "mocap_frame_rate", "framerate", "frame_rate", "sample_rate",
+         "sampling_rate", "sample_frequency", "sampling_frequency")  # fmt: skip
+"""What rows per second are called."""
+_DROID_STAMPS = ("timestamp/robot_state/read_start", "observation/timestamp/control/step_start")
+# Names beside the arrays that are looked at.
+_SEARCHED = 100
+# By how much two statements of one rate may differ, as a share.
+_SAME_RATE = 1e-2
 
 Integers = npt.NDArray[np.int64]
 
 
-def named(file: Catalogue, folder: str, names: Sequence[str]) -> Iterator[tuple[str, Dataset]]:
-    """Yields those of some datasets that a group has, in whatever case it spells their names."""
-    there = file.spelling.get(folder.strip("/"), {})
-    for name in (name for name in names if name in there):
-        if (stored := file.get(f"{folder}{there[name]}")) is not None:
-            yield name, stored
+@dataclass(frozen=True)
+class StatedMode:
+    """The mode that a file states, "" for none, its options, which may be words of another program,
+    and where."""
+
+    name: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    where: Place = field(default_factory=Place)
 
 
-def episode_edges(
-    file: Catalogue, groups: Sequence[str], array: Dataset
-) -> tuple[list[int], Place, list[str]]:
-    """Returns the rows with which episodes of an array [N, D] begin and the last one ends, what
-    says so, and warnings of what does not fit. groups: that of the array and those above it."""
-    rows, path = array.shape[0], array.where.name.lstrip("/")
-    known: dict[Place, list[int]] = {}
-    misfits: dict[Place, str] = {}
-    flags, flagged = np.zeros(rows, bool), Place()
-    for folder in (part for group in groups for part in (group, f"{group}meta/")):
-        for name, stored in named(file, folder, _EPISODES):
-            if math.prod(stored.shape) != max(stored.shape, default=0):
-                continue  # not one number for each row or episode
-            values = np.ravel(stored.read())
-            if values.dtype.kind in "US" and {"true", "false"}.issuperset(np.char.lower(values)):
-                values = np.char.lower(values) == "true"  # as pandas writes flags
-            if name in EPISODE_ENDS and len(values) == rows and values.dtype.kind in "biuf":
-                flagged = flagged or stored.where
-                # what stays set, as after a success, ends an episode once
-                flags |= (values != 0) & np.append(values[1:] == 0, True)
-            elif (edges := _edges(name, values, rows, stored)) is not None:
-                known[stored.where] = edges
-            elif name in LENGTHS and rows in values:
-                continue  # this array is one of several that have these lengths
-            elif len(values) > 1:
-                misfits[stored.where] = describe(stored.shape)
-        if known or flagged:
-            break
-    if flagged and not known:
-        known[flagged] = sorted({0, *(np.flatnonzero(flags) + 1).tolist(), rows})
-    if not known:
-        says = [f"{where} {shape} fits no {rows} rows" for where, shape in misfits.items()]
-        for _, stored in named(file, groups[0], (_LIKELY,)):
-            values = np.ravel(stored.read()) if stored.numeric else np.zeros(0)
-            if len(values) and (np.diff([0, *values, rows]) > 0).all():
-                what = "may be where episodes begin, of an array"
-                says.append(f"{stored.where} {what} of {rows} rows (split_points says so)")
-        return [0, rows], Place(), [f"{text}: they are read as one trajectory" for text in says]
-    where, edges = next(iter(known.items()))
-    require_equal({**known, **misfits}, f"the same episodes of {rows} rows in both")
-    rest = f"rows {edges[-1]} to {rows - 1} of {path} are of no episode, and are left out"
-    return edges, where, [f"{where}: {rest}"] if edges[-1] < rows else []
+class Companions:
+    """Finds what lies beside an array and in the groups above it.
 
-
-def require_equal(stated: Mapping[Place, Any], expected: str) -> None:
-    """Raises InputError for statements, by their places, that contradict each other."""
-    for (where, first), (other, second) in pairwise(stated.items()):
-        if list(first) != list(second):
-            raise InputError(
-                "statements that contradict each other",
-                where=f"{where} and {other}",
-                expected=expected,
-                hint="leave one of them out of the file",
-            )
-
-
-def _edges(name: str, values: Any, rows: int, stored: Dataset) -> list[int] | None:
-    """Returns the edges of episodes that a dataset states, None where they do not fit the rows."""
-    if name in TRAJECTORIES:
-        return label_edges(values, stored.where) if len(values) == rows > 0 else None
-    if name in EPISODE_ENDS or not len(values) or values.dtype.kind not in "iuf":
-        return None
-    ends = values.astype(np.float64)
-    ends = np.cumsum(ends) if name in LENGTHS else ends
-    least = int(name in _SPLITS)
-    fits = (np.diff(ends) >= least).all() and (ends == np.floor(ends)).all()
-    if not fits or ends[0] < 0 or ends[-1] > rows or (name in LENGTHS and ends[-1] < rows):
-        return None
-    if name in _SPLITS:
-        return sorted({0, *map(int, ends), rows})
-    return [0, *map(int, ends)]  # a length of 0, or an end twice: an episode without rows
-
-
-def label_edges(labels: npt.NDArray[Any], where: Place) -> list[int]:
-    """Returns the rows with which trajectories begin and the last one ends, by a label of each."""
-    edges = [0, *(np.flatnonzero(labels[1:] != labels[:-1]) + 1).tolist(), len(labels)]
-    if len(np.unique(labels[edges[:-1]])) < len(edges) - 1:
-        what = "rows of a trajectory that do not follow each other"
-        raise InputError(what, where=where, hint="sort them by trajectory")
-    return edges
-
-
-def mask_lengths(stored: Dataset, batch: int, rows: int, name: str) -> Integers:
-    """Returns how many rows [batch] a mask [batch, rows] leaves before padding."""
-    lengths: list[int] = []
-    real, count = name not in _PADDING, stored.shape[0]
-    size = max(1, SCANNED_BYTES // rows) if batch > 1 else count
-    for begin in range(0, count, size):
-        values = np.reshape(stored.read_rows(begin, min(begin + size, count)), (-1, rows))
-        if not ((values == 0) | (values == 1)).all():
-            raise InputError("not a mask", where=stored.where, expected="true or false, 1 or 0")
-        if name in _EITHER and not begin:
-            real = bool(values[0, 0])
-        kept = values == real
-        counts = kept.sum(1)
-        bad = np.flatnonzero((kept != (np.arange(rows) < counts[:, None])).any(1) | (counts == 0))
-        if len(bad):
-            raise InputError(
-                "padding that is not at the end",
-                where=f"{stored.where}, trajectory {begin + bad[0]}",
-                expected="the rows of a trajectory, then those of padding",
-            )
-        lengths += counts.tolist()
-    return np.array(lengths, np.int64)
-
-
-def nan_lengths(stored: Dataset) -> Integers | None:
-    """Returns the rows of trajectories [B, T, D] before those of NaN at their ends; None without.
-    Of a large array a few trajectories tell whether all are looked at."""
-    batch, rows, dofs = stored.shape
-    if stored.dtype.kind != "f" or 0 in stored.shape:
-        return None
-    if stored.nbytes > EAGER_BYTES:
-        places = np.unique(np.linspace(0, batch - 1, _SAMPLED).astype(int)).tolist()
-        if not any(np.isnan(stored.read_part(k, k + 1, rows - 1, rows)).all() for k in places):
-            return None
-    lengths = np.full(batch, rows, np.int64)
-    size = max(1, SCANNED_BYTES // (rows * dofs * stored.dtype.itemsize))
-    for begin in range(0, batch, size):
-        values = stored.read_rows(begin, min(begin + size, batch))
-        ended = np.flatnonzero(np.isnan(values[:, -1]).all(-1))
-        numbers = ~np.isnan(values[ended, ::-1]).all(-1)
-        lengths[begin + ended] -= numbers.argmax(1)  # 0 where there are no numbers at all
-    return lengths if (lengths < rows).any() else None
-
-
-def likely_axes(stored: Dataset, counts: Mapping[int, str], dofs: int) -> tuple[str, str]:
-    """Returns the axes that an array seems to have, like TBD, and why; "" for [B, T, D] or [T, D].
-
-    counts: numbers of rows, by what lies beside it and has them. dofs: how many joints are named.
+    Attributes:
+        file: the file of the array.
+        groups: the group of the array and those above it: "data/demo_3/", "data/", "".
+        array: the first array of the trajectories, as the file has it.
+        layout, member: the family of the file, and which of its trajectories this is.
     """
-    shape, ndim = stored.shape, stored.ndim
-    if ndim not in (2, 3) or 0 in shape or dofs == shape[-1] or shape[-2] in counts:
-        return "", ""
-    for axis in (ndim - 1, 0):
-        if shape[axis] in counts and axis != ndim - 2:
-            return _letters(shape, axis), counts[shape[axis]]
-    if dofs in shape[:-1]:
-        others = [axis for axis in range(ndim) if axis != shape.index(dofs)]
-        return _letters(shape, max(others, key=shape.__getitem__)), f"{dofs} joints are named"
-    if ndim == 3 and shape[1] == 1 and max(shape) >= 2 * _LEAST:
-        return _letters(shape, 0 if shape[0] >= shape[2] else 2), "its trajectories have one row"
-    if stored.nbytes // shape[0] * _LEAST > SCANNED_BYTES:
-        return "", ""
-    few, values = max(_LEAST, _LOOKED_AT // math.prod(shape[1:])), np.zeros((1,) * ndim)
-    with suppress(InputError):  # damage is reported where all values are read
-        values = np.asarray(stored.read_rows(0, min(shape[0], few)), np.float64)
-    if ndim == 3 and shape[0] >= 2 * max(shape[1], _LEAST) and _smooth(values, 0, 1):
-        return "TBD", "it changes little from one trajectory to the next"
-    long = shape[-1] >= 4 * max(shape[-2], _LEAST)
-    if long and (_smooth(values, -1, -2) or (ndim == 2 and shape[0] <= _LEAST)):
-        return _letters(shape, ndim - 1), "dofs are more than rows"
-    return "", ""
 
+    def __init__(
+        self, file: Catalogue, group: str, array: Dataset, layout: Layout | None,
+        member: Member | None,
+    ) -> None:  # fmt: skip
+        parts = group.split("/") if group else []
+        self.groups = tuple(accumulate(parts, "{}{}/".format, initial=""))[::-1]
+        self.file, self.array, self.layout, self.member = file, array, layout, member
+        self._attributes = [
+            (Place(str(file.path), f"/{folder.rstrip('/')}"), file.attributes(folder))
+            for folder in self.groups
+        ]
 
-def _letters(shape: tuple[int, ...], time: int) -> str:
-    """Returns the axes of an array of which one is time."""
-    three = "TBD" if time == 0 else "DBT" if shape[1] == 1 else "BDT"
-    return three if len(shape) == 3 else "DT"
+    def dataset(self, *names: str, groups: Sequence[str] = ()) -> Dataset | None:
+        """Returns the first of these datasets beside the array, else in the groups above."""
+        for folder in groups or self.groups:
+            for name in names:
+                if (stored := self.file.get(folder + name)) is not None:
+                    return self._rows_of(stored.require_numeric())
+        return None
 
+    def _rows_of(self, dataset: Dataset) -> Dataset:
+        """Returns the part of a dataset with rows, or one row, for each trajectory beside this."""
+        member = self.member
+        if member is None or not dataset.ndim:
+            return dataset
+        if dataset.shape[0] == (member.total if self.layout is None else self.layout.rows):
+            return member.rows_of(dataset)
+        each = dataset.ndim == 2 or dataset.where.last in STEPS
+        one = member._replace(begin=member.number, end=member.number + 1)
+        return one.rows_of(dataset) if each and 0 < dataset.shape[0] == member.siblings else dataset
 
-def _smooth(values: npt.NDArray[np.float64], axis: int, other: int) -> bool:
-    """Whether values are a motion along one axis, and differ far more along another."""
-    if min(values.shape[axis], values.shape[other]) < 2:
-        return False
-    with np.errstate(all="ignore"):
-        steps, jumps = (np.abs(np.diff(values, axis=k)).mean() for k in (axis, other))
-        return bool(steps < 0.25 * jumps and steps < 0.3 * values.std(axis).mean())
+    def attribute(self, *names: str) -> tuple[Place, Any]:
+        """Returns where an attribute of the array or a group is, and its value, or None."""
+        for name in names:
+            for place, attributes in ((self.array.where, self.array.attributes), *self._attributes):
+                if (value := attributes.get(name)) is not None:
+                    return replace(place, attribute=name), value
+        return Place(), None
+
+    @property
+    def order_of_quaternions(self) -> Any:
+        """The attribute ``order`` of the array, or ``rotation_order`` of the file; None without."""
+        # the ``order`` of a file is that of mode smooth
+        own = self.array.attributes.get("order")
+        return own if own is not None else self.attribute("rotation_order")[1]
+
+    def mode(self) -> StatedMode:
+        """Returns the mode of trajcli that the file states."""
+        where, stated = self.attribute("mode")
+        name = ALIASES.get(text_of(stated), text_of(stated))
+        if name not in MODES:
+            return StatedMode()
+        options: dict[str, Any] = {
+            option: int(value) if isinstance(value, (int, np.integer)) else text_of(value)
+            for option in MODES[name].option_names()
+            if (value := self.attribute(option)[1]) is not None
+        }
+        return StatedMode(name, options, replace(where, attribute=""))
+
+    def dof_names(self, groups: Sequence[str] = ()) -> list[str] | None:
+        """Returns the names of dofs that the array, a group or a dataset of names says."""
+        stated = self.array.attributes.get("joint_names")
+        stated = self.attribute("joint_names")[1] if stated is None else stated
+        if isinstance(stated, list) or getattr(stated, "ndim", 0) == 1:  # headings of columns, too
+            return [text_of(name) for name in stated]
+        for path in (group + name for group in groups or self.groups for name in DOF_NAMES):
+            with suppress(InputError):  # names are a courtesy
+                stored = self.file.get(path)
+                if stored is not None and stored.dtype.kind in "SUO" and stored.ndim == 1:
+                    return stored.texts()
+        return None
+
+    def lengths(self, batch: int, rows: int, single: bool) -> tuple[Integers | None, list[str]]:
+        """Returns the rows of each trajectory [batch] that lengths or masks state, None without;
+        and warnings of masks that are none of padding. single: arrays are [T, D] in the file."""
+        if self.layout is not None:
+            return None, []
+        remarks = list[str]()
+        stated: dict[Place, Integers] = {}
+        shapes = [(batch, rows), (batch, rows, 1), *[(rows,), (rows, 1), (1, rows)] * single]
+        shapes += [self.array.shape] * (self.array.ndim == 3)
+        for folder in self.groups:
+            for name, stored in named(self.file, folder, (*LENGTHS, *MASKS)):
+                stored = self._rows_of(stored)
+                if name in MASKS and stored.shape in shapes and stored.dtype.kind in "biuf":
+                    try:
+                        stated[stored.where] = mask_lengths(stored, batch, rows, name)
+                    except InputError:
+                        if not single:
+                            raise
+                        remarks.append(f"{stored.where} marks rows that are not used otherwise")
+                elif (
+                    name in LENGTHS
+                    and not single
+                    and (folder == self.groups[0] or math.prod(stored.shape) == batch)
+                ):  # those of a group above may be of other trajectories
+                    stated[stored.where] = read_lengths(stored, batch, rows)
+            if stated:
+                break
+        require_equal(stated, "the same rows of every trajectory in both")
+        return next(iter(stated.values()), None), remarks
+
+    def rate(self) -> Clock | None:
+        """Returns the times of rows at a rate that an attribute, a number or a column states.
+
+        The nearest group that states any counts. Raises InputError for rates that disagree.
+        """
+        known: list[tuple[Place, float]] = []
+        own = self.array.where, self.array.attributes
+        for place, attributes, folder in (
+            (*own, None),
+            *((*held, group) for held, group in zip(self._attributes, self.groups, strict=True)),
+        ):
+            known += (
+                (replace(place, attribute=name), hertz)
+                for name in attributes
+                if name in RATES and (hertz := positive(attributes[name])) is not None
+            )
+            if folder is not None and self.layout is None:
+                known += self._rates_in(folder)
+            if known:
+                break
+        for (where, hertz), (other, second) in pairwise(known):
+            if abs(hertz - second) > _SAME_RATE * hertz:
+                raise InputError(
+                    "rates that contradict each other",
+                    where=f"{where} and {other}",
+                    expected="one rate",
+                    found=f"{hertz:g} Hz and {second:g} Hz",
+                    hint="--rate HZ or --dt SECONDS says which to use",
+                )
+        if not known:
+            return None
+        where, hertz = known[0]
+        return Clock.even(1.0 / hertz, where.then(f", {hertz:g} Hz"), where)
+
+    def _rates_in(self, folder: str) -> Iterator[tuple[Place, float]]:
+        """Yields the rates that numbers, or columns of one number, of a group state."""
+        for _, stored in named(self.file, folder, RATES):
+            line = math.prod(stored.shape) == max(stored.shape, default=1)
+            if not line or not stored.numeric or 0 in stored.shape or stored.nbytes > SCANNED_BYTES:
+                continue
+            values = np.ravel(stored.read())
+            if (hertz := positive(values[0].item())) is not None and (values == values[0]).all():
+                yield stored.where, hertz
+
+    def clock(
+        self, batch: int, rows: int, acting: bool, lengths: Integers | None, given: Unit | None
+    ) -> Clock | None:
+        """Returns the times of the rows of trajectories [batch, rows]; None if nothing states them.
+
+        acting: the arrays are actions alone. given: the unit of stamps on the command line. Of two
+        statements that contradict each other it has the fault.
+        """
+        try:
+            clock, stamps = self._clock((batch, rows), acting, lengths, given)
+        except InputError as error:
+            where = Place(remark=str(error.faults[0].where))
+            return Clock(source=where, where=where, contradiction=error.faults[0])
+        # rows with a stamp each are at these, although they are actions
+        at_stamps = acting and stamps is not None and stamps.per_row and not self.mode().name
+        return clock and clock.fitted(batch, rows, acting and not at_stamps, lengths)
+
+    def _clock(
+        self, shape: tuple[int, int], acting: bool, lengths: Integers | None, given: Unit | None
+    ) -> tuple[Clock | None, Clock | None]:
+        """Returns the times of rows [B, T], and the stamps or steps that lie beside them."""
+
+        def read(stored: Dataset, stamps: bool, nominal: float | None = None) -> Clock:
+            if not stamps:
+                return Clock.steps_of(stored, given).fitted(*shape, acting, lengths)
+            clock = Clock.stamps(stored, given, lengths, nominal, column=shape[1] > 1)
+            return clock.fitted(*shape, acting, lengths)
+
+        where, stated = self.attribute(*STEPS)
+        step, family = positive(stated), self.layout.step if self.layout else None
+        nominal = family.step if step is None and family is not None else step
+        beside = self._stored_clock(read, where, step, nominal)
+        if family is not None:
+            if beside is None or not beside.stamped:
+                return beside or family, beside
+            return held_against(family, beside), beside
+        rate, constant = self.rate(), None if step is None else Clock.even(step, where)
+        self._require_agreement([clock for clock in (constant, rate, beside) if clock is not None])
+        if beside is None and constant is not None:
+            return constant, None
+        if rate is not None:
+            return beside or rate, beside
+        # the rate of some families is in a file of its own
+        if beside is None and not (self.layout is not None and self.layout.rates):
+            beside = self._likely_clock(shape[1], read)
+        return beside, beside
+
+    def _require_agreement(self, stated: Sequence[Clock]) -> None:
+        """Raises InputError for steps, rates and stamps that disagree, of one group: what a nearer
+        group says goes before what those above it say."""
+        for first, second in combinations(stated, 2):
+            if self._level(first.where) != self._level(second.where):
+                continue
+            if second.stamped:
+                held_against(first, second)
+                continue
+            steps = [clock.step for clock in (first, second) if clock.step is not None]
+            if len(steps) == 2 and abs(steps[0] - steps[1]) > _SAME_RATE * steps[0]:
+                raise InputError(
+                    "steps that contradict each other",
+                    where=f"{first.where} and {second.where}",
+                    expected="one step",
+                    found=f"{steps[0]:g} s and {steps[1]:g} s",
+                    hint="--dt SECONDS or --rate HZ says which to use",
+                )
+
+    def _level(self, where: Place) -> int:
+        """Returns how many groups above the array a statement lies."""
+        name = where.name.strip("/")
+        folder = name if where.attribute else name.rpartition("/")[0]
+        folder += "/" * bool(folder)
+        return self.groups.index(folder) if folder in self.groups else 0
+
+    def _stored_clock(
+        self, read: Callable[..., Clock], attribute: Place, step: float | None,
+        nominal: float | None,
+    ) -> Clock | None:  # fmt: skip
+        """Returns the time that steps or stamps beside the arrays give, else those above that fit.
+
+        attribute, step: the place and the value of the attribute dt. nominal: that, or a layout's.
+        """
+        misfits: list[Clock] = []
+        for group in self.groups:
+            fitting: list[Clock | None] = []
+            for names in (STEPS, STAMPS):
+                stored = self.dataset(*names, groups=[group])
+                clock = None if stored is None else read(stored, names is STAMPS, nominal)
+                # how many steps actions need depends on their mode
+                if clock is not None and not (clock.fits or clock.acting):
+                    misfits.append(clock)
+                    clock = None
+                fitting.append(clock)
+            chosen = reconciled(*fitting)
+            if chosen is None:
+                continue
+            beside = attribute.name == f"/{group.rstrip('/')}"
+            if chosen.stamped and step is not None and beside:
+                require_nominal(chosen, attribute, step)
+            return chosen
+        raise_if_any(fault for clock in misfits[:1] for fault in clock.shape_faults())
+        return None
+
+    def _likely_clock(self, rows: int, read: Callable[..., Clock]) -> Clock | None:
+        """Returns the time of stamps that increase, or else of steps, by their names."""
+        beside = self.file.children(self.groups[0])[:_SEARCHED]
+        stamps = sorted((name for name in beside if role(name) == "time"), key=time_rank)
+        steps = [name for name in beside if role(name) == "step"]
+        # in the groups above the most usual names
+        for name in dict.fromkeys((*stamps, *steps, *TIMES[2:7], *_DROID_STAMPS)):
+            stored = None
+            with suppress(InputError):
+                stored = self.dataset(name)
+            if stored and any(abs(count - rows) < 2 for count in stored.shape):
+                clock = read(stored, name not in steps)
+                if clock.fits and not clock.faults(0, 1):
+                    return replace(clock, source=clock.source.then(", by its name"))
+        return None
+
+    def start_stamps(self) -> tuple[npt.NDArray[Any], str] | None:
+        """Returns the stamps at which an output of trajcli begins, and their unit: it counts its
+        own times from 0. None of any other file."""
+        own = "trajcli_version" in self.file.attributes()
+        stored = self.file.get(f"{self.groups[0]}start_stamp") if own else None
+        return None if stored is None else (np.ravel(stored.read()), stated_unit(stored) or "s")
+
+    def likely_axes(self) -> tuple[str, str, bool]:
+        """Returns the axes of the array and why, by :func:`.episodes.likely_axes`, and whether
+        these are its time stamps."""
+        counts, stamps = dict[int, str](), set[str]()
+        for folder in self.groups:
+            for name, stored in named(self.file, folder, (*TIMES, *POSITIONS, *QUANTITIES)):
+                line = math.prod(stored.shape) == max(stored.shape, default=0) > 1
+                rows = max(stored.shape) if line else stored.shape[0] if stored.ndim == 2 else 0
+                other = rows and stored.shape[-1] != self.array.shape[-1]
+                if line if name in TIMES else other:
+                    counts.setdefault(rows, f"{stored.where} {describe(stored.shape)}")
+                    stamps |= {counts[rows]} if name in STAMPS else set()
+        axes, why = likely_axes(self.array, counts, len(self.dof_names() or ()))
+        return axes, why, why in stamps

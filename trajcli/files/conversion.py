@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from trajcli.arrays import describe
 from trajcli.errors import InputError
-from trajcli.files.catalogue import Dataset, ReadApart
+from trajcli.files.catalogue import Dataset, PartReader, reader_of_each
 from trajcli.files.quantities import QUANTITIES, order_of
 from trajcli.memory import SCANNED_BYTES
 from trajcli.units import (
@@ -95,7 +95,12 @@ def as_batch(stored: Dataset) -> Dataset:
             expected="[B, T, D], or [T, D] for one trajectory",
             found=describe(stored.shape),
         )
-    reader = ReadApart(lambda _, first, last: stored.read_rows(first, last), stored.shape[:1])
+    return as_line(stored)
+
+
+def as_line(stored: Dataset) -> Dataset:
+    """Returns [T, ...] as [1, T, ...]."""
+    reader = reader_of_each(lambda _, first, last: stored.read_rows(first, last), stored.shape[:1])
     return replace(stored, shape=(1, *stored.shape), reader=reader)
 
 
@@ -165,10 +170,10 @@ def converted(stored: Dataset, convert: Callable[[Any], Any]) -> Dataset:
     read = stored.reader
     # an empty array tells the type of what the conversion gives
     dtype = convert(np.zeros((0, *stored.shape[-1:]), stored.dtype)).dtype
-    if isinstance(read, ReadApart):
-        rows = read.rows
-        apart = ReadApart(lambda *place: convert(rows(*place)), read.lengths)
-        return replace(stored, dtype=dtype, reader=apart)
+    if isinstance(read, PartReader):
+        whole = read
+        part = PartReader(lambda *place: convert(whole.part(*place)), whole.count)
+        return replace(stored, dtype=dtype, reader=part)
     return replace(stored, dtype=dtype, reader=lambda start, stop: convert(read(start, stop)))
 
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from trajcli.files.catalogue import Catalogue, json_object, text_of
+from trajcli.files.clock import Clock
 from trajcli.files.source import Place
-from trajcli.files.time import Time
 
 
 class Description(NamedTuple):
@@ -24,9 +24,9 @@ class Description(NamedTuple):
             value = value.get(key) if isinstance(value, dict) else None
         return value
 
-    def time(self, step: float, text: str) -> Time:
+    def time(self, step: float, text: str) -> Clock:
         """Returns the time of a step in seconds; the text says how it is stated."""
-        return Time.of(self.place.then(f" {text}"), step)
+        return Clock.even(step, self.place.then(f" {text}"))
 
 
 def description(file: Catalogue, name: str) -> Description:

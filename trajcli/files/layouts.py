@@ -17,14 +17,14 @@ import numpy as np
 
 from trajcli.errors import Fault, InputError, UsageError
 from trajcli.files.catalogue import Catalogue, Dataset, text_of
-from trajcli.files.companions import episode_edges, label_edges
+from trajcli.files.clock import JUMP, Clock, positive
 from trajcli.files.descriptions import Description, description
+from trajcli.files.episodes import episode_edges, label_edges
 from trajcli.files.likely import likely_arrays
 from trajcli.files.members import LEAVE_OUT, Member, Split
 from trajcli.files.quantities import QUANTITIES
 from trajcli.files.source import natural_key
 from trajcli.files.tables import TRAJECTORIES
-from trajcli.files.time import JUMP, Time, positive
 
 PLAIN = "plain"
 """The value of --layout for files that are only named arrays."""
@@ -78,7 +78,7 @@ class Family:
     marked: Callable[[Catalogue], bool] | None = None
     in_file: Callable[[Layout], Family] | None = None
     arrays: Callable[[Layout, Member], Arrays] | None = None
-    step: Callable[[Layout], Time | None] | None = None
+    step: Callable[[Layout], Clock | None] | None = None
     dof_names: Callable[[Layout, str], list[str] | None] | None = None
 
     def fits(self, file: Catalogue) -> bool:
@@ -149,7 +149,7 @@ class Layout:
         return self.split.remark
 
     @cached_property
-    def step(self) -> Time | None:
+    def step(self) -> Clock | None:
         """The time step, if the file or a side-car file states it."""
         if self.family.step and (step := self.family.step(self)) is not None:
             return step
@@ -317,7 +317,7 @@ def _isaac_environment(file: Catalogue) -> bool:
     return bool(description(file, "env_args").value("type") == 2)
 
 
-def _isaac_step(layout: Layout) -> Time | None:
+def _isaac_step(layout: Layout) -> Clock | None:
     """Returns Isaac Lab's time step, that of the simulation times the decimation."""
     stated = layout.description("env_args")
     dt, decimation = (positive(stated.value("sim_args", n)) for n in ("dt", "decimation"))

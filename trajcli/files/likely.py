@@ -7,10 +7,14 @@ import shlex
 
 from trajcli.errors import InputError
 from trajcli.files.catalogue import Catalogue, candidates, unlikeness
-from trajcli.files.companions import BESIDE
 from trajcli.files.conversion import as_batch, stated_unit
+from trajcli.files.episodes import BESIDE
 from trajcli.files.quantities import POSITIONS, QUANTITIES, STATES, role
 from trajcli.units import parse_units
+
+
+class NoTrajectories(InputError):
+    """A file without arrays that are trajectories by their names, or as the only ones."""
 
 
 def likely_arrays(file: Catalogue, prefix: str) -> list[str]:
@@ -54,12 +58,13 @@ def likely_arrays(file: Catalogue, prefix: str) -> list[str]:
         return named[taken]
     if unread and not named:
         raise next(iter(unread.values()))
-    likely, what = min(ranks, key=ranks.__getitem__, default=""), "no trajectories found"
+    likely = min(ranks, key=ranks.__getitem__, default="")
     found, hint = candidates(paths, file.get), f"name one as {file.typed(likely)}"
     if not likely or ranks[likely][0] == 2:
         hint = f"trajcli inspect {shlex.quote(str(file.path))} lists what it holds"
     expected = f"datasets called actions, {', '.join(QUANTITIES)}: [B, T, D] or [T, D]"
-    raise InputError(what, where=str(file.path), expected=expected, found=found, hint=hint)
+    where, what = str(file.path), "no trajectories found"
+    raise NoTrajectories(what, where=where, expected=expected, found=found, hint=hint)
 
 
 def _of_positions(file: Catalogue, path: str) -> bool:

@@ -22,10 +22,11 @@ from trajcli.files.catalogue import (
     Catalogue,
     Dataset,
     OpenFiles,
-    ReadApart,
     plain_copy,
     python_line,
+    reader_of_each,
 )
+from trajcli.files.clock import Clock, Lengths, positive
 from trajcli.files.dofs import pick_dofs
 from trajcli.files.file_bytes import Progress, open_regular, unreadable
 from trajcli.files.layouts import Layout, layout_of
@@ -39,7 +40,6 @@ from trajcli.files.source import (
     natural_order,
     parse_source,
 )
-from trajcli.files.time import Lengths, Time, positive, read_time
 
 READERS = {
     "hdf5": "hdf5.Hdf5File",
@@ -152,7 +152,7 @@ class Files:
         self.close()
 
 
-def time_from_options(files: Files) -> Time | None:
+def clock_from_options(files: Files) -> Clock | None:
     """Returns the time that --dt, --rate or --times of ``files.reading`` names, if one does.
 
     Raises UsageError for more than one option or a value that is none, InputError for a file that
@@ -167,17 +167,17 @@ def time_from_options(files: Files) -> Time | None:
         )
     if times is not None:
         stamps, lengths = _stamps(files, times)
-        return read_time(stamps, True, given, lengths)
+        return Clock.stamps(stamps, given, lengths)
     if rate is not None:
         if not (math.isfinite(rate) and rate > 0):
             raise UsageError(
                 "a rate that is not positive", where="--rate", expected="Hz > 0", found=f"{rate:g}"
             )
-        return Time.of(Place(remark=f"--rate {rate:g}"), 1.0 / rate)
+        return Clock.even(1.0 / rate, Place(remark=f"--rate {rate:g}"))
     if dt is None:
         return None
     with suppress(ValueError):
-        return Time.of(Place(remark="--dt"), float(dt))
+        return Clock.even(float(dt), Place(remark="--dt"))
     if not set(".:/") & set(dt) and not os.path.exists(dt):
         raise UsageError(
             "neither a value nor a file",
@@ -187,7 +187,7 @@ def time_from_options(files: Files) -> Time | None:
         )
     source = parse_source(dt, attributes=True)
     if source.attribute is None:
-        return read_time(files.dataset(dt), False, given)
+        return Clock.steps_of(files.dataset(dt), given)
     file, holder = files.open(source.path), source.dataset or ""
     dataset = file.get(holder) if holder else None
     attributes = dataset.attributes if dataset is not None else file.attributes(holder)
@@ -200,7 +200,7 @@ def time_from_options(files: Files) -> Time | None:
         )
     if (step := positive(value)) is None:
         raise InputError("not a step", where=dt, expected="one number > 0", found=repr(value))
-    return Time.of(source.place, step)
+    return Clock.even(step, source.place)
 
 
 def _stamps(files: Files, text: str) -> tuple[Dataset, Lengths | None]:
@@ -348,7 +348,7 @@ class JoinedFiles(Catalogue):
         lengths = [array.shape[0] for array in arrays]
         where = first_and_more(array.where for array in arrays)
         shape, dtype = (len(files), max(lengths), arrays[0].shape[1]), arrays[0].dtype
-        read = ReadApart(lambda k, *rows: arrays[k].read_rows(*rows), lengths)
+        read = reader_of_each(lambda k, *rows: arrays[k].read_rows(*rows), lengths)
         array = Dataset(where, shape, dtype, read, storage="a file for each")
         counts = np.array(lengths)
         beside = Dataset(where, counts.shape, counts.dtype, lambda a, b: counts[a:b])

@@ -64,6 +64,8 @@ _ROLES = {
     "elapsed|sim(?:ulation)?|bag|unix|epoch|utc|gps|robot|controller|system|host|local|wall|real|"
     "record(?:ing)?|receive|publish|capture|camera|sample|current|monotonic|traj(?:ectory)?)_?time",
     "step": "dt|delta_?t|delta_?time|time_?delta",
+    "rate": "fps|control_freq(?:uency)?|(?:mocap_?)?frame_?rate"
+    "|sampl(?:e|ing)_?(?:rate|freq(?:uency)?)",
     "likely": "time_?steps?|epoch|clock|ticks?|.+_(?:times?|stamps)|time_stamps",
     "count": "(?:sub_?)?frames?|rows?|index|idx|seq|sequence|id|no|nr|count(?:er)?|samples?|steps?|"
     f"lines?|iter(?:ation)?s?|packet|unnamed:_0|(?:{_COUNTED})_?(?:index|idx|id|no|nr|num|number|"
@@ -115,8 +117,9 @@ def last_word(name: str) -> str:
 
 @lru_cache(maxsize=4096)
 def role(name: str) -> str:
-    """Returns what a column or array is that its name says is no dof: a "time", a "step", a "count"
-    of rows, "likely" a time if it increases, or the "end" of episodes; "" for dofs."""
+    """Returns what a column or array is that its name says is no dof: a "time", a "step",
+    a "rate", a "count" of rows, "likely" a time if it increases, or the "end" of episodes; "" for
+    dofs."""
     word = last_word(name)
     return next((role for role, words in _ROLES.items() if re.fullmatch(words, word)), "")
 

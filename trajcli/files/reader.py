@@ -1,36 +1,54 @@
 """The trajectories that SOURCEs name: found by one function that every command calls.
 
-:func:`read_groups` gives a :class:`TrajectoryGroup` for every group of arrays: what they are
-called, how long, at which times, and what lies beside them.
+:func:`read_recordings` gives a :class:`Recording` for every group of arrays, and :func:`timed` the
+times that options say.
 """
 
 from __future__ import annotations
 
+import difflib
+import math
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
+from dataclasses import replace
 from fnmatch import fnmatchcase
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, pairwise
 from typing import Any
+
+import numpy as np
 
 from trajcli.arrays import describe
 from trajcli.errors import Fault, InputError, Note, UsageError, raise_if_any
 from trajcli.files.catalogue import Catalogue, Dataset
-from trajcli.files.companions import BESIDE
+from trajcli.files.clock import Clock
 from trajcli.files.conversion import with_axes
-from trajcli.files.dofs import bodies_of, match_names
+from trajcli.files.dofs import bodies_of, match_names, named_rotations
+from trajcli.files.episodes import BESIDE, episode_edges
 from trajcli.files.layouts import PLAIN, Layout
 from trajcli.files.likely import likely_arrays
 from trajcli.files.members import LEAVE_OUT, Member
 from trajcli.files.opening import Files, JoinedFiles, joining
-from trajcli.files.quantities import QUANTITIES, ROTATIONS, STATES, named_rate, role
+from trajcli.files.quantities import QUANTITIES, ROTATIONS, STATES, TIMES, named_rate, role
 from trajcli.files.reading import Reading
-from trajcli.files.rotation_groups import rotation_remarks, rotations_left_out
+from trajcli.files.recording import (
+    ACTIONS,
+    ArrayGroup,
+    Recording,
+    array_name,
+    name_of,
+    numberless,
+    record,
+)
 from trajcli.files.source import Source, expand_files, parse_source
-from trajcli.files.trajectory_group import ACTIONS, TrajectoryGroup
 from trajcli.units import InputUnits, require_same_kind
 
+# What roll, pitch and yaw of a body are called.
+_ANGLES = re.compile(r"(?:^|[^a-z])(?:rpy|euler)", re.I)
+# Names and rows that are looked at for times and rotations.
+_SEARCHED = 100
 # Families of which a file may be one array without a name.
 _LONE = ("npy", "zarr", "pt")
 # The first groups, whose units are looked at: those of a file are alike.
@@ -38,16 +56,20 @@ _FIRST = 8
 _POSE = re.compile(r"(?:^|/)(?:pose|transform)$")  # as messages call positions with orientations
 
 
-def read_groups(
-    files: Files, sources: Sequence[str], as_stored: bool = False, actions: bool = False
-) -> tuple[list[TrajectoryGroup], list[str]]:
+def read_recordings(
+    files: Files,
+    sources: Sequence[str],
+    as_stored: bool = False,
+    actions: bool = False,
+    compare: bool = True,
+) -> tuple[list[Recording], list[str]]:
     """Returns the trajectories that SOURCEs name, in their order, and notes for the user.
 
     SOURCE is FILE[:DATASET]; FILE may be a glob, DATASET may hold * and end in a slice of dofs,
     [:7]. Without DATASET it is every group with actions or position, velocity, acceleration or
     jerk. A group as DATASET stands for the groups below it, and a name that the file itself does
     not have is looked for in the group of every trajectory. ``files.reading`` says what else is
-    known of them.
+    known of them. Of several trajectories those that cannot be used have their fault.
 
     Parameters:
         files: the files of the command.
@@ -55,6 +77,7 @@ def read_groups(
         as_stored: keeps the units of the files, unless the command line names others; else arrays
             are in SI if the files state units.
         actions: only groups that hold something to integrate.
+        compare: refuses trajectories of other joints than the first; :func:`require_alike` does.
 
     Raises:
         InputError: if a file cannot be read or holds no trajectories.
@@ -64,111 +87,148 @@ def read_groups(
         raise UsageError(
             "no SOURCE", where="SOURCE", expected="one or more of FILE[:DATASET]", found="none"
         )
-    found: list[tuple[int, list[TrajectoryGroup]]] = []
+    found: list[tuple[int, list[_Found]]] = []
     notes: list[str] = []
-    reading, units = files.reading, files.reading.input_units
     named = [part for text in sources for part in expand_files(parse_source(text))]
     unread = unreadable_files(files, named) if len(named) > len(sources) else {}
     for file, source in _opened(files, [part for part in named if part not in unread]):
         in_file, remarks = _groups_of_file(files, file, source, actions)
-        if in_file[0].file.family == "ros" and (actions or not as_stored):
-            require_one_topic(in_file)
+        if file.family == "ros" and (actions or not as_stored):
+            require_one_topic([group for group, _ in in_file])
         found.append((named.index(source), in_file))
         notes += remarks
     for part, fault in unread.items():  # raised where the trajectory is used
-        like, name = found[0][1][0], part.path.stem
+        like, name = found[0][1][0][0], part.path.stem
         member = like.member._replace(name=name) if like.member else Member(name, name)
-        found.append((named.index(part), [like.standing_in(like.file, member, fault)]))
-    groups = [group for _, members in sorted(found, key=lambda pair: pair[0]) for group in members]
-    wanted = [group for group in groups if not actions or group.named or "actions" in group.arrays]
+        found.append((named.index(part), [(replace(like, member=member), fault)]))
+    groups = [pair for _, members in sorted(found, key=lambda pair: pair[0]) for pair in members]
+    wanted = [
+        (group, fault)
+        for group, fault in groups
+        if not actions or group.named or group.guessed or _acts(group)
+    ]
     if not wanted:
-        first, expected = groups[0], "a dataset called actions, or one that is named"
-        there = ", ".join(f"{name} {describe(first.shape)}" for name in _paths_of(first))
-        hint = f"{first.file.typed(_path(first))} integrates it as actions"
+        first, expected = groups[0][0], "a dataset called actions, or one that is named"
+        there = ", ".join(f"{path} {describe(x.shape)}" for path, x in first.datasets.items())
+        hint = f"{first.file.typed(first.path)} integrates it as actions"
         where = str(first.file.path)
         raise InputError("no actions", where=where, expected=expected, found=there, hint=hint)
-    if reading.dofs is not None:
-        wanted = [group.keep_dofs(reading.dofs, "--dofs") for group in wanted]
-    if reading.joints is not None:
-        wanted = [group.name_dofs(reading.joints) for group in wanted]
-    if reading.quantity is not None:
-        wanted = [group.as_quantity(reading.quantity) for group in wanted]
-    if reading.rotation is not None:
-        wanted = [group.name_rotations(reading.rotation) for group in wanted]
-    wanted = marked_faulty(wanted)
-    notes += rotation_remarks(wanted[0])
-    for file in {id(group.file): group.file for group in wanted if reading.units}.values():
-        if "trajcli_version" in file.attributes():
-            if files.mixed:
-                notes.append(Note(f"{file.path} is in SI, whatever --units says of other sources"))
-                units = InputUnits()
-                continue
+    given, remarks = _given_units(files, [group for group, _ in wanted])
+    notes += remarks
+    recordings = _recorded(files, wanted, None if as_stored and not files.reading.units else given)
+    for recording in recordings[:_FIRST]:
+        notes += recording.notes
+    usable = [recording for recording in recordings if recording.fault is None]
+    notes += (remark for recording in usable[:1] for remark in rotation_remarks(recording))
+    notes += (remark for recording in usable[:_FIRST] for remark in recording.unit_remarks())
+    compare = compare and not as_stored
+    if compare or len(sources) > 1:
+        matched, faults = _compare_joints(recordings)
+        notes += matched
+        raise_if_any(faults if compare else ())
+    return recordings, list(dict.fromkeys(notes))
+
+
+def _acts(group: ArrayGroup) -> bool:
+    """Whether a group holds actions."""
+    return any(array_name(path) == "actions" for path in group.datasets)
+
+
+def _given_units(files: Files, groups: Sequence[ArrayGroup]) -> tuple[InputUnits, list[str]]:
+    """Returns the units that --units says, and notes on outputs of trajcli, which are in SI.
+
+    Raises UsageError for units of such an output, unless it is compared with another file.
+    """
+    units, notes, option = files.reading.input_units, list[str](), files.reading.units
+    for file in {id(group.file): group.file for group in groups if option}.values():
+        if "trajcli_version" not in file.attributes():
+            continue
+        if not files.mixed:
             raise UsageError(
                 "units of an output of trajcli, which are known",
-                where=f"--units {reading.units}",
+                where=f"--units {option}",
                 expected=f"none for {file.path}",
                 hint="leave it out; --to-units of export and plot says what is written or drawn",
             )
-    if not as_stored or reading.units is not None:
-        wanted = [group.in_si(units) for group in wanted]
-    usable = [group for group in wanted if group.fault is None]
-    notes += (remark for group in usable[:_FIRST] for remark in group.unit_remarks())
-    if not as_stored or len(sources) > 1:
-        # as stored: require_alike raises, of commands that take them together
-        with suppress(InputError) if as_stored else nullcontext():
-            matched, faults = _compare_joints(wanted)
-            notes += matched
-            raise_if_any(faults)
-    return wanted, list(dict.fromkeys(notes))
+        notes.append(Note(f"{file.path} is in SI, whatever --units says of other sources"))
+        units = InputUnits()
+    return units, notes
 
 
-def read_recordings(
-    files: Files, sources: Sequence[str], as_stored: bool = False
-) -> tuple[list[TrajectoryGroup], list[str]]:
+def _recorded(files: Files, found: Sequence[_Found], given: InputUnits | None) -> list[Recording]:
+    """Returns the recordings of groups of arrays; those of several that cannot be used have their
+    fault, and the shape of others."""
+    reading = files.reading
+    recordings: list[Recording | None] = []
+    faults: list[tuple[int, ArrayGroup, Fault]] = []
+    errors: list[InputError] = []
+    for k, (origin, fault) in enumerate(found):
+        recordings.append(None)
+        try:
+            if fault is None:
+                recordings[k] = record(origin, reading, given=given, option=bool(reading.clock))
+                continue
+        except InputError as error:
+            errors.append(error)
+            fault = error.faults[0]
+        faults.append((k, origin, fault))
+    made = [recording for recording in recordings if recording is not None]
+    if not made:
+        raise errors[0]
+    for k, origin, fault in faults:
+        alike = (x for x in made if origin.array_name in ("", x.array_name))
+        recordings[k] = standing_in(next(alike, made[0]), origin, fault)
+    return marked_faulty([recording for recording in recordings if recording is not None])
+
+
+def read_positions(
+    files: Files, sources: Sequence[str], compare: bool = True
+) -> tuple[list[Recording], list[str]]:
     """Returns the positions that SOURCEs name, or else those of every trajectory, and notes for
     the user. Raises InputError for files with none."""
-    groups, notes = read_groups(files, sources, as_stored)
-    first = groups[0]
+    recordings, notes = read_recordings(files, sources, compare=compare)
+    first = recordings[0]
     if first.file.family == "ros":
-        require_one_topic(groups)
+        require_one_topic([recording.origin for recording in recordings])
     recorded = [
-        group
-        for group in groups
-        if group.named or group.file.names() == [""] or "position" in group.arrays
+        recording
+        for recording in recordings
+        if recording.named or recording.file.names() == [""] or "position" in recording.arrays
     ]
-    positions = [group.only("position") for group in recorded]
+    positions = [x.only(["position"]) if "position" in x.arrays else x for x in recorded]
     if not positions:
         names = first.layout.recorded(first.member) if first.layout and first.member else []
         names = names or [path for path in first.file.names() if _POSE.search(path)]
-        named, found = first.file.typed((names or [_path(first)])[0]), ", ".join(_paths_of(first))
+        named = first.file.typed((names or [first.origin.path])[0])
+        found = ", ".join(f"{first.group}/{name}".strip("/") for name in first.arrays)
         expected, where = "a dataset called position, or one that is named", str(first.file.path)
         hint = f"{named} names them; trajcli integrate takes actions"
         if not names and (rate := first.named_rate) in QUANTITIES:
             hint = f"trajcli integrate {named} --mode {rate} --start zero makes positions of them"
         what = "no recorded positions"
         raise InputError(what, where=where, expected=expected, found=found, hint=hint)
-    return positions, [*notes, *rotations_left_out(groups, recorded)]
+    return positions, [*notes, *rotations_left_out(recordings, recorded)]
 
 
-def one_per_group(groups: Sequence[TrajectoryGroup], actions: bool) -> list[TrajectoryGroup]:
-    """Returns the groups to read of files for which SOURCE names no dataset: those with actions, as
-    for integrate, or all groups of a file without actions.
+def one_per_group(recordings: Sequence[Recording], actions: bool) -> list[Recording]:
+    """Returns the recordings to read of files for which SOURCE names no dataset: those with
+    actions, as for integrate, or all of a file without actions.
 
     actions: whether to take the actions of a group, not its other arrays, if they differ in shape.
     """
-    acting = {str(g.file.path) for g in groups if not g.named and "actions" in g.arrays}
-    same: dict[Any, list[TrajectoryGroup]] = {}
+    acting = {str(x.file.path) for x in recordings if not x.named and "actions" in x.arrays}
+    same: dict[Any, list[Recording]] = {}
     times = Counter[Any]()  # a file may be named twice
-    for k, group in enumerate(groups):
-        key, arrays = (str(group.file.path), group.name), tuple(group.arrays)
-        same.setdefault(k if group.named else (key, times[key, arrays]), []).append(group)
+    for k, recording in enumerate(recordings):
+        key, arrays = (str(recording.file.path), recording.name), tuple(recording.arrays)
+        same.setdefault(k if recording.named else (key, times[key, arrays]), []).append(recording)
         times[key, arrays] += 1
     return [
-        max(members, key=lambda group: group.of_actions == actions)
+        max(members, key=lambda recording: recording.of_actions == actions)
         for members in same.values()
         if members[0].named
         or str(members[0].file.path) not in acting
-        or any("actions" in group.arrays for group in members)
+        or any("actions" in recording.arrays for recording in members)
     ]
 
 
@@ -197,13 +257,18 @@ def _opened(files: Files, sources: Sequence[Source]) -> Iterator[tuple[Catalogue
         yield JoinedFiles([file, *(other for other, _ in others)]) if others else file, source
 
 
+_Found = tuple[ArrayGroup, Fault | None]
+"""Arrays that are trajectories, or those of others and why these cannot be read."""
+
+
 def _groups_of_file(
     files: Files, file: Catalogue, source: Source, actions: bool
-) -> tuple[list[TrajectoryGroup], list[str]]:
+) -> tuple[list[_Found], list[str]]:
     """Returns the groups of one file, and notes, as on what is taken without being named."""
     filter_key, layout = files.reading.filter_key, files.layout(file)
+    found: list[_Found]
     if layout is not None:
-        groups = _laid_out(file, layout, source, filter_key, actions)
+        found = _laid_out(file, layout, source, filter_key, actions)
     elif filter_key is not None:
         raise UsageError(
             "a filter key needs a layout",
@@ -212,57 +277,73 @@ def _groups_of_file(
             found="plain arrays",
         )
     else:
-        groups = _plain(file, source, actions)
-    groups, remarks = _arranged(groups, files.reading)
+        found = [(group, None) for group in _plain(file, source, actions)]
+    found, remarks = _arranged(found, files.reading)
+    groups = [replace(group, dofs=source.dofs) for group, _ in found]
     notes = [layout.remark] if layout is not None and layout.remark else []
     if groups[0].guessed:
-        paths = list(dict.fromkeys(map(_path, groups)))
+        paths = list(dict.fromkeys(group.path for group in groups))
         more = f" and {len(paths) - 1} more are" if paths[1:] else " is"
-        taken = f"{file.place(paths[0])}{more} taken"
-        notes.append(Note(f"SOURCE names no dataset: {taken}"))
-    notes += (text for g in groups for array in g.arrays.values() for text in array.remarks)
-    notes += remarks
-    if (dofs := source.dofs) is not None:
-        groups = [group.keep_dofs(dofs, f"{group.where}[{dofs}]") for group in groups]
-    return groups, notes
+        notes.append(Note(f"SOURCE names no dataset: {file.place(paths[0])}{more} taken"))
+    notes += (text for g in groups for array in g.datasets.values() for text in array.remarks)
+    faults = (fault for _, fault in found)
+    return list(zip(groups, faults, strict=True)), [*notes, *remarks]
 
 
-def _arranged(
-    groups: Sequence[TrajectoryGroup], reading: Reading
-) -> tuple[list[TrajectoryGroup], list[str]]:
+def _arranged(found: Sequence[_Found], reading: Reading) -> tuple[list[_Found], list[str]]:
     """Returns groups by the axes that --axes says and the episodes of arrays [N, D], and notes."""
-    arranged: list[TrajectoryGroup] = []
+    arranged: list[_Found] = []
     notes: list[str] = []
     kinds: set[str] = set()
     axes = (reading.axes or "").upper()
-    dims = {array.ndim for group in groups for array in group.datasets.values()}
+    dims = {array.ndim for group, _ in found for array in group.datasets.values()}
     if axes and ("".join(sorted(axes)) not in ("BDT", "DT", "BT") or len(axes) not in dims):
-        what, expected = f"not the axes of {groups[0].where}", "T, B and D in their order"
+        where = next(iter(found[0][0].datasets.values())).where
+        what, expected = f"not the axes of {where}", "T, B and D in their order"
         raise UsageError(what, where="--axes", expected=expected, found=axes)
-    for group in groups:
+    for group, fault in found:
+        for array in group.datasets.values():
+            array.require_numeric()
         kind = re.sub(r"\d+", "", f"{group.group}:{group.array_name}")
         foreign = group.layout is None and "trajcli_version" not in group.file.attributes()
         if axes:
             moved = {name: with_axes(array, axes) for name, array in group.datasets.items()}
-            group = group.with_datasets(moved)
+            group = replace(group, datasets=moved)
         elif foreign and not group.file.members and kind not in kinds:
             kinds.add(kind)
             notes += _axes_remarks(group)
-        several = foreign and group.single and reading.layout != PLAIN
-        parts, remarks = group.episodes() if several else ([group], [])
-        arranged += parts
-        notes += group.stated_lengths[1]
-        notes += remarks
-        if (lengths := group.nan_lengths) is not None:
-            ended = f"{(lengths < group.shape[1]).sum()} of {len(lengths)} trajectories end"
-            notes.append(Note(f"{group.where}: {ended} in rows of NaN, which are padding"))
+        single = all(array.ndim < 3 for array in group.datasets.values())
+        parts = [group]
+        if foreign and single and reading.layout != PLAIN:
+            parts, remarks = _episodes(group)
+            notes += remarks
+        arranged += ((part, fault) for part in parts)
     return arranged, notes
 
 
-def _axes_remarks(group: TrajectoryGroup) -> list[str]:
+def _episodes(group: ArrayGroup) -> tuple[list[ArrayGroup], list[str]]:
+    """Returns a group for each episode of arrays [N, D] that hold several, and notes."""
+    array = next(iter(group.datasets.values()))
+    edges, where, remarks = episode_edges(group.file, group.companions.groups, array)
+    if edges == [0, array.shape[0]]:
+        return [group], remarks
+    title = f"{group.group}/episode_".lstrip("/")
+    members = [
+        Member(f"{title}{k}", group.group, begin, end, None, array.shape[0], k, len(edges) - 1)
+        for k, (begin, end) in enumerate(pairwise(edges))
+    ]
+    groups = [
+        replace(group, member=m, datasets={n: m.rows_of(x) for n, x in group.datasets.items()})
+        for m in members
+    ]
+    return groups, [Note(f"{array.where}: {len(members)} episodes by {where}"), *remarks]
+
+
+def _axes_remarks(group: ArrayGroup) -> list[str]:
     """Returns a warning of axes that seem to be others; InputError where stamps say so."""
-    axes, why, stamped = group.likely_axes()
-    array, (batch, rows, dofs) = next(iter(group.datasets.values())), group.shape
+    axes, why, stamped = group.companions.likely_axes()
+    array = next(iter(group.datasets.values()))
+    batch, rows, dofs = (1, 1, 1, *array.shape)[-3:] if array.ndim > 1 else (1, *array.shape, 1)
     if stamped:
         raise InputError(
             "time stamps of another axis than that of the rows",
@@ -275,14 +356,14 @@ def _axes_remarks(group: TrajectoryGroup) -> list[str]:
     return [f"{read} of {dofs} dofs, but {why}; --axes {axes}, if they are its axes"] * bool(axes)
 
 
-def require_alike(groups: Sequence[TrajectoryGroup]) -> None:
+def require_alike(groups: Sequence[Recording]) -> None:
     """Raises InputError for groups of different dofs or joints, or of other kinds of units."""
     require_same_kind([(group.as_stored.where, group.position_units) for group in groups])
     raise_if_any(dof_faults(groups))
     raise_if_any(_compare_joints(groups)[1])
 
 
-def dof_faults(groups: Sequence[TrajectoryGroup]) -> Iterator[Fault]:
+def dof_faults(groups: Sequence[Recording]) -> Iterator[Fault]:
     """Yields the fault of the first trajectories that have another number of dofs."""
     for group in groups:
         if group.shape[2] != groups[0].shape[2]:
@@ -296,30 +377,28 @@ def dof_faults(groups: Sequence[TrajectoryGroup]) -> Iterator[Fault]:
             return
 
 
-def _compare_joints(groups: Sequence[TrajectoryGroup]) -> tuple[list[str], list[Fault]]:
-    """Returns a note on the first group whose joints match by names that are not equal, and the
+def _compare_joints(recordings: Sequence[Recording]) -> tuple[list[str], list[Fault]]:
+    """Returns a note on the first recording whose joints match by names that are not equal, and the
     fault of the first that has other joints, or joints in another order."""
-    # a group without names of its own has those of its file, which are read once for each file
-    firsts = {id(group.file): group for group in reversed(groups)}
-    stating = (
-        group
-        for group in groups
-        if not group.of_rotations and (firsts[id(group.file)] is group or group.states_joints())
-    )
-    named = ((group, names) for group in stating if (names := group.joint_names) is not None)
-    first, expected = next(named, (None, []))
+    first: Recording | None = None
+    expected: Sequence[str] = ()
     notes: list[str] = []
-    for group, names in named:
-        if names == expected or first is None:
+    for recording in recordings:
+        names = recording.joint_names
+        if recording.of_rotations or names is None:
+            continue
+        if first is None:
+            first, expected = recording, names
+        if names is expected or list(names) == list(expected):
             continue
         if match_names(names, expected) == list(range(len(expected))):
             a, b = next(pair for pair in zip(names, expected, strict=True) if pair[0] != pair[1])
             matched = f"joints are matched by name, {a} with {b} of {first.where}"
-            notes = notes or [Note(f"{group.where}: {matched}")]
+            notes = notes or [Note(f"{recording.where}: {matched}")]
         else:
             fault = Fault(
                 "trajectories of different joints",
-                where=group.where,
+                where=recording.where,
                 expected=f"{', '.join(expected)}, as in {first.where}",
                 found=", ".join(names),
                 hint="--dofs with their names takes the same of each, in one order",
@@ -328,43 +407,45 @@ def _compare_joints(groups: Sequence[TrajectoryGroup]) -> tuple[list[str], list[
     return notes, []
 
 
-def require_one_topic(groups: Sequence[TrajectoryGroup]) -> None:
+def require_one_topic(groups: Sequence[ArrayGroup]) -> None:
     """Raises InputError for trajectories of several topics, unless SOURCE names them."""
-    topics: dict[str, TrajectoryGroup] = {}
+    topics: dict[str, ArrayGroup] = {}
     for group in groups:
         topics.setdefault(re.sub(r"/\d+$", "", group.group), group)
-    if len(topics) > 1 and not all(group.named and not group.guessed for group in groups):
+    if len(topics) > 1 and not all(group.named for group in groups):
         file = groups[0].file
-        names = [t if g.guessed or "position" in g.arrays else _path(g) for t, g in topics.items()]
+        positions = {t: "position" in map(array_name, g.datasets) for t, g in topics.items()}
+        names = [t if g.guessed or positions[t] else g.path for t, g in topics.items()]
         names += (p for p in file.names() if _POSE.search(p) and p.rpartition("/")[0] not in topics)
-        listed = (f"/{_path(group)} {describe(group.shape[1:])}" for group in topics.values())
+        arrays = ((group.path, next(iter(group.datasets.values()))) for group in topics.values())
+        found = ", ".join(f"/{path} {describe(array.shape[-2:])}" for path, array in arrays)
         hint = f"name one: {' or '.join(file.typed(f'/{name}') for name in names)}"
-        what, where, found = "several topics with trajectories", str(file.path), ", ".join(listed)
+        what, where = "several topics with trajectories", str(file.path)
         raise InputError(what, where=where, expected="one of them", found=found, hint=hint)
 
 
-def _plain(file: Catalogue, source: Source, actions: bool) -> list[TrajectoryGroup]:
+def _plain(file: Catalogue, source: Source, actions: bool) -> list[ArrayGroup]:
     """Returns the groups of a file without a layout. actions: positions stand in for actions where
     there are none, but not positions that trajcli computed."""
     name = source.dataset
     if name is None and file.family in _LONE and file.names() == [""]:
-        return [TrajectoryGroup(file, "", {"actions": file.require("")})]
+        return [ArrayGroup(file, "", {"actions": file.require("")})]
     # a pattern of groups stands for those below them
     below = file.match(name, groups=True) if name is not None and "*" in name else []
     if name is not None and not below and not file.has_group(name):
         paths = _paths(file, name)
         common = _common_name(file, paths)
         return [
-            TrajectoryGroup(file, path, {common or path: file.require(path)}, named=True,
+            ArrayGroup(file, path, {common or path: file.require(path)}, named=True,
                             member=Member(path, path) if common else None)
             for path in paths
         ]  # fmt: skip
     prefixes = [f"{path.strip('/')}/" if path else "" for path in below or [name or ""]]
     groups = [group for prefix in prefixes for group in _recognised(file, prefix)]
     if actions and "request" not in file.attributes():
-        groups = [group for group in groups if "actions" in group.arrays]
+        groups = [group for group in groups if _acts(group)]
     return groups or [
-        TrajectoryGroup(file, path, {path: file.require(path)}, guessed=True)
+        ArrayGroup(file, path, {path: file.require(path)}, guessed=True)
         for prefix in prefixes
         for path in likely_arrays(file, prefix)
     ]
@@ -399,7 +480,7 @@ def _common_name(file: Catalogue, paths: Sequence[str]) -> str:
     return stems.pop() or "data" if len(stems) == 1 else kinds.pop() or "data"
 
 
-def _recognised(file: Catalogue, prefix: str) -> Iterator[TrajectoryGroup]:
+def _recognised(file: Catalogue, prefix: str) -> Iterator[ArrayGroup]:
     """Yields a group for arrays of one shape in each group of the file, known by their names."""
     groups: dict[str, dict[str, str]] = {}
     direct = (prefix + name for name in file.children(prefix))  # names() follows no links
@@ -424,13 +505,13 @@ def _recognised(file: Catalogue, prefix: str) -> Iterator[TrajectoryGroup]:
     # [T] beside tables is one number for each row, or, as of limits, for each dof
     tables = [datasets for datasets in found if next(iter(datasets.values())).ndim > 1]
     for datasets in tables or found:
-        yield TrajectoryGroup(file, next(iter(datasets)), datasets)
+        yield ArrayGroup(file, next(iter(datasets)), datasets)
 
 
 def _laid_out(
     file: Catalogue, layout: Layout, source: Source, filter_key: str | None, actions: bool
-) -> list[TrajectoryGroup]:
-    """Returns a group for every trajectory of a layout, in which, or in the file, DATASET names an
+) -> list[_Found]:
+    """Returns the arrays of every trajectory of a layout in which, or in the file, DATASET names an
     array. actions: positions stand in for actions where there are none."""
     members = layout.members() if filter_key is None else layout.chosen(filter_key)
     if not members:
@@ -447,14 +528,14 @@ def _laid_out(
         if len(group := m.group.split("/")) >= len(levels) and all(map(fnmatchcase, group, levels))
     ]
 
-    def of_member(member: Member) -> TrajectoryGroup:
+    def of_member(member: Member) -> ArrayGroup:
         path, arrays = layout.arrays_of(member)
         guessed = layout.guesses(path)
         if actions and "actions" not in arrays and "position" in arrays:
             arrays, guessed = {"position": arrays["position"]}, True
-        return TrajectoryGroup(file, path, arrays, layout, member, guessed=guessed)
+        return ArrayGroup(file, path, arrays, layout, member, guessed=guessed)
 
-    def of_path(member: Member, path: str) -> TrajectoryGroup:
+    def of_path(member: Member, path: str) -> ArrayGroup:
         stored = file.require(path)
         if member.end is not None and stored.shape[:1] < (layout.rows,):
             raise InputError(
@@ -466,23 +547,27 @@ def _laid_out(
         arrays = {common or path: member.rows_of(stored)}
         if common:  # several arrays, each of which holds all trajectories
             member = member._replace(name=f"{path}/{member.name}", group=path)
-        return TrajectoryGroup(file, path, arrays, layout, member, named=True)
+        return ArrayGroup(file, path, arrays, layout, member, named=True)
 
-    groups, bad = dict[int, TrajectoryGroup](), list[tuple[int, Member, str, InputError]]()
     pairs = [(member, "") for member in below] or _named_arrays(file, members, name)
     flat = dict.fromkeys(path for member, path in pairs if path and not member.group)
     common = _common_name(file, list(flat))
+    found: list[_Found | None] = [None] * len(pairs)
+    bad: list[tuple[int, str, InputError]] = []
     for k, (member, path) in enumerate(pairs):
         try:
-            groups[k] = of_path(member, path) if path else of_member(member)
+            found[k] = (of_path(member, path) if path else of_member(member)), member.fault
         except InputError as error:  # which is raised where the trajectory is used
-            bad.append((k, member, path[len(member.group) :].strip("/"), error))
-    for k, member, path, refusal in bad:
-        like = next((group for group in groups.values() if path in ("", group.array_name)), None)
+            bad.append((k, path[len(member.group) :].strip("/"), error))
+    known = [pair[0] for pair in found if pair is not None]
+    for k, path, refusal in bad:
+        like = next((group for group in known if path in ("", group.array_name)), None)
         if like is None:
             raise refusal
-        groups[k] = like.standing_in(file, member, refusal.faults[0])
-    return [groups[k] for k in sorted(groups)]
+        member = pairs[k][0]
+        named = f"{member.group}/{like.array_name}".strip("/")
+        found[k] = replace(like, member=member, path=named), refusal.faults[0]
+    return [pair for pair in found if pair is not None]
 
 
 def _named_arrays(
@@ -506,51 +591,219 @@ def _named_arrays(
     return named
 
 
-def marked_faulty(groups: Sequence[TrajectoryGroup]) -> list[TrajectoryGroup]:
-    """Returns the groups, with faults for those of several trajectories, by a layout or by numbers
-    in their names, that have no rows or uncommon dofs."""
-    patterns = Counter(_numberless(group) for group in groups)
-    several = [g.member is not None or (g.single and patterns[_numberless(g)] > 2) for g in groups]
-    filled = [group for group, one in zip(groups, several, strict=True) if one and group.shape[1]]
-    checked = list(groups)
-    counts = Counter((group.array_name, group.shape[2]) for group in filled)
-    # of each array the first group with the dofs that most have
-    filled.sort(key=lambda group: counts[group.array_name, group.shape[2]], reverse=True)
-    usual = {group.array_name: group for group in reversed(filled)}
-    for k, group in enumerate(groups):
-        like = usual.get(group.array_name)
-        if not several[k] or group.fault is not None or like is None:
+def standing_in(like: Recording, origin: ArrayGroup, fault: Fault) -> Recording:
+    """Returns a recording like another for trajectories that cannot be used: reads raise the
+    fault."""
+
+    def read(*_: int) -> Any:
+        raise InputError(fault)
+
+    none = {name: replace(array, reader=read) for name, array in like.stored.items()}
+    origin = (
+        origin
+        if origin.member is not None
+        else replace(origin, member=Member(origin.group or origin.file.path.stem, origin.group))
+    )
+    return replace(like, origin=origin, name=name_of(origin), arrays=none, stored=none, fault=fault)
+
+
+def marked_faulty(recordings: Sequence[Recording]) -> list[Recording]:
+    """Returns the recordings, with faults for those of several trajectories, by a layout or by
+    numbers in their names, that have no rows or uncommon dofs."""
+    patterns = Counter(map(_numberless, recordings))
+    several = [
+        x.member is not None or (x.single and patterns[_numberless(x)] > 2) for x in recordings
+    ]
+    filled = [x for x, one in zip(recordings, several, strict=True) if one and x.shape[1]]
+    checked = list(recordings)
+    counts = Counter((x.array_name, x.shape[2]) for x in filled)
+    # of each array the first with the dofs that most have
+    filled.sort(key=lambda x: counts[x.array_name, x.shape[2]], reverse=True)
+    usual = {x.array_name: x for x in reversed(filled)}
+    for k, recording in enumerate(recordings):
+        like = usual.get(recording.array_name)
+        if not several[k] or recording.fault is not None or like is None:
             continue
-        fault = next(dof_faults([like, group]), None)
-        if not group.shape[1]:
-            fault = Fault("a trajectory without rows", where=group.where, hint=LEAVE_OUT)
+        fault = next(dof_faults([like, recording]), None)
+        if not recording.shape[1]:
+            fault = Fault("a trajectory without rows", where=recording.where, hint=LEAVE_OUT)
         if fault is not None:
-            member = group.member or Member(group.name, group.group)
-            checked[k] = like.standing_in(group.file, member, fault)
+            checked[k] = standing_in(like, recording.origin, fault)
     return checked
 
 
-def _numberless(group: TrajectoryGroup) -> tuple[str, str]:
-    return str(group.file.path), re.sub(r"\d+", "*", f"{group.group}:{group.array_name}")
+def _numberless(recording: Recording) -> tuple[str, str]:
+    name = f"{recording.group}:{recording.array_name}"
+    return str(recording.file.path), numberless(name)
 
 
-def _path(group: TrajectoryGroup) -> str:
-    """Returns the path of the first array within its file."""
-    return f"{group.group}/{group.array_name}".strip("/")
-
-
-def _paths_of(group: TrajectoryGroup) -> list[str]:
-    """Returns the paths of the arrays of a group, by their names in outputs."""
-    return [f"{group.group}/{name}".strip("/") for name in group.arrays]
-
-
-def refuse_control_points(groups: Sequence[TrajectoryGroup]) -> None:
+def refuse_control_points(recordings: Sequence[Recording]) -> None:
     """Raises InputError for control points: their dt is the step of the curve that they make."""
-    for group in groups:
-        if group.of_actions and group.stated_mode[0] == "bspline":
+    for recording in recordings:
+        if recording.of_actions and recording.stated.name == "bspline":
             raise InputError(
                 "control points of a B-spline, which have no times of their own",
-                where=group.where,
+                where=recording.where,
                 expected="rows of a trajectory",
                 hint="trajcli integrate makes a trajectory of them",
             )
+
+
+def rotation_remarks(recording: Recording) -> Iterator[str]:
+    """Yields a note on each rotation, and a warning of roll, pitch and yaw that are read as dofs,
+    unless --rotation says so."""
+    if recording.rotation_fault is None:
+        for rotation in recording.rotations:
+            read = "; rot6d is two columns of the matrix, rot6d_rows two rows"
+            read *= rotation.form == "rot6d"
+            yield Note(f"{recording.input.where}: {rotation} is a rotation{read}")
+        if recording.rotation_option is not None or recording.own_output:
+            return
+        if option := _angles(recording):
+            how = f"--rotation {shlex.quote(option)} reads a rotation, --rotation none dofs"
+            rates = "roll, pitch and yaw are read as dofs, whose rates are not the angular velocity"
+            yield f"{recording.input.where}: {rates}: {how}"
+    try:
+        recording.require_rotations()
+    except InputError as error:  # which commands that compute raise
+        yield from (f"{fault.where}: {fault.what}; {fault.hint}" for fault in error.faults)
+
+
+def _angles(recording: Recording) -> str:
+    """Returns the option that reads roll, pitch and yaw as a rotation; "" where there are none."""
+    names = {name.lower(): name for name in recording.joint_names or ()}
+    last = recording.array_name.rpartition("/")[2]
+    option = "rpy" if recording.shape[2] == 3 and _ANGLES.search(last) else ""
+    for before, word, after in (name.partition("roll") for name in names):
+        three = [f"{before}{axis}{after}" for axis in ("roll", "pitch", "yaw")]
+        beside = {f"{before}{axis}{after}" for axis in "xyz"}
+        # the joints of a hip are called so, too: not alone, nor beside x, y and z
+        alone = not before + after or beside <= names.keys() or _ANGLES.search(before)
+        if word and alone and names.keys() >= {*three}:
+            option = ",".join(names[name] for name in three) + "=rpy"
+    return option
+
+
+def rotations_left_out(recordings: Sequence[Recording], kept: Sequence[Recording]) -> list[str]:
+    """Returns a note on rotations beside the positions that are read, which are a SOURCE of their
+    own; none where there are no such rotations."""
+    read = {id(recording.origin) for recording in kept}
+    left = [x.where for x in recordings if ROTATIONS[0] in x.arrays and id(x.origin) not in read]
+    firsts = {id(x.file): x for x in reversed(kept) if not x.named}
+    for recording in firsts.values():
+        shapes = recording.shape[:2], recording.shape[1:2]
+        for name in recording.file.children(recording.group)[:_SEARCHED]:
+            with suppress(InputError):  # what is not meant may be anything
+                path = f"{recording.group}/{name}".strip("/")
+                known = name in (*QUANTITIES, *ROTATIONS)
+                stored = None if known else recording.file.get(path)
+                fits = stored and stored.dtype.kind == "f" and stored.shape[:-1] in shapes
+                if stored and fits and _is_rotation(name, stored):
+                    left.append(stored.where)
+    more = f" and {len(left) - 1} more are" if left[1:] else " is"
+    return [Note(f"{left[0]}{more} left out: name it as SOURCE")] if left else []
+
+
+def _is_rotation(name: str, stored: Dataset) -> bool:
+    """Whether its name or those of its dofs say that an array is a rotation, in whatever order."""
+    dofs = stored.attributes.get("joint_names", ())
+    try:
+        return bool(named_rotations(name, dofs, stored.shape[-1], "", None, stored.where))
+    except InputError:
+        return True
+
+
+def timed(recordings: Sequence[Recording], option: Clock | None) -> list[Recording]:
+    """Returns the recordings at the times that an option names, else at those that files state.
+
+    The times of an option, [T] or [B, T], are those of all trajectories through all recordings. The
+    first row is at time 0 if there is a time for each row and no mode calls the arrays actions.
+    Raises InputError for times of another number of trajectories, and if there are none.
+    """
+    count, first, at_times = sum(map(len, recordings)), 0, []
+    if option is not None:
+        # how many stamps they need is known once it is known whether rows are actions
+        option = option.fitted(count, max(recording.rows for recording in recordings), True)
+        _require_times_of(option, count)
+    for recording in recordings:
+        batch, rows, _ = recording.shape
+        if option is not None:
+            clock = option.take(range(first, first + batch), range(rows)).fitted(batch, rows)
+            # with a time for each row, rows are actions only if the file states a mode
+            acting = recording.of_actions and (bool(recording.stated.name) or not clock.fits)
+            padded = recording.lengths if recording.padded else None
+            recording = replace(recording, clock=clock.fitted(batch, rows, acting, padded))
+        if recording.fault is None:  # which is raised where the recording is used
+            if recording.clock is None:
+                raise InputError(no_time(recording))
+            raise_if_any(filter(None, [recording.clock.contradiction]))
+            _require_times_of(recording.clock, batch)
+            require_stamps(recording)
+        at_times.append(recording)
+        first += batch
+    return at_times
+
+
+def require_stamps(recording: Recording) -> None:
+    """Raises UsageError where --units names a unit of time, but no dataset says the times."""
+    clock = recording.clock
+    if recording.given.time is not None and (clock is None or not clock.unit):
+        raise UsageError(
+            "a unit of time, and no stamps or steps in a dataset",
+            where=f"--units {recording.given.time}",
+            expected="units of positions alone",
+            found="no times" if clock is None else str(clock.source),
+        )
+
+
+def no_time(recording: Recording) -> Fault:
+    """Returns the fault of trajectories without times, with a hint at how to state them."""
+    layout = recording.layout
+    hint = (layout.dt_hint if layout else "") or "--dt SECONDS, --rate HZ or --times FILE:DATASET"
+    if near := _near_times(recording) if layout is None else []:
+        hint = f"{' or '.join(near[:3])}, if these are times; else {hint}"
+    return Fault(
+        "no time step",
+        where=recording.input.where,
+        expected="a step in seconds, a rate, or time stamps",
+        found="none given, and none in the input" + (f" (layout {layout.name})" if layout else ""),
+        hint=hint,
+    )
+
+
+def _near_times(recording: Recording) -> list[str]:
+    """Returns options for datasets or columns beside the trajectories that increase: those
+    with nearly a name of time stamps first, and no counters."""
+    file, near, others = recording.file, list[str](), list[str]()
+    (_, rows, dofs), single = recording.shape, recording.single
+    columns = list(getattr(file, "columns", ()))[:_SEARCHED]
+    beside = [f"{group}{name}" for group in recording.companions.groups
+              for name in file.children(group)[:_SEARCHED]]  # fmt: skip
+    paths = (name.lstrip("/") for name in columns or beside if name != recording.origin.path)
+    for path in paths:
+        with suppress(InputError):
+            stored, name = file.get(path), path.rpartition("/")[2].lower()
+            near_one = difflib.get_close_matches(name, TIMES, 1, 0.7)
+            named = role(name) in ("time", "likely") or (near_one and not role(name))
+            if stored is None or not stored.numeric or (role(name) and not named):
+                continue
+            size = max(stored.shape, default=0) if stored.ndim < 3 else 0
+            turned = single and rows < dofs == size  # dofs × rows, as MATLAB has them
+            lone = math.prod(stored.shape) == size and (turned or size == rows)
+            first = stored.read() if stored.ndim == 1 or lone else stored.read_rows(0, 1)
+            # flags called timeouts do not increase
+            if (lone or named) and np.size(first) > 1 and (np.diff(np.ravel(first)) > 0).all():
+                way = f"{'--axes DT ' * turned}--times {shlex.quote(f'{file.path}:{path}')}"
+                (near if named else others).append(way)
+    return near + others
+
+
+def _require_times_of(clock: Clock, count: int) -> None:
+    """Raises InputError for steps or stamps of another number of trajectories."""
+    if clock.shape[:-1] not in ((), (1,), (count,)):
+        raise InputError(
+            "steps and trajectories differ in number",
+            where=clock.where,
+            expected=f"{count}, one per trajectory, or one for all",
+            found=describe(clock.shape),
+        )

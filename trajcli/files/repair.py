@@ -7,7 +7,6 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -19,10 +18,8 @@ from trajcli.files.catalogue import in_memory
 from trajcli.files.dofs import parse_dofs
 from trajcli.files.quantities import QUANTITIES, named_rate
 from trajcli.files.reading import Repair
+from trajcli.files.recording import Recording
 from trajcli.files.source import Place
-from trajcli.files.time import Time
-from trajcli.files.trajectories import Trajectories
-from trajcli.files.trajectory_group import TrajectoryGroup
 from trajcli.modes import MODES
 from trajcli.units import parse_unit
 
@@ -35,65 +32,67 @@ _LEAST_JUMP = 0.7 * _TURN
 
 
 def repaired(
-    recordings: Sequence[TrajectoryGroup], repair: Repair, least: int
-) -> tuple[list[TrajectoryGroup], list[str]]:
-    """Repairs groups of recordings; returns groups that read the same files, and notes.
+    recordings: Sequence[Recording], repair: Repair, least: int
+) -> tuple[list[Recording], list[str]]:
+    """Repairs recordings; returns recordings that read the same files, and notes.
 
     least: rows that a segment between gaps needs; shorter ones are left out. Raises InputError if
     no segment is long enough, or stamps do not increase.
     """
     repair.refuse_gap()
     counts: Counter[str] = Counter()
-    groups = list(recordings)
+    result = list(recordings)
     if repair.max_gap is not None or repair.repeated_times == "drop":
         least = 1 if repair.max_gap is None else least
-        groups = [part for group in groups for part in _split_at_gaps(group, repair, least, counts)]
+        result = [part for whole in result for part in _split_at_gaps(whole, repair, least, counts)]
     if repair.wrap_dofs is not None:
-        groups = [_unwrapped(group, repair.wrap_dofs) for group in groups]
-    return groups, list(_notes(counts, repair.max_gap, least))
+        result = [_unwrapped(recording, repair.wrap_dofs) for recording in result]
+    return result, list(_notes(counts, repair.max_gap, least))
 
 
 def _split_at_gaps(
-    group: TrajectoryGroup, repair: Repair, least: int, counts: Counter[str]
-) -> Iterator[TrajectoryGroup]:
-    """Yields the segments of the recordings of a group; equally spaced recordings stay whole."""
-    time = None if group.fault is not None else group.time
-    if time is None or time.stamps is None:
-        longer = repair.max_gap and time and time.uniform and time.uniform > repair.max_gap
+    recording: Recording, repair: Repair, least: int, counts: Counter[str]
+) -> Iterator[Recording]:
+    """Yields the segments of the trajectories of a group; equally spaced ones stay whole."""
+    clock = None if recording.fault is not None else recording.clock
+    if clock is None or not clock.stamped or clock.values is None:
+        longer = repair.max_gap and clock and clock.step and clock.step > repair.max_gap
         counts["longer"] += bool(longer)
-        yield group
+        yield recording
         return
-    batch, length, _ = group.shape
-    stamps = np.atleast_2d(in_memory(time.stamps))
+    batch, length, _ = recording.shape
+    stamps = np.atleast_2d(in_memory(clock.values))
     if stamps.shape[1] != length or len(stamps) not in (1, batch):
         raise InputError(
             "wrong number of time stamps",
-            where=time.where,
+            where=clock.where,
             expected=f"[{length}], one per row",
-            found=describe(time.stamps.shape),
+            found=describe(clock.values.shape),
         )
-    lengths = np.full(batch, length) if group.lengths is None else group.lengths
+    lengths = recording.lengths
     # trajectories of one length that share their stamps share the rows between gaps
-    if len(stamps) == 1 and not group.file.members:  # whose segments follow each other
+    if len(stamps) == 1 and not recording.file.members:  # whose segments follow each other
         sharing = [np.flatnonzero(lengths == rows) for rows in dict.fromkeys(lengths.tolist())]
     else:
         sharing = [np.array([k]) for k in range(batch)]
-    clock = time.clock
+    absolute = clock.absolute
+    if absolute is not None and absolute.shape[1] != length:
+        absolute = None
     for members in sharing:
         first = int(members[0])
         line = stamps[first if len(stamps) > 1 else 0, : lengths[first]]
-        runs = _runs_between_gaps(line, time.where, repair, counts)
+        runs = _runs_between_gaps(line, clock.where, repair, counts)
         pieces = [rows for rows in runs if len(rows) >= least]
         counts["segments"] += len(pieces)
         for number, rows in enumerate(pieces):
-            segment_time = Time(
-                time.source, time.where, stamps=line[rows][None], batch=len(members),
-                count=len(rows), shape=(1, len(rows)), stamped=True, unit=time.unit,
-                converted_from=time.converted_from,
-                clock=clock and clock.select(members if clock.shape[0] > 1 else range(1), rows),
+            of_segment = replace(
+                clock, values=line[rows][None], batch=len(members), count=len(rows), lengths=None,
+                shape=(1, len(rows)), acting=False,
+                absolute=absolute
+                and absolute.select(members if absolute.shape[0] > 1 else range(1), rows),
             )  # fmt: skip
             suffix = f"/segment_{number}" * (len(pieces) > 1)
-            yield group.part(members, rows, suffix, segment_time)
+            yield recording.segment(members, rows, suffix, of_segment)
 
 
 def _runs_between_gaps(
@@ -135,28 +134,28 @@ class TurnJumps:
     ``found``: the trajectory, row, dof, turn and time (NaN where unknown) of each jump [n, 5].
     """
 
-    def __init__(self, group: TrajectoryGroup, acting: bool = False) -> None:
+    def __init__(self, group: Recording, acting: bool = False) -> None:
         """acting: the actions of the group are positions, by the mode that integrates them."""
         self.name, self.found, self._group = _name_of_positions(group), np.empty((0, 5)), group
         # of each dof 2π or 360 by its unit; NaN: one of them; 0: no angle
         self._turns = np.zeros(group.shape[2])
-        layout, mode = group.layout, group.stated_mode[0]
+        layout, mode = group.layout, group.stated.name
         goals = not MODES[mode].derivatives_of if mode else layout and layout.commands_positions
         if named_rate(self.name) or (self.name == "actions" and not (acting or goals)):
             return
         units = [parse_unit(unit) or unit for unit in (group.unit(self.name) or "").split(",")]
         turns = np.resize([_TURNS.get(str(unit), 0.0) for unit in units], len(self._turns))
-        with suppress(InputError):  # quaternions of unknown order
+        if group.rotation_fault is None:  # else of quaternions of unknown order
             self._turns[group.free_dofs] = turns[group.free_dofs]
 
-    def add(self, values: Mapping[str, Any], block: Trajectories) -> None:
+    def add(self, values: Mapping[str, Any], block: Recording) -> None:
         """Looks through a block with arrays [b, T, D] by name."""
         if not self._turns.any() or self.name not in values:
             return
         if (found := turn_jumps(values[self.name], self._turns)).size:
             times, (batch, rows, *_) = block.known_times(), found.T.astype(int)
             at = np.full(len(found), np.nan) if times is None else times[batch, rows]
-            found[:, 0], found[:, 1] = block.numbers[batch], block.first_row + rows
+            found[:, 0], found[:, 1] = block.numbers[batch], rows + block.first_row
             self.found = np.concatenate([self.found, np.c_[found, at]])
 
     def notes(self, command: str = "trajcli export ") -> list[str]:
@@ -238,7 +237,7 @@ def _explained(values: Any, turns: Any) -> tuple[Any, Any, Any]:
     return which[k], rows + 1, turn[k, 0]
 
 
-def _unwrapped(group: TrajectoryGroup, which: str) -> TrajectoryGroup:
+def _unwrapped(group: Recording, which: str) -> Recording:
     """Returns the group with wrapped angles in rad made continuous, as numpy.unwrap does, in
     float64. A value that is not finite stays, and the rows behind it go on from the last turn."""
     dofs = parse_dofs(which, group.shape[2], "--wrap-dofs", group.joint_names or ()).numbers
@@ -266,8 +265,8 @@ def _unwrapped(group: TrajectoryGroup, which: str) -> TrajectoryGroup:
         return values
 
     unwrapped = replace(array, dtype=np.dtype("f8"), reader=read_rows)
-    return group.changed(arrays={**group.arrays, name: unwrapped})
+    return replace(group, arrays={**group.arrays, name: unwrapped})
 
 
-def _name_of_positions(group: TrajectoryGroup) -> str:
+def _name_of_positions(group: Recording) -> str:
     return "position" if "position" in group.arrays else next(iter(group.arrays))

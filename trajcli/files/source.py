@@ -88,8 +88,10 @@ class Source(NamedTuple):
     @property
     def place(self) -> Place:
         """The place of what is read from it."""
-        name = (self.dataset or "") + ("" if self.dofs is None else f"[{self.dofs}]")
-        return Place(str(self.path), name, self.attribute or "")
+        dofs = "" if self.dofs is None else f"[{self.dofs}]"
+        if self.dataset is None:
+            return Place(str(self.path), "", self.attribute or "", dofs)
+        return Place(str(self.path), self.dataset + dofs, self.attribute or "")
 
     def __str__(self) -> str:
         return str(self.place)

@@ -1,41 +1,21 @@
-"""Start and goal states, and which of them each trajectory uses: from an option or the input."""
+"""Start and goal states of trajectories, and which of them each trajectory uses."""
 
 from __future__ import annotations
 
 import math
-import os
-import re
-import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from trajcli.arrays import describe, index_shape_faults, state_count_fault
-from trajcli.errors import Fault, InputError, UsageError, raise_if_any
-from trajcli.files.catalogue import Catalogue, Dataset, Values, in_memory, rows_by_number, stacked
-from trajcli.files.conversion import dataset_in_si, divided, stated_unit, with_joined_axes
-from trajcli.files.dofs import RotationDofs, named_rotations, pick_dofs
-from trajcli.files.opening import Files
-from trajcli.files.quantities import QUANTITIES, RECORDED_ROW, ROTATIONS
-from trajcli.files.reader import read_groups
-from trajcli.files.reading import Reading
-from trajcli.files.source import Place, expand_files, first_and_more, parse_source
-from trajcli.files.trajectory_group import TrajectoryGroup
+from trajcli.arrays import index_shape_faults, state_count_fault
+from trajcli.errors import Fault, InputError, raise_if_any
+from trajcli.files.catalogue import Dataset, Values, in_memory, rows_by_number, stacked
+from trajcli.files.source import Place, first_and_more
 from trajcli.memory import EAGER_BYTES
-from trajcli.units import (
-    Units,
-    for_dofs,
-    of_order,
-    parse_units,
-    per_si,
-    require_same_kind,
-    unit_text,
-)
 
 _MOST_FAULTS = 5
-_PAIRS = tuple(zip(ROTATIONS, QUANTITIES, strict=True))
 
 
 def parse_floats(text: str) -> list[float] | None:
@@ -116,247 +96,6 @@ class States:
 NO_STATE = States({}, {}, [Place(remark="none")])
 
 
-def state_from_option(
-    files: Files, role: str, text: str, group: TrajectoryGroup, words: str = ""
-) -> States:
-    """Returns the state that --start or --goal names: zero, numbers, FILE[:GROUP] or FILE:DATASET.
-
-    It has the dofs of a group, and its units unless it states others. A start DATASET of each of
-    several trajectories gives their first rows. Raises UsageError for any other word, of which a
-    command may take some (``words``), InputError for a file without states.
-    """
-    option, numbers = f"--{role}", parse_floats(text)
-    if text == "zero" or numbers is not None:
-        values = np.zeros(group.shape[2]) if numbers is None else np.array(numbers)
-        state = _state(role, {"position": values}, Place(remark=text), group)
-        # zeros are the same in every unit, so that none is named
-        return state if values.any() else replace(state, sources=[Place(remark=text)])
-    if not set(".:/") & set(text) and not os.path.exists(text):
-        raise UsageError(
-            "neither a value nor a file",
-            where=option,
-            expected=f"{words}zero, numbers like 0,0.1, FILE[:GROUP] or FILE:DATASET",
-            found=text,
-            hint="trajcli differentiate takes recorded positions" * (text == "first" and not words),
-        )
-    source = parse_source(text)
-    if expand_files(source) != [source]:
-        return _first_rows(files, role, text, group)
-    file = files.open(source.path)
-    group = group.without_units() if "trajcli_version" in file.attributes() else group
-    name = (source.dataset or "").strip("/")
-    stored = file.get(name) if name or file.family == "npy" else None
-    layout = files.layout(file) if name else None
-    held = layout.rows if layout and layout.members() and name.startswith(layout.groups) else None
-    # arrays of a layout, and any other [B, T, D] than the actions, hold rows and not states
-    whole = stored and stored.ndim == 3 and stored.where != group.as_stored.where
-    recorded = whole and not group.turning and role == "start"
-    if recorded or (stored and stored.ndim == 2 and held in (0, stored.shape[0])):
-        return _first_rows(files, role, text, group)
-    if stored is not None:
-        state = _state(role, {"position": files.dataset(text)}, source.place, group)
-        beside = "" if file.family == "npy" else name[: name.rfind("/") + 1]
-        return _with_index_beside(state, role, file, beside)
-    # start/position and start_position, in the group that is named or in one called start
-    prefixes = (f"{name}/", f"{name}_", f"{name}/{role}/", f"{name}/{role}_")
-    for prefix in prefixes if name else (f"{role}/", f"{role}_", ""):
-        parts = _parts(group, lambda *names: next(filter(None, map(file.get, names)), None), prefix)
-        if parts["position"] is not None:
-            which = source.dofs
-            numeric = {k: x and pick_dofs(x.require_numeric(), which) for k, x in parts.items()}
-            state = _state(role, numeric, source.place, group)
-            return _with_index_beside(state, role, file, prefix)
-    own = group.layout if group.member and file.path == group.file.path else None
-    elsewhere = own and group.member and "*" not in name and not own.array(group.member, [name])
-    if not name or elsewhere or file.has_group(name):
-        fault, near = file.missing(name or f"{role}/position"), file.names()
-        sizes = (group.shape[2], 4 * len(_turning(group)))  # of one state
-        if own and group.member:
-            near = own.recorded(group.member)[: role == "start"]
-        elif len(near) != 1 or math.prod(file.require(near[0]).shape) not in sizes:
-            near = []
-        hint = f"{file.typed(near[0])}, if it is meant" if near else fault.hint
-        raise InputError(replace(fault, hint=hint))
-    return _first_rows(files, role, text, group)
-
-
-def _first_rows(files: Files, role: str, text: str, group: TrajectoryGroup) -> States:
-    """Returns the first row of every trajectory that FILE:DATASET names, as SOURCE would.
-
-    Raises InputError for a goal, and where no dataset is named.
-    """
-    source = parse_source(text)
-    reading = Reading(layout=files.reading.layout, filter_key=files.reading.filter_key)
-    recorded, _ = read_groups(files.read_as(reading), [text], as_stored=True)
-    if role == "goal" or not all(each.named or each.file.family == "npy" for each in recorded):
-        raise InputError(recorded[0].file.missing(source.dataset or f"{role}/position"))
-    if "trajcli_version" in recorded[0].file.attributes():
-        group = group.without_units()
-    rows = stacked([each.input.select(range(each.shape[0]), range(1)) for each in recorded])
-    states = replace(
-        rows, where=source.place, shape=(rows.shape[0], rows.shape[2]),
-        reader=lambda *run: rows.read_rows(*run)[:, 0], attributes=recorded[0].input.attributes,
-    )  # fmt: skip
-    which = RECORDED_ROW if rows.shape[0] > 1 else "first row, for all"
-    return _state(role, {"position": states}, source.place.then(f": {which}"), group)
-
-
-def _with_index_beside(state: States, role: str, file: Catalogue, prefix: str) -> States:
-    """Returns the state with the index beside it in its file, such as goal_index beside goal/."""
-    index = file.get(re.sub(f"(^|/){role}[/_]$", r"\1", prefix) + f"{role}_index")
-    return state if index is None else state.with_index(role, index)
-
-
-def stored_state(role: str, group: TrajectoryGroup) -> States:
-    """Returns the state and its index beside the trajectories of a group.
-
-    Without one, it is the start that a layout recorded.
-    """
-    parts = _parts(group, group.companion, f"{role}/", f"{role}_")
-    if parts["position"] is None:
-        return _recorded_state(group) if role == "start" else NO_STATE
-    where = parts["position"].where
-    source = replace(where, name=re.sub(r"/(?:position|orientation\w*)$", "", where.name))
-    state = _state(role, parts, source, group)
-    index = group.companion(f"{role}_index")
-    return state if index is None else state.with_index(role, index)
-
-
-def _parts(
-    group: TrajectoryGroup, get: Callable[..., Dataset | None], *prefixes: str
-) -> dict[str, Dataset | None]:
-    """Returns the parts of a state, those named like rotations first where all dofs turn."""
-    first = 0 if _turning(group) else 1
-    pairs = [((turn, f"{turn}_wxyz", f"{turn}_xyzw"), part) for turn, part in _PAIRS]
-    return {k: get(*(p + n for n in (*of, k)[3 * first :] for p in prefixes)) for of, k in pairs}
-
-
-def _turning(group: TrajectoryGroup) -> Sequence[RotationDofs]:
-    """Returns the rotations that all dofs of a group are, or turn about; none of any others."""
-    return group.turning if sum(turn.width for turn in group.turning) == group.shape[2] else ()
-
-
-def _state(
-    role: str, stored: Mapping[str, Values | None], source: Place, group: TrajectoryGroup
-) -> States:
-    """Returns states [D] or [S, D] with the dofs of a group, in SI; many stay in their file.
-
-    Raises InputError for another shape, or for units of another kind than those of the group.
-    """
-    parts, names = dict[str, Values](), dict[str, str]()
-    for part, values in stored.items():
-        if values is None:
-            continue
-        where: Place = getattr(values, "where", Place(remark=f"--{role}"))
-        names[f"{role}/{part}"] = str(where)
-        if isinstance(values, Dataset):
-            values = with_joined_axes(values, len(group.turning))
-        if len(values.shape) not in (1, 2):
-            what, found = "wrong number of dimensions", describe(values.shape)
-            raise InputError(what, where=where, expected="[B, D] or [D]", found=found)
-        turned = _in_form_of(group, values, where) if part == "position" else None
-        values = group.pick(values) if turned is None else turned
-        count, dataset = values.shape[-1], values if isinstance(values, Dataset) else None
-        if count != (dofs := group.shape[2]):
-            what, found = f"{role} and actions differ in their dofs (D)", f"D = {count}"
-            expected, hint = f"D = {dofs}, as in {group.input.where}", ""
-            if dataset is not None and dofs > 1:
-                name = f"{where.path}:{where.name.removesuffix(f'/{part}')}[:{dofs}]"
-                first = f"{shlex.quote(name)} takes the first {dofs}"
-                hint = first if count > dofs else f"--dofs 0:{count} takes as many"
-            raise InputError(what, where=where, expected=expected, found=found, hint=hint)
-        # numbers of a quaternion have no unit
-        units = state_units(group, part, dataset, count) if turned is None else None
-        if units is not None:
-            by = per_si(units)
-            if (by != 1.0).any():
-                values = dataset_in_si(dataset, units) if dataset else divided(values, by)
-                if part == "position":
-                    source = source.then(f", in {unit_text(units)}")
-        parts[part] = _loaded(values)
-    return States(parts, names, [source])
-
-
-def state_units(
-    group: TrajectoryGroup, part: str, stored: Dataset | None, count: int
-) -> Units | None:
-    """Returns the units of a state of so many dofs: given, stated by it, or else those of the
-    arrays.
-
-    Raises InputError for units of another kind than those of the arrays.
-    """
-    near, text = group.position_units, "" if stored is None else stated_unit(stored)
-    units = parse_units(text) if text and not group.given.positions else near
-    if units is None:
-        return None
-    where = part if stored is None else stored.where
-    units = for_dofs(units, count, where)
-    units = group.without_rotations(units) if count == group.shape[2] else units
-    if near is not None and len(near) in (1, len(units)):
-        require_same_kind([(group.as_stored.where, near), (where, units)])
-    return of_order(units, QUANTITIES.index(part))
-
-
-def _in_form_of(group: TrajectoryGroup, values: Values, where: Place) -> Values | None:
-    """Returns quaternions in the form of a group whose dofs all turn; None for any other values.
-
-    Their order is that of their columns, name or attribute, else w, x, y, z. Four numbers are in
-    the form of actions that are quaternions, unless something else says their order.
-    """
-    turning, width, order = _turning(group), values.shape[-1], ""
-    count, dofs = len(turning), group.shape[2]
-    if isinstance(values, Dataset):
-        text = f"{values.where.name} {values.attributes.get('order')}".lower()
-        order = next((order for order in ("xyzw", "wxyz") if order in text), "")
-        about = values.attributes
-        named = next((about[k] for k in ("joint_names", "names", "columns") if k in about), "")
-        names = [f"q_{x.strip()}" for x in ",".join(map(str, np.ravel(named))).split(",")]
-        if len(names) == width == 4 * count:
-            known = named_rotations("", names, width, "", order or "wxyz", str(where))
-            if len(ordered := [dof for turn in known for dof in turn.dofs]) == width:
-                values, order = in_memory(values)[..., ordered], known[0].form
-    if not turning or width != 4 * count or (dofs == width and not order):
-        # three numbers called orientation are rotation vectors, or roll, pitch and yaw
-        if turning and where.name.endswith(ROTATIONS[0]) and (width != dofs or width == 3 * count):
-            expected, found = f"[B, {4 * count}]: w, x, y, z", describe(values.shape)
-            raise InputError("no quaternions", where=where, expected=expected, found=found)
-        return None
-    from trajcli.quaternions import from_quaternions, to_quaternions
-
-    read = in_memory(values)
-    read = read.reshape(*read.shape[:-1], count, 4)
-    quaternions = to_quaternions(read, order or "wxyz", str(where))
-    turned = np.empty((*read.shape[:-2], dofs))
-    for k, turn in enumerate(turning):
-        turned[..., list(turn.dofs)] = from_quaternions(quaternions[..., k, :], turn.form)
-    return turned
-
-
-def _loaded(stored: Values) -> Values:
-    # one for each trajectory may be as large as the actions
-    large = len(stored.shape) > 1 and stored.nbytes > EAGER_BYTES
-    return stored if large else np.atleast_2d(in_memory(stored))
-
-
-def _recorded_state(group: TrajectoryGroup) -> States:
-    """Returns the recorded state before the first command of a layout with as many dofs."""
-    if group.layout is None or group.member is None or not group.commands:
-        return NO_STATE
-    for pair in group.layout.start:
-        first_rows: dict[str, Dataset] = {}
-        for part, name in zip(("position", "velocity"), pair, strict=True):
-            array = group.layout.array(group.member, [name])
-            if not array or group.pick(array).shape[1:] != group.shape[2:] or not array.shape[0]:
-                break
-            # the first recorded row, seen as one state
-            first_rows[part] = replace(array.require_numeric(), shape=(1, *array.shape[1:]))
-        if first_rows:
-            read = ", ".join(pair[: len(first_rows)])
-            source = group.file.place().then(f": {RECORDED_ROW} {read}")
-            return _state("start", first_rows, source, group)
-    return NO_STATE
-
-
 def joined_states(role: str, states: Sequence[States], batches: Sequence[int]) -> States:
     """Returns the states of several groups, which have so many trajectories each, as one.
 
@@ -380,7 +119,7 @@ def joined_states(role: str, states: Sequence[States], batches: Sequence[int]) -
     faults = [fault for state, batch in pairs for fault in state.faults(role, batch)]
     raise_if_any(faults[:_MOST_FAULTS])
     parts = {
-        part: _loaded(stacked([_repeated(state.parts[part], batch) for state, batch in pairs]))
+        part: loaded(stacked([_repeated(state.parts[part], batch) for state, batch in pairs]))
         for part in first.parts
     }
     names = {f"{role}/{part}": f"{role} {part} of the inputs" for part in parts}
@@ -393,3 +132,10 @@ def _repeated(values: Values, batch: int) -> Values:
     if values.shape[0] == batch:
         return values
     return np.broadcast_to(in_memory(values), (batch, values.shape[1]))
+
+
+def loaded(stored: Values) -> Values:
+    """Returns states in memory, unless they are as large as actions may be."""
+    # one for each trajectory may be as large as the actions
+    large = len(stored.shape) > 1 and stored.nbytes > EAGER_BYTES
+    return stored if large else np.atleast_2d(in_memory(stored))

@@ -12,9 +12,10 @@ from trajcli.files.file_bytes import Progress
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Variable
 from trajcli.files.quantities import QUANTITIES, unit_of
+from trajcli.files.recording import Recording
 from trajcli.files.repair import TurnJumps
-from trajcli.files.states import States, state_from_option
-from trajcli.files.trajectories import Trajectories
+from trajcli.files.state_sources import state_from_option
+from trajcli.files.states import States
 from trajcli.files.writing import refuse_output
 from trajcli.fitting import Fitted, fewest_intervals, fit, require_intervals
 from trajcli.jobs.request import SourceRequest
@@ -62,18 +63,17 @@ def run_fit(
             found=f"{request.knots} and {request.error}, steps {request.steps}",
         )
     with Files(request, on_progress=on_progress) as files:
-        trajectories, states = _recorded_positions(request, files), dict[str, States]()
-        (name,) = trajectories.arrays
+        recording, states = _recorded_positions(request, files), dict[str, States]()
+        (name,) = recording.arrays
         for role, (word, _) in _ENDS.items():
             if (text := getattr(request, role)) not in (None, word, "rest"):
-                states[role] = state_from_option(
-                    files, role, text, trajectories.first, f"{word}, rest, "
-                )
-                raise_if_any(states[role].faults(role, len(trajectories)))
-        good, left_out = computable(request, trajectories)
-        jumps = TurnJumps(trajectories.first, acting=True)
-        trajectories, lengths = trajectories.take(good), trajectories.lengths[good]
-        dofs, shortest = trajectories.first.shape[2], int(lengths.min())
+                words = f"{word}, rest, "
+                states[role] = state_from_option(files, role, text, recording, words)
+                raise_if_any(states[role].faults(role, len(recording)))
+        good, left_out = computable(request, recording)
+        jumps = TurnJumps(recording, acting=True)
+        recording, lengths = recording.take(good), recording.lengths[good]
+        dofs, shortest = recording.shape[2], int(lengths.min())
 
         def held(role: str, places: Numbers, positions: Any) -> State | None:
             """Returns the state that the curves of a block begin or end at; None where fitted."""
@@ -84,14 +84,14 @@ def run_fit(
             still = np.zeros((1, dofs)) if text == "rest" else None
             return None if text is None else State(positions[:, row], still, still, still)
 
-        def fitted(places: Numbers, block: Trajectories, intervals: int) -> Fitted:
+        def fitted(places: Numbers, block: Recording, intervals: int) -> Fitted:
             positions = finite_rows(block, name)
             start, goal = (held(role, places, positions) for role in _ENDS)
             return fit(positions, times=row_times(block)[0], knots=intervals,
                        degree=request.degree, start=start, goal=goal)  # fmt: skip
 
         def worst(intervals: int) -> float:
-            blocks = blocks_of(trajectories, np.arange(len(lengths)))
+            blocks = blocks_of(recording, np.arange(len(lengths)))
             return max(float(fitted(*block, intervals).error.max()) for block in blocks)
 
         intervals = request.knots
@@ -102,9 +102,9 @@ def run_fit(
         typical = (float(np.median(lengths)) - 1.0) / intervals
         steps, error = request.steps or max(1, round(typical)), np.empty(len(lengths))
 
-        def compute(block: Trajectories, places: Numbers) -> tuple[None, Arrays]:
+        def compute(block: Recording, places: Numbers) -> tuple[None, Arrays]:
             curves = fitted(places, block, intervals)
-            jumps.add({name: block.read(name)}, block)
+            jumps.add({name: block.arrays[name].read()}, block)
             error[places] = curves.error
             values = {"actions": curves.actions, "dt": curves.knot[:, None] / steps}
             for role, state in (("start", curves.start), ("goal", curves.goal)):
@@ -112,11 +112,11 @@ def run_fit(
             return None, values
 
         points = intervals - request.degree - 1
-        counts, variables = np.full(len(lengths), points), _variables(trajectories.first.unit(name))
+        counts, variables = np.full(len(lengths), points), _variables(recording.unit(name))
         stated = {"mode": "bspline", "degree": request.degree, "steps": steps, "ends": "goal"}
         sizes = {"point": points, "each": 1}
         report = write_rows(
-            request, files, trajectories, counts, variables, compute, stated, left_out, sizes
+            request, files, recording, counts, variables, compute, stated, left_out, sizes
         )
         report["notes"] += jumps.notes("")
     return {
@@ -126,20 +126,19 @@ def run_fit(
     }  # fmt: skip
 
 
-def _recorded_positions(request: FitRequest, files: Files) -> Trajectories:
+def _recorded_positions(request: FitRequest, files: Files) -> Recording:
     """Returns the trajectories with the array that is fitted alone.
 
     Raises InputError where they have no positions.
     """
     least = 8 if request.knots is None else request.knots - request.degree + 6
-    trajectories = read_trajectories(request, files, actions=False, least=least)
-    arrays = trajectories.arrays
-    name = "position" if "position" in arrays else arrays[0]
+    recording = read_trajectories(request, files, actions=False, least=least)
+    name = "position" if "position" in recording.arrays else next(iter(recording.arrays))
     if name in QUANTITIES[1:]:
         raise InputError(
-            "not positions", where=trajectories.source, expected="recorded positions", found=name
+            "not positions", where=recording.source, expected="recorded positions", found=name
         )
-    return trajectories.only([name])
+    return recording.only([name])
 
 
 def _variables(unit: str | None) -> list[Variable]:

@@ -20,14 +20,14 @@ from trajcli.files.quantities import QUANTITIES
 from trajcli.files.source import parse_source
 from trajcli.files.states import parse_floats
 from trajcli.inputs import Inputs
-from trajcli.jobs.inputs import Commands
+from trajcli.jobs.commands import Commands
 from trajcli.jobs.request import Request
 from trajcli.kernels.choose import Choice
 from trajcli.modes import PARTS
 
 if TYPE_CHECKING:
     from trajcli.files.opening import Files
-    from trajcli.jobs.inputs import LengthInputs
+    from trajcli.jobs.blocks import Batch
 
 _TERM = r"(?:(?P<weight>[^*]+)\*)?(?P<name>[^*]+)"
 _PLUS = r"(?<![eE])\+"  # but not that of 1e+3
@@ -40,7 +40,7 @@ class Gradient:
     of squares) is pulled back; ``factor`` multiplies the result.
     """
 
-    def __init__(self, request: Request, files: Files, parts: Sequence[LengthInputs]) -> None:
+    def __init__(self, request: Request, files: Files, batches: Sequence[Batch]) -> None:
         """Raises UsageError for options that say nothing, or contradict each other; InputError for
         upstream gradients of another shape than the run has."""
         if request.grad is None and request.cost is None:
@@ -63,16 +63,16 @@ class Gradient:
             )
         self.upstream = {} if request.grad is None else _upstream(files, request.grad)
         self.cost = {} if request.cost is None else parse_cost(request.cost)
-        if len(parts) > 1:
+        if len(batches) > 1:
             raise InputError(
                 "gradients of trajectories of unequal length",
                 where="--grad, --cost",
                 expected="one length",
-                found=str(len(parts)),
+                found=str(len(batches)),
                 hint="run them one at a time",
             )
-        batch, _, dofs = parts[0].inputs.actions.shape
-        shape = (batch, parts[0].inputs.rows, dofs)
+        batch, _, dofs = batches[0].inputs.actions.shape
+        shape = (batch, batches[0].inputs.rows, dofs)
         what, expected = "upstream of another shape", describe(shape)
         raise_if_any(
             Fault(what, where=stored.where, expected=expected, found=describe(stored.shape))

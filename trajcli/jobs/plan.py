@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from trajcli.arrays import output_dtype
-from trajcli.errors import FaultCollector, InputError, Note, UsageError
+from trajcli.errors import FaultCollector, InputError, Note, UsageError, raise_if_any
 from trajcli.files.atomic_output import refuse_input
 from trajcli.files.catalogue import in_memory
 from trajcli.files.dofs import RotationDofs
@@ -34,13 +34,14 @@ from trajcli.files.quantities import (
     sources_text,
     unit_of,
 )
+from trajcli.files.recording import Recording
 from trajcli.files.source import Place, first_and_more
-from trajcli.files.trajectories import Trajectories
 from trajcli.files.writing import refuse_form, refuse_output
+from trajcli.jobs.blocks import MOST_FAULTS, Batch, LeftOut, batches_of
 from trajcli.jobs.gradient import Gradient
-from trajcli.jobs.inputs import MOST_FAULTS, LeftOut, LengthInputs, inputs_by_length
 from trajcli.jobs.request import Request
 from trajcli.jobs.resolve import (
+    Resolved,
     input_warnings,
     position_unit,
     recorded_positions,
@@ -67,7 +68,8 @@ class Plan:
     """A run that is ready to start. Everything is checked but the values of the actions.
 
     Attributes:
-        parts: the inputs of the trajectories of each length, the shortest first.
+        recording: all trajectories.
+        batches: those of each length, with their inputs, the shortest first.
         sizes: how many trajectories of each length are computed at once.
         own_times: whether the rows of trajectories are at different times.
         mode_source: the file that states the mode, where the request names none.
@@ -80,85 +82,98 @@ class Plan:
 
         Raises TrajcliError with every fault that can be found without reading all values.
         """
-        # OUT of a shard is written by merge; part_is_done says whether a part is replaced
-        overwrite = request.overwrite or request.shard is not None
-        check, shard, files_of_shard = FaultCollector(), request.shard, request.files_of_shard()
         self.request = request
-        resolved: tuple[Trajectories, list[LengthInputs], Place | None, list[LeftOut]]
-        self.quantities, _, resolved = check.attempt(
-            lambda: _quantities(request.write),
-            partial(refuse_output, request.out, overwrite),
-            lambda: resolve(request, files, files_of_shard or request.sources),
-        )
-        wanted = (request.grad, request.cost, request.factor) != (None, None, None)
-        self.gradient: Gradient | None
-        self.gradient, _ = check.attempt(
-            lambda: Gradient(request, files, resolved[1]) if resolved and wanted else None,
-            lambda: refuse_input(request.out, files.paths()),
-        )
+        check, shard, files_of_shard = FaultCollector(), request.shard, request.files_of_shard()
+        with check:
+            self.quantities = _quantities(request.write)
+        with check:
+            # OUT of a shard is written by merge; part_is_done says whether a part is replaced
+            refuse_output(request.out, request.overwrite or shard is not None)
+        resolved: Resolved | None = None
+        with check:
+            resolved = resolve(request, files, files_of_shard or request.sources)
+        batches: list[Batch] = []
+        if resolved is not None:
+            with check:
+                batches = self._batches(resolved, resolved.recording)
+        self.gradient: Gradient | None = None
+        if batches and (request.grad, request.cost, request.factor) != (None, None, None):
+            with check:
+                self.gradient = Gradient(request, files, batches)
+        with check:
+            refuse_input(request.out, files.paths())
         check.raise_if_any()
-        trajectories, parts, self.mode_source, left_out = resolved
-        self.mode, self.commands = parts[0].inputs.mode, parts[0].commands
+        assert resolved is not None  # else its faults were raised
+        recording, self.mode_source = resolved.recording, resolved.mode_source
+        self.mode, self.commands = batches[0].inputs.mode, batches[0].commands
         # before trajectories are divided: the times of a part are those of the whole run
-        self.own_times = any(part.inputs.steps_differ for part in parts)
-        several = len(parts) > 1 or (files_of_shard is not None and len(request.source_paths()) > 1)
-        self.own_times = self.own_times or (several and trajectories.step is None)
+        self.own_times = any(batch.inputs.steps_differ for batch in batches)
+        several = len(batches) > 1
+        several = several or (files_of_shard is not None and len(request.source_paths()) > 1)
+        self.own_times = self.own_times or (several and recording.step is None)
         if shard is not None and files_of_shard is None:
-            trajectories = trajectories.take(slice(*shard.share(len(trajectories))))
-            parts = inputs_by_length(trajectories, self.mode, self.commands, request.recorded)
+            recording = recording.take(slice(*shard.share(len(recording))))
+            batches = self._batches(resolved, recording)
+        self.left_out = resolved.left_out
         if request.skip_bad:
-            bad = _bad_trajectories(parts, request.allow_nonfinite)
-            trajectories = trajectories.take(~np.isin(trajectories.numbers, list(bad)))
-            left_out += bad.values()
-            parts = inputs_by_length(trajectories, self.mode, self.commands, request.recorded)
-        self.trajectories, self.parts, self.left_out = trajectories, parts, left_out
-        arrays = [part.inputs.actions for part in parts]
+            bad = _bad_trajectories(batches, request.allow_nonfinite)
+            recording = recording.take(~np.isin(recording.numbers, list(bad)))
+            self.left_out += bad.values()
+            batches = self._batches(resolved, recording)
+        self.recording, self.batches = recording, batches
+        arrays = [batch.inputs.actions for batch in batches]
         stored = np.result_type(*(getattr(x, "precision", x.dtype) for x in arrays))
         self.dtype = request.dtype or output_dtype(stored)
         self.bytes_read = sum(actions.nbytes for actions in arrays)
         # the device is chosen last: what is wrong with the inputs is said without starting CUDA
         self.choice = choose(request.device, request.backend)
         kind, memory = _working_memory(self.choice, self.gradient is not None, request.memory)
-        self.sizes = [_block_size(part, kind, memory) for part in parts]
+        self.sizes = [_block_size(batch, kind, memory) for batch in batches]
         self.notes = [
-            *trajectories.notes,
-            *_conversion_notes(trajectories, self.dtype),
-            *_memory_notes(parts, kind, request.memory),
-            *input_warnings(trajectories, parts[-1].inputs),
+            *recording.notes,
+            *_conversion_notes(recording, self.dtype),
+            *_memory_notes(batches, kind, request.memory),
+            *input_warnings(recording, batches[-1].inputs),
         ]
-        first, physical = trajectories.first, self.mode.derivatives_of > 0
+        physical = self.mode.derivatives_of > 0
         # commands that are positions in rad or m may lie in [-1, 1]
-        physical = physical or not (first.layout and first.layout.commands_positions)
-        self.positions = recorded_positions(first) if physical else None
+        layout = recording.layout
+        physical = physical or not (layout and layout.commands_positions)
+        self.positions = recorded_positions(recording) if physical else None
         refuse_form(request.out, self.output, request.compress, has_write=True)
+
+    def _batches(self, resolved: Resolved, recording: Recording) -> list[Batch]:
+        """Returns the trajectories of each length; raises InputError for shapes that do not fit."""
+        request = self.request
+        batches = batches_of(recording, resolved.mode, resolved.commands, request.recorded)
+        raise_if_any(f for batch in batches for f in batch.shape_faults(not request.skip_bad))
+        return batches
 
     @cached_property
     def rotations(self) -> Sequence[RotationDofs]:
         """The dofs that are rotations."""
-        first = self.trajectories.first
-        return first.rotations if self.request.recorded else first.turning
+        return self.recording.rotations if self.request.recorded else self.recording.turning
 
     @cached_property
     def other_dofs(self) -> list[int]:
         """The dofs that are no part of a rotation."""
         taken = {dof for rotation in self.rotations for dof in rotation.dofs}
-        return [dof for dof in range(self.trajectories.first.shape[2]) if dof not in taken]
+        return [dof for dof in range(self.recording.shape[2]) if dof not in taken]
 
     @cached_property
     def unit(self) -> str | None:
         """The units of the positions of the dofs that are no rotations; None where not known."""
-        first = self.trajectories.first
-        unit = position_unit(first, self.mode, self.request.start)
-        return unit and units_of_dofs(unit, self.other_dofs, first.shape[2])
+        unit = position_unit(self.recording, self.mode, self.request.start)
+        return unit and units_of_dofs(unit, self.other_dofs, self.recording.shape[2])
 
     @cached_property
     def sources(self) -> dict[str, Sequence[Place]]:
         """All sources, by the attribute of the output that sums them up."""
-        groups = self.trajectories.groups_in_use
-        start, goal = self.trajectories.start, self.trajectories.goal
+        start, goal = self.recording.start, self.recording.goal
+        clocks = (part.clock for part in self.recording.parts_in_use())
         return {
-            "source": self.trajectories.sources,
-            "dt_source": list(dict.fromkeys(group.time.source for group in groups if group.time)),
+            "source": self.recording.sources(),
+            "dt_source": list(dict.fromkeys(clock.source for clock in clocks if clock)),
             "start": [Place(remark=RECORDED_START)] if self.request.recorded else start.sources,
             **({"goal": goal.sources} if goal.parts else {}),
         }
@@ -166,9 +181,9 @@ class Plan:
     @cached_property
     def output(self) -> Description:
         """Describes the output."""
-        request, trajectories, first = self.request, self.trajectories, self.trajectories.first
-        inputs, unit = self.parts[-1].inputs, self.unit
-        rotations, others, names = self.rotations, self.other_dofs, first.joint_names
+        request, recording = self.request, self.recording
+        inputs, unit = self.batches[-1].inputs, self.unit
+        rotations, others, names = self.rotations, self.other_dofs, recording.joint_names
         sizes = {"dof": len(others)}
         of_dofs = self.quantities if others else ()
         variables = [row_variable(n, self.dtype, unit and unit_of(n, unit)) for n in of_dofs]
@@ -182,9 +197,9 @@ class Plan:
                     variables.append(Variable(f"angular_{name}", axes, np.dtype("f8"), labels))
         variables.append(time_variable(shared=not self.own_times))
         # a part keeps stamps that are all 0: only merge knows those of the other parts
-        stamps = trajectories.start_stamps(relative=request.shard is not None)
+        stamps = recording.start_stamps(relative=request.shard is not None)
         variables += stamp_variables(stamps)
-        if (index := trajectories.start.of(trajectories.numbers).index) is not None:
+        if (index := recording.start.index) is not None:
             label, kind = {"long_name": "start state used"}, np.dtype("i8")
             values = in_memory(index)
             variables.append(Variable("start_index", ("trajectory",), kind, label, values))
@@ -194,17 +209,17 @@ class Plan:
             variables += self.gradient.variables(inputs, self.dtype)
         # trajectories that have names in the input keep them, as groups or as labels
         titles = request.source_paths()
-        several = len(trajectories.groups) > 1 or len(titles) > 1 or request.max_gap is not None
-        several = several or first.member is not None or first.lengths is not None
+        several = len(recording.members) > 1 or len(titles) > 1 or request.max_gap is not None
+        several = several or recording.member is not None or recording.unequal
         described = describe_output(
             {
-                part.inputs.rows: np.searchsorted(trajectories.numbers, part.trajectories.numbers)
-                for part in self.parts
+                batch.inputs.rows: np.searchsorted(recording.numbers, batch.recording.numbers)
+                for batch in self.batches
             },
             sizes,
             variables,
             self._attributes(),
-            names=trajectories.names(titles) if several else None,
+            names=recording.output_names(titles) if several else None,
             joint_names=names and [names[dof] for dof in others],
         )
         if request.shard is None:
@@ -237,7 +252,7 @@ class Plan:
     def _attributes(self) -> dict[str, Any]:
         """Returns the attributes of the output; paths in them are relative to its folder."""
         options = self.mode.options(self.request.recorded)
-        about = {"mode": self.mode.name, **options, "dt": self.trajectories.step or "varies"}
+        about = {"mode": self.mode.name, **options, "dt": self.recording.step or "varies"}
         if self.rotations:
             about |= rotation_attributes(self.rotations, self.request.rotation_frame)
         texts = {name: sources_text(name, names) for name, names in self._sources_seen.items()}
@@ -258,31 +273,32 @@ class Plan:
     @cached_property
     def description(self) -> dict[str, Any]:
         """The plan as plain values, for the screen and for JSON."""
-        request, first, sources = self.request, self.trajectories.first, self.sources
+        request, recording, sources = self.request, self.recording, self.sources
         options = self.mode.options(request.recorded)
         shown = _RECORDING_OPTIONS if request.recorded else options
-        rows = [part.inputs.rows for part in self.parts]
+        first, last = self.batches[0].inputs, self.batches[-1].inputs
+        rows = [batch.inputs.rows for batch in self.batches]
         return {
             "source": str(sources["source"][0]),
             "sources": len(sources["source"]),
-            "layout": None if first.layout is None else first.layout.name,
+            "layout": None if recording.layout is None else recording.layout.name,
             "mode": request.mode or self.mode.name if request.recorded else self.mode.name,
             "mode_source": self.mode_source and str(self.mode_source),
             "options": {name: value for name, value in options.items() if name in shown},
             "commands": self.commands.options(),
             "shape": {
-                "trajectories": len(self.trajectories),
-                "horizon": self.parts[-1].inputs.horizon + self.parts[-1].inputs.rates,
-                "shortest": self.parts[0].inputs.horizon + self.parts[0].inputs.rates,
-                "dofs": int(self.parts[0].inputs.actions.shape[2]),
+                "trajectories": len(recording),
+                "horizon": last.horizon + last.rates,
+                "shortest": first.horizon + first.rates,
+                "dofs": int(first.actions.shape[2]),
             },
             "output": self.output.kind,
             "rows": max(rows),
             "shortest_rows": min(rows),
-            "dt": self.trajectories.step or "varies",
+            "dt": recording.step or "varies",
             "dt_source": str(first_and_more(sources["dt_source"])),
             "start": None if request.recorded else str(first_and_more(sources["start"])),
-            "units": units_report(first),
+            "units": units_report(recording),
             "dtype": self.dtype,
             "write": list(self.quantities),
             "device": self.choice.device,
@@ -300,35 +316,33 @@ class Plan:
         }  # fmt: skip
 
 
-def _bad_trajectories(
-    parts: Sequence[LengthInputs], allow_nonfinite: bool
-) -> Mapping[int, LeftOut]:
+def _bad_trajectories(batches: Sequence[Batch], allow_nonfinite: bool) -> Mapping[int, LeftOut]:
     """Reads all values; returns the trajectories, by number, with values that are not finite or
     steps that are not positive. Raises InputError where all trajectories are bad."""
     bad: dict[int, LeftOut] = {}
-    for part in parts:
-        bad |= part.bad(allow_nonfinite)
+    for batch in batches:
+        bad |= batch.bad(allow_nonfinite)
     in_order = dict(sorted(bad.items()))
-    if len(bad) == sum(len(part.trajectories) for part in parts):
+    if len(bad) == sum(len(batch.recording) for batch in batches):
         first = list(in_order.values())[:MOST_FAULTS]
         raise InputError(*(fault for _, faults in first for fault in faults))
     return in_order
 
 
-def _conversion_notes(trajectories: Trajectories, dtype: str) -> Iterator[str]:
+def _conversion_notes(recording: Recording, dtype: str) -> Iterator[str]:
     """Yields a note for each type that is converted, with the first input of that type."""
     kinds: dict[Any, Place] = {}
-    for group in trajectories.groups:
-        stored = group.input.dtype
+    for part in recording.members:
+        stored = part.input.dtype
         if stored.kind in "iu" or stored.itemsize not in (4, 8):
-            kinds.setdefault(stored, group.input.where)
+            kinds.setdefault(stored, part.input.where)
     for stored, where in kinds.items():
         yield Note(f"{where}: {stored} converted to {dtype}")
 
 
-def _memory_notes(parts: Sequence[LengthInputs], kind: str, memory: int) -> Iterator[str]:
+def _memory_notes(batches: Sequence[Batch], kind: str, memory: int) -> Iterator[str]:
     """Yields a warning where one trajectory alone takes more than the memory."""
-    needed = max(_working_bytes(part, kind) for part in parts)
+    needed = max(_working_bytes(batch, kind) for batch in batches)
     if needed > memory:
         size = f"{needed / 2**20:.0f} MiB" if needed >= 1 << 20 else f"{needed / 2**10:.1f} KiB"
         yield f"one trajectory takes about {size} of working memory, more than TRAJCLI_MEMORY"
@@ -356,16 +370,16 @@ def _working_memory(choice: Choice, gradient: bool, memory: int) -> tuple[str, i
     return kind, min(memory, int(SHARE_OF_FREE * free_bytes(choice.device)))
 
 
-def _block_size(part: LengthInputs, kind: str, memory: int) -> int:
+def _block_size(batch: Batch, kind: str, memory: int) -> int:
     """Returns how many trajectories of one length are computed at once."""
     # as many values as suit the caches, in as much memory as there is, but at least one trajectory
     room = min(BLOCK_VALUES[kind] * BYTES_PER_VALUE[kind], memory)
-    return int(max(1, min(room // _working_bytes(part, kind), len(part.trajectories))))
+    return int(max(1, min(room // _working_bytes(batch, kind), len(batch.recording))))
 
 
-def _working_bytes(part: LengthInputs, kind: str) -> int:
+def _working_bytes(batch: Batch, kind: str) -> int:
     """Returns the working memory that one trajectory takes, in bytes."""
-    inputs = part.inputs
+    inputs = batch.inputs
     _, horizon, dofs = inputs.actions.shape
     steps_differ = inputs.uneven and inputs.steps_differ
     # steps that all trajectories share are not copied for each

@@ -12,11 +12,11 @@ import numpy as np
 
 from trajcli.errors import InputError, TrajcliError
 from trajcli.files.catalogue import Catalogue
+from trajcli.files.clock import positive
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Output
 from trajcli.files.quantities import QUANTITIES
 from trajcli.files.reading import Reading
-from trajcli.files.time import positive
 from trajcli.jobs.plan import Plan
 from trajcli.jobs.request import Request
 from trajcli.jobs.run import Execution, Progress
@@ -175,7 +175,7 @@ def recompute(
         plan = _plan_again(file, files)
         output = _StoredOutput(file, plan)
         for done in Execution(plan).blocks(output):
-            on_progress(done, len(plan.trajectories))
+            on_progress(done, len(plan.recording))
         files.sources.require_unchanged()
         return list(output.compared.values())
 
@@ -187,25 +187,24 @@ def start_rows(files: Files, path: Path) -> StartRows | str:
     except TrajcliError as error:
         fault = error.faults[0]
         return f"{fault.where}: {fault.what}"
-    trajectories = plan.trajectories
-    names = trajectories.names(plan.request.source_paths())
-    number_of = dict(zip(names, trajectories.numbers.tolist(), strict=True))
+    recording = plan.recording
+    names = recording.output_names(plan.request.source_paths())
+    place_of = dict(zip(names, range(len(recording)), strict=True))
 
     def rows(numbers: Array, groups: Sequence[str]) -> Mapping[str, Array]:
         try:
             if plan.output.groups:
-                wanted = np.array([number_of[name] for name in groups])
+                places = np.array([place_of[name] for name in groups])
             else:
-                wanted = trajectories.numbers[numbers]
+                places = np.arange(len(recording))[numbers]
         except LookupError:
             raise InputError(
                 "the recorded sources have other trajectories now", where=str(path)
             ) from None
-        states = trajectories.start.rows(wanted)
-        if plan.parts[0].inputs.rates:  # the first action is a part of the start
-            places = np.searchsorted(trajectories.numbers, wanted).tolist()
-            taken = (trajectories.take([k]).dataset() for k in places)
-            first = np.stack([actions.read_part(0, 1, 0, 1)[0, 0] for actions in taken])
+        states = recording.start.rows(places)
+        if plan.batches[0].inputs.rates:  # the first action is a part of the start
+            actions = recording.input
+            first = np.stack([actions.read_part(k, k + 1, 0, 1)[0, 0] for k in places.tolist()])
             states[QUANTITIES[plan.mode.derivatives_of]] = first
         return states
 

@@ -12,18 +12,18 @@ import numpy as np
 from trajcli.arrays import output_dtype
 from trajcli.errors import InputError, Note, UsageError, raise_if_any
 from trajcli.files.catalogue import text_of
+from trajcli.files.clock import Floats
 from trajcli.files.dofs import parse_dofs
 from trajcli.files.file_bytes import Progress
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Variable, stamp_variables, time_variable
 from trajcli.files.quantities import QUANTITIES, ROTATIONS
+from trajcli.files.recording import Recording
 from trajcli.files.repair import TurnJumps
-from trajcli.files.states import stored_state
-from trajcli.files.time import Floats
-from trajcli.files.trajectories import Trajectories
-from trajcli.files.trajectory_group import TrajectoryGroup
+from trajcli.files.state_sources import stored_state
 from trajcli.files.writing import refuse_output
-from trajcli.jobs.inputs import MOST_FAULTS, orientations
+from trajcli.jobs.blocks import MOST_FAULTS
+from trajcli.jobs.orientations import recorded_orientations
 from trajcli.jobs.output_times import OutputTimes, placed
 from trajcli.jobs.plan import rotation_attributes, rotation_sizes, rotation_variables
 from trajcli.jobs.request import SourceRequest
@@ -56,7 +56,7 @@ from trajcli.resampling import (
 )
 from trajcli.sampling import is_known, located, missing_parts, slack_at_ends
 
-StatedMode: TypeAlias = tuple[str, dict[str, Any]]
+ModeAndOptions: TypeAlias = tuple[str, dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -86,25 +86,25 @@ class Curves:
         notes: remarks for the user.
     """
 
-    def __init__(self, request: ResampleRequest, trajectories: Trajectories) -> None:
+    def __init__(self, request: ResampleRequest, recording: Recording) -> None:
         """Raises UsageError for options that do not fit the rows."""
-        quantities = [name for name in QUANTITIES if name in trajectories.arrays]
+        quantities = [name for name in QUANTITIES if name in recording.arrays]
         self.notes: list[str] = []
-        modes = [_mode_of_file(group) for group in trajectories.groups]
+        modes = [_mode_of_file(part) for part in recording.members]
         mode = modes[0] if modes.count(modes[0]) == len(modes) else ("", {})
-        method = self._chosen(request, trajectories, quantities, mode)
+        method = self._chosen(request, recording, quantities, mode)
         self.mode = mode if method is None else None
         self.method, self.hold = method or DEFAULT, request.hold
         # a recording, by stamps of a clock, may go on after its last row
-        recorded = not mode[0] and trajectories.start_stamps() is not None
+        recorded = not mode[0] and recording.start_stamps() is not None
         self.stops = stops(method, *mode) and not recorded
-        first = trajectories.first
-        self._numbers, self._labels = first.free_dofs, first.dof_labels
-        self._precision = {name: first.arrays[name].precision for name in quantities}
+        self._numbers, self._labels = recording.free_dofs, recording.dof_labels
+        self._precision = {name: recording.arrays[name].precision for name in quantities}
         self.held: list[int] = []
         self._which_held = which = request.hold_dofs
         if which is not None:
-            picked = parse_dofs(which, first.shape[2], "--hold-dofs", first.joint_names or ())
+            names = recording.joint_names or ()
+            picked = parse_dofs(which, recording.shape[2], "--hold-dofs", names)
             if not set(picked.numbers) <= set(self._numbers):
                 raise UsageError("a part of a rotation", where="--hold-dofs", found=which)
             self.held = [self._numbers.index(number) for number in picked.numbers]
@@ -115,7 +115,7 @@ class Curves:
             known = finite_parts_of_mode(*self.mode, quantities)
         elif quantities:
             known = finite_parts(self.method, quantities)
-        self._others = [name for name in trajectories.arrays if name not in QUANTITIES]
+        self._others = [name for name in recording.arrays if name not in QUANTITIES]
         if self._others:
             finite_parts(self.method, QUANTITIES[:1])  # refuses methods that take derivatives
         self.names = [*known, *self._others]
@@ -125,21 +125,21 @@ class Curves:
             self.notes.append(Note(f"no {', '.join(left)}: {why}"))
 
     def _chosen(
-        self, request: ResampleRequest, whole: Trajectories, names: Sequence[str], mode: StatedMode
+        self, request: ResampleRequest, whole: Recording, names: Sequence[str], mode: ModeAndOptions
     ) -> str | None:
         """Returns the method: where none is named, by the mode that made the rows of all files or,
         where they state none, by the first trajectory; None is the curve of the mode."""
         if request.method or not names:
             return request.method or DEFAULT
         one, known = whole.take([0]), is_known(*mode)
-        part = one.rows_only(0, min(one.rows, SAMPLED_ROWS))
-        rows, knots = {name: part.read(name) for name in names}, row_times(one)[0]
+        part = one.take(slice(None), range(min(one.rows, SAMPLED_ROWS)))
+        rows, knots = {name: part.arrays[name].read() for name in names}, row_times(one)[0]
         method, what = default_method(*mode, rows, knots[:, : part.rows]), ""
         if not mode[0] and method == DEFAULT and "velocity" in names[1:]:
             what = "velocities are zeros or differences, not the derivatives at the rows"
         elif not mode[0] or (method == DEFAULT and not known):
             return method
-        elif "scheme" in mode[1] and any("absolute" in g.file.attributes() for g in whole.groups):
+        elif "scheme" in mode[1] and any("absolute" in x.file.attributes() for x in whole.members):
             method, what = DEFAULT, f"dofs of {whole.source} are absolute, of no scheme"
         elif (request.dt, request.rate, request.times) != (None, None, None):
             what = f"{whole.source} states {described(*mode)}, but other times are given"
@@ -149,13 +149,13 @@ class Curves:
         self.notes += [Note(f"by {method}: {what}")] if what else []
         return method
 
-    def may_hold(self, block: Trajectories, knots: Floats) -> list[bool]:
+    def may_hold(self, block: Recording, knots: Floats) -> list[bool]:
         """Returns for each trajectory of a block whether a row after its end may hold its last."""
         if self.stops:
             return [True] * len(block)
-        last = block.rows_only(max(0, block.rows - 2), min(2, block.rows))
-        rows = {name: last.read(name) for name in QUANTITIES if name in block.arrays}
-        return list(at_rest(rows or {QUANTITIES[0]: last.read("")}, knots))
+        last = block.take(slice(None), range(max(0, block.rows - 2), block.rows))
+        rows = {name: last.arrays[name].read() for name in QUANTITIES if name in block.arrays}
+        return list(at_rest(rows or {QUANTITIES[0]: last.input.read()}, knots))
 
     def attributes(self) -> dict[str, Any]:
         """Returns what an output says of its curves."""
@@ -234,17 +234,17 @@ def run_resample(
     refuse_output(request.out, request.overwrite)
     rate = _rate(request)
     with Files(request, on_progress=on_progress) as files:
-        trajectories = read_trajectories(request, files, actions=True, least=2, rotations=True)
-        rotations, others = trajectories.first.rotations, trajectories.first.free_dofs
+        recording = read_trajectories(request, files, actions=True, least=2, rotations=True)
+        rotations, others = recording.rotations, recording.free_dofs
         turns = _turns_method(request.method) if rotations else ""
         frame = request.rotation_frame
-        new = None if rate else OutputTimes(files, str(request.at), len(trajectories))
+        new = None if rate else OutputTimes(files, str(request.at), len(recording))
         raise_if_any(option_faults(request.method, request.hold), UsageError)
         holding = request.method == "hold"
-        good, left_out = computable(request, trajectories, holding)
-        remarks, trajectories = list[str](), trajectories.take(good)
-        curves = Curves(request, trajectories)
-        counts, ends, slack = _measured(trajectories, holding, rate, curves)
+        good, left_out = computable(request, recording, holding)
+        remarks, recording = list[str](), recording.take(good)
+        curves = Curves(request, recording)
+        counts, ends, slack = _measured(recording, holding, rate, curves)
         # by how much the new rows of each trajectory end after its last row
         late = (counts - 1) / rate - ends if rate else 0.0 * ends
         held = int((late > slack + 1e-9).sum())
@@ -254,28 +254,28 @@ def run_resample(
         if not curves.stops and (late < -slack - 1e-9).any():
             what = f"up to {-late.min():.3g} s before the last row, which is in motion"
             remarks.append(Note(f"the new rows end {what}: none is held after it"))
-        jumps = TurnJumps(trajectories.first)
-        clock, stamps = trajectories.start_stamps(of_rows=not holding), None
+        jumps = TurnJumps(recording)
+        clock, stamps = recording.start_stamps(of_rows=not holding), None
         if new is not None:
             stamps = placed(new, good, clock, ends, slack)
             inside = np.flatnonzero(stamps.counts)
             if stamps.faults and not (request.skip_bad and len(inside)):
                 raise InputError(*stamps.faults[:MOST_FAULTS])
             left_out += stamps.faults
-            trajectories, stamps = trajectories.take(inside), stamps.take(inside)
+            recording, stamps = recording.take(inside), stamps.take(inside)
             counts = stamps.counts
             if clock is not None:
                 remarks.append(Note(stamps.remark))
                 clock = stamps.start_stamps((clock[0][inside], clock[1]))
 
-        def compute(block: Trajectories, places: Numbers) -> tuple[Floats, Arrays]:
+        def compute(block: Recording, places: Numbers) -> tuple[Floats, Arrays]:
             knots, rounding = row_times(block, acting=holding)
             if stamps is None:
                 times = since = np.arange(counts[places[0]])[None] / (rate or 1.0)
             else:
                 times, since = stamps.of(places)
             lenient = request.allow_nonfinite
-            values = {name: finite_rows(block, name, lenient) for name in trajectories.arrays}
+            values = {name: finite_rows(block, name, lenient) for name in recording.arrays}
             jumps.add(values, block)
             # ends may be off by rounding
             at = located(np.clip(times, 0.0, knots[:, -1:]), knots, len(block), rounding)
@@ -283,8 +283,8 @@ def run_resample(
             if rotations:
                 from trajcli.rotations import resample
 
-                rows = values[trajectories.arrays[0]]
-                q = orientations(rows, rotations, block.place, remarks, lenient)
+                rows = values[next(iter(recording.arrays))]
+                q = recorded_orientations(rows, rotations, block.place_text, remarks, lenient)
                 motion = resample(q, turns, times=knots, at=at, frame=frame)
                 named = zip(ROTATIONS, motion, strict=True)
                 arrays |= {name: turned for name, turned in named if turned is not None}
@@ -296,20 +296,20 @@ def run_resample(
 
         stated = {"dt": "varies" if rate is None else 1.0 / rate, **curves.attributes()}
         stated |= {"held_ends": held} if held else {}
-        dtype = output_dtype(np.result_type(*(g.input.precision for g in trajectories.groups)))
+        dtype = output_dtype(recording.input.precision)
         written = QUANTITIES[: 4 if turns == "spline" else 2]
         turned = [*rotation_variables(rotations, written, dtype, frame)]
         if rotations:
             stated |= rotation_attributes(rotations, frame)
         variables = [
-            *array_variables(trajectories, curves.names),
+            *array_variables(recording, curves.names),
             *turned,
             time_variable(shared=stamps is None or not stamps.own_times or len(counts) == 1),
             *stamp_variables(clock),
-            *_beside_actions(trajectories, rate),
+            *_beside_actions(recording, rate),
         ]
         report = write_rows(
-            request, files, trajectories, counts, variables, compute, stated, left_out,
+            request, files, recording, counts, variables, compute, stated, left_out,
             rotation_sizes(rotations),
         )  # fmt: skip
         remarks += jumps.notes("")
@@ -322,7 +322,7 @@ def run_resample(
         "held_ends": held,
         "arrays": [*(curves.names if others else ()), *(v.name for v in turned)],
         "notes": [*curves.notes, *curves.two_valued(), *report["notes"], *remarks],
-        "rows_before": _extent(trajectories.lengths),
+        "rows_before": _extent(recording.lengths),
         "rows": _extent(counts),
     }
 
@@ -348,32 +348,32 @@ def _rate(request: ResampleRequest) -> float | None:
     return rate
 
 
-def _beside_actions(trajectories: Trajectories, rate: float | None) -> Iterator[Variable]:
+def _beside_actions(recording: Recording, rate: float | None) -> Iterator[Variable]:
     """Describes what lies beside actions: their step at a rate, start and goal states [(n,) D].
 
     Raises InputError for states, or an index of states, that do not fit.
     """
-    if "actions" in trajectories.arrays and rate is not None:
+    if "actions" in recording.arrays and rate is not None:
         label = {"long_name": "step of the actions", "units": "s"}
         yield Variable("dt", (), np.dtype("f8"), label, np.asarray(1.0 / rate))
-    alone = len(trajectories.groups) == 1 and trajectories.arrays == ["actions"]
+    alone = not recording.parts and recording.of_actions
     for role in ("start", "goal") if alone else ():
-        state = stored_state(role, trajectories.first)
-        raise_if_any(state.faults(role, trajectories.first.shape[0]))
-        for part, rows in state.rows(trajectories.numbers).items():
-            values = rows if len(rows) == len(trajectories) else rows[0]
+        state = stored_state(role, recording)
+        raise_if_any(state.faults(role, recording.count))
+        for part, rows in state.rows(recording.inside).items():
+            values = rows if len(rows) == len(recording) else rows[0]
             dims = ("trajectory", "dof")[-values.ndim :]
             yield Variable(f"{role}/{part}", dims, values.dtype, {}, values)
 
 
 def _measured(
-    trajectories: Trajectories, holding: bool, rate: float | None, curves: Curves
+    recording: Recording, holding: bool, rate: float | None, curves: Curves
 ) -> tuple[Numbers, Floats, Floats]:
     """Returns, for each trajectory, its number of rows at a rate, the time of its last row in
     seconds from the first, and how far rounding may move that time."""
-    counts, (ends, slack) = np.zeros(len(trajectories), np.int64), np.zeros((2, len(trajectories)))
-    by_length = np.argsort(trajectories.lengths, kind="stable")  # for few, large blocks
-    for places, block in blocks_of(trajectories, by_length):
+    counts, (ends, slack) = np.zeros(len(recording), np.int64), np.zeros((2, len(recording)))
+    by_length = np.argsort(recording.lengths, kind="stable")  # for few, large blocks
+    for places, block in blocks_of(recording, by_length):
         knots, rounding = row_times(block, acting=holding)
         ends[places], slack[places] = knots[:, -1], slack_at_ends(knots) + rounding
         if rate is not None:
@@ -401,13 +401,13 @@ def described(mode: str, options: Mapping[str, Any]) -> str:
     return " ".join([mode, *(f"{name}={value}" for name, value in options.items())])
 
 
-def _mode_of_file(group: TrajectoryGroup) -> StatedMode:
+def _mode_of_file(part: Recording) -> ModeAndOptions:
     """Returns the mode that a file states, and all its options; else "", and the method by which
     its rows were resampled, if any."""
-    name, options, _ = group.stated_mode
+    stated = part.stated
     try:
-        if name:
-            return name, make_mode(name, **options).options()
+        if stated.name:
+            return stated.name, make_mode(stated.name, **stated.options).options()
     except UsageError:  # another program's word
         pass
-    return "", {"method": text_of(group.attribute("method")[1])}
+    return "", {"method": text_of(part.companions.attribute("method")[1])}

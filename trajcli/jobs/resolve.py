@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,30 +20,30 @@ from trajcli.errors import (
     raise_if_any,
 )
 from trajcli.files.catalogue import text_of
+from trajcli.files.clock import Clock
 from trajcli.files.conversion import stated_unit
 from trajcli.files.descriptions import controller
 from trajcli.files.dofs import parse_dofs
-from trajcli.files.members import Member
-from trajcli.files.opening import Files, time_from_options
+from trajcli.files.opening import Files, clock_from_options
 from trajcli.files.quantities import POSITIONS, QUANTITIES, motion_rank, named_rate
-from trajcli.files.reader import marked_faulty, read_groups, read_recordings, require_alike
-from trajcli.files.reading import select
-from trajcli.files.repair import repaired
-from trajcli.files.rotation_groups import require_rotations
-from trajcli.files.source import Place, expand_files, parse_source
-from trajcli.files.states import (
-    NO_STATE,
-    States,
-    joined_states,
-    state_from_option,
-    state_units,
-    stored_state,
+from trajcli.files.reader import (
+    marked_faulty,
+    read_positions,
+    read_recordings,
+    require_alike,
+    require_stamps,
+    standing_in,
+    timed,
 )
-from trajcli.files.time import Time
-from trajcli.files.trajectories import Trajectories, require_stamps, timed
-from trajcli.files.trajectory_group import ACTIONS, TrajectoryGroup
+from trajcli.files.reading import select
+from trajcli.files.recording import ACTIONS, Recording, join
+from trajcli.files.repair import repaired
+from trajcli.files.source import Place, expand_files, parse_source
+from trajcli.files.state_sources import state_from_option, state_units, stored_state
+from trajcli.files.states import NO_STATE, States
 from trajcli.inputs import Inputs
-from trajcli.jobs.inputs import Commands, LeftOut, LengthInputs, inputs_by_length, recorded_rates
+from trajcli.jobs.blocks import LeftOut, recorded_rates
+from trajcli.jobs.commands import Commands
 from trajcli.jobs.request import Request
 from trajcli.modes import ALIASES, PARTS, Mode, make_method, make_mode
 from trajcli.modes.cascade import Cascade
@@ -62,82 +62,101 @@ _FIRST = 32
 _ROWS = 4096
 
 
-def resolve(
-    request: Request, files: Files, sources: Sequence[str]
-) -> tuple[Trajectories, list[LengthInputs], Place | None, list[LeftOut]]:
+@dataclass(frozen=True)
+class Resolved:
+    """What a request names, looked up.
+
+    Attributes:
+        recording: all trajectories, with their times and states.
+        mode: what is computed of them. mode_source: the file that states it, if the request does
+            not.
+        commands: what the actions in files stand for.
+        left_out: the files and trajectories that ``skip_bad`` leaves out.
+    """
+
+    recording: Recording
+    mode: Mode
+    mode_source: Place | None
+    commands: Commands
+    left_out: list[LeftOut]
+
+
+def resolve(request: Request, files: Files, sources: Sequence[str]) -> Resolved:
     """Looks up everything that a request names, without reading values of actions.
 
     sources: the SOURCEs to read; those of the request, or of one shard.
 
-    Returns the trajectories, the inputs of each length, the file that states the mode (or None),
-    and the files and trajectories that ``skip_bad`` leaves out. Raises InputError or UsageError
-    with everything that is missing or does not fit.
+    Raises InputError or UsageError with everything that is missing or does not fit.
     """
     check, left_out = FaultCollector(), list[LeftOut]()
-    _, read, option = check.attempt(
-        lambda: _refuse_options(request),
-        lambda: _read_groups(request, files, sources, left_out),
-        lambda: time_from_options(files),
-    )
-    if option is None and (request.dt, request.rate, request.times) != (None, None, None):
+    with check:
+        _refuse_options(request)
+    recordings: list[Recording] = []
+    notes: list[str] = []
+    with check:
+        recordings, notes = _read(request, files, sources, left_out)
+    option: Clock | None = None
+    with check:
+        option = clock_from_options(files)
+    if option is None and request.clock:
         check.raise_if_any()  # a time option that is wrong is one fault, not two
-    groups, notes = read or ([], [])
-    states: Any = None
-    stated: Any = None
-    if groups:
-        states, stated = check.attempt(
-            lambda: _option_states(request, files, groups[0]), lambda: resolve_mode(request, groups)
-        )
+    if not recordings:
+        check.faults += [fault for _, faults in left_out for fault in faults]
+        check.raise_if_any()
+    chosen: ChosenMode | None = None
+    states: dict[str, States] = {}
+    with check:
+        states = _option_states(request, files, recordings[0])
+    with check:
+        chosen = resolve_mode(request, recordings)
     # recordings begin at their first row; only modes that end at a goal read goal states
-    to_goal = stated is not None and stated[0].options().get("ends") == "goal"
-    unwanted = {"start": request.recorded, "goal": not to_goal}
-    states = {role: NO_STATE for role in unwanted if unwanted[role]} | (states or {})
-    fitting, bad = _fitting_groups(request, groups, states, option)
-    members = [group for group, *_ in fitting]
-    fit = [group for group in members if group.fault is None]
-    left_out += bad if request.episodes is None or not members else ()
+    if request.recorded:
+        states.setdefault("start", NO_STATE)
+    if chosen is None or chosen.mode.options().get("ends") != "goal":
+        states.setdefault("goal", NO_STATE)
+    fitting, bad = _fitting(request, recordings, states, option)
+    usable = [recording for recording in fitting if recording.fault is None]
+    left_out += bad if request.episodes is None or not fitting else ()
     if not request.skip_bad and request.episodes is None:
         check.faults += [fault for _, faults in bad for fault in faults]
     if not request.recorded:
-        check.attempt(lambda: _require_turns(request, fit, stated and stated[0]))
+        with check:
+            _require_turns(request, usable, None if chosen is None else chosen.mode)
         if request.mode is None:
-            check.attempt(lambda: _refuse_normalised(fit))
-    if not members:
+            with check:
+                _refuse_normalised(usable)
+    if not fitting:
         check.faults += [fault for _, faults in left_out for fault in faults]
     check.raise_if_any()
+    assert chosen is not None  # else its fault was raised
+    mode, notes = chosen.mode, [*notes, *chosen.disagreements]
     # stamps of --times are those of all files together, so they are given out once all are known
-    members = timed(members, option)
-    fit = [group for group in members if group.fault is None]
-    batches = [group.shape[0] for group in members]
-    start = joined_states("start", [start for _, start, _ in fitting], batches)
-    goal = joined_states("goal", [goal for *_, goal in fitting], batches)
-    if request.start_index is not None:
-        start = start.with_index("start", files.dataset(request.start_index))
-    mode, mode_source, disagreements = stated
-    notes += disagreements
-    raise_if_any(_guess_faults(members, mode), UsageError)
-    commands = _commands(request, fit[0])
+    fitting = timed(fitting, option)
+    usable = [recording for recording in fitting if recording.fault is None]
+    raise_if_any(_guess_faults(fitting, mode), UsageError)
+    commands = _commands(request, usable[0])
     raise_if_any(commands.faults(mode), UsageError)
-    if not request.recorded and recorded_rates(fit, mode):
-        mode, note = _of_rates(request, fit[0], mode)
-        notes.append(note)
     if request.recorded:
-        mode = _noise_in_si(mode, fit[0])
-        members, repairs = repaired(members, request, _least_rows(mode))
+        mode = _noise_in_si(mode, usable[0])
+        fitting, repairs = repaired(fitting, request, _least_rows(mode))
         notes += repairs
-        require_rotations(fit[0])
-    trajectories = Trajectories(members, start, goal, notes)
-    count = len(trajectories)
-    raise_if_any([*start.faults("start", count), *goal.faults("goal", count)])
+        usable[0].require_rotations()
+    recording = join(fitting, notes)
+    count = len(recording)
+    if not request.recorded and all(recorded_rates(part, mode) for part in usable):
+        mode, note = _of_rates(request, usable[0], mode)
+        recording = replace(recording, notes=(*recording.notes, note))
+    if request.start_index is not None:
+        start = recording.start.with_index("start", files.dataset(request.start_index))
+        recording = replace(recording, start=start)
+    raise_if_any([*recording.start.faults("start", count), *recording.goal.faults("goal", count)])
     if request.episodes is not None:
-        trajectories = trajectories.take(np.sort(select(request.episodes, count)))
-        trajectories, faulty = trajectories.usable()
-        if not request.skip_bad or not len(trajectories):
+        recording = recording.take(np.sort(select(request.episodes, count)))
+        recording, faulty = recording.usable()
+        if not request.skip_bad or not len(recording):
             raise_if_any(faulty.values())
         left_out += ((name, [fault]) for name, fault in faulty.items())
-    parts = inputs_by_length(trajectories, mode, commands, request.recorded)
-    raise_if_any(fault for part in parts for fault in part.shape_faults(not request.skip_bad))
-    return trajectories, parts, mode_source, left_out
+    return Resolved(recording, mode, chosen.source, commands, left_out)
 
 
 def _refuse_options(request: Request) -> None:
@@ -149,24 +168,24 @@ def _refuse_options(request: Request) -> None:
         make_mode(request.mode, **request.options)
 
 
-def _read_groups(
+def _read(
     request: Request, files: Files, sources: Sequence[str], left_out: list[LeftOut]
-) -> tuple[list[TrajectoryGroup], list[str]]:
-    """Returns the groups that the sources name, in the units of their files, and notes.
+) -> tuple[list[Recording], list[str]]:
+    """Returns the trajectories that the sources name, and notes.
 
     With skip_bad, files that cannot be read are added to ``left_out`` instead.
     """
 
-    def read(texts: Sequence[str]) -> tuple[list[TrajectoryGroup], list[str]]:
+    def read(texts: Sequence[str]) -> tuple[list[Recording], list[str]]:
         if request.recorded:
-            return read_recordings(files, texts, as_stored=True)
-        return read_groups(files, texts, as_stored=True, actions=True)
+            return read_positions(files, texts, compare=False)
+        return read_recordings(files, texts, actions=True, compare=False)
 
     if not request.skip_bad:
         return read(sources)
     with suppress(InputError, UsageError):  # stand-ins keep the numbers of all episodes
         return read(sources)
-    groups: list[TrajectoryGroup] = []
+    recordings: list[Recording] = []
     notes: dict[str, None] = {}  # each once, in their order
     for source in (part for text in sources for part in expand_files(parse_source(text))):
         try:
@@ -174,61 +193,60 @@ def _read_groups(
         except (InputError, UsageError) as error:
             left_out.append((str(source), error.faults))
         else:
-            groups += of_source
+            recordings += of_source
             notes |= dict.fromkeys(remarks)
-    return marked_faulty(groups), list(notes)
+    return marked_faulty(recordings), list(notes)
 
 
-def _fitting_groups(
-    request: Request, groups: Sequence[TrajectoryGroup], states: Mapping[str, States],
-    option: Time | None,
-) -> tuple[list[tuple[TrajectoryGroup, States, States]], list[LeftOut]]:  # fmt: skip
-    """Returns the groups in SI that are like the first and have times, with their start and goal
+def _fitting(
+    request: Request, recordings: Sequence[Recording], states: Mapping[str, States],
+    option: Clock | None,
+) -> tuple[list[Recording], list[LeftOut]]:  # fmt: skip
+    """Returns the recordings that are like the first and have times, with their start and goal
     states, and the faults of the others. With --episodes, which counts them, stand-ins have these.
     """
-    fitting, left_out = list[tuple[TrajectoryGroup, States, States]](), list[LeftOut]()
+    fitting, left_out = list[Recording](), list[LeftOut]()
     places: list[int] = []  # of those left out
-    for place, group in enumerate(groups):
+    for place, recording in enumerate(recordings):
         try:
-            raise_if_any([group.fault] if group.fault else ())
-            group = group.in_si(request.input_units)
-            require_alike([*(first for first, *_ in fitting[:1]), group])
+            raise_if_any([recording.fault] if recording.fault else ())
+            require_alike([*fitting[:1], recording])
             if option is None:
-                timed([group], None)
-            require_stamps(group, option or group.time)
+                timed([recording], None)
+            else:
+                require_stamps(replace(recording, clock=option))
             start, goal = (
-                states.get(role) or stored_state(role, group) for role in ("start", "goal")
+                states.get(role) or stored_state(role, recording) for role in ("start", "goal")
             )
-            if request.skip_bad and fitting and start.parts.keys() != fitting[0][1].parts.keys():
-                raise InputError("another start state than the others", where=group.name)
-            fitting.append((group, start, goal))
+            if request.skip_bad and fitting and start.parts.keys() != fitting[0].start.parts.keys():
+                raise InputError("another start state than the others", where=recording.name)
+            fitting.append(replace(recording, start=start, goal=goal))
         except TrajcliError as error:
-            left_out.append((group.name, error.faults))
+            left_out.append((recording.name, error.faults))
             places.append(place)
     if fitting and request.episodes is not None:
-        like, start, goal = fitting[0]
+        like = fitting[0]
         for place, (_, faults) in zip(places, left_out, strict=True):
-            group = groups[place]
-            member = group.member or Member(group.name, group.group)
-            fitting.insert(place, (like.standing_in(group.file, member, faults[0]), start, goal))
+            fitting.insert(place, standing_in(like, recordings[place].origin, faults[0]))
     return fitting, left_out
 
 
-def _option_states(request: Request, files: Files, first: TrajectoryGroup) -> dict[str, States]:
+def _option_states(request: Request, files: Files, first: Recording) -> dict[str, States]:
     """Returns the states that --start and --goal name, by role."""
     texts = {"start": request.start, "goal": request.goal}
-    named = {role: text for role, text in texts.items() if text is not None}
-    if named:  # states without a unit have that of the first group
-        first = first.in_si(request.input_units)
-    return {role: state_from_option(files, role, text, first) for role, text in named.items()}
+    return {
+        role: state_from_option(files, role, text, first)
+        for role, text in texts.items()
+        if text is not None
+    }
 
 
-def _of_rates(request: Request, first: TrajectoryGroup, mode: Mode) -> tuple[Mode, str]:
+def _of_rates(request: Request, first: Recording, mode: Mode) -> tuple[Mode, str]:
     """Returns the mode that integrates rates with a time stamp each, and a note that says so.
 
     Raises UsageError for options that such rates do not take.
     """
-    assert isinstance(mode, Cascade)
+    assert isinstance(mode, Cascade)  # recorded_rates said so
     if request.absolute is not None:
         raise UsageError(
             "absolute dofs beside rates with a time stamp each",
@@ -255,7 +273,7 @@ def _least_rows(mode: Mode) -> int:
     return WINDOW if isinstance(mode, Central) else 1
 
 
-def _noise_in_si(mode: Mode, first: TrajectoryGroup) -> Mode:
+def _noise_in_si(mode: Mode, first: Recording) -> Mode:
     """Returns the mode with its noise converted from the unit of the positions to SI."""
     units = first.position_units
     if not isinstance(mode, Smooth) or mode.noise is None or units is None:
@@ -265,11 +283,13 @@ def _noise_in_si(mode: Mode, first: TrajectoryGroup) -> Mode:
     return replace(mode, noise=noise[0] if len(set(noise)) == 1 else noise)
 
 
-def _require_turns(request: Request, members: Sequence[TrajectoryGroup], mode: Mode) -> None:
+def _require_turns(request: Request, members: Sequence[Recording], mode: Mode | None) -> None:
     """Raises InputError or UsageError for rotations that the mode does not integrate."""
     for group in members[:1]:
-        require_rotations(group)
-        for rotation in group.turning[:1] if mode is not None else ():
+        group.require_rotations()
+        if mode is None:
+            return
+        for rotation in group.turning[:1]:
             where, hint = group.input.where, "--rotation none takes them as dofs, --dofs others"
             plain = isinstance(mode, Cascade) and mode.frames == "full"
             if not plain:
@@ -297,7 +317,7 @@ def _require_turns(request: Request, members: Sequence[TrajectoryGroup], mode: M
                 )
 
 
-def _refuse_normalised(members: Sequence[TrajectoryGroup]) -> None:
+def _refuse_normalised(members: Sequence[Recording]) -> None:
     """Raises UsageError for commands in [-1, 1] of a controller or family that normalises them,
     whose mode neither the user nor the file says."""
     for group in members[:1]:
@@ -319,7 +339,7 @@ def _refuse_normalised(members: Sequence[TrajectoryGroup]) -> None:
             )
 
 
-def _commands(request: Request, first: TrajectoryGroup) -> Commands:
+def _commands(request: Request, first: Recording) -> Commands:
     """Returns what --actions and --absolute say about the picked dofs."""
     turning = [] if request.recorded else [dof for turn in first.turning for dof in turn.dofs]
     if request.absolute is None:
@@ -329,20 +349,28 @@ def _commands(request: Request, first: TrajectoryGroup) -> Commands:
     return Commands(request.actions, absolute.numbers, turning)
 
 
-def resolve_mode(
-    request: Request, groups: Sequence[TrajectoryGroup]
-) -> tuple[Mode, Place | None, list[str]]:
-    """Returns the mode of a run, the file that states it (or None), and warnings of files that
-    state another mode.
+@dataclass(frozen=True)
+class ChosenMode:
+    """The mode of a run, the file that states it (None: the request does), and warnings of files
+    that state another mode."""
+
+    mode: Mode
+    source: Place | None = None
+    disagreements: Sequence[str] = ()
+
+
+def resolve_mode(request: Request, recordings: Sequence[Recording]) -> ChosenMode:
+    """Returns the mode of a run.
 
     A recording has the method of the request, whatever files state. Raises InputError where files
     state different modes and the request names none.
     """
     if request.recorded:
-        return make_method(request.mode, bool(groups[0].rotations), **request.options), None, []
+        turning = bool(recordings[0].rotations)
+        return ChosenMode(make_method(request.mode, turning, **request.options))
     stated: dict[_Stated, Place] = {}
-    for group in groups[:_FIRST]:
-        mode, with_options, where = _stated_mode(group)
+    for recording in recordings[:_FIRST]:
+        mode, with_options, where = _stated_mode(recording)
         if mode:
             stated.setdefault((mode, with_options), where)
     name = None if request.mode is None else ALIASES.get(request.mode, request.mode)
@@ -367,22 +395,22 @@ def resolve_mode(
             typed = " ".join(f"--{option} {value}" for option, value in words)
             states = _described(mode, with_options)
             notes.append(f"{where} states {states}, which this run is not ({typed})")
-    return make_mode(name or _DEFAULT, **options), source, notes
+    return ChosenMode(make_mode(name or _DEFAULT, **options), source, notes)
 
 
-def _stated_mode(group: TrajectoryGroup) -> tuple[str, tuple[tuple[str, Any], ...], Place]:
+def _stated_mode(group: Recording) -> tuple[str, tuple[tuple[str, Any], ...], Place]:
     """Returns the mode and options that actions state, and where; "" where there are none.
 
     Rows of an output state how they were made, not what they are to be integrated by.
     """
-    mode, options, where = group.stated_mode
-    if not mode or group.input.where.last in QUANTITIES:
+    stated, read = group.stated, []
+    if not stated.name or group.input.where.last in QUANTITIES:
         return "", (), Place()
-    read = []
-    for option in (name for name in _STATED if name in options):
+    for option in (name for name in _STATED if name in stated.options):
         with suppress(UsageError):  # another program's attribute of the same name
-            read.append((option, getattr(make_mode(mode, **{option: options[option]}), option)))
-    return mode, tuple(read), where
+            value = getattr(make_mode(stated.name, **{option: stated.options[option]}), option)
+            read.append((option, value))
+    return stated.name, tuple(read), stated.where
 
 
 def _described(mode: str, options: Sequence[tuple[str, Any]]) -> str:
@@ -391,11 +419,11 @@ def _described(mode: str, options: Sequence[tuple[str, Any]]) -> str:
     return f"mode {mode}" + f" with {listed}" * bool(options)
 
 
-def _guess_faults(groups: Sequence[TrajectoryGroup], mode: Mode) -> Iterator[Fault]:
+def _guess_faults(groups: Sequence[Recording], mode: Mode) -> Iterator[Fault]:
     """Yields the faults of arrays guessed to be positions, of a mode that takes rates."""
     for group in groups if mode.derivatives_of else ():
         name = group.array_name.rpartition("/")[2]
-        if group.guessed and (name in POSITIONS or motion_rank(name) == 0):
+        if group.origin.guessed and (name in POSITIONS or motion_rank(name) == 0):
             yield Fault(
                 "no actions, only positions",
                 where=group.input.where,
@@ -404,31 +432,30 @@ def _guess_faults(groups: Sequence[TrajectoryGroup], mode: Mode) -> Iterator[Fau
             )
 
 
-def input_warnings(trajectories: Trajectories, longest: Inputs) -> Iterator[str]:
+def input_warnings(recording: Recording, longest: Inputs) -> Iterator[str]:
     """Yields warnings about what the actions seem to be, about units and about steps.
 
     longest: the inputs of the longest trajectories.
     """
-    first, mode = trajectories.first, longest.mode
-    layout = first.layout
-    if layout is not None and layout.commands_positions and first.commands and mode.derivatives_of:
+    mode, layout, commands = longest.mode, recording.layout, recording.commands
+    if layout is not None and layout.commands_positions and commands and mode.derivatives_of:
         yield (
             f"actions of {layout.title} are as a rule joint positions to go to; mode {mode.name} "
             f"reads them as {PARTS[mode.derivatives_of]} (--mode clique or central reads positions)"
         )
-    name = first.array_name.rpartition("/")[2]
+    name = recording.array_name.rpartition("/")[2]
     rate = named_rate(name)
     if rate in PARTS and rate != PARTS[mode.derivatives_of]:
         read = f"mode {mode.name} reads as {PARTS[mode.derivatives_of]}"
         how = f"trajcli integrate --mode {rate}" if longest.recorded else f"--mode {rate}"
-        yield f"{first.input.where} is called {name}, which {read} ({how})"
-    for group in trajectories.groups[:_FIRST]:
-        yield from _units(group, longest)
-    clocks = (group.time for group in trajectories.groups_in_use[:_FIRST])
+        yield f"{recording.input.where} is called {name}, which {read} ({how})"
+    for part in recording.members[:_FIRST]:
+        yield from _units(part, longest)
+    clocks = (part.clock for part in recording.parts_in_use()[:_FIRST])
     yield from dict.fromkeys(clock.remark for clock in clocks if clock and clock.remark)
 
 
-def recorded_positions(group: TrajectoryGroup) -> str | None:
+def recorded_positions(group: Recording) -> str | None:
     """Returns a hint at the recorded positions beside commands; None beside others."""
     layout, member = group.layout, group.member
     if layout is None or member is None or not group.commands:
@@ -439,7 +466,7 @@ def recorded_positions(group: TrajectoryGroup) -> str | None:
     return f"the recorded positions are {listed} (trajcli differentiate)"
 
 
-def position_unit(group: TrajectoryGroup, mode: Mode, start: str | None) -> str | None:
+def position_unit(group: Recording, mode: Mode, start: str | None) -> str | None:
     """Returns the unit of the positions that are written; None where it is not known.
 
     It is the SI unit of --units, else of the first input, else of the start state. Recorded
@@ -452,7 +479,7 @@ def position_unit(group: TrajectoryGroup, mode: Mode, start: str | None) -> str 
     elif order == 0 and stated is not None and units is None:
         return text_of(stated)
     elif start is None:
-        beside = group.companion("start/position", "start_position")
+        beside = group.companions.dataset("start/position", "start_position")
         beside = None if beside is None else group.pick(beside)
         units = None if beside is None else state_units(group, "position", beside, group.shape[2])
     else:
@@ -460,7 +487,7 @@ def position_unit(group: TrajectoryGroup, mode: Mode, start: str | None) -> str 
     return None if units is None else unit_text(in_si(units))
 
 
-def units_report(group: TrajectoryGroup) -> dict[str, str] | None:
+def units_report(group: Recording) -> dict[str, str] | None:
     """Returns the unit of a group, who states it, and the SI unit; None where it is not known."""
     units = group.input_units
     if units is None:
@@ -469,7 +496,7 @@ def units_report(group: TrajectoryGroup) -> dict[str, str] | None:
     return {"read": unit_text(units), "from": str(source), "written": unit_text(in_si(units))}
 
 
-def _derivative(group: TrajectoryGroup) -> int | None:
+def _derivative(group: Recording) -> int | None:
     """Returns the time derivative that the stated unit is of: 1 for rad/s; None if not known."""
     units = parse_units(stated_unit(group.input))
     # dofs may be in rad/s and m/s, but of one order of derivative
@@ -477,13 +504,13 @@ def _derivative(group: TrajectoryGroup) -> int | None:
     return orders.pop() if len(orders) == 1 else None
 
 
-def _units(group: TrajectoryGroup, inputs: Inputs) -> Iterator[str]:
+def _units(group: Recording, inputs: Inputs) -> Iterator[str]:
     """Yields warnings of units that do not fit the mode."""
     stored, order, given = group.as_stored, inputs.mode.derivatives_of, group.given.positions
     where, stated = stored.where, stated_unit(stored)
     if not given and (found := _derivative(group)) is not None and found != order:
         yield f"{where} is in {stated}, which mode {inputs.mode.name} reads as {PARTS[order]}"
-    start = group.companion("start/position", "start_position") if inputs.start else None
+    start = group.companions.dataset("start/position", "start_position") if inputs.start else None
     if start is not None and str(start.where) == inputs.names.get("start/position") and not given:
         other = parse_units(stated_unit(group.pick(start)))
         if not stated and other is not None and unit_text(other) != unit_text(in_si(other)):

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import InputError, Note
+from trajcli.files.clock import Floats
 from trajcli.files.file_bytes import Progress
 from trajcli.files.limits import read_limits
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Variable, stamp_variables, time_variable
 from trajcli.files.quantities import QUANTITIES, RECORDED_START
 from trajcli.files.reading import Reading
+from trajcli.files.recording import Recording
 from trajcli.files.source import Place, parse_source
-from trajcli.files.time import Floats
-from trajcli.files.trajectories import Trajectories
 from trajcli.files.writing import refuse_output
 from trajcli.jobs.request import SourceRequest
 from trajcli.jobs.rows import (
@@ -57,18 +57,18 @@ def run_retime(
     """
     refuse_output(request.out, request.overwrite)
     with Files(request, on_progress=on_progress) as files:
-        trajectories = read_trajectories(request, files, actions=False)
-        arrays = [name for name in trajectories.arrays if name in QUANTITIES]
+        recording = read_trajectories(request, files, actions=False)
+        arrays = [name for name in recording.arrays if name in QUANTITIES]
         if not arrays:
-            found, hint = ", ".join(trajectories.arrays), _way(request, trajectories)
-            what, where, expected = "not a trajectory", trajectories.source, ", ".join(QUANTITIES)
+            found, hint = ", ".join(recording.arrays), _way(request, recording)
+            what, where, expected = "not a trajectory", recording.source, ", ".join(QUANTITIES)
             raise InputError(what, where=where, expected=expected, found=found, hint=hint)
-        trajectories = trajectories.only(arrays)
-        good, left_out = computable(request, trajectories)
-        trajectories = trajectories.take(good)
-        paces = Paces(trajectories, request, files)
+        recording = recording.only(arrays)
+        good, left_out = computable(request, recording)
+        recording = recording.take(good)
+        paces = Paces(recording, request, files)
 
-        def compute(block: Trajectories, places: Numbers) -> tuple[Floats, Arrays]:
+        def compute(block: Recording, places: Numbers) -> tuple[Floats, Arrays]:
             values = {name: finite_rows(block, name) for name in arrays}
             times = row_times(block)[0]
             reached = paces.between(values, times)
@@ -77,7 +77,7 @@ def run_retime(
             paces.add(places, values, retimed, times)
             return times, {**values, **retimed.parts, "time_scale": retimed.factor}
 
-        stored = trajectories.first.file.attributes()
+        stored = recording.file.attributes()
         stated: dict[str, Any] = {k: v for k, v in stored.items() if k in _MODE_ATTRIBUTES}
         if "absolute" in stated:
             stated["absolute"] = ",".join(map(str, paces.copied))
@@ -88,23 +88,23 @@ def run_retime(
         stated["slower_only"] = int(request.slower_only)
         label = {"long_name": "time_scale"}
         variables = [
-            *array_variables(trajectories),
-            time_variable(shared=len(trajectories) == 1),
+            *array_variables(recording),
+            time_variable(shared=len(recording) == 1),
             Variable("time_scale", ("trajectory",), paces.factor.dtype, label),
-            *stamp_variables(trajectories.start_stamps()),
+            *stamp_variables(recording.start_stamps()),
         ]
         report = write_rows(
-            request, files, trajectories, trajectories.lengths, variables, compute, stated, left_out
+            request, files, recording, recording.lengths, variables, compute, stated, left_out
         )
     notes = [*report["notes"], *paces.notes()]
     return {**report, "limits": str(request.limits), **paces.report(), "notes": notes}
 
 
-def _way(request: RetimeRequest, trajectories: Trajectories) -> str:
+def _way(request: RetimeRequest, recording: Recording) -> str:
     """Returns the command that makes a trajectory of arrays, whose positions stay as they are."""
-    first, sources = trajectories.first, request.sources
-    if "actions" in trajectories.arrays and not first.named and first.file.names() != [""]:
-        near = first.layout and first.member and first.layout.recorded(first.member)
+    sources, layout, member = request.sources, recording.layout, recording.member
+    if "actions" in recording.arrays and not recording.named and recording.file.names() != [""]:
+        near = layout and member and layout.recorded(member)
         if not near:
             return "trajcli integrate takes actions, differentiate --method central positions"
         sources = [f"{parse_source(text).path}:{near[0]}" for text in sources]
@@ -125,26 +125,28 @@ class Paces:
         copied: dofs whose actions are positions whatever the mode.
     """
 
-    def __init__(self, trajectories: Trajectories, request: RetimeRequest, files: Files) -> None:
+    def __init__(self, recording: Recording, request: RetimeRequest, files: Files) -> None:
         """Raises InputError for limits of quantities that the trajectories do not have."""
-        arrays, first, count = trajectories.arrays, trajectories.first, len(trajectories)
+        arrays, count = list(recording.arrays), len(recording)
         stored = read_limits(request.limits, files.sources)
-        itemsize = min(first.arrays[name].precision.itemsize for name in arrays)
-        units = {name: first.unit(name) or "" for name in arrays}
-        names, picked = first.dof_labels, first.dofs
+        itemsize = min(recording.arrays[name].precision.itemsize for name in arrays)
+        units = {name: recording.unit(name) or "" for name in arrays}
+        names, picked = recording.dof_labels, recording.dofs
         bounds = stored.bounds(names, itemsize, units, picked)
         missing = [name for name in bounds if name not in ("position", *arrays)]
         if missing:
-            what, where = f"limits of {', '.join(missing)}, and no such rows", trajectories.source
+            what, where = f"limits of {', '.join(missing)}, and no such rows", recording.source
             expected, found = ", ".join(bounds), ", ".join(arrays)
-            hint = _way(request, trajectories) if "position" in arrays else "leave them out"
+            hint = _way(request, recording) if "position" in arrays else "leave them out"
             raise InputError(what, where=where, expected=expected, found=found, hint=hint)
-        remarks = [x for name in bounds for x in stored.unit_remarks(name, first.units.get(name))]
+        remarks = [
+            x for name in bounds for x in stored.unit_remarks(name, recording.units.get(name))
+        ]
         self._remarks = [*dict.fromkeys(remarks), *stored.remarks(names, picked)]
         self.matched = stored.matched(names, picked)
-        listed = str(first.file.attributes().get("absolute", "")).split(",")
+        listed = str(recording.file.attributes().get("absolute", "")).split(",")
         self.copied = [k for k, number in enumerate(picked.numbers) if str(number) in listed]
-        self._trajectories, self._position = trajectories, bounds.pop("position", None)
+        self._recording, self._position = recording, bounds.pop("position", None)
         self.limits: dict[str, Limit] = {n: (b.lower, b.upper) for n, b in bounds.items()}
         self.factor = np.ones(count)
         # what binds each trajectory: a quantity of a dof at a time; "", -1 and NaN where nothing
@@ -156,14 +158,14 @@ class Paces:
     def between(self, values: Arrays, times: Floats) -> dict[str, Floats]:
         """Returns the extremes of the curve between its rows by quantity, or {} if the file states
         no mode. Dofs whose positions are copied have no such curve."""
-        mode, options, _ = self._trajectories.first.stated_mode
+        mode, options = self._recording.stated.name, self._recording.stated.options
         if not is_known(mode, options):
             return {}
         if needed := missing_parts(mode, options, values):
             what = "limits hold at the rows alone: between them the curve takes"
             self._remarks.append(Note(f"{what} {', '.join(needed)}"))
             return {}
-        stored = self._trajectories.first.arrays  # the curve knows how rounding has moved its rows
+        stored = self._recording.arrays  # the curve knows how rounding has moved its rows
         rows = {name: x.astype(stored[name].precision) for name, x in values.items()}
         reached = extremes(mode, options, rows, times)
         for part in reached.values():
@@ -186,9 +188,9 @@ class Paces:
 
     def report(self) -> dict[str, Any]:
         """Returns all results as plain values; trajectories by group name or number."""
-        whole, quantities = self._trajectories, self._quantity.tolist()
-        names = whole.names(whole.paths) if whole.several else [*map(str, range(len(whole)))]
-        labels = whole.dofs
+        whole, quantities = self._recording, self._quantity.tolist()
+        names = whole.output_names(whole.paths) if whole.several else [*map(str, range(len(whole)))]
+        labels = whole.dof_labels
         return {
             "factor": {"least": float(self.factor.min()), "most": float(self.factor.max())},
             "factors": self.factor.tolist(),

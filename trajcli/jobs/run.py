@@ -23,7 +23,8 @@ from trajcli.files.quantities import QUANTITIES, ROTATIONS
 from trajcli.files.repair import TurnJumps
 from trajcli.files.writing import output_family, stopped, write
 from trajcli.inputs import Inputs
-from trajcli.jobs.inputs import integrated, mode_of_dofs, of_dofs, orientations
+from trajcli.jobs.commands import mode_of_dofs, of_dofs
+from trajcli.jobs.orientations import integrated_orientations, recorded_orientations
 from trajcli.jobs.plan import SMOOTHED, Plan
 from trajcli.jobs.request import Request
 from trajcli.kernels.cuda import DeviceLost, DeviceOutOfMemory, device_errors
@@ -124,10 +125,10 @@ class Execution:
         self.largest = 0.0
         self.turns: TurnJumps | None = None
         if not plan.mode.derivatives_of:
-            self.turns = TurnJumps(plan.trajectories.first, acting=True)
+            self.turns = TurnJumps(plan.recording, acting=True)
         self.smoothing = None
         if isinstance(plan.mode, Smooth):
-            names = plan.trajectories.dofs
+            names = plan.recording.dof_labels
             self.smoothing = Smoothing([names[dof] for dof in plan.other_dofs])
 
     def blocks(self, output: Output) -> Iterator[int]:
@@ -157,15 +158,15 @@ class Execution:
                 self.sizes = [max(1, size // 2) for size in self.sizes]
             except DeviceLost as lost:
                 reason = f"the loss of {plan.choice.device} ({lost})"
-                total = len(plan.trajectories)
+                total = len(plan.recording)
                 raise stopped(output.path, reason, self.done, total) from None
 
     def _unwritten(self) -> Iterator[tuple[int, int, int]]:
         """Yields the blocks that are not written yet: the index of their length in the plan, and
         the first and last (exclusive) of its trajectories."""
         total, done = 0, self.done
-        for group, (part, size) in enumerate(zip(self.plan.parts, self.sizes, strict=True)):
-            count = len(part.trajectories)
+        for group, (batch, size) in enumerate(zip(self.plan.batches, self.sizes, strict=True)):
+            count = len(batch.recording)
             for begin in range(max(done - total, 0), count, size):
                 yield group, begin, min(begin + size, count)
             total += count
@@ -174,16 +175,16 @@ class Execution:
 
     def compute(self, output: Output, group: int, begin: int, end: int) -> None:
         """Reads, checks, computes and writes trajectories ``begin`` to ``end`` of one length."""
-        plan, part = self.plan, self.plan.parts[group]
-        inputs = replace(part.read(begin, end), trusted=plan.request.allow_nonfinite)
+        plan, batch = self.plan, self.plan.batches[group]
+        inputs = replace(batch.read(begin, end), trusted=plan.request.allow_nonfinite)
         results: Iterable[tuple[str, Any]]  # names and values of variables
         if self.turns is not None:
-            members = part.trajectories.take(slice(begin, end))
+            members = batch.recording.take(slice(begin, end))
             self.turns.add({self.turns.name: inputs.actions}, members)
 
         def check(finite: bool = True) -> None:
             allow_nonfinite = not finite or plan.request.allow_nonfinite
-            raise_if_any(part.value_faults(begin, inputs, allow_nonfinite))
+            raise_if_any(batch.value_faults(begin, inputs, allow_nonfinite))
 
         output.write_time(begin, len(inputs.actions), inputs.row_times(), group)
         # rotations are computed apart: their dofs mean nothing one by one
@@ -211,7 +212,7 @@ class Execution:
             results = arrays.items()
         else:
             check()
-            choice, numbers = plan.choice, part.trajectories.numbers[begin:end]
+            choice, numbers = plan.choice, batch.recording.numbers[begin:end]
             if plan.gradient is None:
                 results = inputs.compute(choice, plan.dtype, plan.quantities).items()
             else:
@@ -234,7 +235,7 @@ class Execution:
             commanded = inputs.actions
             if commands.actions:  # the increments or offsets, not the positions that they lead to
                 dofs = [dof for dof in plan.other_dofs if dof not in plan.commands.absolute]
-                commanded = part.inputs.actions.read_rows(begin, end)[..., dofs]
+                commanded = batch.inputs.actions.read_rows(begin, end)[..., dofs]
             self.largest = max(self.largest, largest(commanded))
 
     def _write_rotations(self, output: Output, inputs: Inputs, group: int, begin: int) -> None:
@@ -243,12 +244,12 @@ class Execution:
         from trajcli.rotations import RotationTrajectory, differentiate_rows
 
         plan, actions, request = self.plan, inputs.actions, self.plan.request
-        place = self.plan.parts[group].trajectories.place
+        place = self.plan.batches[group].recording.place_text
 
         def read(first: int, last: int, whole: bool = False) -> Any:
             rows = actions if whole else actions[:, first:last]
             try:
-                return orientations(
+                return recorded_orientations(
                     rows, plan.rotations, lambda k: place(begin + k), output.notes,
                     request.allow_nonfinite,
                 )  # fmt: skip
@@ -265,7 +266,9 @@ class Execution:
             inputs = replace(inputs, mode=mode_of_dofs(inputs.mode, turning))
             rows = differentiate_rows(read, shape, inputs, frame)
         else:
-            rows = [(0, integrated(inputs, plan.rotations, plan.commands.actions, frame))]
+            rows = [
+                (0, integrated_orientations(inputs, plan.rotations, plan.commands.actions, frame))
+            ]
         for first, motion in rows:
             for name, quantity, values in zip(ROTATIONS, QUANTITIES, motion, strict=True):
                 if quantity in plan.quantities and values is not None:

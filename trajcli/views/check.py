@@ -15,12 +15,12 @@ from trajcli.files.limits import Limits, read_limits
 from trajcli.files.opening import Files
 from trajcli.files.quantities import QUANTITIES, RECORDED_START
 from trajcli.files.reading import select
+from trajcli.files.recording import Array, Recording
 from trajcli.files.repair import TurnJumps
 from trajcli.files.source import parse_source
-from trajcli.files.trajectories import Array, Trajectories
 from trajcli.modes import MODES
 from trajcli.scores import with_derivatives
-from trajcli.units import in_si, of_order, unit_of_dof
+from trajcli.units import Units, in_si, of_order, unit_of_dof
 from trajcli.views.delay import read_positions, velocities_finding
 from trajcli.views.findings import (
     Finding,
@@ -32,9 +32,7 @@ from trajcli.views.findings import (
     place_text,
     rotation_findings,
 )
-from trajcli.views.statistics import RotationStatistics, Statistics, add_blocks
-from trajcli.views.terminal import TextTable
-from trajcli.views.trajectories import (
+from trajcli.views.recordings import (
     beside,
     bounds_of,
     dof_text,
@@ -45,6 +43,8 @@ from trajcli.views.trajectories import (
     quantity_of,
     read_batches,
 )
+from trajcli.views.statistics import RotationStatistics, Statistics, add_blocks
+from trajcli.views.terminal import TextTable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -78,14 +78,14 @@ def check_source(
     batches = read_batches(files, [source])
     notes = dict.fromkeys(note for batch in batches[:1] for note in batch.notes)
     turns = {} if tables is None else tables.turns
-    stored = {name for batch in batches for name in batch.first.arrays}
+    stored = {name for batch in batches for name in batch.arrays}
     unchecked = dict.fromkeys(() if tables is None else (*tables.tables, *turns))
-    checked: list[Any] = []
+    checked: list[object] = []
     for batch in batches:
         numbers = select(files.reading.episodes, len(batch))
-        count, attributes = len(numbers), batch.first.file.attributes()
+        count, attributes = len(numbers), batch.file.attributes()
         turning = RotationStatistics(batch, ("norm", "sign"), turns, stored)
-        arrays = {name: Statistics(batch.first.shape[2]) for name in batch.first.arrays}
+        arrays = {name: Statistics(batch.shape[2]) for name in batch.arrays}
         held = None
         if tables is not None and tables.tables and not turning.alone:
             held = LimitCheck(batch, tables, named, batches)
@@ -96,12 +96,12 @@ def check_source(
         times = start = None
         if places(batch) not in checked:
             checked.append(places(batch))
-            times = TimeCheck(attributes)
+            times = TimeCheck(batch)
             if str(attributes.get("mode", "")) in MODES:
                 reason = _no_start(attributes, batch)
                 start = StartCheck(reason or start_of(files, parse_source(source).path))
         chosen, faults = batch.take(numbers).usable()
-        blocks, jumps = chosen.blocks(on_progress), TurnJumps(batch.first)
+        blocks, jumps = chosen.blocks(on_progress), TurnJumps(batch)
         add_blocks(blocks, arrays, turning, held, times, start, jumps, faults=faults)
         if faults and len(faults) == len(numbers):
             raise InputError(*faults.values())
@@ -119,7 +119,7 @@ def check_source(
             else:
                 findings.append(Finding("finite", label(batch, name), True, "no NaN or Inf", count))
         findings += jumps_findings(jumps, batch, count)
-        if padded := _ending_in_nan(batch.take(numbers)):
+        if padded := _ending_in_nan(batch, numbers):
             text = "rows of NaN at the ends, which neither lengths nor a mask state as padding"
             findings.append(Finding("padding", label(batch, next(iter(arrays))), False, text, count,
                                     padded[0], len(padded), padded))  # fmt: skip
@@ -137,18 +137,21 @@ def check_source(
     return findings, list(notes)
 
 
-def _ending_in_nan(batch: Trajectories) -> list[str]:
+def _ending_in_nan(batch: Recording, numbers: Sequence[int]) -> list[str]:
     """Returns the trajectories that are taken to end before rows of NaN, in words."""
-    rows = [0 if group.nan_lengths is None else group.shape[1] for group in batch.groups]
-    short = batch.numbers[batch.lengths < np.array(rows)[batch.group_numbers]]
-    return [f"trajectory {batch.name(number)}" for number in short.tolist()]
+    ended: list[bool] = []
+    for part in batch.members:
+        short = part.lengths < part.rows
+        stated = short.any() and part.companions.lengths(*part.shape[:2], part.single)[0]
+        ended += (short if stated is None else short & False).tolist()
+    return [f"trajectory {batch.title(number)}" for number in numbers if ended[number]]
 
 
-def _no_start(attributes: Mapping[str, Any], batch: Trajectories) -> str:
+def _no_start(attributes: Mapping[str, Any], batch: Recording) -> str:
     """Returns why row 0 of an output is not compared with a start state; "" where it is."""
     if str(attributes.get("start")) == RECORDED_START:
         return "a recording has no start state"
-    if batch.first.of_rotations:
+    if batch.of_rotations:
         return "rotations are compared by --recompute"
     # with convention curobo, row 0 of a band mode is a row of the curve
     band = str(attributes["mode"]) in ("central", "bspline")
@@ -165,23 +168,23 @@ class LimitCheck:
     """
 
     def __init__(
-        self, batch: Trajectories, limits: Limits, named: str, batches: Sequence[Trajectories]
+        self, batch: Recording, limits: Limits, named: str, batches: Sequence[Recording]
     ) -> None:
         """Assigns each quantity with limits to an array, to differences, or to ``missing``.
 
         named: the quantity of an array that SOURCE names and whose quantity nothing states.
         batches: those of the source; what this one lacks may be checked in another one.
         """
-        self.batch, self.limits, dofs = batch, limits, batch.first.shape[2]
+        self.batch, self.limits, dofs = batch, limits, batch.shape[2]
         arrays, units, self.notes = quantities(batch, named)
         bounds = bounds_of(batch, limits, units)
-        self.quantities = {name: quantity_of(batch, name) for name in batch.first.arrays}
+        self.quantities = {name: quantity_of(batch, name) for name in batch.arrays}
         self.quantities |= {name: quantity for quantity, name in arrays.items()}
         self.positions, self.reason = arrays.get("position", ""), ""
         if not self.positions:
             # limits on a quantity that nothing gives are a failure, never a pass with a remark
             self.reason = "and no positions to differentiate; FILE:DATASET names them"
-        elif _without_time(batch):
+        elif batch.clock is None:
             step = f"and no time step to differentiate {self.positions} with"
             self.reason = f"{step}; --dt SECONDS says it"
         lacking = [quantity for quantity in bounds if quantity not in arrays]
@@ -195,7 +198,7 @@ class LimitCheck:
             if quantity in bounds
         }
 
-    def add(self, values: Mapping[str, Array], block: Trajectories) -> None:
+    def add(self, values: Mapping[str, Array], block: Recording) -> None:
         """Adds the quantities derived from a block of arrays [b, T, D] by name."""
         if not self.derived:
             return
@@ -228,7 +231,7 @@ class LimitCheck:
     ) -> Finding:
         """Returns whether an array keeps its limits; values that cannot be compared fail."""
         batch, derived = self.batch, quantity in self.derived
-        units = batch.first.units.get(name)
+        units = batch.units.get(name)
         units = units and of_order(units, QUANTITIES.index(quantity))
         check, array, used = f"{title} limits", label(batch, name), statistics.used()
         absent = f"not checked at {statistics.nan + statistics.inf} values that are NaN or Inf"
@@ -242,19 +245,20 @@ class LimitCheck:
             text = "within limits" + ("" if used is None else f", peak {100 * used:.1f} %")
             finding = Finding(check, array, True, text, count, facts={"used": used})
         remarks = self.limits.unit_remarks(quantity, units)
-        remarks += self.limits.remarks(batch.dofs, batch.first.dofs)
+        remarks += self.limits.remarks(batch.dof_labels, batch.dofs)
         differences = [f"central differences of {name}"] * derived
         if derived and (measured := measured_beside(batch, quantity)):
             differences.append(f"{measured}, which is measured, is not used: name it to check it")
         text = "; ".join([finding.text, *differences, *self.notes, *remarks])
         facts = {"quantity": quantity, **finding.facts}
         facts |= {"derived_from": array} if derived else {}
-        facts["matched"] = self.limits.matched(batch.dofs, batch.first.dofs)
+        facts["matched"] = self.limits.matched(batch.dof_labels, batch.dofs)
         return replace(finding, text=text, facts=facts)
 
     def _beyond(
-        self, check: str, name: str, units: Any, statistics: Statistics, count: int, absent: str
-    ) -> Finding:
+        self, check: str, name: str, units: Units | None, statistics: Statistics, count: int,
+        absent: str,
+    ) -> Finding:  # fmt: skip
         """Lists every dof that is beyond its limits, with its worst value and where that is."""
         batch, bounds = self.batch, statistics.bounds
         assert bounds is not None
@@ -267,8 +271,8 @@ class LimitCheck:
             at, spans = place_text(batch, worst), _spans_text(worst.spans)
             lines.append(f"{dof_text(batch, dof)}: {texts[dof]}, {at}; beyond it in {spans}")
             dofs[dof] = {
-                "dof": batch.first.dofs.numbers[dof],
-                "name": batch.dofs[dof],
+                "dof": batch.dofs.numbers[dof],
+                "name": batch.dof_labels[dof],
                 "value": worst.value,
                 "trajectory": worst.trajectory,
                 "row": worst.row,
@@ -297,7 +301,7 @@ def _spans_text(spans: Sequence[tuple[list[int], list[float] | None]]) -> str:
 
 
 def _checked_elsewhere(
-    batch: Trajectories, arrays: Mapping[str, str], batches: Sequence[Trajectories], named: str
+    batch: Recording, arrays: Mapping[str, str], batches: Sequence[Recording], named: str
 ) -> set[str]:
     """Returns the quantities whose limits other batches of the same trajectories are held against.
 
@@ -310,14 +314,6 @@ def _checked_elsewhere(
     elif any("position" in arrays for arrays in held):
         return set(QUANTITIES)
     return {quantity for arrays in held for quantity in arrays}
-
-
-def _without_time(batch: Trajectories) -> bool:
-    """Returns whether nothing says the times; the check of times reports those that are wrong."""
-    try:
-        return any(trajectories.time is None for trajectories in batch.groups)
-    except InputError:
-        return False
 
 
 def report(name: str, findings: Sequence[Finding], verbose: bool) -> Iterator[RenderableType]:

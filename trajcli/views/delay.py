@@ -10,15 +10,16 @@ import numpy as np
 
 from trajcli.arrays import describe
 from trajcli.errors import InputError
+from trajcli.files.clock import Floats
 from trajcli.files.dofs import pair_dofs
 from trajcli.files.opening import Files
-from trajcli.files.reader import read_groups
+from trajcli.files.reader import read_recordings
+from trajcli.files.recording import Array, Recording, join
 from trajcli.files.source import parse_source
-from trajcli.files.trajectories import Array, Floats, Trajectories
 from trajcli.modes.central import WINDOW
 from trajcli.trajectory import differentiate
 from trajcli.views.findings import Finding
-from trajcli.views.trajectories import label, paired_times, values_at
+from trajcli.views.recordings import label, paired_times, values_at
 
 # The most rows by which a signal may be late or early.
 _LAGS = 16
@@ -146,15 +147,14 @@ def _listed(values: Floats) -> str:
     return ", ".join(f"{value:.3g}" for value in values)
 
 
-def read_positions(files: Files, batch: Trajectories, positions: str) -> Trajectories:
+def read_positions(files: Files, batch: Recording, positions: str) -> Recording:
     """Returns the positions that FILE:DATASET names, or DATASET in the file of a batch."""
-    name = positions if parse_source(positions).path.exists() else f"{batch.path}:{positions}"
-    groups, notes = read_groups(files, [name])
-    return Trajectories(groups, notes=notes)
+    name = positions if parse_source(positions).path.exists() else f"{batch.file.path}:{positions}"
+    return join(*read_recordings(files, [name]))
 
 
 def velocities_finding(
-    batch: Trajectories, numbers: Sequence[int], others: Trajectories, positions: str
+    batch: Recording, numbers: Sequence[int], others: Recording, positions: str
 ) -> Finding:
     """Compares velocities of trajectories with the five-point differences of ``others``, which the
     command line calls ``positions``.
@@ -165,13 +165,13 @@ def velocities_finding(
     """
     velocity, position = (
         name if name in members.arrays else next(iter(members.arrays))
-        for name, members in (("velocity", batch.first), ("position", others.first))
+        for name, members in (("velocity", batch), ("position", others))
     )
-    shapes = [[members.shape for members in groups] for groups in (batch.groups, others.groups)]
+    shapes = [[part.shape for part in side.members] for side in (batch, others)]
     if any(0 in shape for shape in shapes[0]):
         what, expected, actual = "nothing to compare", "rows and dofs", "an empty array"
-        raise InputError(what, where=batch.path, expected=expected, found=actual)
-    labels = batch.first.labels_to_pair, others.first.labels_to_pair
+        raise InputError(what, where=str(batch.file.path), expected=expected, found=actual)
+    labels = batch.labels_to_pair, others.labels_to_pair
     pairs = pair_dofs(*labels, (batch.source, others.source))
     times = None
     if len(batch) == len(others):
@@ -192,19 +192,20 @@ def velocities_finding(
     single = map(batch.take, np.asarray(numbers)[:, None])
     for k, block in enumerate(single if by_time else batch.take(numbers).blocks()):
         beside = others.take(block.numbers)
-        at = block.times() if batch.first.time is not None else beside.times()
+        at = block.times() if batch.clock is not None else beside.times()
         known = beside.times() if by_time else at
         if at is None or known is None:
             what, hint = "no time step", "--dt SECONDS or --rate HZ says it"
-            raise InputError(what, where=batch.path, expected="dt or time stamps", hint=hint)
+            where = str(batch.file.path)
+            raise InputError(what, where=where, expected="dt or time stamps", hint=hint)
         if beside.rows < 2:
             continue
         method = "central" if beside.rows >= WINDOW else "backward"
         d: Any = differentiate(
-            beside.read(position), times=known, method=method, write=("velocity",),
+            beside.arrays[position].read(), times=known, method=method, write=("velocity",),
             dtype="float64", allow_nonfinite=True, backend="auto",
         )  # fmt: skip
-        v, derived = block.read(velocity)[..., pairs.first], d.velocity[..., pairs.second]
+        v, derived = block.arrays[velocity].read()[..., pairs.first], d.velocity[..., pairs.second]
         if by_time and times:
             at, stamps = times.of(k)
             inside = times.inside((at, stamps))[0]
@@ -221,7 +222,7 @@ def velocities_finding(
     texts += [f"{how}, {overlap[0]} rows ({overlap[1]:.6g} s)"] * by_time
     texts += [times.remark if times else "", pairs.remark]
     texts += ["dofs paired by place"] * (pairs.by == "place")
-    where = f"dof {batch.first.dofs.numbers[pairs.first[worst]]}"
+    where = f"dof {batch.dofs.numbers[pairs.first[worst]]}"
     facts |= {"paired": pairs.by, "only": pairs.only}
     facts |= {"overlap": {"rows": overlap[0], "seconds": overlap[1]}} if by_time else {}
     # a velocity without positions was not looked at

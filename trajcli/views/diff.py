@@ -15,17 +15,17 @@ import numpy as np
 from trajcli.arrays import describe
 from trajcli.errors import InputError
 from trajcli.files.catalogue import NUMERIC_KINDS, Catalogue, Dataset, json_object, text_of
+from trajcli.files.clock import Clock, Floats
 from trajcli.files.conversion import as_batch, in_one_unit
 from trajcli.files.dofs import RotationDofs, pair_dofs
 from trajcli.files.file_bytes import Progress
 from trajcli.files.quantities import DOF_NAMES, TAKEN
-from trajcli.files.time import Time
-from trajcli.files.trajectories import Array, Floats, numberless
+from trajcli.files.recording import Array, numberless
 from trajcli.memory import SCANNED_BYTES
 from trajcli.quaternions import angle, continuous, unit
 from trajcli.views.delay import DelayFit, delay_text
+from trajcli.views.recordings import Compared, PairedTimes, paired_times, values_at
 from trajcli.views.terminal import TextTable
-from trajcli.views.trajectories import Compared, PairedTimes, paired_times, values_at
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -256,8 +256,8 @@ def _difference(name: str, a: Compared, b: Compared, tolerance: Tolerance) -> Di
             difference.add(x, y, tolerance, begin)
         if difference.beyond:
             with suppress(InputError):
-                known = (x.groups_in_use[0].time for x in (a.trajectories(), b.trajectories()) if x)
-                difference.delay = _delay(first, second, next(filter(None, known), None), count)
+                clocks = (side.recording.clock for side in (a, b) if side.recording)
+                difference.delay = _delay(first, second, next(filter(None, clocks), None), count)
         return difference
     rows = first.shape[-2:-1] + second.shape[-2:-1]
     of_other_rows = second.shape == (*first.shape[:-2], *rows[1:], *first.shape[-1:])
@@ -282,10 +282,10 @@ def _names(side: Compared) -> list[str]:
 def _with_same_dofs(difference: Difference, a: Compared, b: Compared) -> tuple[Compared, Compared]:
     """Returns both with the dofs that they share, in one order, paired by their names or, where
     neither has any, by place. Raises InputError where one alone has names."""
-    groups = [side.groups_in_use[0] for side in (a.trajectories(), b.trajectories()) if side]
-    if len(groups) < 2 or any(g.array_name.rpartition("/")[2] in TAKEN for g in groups):
+    known = [side.recording for side in (a, b) if side.recording]
+    if len(known) < 2 or any(x.array_name.rpartition("/")[2] in TAKEN for x in known):
         return a, b
-    labels, named = [g.labels_to_pair for g in groups], [g.joint_names is not None for g in groups]
+    labels, named = [x.labels_to_pair for x in known], [x.joint_names is not None for x in known]
     if not any(named) or labels[0] == labels[1]:
         difference.paired = "name" if all(named) else "place" if len(labels[0]) > 1 else ""
         return a, b
@@ -302,22 +302,24 @@ def _with_same_dofs(difference: Difference, a: Compared, b: Compared) -> tuple[C
 def _times(a: Compared, b: Compared) -> PairedTimes | None:
     """Returns the times of two datasets of numbers, of as many trajectories; None where nothing
     says them. Raises InputError for times that are wrong."""
-    first, second = a.trajectories(), b.trajectories()
+    first, second = a.recording, b.recording
     if first is None or second is None or len(first) != len(second):
         return None
     for side, own in ((first, a), (second, b)):
         rows = (1, *own.dataset.shape)[max(own.dataset.ndim - 1, 1)]
-        if side.first.time is None or side.groups_in_use[0].shape[1] != rows:
+        if side.clock is None or side.rows != rows:
             return None
     return paired_times(first, second)
 
 
-def _delay(first: Dataset, second: Dataset, time: Time | None, count: int) -> dict[str, Any] | None:
+def _delay(
+    first: Dataset, second: Dataset, clock: Clock | None, count: int
+) -> dict[str, Any] | None:
     """Returns the delay and offset that explain how trajectories [B, T, D] or [T, D] differ."""
-    if time is None or first.ndim not in (2, 3) or not (first.numeric and second.numeric):
+    if clock is None or first.ndim not in (2, 3) or not (first.numeric and second.numeric):
         return None
     rows = first.shape[-2]
-    step = float(np.median(np.diff(time.rows(0, 1, 0, rows)[0]))) if rows > 1 else 0.0
+    step = float(np.median(np.diff(clock.rows(0, 1)[0]))) if rows > 1 else 0.0
     if not step > 0:
         return None
     fit = DelayFit(first.shape[-1], rows)
@@ -459,7 +461,7 @@ def report(
             yield Text(f"{name}: {'; '.join(filter(None, [first.why, first.note]))}{which}")
     for name, *values in attributes:
         yield Text(f"attribute {name}: {' and '.join(_short(*values))}")
-    if differences and all(x.why in ("only in a", "only in b") for x in differences):
+    if differences and not any(x.types for x in differences):  # no dataset of both
         yield Text("no dataset is in both: name one of each; --episodes all goes by trajectories")
     if any(difference.paired == "place" for difference in differences):
         yield Text("dofs without names are compared by place; --joints a,b,c names them")

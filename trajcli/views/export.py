@@ -18,6 +18,7 @@ from trajcli.arrays import describe
 from trajcli.errors import Fault, InputError, OutputError, UsageError, raise_if_any
 from trajcli.files.atomic_output import HiddenFolder, new_file, os_failures, reserve
 from trajcli.files.catalogue import text_of
+from trajcli.files.clock import Floats
 from trajcli.files.dofs import bodies_of
 from trajcli.files.file_bytes import Progress, SourceFiles
 from trajcli.files.lerobot_copy import LeRobotCopy
@@ -33,21 +34,21 @@ from trajcli.files.outputs import (
 )
 from trajcli.files.quantities import ROTATIONS
 from trajcli.files.reading import Repair, select
-from trajcli.files.trajectories import Array, Floats, Trajectories
+from trajcli.files.recording import Array, Recording
 from trajcli.files.writing import other_kind, write
 from trajcli.memory import TABLE_ROWS
 from trajcli.quaternions import TOLERANCE
 from trajcli.units import InputUnits, parse_time_unit
-from trajcli.views.statistics import orientations
-from trajcli.views.terminal import spreadsheet_text
-from trajcli.views.trajectories import (
-    companions,
-    known_rotations,
+from trajcli.views.recordings import (
+    first_labels,
     label,
+    other_arrays,
     read_batches,
     units_to_show,
     whole_batch,
 )
+from trajcli.views.statistics import orientations
+from trajcli.views.terminal import spreadsheet_text
 
 _IN_SI = InputUnits()
 
@@ -68,81 +69,82 @@ class Export:
 
     def __init__(
         self,
-        batch: Trajectories,
+        batch: Recording,
         numbers: Sequence[int],
         on_progress: Progress,
         others: Sequence[str] = (),
-        companions: Sequence[Trajectories] = (),
+        companions: Sequence[Recording] = (),
         to: InputUnits = _IN_SI,
     ) -> None:
         self.batch, self.numbers, self.on_progress = batch, numbers, on_progress
-        self.others, self.batches = others, (batch, *companions)
-        self.owners = {name: owner for owner in self.batches for name in owner.first.arrays}
+        self.others = others
+        self.owners = {name: owner for owner in (batch, *companions) for name in owner.arrays}
         self.arrays: dict[str, np.dtype[Any]] = {}
         self.to, self.units, self.factors = to, dict[str, str](), dict[str, Floats]()
         for name, owner in self.owners.items():
-            self.factors[name], self.units[name] = units_to_show(owner.first, name, to)
-            kind = owner.first.arrays[name].precision.newbyteorder("=")
+            self.factors[name], self.units[name] = units_to_show(owner, name, to)
+            kind = owner.arrays[name].precision.newbyteorder("=")
             wide = kind == np.longdouble or (kind.kind != "f" and (self.factors[name] != 1).any())
             self.arrays[name] = np.dtype("f8") if wide else kind
-        self.names = [batch.name(number) for number in numbers]
+        self.names = [batch.title(number) for number in numbers]
         self.numbered, self.several = all(map(str.isdecimal, self.names)), len(numbers) > 1
-        self.timed = batch.first.time is not None
+        self.timed = batch.clock is not None
 
-    def blocks(self) -> Iterator[Trajectories]:
+    def blocks(self) -> Iterator[Recording]:
         """Returns blocks of the trajectories, in their order."""
         return self.batch.take(self.numbers).blocks(self.on_progress)
 
     def axes(self, name: str) -> dict[str, int]:
         """The sizes of the axes of an array behind trajectory and row: dofs, or of orientations
         and angular rates the rotation, where there are several, and its components."""
-        group = self.owners[name].first
-        bodies, width, dofs = bodies_of(group.file), 3 + (name == ROTATIONS[0]), group.shape[2]
-        if not group.of_rotations or dofs != bodies * width:
+        owner = self.owners[name]
+        bodies, width, dofs = bodies_of(owner.file), 3 + (name == ROTATIONS[0]), owner.shape[2]
+        if not owner.of_rotations or dofs != bodies * width:
             return {"dof": dofs}
         last = {"quaternion" if name == ROTATIONS[0] else "axis": width}
         return {"rotation": bodies, **last} if bodies > 1 else last
 
-    def values(self, block: Trajectories, name: str) -> Array:
+    def values(self, block: Recording, name: str) -> Array:
         """Returns an array [b, rows, dofs] in the units that are written."""
         rows, factors = self._in_si(block, name), self.factors[name]
         if (factors != 1).any():
             rows = np.multiply(rows, factors, dtype=np.float64)
         return rows.astype(self.arrays[name], copy=False)
 
-    def _in_si(self, block: Trajectories, name: str) -> Array:
-        rows = block if name in self.batch.first.arrays else self.owners[name].take(block.numbers)
-        return rows.read(name)
+    def _in_si(self, block: Recording, name: str) -> Array:
+        rows = block if name in self.batch.arrays else self.owners[name].take(block.numbers)
+        values: Array = rows.arrays[name].read()
+        return values
 
-    def times(self, block: Trajectories) -> Array:
+    def times(self, block: Recording) -> Array:
         """Returns times [b, rows] in the unit that is written; without any, the row numbers."""
         times, shape = block.times(), (len(block), block.rows)
         if times is None:
             return np.broadcast_to(np.arange(block.rows), shape)
         return times if self.to.time is None else times * self.to.time.per_si
 
-    def poses(self, block: Trajectories) -> tuple[Array, Array] | None:
+    def poses(self, block: Recording) -> tuple[Array, Array] | None:
         """Returns positions [b, rows, 3], of which there may be none [b, rows, 0], and quaternions
         w, x, y, z [b, rows, R, 4]; None where there are no rotations.
 
         Raises InputError for values that are no rotations.
         """
-        owner = next((owner for owner in self.batches if known_rotations(owner.first)), None)
+        owner = next((owner for owner in self.owners.values() if owner.rotations), None)
         if owner is None:
             return None
-        rotations, free = owner.first.rotations, owner.first.free_dofs
-        rows = self._in_si(block, next(iter(owner.first.arrays)))
+        rotations, free = owner.rotations, owner.free_dofs
+        rows = self._in_si(block, next(iter(owner.arrays)))
         quaternions, off = orientations(rows, rotations)
         if not (off <= TOLERANCE).all():
-            trajectory, row, k = np.argwhere(~(off <= TOLERANCE))[0].tolist()
+            at, row, k = np.argwhere(~(off <= TOLERANCE))[0].tolist()
             raise InputError(
                 "not a rotation",
-                where=f"{owner.first.where}, trajectory {block.numbers[trajectory]}, row {row}",
+                where=f"{owner.place_text(block.numbers[at])}, row {row}",
                 expected=f"{rotations[k]} of norm 1, up to {TOLERANCE:g}",
-                found=str(rows[trajectory, row, list(rotations[k].dofs)].tolist()),
+                found=str(rows[at, row, list(rotations[k].dofs)].tolist()),
             )
         placed = self.owners.get("position")
-        if len(free) != 3 and placed is not None and placed.first.shape[2] == 3:
+        if len(free) != 3 and placed is not None and placed.shape[2] == 3:
             return self._in_si(block, "position"), quaternions
         return rows[..., free if len(free) == 3 else []], quaternions
 
@@ -151,7 +153,7 @@ class Export:
         heads = {"t": str(self.to.time or "s")} if self.timed else {"row": ""}
         for name, owner in self.owners.items():
             of_dofs = self.units[name].split(",")  # one for all, or one for each
-            for k, dof in enumerate(owner.dofs):
+            for k, dof in enumerate(owner.dof_labels):
                 heads[f"{name}/{dof}"] = of_dofs[k % len(of_dofs)].strip("-")
         texts = [f"{head} ({unit})" if units and unit else head for head, unit in heads.items()]
         return ["trajectory"] * self.several + texts
@@ -160,7 +162,7 @@ class Export:
         """Yields columns of the table, which has a row for each time of each trajectory."""
         waiting, rows = list[list[Array]](), 0
         for block in self.blocks():
-            names = [self.batch.name(number) for number in block.numbers.tolist()]
+            names = [self.batch.title(number) for number in block.numbers.tolist()]
             columns = [np.repeat(names, block.rows)] if self.several else []
             columns.append(self.times(block).reshape(-1))
             for name in self.arrays:
@@ -182,26 +184,25 @@ def select_trajectories(
     UsageError for units that they cannot be converted to."""
     batches = read_batches(files, [source], repair=repair)
     batch, others = whole_batch(batches)
-    if batch is None or not len(batch) or not batch.first.shape[2]:
+    if batch is None or not len(batch) or not batch.shape[2]:
         raise InputError(
             "nothing to export",
             where=source,
             expected="trajectories with dofs",
-            found="no trajectories" if batch is None else describe(batch.first.shape),
+            found="no trajectories" if batch is None else describe(batch.shape),
         )
-    turning = [other for other in companions(batch, batches) if other.first.of_rotations]
-    taken = [label(other, next(iter(other.first.arrays))) for other in turning]
-    others = [other for other in others if other not in taken]
-    if others and batch.first.named and not batch.first.guessed:
+    turning = [other for other in other_arrays(batch, others) if other.of_rotations]
+    left_out = first_labels(other for other in others if other not in turning)
+    if left_out and batch.origin.named:
         raise InputError(
             "arrays that are no trajectories of one table",
             where=source,
             expected="arrays of the same dofs and quantity",
-            found=", ".join([label(batch), *others]),
+            found=", ".join([label(batch), *left_out]),
             hint="name one at a time",
         )
     numbers = select(files.reading.episodes, len(batch))
-    return Export(batch, numbers, on_progress, others, turning, to)
+    return Export(batch, numbers, on_progress, left_out, turning, to)
 
 
 def require_kind(out: Path, to: InputUnits = _IN_SI) -> None:
@@ -277,13 +278,13 @@ def _write_rrd(chosen: Export, path: Path, name: str) -> None:
             times = chosen.times(block)
             arrays = {array: chosen.values(block, array) for array in chosen.arrays}
             for k, number in enumerate(block.numbers.tolist()):
-                place = [f"trajectory_{chosen.batch.name(number)}"] if chosen.several else []
+                place = [f"trajectory_{chosen.batch.title(number)}"] if chosen.several else []
                 line = {"duration" if chosen.timed else "sequence": times[k]}
                 clock = rerun.TimeColumn("time" if chosen.timed else "row", **line)
                 if (poses := chosen.poses(block)) is not None:
                     _log_poses(recording, rerun, clock, place, *(part[k] for part in poses))
                 for array, values in arrays.items():
-                    for i, dof in enumerate(chosen.owners[array].dofs):
+                    for i, dof in enumerate(chosen.owners[array].dof_labels):
                         entity = rerun.new_entity_path([*place, array, dof])
                         series = rerun.SeriesLines(names=f"{array}/{dof}")
                         recording.log(entity, series, static=True)
@@ -315,7 +316,7 @@ def _log_poses(
 def _write_tum(chosen: Export, path: Path, _: str) -> None:
     """Writes lines "timestamp tx ty tz qx qy qz qw" (J. Sturm et al., "A benchmark for the
     evaluation of RGB-D SLAM systems", 2012), with the stamps of the source in seconds."""
-    (block, *more), where = list(chosen.blocks()), chosen.batch.path
+    (block, *more), where = list(chosen.blocks()), str(chosen.batch.file.path)
     poses = chosen.poses(block)
     if poses is None or poses[1].shape[2] > 1 or more or len(block) > 1 or not chosen.timed:
         bodies = 0 if poses is None else poses[1].shape[2]
@@ -367,7 +368,7 @@ def _write_arrays(chosen: Export, out: Path, overwrite: bool, sources: SourceFil
 def _describe(chosen: Export, out: Path) -> Description:
     """Describes the output: times are shared where all steps are one dt, and trajectories of
     unequal length have a group each."""
-    batch, first = chosen.batch, chosen.batch.first
+    batch = chosen.batch
     lengths, step = batch.lengths[chosen.numbers], batch.step
     numbers = {rows: np.flatnonzero(lengths == rows) for rows in np.unique(lengths).tolist()}
     variables, sizes = list[Variable](), dict[str, int]()
@@ -383,7 +384,7 @@ def _describe(chosen: Export, out: Path) -> Description:
     source = batch.source.seen_from(os.path.realpath(out.parent))
     attributes: dict[str, Any] = {"source": source, "trajcli_version": __version__}
     if sizes.keys() - {"dof"}:
-        stated = first.file.attributes()
+        stated = batch.file.attributes()
         words = ("rotation_order", "rotation_frame")
         attributes |= {word: text_of(stated[word]) for word in words if word in stated}
         attributes |= {"rotations": sizes["rotation"]} if "rotation" in sizes else {}
@@ -398,7 +399,7 @@ def _describe(chosen: Export, out: Path) -> Description:
         variables,
         attributes | ({"dt": step} if step else {}),
         names=names,
-        joint_names=first.joint_names if "dof" in sizes else None,
+        joint_names=batch.joint_names if "dof" in sizes else None,
     )
 
 
@@ -422,7 +423,7 @@ def write_lerobot(chosen: Export, files: Files, folder: Path, out: Path) -> None
     frames = _frames(chosen, copy)
     with os_failures(out), HiddenFolder(out, overwrite=False) as hidden:
         copy.features = _features(chosen, frames, hidden.path)
-        copy.dofs = chosen.batch.first.joint_names
+        copy.dofs = chosen.batch.joint_names
         copy.write(hidden.data, partial(chosen.on_progress, len(frames), len(frames)))
         files.sources.require_unchanged()
         hidden.publish()
@@ -440,7 +441,7 @@ def _frames(chosen: Export, copy: LeRobotCopy) -> dict[int, slice]:
     if len(order) != len(names) or sorted(order) != sorted(episodes):
         raise InputError(
             "other trajectories than episodes",
-            where=batch.path,
+            where=str(batch.file.path),
             expected=f"{len(episodes)} episodes of {copy.folder}",
             found=f"{len(names)} trajectories",
         )
@@ -452,7 +453,7 @@ def _frames(chosen: Export, copy: LeRobotCopy) -> dict[int, slice]:
     raise_if_any(
         Fault(
             "other rows than frames",
-            where=f"{batch.path}, {name}",
+            where=f"{batch.file.path}, {name}",
             expected=expected.format(count),
             found=str(length),
         )
@@ -464,7 +465,7 @@ def _frames(chosen: Export, copy: LeRobotCopy) -> dict[int, slice]:
 
 def _features(chosen: Export, frames: Mapping[int, slice], folder: Path) -> dict[str, Any]:
     """Returns the rows of all frames by feature, mapped from files, [frames, D]."""
-    shape = max(part.stop for part in frames.values()), len(chosen.batch.dofs)
+    shape = max(part.stop for part in frames.values()), chosen.batch.shape[2]
     features = {}
     for k, (name, dtype) in enumerate(chosen.arrays.items()):
         path = folder / str(k)

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from trajcli.errors import InputError
+from trajcli.files.clock import JUMP, Clock, positive
+from trajcli.files.dofs import Dofs
 from trajcli.files.quantities import QUANTITIES, ROTATIONS, UNITS_OF_ROTATIONS
+from trajcli.files.recording import Array, Recording
 from trajcli.files.repair import TurnJumps
 from trajcli.files.source import Place
-from trajcli.files.time import JUMP, Time, positive
-from trajcli.files.trajectories import Array, Trajectories
-from trajcli.files.trajectory_group import TrajectoryGroup
 from trajcli.quaternions import TOLERANCE
+from trajcli.views.recordings import dof_text, label, trajectory_text
 from trajcli.views.statistics import Failure, RotationStatistics, failures
-from trajcli.views.trajectories import dof_text, label, trajectory_text
 
 StartRows = Callable[[Array, Sequence[str]], Mapping[str, Array]]
 """Returns the start states by part, [b, D] or [1, D], of trajectories given by their numbers [b]
@@ -68,7 +68,7 @@ class Finding:
 
 def failed(
     check: str,
-    batch: Trajectories,
+    batch: Recording,
     name: str,
     failures: Sequence[Failure],
     text: str,
@@ -84,7 +84,7 @@ def failed(
     places = [
         place_text(batch, failure, f", {dof_text(batch, failure.dof)}") for failure in failures
     ]
-    dof = batch.first.dofs.numbers[worst.dof]
+    dof = batch.dofs.numbers[worst.dof]
     facts["at"] = {"trajectory": worst.trajectory, "row": worst.row, "dof": dof}
     facts["at"] |= {} if worst.time is None else {"time": worst.time}
     values = sum(failure.count for failure in failures)
@@ -92,7 +92,7 @@ def failed(
     return Finding(check, array, False, text, count, where, values, places, facts)
 
 
-def jumps_findings(jumps: TurnJumps, batch: Trajectories, count: int) -> Iterator[Finding]:
+def jumps_findings(jumps: TurnJumps, batch: Recording, count: int) -> Iterator[Finding]:
     """Yields a finding where angles jump by a turn, with the first jump of each trajectory."""
     _, first, counts = np.unique(jumps.found[:, 0], return_index=True, return_counts=True)
     places = [
@@ -101,12 +101,12 @@ def jumps_findings(jumps: TurnJumps, batch: Trajectories, count: int) -> Iterato
             jumps.found[first].tolist(), counts, strict=True
         )
     ]
-    dofs = np.bincount(jumps.found[:, 2].astype(int), minlength=batch.first.shape[2]).tolist()
+    dofs = np.bincount(jumps.found[:, 2].astype(int), minlength=batch.shape[2]).tolist()
     for text in jumps.notes():
         yield failed("jumps of a turn", batch, jumps.name, places, text, count, per_dof=dofs)
 
 
-def place_text(batch: Trajectories, failure: Failure, dof: str = "") -> str:
+def place_text(batch: Recording, failure: Failure, dof: str = "") -> str:
     """Returns where a value fails: data/demo_13, row 20, 0.400 s; ``dof`` follows the row."""
     time = "" if failure.time is None else f", {failure.time:.3f} s"
     return f"{trajectory_text(batch, failure.trajectory)}row {failure.row}{dof}{time}"
@@ -140,24 +140,24 @@ class StartCheck:
         self.failures: list[Failure] = []
         self.compared = 0
 
-    def add(self, values: Mapping[str, Array], block: Trajectories) -> None:
+    def add(self, values: Mapping[str, Array], block: Recording) -> None:
         """Compares the first rows of a block, values [b, T, D] by name."""
         if isinstance(self.start, str) or not block.rows:
             return
-        groups = [trajectories.group for trajectories, *_ in block.runs if trajectories.single]
-        states, first = self.start(block.numbers, groups), block.groups_in_use[0]
+        parts = [block.part(k) for k in range(len(block))]
+        states = self.start(block.numbers, [part.group for part in parts if part.single])
         self.compared += len(block)
         for name in (name for name in QUANTITIES if name in values):
             rows = values[name][:, :1]
-            state = first.pick(states.get(name, np.zeros((1, 1))))
+            state = block.pick(states.get(name, np.zeros((1, 1))))
             state = np.asarray(state, np.float64)[:, None]
             # NaN differs from every state
             off = np.nan_to_num(np.abs(rows.astype(np.float64) - state), nan=np.inf, posinf=np.inf)
             # the state was rounded to the stored type when it was written
-            wrong = ~(off <= np.spacing(np.abs(state).astype(first.arrays[name].precision)))
+            wrong = ~(off <= np.spacing(np.abs(state).astype(parts[0].arrays[name].precision)))
             self.failures += failures(wrong, off, rows, block, name)
 
-    def finding(self, batch: Trajectories) -> Finding:
+    def finding(self, batch: Recording) -> Finding:
         """Returns whether row 0 equals the start state, or why that is not known."""
         if isinstance(self.start, str) or not self.compared:
             reason = self.start if isinstance(self.start, str) else "there are no rows"
@@ -172,62 +172,69 @@ class StartCheck:
 class TimeCheck:
     """Checks that time stamps increase and, where an output states one dt, that they go by it."""
 
-    def __init__(self, attributes: Mapping[str, Any]) -> None:
-        """Takes the attributes of the file."""
+    def __init__(self, batch: Recording) -> None:
+        """Takes the whole batch, whose blocks are then added."""
+        attributes = batch.file.attributes()
         self.dt = positive(attributes.get("dt")) if "mode" in attributes else None
         self.failures: list[BadTimes] = []
         self.where: Place | None = None  # the dataset or the option that gives the times
         self.steps: set[float | None] = set()  # None: dt varies
-        self._checked: set[TrajectoryGroup] = set()  # groups whose trajectories share their times
+        # groups whose trajectories share their times
+        self._shared = {id(x.origin) for x in batch.members if x.clock and x.clock.shared}
+        self._checked: set[int] = set()
 
-    def add(self, _: Mapping[str, Array], block: Trajectories) -> None:
-        """Checks the times of a block; those that all trajectories of a set share, once."""
-        numbers = iter(block.numbers.tolist())
-        for members, begin, end in block.runs:
-            trajectories = {k: next(numbers) for k in range(begin, end)}
+    def add(self, _: Mapping[str, Array], block: Recording) -> None:
+        """Checks the times of a block; those that all trajectories of a group share, once."""
+        for group, places in block.by_part():
+            clock, origin, numbers = group.clock, id(group.origin), block.numbers[places].tolist()
+            if clock is None or origin in self._checked:
+                continue
+            self._checked |= {origin} & self._shared
             try:
-                time = members.time
-                if time is None or (time.shared and members in self._checked):
-                    continue
-                self._checked.add(members)
-                self.where = self.where or time.where
-                self.steps.add(time.uniform)
-                self._check(time, trajectories, block.rows)
+                if clock.contradiction is not None:
+                    raise InputError(clock.contradiction)
+                self.where = self.where or clock.where
+                self.steps.add(clock.step)
+                self._check(clock, numbers)
             except InputError as error:
                 fault = error.faults[0]
-                self.failures.append((trajectories[begin], fault.what, str(fault.where), ()))
+                self.failures.append((numbers[0], fault.what, str(fault.where), ()))
 
-    def _check(self, time: Time, trajectories: Mapping[int, int], rows: int) -> None:
-        """Checks trajectories, given as their numbers by their places in the set."""
+    def _check(self, clock: Clock, numbers: Sequence[int]) -> None:
+        """Checks the times of trajectories with these numbers."""
         step = self.dt
-        by_dt = time.nominal is None and (step is None or time.uniform is not None)
+        by_dt = clock.nominal is None and (step is None or clock.step is not None)
         # equal steps by definition need no check row by row
-        if by_dt and not time.faults(min(trajectories), max(trajectories) + 1):
+        if by_dt and not clock.faults():
             return
-        for k, number in trajectories.items():
-            stamps = time.rows(k, k + 1, 0, rows)[0]
+        for k, number in enumerate(numbers):
+            stamps = clock.rows(k, k + 1)[0]
             gaps = np.diff(stamps)
             wrong, what = ~(gaps > 0), "not increasing"
             if step is not None and not wrong.any():
                 # each stamp is rounded once: a gap is off by up to two last places of the largest
                 slack = 2 * np.spacing(np.abs(stamps).max()) + 1e-12 * step
                 wrong, what = ~(np.abs(gaps - step) <= slack), f"not in steps of dt = {step:g} s"
-            if time.nominal and not wrong.any():
-                wrong, what = gaps > JUMP * time.nominal, f"jumps: steps are {time.nominal:g} s"
+            if clock.nominal and not wrong.any():
+                wrong, what = gaps > JUMP * clock.nominal, f"jumps: steps are {clock.nominal:g} s"
             if wrong.any():
                 bad = np.flatnonzero(wrong) + 1
                 pairs = list(zip(bad.tolist(), stamps[bad].tolist(), strict=True))
                 self.failures.append((number, what, "", pairs))
-            if time.shared:
+            if clock.shared:
                 return
 
-    def findings(self, batch: Trajectories, count: int) -> Iterator[Finding]:
+    def findings(self, batch: Recording, count: int) -> Iterator[Finding]:
         """Yields whether the times of ``count`` trajectories hold; nothing without times."""
         if not (self.where or self.failures):
             return
-        title = (self.where and self.where.name.lstrip("/")) or "time"
-        if batch.first.group and title.startswith(batch.first.group):
-            title = batch.pattern + title.removeprefix(batch.first.group)
+        place, group = self.where or Place(), batch.group
+        if place.path == str(batch.file.path):
+            name = place.name.lstrip("/")
+            if group and name.startswith(group):  # of all the groups
+                name = batch.pattern + name.removeprefix(group)
+            place = replace(place, path="", name=name)
+        title = str(place).lstrip(":") or "time"
         if self.failures:
             number, what, _, places = self.failures[0]
             texts = [f"{_place(batch, failure)}: {failure[1]}" for failure in self.failures]
@@ -244,7 +251,7 @@ class TimeCheck:
         yield Finding("time", title, True, text, count, facts={"dt": dt})
 
 
-def _place(batch: Trajectories, failure: BadTimes, most: int | None = None) -> str:
+def _place(batch: Recording, failure: BadTimes, most: int | None = None) -> str:
     """Returns the dataset of wrong times, or their rows: of more than ``most`` the first."""
     number, _, where, rows = failure
     texts = [f"row {row} ({time:.3f} s)" for row, time in rows[:most]]
@@ -259,10 +266,9 @@ def rotation_findings(rotations: RotationStatistics, count: int) -> Iterator[Fin
     Signs of recordings mean nothing; orientations that trajcli wrote have continuous ones.
     """
     names = [x.name for x in rotations.rotations] or list(map(str, range(rotations.count)))
-    groups = [group.with_dofs(names) for group in rotations.batch.groups] if rotations.of else []
-    batch = Trajectories(groups)
+    batch = replace(rotations.batch, dofs=Dofs(len(names), range(len(names))), joint_names=names)
     for check, statistics in rotations.of.items():
-        name = check if check in rotations.stored else next(iter(batch.first.arrays))
+        name = check if check in rotations.stored else next(iter(batch.arrays))
         peak, array = float(statistics.peak.max()), label(batch, name)
         facts: dict[str, Any] = {"largest": peak} if statistics.known else {}
         passed = not statistics.outside
@@ -272,7 +278,7 @@ def rotation_findings(rotations: RotationStatistics, count: int) -> Iterator[Fin
             facts = {"changes": int(statistics.beyond.sum())}
             many = "change" if facts["changes"] == 1 else "changes"
             text = f"{facts['changes']} {many} of sign" if not passed else "continuous"
-            if not passed and "trajcli_version" not in batch.first.file.attributes():
+            if not passed and not batch.own_output:
                 passed, text = True, f"{text}, which differentiate and resample undo"
         else:
             of_rate = UNITS_OF_ROTATIONS[ROTATIONS.index(check)]

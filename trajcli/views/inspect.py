@@ -6,27 +6,27 @@ import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from trajcli.errors import InputError, raise_if_any
 from trajcli.files.catalogue import Catalogue, Dataset
+from trajcli.files.companions import STAMPS
 from trajcli.files.file_bytes import Progress
-from trajcli.files.opening import Files, time_from_options
+from trajcli.files.likely import NoTrajectories
+from trajcli.files.opening import Files, clock_from_options
 from trajcli.files.quantities import QUANTITIES, ROTATIONS
 from trajcli.files.reader import unreadable_files
 from trajcli.files.reading import select
+from trajcli.files.recording import Recording, numberless
 from trajcli.files.repair import TurnJumps
 from trajcli.files.source import expand_files, parse_source
-from trajcli.files.time import STAMPS
-from trajcli.files.trajectories import Trajectories, numberless
-from trajcli.files.trajectory_group import TrajectoryGroup
 from trajcli.memory import LEAST_SAMPLED_BYTES, SAMPLED_BYTES, SCANNED_BYTES
-from trajcli.views.statistics import RotationStatistics, Statistics, add_blocks
-from trajcli.views.terminal import Chart, TextTable, figure, number, shortened
-from trajcli.views.trajectories import (
+from trajcli.views.recordings import (
     array_path,
+    first_part,
     label,
     main_batch,
     nbytes,
@@ -35,6 +35,8 @@ from trajcli.views.trajectories import (
     sample,
     whole_batch,
 )
+from trajcli.views.statistics import RotationStatistics, Statistics, add_blocks
+from trajcli.views.terminal import Chart, TextTable, figure, number, shortened
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -61,7 +63,7 @@ _TIMES = ("dt", "dt_source", "source_dt", "rate", "fps", "control_freq")
 
 def inspect_source(
     files: Files, text: str, full: bool = False, on_progress: Progress = lambda done, total: None
-) -> tuple[dict[str, Any], list[Chart], list[str], list[str]]:
+) -> tuple[dict[str, Any], list[Chart], Sequence[str], list[str]]:
     """Inspects a file, a folder of them, or the datasets that a source names.
 
     Returns a report of plain values, which lists unreadable datasets with the reason, and the
@@ -82,8 +84,8 @@ def inspect_source(
             names += [(file, name) for name in file.names() if name.startswith(below or "")]
         else:
             names += [(file, name) for name in file.match(named) if file.get(name) is not None]
-    time_from_options(files)  # a time that the options name and that cannot be read is an error
-    batches: list[Trajectories] = []
+    clock_from_options(files)  # a time that the options name and that cannot be read is an error
+    batches: list[Recording] = []
     notes: list[str] = []
     if named.rpartition("/")[2] not in ("dt", *STAMPS):
         try:
@@ -91,7 +93,7 @@ def inspect_source(
         except InputError as error:  # SOURCE may name something else that is listed
             if named and not names:
                 raise
-            if error.faults[0].what != "no trajectories found":
+            if not isinstance(error, NoTrajectories):
                 notes.append(_in_a_line(error))
     notes += batches[0].notes if batches else []
     try:
@@ -105,22 +107,23 @@ def inspect_source(
         notes += (f"{name} is left out: {fault.what}" for name, fault in faults.items())
         chosen = usable.numbers.tolist()
     # the main batch may join several: each reads its part of what --episodes picks among all
-    first_of = dict(zip(main.groups, main.offsets[:-1].tolist(), strict=True)) if main else {}
+    parts = [] if main is None else list(main.members)
+    begins = dict(zip(parts, accumulate(map(len, parts), initial=0), strict=False))
     numbers: list[Sequence[int]] = []
     for batch in batches:
-        offset, own = first_of.get(batch.groups[0]), range(len(batch))
-        picked = select(episodes, len(own)) if offset is None else (n - offset for n in chosen)
+        begin, own = begins.get(batch.members[0]), range(len(batch))
+        picked = select(episodes, len(own)) if begin is None else (n - begin for n in chosen)
         numbers.append([n for n in picked if n in own])
     if not names:  # an array within each trajectory of a layout
-        groups = (group for batch in batches for group in batch.groups)
-        names = [(group.file, f"{group.group}/{group.array_name}") for group in groups]
+        names = [(part.file, f"{part.group}/{part.array_name}")
+                 for batch in batches for part in batch.members]  # fmt: skip
     paths = (path for file in opened for path in [file.path, *file.path.rglob("*")])
     size = sum(path.stat().st_size for path in paths if path.is_file())
     datasets = Datasets(batches, numbers, episodes, full, size, on_progress)
     counts: dict[str, Any] = _trajectories(main, chosen, full) if main else {"count": 0}
     for batch, which in zip(batches, numbers, strict=True):  # beside those of the main batch
-        group = _group_name(batch.first)
-        if "rates" in counts and group not in counts["rates"] and batch.groups[0] not in first_of:
+        group = _group_name(batch)
+        if "rates" in counts and group not in counts["rates"] and batch.members[0] not in begins:
             counts["rates"] |= _trajectories(batch, which, full).get("rates", {})
             counts["rate"] = _one_rate(counts["rates"])
     report = {
@@ -129,7 +132,7 @@ def inspect_source(
         "layout": layout.name if layout else None,
         "bytes": size,
         "attributes": dict(opened[0].attributes()),
-        "joint_names": main.first.joint_names if main else None,
+        "joint_names": main.joint_names if main else None,
         "dt": _dt(main, full) if main else None,
         "trajectories": counts,
         "datasets": datasets.reports(names, bool(named)),
@@ -138,75 +141,73 @@ def inspect_source(
     }
     drawn = main.take(chosen[:1]) if main and chosen else None
     notes += datasets.remarks
-    return report, list(_charts(drawn)) if drawn else [], drawn.dofs if drawn else [], notes
+    return report, list(_charts(drawn)) if drawn else [], drawn.dof_labels if drawn else [], notes
 
 
 def _in_a_line(error: InputError) -> str:
     return "; ".join(line.strip() for line in error.faults[0].lines()[:3])
 
 
-def _dt(main: Trajectories, full: bool) -> dict[str, Any] | None:
+def _dt(main: Recording, full: bool) -> dict[str, Any] | None:
     """Returns the time step and its source, or the fault of a file that contradicts itself."""
-    groups = main.groups if full else main.groups[:: 1 + len(main.groups) // _MOST_TIMES]
-    try:
-        clocks = [group.time for group in groups]
-        raise_if_any(fault for clock in clocks if clock for fault in clock.shape_faults())
-    except InputError as error:
-        fault = error.faults[0]
+    parts = main.members if full else main.members[:: 1 + len(main.members) // _MOST_TIMES]
+    clocks = [part.clock for part in parts]
+    faults = [part.fault for part in parts if part.fault]
+    faults += [fault for clock in clocks if clock for fault in clock.shape_faults()]
+    for fault in faults[:1]:
         actual = f", {fault.found} instead of {fault.expected}" if fault.found else ""
         return {"value": None, "source": f"{fault.where}: {fault.what}{actual}"}
     if clocks[0] is None:
         return None
-    source = str(main.first.file.attributes().get("dt_source", clocks[0].source))
-    steps = {clock and clock.uniform for clock in clocks}
+    source = str(main.file.attributes().get("dt_source", clocks[0].source))
+    steps = {clock and clock.step for clock in clocks}
     step = steps.pop() if len(steps) == 1 else None
-    if step is not None and len(groups) < len(main.groups):
-        source += f", sampled: {len(groups)} of {len(main.groups)}"
+    if step is not None and len(parts) < len(main.members):
+        source += f", sampled: {len(parts)} of {len(main.members)}"
     return {"value": "varies" if step is None else step, "source": source}
 
 
-def _trajectories(main: Trajectories, chosen: Sequence[int], full: bool) -> dict[str, Any]:
+def _trajectories(main: Recording, chosen: Sequence[int], full: bool) -> dict[str, Any]:
     """Returns the count of trajectories, their lengths, the rate, and the largest jitter.
 
     The times of a large file are sampled, unless ``full``.
     """
-    rows = main.lengths if len(main) else np.array([main.first.shape[1]])
+    rows = main.lengths if len(main) else np.array([main.rows])
     report: dict[str, Any] = {
         "count": len(main),
         "rows": [int(rows.min()), int(rows.max())],
-        "dofs": main.first.shape[2],
-        "shown": [main.name(number) for number in chosen[:1]],
+        "dofs": main.shape[2],
+        "shown": [main.title(number) for number in chosen[:1]],
     }
     usable, _ = main.usable()
     if len(usable) and (first := usable.take(sorted({0, len(usable) - 1})).start_stamps()):
         report["start_stamps"], report["stamps_unit"] = first[0].tolist(), first[1]
     # the times of a large file are sampled where they are no single dt
     stamps, count = int(main.lengths[np.asarray(chosen, int)].sum()), len(chosen)
-    large = len(main.groups) > _MOST_TIMES
-    with contextlib.suppress(InputError):
-        large |= 8 * stamps > SAMPLED_BYTES and main.step is None
+    large = len(main.members) > _MOST_TIMES
+    large |= 8 * stamps > SAMPLED_BYTES and main.step is None
     if large and not full:
         chosen = chosen[:: 1 + count // _MOST_TIMES]
     report["sampled"] = len(chosen) < count
     steps: dict[str, list[Any]] = {}
     medians, durations, jitter = dict[str, list[float]](), [], 0.0
     for block in main.take(chosen).blocks(size=SCANNED_BYTES):
-        for members, begin, end in block.runs if block.rows > 1 else ():
+        for group, _ in block.by_part() if block.rows > 1 else ():
             with contextlib.suppress(InputError):
-                if (time := members.time) is None:
+                if (clock := group.clock) is None:
                     continue
-                raise_if_any(time.shape_faults())
-                if time.uniform is not None:  # the rows of a very long trajectory need no array
-                    gaps = np.full((end - begin, 1), time.uniform)
+                raise_if_any(clock.shape_faults())
+                if clock.step is not None:  # the rows of a very long trajectory need no array
+                    gaps = np.full((len(group), 1), clock.step)
                     seconds = gaps[:, 0] * (block.rows - 1)
                 else:
-                    times = time.rows(begin, begin + 1 if time.shared else end, 0, block.rows)
+                    times = clock.rows()
                     gaps, seconds = np.diff(times), times[:, -1] - times[:, 0]
                 # the median of evenly spaced steps, the extremes of all
                 some = gaps.ravel()[:: 1 + stamps // _MOST_GAPS]
                 extremes = [gaps.min(), gaps.max()]
-                steps.setdefault(_group_name(members), []).append((some, extremes))
-                medians.setdefault(_group_name(members), []).extend(np.median(gaps, 1).tolist())
+                steps.setdefault(_group_name(group), []).append((some, extremes))
+                medians.setdefault(_group_name(group), []).extend(np.median(gaps, 1).tolist())
                 durations += [seconds.min(), seconds.max()]
     for name, parts in steps.items():
         median, own = float(np.median(np.concatenate([some for some, _ in parts]))), medians[name]
@@ -220,8 +221,8 @@ def _trajectories(main: Trajectories, chosen: Sequence[int], full: bool) -> dict
     return report
 
 
-def _group_name(group: TrajectoryGroup) -> str:
-    return numberless(group.group) or group.array_name
+def _group_name(recording: Recording) -> str:
+    return numberless(recording.group) or recording.array_name
 
 
 def _one_rate(rates: Mapping[str, Sequence[float | None]]) -> float | None:
@@ -230,19 +231,19 @@ def _one_rate(rates: Mapping[str, Sequence[float | None]]) -> float | None:
     return known[0] or None if min(known) >= 0.99 * max(known) else None
 
 
-def _charts(block: Trajectories) -> Iterator[Chart]:
+def _charts(block: Recording) -> Iterator[Chart]:
     """Yields a chart of each array of one trajectory, over time where the file has it.
 
     Only the first rows of a very long trajectory are drawn.
     """
-    members, first = block.groups_in_use[0], block.rows_only(0, min(block.rows, _PLOTTED_ROWS))
+    first = block.take(slice(None), range(min(block.rows, _PLOTTED_ROWS)))
     times = first.known_times()
     x = np.arange(float(first.rows)) if times is None else times[0]
-    for name in members.arrays if block.rows else ():
-        unit = members.unit(name)
+    for name in block.arrays if block.rows else ():
+        unit = block.unit(name)
         title = name + (f", {unit}" if unit else "") + (" by row" if times is None else "")
         title += f", first {first.rows} rows" if first.rows < block.rows else ""
-        values = first.read(name)[0].astype(np.float64)
+        values = first.arrays[name].read()[0].astype(np.float64)
         yield Chart(title, x, "" if times is None else " s", values)
 
 
@@ -257,7 +258,7 @@ class Datasets:
         remarks: warnings about the values that were read.
     """
 
-    batches: Sequence[Trajectories]
+    batches: Sequence[Recording]
     numbers: Sequence[Sequence[int]]
     episodes: str | None
     full: bool
@@ -274,10 +275,10 @@ class Datasets:
         arrays: dict[str, tuple[int, str]] = {}
         labels: dict[str, str] = {}
         for k, batch in enumerate(self.batches):
-            for name in batch.first.arrays:
+            for name in batch.arrays:
                 title = label(batch, name)
                 arrays[title] = k, name
-                labels |= {array_path(g.group, g, name): title for g in batch.groups}
+                labels |= {array_path(x.group, x, name): title for x in batch.members}
         groups: dict[str, list[tuple[Catalogue, str]]] = {}
         for file, name in names:
             pattern = labels.get(name) or re.sub(r"\d+(?=[^/]*/)", "*", name)
@@ -295,7 +296,7 @@ class Datasets:
                 if title in arrays:
                     k, name = arrays[title]
                     if k not in statistics:
-                        share = budget * len(self.batches[k].first.arrays)
+                        share = budget * len(self.batches[k].arrays)
                         statistics[k] = self._read_batch(k, share)
                     arrays_of, turning = statistics[k]
                     about = self._of_batch(self.batches[k], name, arrays_of[name])
@@ -320,11 +321,11 @@ class Datasets:
     def _picked(self, file: Catalogue, name: str) -> Dataset:
         """Returns a dataset, of those beside trajectories with their dofs the chosen ones."""
         stored, pattern = file.require(name), numberless(name)
-        for group in (batch.first for batch in self.batches):
-            beside = pattern.startswith(numberless(group.group)) and stored.numeric
-            of_dofs = stored.ndim > 1 and stored.shape[-1] == group.dofs.count
+        for batch in self.batches:
+            beside = pattern.startswith(numberless(batch.group)) and stored.numeric
+            of_dofs = stored.ndim > 1 and stored.shape[-1] == batch.dofs.count
             if beside and of_dofs and name.rpartition("/")[2] not in ("dt", *STAMPS):
-                return cast(Dataset, group.pick(stored))
+                return cast(Dataset, batch.pick(stored))
         return stored
 
     def _read_batch(self, k: int, budget: int) -> tuple[dict[str, Statistics], RotationStatistics]:
@@ -333,14 +334,14 @@ class Datasets:
         chosen, _ = batch.take(self.numbers[k]).usable()
         ends = one_sided(batch)
         arrays = {
-            name: Statistics(batch.first.shape[2], ends=ends * (name != "position"))
-            for name in batch.first.arrays
+            name: Statistics(batch.shape[2], ends=ends * (name != "position"))
+            for name in batch.arrays
         }
         turning = RotationStatistics(batch, ("norm", "sign", "angle"))
         whole = self.full or nbytes(chosen) <= budget
         self.sampled |= not whole
         blocks = chosen.blocks(self.on_progress) if whole else sample(chosen, budget)
-        add_blocks(blocks, arrays, turning, jumps := TurnJumps(batch.first))
+        add_blocks(blocks, arrays, turning, jumps := TurnJumps(batch))
         self.remarks += jumps.notes()
         for statistics in arrays.values():
             statistics.sampled = not whole
@@ -361,17 +362,18 @@ class Datasets:
                 left -= values.nbytes
         return statistics
 
-    def _of_batch(self, batch: Trajectories, name: str, statistics: Statistics) -> dict[str, Any]:
+    def _of_batch(self, batch: Recording, name: str, statistics: Statistics) -> dict[str, Any]:
         """Describes an array of trajectories, with the peak of each dof and when it is."""
-        first, stored = batch.first, batch.first.arrays[name]
+        first = first_part(batch)
+        stored = first.arrays[name]
         about = _about(stored, statistics, stored.shape[1:] if first.single else stored.shape)
-        about["units"] = first.unit(name)
+        about["units"] = batch.unit(name)
         about["trajectories"] = self.episodes or "all"
         about["nonfinite_at"] = [
-            {"trajectory": at.trajectory, "row": at.row, "dof": first.dofs.numbers[at.dof]}
+            {"trajectory": at.trajectory, "row": at.row, "dof": batch.dofs.numbers[at.dof]}
             for at in statistics.nonfinite[:5]
         ]
-        about["dofs"] = batch.dofs
+        about["dofs"] = batch.dof_labels
         if stored.dtype.kind != "f":
             return about
         about["per_dof"] = []
@@ -379,7 +381,7 @@ class Datasets:
             facts: dict[str, Any] = dict.fromkeys(("min", "max", "peak", "at"))
             if place is not None:
                 trajectory, row = place
-                times = batch.take([trajectory]).rows_only(row, 1).known_times()
+                times = batch.take([trajectory]).take([0], range(row, row + 1)).known_times()
                 time = None if times is None else float(times[0, 0])
                 ends = (statistics.low, statistics.high, statistics.peak)
                 facts["min"], facts["max"], facts["peak"] = (float(end[dof]) for end in ends)

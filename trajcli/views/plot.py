@@ -12,6 +12,7 @@ import numpy as np
 
 from trajcli.arrays import describe
 from trajcli.errors import InputError, Note, UsageError, raise_if_any
+from trajcli.files.clock import Floats
 from trajcli.files.conversion import as_batch
 from trajcli.files.dofs import match_names, pair_dofs
 from trajcli.files.file_bytes import Progress
@@ -19,17 +20,13 @@ from trajcli.files.limits import Bounds, Limits
 from trajcli.files.opening import Files
 from trajcli.files.quantities import QUANTITIES, RECORDED_POSITION
 from trajcli.files.reading import select
+from trajcli.files.recording import Array, Recording
 from trajcli.files.source import Source, parse_source
-from trajcli.files.trajectories import Array, Floats, Trajectories
-from trajcli.files.trajectory_group import TrajectoryGroup
 from trajcli.rotations import angle
 from trajcli.units import InputUnits, Unit
-from trajcli.views.statistics import orientations
-from trajcli.views.terminal import LARGEST
-from trajcli.views.trajectories import (
+from trajcli.views.recordings import (
     bounds_of,
     expand_globs,
-    known_rotations,
     paired_times,
     quantities,
     quantity_of,
@@ -37,6 +34,8 @@ from trajcli.views.trajectories import (
     units_to_show,
     whole_batch,
 )
+from trajcli.views.statistics import orientations
+from trajcli.views.terminal import LARGEST
 
 # Longer lines are drawn by the least and the largest value of each run of rows.
 _POINTS = 4000
@@ -85,8 +84,8 @@ class PlotSource:
 
     number: int
     origin: Source
-    batches: Sequence[Trajectories]
-    main: Trajectories
+    batches: Sequence[Recording]
+    main: Recording
     episodes: str | None
     limits: Limits | None
     to: InputUnits
@@ -116,10 +115,10 @@ class PlotSource:
             for number, start in zip(chosen, starts, strict=True)
             for batch in self.batches
             if number < len(batch) and batch.lengths[number]
-            for name in (*batch.first.arrays, *[_ANGLE] * bool(known_rotations(batch.first)))
+            for name in (*batch.arrays, *[_ANGLE] * bool(batch.rotations))
         ]
         if not drawn:
-            where = f"{self.origin}, trajectory {self.main.name(chosen[0])}"
+            where = f"{self.origin}, trajectory {self.main.title(chosen[0])}"
             expected = "a trajectory with rows"
             raise InputError("nothing to draw", where=where, expected=expected, found="no rows")
         return drawn
@@ -129,30 +128,31 @@ class PlotSource:
         chosen = sorted(select(self.episodes, len(self.main)))
         for batch in self.batches:
             numbers = [number for number in chosen if number < len(batch)]
-            ends: dict[str, list[Array]] = {name: [] for name in batch.first.arrays}
+            ends: dict[str, list[Array]] = {name: [] for name in batch.arrays}
             for block in batch.take(numbers).blocks(on_progress):
                 for name in ends:
-                    values = _drawable(block.read(name).astype(np.float64))
+                    values = _drawable(block.arrays[name].read().astype(np.float64))
                     low = np.fmin.reduce(values, 1, initial=np.nan)
                     ends[name].append(np.stack([low, np.fmax.reduce(values, 1, initial=np.nan)]))
             for name in ends if numbers else ():
                 fields, factors = self._fields(batch, name)
                 yield Peaks(**fields, values=np.concatenate(ends[name], axis=1) * factors)
 
-    def _line(self, batch: Trajectories, number: int, name: str, start: float) -> Line:
+    def _line(self, batch: Recording, number: int, name: str, start: float) -> Line:
         """Returns an array of a trajectory, or angles from its first row; of many rows the extremes
         of runs, so peaks stay."""
-        block, times = batch.take([number]), batch.take([number]).times()
+        block = batch.take([number])
+        times = block.times()
         if name == _ANGLE:
-            rotations = known_rotations(batch.first)
-            turns, _ = orientations(block.read(next(iter(batch.first.arrays))), rotations)
+            rotations = batch.rotations
+            turns, _ = orientations(next(iter(block.arrays.values())).read(), rotations)
             shown = next((x for x in self.to.positions if x.si == "rad"), Unit("rad"))
             rows, factors = angle(turns, turns[:, :1])[0], np.array([shown.per_si])
             names = [(k, rotation.name) for k, rotation in enumerate(rotations)]
             fields: dict[str, Any] = {"source": self.number, "quantity": name, "unit": str(shown),
                                       "dofs": names, "bounds": None}  # fmt: skip
         else:
-            rows, (fields, factors) = block.read(name)[0], self._fields(batch, name)
+            rows, (fields, factors) = block.arrays[name].read()[0], self._fields(batch, name)
         unit, values = self.to.time or Unit("s"), _drawable(rows) * factors
         time = np.arange(block.rows, dtype=np.float64) if times is None else times[0]
         time = (time - time[0] + start) * (1.0 if times is None else unit.per_si)
@@ -167,26 +167,25 @@ class PlotSource:
         return Line(
             **fields,
             values=values,
-            trajectory=self.main.name(number),
+            trajectory=self.main.title(number),
             time=time,
             time_unit="" if times is None else str(unit),
-            held=_held(block.groups_in_use[0], fields["quantity"]),
+            held=_held(batch.part(number), fields["quantity"]),
             recorded=_recorded(batch, number, factors) if smoothed else None,
         )
 
-    def _fields(self, batch: Trajectories, name: str) -> tuple[dict[str, Any], Floats]:
+    def _fields(self, batch: Recording, name: str) -> tuple[dict[str, Any], Floats]:
         """Returns what lines and peaks of an array of a batch have in common, and the factors [D]
         from its values to those that are drawn."""
-        first = batch.first
         held, units, _ = quantities(batch)  # an array called q is positions
         quantity = next((quantity for quantity, array in held.items() if array == name), "")
-        if not quantity or first.of_rotations or known_rotations(first):
+        if not quantity or batch.of_rotations or batch.rotations:
             quantity = quantity_of(batch, name)
-        factors, unit = units_to_show(first, name, self.to)
+        factors, unit = units_to_show(batch, name, self.to)
         held_against = {} if self.limits is None else bounds_of(batch, self.limits, units)
         if bounds := held_against.get(quantity):
             bounds = replace(bounds, lower=bounds.lower * factors, upper=bounds.upper * factors)
-        dofs, shown = list(zip(first.dofs.numbers, batch.dofs, strict=True)), unit.split(",")
+        dofs, shown = list(zip(batch.dofs.numbers, batch.dof_labels, strict=True)), unit.split(",")
         fields = {"source": self.number, "quantity": quantity, "dofs": dofs, "bounds": bounds,
                   "unit": ", ".join(dict.fromkeys(shown))}  # fmt: skip
         return fields, factors
@@ -210,12 +209,12 @@ def plot_sources(
         raise UsageError(what, where="--labels", expected=expected, found=labels)
     for k, text in enumerate(drawn):
         batches, origin = read_batches(files, [text]), parse_source(text)
-        if all(0 in members.shape for batch in batches for members in batch.groups):
-            found = describe(batches[0].first.shape) if batches else "no trajectories"
+        if all(0 in part.shape for batch in batches for part in batch.members):
+            found = describe(batches[0].shape) if batches else "no trajectories"
             expected = "trajectories with rows and dofs"
             raise InputError("nothing to draw", where=str(origin), expected=expected, found=found)
         whole_batch(batches)
-        main = max(batches, key=lambda batch: len(batch.first.arrays))
+        main = max(batches, key=lambda batch: len(batch.arrays))
         episodes = files.reading.episodes
         if episodes is None:  # a set is drawn as if it were whole
             raise_if_any(main.usable()[1].values())
@@ -296,25 +295,26 @@ def _drawable(values: Array) -> Array:
     return np.where(np.abs(values, dtype=np.float64) < LARGEST, values, np.nan)
 
 
-def _recorded(batch: Trajectories, number: int, factors: Floats) -> Array | None:
+def _recorded(batch: Recording, number: int, factors: Floats) -> Array | None:
     """Returns the positions [T, D] that a trajectory was smoothed from, where its file has them,
     times factors [D]."""
-    group, _, inside = batch.locate(number)
-    stored = None if group.file.members else group.companion(RECORDED_POSITION)
+    part, inside = batch.part(number), int(batch.inside[number])
+    stored = None if part.file.members else part.companions.dataset(RECORDED_POSITION)
     if stored is None:
         return None
-    rows: Array = group.pick(as_batch(stored)).read_rows(inside, inside + 1)[0]
+    rows: Array = part.pick(as_batch(stored)).read_rows(inside, inside + 1)[0]
     return rows * factors
 
 
-def _held(group: TrajectoryGroup, quantity: str) -> str:
+def _held(part: Recording, quantity: str) -> str:
     """Returns how long a value of a quantity holds in the mode that made it.
 
     From clique to jerk a_t − a_{t−1} = dt_t·j_t, except for linear jerks (foh); euler and zoh take
     an action for the whole step into its row. A cubic B-spline has one jerk from a knot to the
     next, which begins with the row at the knot.
     """
-    mode, scheme, degree = (str(group.attribute(name)[1]) for name in ("mode", "scheme", "degree"))
+    stated = part.companions.attribute
+    mode, scheme, degree = (str(stated(name)[1]) for name in ("mode", "scheme", "degree"))
     if mode == "bspline":
         return "out of" if quantity == "jerk" and degree == "3" else ""
     if scheme not in ("euler", "zoh", "foh") or mode not in ("clique", *QUANTITIES[1:]):

@@ -17,25 +17,25 @@ from trajcli.files.file_bytes import Progress
 from trajcli.files.limits import Limits
 from trajcli.files.opening import Files
 from trajcli.files.quantities import QUANTITIES
-from trajcli.files.reader import refuse_control_points
+from trajcli.files.reader import no_time, refuse_control_points
 from trajcli.files.reading import select
+from trajcli.files.recording import Recording
 from trajcli.files.repair import TurnJumps
-from trajcli.files.rotation_groups import require_rotations
-from trajcli.files.trajectories import Trajectories, no_time
 from trajcli.scores import UNITS, Scores, angular_scores, block_extremes, block_scores, saturation
-from trajcli.views.statistics import orientations
-from trajcli.views.terminal import TextTable, number, spreadsheet_text
-from trajcli.views.trajectories import (
+from trajcli.views.recordings import (
     bounds_of,
-    companions,
-    known_rotations,
+    first_labels,
+    first_part,
     label,
     one_sided,
+    other_arrays,
     quantities,
     read_batches,
     try_blocks,
     whole_batch,
 )
+from trajcli.views.statistics import orientations
+from trajcli.views.terminal import TextTable, number, spreadsheet_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -183,20 +183,20 @@ def score_source(
     batches = read_batches(files, [source])
     batch, others = whole_batch(batches)
     numbers = np.asarray(select(files.reading.episodes, 0 if batch is None else len(batch)))
-    if batch is None or any(0 in group.shape for group in batch.take(numbers).groups_in_use):
+    if batch is None or any(0 in part.shape for part in batch.take(numbers).parts_in_use()):
         raise InputError(
             "nothing to score", where=source, expected="rows and dofs", found="an empty array"
         )
-    refuse_control_points(batch.groups)
-    near = (batch, *companions(batch, batches))
-    turning = next((group for group in near if known_rotations(group.first)), None)
-    if turning is not None:
-        batch = turning if batch.first.of_rotations else batch  # rather than its rates
-        taken = label(turning, next(iter(turning.first.arrays)))
-        others = [other for other in others if other != taken]
-    rotations, free = require_rotations(batch.first), batch.first.free_dofs
+    refuse_control_points(batch.members)
+    near = (batch, *other_arrays(batch, others))
+    turning = next((other for other in near if other.rotations), None)
+    if turning is not None and batch.of_rotations:
+        batch = turning  # rather than its rates
+    unscored = first_labels(other for other in others if other is not turning)
+    named = "; FILE:DATASET names one" * bool(unscored)
+    rotations, free = first_part(batch).require_rotations(), batch.free_dofs
     stored, units, notes = quantities(batch) if free else ({}, {}, [])
-    array = next(iter(batch.first.arrays))
+    array = next(iter(batch.arrays))
     absent = [name for name in ("velocity", "jerk") if name not in stored]
     if "position" in stored and absent:
         notes.append(f"{' and '.join(absent)} by central differences of the positions")
@@ -207,37 +207,34 @@ def score_source(
     if ends:
         rows = f"the first and the last {ends} rows, whose windows are one-sided"
         notes.append(f"jerk and limit_share without {rows}")
-    bounds, matched, unscored, first = {}, [], list(others), next(iter(stored))
+    bounds, matched, first = {}, [], next(iter(stored))
     if limits is not None:
         for name, table in bounds_of(batch, limits, units).items():
             bounds[name] = table.lower[free], table.upper[free]
             if name in stored:
-                remarks = limits.unit_remarks(name, batch.first.units.get(stored[name]))
+                remarks = limits.unit_remarks(name, batch.units.get(stored[name]))
                 notes += [f"{name} limits: {text}" for text in remarks]
         if free:
-            notes += limits.remarks(batch.dofs, batch.first.dofs)
-            matched = limits.matched(batch.dofs, batch.first.dofs)
+            notes += limits.remarks(batch.dof_labels, batch.dofs)
+            matched = limits.matched(batch.dof_labels, batch.dofs)
         held = QUANTITIES if "position" in stored else stored
         unheld = [*(name for name in limits.tables if name not in held), *limits.turns]
         unscored += [f"limits of {name}" for name in unheld]
-    named = "; FILE:DATASET names one" * bool(others)
     notes += [f"not scored: {', '.join(unscored)}{named}"] * bool(unscored)
     parts, extremes, scored, noise = list[Scores](), [], [], list[float]()
-    jumps = TurnJumps(batch.first)
-    kind = np.result_type(batch.first.arrays[stored[first]].precision, np.float32)
+    jumps = TurnJumps(batch)
+    kind = np.result_type(batch.arrays[stored[first]].precision, np.float32)
 
-    def score_block(block: Trajectories) -> None:
+    def score_block(block: Recording) -> None:
         if (times := block.times()) is None:
-            raise InputError(no_time(batch.first))
-        read = {name: block.read(array) for name, array in stored.items()}
+            raise InputError(no_time(first_part(batch)))
+        read = {name: block.arrays[array].read() for name, array in stored.items()}
         jumps.add({array: read[name] for name, array in stored.items()}, block)
         values = {name: x[..., free] if rotations else x for name, x in read.items()}
         scores = block_scores(values, times, block.step, bounds, ends)
         if turning is not None:
-            array = next(iter(turning.first.arrays))
-            turns, _ = orientations(
-                turning.take(block.numbers).read(array), known_rotations(turning.first)
-            )
+            turned = turning.take(block.numbers).arrays[next(iter(turning.arrays))]
+            turns, _ = orientations(turned.read(), turning.rotations)
             scores |= angular_scores(turns, times, block.step)
         # saturation needs the extremes of all trajectories: it is computed at the end
         extremes.append(block_extremes(values[first], bounds.get(first)))
@@ -271,7 +268,7 @@ def score_source(
     numbers, jerk = numbers[back], max(noise, default=0.0)
     return ScoreTable(
         label=label(batch, next(iter(stored.values()))),
-        names=[batch.name(n) for n in numbers.tolist()],
+        names=[batch.title(n) for n in numbers.tolist()],
         scores={name: scores[name][back] for name in UNITS if name in scores},
         units={n: ", ".join(dict.fromkeys(units.get(x, x).split(","))) for n, x in UNITS.items()},
         rows=(int(lengths.min()), int(lengths.max())),

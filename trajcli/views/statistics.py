@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from trajcli.errors import Fault
+from trajcli.files.clock import Floats
 from trajcli.files.dofs import RotationDofs
 from trajcli.files.limits import Bounds
-from trajcli.files.trajectories import Array, Floats, Trajectories
+from trajcli.files.recording import Array, Recording
 from trajcli.quaternions import TOLERANCE, unit
 from trajcli.rotations import angle
 from trajcli.scores import angular_rates
-from trajcli.views.trajectories import known_rotations, try_blocks
+from trajcli.views.recordings import try_blocks
 
 # Rows whose rotations are converted at once.
 _ROTATED = 1 << 15
@@ -44,7 +45,7 @@ class Failure:
 
 
 def failures(
-    bad: Array, excess: Array, values: Array, block: Trajectories, dataset: str = ""
+    bad: Array, excess: Array, values: Array, block: Recording, dataset: str = ""
 ) -> list[Failure]:
     """Returns for each trajectory of a block with bad values [b, T, D] the one of most excess."""
     times = block.known_times() if bad.any() else None
@@ -69,7 +70,7 @@ def failures(
 class Summary(Protocol):
     """Sums up all arrays of some trajectories, block by block."""
 
-    def add(self, values: Mapping[str, Array], block: Trajectories) -> None:
+    def add(self, values: Mapping[str, Array], block: Recording) -> None:
         """Adds a block with arrays [b, T, D] by name."""
 
 
@@ -99,7 +100,7 @@ class Statistics:
         """Whether any value is finite."""
         return bool((self.low <= self.high).any())
 
-    def add(self, values: Array, block: Trajectories | None = None) -> None:
+    def add(self, values: Array, block: Recording | None = None) -> None:
         """Adds values [b, T, D]; without a block of trajectories only range, NaN and Inf count."""
         if not values.size:
             return
@@ -139,7 +140,7 @@ class Statistics:
         self.outside += failures(beyond, excess, values, block)
         self._add_worst(beyond, excess, values, block)
 
-    def _add_worst(self, beyond: Array, excess: Floats, values: Array, block: Trajectories) -> None:
+    def _add_worst(self, beyond: Array, excess: Floats, values: Array, block: Recording) -> None:
         times = block.known_times() if beyond.any() else None
         for dof in np.flatnonzero(beyond.any((0, 1))).tolist():
             column = np.s_[:, :, dof : dof + 1]
@@ -195,7 +196,7 @@ def orientations(values: Array, rotations: Sequence[RotationDofs]) -> tuple[Floa
 
 
 def add_blocks(
-    blocks: Iterable[Trajectories],
+    blocks: Iterable[Recording],
     arrays: Mapping[str, Statistics],
     *others: Summary | None,
     faults: dict[str, Fault] | None = None,
@@ -205,8 +206,8 @@ def add_blocks(
     faults: as for :func:`try_blocks`.
     """
 
-    def add(block: Trajectories) -> None:
-        values = {name: block.read(name) for name in arrays}
+    def add(block: Recording) -> None:
+        values = {name: block.arrays[name].read() for name in arrays}
         for name, statistics in arrays.items():
             statistics.add(values[name], block)
         for summary in filter(None, others):
@@ -225,7 +226,7 @@ class RotationStatistics:
 
     def __init__(
         self,
-        batch: Trajectories,
+        batch: Recording,
         names: Sequence[str],
         limits: Mapping[str, float] | None = None,
         stored: Collection[str] = (),
@@ -233,13 +234,13 @@ class RotationStatistics:
         """names: norm, sign, angle. limits: the largest magnitudes of rates, which are derived from
         orientations where they are not ``stored`` in the file."""
         self.batch, self.limits = batch, limits or {}
-        self.rotations = known_rotations(batch.first)
+        self.rotations = batch.rotations
         self.derived = [name for name in self.limits if self.rotations and name not in stored]
-        self.stored = [name for name in self.limits if name in batch.first.arrays]
+        self.stored = [name for name in self.limits if name in batch.arrays]
         widths = {rotation.width for rotation in self.rotations}
         fitting = {"norm": {4, 9}, "sign": {4}, "angle": widths}
         names = [name for name in names if widths & fitting[name]]
-        self.count = len(self.rotations) or batch.first.shape[2] // 3
+        self.count = len(self.rotations) or batch.shape[2] // 3
         upper = {"norm": TOLERANCE, "sign": 0.5, "angle": np.inf, **self.limits}
         low = np.full(self.count, -np.inf)
         self.of = {
@@ -251,9 +252,9 @@ class RotationStatistics:
     def alone(self) -> bool:
         """Whether the batch has no dofs but rotations or their rates."""
         width = sum(rotation.width for rotation in self.rotations)
-        return self.batch.first.of_rotations or width == self.batch.first.shape[2]
+        return self.batch.of_rotations or width == self.batch.shape[2]
 
-    def add(self, values: Mapping[str, Array], block: Trajectories) -> None:
+    def add(self, values: Mapping[str, Array], block: Recording) -> None:
         """Adds a block with arrays [b, T, D] by name."""
         for name in self.stored:
             rates = values[name].astype(np.float64).reshape(*values[name].shape[:2], -1, 3)
@@ -269,8 +270,8 @@ class RotationStatistics:
             turned[..., [rotation.width != 4 for rotation in self.rotations]] = 0.0
             self.of["sign"].add(turned, block)
         if "angle" in self.of:
-            start = block.rows_only(0, 1).read(next(iter(values)))
-            start, _ = orientations(start, self.rotations)
+            rows = self.batch.take(block.numbers, range(1)).arrays[next(iter(values))]
+            start, _ = orientations(rows.read(), self.rotations)
             self.of["angle"].add(angle(quaternions, start), block)
         if self.derived:
             times = block.known_times()
@@ -279,7 +280,7 @@ class RotationStatistics:
             for name, rates in derived.items():
                 self.of[name].add(np.linalg.norm(rates, axis=-1), block)
 
-    def facts(self) -> list[dict[str, Any]]:
+    def facts(self) -> list[dict[str, str | float | None]]:
         """Returns what is known of each rotation, for JSON: null where nothing is."""
         known = {name: (x.peak, x.beyond) for name, x in self.of.items() if x.known}
         return [

@@ -8,35 +8,32 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import partial
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.files.catalogue import NUMERIC_KINDS, Dataset
+from trajcli.files.clock import Floats, exact_seconds
 from trajcli.files.conversion import stated_unit
 from trajcli.files.dofs import Dofs, RotationDofs, named_rotations, pick_dofs
 from trajcli.files.limits import Bounds, Limits
-from trajcli.files.opening import Files, time_from_options
+from trajcli.files.opening import Files, clock_from_options
 from trajcli.files.quantities import QUANTITIES, ROTATIONS, TAKEN, named_rate, order_of, unit_of
-from trajcli.files.reader import dof_faults, read_groups
+from trajcli.files.reader import dof_faults, no_time, read_recordings, require_stamps, timed
 from trajcli.files.reading import Repair, select
+from trajcli.files.recording import (
+    SEVERAL,
+    Array,
+    ArrayGroup,
+    Integers,
+    Recording,
+    join,
+    numberless,
+    record,
+)
 from trajcli.files.repair import repaired
 from trajcli.files.source import Place, Source, expand_files, parse_source
-from trajcli.files.time import exact_seconds
-from trajcli.files.trajectories import (
-    Array,
-    Floats,
-    Integers,
-    Trajectories,
-    no_time,
-    numberless,
-    require_stamps,
-    row_bytes,
-    timed,
-)
-from trajcli.files.trajectory_group import SEVERAL, TrajectoryGroup
 from trajcli.modes import MODES
 from trajcli.units import (
     NO_UNIT,
@@ -60,24 +57,23 @@ _GAP = 4.0
 
 @dataclass(frozen=True)
 class Compared:
-    """A dataset to compare, and the rotations among its dofs.
+    """A dataset to compare, the rotations among its dofs, and the trajectories that it holds, which
+    tell names and times; None without any.
 
-    trajectories: looks up the trajectories that it holds, with names and times; None without any.
     array: what the source calls it within every trajectory; "" where it does not name one array.
     """
 
     dataset: Dataset
     rotations: Sequence[RotationDofs]
-    trajectories: Callable[[], Trajectories | None]
+    recording: Recording | None
     array: str = ""
 
     def with_units_of_dofs(self) -> Compared:
         """Returns it with no unit for the numbers of rotations that are no angles."""
-        units, side = parse_units(stated_unit(self.dataset)), self.trajectories()
-        if not units or side is None or len(units) not in (1, side.first.shape[2]):
+        units, side = parse_units(stated_unit(self.dataset)), self.recording
+        if not units or side is None or len(units) not in (1, side.shape[2]):
             return self
-        text = unit_text(side.first.without_rotations(units))
-        about = {**self.dataset.attributes, "units": text}
+        about = {**self.dataset.attributes, "units": unit_text(side.without_rotations(units))}
         return replace(self, dataset=replace(self.dataset, attributes=about))
 
     def pick(self, dofs: Sequence[int]) -> Compared:
@@ -100,8 +96,8 @@ class PairedTimes:
     far apart, in seconds, rounding of the stamps may move rows of one time.
     """
 
-    first: Trajectories
-    second: Trajectories
+    first: Recording
+    second: Recording
     late: Floats
     clock: bool
     remark: str
@@ -118,8 +114,8 @@ class PairedTimes:
 
     def of_stamps(self, first: Place, second: Place) -> bool:
         """Whether two datasets are the stamps of the rows themselves."""
-        times = self.first.first.time, self.second.first.time
-        return [time and time.where for time in times] == [first, second]
+        clocks = self.first.clock, self.second.clock
+        return [clock and clock.where for clock in clocks] == [first, second]
 
     def near(self, times: Floats) -> float:
         """Returns how far apart rows of one time may be."""
@@ -146,7 +142,7 @@ class PairedTimes:
         return first, second + self.late[k]
 
 
-def paired_times(first: Trajectories, second: Trajectories) -> PairedTimes:
+def paired_times(first: Recording, second: Recording) -> PairedTimes:
     """Returns the times by which rows of two sources are paired.
 
     They share a clock where the stamps of both do not begin at 0, and overlap. Raises InputError
@@ -154,6 +150,8 @@ def paired_times(first: Trajectories, second: Trajectories) -> PairedTimes:
     """
     starts, slack = list[list[Fraction]](), 0.0
     for side in (first, second):
+        if side.clock is not None and side.clock.contradiction is not None:
+            raise InputError(side.clock.contradiction)
         stamps, unit = side.start_stamps(of_rows=True) or (np.array([np.nan]), "s")
         if np.isfinite(stamps).all():
             starts.append([exact_seconds(stamp, unit) for stamp in stamps])
@@ -186,23 +184,23 @@ def values_at(at: Floats, stamps: Floats, values: Array, slack: float) -> tuple[
     return between.astype(values.dtype) if values.dtype.kind == "f" else between, True
 
 
-def _elapsed(trajectories: Trajectories, k: int) -> Floats:
+def _elapsed(recording: Recording, k: int) -> Floats:
     """Returns the times [T] of a trajectory from its first row on."""
-    times = trajectories.take([k]).times()
+    times = recording.take([k]).times()
     if times is None:
-        raise InputError(no_time(trajectories.first))
+        raise InputError(no_time(first_part(recording)))
     if not (np.diff(times) > 0).all():
-        raise InputError("times that do not increase", where=trajectories.place(k))
+        raise InputError("times that do not increase", where=recording.place_text(k))
     elapsed: Floats = times[0] - times[0, :1]
     return elapsed
 
 
-def one_sided(trajectories: Trajectories) -> int:
+def one_sided(recording: Recording) -> int:
     """Returns the number of rows at each end around which mode savgol had no full window.
 
     Their derivatives are several times as far off as others, and do not count as peaks.
     """
-    mode, window = map(trajectories.first.file.attributes().get, ("mode", "window"))
+    mode, window = map(recording.file.attributes().get, ("mode", "window"))
     if str(mode) != "savgol":
         return 0
     if not (isinstance(window, str) and re.fullmatch(r"[0-9]{0,9}\.?[0-9]{1,9}s", window)):
@@ -210,50 +208,54 @@ def one_sided(trajectories: Trajectories) -> int:
         return max(int(window), 0) // 2 if isinstance(window, (int, np.integer)) else 0
     half = 0.5 * float(window[:-1]) * (1.0 - 1e-5)  # stamps are rounded
     ends = 0
-    for _, members in trajectories.by_group():  # the first of each group stands for all
-        times = members.take([0]).known_times() if len(members) else None
+    for part in recording.members:  # the first trajectory of each group stands for all
+        times = part.take([0]).known_times() if len(part) else None
         if times is not None and times.size:
             since, until = times[0] - times[0, 0], times[0, -1] - times[0]
             ends = max(ends, int((since < half).sum()), int((until < half).sum()))
     return ends
 
 
-def label(trajectories: Trajectories, name: str = "") -> str:
+def first_part(recording: Recording) -> Recording:
+    """Returns the trajectories of the first group that can be used."""
+    return next((part for part in recording.members if part.fault is None), recording.members[0])
+
+
+def label(recording: Recording, name: str = "") -> str:
     """Returns the name of an array in the file: data/demo_*/actions."""
-    first = trajectories.first
-    return array_path(trajectories.pattern, first, name) or first.file.path.name
+    return array_path(recording.pattern, recording, name) or recording.file.path.name
 
 
-def trajectory_text(trajectories: Trajectories, number: int) -> str:
+def trajectory_text(recording: Recording, number: int) -> str:
     """Returns "trajectory 13, " or "data/demo_13, ", for the text before a place in it.
 
     It is empty where there is only one trajectory.
     """
-    name = trajectories.name(number)
-    text = f"trajectory {name}, " if name.isdecimal() else f"{name}, "
-    return text if len(trajectories) > 1 else ""
+    title = recording.title(number)
+    text = f"trajectory {title}, " if title.isdecimal() else f"{title}, "
+    return text if len(recording) > 1 else ""
 
 
-def dof_text(trajectories: Trajectories, dof: int) -> str:
+def dof_text(recording: Recording, dof: int) -> str:
     """Returns the number and the name of a dof in the file: dof 3 (panda_joint4)."""
-    name = trajectories.dofs[dof]
-    return f"dof {trajectories.first.dofs.numbers[dof]}" + f" ({name})" * (not name.isdecimal())
+    name = recording.dof_labels[dof]
+    return f"dof {recording.dofs.numbers[dof]}" + f" ({name})" * (not name.isdecimal())
 
 
-def beside(first: Trajectories, second: Trajectories) -> bool:
+def beside(first: Recording, second: Recording) -> bool:
     """Returns whether both are the same trajectories: as many, in groups of other names."""
-    patterns = [{numberless(group.group) for group in x.groups} for x in (first, second)]
+    patterns = [{numberless(part.group) for part in x.members} for x in (first, second)]
     return len(first) == len(second) and not patterns[0] & patterns[1]
 
 
-def quantity_of(trajectories: Trajectories, name: str) -> str:
+def quantity_of(recording: Recording, name: str) -> str:
     """Returns the quantity of an array; that of actions follows from the mode of the file."""
-    mode = trajectories.first.stated_mode[0] if name == "actions" else ""
+    mode = recording.stated.name if name == "actions" else ""
     return QUANTITIES[MODES[mode].derivatives_of] if mode else name
 
 
 def quantities(
-    trajectories: Trajectories, named: str = "position"
+    recording: Recording, named: str = "position"
 ) -> tuple[dict[str, str], dict[str, str], list[str]]:
     """Returns which array holds each quantity, with units and notes.
 
@@ -261,12 +263,12 @@ def quantities(
     where SOURCE names it, that of a name like qvel, else ``named``; a note says so. Unknown units
     are "".
     """
-    group, first = trajectories.first, next(iter(trajectories.first.arrays))
-    known = {quantity_of(trajectories, name): name for name in group.arrays}
+    first = next(iter(recording.arrays))
+    known = {quantity_of(recording, name): name for name in recording.arrays}
     stored = {name: known[name] for name in QUANTITIES if name in known}
-    of_unit, notes = parse_units(group.unit(first)), []
-    if not stored and (of_unit or group.named or group.file.family == "npy"):
-        orders, rate = {unit.order for unit in of_unit or () if unit.known}, group.named_rate
+    of_unit, notes = parse_units(recording.unit(first)), []
+    if not stored and (of_unit or recording.named or recording.file.family == "npy"):
+        orders, rate = {unit.order for unit in of_unit or () if unit.known}, recording.named_rate
         by_unit = bool(orders)
         said = QUANTITIES[orders.pop()] if len(orders) == 1 else "effort" if orders else rate
         if (said or named) in QUANTITIES:
@@ -278,100 +280,96 @@ def quantities(
                 "dofs of several quantities" if by_unit or rate == SEVERAL else "no motion's name"
             )
             notes.append(f"{first} has {what}; --as position, or velocity, …, says what it is")
-    units = {name: group.unit(array) or "" for name, array in stored.items()}
+    units = {name: recording.unit(array) or "" for name, array in stored.items()}
     if units.get("position"):
         units |= {name: unit_of(name, units["position"]) for name in QUANTITIES}
     return stored, dict.fromkeys(QUANTITIES, "") | units, notes
 
 
-def units_to_show(group: TrajectoryGroup, name: str, to: InputUnits) -> tuple[Floats, str]:
+def units_to_show(recording: Recording, name: str, to: InputUnits) -> tuple[Floats, str]:
     """Returns factors [1 or D] from an array in SI to the units of --to-units, and these as text.
 
     As many units as dofs are those of the dofs; otherwise a dof takes the one that measures the
     same as its own, and keeps its own where there is none. Raises UsageError for dofs in no known
     unit, and where nothing can be converted.
     """
-    count, stated, targets = group.shape[2], group.unit(name) or "", to.positions
-    if to.time is not None and group.time is None:
-        found = str(group.where)
+    count, stated, targets = recording.shape[2], recording.unit(name) or "", to.positions
+    if to.time is not None and recording.clock is None:
+        found = str(first_part(recording).where)
         raise UsageError("no times to convert", where=f"--to-units {to.time}", found=found)
     if not targets or name == ROTATIONS[0]:
         return np.ones(1), stated
-    each, own = len(targets) == count and name not in ROTATIONS, group.units.get(name, ())
-    ours = "trajcli_version" in group.file.attributes()
-    if ours and not stated:  # in SI, whichever that is
+    each, own = len(targets) == count and name not in ROTATIONS, recording.units.get(name, ())
+    if recording.own_output and not stated:  # in SI, whichever that is
         own = of_order(for_dofs(targets, count, "--to-units"), order_of(name))
-    own = group.without_rotations(in_si(own if own[1:] else list(own or [NO_UNIT]) * count))
+    own = recording.without_rotations(in_si(own if own[1:] else list(own or [NO_UNIT]) * count))
     kinds, wanted = [Unit(unit.si) for unit in own], {unit.si: unit for unit in targets}
-    bare = any(not unit.name and k not in group.forms() for k, unit in enumerate(own))
+    bare = any(not unit.name and k not in recording.forms() for k, unit in enumerate(own))
     apart = differ([Unit(unit.si) for unit in targets], kinds) if each else (
         name not in ROTATIONS
         and (len(wanted) < len(targets) or wanted.keys().isdisjoint(unit.name for unit in kinds))
     )  # fmt: skip
     if bare or apart:
+        array = first_part(recording).arrays[name]
         raise UsageError(
             "an unknown unit" if bare else "units that cannot be converted into each other",
-            where=f"{group.array(name).where}, for --to-units {unit_text(targets)}",
+            where=f"{array.where}, for --to-units {unit_text(targets)}",
             expected="a known one" if bare else unit_text(targets),
             found=unit_text(kinds),
-            hint="--units says what SOURCE is in" if bare and not ours else "",
+            hint="--units says what SOURCE is in" if bare and not recording.own_output else "",
         )
     pairs = zip(targets if each else [wanted.get(unit.si, unit) for unit in own], own, strict=True)
     shown = [replace(a, order=b.order) if a.known and b.known else b for a, b in pairs]
     return per_si(shown), unit_text(shown)
 
 
-def measured_beside(trajectories: Trajectories, quantity: str) -> str:
+def measured_beside(recording: Recording, quantity: str) -> str:
     """Returns the name of an array beside the first one whose name says that it holds a quantity,
     for as many dofs; "" without any."""
-    first = trajectories.first
-    array = array_path(first.group, first, next(iter(first.arrays)))
-    folder = array.rpartition("/")[0]
-    for name in first.file.children(folder):
+    array = array_path(recording.group, recording, next(iter(recording.arrays)))
+    folder, count = array.rpartition("/")[0], recording.dofs.count
+    for name in recording.file.children(folder):
         other = named_rate(name) == quantity and f"{folder}/{name}".lstrip("/") != array
-        stored = first.file.get(f"{folder}/{name}") if other else None
-        if stored is not None and stored.numeric and stored.shape[-1:] == (first.dofs.count,):
+        stored = recording.file.get(f"{folder}/{name}") if other else None
+        if stored is not None and stored.numeric and stored.shape[-1:] == (count,):
             return name
     return ""
 
 
-def bounds_of(
-    trajectories: Trajectories, limits: Limits, units: Mapping[str, str]
-) -> dict[str, Bounds]:
+def bounds_of(recording: Recording, limits: Limits, units: Mapping[str, str]) -> dict[str, Bounds]:
     """Returns the limits of the dofs by quantity, in the ``units`` of the arrays."""
-    first = trajectories.first
-    itemsize = min(dataset.precision.itemsize for dataset in first.arrays.values())
-    return limits.bounds(trajectories.dofs, itemsize, units, first.dofs)
+    itemsize = min(dataset.precision.itemsize for dataset in recording.arrays.values())
+    return limits.bounds(recording.dof_labels, itemsize, units, recording.dofs)
 
 
-def sample(trajectories: Trajectories, budget: int) -> Iterator[Trajectories]:
+def sample(recording: Recording, budget: int) -> Iterator[Recording]:
     """Yields blocks of about ``budget`` bytes in all, evenly spread over the trajectories.
 
     Of trajectories too long for that, only some rows are read.
     """
-    first, count = trajectories.first, len(trajectories)
-    rows, of_rows = first.shape[1], row_bytes(first) * len(first.arrays)
+    rows, of_rows = recording.rows, recording.row_bytes * len(recording.arrays)
     length = max(1, budget // _SAMPLE_PLACES // of_rows)
     length -= length % rows if length > rows else 0
-    starts = np.linspace(0, max(count * rows - length, 0), _SAMPLE_PLACES).astype(int)
+    starts = np.linspace(0, max(len(recording) * rows - length, 0), _SAMPLE_PLACES).astype(int)
     for k, row in (divmod(start, rows) for start in dict.fromkeys(starts.tolist())):
         if length >= rows:
-            yield from trajectories.take(slice(k, k + length // rows)).blocks()
+            yield from recording.take(slice(k, k + length // rows)).blocks()
             continue
-        whole = trajectories.take([k])
+        whole = recording.take([k])
         part = min(length, whole.rows)
-        yield whole.rows_only(min(row, whole.rows - part), part)
+        first = min(row, whole.rows - part)
+        yield whole.take(slice(None), range(first, first + part))
 
 
-def nbytes(trajectories: Trajectories) -> int:
+def nbytes(recording: Recording) -> int:
     """Returns the approximate size of all arrays of trajectories, in bytes."""
-    first = trajectories.first
-    return max(1, first.shape[1]) * row_bytes(first) * len(first.arrays) * len(trajectories)
+    rows = max(len(recording), int(recording.lengths.sum()))
+    return rows * recording.row_bytes * len(recording.arrays)
 
 
 def try_blocks(
-    blocks: Iterable[Trajectories],
-    use: Callable[[Trajectories], None],
+    blocks: Iterable[Recording],
+    use: Callable[[Recording], None],
     faults: dict[str, Fault] | None = None,
 ) -> None:
     """Uses every block; of one that cannot be read, the trajectories one after the other.
@@ -387,12 +385,12 @@ def try_blocks(
             if len(block) > 1:
                 try_blocks(map(block.take, np.arange(len(block))[:, None]), use, faults)
             else:
-                faults[block.name(int(block.numbers[0]))] = error.faults[0]
+                faults[block.title(0)] = error.faults[0]
 
 
-def array_path(path: str, group: TrajectoryGroup, name: str) -> str:
+def array_path(path: str, recording: Recording, name: str) -> str:
     """Returns the path of an array in the file: obs/joint_pos for joint_pos."""
-    stored = group.array_name if name and name == next(iter(group.arrays)) else name
+    stored = recording.array_name if name and name == next(iter(recording.arrays)) else name
     return f"{path}/{stored}".strip("/")
 
 
@@ -407,7 +405,7 @@ def expand_globs(texts: Sequence[str]) -> list[str]:
 
 def read_batches(
     files: Files, sources: Sequence[str], as_stored: bool = False, repair: Repair | None = None
-) -> list[Trajectories]:
+) -> list[Recording]:
     """Returns the trajectories that sources name, in batches of the same arrays and dofs. Each has
     the notes on all.
 
@@ -415,59 +413,62 @@ def read_batches(
         as_stored: keeps the units of the files, unless --units says others.
         repair: what is repaired in recordings first.
     """
-    groups, notes = read_groups(files, sources, as_stored)
-    joined, time = _joined(groups), time_from_options(files)
-    if time is not None:
-        joined = [timed(members, time) for members in joined]
-    for first in (members[0] for members in joined):
-        if first.given.time is not None:
-            require_stamps(first, first.time)
-        with suppress(InputError):  # times that the command may not need
-            notes += [first.time.remark] if first.time and first.time.remark else []
+    recordings, notes = read_recordings(files, sources, as_stored)
+    batches, option = _batches(recordings), clock_from_options(files)
+    if option is not None:
+        batches = [timed(members, option) for members in batches]
+    for first in (members[0] for members in batches):
+        require_stamps(first)
+        notes += [first.clock.remark] if first.clock and first.clock.remark else []
     if repair is not None and repair != Repair():
         timeless = repair.max_gap is None and repair.repeated_times == "error"
-        for k, members in enumerate(joined):
-            for group in members:
-                if group.time is None and not timeless:
-                    raise InputError(no_time(group))
-            joined[k], repairs = repaired(members, repair, 1)
+        for k, members in enumerate(batches):
+            for recording in members:
+                if recording.clock is None and not timeless:
+                    raise InputError(no_time(recording))
+            batches[k], repairs = repaired(members, repair, 1)
             notes += repairs
-    return [Trajectories(members, notes=dict.fromkeys(notes)) for members in joined]
+    return [join(members, notes) for members in batches]
 
 
-def _joined(groups: Iterable[TrajectoryGroup]) -> list[list[TrajectoryGroup]]:
-    """Joins groups of the same arrays whose names differ only in numbers, in their order.
+def _batches(recordings: Iterable[Recording]) -> list[list[Recording]]:
+    """Returns lists of recordings of the same arrays whose groups differ only in numbers, in their
+    order.
 
     Groups of other names (actions, and reference/position) hold other arrays of the same
     trajectories; but in a file that trajcli wrote, every group is a trajectory.
     """
-    members: dict[tuple[Any, ...], list[TrajectoryGroup]] = {}
-    for group in groups:
-        written = group.group and "trajcli_version" in group.file.attributes()
-        key = "*" if written else numberless(group.group)
-        members.setdefault((key, group.shape[2], *group.arrays), []).append(group)
-    return list(members.values())
+    batches: dict[tuple[str, int, tuple[str, ...]], list[Recording]] = {}
+    for each in recordings:
+        pattern = "*" if each.group and each.own_output else numberless(each.group)
+        batches.setdefault((pattern, each.shape[2], tuple(each.arrays)), []).append(each)
+    return list(batches.values())
 
 
-def main_batch(candidates: Sequence[Trajectories]) -> Trajectories | None:
+def main_batch(candidates: Sequence[Recording]) -> Recording | None:
     """Returns the first of the trajectories with the most arrays; None without any."""
-    return max(candidates, key=lambda batch: len(batch.first.arrays), default=None)
+    return max(candidates, key=lambda batch: len(batch.arrays), default=None)
 
 
-def companions(main: Trajectories, candidates: Sequence[Trajectories]) -> Iterator[Trajectories]:
+def other_arrays(main: Recording, candidates: Sequence[Recording]) -> Iterator[Recording]:
     """Yields the batches that hold other arrays of the same trajectories: positions, orientations
     and angular rates lie beside each other."""
     here = places(main)
     yield from (batch for batch in candidates if batch is not main and places(batch) == here)
 
 
-def places(batch: Trajectories) -> list[Any]:
+def first_labels(batches: Iterable[Recording]) -> list[str]:
+    """Returns the names of the first arrays of batches, for messages."""
+    return [label(batch, next(iter(batch.arrays))) for batch in batches]
+
+
+def places(batch: Recording) -> list[tuple[Path, str, str, tuple[int, ...]]]:
     """Returns where the trajectories of a batch are, equal for other arrays of the same ones."""
-    return [(group.file.path, group.group, group.name, group.shape[:2]) for group in batch.groups]
+    return [(part.file.path, part.group, part.name, part.shape[:2]) for part in batch.members]
 
 
-def whole_batch(candidates: Sequence[Trajectories]) -> tuple[Trajectories | None, list[str]]:
-    """Returns the trajectories with the most arrays, and the names of other arrays.
+def whole_batch(candidates: Sequence[Recording]) -> tuple[Recording | None, list[Recording]]:
+    """Returns the trajectories with the most arrays, and the batches of other arrays.
 
     Raises InputError where trajectories would be left out, as they have other dofs, or other arrays
     in groups of the same names.
@@ -475,27 +476,19 @@ def whole_batch(candidates: Sequence[Trajectories]) -> tuple[Trajectories | None
     main = main_batch(candidates)
     if main is None:
         return None, []
-    arrays = list(main.first.arrays)
-    same = [batch for batch in candidates if list(batch.first.arrays) == arrays]
+    arrays = list(main.arrays)
+    same = [batch for batch in candidates if list(batch.arrays) == arrays]
     others = [batch for batch in candidates if batch not in same]
-    groups = [group for batch in same for group in batch.groups]
-    raise_if_any(dof_faults([main.first, *groups]))
-    taken = {(group.file.path, group.group) for group in groups}
-    patterns = {numberless(group.group) for group in groups}
-    for group in (group for batch in others for group in batch.groups):
-        if (group.file.path, group.group) not in taken and numberless(group.group) in patterns:
+    parts = [part for batch in same for part in batch.members]
+    raise_if_any(dof_faults(parts))
+    taken = {(part.file.path, part.group) for part in parts}
+    patterns = {numberless(part.group) for part in parts}
+    for part in (part for batch in others for part in batch.members):
+        if (part.file.path, part.group) not in taken and numberless(part.group) in patterns:
             what, expected = "trajectories of different arrays", ", ".join(arrays)
-            found, hint = ", ".join(group.arrays), "FILE:DATASET names an array that all have"
-            raise InputError(what, where=group.where, expected=expected, found=found, hint=hint)
-    labels = [label(batch, next(iter(batch.first.arrays))) for batch in others]
-    return (main if len(same) == 1 else Trajectories(groups, notes=main.notes)), labels
-
-
-def known_rotations(group: TrajectoryGroup) -> Sequence[RotationDofs]:
-    """Returns the rotations of a group; none where the order of quaternions is not known."""
-    with suppress(InputError):
-        return group.rotations
-    return ()
+            found, hint = ", ".join(part.arrays), "FILE:DATASET names an array that all have"
+            raise InputError(what, where=part.where, expected=expected, found=found, hint=hint)
+    return (main if len(same) == 1 else join(parts, main.notes)), others
 
 
 def datasets(files: Files, text: str) -> dict[str, Compared]:
@@ -524,14 +517,10 @@ def _of_trajectories(files: Files, text: str, episodes: str, named: bool) -> dic
     compared: dict[str, Compared] = {}
     for batch in read_batches(files, [text], as_stored=True):
         for place, number in enumerate(select(episodes, len(batch))):
-            block = batch.take([number])
-            group, begin, end = block.runs[0]
-            which, rows = range(begin, end), range(block.rows)
-            for name, dataset in group.arrays.items():
-                title = "" if named and len(group.arrays) == 1 else name
-                compared[f"trajectory {place}/{title}"] = Compared(
-                    dataset.select(which, rows), known_rotations(group), partial(block.take, [0])
-                )
+            own = batch.part(number).take(batch.inside[[number]])
+            for name, dataset in own.arrays.items():
+                title = "" if named and len(own.arrays) == 1 else name
+                compared[f"trajectory {place}/{title}"] = Compared(dataset, own.rotations, own)
     return compared
 
 
@@ -543,25 +532,6 @@ def _in_file(files: Files, source: Source, several: bool) -> dict[str, Compared]
     file, plain = files.open(source.path), files.reading.plain
     of_group = source.dataset is None or file.has_group(source.dataset)
     prefix = f"{source.dataset.strip('/')}/" if of_group and source.dataset else ""
-    looked_up: dict[Any, Trajectories | None] = {}
-
-    def trajectories(path: str, stored: Dataset) -> Trajectories | None:
-        """Returns the trajectories that a dataset of the file holds; arrays of one shape beside
-        each other have the same names and times, unless they say their own."""
-        folder, _, last = path.rpartition("/")
-        own = path if {"joint_names", "dt"} & stored.attributes.keys() else ""
-        key = folder, stored.shape, last in TAKEN, own
-        if key not in looked_up:
-            looked_up[key] = None
-            with suppress(InputError):
-                group = TrajectoryGroup(file, path, {path: stored}, files.layout(file), named=True)
-                if source.dofs is not None:
-                    group = group.keep_dofs(source.dofs, str(group.where))
-                time = time_from_options(files)
-                looked_up[key] = Trajectories([group] if time is None else timed([group], time))
-        return looked_up[key]
-
-    compared = dict[str, Compared]()
     if plain and of_group:
         named = {
             name.removeprefix(prefix): name for name in file.names() if name.startswith(prefix)
@@ -569,22 +539,44 @@ def _in_file(files: Files, source: Source, several: bool) -> dict[str, Compared]
     elif plain and file.get(str(source.dataset)) and not (several and files.layout(file)):
         named = {"": str(source.dataset)}
     else:
-        for batch in read_batches(files, [str(source)], as_stored=True):
-            for group in batch.groups:
-                folder = group.group if group.member is None else group.name
-                for name, array in group.arrays.items():
-                    path = array_path(folder, group, name).removeprefix(prefix)
-                    within = "" if of_group else array_path("", group, name)
-                    itself = partial(Trajectories, [group])
-                    compared[path] = Compared(array, known_rotations(group), itself, within)
-        return compared
+        return _of_recordings(files, source, prefix, of_group)
+    compared: dict[str, Compared] = {}
+    recordings: dict[tuple[str, tuple[int, ...], bool, str], Recording | None] = {}
     for name, path in named.items():
         stored = file.require(path)
-        if stored.dtype.kind in f"{NUMERIC_KINDS}SUOb":
-            # the names of the dofs are one dataset of HDF5, found by any of its links
-            name = "dof" if name.endswith("/dof") and not stored.numeric else name
-            dataset, beside = pick_dofs(stored, source.dofs), partial(trajectories, path, stored)
-            compared[name] = Compared(dataset, _named_rotations(dataset), beside)
+        if stored.dtype.kind not in f"{NUMERIC_KINDS}SUOb":
+            continue
+        # the names of the dofs are one dataset of HDF5, found by any of its links
+        name = "dof" if name.endswith("/dof") and not stored.numeric else name
+        dataset = pick_dofs(stored, source.dofs)
+        # arrays of one shape beside each other share names and times, unless they say their own
+        folder, _, last = path.rpartition("/")
+        own = path if {"joint_names", "dt"} & stored.attributes.keys() else ""
+        key = folder, stored.shape, last in TAKEN, own
+        if key not in recordings:
+            recordings[key] = None
+            with suppress(InputError):
+                origin = ArrayGroup(file, path, {path: stored}, files.layout(file), named=True,
+                                    dofs=source.dofs)  # fmt: skip
+                option = clock_from_options(files)
+                recording = record(origin, files.reading, option=option is not None)
+                recordings[key] = recording if option is None else timed([recording], option)[0]
+        compared[name] = Compared(dataset, _named_rotations(dataset), recordings[key])
+    return compared
+
+
+def _of_recordings(
+    files: Files, source: Source, prefix: str, of_group: bool
+) -> dict[str, Compared]:
+    """Returns the arrays of the trajectories of a file, by their paths behind a prefix."""
+    compared: dict[str, Compared] = {}
+    for batch in read_batches(files, [str(source)], as_stored=True):
+        for part in batch.members:
+            folder = part.group if part.member is None else part.name
+            for name, array in part.arrays.items():
+                path = array_path(folder, part, name).removeprefix(prefix)
+                within = "" if of_group else array_path("", part, name)
+                compared[path] = Compared(array, part.rotations, part, within)
     return compared
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -18,20 +19,16 @@ import numpy.typing as npt
 
 from trajcli.arrays import describe, step_faults, time_stamp_faults, time_stamp_shape_faults
 from trajcli.errors import Fault, InputError, raise_if_any
-from trajcli.files.catalogue import Dataset, Numbers, ReadApart, in_memory
-from trajcli.files.conversion import converted, divided, stated_unit
+from trajcli.files.catalogue import Dataset, Numbers, in_memory, stacked
+from trajcli.files.conversion import as_line, converted, divided, stated_unit
 from trajcli.files.quantities import split_unit
-from trajcli.files.source import Place
+from trajcli.files.source import Place, first_and_more
 from trajcli.memory import EAGER_BYTES
 from trajcli.units import KNOWN_TIMES, Unit, parse_time_unit
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Lengths: TypeAlias = npt.NDArray[np.int64]
 Values: TypeAlias = "npt.NDArray[Any] | Dataset"
-STAMPS: tuple[str, ...] = ("times", "time")
-DROID_STAMPS = ("timestamp/robot_state/read_start", "observation/timestamp/control/step_start")
-RATES = ("control_freq", "rate", "frequency", "fps", "hz")
-"""Attributes in which files give steps per second."""
 # Units that are not converted: lower case, without a final s.
 _OTHER_TIMES = {"min", "minute", "h", "hr", "hour", "d", "day"}
 # The unit of stamps that are at least so large: in seconds they would be after the year 5000.
@@ -48,65 +45,183 @@ JUMP = 1.5
 _SAME_STEP, _NOMINAL_STEP = 1e-3, 1e-2
 
 
-@dataclass(frozen=True, slots=True)
-class Time:
-    """Times of the rows of trajectories, in seconds: ``dt`` or ``stamps``.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clock:
+    """The times of the rows of trajectories [B, T] in seconds: one step, steps, or time stamps.
 
-    dt: one step, or steps [h], [B, 1] or [B, h]. stamps: [T] or [B, T]. Stamps at equal
-    distances are held as one dt. ``source`` says where they come from, ``where`` names the array
-    or option in messages. ``batch``, ``count``: the trajectories and the rows they are for.
-    ``actions``: the rows are actions, the first of which leads to time dt; there may then be one
-    stamp more than rows, that of the start. ``shape``: that of the dataset of steps or, where
-    ``stamped``, of stamps, also where they are held as one dt. ``lengths`` [B]: how many rows are
-    not padding. ``unit``: what the dataset was in, as text; "" where nothing says it.
-    ``converted_from``: the type of floats in the file, where they were converted to seconds.
-    ``clock``: the stamps as the source has them, [1 or B, T], in ``unit``. ``nominal``: the step
-    that the file states beside stamps.
+    Attributes:
+        source: where they come from, as reports say it, "time stamps x.h5:/times, in ms".
+        where: the array or the option, for messages.
+        step: the one step of all rows; stamps at equal distances are held as one step, too.
+        values: steps [h], [B, 1] or [B, h] or, if ``stamped``, stamps [T] or [B, T]; None where one
+            step says all.
+        stamped: whether the file has stamps, and not steps.
+        shape: of the dataset of steps or stamps, also where it is held as one step.
+        batch, count: the trajectories and the rows that they are for.
+        begin: the row of the file with which the rows begin.
+        acting: the rows are actions, the first of which leads to time dt; there may then be one
+            stamp more than rows, that of the start.
+        lengths: how many rows of each trajectory [B] are not padding.
+        unit: the unit of the dataset, as text; "" where nothing says it.
+        converted_from: the type of floats in the file, where they were converted to seconds.
+        absolute: the stamps as the source has them, [1 or B, T], in ``unit``.
+        nominal: the step that the file states beside stamps.
+        mixed: of several groups some have one step, which is not that of all, or are actions.
+        contradiction: why there are no times: two statements that contradict each other.
     """
 
     source: Place
     where: Place
-    dt: float | Values | None = None
-    stamps: Values | None = None
+    step: float | None = None
+    values: Values | None = None
+    stamped: bool = False
+    shape: tuple[int, ...] = ()
     batch: int = 1
     count: int = 0
-    actions: bool = False
-    shape: tuple[int, ...] = ()
-    stamped: bool = False
+    begin: int = 0
+    acting: bool = False
     lengths: Lengths | None = None
     unit: str = ""
     converted_from: np.dtype[Any] | None = None
-    clock: Dataset | None = None
+    absolute: Dataset | None = None
     nominal: float | None = None
+    mixed: bool = False
+    contradiction: Fault | None = None
 
     @classmethod
-    def of(cls, source: Place, dt: float, where: Place | None = None) -> Time:
-        """Returns the time of one step that all rows share."""
-        return cls(source, where or source, dt=dt)
+    def even(cls, step: float, source: Place, where: Place | None = None) -> Clock:
+        """Returns the times of rows at equal distances."""
+        return cls(source=source, where=where or source, step=step)
 
-    @property
-    def uniform(self) -> float | None:
-        """The step where all steps of all trajectories are equal."""
-        return self.dt if isinstance(self.dt, float) else None
+    @classmethod
+    def stamps(
+        cls, stored: Dataset, given: Unit | None = None, lengths: Lengths | None = None,
+        nominal: float | None = None, column: bool = True,
+    ) -> Clock:  # fmt: skip
+        """Returns the times that a dataset of stamps gives, in the given unit or else its own.
+
+        lengths [B]: how many stamps of each trajectory are not padding. nominal: the step that the
+        file states elsewhere, which is used if it fits. column: whether stamps [T, 1] are those of
+        T rows, as in a table or MATLAB, not of T trajectories. Raises InputError for a unit that
+        is not converted.
+        """
+        if column and stored.shape[1:] == (1,):
+            rows = stored.reader
+            stored = replace(stored, shape=stored.shape[:1], reader=lambda *part: rows(*part)[:, 0])
+        values, unit, source = stored_times(stored, given, stamps=True)
+        kind = None if values.dtype == stored.dtype or stored.dtype.kind != "f" else stored.dtype
+        step = None if isinstance(values, Dataset) else equal_step(values, lengths, nominal, kind)
+        absolute = stored if stored.ndim in (1, 2) and stored.shape[-1] else None
+        if absolute is not None and absolute.ndim == 1:
+            absolute = as_line(absolute)
+        return cls(
+            source=replace(source, title="time stamps "), where=stored.where, step=step,
+            values=values if step is None else None, stamped=True, shape=stored.shape, unit=unit,
+            converted_from=kind, absolute=absolute,
+        )  # fmt: skip
+
+    @classmethod
+    def steps_of(cls, stored: Dataset, given: Unit | None = None) -> Clock:
+        """Returns the times that a dataset of one step or of steps gives; see :meth:`stamps`."""
+        values, unit, source = stored_times(stored, given, stamps=False)
+        known = np.ravel([] if isinstance(values, Dataset) else values)
+        same = known.size > 0 and bool((known == known[0]).all())
+        kind = None if values.dtype == stored.dtype or stored.dtype.kind != "f" else stored.dtype
+        return cls(
+            source=source, where=stored.where, step=float(known[0]) if same else None,
+            values=None if same else values, shape=stored.shape, unit=unit, converted_from=kind,
+        )  # fmt: skip
+
+    @classmethod
+    def join(cls, clocks: Sequence[Clock]) -> Clock:
+        """Returns the times of several groups of trajectories, one behind the other.
+
+        They are stamps where all are, else steps. Groups with steps or stamps of other numbers than
+        the others contradict each other.
+        """
+        first, batches = clocks[0], [clock.batch for clock in clocks]
+        if not clocks[1:]:
+            return first
+        counts = np.repeat([clock.count for clock in clocks], batches)
+        lengths = [
+            np.full(clock.batch, clock.count) if clock.lengths is None else clock.lengths
+            for clock in clocks
+        ]
+        units = {(c.unit, c.absolute.dtype.kind if c.absolute else "") for c in clocks}
+        absolute = None
+        if len(units) == 1 and all(clock.absolute is not None for clock in clocks):
+            absolute = stacked([clock.absolute for clock in clocks], batches)
+        joined = replace(
+            first, source=first_and_more(clock.source for clock in clocks), batch=sum(batches),
+            count=int(counts.max()), acting=all(clock.acting for clock in clocks),
+            lengths=np.concatenate(lengths), absolute=absolute, values=None,
+            stamped=all(clock.stamped for clock in clocks),
+            mixed=any(clock.step is not None for clock in clocks),
+            contradiction=next((c.contradiction for c in clocks if c.contradiction), None),
+        )  # fmt: skip
+        # T stamps are T - 1 steps; one step alone fits any number of rows
+        surplus = {
+            clock.shape[-1] - clock.count - (clock.stamped and not joined.stamped)
+            for clock in clocks
+            if clock.stamped or clock.shape[-1:] not in ((), (1,))
+        }
+        if len(surplus) > 1:
+            fault = Fault(
+                "inputs with different steps",
+                where=first.where,
+                expected="as many in each",
+                hint="--dt, --rate or --times for all, or run them one at a time",
+            )
+            return replace(joined, contradiction=joined.contradiction or fault)
+        extra = surplus.pop() if surplus else None
+        width = 1 if extra is None else joined.count + extra
+        joined = replace(joined, shape=(joined.batch, width))
+        if len({clock.step for clock in clocks}) == 1 and first.step is not None:
+            mixed = len({clock.acting for clock in clocks}) > 1
+            return replace(joined, shape=joined.shape if extra is not None else (), mixed=mixed)
+        if all(len(clock.shape) == 1 and clock.where == first.where for clock in clocks):
+            longest = max(clocks, key=lambda clock: clock.count)  # those of the others begin alike
+            return replace(joined, values=longest.values, shape=longest.shape, step=None)
+        tables = [
+            clock._table(joined.stamped, 1 if extra is None else clock.count + extra)
+            for clock in clocks
+        ]
+        values: Values = stacked(tables, batches)
+        values = values if values.nbytes > EAGER_BYTES else in_memory(values)
+        kind = "time stamps" if joined.stamped else "dt"
+        several = len({clock.where for clock in clocks}) > 1
+        where = Place(remark=f"{kind} of the inputs") if several else first.where
+        return replace(joined, values=values, step=None, where=where)
+
+    def _table(self, stamped: bool, width: int) -> Values:
+        """Returns stamps or steps [1 or batch, width]."""
+        if self.values is None:
+            step = np.nan if self.step is None else self.step
+            return step * np.arange(width)[None] if stamped else np.full((1, width), step)
+        values = self.values
+        if self.stamped and not stamped:
+            values = np.diff(in_memory(values).astype(np.float64))
+        if values.ndim < 2:
+            values = np.reshape(in_memory(values), (1, -1))
+        if values.shape[1] == 1 < width:
+            values = np.broadcast_to(in_memory(values), (values.shape[0], width))
+        return values
 
     @property
     def shared(self) -> bool:
         """Whether all trajectories have the same times."""
-        values = self.dt if self.stamps is None else self.stamps
-        return (
-            values is None or isinstance(values, float) or values.ndim < 2 or values.shape[0] == 1
-        )
+        return self.values is None or self.values.ndim < 2 or self.values.shape[0] == 1
 
     def fitted(
-        self, batch: int, count: int, actions: bool = False, lengths: Lengths | None = None
-    ) -> Time:
+        self, batch: int, count: int, acting: bool = False, lengths: Lengths | None = None
+    ) -> Clock:
         """Returns the times for trajectories [batch, count]."""
-        steps, shape = self.dt, self.shape
+        values, shape = self.values, self.shape
         column = not self.stamped and shape[1:] == (1,) and shape[0] != batch
         if column and shape[0] in (count - 1, count):  # of one trajectory, as MATLAB has them
-            steps = steps if isinstance(steps, float) else np.ravel(in_memory(steps))
+            values = values if values is None else np.ravel(in_memory(values))
             shape = shape[:1]
-        return replace(self, dt=steps, shape=shape, batch=batch, count=count, actions=actions,
+        return replace(self, values=values, shape=shape, batch=batch, count=count, acting=acting,
                        lengths=lengths)  # fmt: skip
 
     @property
@@ -116,12 +231,13 @@ class Time:
             known = parse_time_unit(self.unit) is not None
             not_known = f"is in {self.unit!r}, which is not known ({KNOWN_TIMES}): taken as s"
             return "" if known else f"{self.where} {not_known}"
-        values = self.dt if self.stamps is None else self.stamps
-        if values is None or isinstance(values, Dataset):
+        if isinstance(self.values, Dataset) or self.contradiction is not None:
             return ""
         # a median: one long gap says nothing about the unit; NumPy's loads masked arrays
-        some = np.atleast_2d(values)[:1, :_FEW].astype(np.float64)
-        steps = some if self.stamps is None else np.diff(some)
+        some = np.array([[np.nan if self.step is None else self.step]])
+        if self.values is not None:
+            some = np.atleast_2d(self.values)[:1, :_FEW].astype(np.float64)
+        steps = np.diff(some) if self.stamped and self.values is not None else some
         step = float(np.sort(steps, None)[(steps.size - 1) // 2]) if steps.size else _LONGEST_STEP
         counted = self.stamped and step == _LONGEST_STEP and self.count > 1
         if not (step > _LONGEST_STEP or 0 < step < _SHORTEST_STEP or counted):
@@ -141,38 +257,57 @@ class Time:
         """Whether there are as many stamps or steps as the rows need."""
         return not self.shape_faults()
 
-    def select(self, trajectories: Numbers, count: int) -> Time:
-        """Returns the times of some trajectories of a padded array, cut to ``count`` rows."""
-        surplus = self.count - count
+    def take(self, trajectories: Numbers, rows: range, lengths: Lengths | None = None) -> Clock:
+        """Returns the times of some rows, that follow each other, of some trajectories; lengths as
+        for :meth:`fitted`."""
+        fitted = self.fitted(len(trajectories), len(rows), self.acting, lengths)
+        fitted = replace(fitted, begin=self.begin + rows.start)
+        # how many steps actions need depends on their mode
+        misfit = self.shape_faults() if rows.start or not self.acting else ()
+        if misfit or self.contradiction is not None:
+            return replace(fitted, contradiction=next(iter(misfit), self.contradiction))
+        if self.step is not None and (rows.start or not self.shape):
+            return replace(fitted, stamped=False, shape=())
+        if rows.start:  # the rows lie at the times since the first of all
+            times = self._times(0, 1 if self.shared else self.batch)
+            times = times[[0] if self.shared else trajectories, rows.start : rows.stop]
+            return replace(fitted, values=times, stamped=True, acting=False, shape=times.shape,
+                           absolute=None)  # fmt: skip
+        surplus = self.count - len(rows)
 
-        def part(values: float | Values | None) -> Any:
-            if values is None or isinstance(values, float):
-                return values
-            width = values.shape[-1] - (surplus if values.shape[-1] > 1 else 0)
-            if isinstance(values, Dataset):
-                return values.select(trajectories, range(width))
-            chosen = values[trajectories] if values.ndim == 2 and values.shape[0] > 1 else values
-            return chosen[..., :width]
+        def width(values: Values) -> int:
+            return values.shape[-1] - (surplus if values.shape[-1] > 1 else 0)
 
-        shape, clock = self.shape, self.clock
+        def lines(stored: Dataset) -> Dataset:
+            own = trajectories if stored.shape[0] > 1 else range(1)
+            return stored.select(own, range(width(stored)))
+
+        values, absolute = self.values, self.absolute and lines(self.absolute)
+        if isinstance(values, Dataset) and values.ndim == 2:
+            values = lines(values)
+        elif values is not None:
+            held = in_memory(values)
+            held = held[trajectories] if held.ndim == 2 and len(held) > 1 else held
+            values = held[..., : width(held)]
+
+        shape = self.shape
         if len(shape) == 2 and shape[0] > 1:
             shape = (len(trajectories), shape[1])
         if shape and shape[-1] > 1:
             shape = (*shape[:-1], shape[-1] - surplus)
-        if clock is not None and clock.shape[0] > 1:
-            clock = part(clock)
-        cut = self.fitted(len(trajectories), count, self.actions)
-        return replace(cut, dt=part(self.dt), stamps=part(self.stamps), clock=clock, shape=shape)
+        return replace(fitted, values=values, absolute=absolute, shape=shape)
 
     def shape_faults(self) -> list[Fault]:
         """Returns what is wrong with the number of stamps or steps."""
         batch, rows = self.batch, self.count
-        if self.stamps is not None or self.stamped:
-            shape = self.shape if self.stamps is None else self.stamps.shape
-            if self.actions and shape in {(rows + 1,), (batch, rows + 1), (1, rows + 1)}:
+        if self.contradiction is not None:
+            return [self.contradiction]
+        if self.stamped:
+            shape = self.shape
+            if self.acting and shape in {(rows + 1,), (batch, rows + 1), (1, rows + 1)}:
                 return []
             return time_stamp_shape_faults(shape, batch, rows, self.where)
-        shape = self.shape if isinstance(self.dt, float) or self.dt is None else self.dt.shape
+        shape = self.shape if self.values is None else self.values.shape
         counts = {rows - 1, rows}
         one_step = shape in {(), (1,), (1, 1), (batch, 1)}
         if one_step or (shape and shape[-1] in counts and shape[:-1] in {(), (1,), (batch,)}):
@@ -192,8 +327,8 @@ class Time:
         if faults := self.shape_faults():
             return faults
         end = self.batch if end is None else end
-        if self.stamps is not None:
-            values = self._filled(_rows(self.stamps, begin, end), begin, end)
+        if self.stamped and self.values is not None:
+            values = self._filled(_rows(self.values, begin, end), begin, end)
             return time_stamp_faults(values, self.where, begin if len(values) > 1 else 0)
         steps = self._filled(self.steps(begin, end), begin, end)
         return step_faults(steps, self.where, begin if len(steps) > 1 else 0)
@@ -204,54 +339,54 @@ class Time:
             return values
         last = self.lengths[begin:end, None] - 1 + values.shape[1] - self.count
         beyond = np.arange(values.shape[1]) - last
-        ends = np.take_along_axis(values, last, 1) if self.stamps is not None else 0.0
+        ends = np.take_along_axis(values, last, 1) if self.stamped else 0.0
         return np.where(beyond > 0, ends + beyond, values)
 
     def row_times(self, begin: int = 0, end: int | None = None) -> Floats:
         """Returns the times [b or 1, count] of all rows of trajectories begin to end, from the
         first row on. Raises InputError for :meth:`faults`."""
         raise_if_any(self.faults(begin, end))
-        times = self._row_times(begin, self.batch if end is None else end)
+        times = self._times(begin, self.batch if end is None else end)
         return times - times[:, :1]
 
-    def rows(self, begin: int, end: int, first: int, last: int) -> Floats:
-        """Returns the times [b or 1, n] of rows first to last of trajectories begin to end, as the
-        file has them. Raises InputError if there are too many or too few."""
+    def rows(self, begin: int = 0, end: int | None = None) -> Floats:
+        """Returns the times [b or 1, count] of the rows of trajectories begin to end, as the file
+        has them. Raises InputError if there are too many or too few."""
         raise_if_any(self.shape_faults())
-        return self._row_times(begin, end)[:, first:last]
+        return self._times(begin, self.batch if end is None else end)
 
-    def _row_times(self, begin: int, end: int) -> Floats:
-        if self.stamps is not None:
-            stamps = _rows(self.stamps, begin, end).astype(np.float64)
+    def _times(self, begin: int, end: int) -> Floats:
+        if self.stamped and self.values is not None:
+            stamps = _rows(self.values, begin, end).astype(np.float64)
             return stamps[:, -self.count :] if self.count else stamps[:, :0]
         steps = self.steps(begin, end)
-        after = self.actions or steps.shape[1] == self.count > 1
+        after = self.acting or steps.shape[1] == self.count > 1
         if steps.shape[1] == 1:
-            return steps * np.arange(after, self.count + after)
+            return steps * np.arange(self.begin + after, self.begin + self.count + after)
         elapsed = np.cumsum(np.insert(steps, 0, 0.0, 1), axis=1)
         if after and steps.shape[1] < self.count:  # the last step goes on
             elapsed = np.concatenate([elapsed, elapsed[:, -1:] + steps[:, -1:]], axis=1)
         return elapsed[:, int(after) :][:, : self.count]
 
-    def first_stamps(self, begin: int, end: int, of_rows: bool = False) -> npt.NDArray[Any] | None:
+    def since(self, begin: int, end: int, of_rows: bool = False) -> npt.NDArray[Any] | None:
         """Returns the first stamps [b] of trajectories begin to end as the source has them.
 
         of_rows: of actions with one stamp more than rows, that of the first row. None without any.
         """
-        if self.clock is None:
+        if self.absolute is None:
             return None
-        batch, stamps = self.clock.shape
+        batch, stamps = self.absolute.shape
         column = max(stamps - self.count, 0) if of_rows and self.count else 0
         rows = (begin, end) if batch > 1 else (0, 1)
-        first = np.ravel(self.clock.read_part(*rows, column, column + 1))
+        first = np.ravel(self.absolute.read_part(*rows, column, column + 1))
         return np.broadcast_to(first, end - begin)
 
     def steps(self, begin: int, end: int) -> Floats:
         """Returns the steps of trajectories begin to end, [b or 1, h]."""
-        if self.dt is None or isinstance(self.dt, float):
-            return np.full((1, 1), np.nan if self.dt is None else self.dt)
-        steps = _rows(self.dt, begin, end).astype(np.float64)
-        if not self.actions and steps.shape[1] == self.count > 1 and not (steps[:, 0] > 0).all():
+        if self.values is None:
+            return np.full((1, 1), np.nan if self.step is None else self.step)
+        steps = _rows(self.values, begin, end).astype(np.float64)
+        if not self.acting and steps.shape[1] == self.count > 1 and not (steps[:, 0] > 0).all():
             steps[:, 0] = steps[:, 1]  # no row lies before row 0: loggers write 0 or NaN
         return steps
 
@@ -267,6 +402,8 @@ def _rows(values: Values, begin: int, end: int) -> npt.NDArray[Any]:
 
 def positive(value: object) -> float | None:
     """Returns a number above zero that a float can hold; None for anything else."""
+    if value is None:
+        return None
     if isinstance(value, np.ndarray) and value.size == 1:
         value = value.ravel()[0]
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
@@ -276,40 +413,6 @@ def positive(value: object) -> float | None:
     except OverflowError:  # an integer of hundreds of digits
         return None
     return number if math.isfinite(number) and number > 0 else None
-
-
-def read_time(
-    stored: Dataset,
-    stamps: bool,
-    given: Unit | None = None,
-    lengths: Lengths | None = None,
-    nominal: float | None = None,
-    column: bool = True,
-) -> Time:
-    """Returns the time that a dataset of steps or stamps gives, in the given unit or else its own.
-
-    lengths [B]: how many stamps of each trajectory are not padding. nominal: the step that the file
-    states elsewhere, which is used if it fits the stamps. column: whether stamps [T, 1] are those
-    of T rows, not of T trajectories. Raises InputError for a unit that is not converted.
-    """
-    if stamps and column and stored.shape[1:] == (1,):  # [T, 1], a column of a table or of MATLAB's
-        rows = stored.reader
-        stored = replace(stored, shape=stored.shape[:1], reader=lambda *part: rows(*part)[:, 0])
-    values, unit, source = stored_times(stored, given, stamps)
-    kind = None if values.dtype == stored.dtype or stored.dtype.kind != "f" else stored.dtype
-    time = Time(source, stored.where, shape=stored.shape, unit=unit, converted_from=kind)
-    if not stamps:
-        if isinstance(values, Dataset) or not values.size or (values != values.flat[0]).any():
-            return replace(time, dt=values)
-        return replace(time, dt=float(values.flat[0]))
-    step = None if isinstance(values, Dataset) else equal_step(values, lengths, nominal, kind)
-    clock = stored if stored.ndim in (1, 2) and stored.shape[-1] else None
-    if clock is not None and clock.ndim == 1:
-        line = ReadApart(lambda _, first, last: stored.read_rows(first, last), stored.shape)
-        clock = replace(stored, shape=(1, *stored.shape), reader=line)
-    source = replace(source, title="time stamps ")
-    return replace(time, source=source, dt=step, stamps=values if step is None else None,
-                   stamped=True, clock=clock)  # fmt: skip
 
 
 def stored_times(stored: Dataset, given: Unit | None, stamps: bool) -> tuple[Values, str, Place]:
@@ -403,7 +506,7 @@ def equal_step(
 
     A step fits if it gives every stamp within four spacings of the largest. Of those that
     fit, the nominal one wins, then a whole number of Hz, then the one with the fewest digits.
-    lengths, nominal: as for :func:`read_time`. kind: the type that they are rounded to, if not
+    lengths, nominal: as for :meth:`Clock.stamps`. kind: the type that they are rounded to, if not
     their own.
     """
     if stamps.ndim not in (1, 2) or stamps.shape[-1] < 2 or not stamps.size:
@@ -444,19 +547,19 @@ def _spacing(stamps: npt.NDArray[Any], kind: np.dtype[Any] | None) -> Any:
     return np.spacing(np.asarray(largest, kind if small else np.float64))
 
 
-def reconciled(steps: Time | None, stamps: Time | None) -> Time | None:
+def reconciled(steps: Clock | None, stamps: Clock | None) -> Clock | None:
     """Returns the times of a group with steps and stamps: steps if they are one number, else
     stamps. Raises InputError if they contradict each other."""
     if steps is None or stamps is None:
         return steps or stamps
     gaps = _gaps(stamps)
-    if gaps is None or isinstance(steps.dt, Dataset):
+    if gaps is None or isinstance(steps.values, Dataset):
         return stamps
     stored = steps.steps(0, steps.batch)
     count = gaps.shape[1]
     if stored.shape[1] > count > 1:
         stored = stored[:, -count:]  # the first of T steps leads into row 0
-    slack, held = 0.0, stamps.stamps
+    slack, held = 0.0, stamps.values
     if held is not None:
         slack = 4 * float(_spacing(np.asarray(held), stamps.converted_from))
     if (
@@ -466,23 +569,23 @@ def reconciled(steps: Time | None, stamps: Time | None) -> Time | None:
         ).all()
     ):  # also where stamps are padding
         raise InputError(_contradiction(steps.where, float(stored.mean()), stamps, gaps))
-    if steps.uniform is None:
+    if steps.step is None:
         return stamps
-    return replace(steps, clock=stamps.clock, unit=stamps.unit)
+    return replace(steps, absolute=stamps.absolute, unit=stamps.unit)
 
 
-def require_nominal(time: Time, where: Place, dt: float) -> None:
+def require_nominal(time: Clock, where: Place, dt: float) -> None:
     """Raises InputError for stamps whose mean step is not that of an attribute dt."""
     gaps = _gaps(time)
     if gaps is not None and gaps.size and abs(float(gaps.mean()) - dt) > _NOMINAL_STEP * dt:
         raise InputError(_contradiction(where, dt, time, gaps))
 
 
-def held_against(rate: Time, stamps: Time) -> Time:
+def held_against(rate: Clock, stamps: Clock) -> Clock:
     """Returns the time of stamps beside a stated rate: the rate if it gives them, else the stamps.
     Raises InputError if their usual step is not that of the rate."""
-    step, gaps = rate.dt, _gaps(stamps)
-    if not isinstance(step, float) or stamps.uniform == step:
+    step, gaps = rate.step, _gaps(stamps)
+    if step is None or stamps.step == step:
         return rate
     median = float(np.nanmedian(gaps)) if gaps is not None and gaps.size else 0.0
     if gaps is not None and median > 0.0:  # else stamps repeat, or go back
@@ -499,16 +602,16 @@ def held_against(rate: Time, stamps: Time) -> Time:
     return replace(stamps, nominal=step)
 
 
-def _gaps(time: Time) -> Floats | None:
+def _gaps(time: Clock) -> Floats | None:
     """Returns the steps [b or 1, n] of a time; None for stamps that are read block by block."""
-    if time.uniform is not None:
-        return np.full((1, 1), time.uniform)
-    if time.stamps is None or isinstance(time.stamps, Dataset) or time.stamps.ndim == 0:
+    if time.step is not None:
+        return np.full((1, 1), time.step)
+    if time.values is None or isinstance(time.values, Dataset) or time.values.ndim == 0:
         return None
-    return np.diff(np.atleast_2d(time.stamps).astype(np.float64), axis=1)
+    return np.diff(np.atleast_2d(time.values).astype(np.float64), axis=1)
 
 
-def _contradiction(where: Place, dt: float, stamps: Time, gaps: Floats) -> Fault:
+def _contradiction(where: Place, dt: float, stamps: Clock, gaps: Floats) -> Fault:
     return Fault(
         "dt and time stamps that contradict each other",
         where=f"{where} and {stamps.where}",

@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 
 from trajcli.errors import InputError, UsageError
-from trajcli.files.opening import Files, time_from_options
-from trajcli.files.reader import read_groups
+from trajcli.files.clock import Clock, equal_step
+from trajcli.files.opening import Files, clock_from_options
+from trajcli.files.reader import read_recordings, timed
 from trajcli.files.reading import Reading
-from trajcli.files.time import Time, equal_step
-from trajcli.files.trajectories import timed
-from trajcli.files.trajectory_group import TrajectoryGroup
+from trajcli.files.recording import Recording
 
 ROWS = 6
 RANDOM = np.random.default_rng(5)
@@ -25,9 +24,7 @@ def read(tmp_path, monkeypatch):
     numbers = iter(range(100))
     with Files() as files:
 
-        def written(
-            attributes: dict[str, object] | None = None, **arrays: object
-        ) -> TrajectoryGroup:
+        def written(attributes: dict[str, object] | None = None, **arrays: object) -> Recording:
             path = f"in_{next(numbers)}.h5"
             with h5py.File(path, "w") as file:
                 if "actions" not in arrays:
@@ -35,21 +32,21 @@ def read(tmp_path, monkeypatch):
                 for name, values in arrays.items():
                     file[name] = values
                 file.attrs.update(attributes or {})
-            ((one,), _) = read_groups(files, [path])
+            ((one,), _) = read_recordings(files, [path])
             return one
 
         yield written
 
 
-def require(one: TrajectoryGroup) -> Time:
-    assert one.time is not None
-    return one.time
+def require(one: Recording) -> Clock:
+    assert one.clock is not None
+    return one.clock
 
 
 def test_stamps_that_wander_about_the_dt_of_an_attribute_are_what_counts(read):
     stamps = np.arange(ROWS) * 0.02 + np.array([0, 1, -1, 1, 0, 0]) * 1e-4
     found = require(read({"dt": 0.02}, times=stamps))
-    assert found.uniform is None
+    assert found.step is None
     np.testing.assert_array_equal(found.row_times()[0], stamps)
 
 
@@ -81,7 +78,7 @@ def test_one_step_gives_every_stamp_to_its_rounding(read, step):
     assert found is not None
     np.testing.assert_allclose(np.arange(200) * found, stamps, rtol=1e-15)
     short = np.arange(ROWS) * step
-    found = require(read({"dt": round(step, 8)}, time=short)).uniform
+    found = require(read({"dt": round(step, 8)}, time=short)).step
     assert found is not None
     np.testing.assert_allclose(np.arange(ROWS) * found, short, rtol=1e-15)
 
@@ -116,7 +113,7 @@ def test_stamps_that_are_not_strictly_increasing_are_refused_where_they_are_used
     assert [fault for fault in found.faults() if words in fault.what]
     with pytest.raises(InputError, match=words):
         found.row_times()
-    np.testing.assert_array_equal(found.rows(0, 1, 0, ROWS)[0], values)  # to be looked at
+    np.testing.assert_array_equal(found.rows(0, 1)[0], values)  # to be looked at
 
 
 @pytest.mark.parametrize("dt", [-0.1, 0.0, np.inf, [0.1, 0.1, -0.1, 0.1, 0.1]])
@@ -134,27 +131,54 @@ def test_times_further_away_are_used_where_those_beside_do_not_exist(tmp_path):
         file["run/other/position"] = np.zeros((9, 1))
         file["run/other/times"] = np.arange(9) * 0.1
         file["far/position"] = np.zeros((ROWS, 1))
-        file.attrs["rate"] = 8
+        file.attrs["rate"] = 2
     with Files() as files:
-        found = [one.time for one in read_groups(files, [f"{tmp_path}/in.h5"])[0]]
-    steps = [one.uniform for one in found if one is not None]
+        found = [one.clock for one in read_recordings(files, [f"{tmp_path}/in.h5"])[0]]
+    steps = [one.step for one in found if one is not None]
     assert steps == [0.5, 0.25, 0.1, 0.25]
 
 
 def test_rates_of_attributes_come_last(read):
     found = require(read({"fps": 25}))
-    assert found.uniform == 0.04
+    assert found.step == 0.04
     assert str(found.source).endswith("@fps, 25 Hz")
-    assert read({"fps": -1, "dt": "fast"}).time is None
+    assert read({"fps": -1, "dt": "fast"}).clock is None
+
+
+def test_statements_of_one_group_that_disagree_are_an_error(read):
+    for attributes, arrays in (
+        ({"fps": 25, "dt": 0.02}, {}),
+        ({"fps": 25, "rate": 50}, {}),
+        ({"fps": 25}, {"rate": 50.0}),
+        ({"fps": 25}, {"dt": 0.02}),
+        ({"fps": 25}, {"times": np.arange(ROWS) * 0.02}),
+        ({}, {"fps": np.array([25]), "mocap_framerate": 50}),
+    ):
+        found = require(read(attributes, **arrays))
+        with pytest.raises(InputError, match="contradict each other") as error:
+            found.rows()
+        (fault,) = error.value.faults
+        names = [*attributes, *arrays]
+        assert all(name in fault.where for name in names), fault.where
+        assert "--dt" in fault.hint or "--rate" in fault.hint
+    agreeing = require(read({"fps": 29.97, "dt": 1 / 30}, times=np.arange(ROWS) / 30))
+    assert agreeing.step == 1 / 30
+
+
+@pytest.mark.parametrize("name", ["fps", "rate", "control_freq", "fs", "mocap_framerate"])
+@pytest.mark.parametrize("value", [25, np.array([25]), np.array([[25.0]]), np.float32(25)])
+def test_a_rate_is_an_attribute_a_number_or_an_array_of_one(read, name, value):
+    assert require(read({name: value})).step == 0.04
+    assert require(read({}, **{name: value})).step == 0.04
 
 
 def test_actions_lead_to_times_a_step_later(read):
     found = require(read(actions=np.zeros((3, 4, 1)), dt=0.5))
-    np.testing.assert_array_equal(found.rows(1, 2, 0, 4)[0], [0.5, 1.0, 1.5, 2.0])
+    np.testing.assert_array_equal(found.rows(1, 2)[0], [0.5, 1.0, 1.5, 2.0])
     np.testing.assert_array_equal(found.row_times(), [[0.0, 0.5, 1.0, 1.5]])
     stamps = np.array([0.0, 1, 3, 6, 10])
     found = require(read(actions=np.zeros((3, 4, 1)), times=stamps))
-    np.testing.assert_array_equal(found.rows(1, 2, 0, 4)[0], stamps[1:])
+    np.testing.assert_array_equal(found.rows(1, 2)[0], stamps[1:])
 
 
 def test_a_clock_in_nanoseconds_loses_nothing(tmp_path):
@@ -166,7 +190,7 @@ def test_a_clock_in_nanoseconds_loses_nothing(tmp_path):
         file["times"] = stamps
         file["times"].attrs["units"] = "nanoseconds since 1970-01-01"
     with Files() as files:
-        time = read_groups(files, [f"{tmp_path}/in.h5"])[0][0].time
+        time = read_recordings(files, [f"{tmp_path}/in.h5"])[0][0].clock
         exact = [[(int(t) - int(line[0])) / 10**9 for t in line] for line in stamps]
         np.testing.assert_array_equal(time.row_times(), exact)
 
@@ -189,17 +213,17 @@ def test_options_name_a_time(tmp_path, monkeypatch):
         file["step"].attrs["nominal"] = 0.15
         file.attrs["text"] = "no"
     with Files() as files:
-        assert time_from_options(files) is None
+        assert clock_from_options(files) is None
         for options, step in (
             ({"dt": "0.25"}, 0.25),
             ({"rate": 50.0}, 0.02),
             ({"times": "in.h5:t"}, 0.5),
             ({"dt": "in.h5:step@nominal"}, 0.15),
         ):
-            found = time_from_options(files.read_as(Reading(**options)))
+            found = clock_from_options(files.read_as(Reading(**options)))
             assert found is not None
-            assert found.uniform == step
-        found = time_from_options(files.read_as(Reading(dt="in.h5:step")))
+            assert found.step == step
+        found = clock_from_options(files.read_as(Reading(dt="in.h5:step")))
         assert found is not None
         np.testing.assert_array_equal(found.fitted(1, 3).row_times(), [[0, 0.1, 0.1 + 0.2]])
         for options, kind in (
@@ -211,7 +235,7 @@ def test_options_name_a_time(tmp_path, monkeypatch):
             ({"dt": "in.h5@none"}, InputError),
         ):
             with pytest.raises(kind):
-                time_from_options(files.read_as(Reading(**options)))
+                clock_from_options(files.read_as(Reading(**options)))
 
 
 def test_the_error_of_a_file_without_times_suggests_increasing_numbers_of_a_similar_name(tmp_path):
@@ -219,7 +243,7 @@ def test_the_error_of_a_file_without_times_suggests_increasing_numbers_of_a_simi
         file["actions"], file["time_stamps"] = np.zeros((5, 2)), np.arange(5) * 0.1
         file["timeouts"] = np.zeros(5, np.uint8)
     with Files() as files, pytest.raises(InputError) as error:
-        timed(read_groups(files, [f"{tmp_path}/in.h5"])[0], None)
+        timed(read_recordings(files, [f"{tmp_path}/in.h5"])[0], None)
     (fault,) = error.value.faults
     assert fault.hint.startswith(f"--times {tmp_path}/in.h5:time_stamps,")
     assert "timeouts" not in fault.hint

@@ -1,0 +1,224 @@
+"""Which rows of an array are a trajectory, by what lies beside it, and which axis is time.
+
+One table of names for every format: lengths, ends, labels and flags of episodes, and masks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from trajcli.arrays import describe
+from trajcli.errors import InputError
+from trajcli.files.catalogue import Catalogue, Dataset
+from trajcli.files.quantities import EPISODE_ENDS
+from trajcli.files.source import Place
+from trajcli.files.tables import TRAJECTORIES
+from trajcli.memory import EAGER_BYTES, SCANNED_BYTES
+
+LENGTHS = ("lengths", "traj_lengths", "episode_lengths", "trajectory_lengths", "path_lengths",
+           "seq_lengths", "traj_lens", "ep_lengths", "ep_lens", "episode_lens")  # fmt: skip
+_ENDS = ("episode_ends", "traj_ends", "trajectory_ends")
+# Rows with which episodes begin, with or without 0 and the number of all rows.
+_SPLITS = ("split_points", "traj_splits", "episode_starts", "traj_starts")
+# numpy.split takes such rows, but indices may be anything: that is only pointed out.
+_LIKELY = "indices"
+_EPISODES = (*LENGTHS, *_ENDS, *_SPLITS, *TRAJECTORIES, *EPISODE_ENDS)
+# Masks that are true where a row is real, where it is padding, and of either meaning, which the
+# first row tells: it is no padding.
+_REAL = ("mask", "masks", "valid", "valid_mask", "is_valid", "attention_mask")
+_PADDING = ("action_is_pad", "actions_is_pad", "is_pad", "is_padding")
+_EITHER = ("padding_mask", "pad_mask", "action_pad_mask", "timestep_pad_mask")
+MASKS = (*_REAL, *_PADDING, *_EITHER)
+BESIDE = {*_EPISODES, *MASKS, _LIKELY}
+"""Names of arrays that lie beside those of trajectories."""
+# Trajectories, and values, of a large array that are looked at; fewer rows say nothing.
+_SAMPLED, _LOOKED_AT, _LEAST = 64, 1 << 14, 8
+
+Integers = npt.NDArray[np.int64]
+
+
+def named(file: Catalogue, folder: str, names: Sequence[str]) -> Iterator[tuple[str, Dataset]]:
+    """Yields those of some datasets that a group has, in whatever case it spells their names."""
+    there = file.spelling.get(folder.strip("/"), {})
+    if there.keys().isdisjoint(names):
+        return
+    for name in (name for name in names if name in there):
+        if (stored := file.get(f"{folder}{there[name]}")) is not None:
+            yield name, stored
+
+
+def episode_edges(
+    file: Catalogue, groups: Sequence[str], array: Dataset
+) -> tuple[list[int], Place, list[str]]:
+    """Returns the rows with which episodes of an array [N, D] begin and the last one ends, what
+    says so, and warnings of what does not fit. groups: that of the array and those above it."""
+    rows, path = array.shape[0], array.where.name.lstrip("/")
+    known: dict[Place, list[int]] = {}
+    misfits: dict[Place, str] = {}
+    flags, flagged = np.zeros(rows, bool), Place()
+    for folder in (part for group in groups for part in (group, f"{group}meta/")):
+        for name, stored in named(file, folder, _EPISODES):
+            if math.prod(stored.shape) != max(stored.shape, default=0):
+                continue  # not one number for each row or episode
+            values = np.ravel(stored.read())
+            if values.dtype.kind in "US" and {"true", "false"}.issuperset(np.char.lower(values)):
+                values = np.char.lower(values) == "true"  # as pandas writes flags
+            if name in EPISODE_ENDS and len(values) == rows and values.dtype.kind in "biuf":
+                flagged = flagged or stored.where
+                # what stays set, as after a success, ends an episode once
+                flags |= (values != 0) & np.append(values[1:] == 0, True)
+            elif (edges := _edges(name, values, rows, stored)) is not None:
+                known[stored.where] = edges
+            elif name in LENGTHS and rows in values:
+                continue  # this array is one of several that have these lengths
+            elif len(values) > 1:
+                misfits[stored.where] = describe(stored.shape)
+        if known or flagged:
+            break
+    if flagged and not known:
+        known[flagged] = sorted({0, *(np.flatnonzero(flags) + 1).tolist(), rows})
+    if not known:
+        says = [f"{where} {shape} fits no {rows} rows" for where, shape in misfits.items()]
+        for _, stored in named(file, groups[0], (_LIKELY,)):
+            values = np.ravel(stored.read()) if stored.numeric else np.zeros(0)
+            if len(values) and (np.diff([0, *values, rows]) > 0).all():
+                what = "may be where episodes begin, of an array"
+                says.append(f"{stored.where} {what} of {rows} rows (split_points says so)")
+        return [0, rows], Place(), [f"{text}: they are read as one trajectory" for text in says]
+    where, edges = next(iter(known.items()))
+    require_equal({**known, **misfits}, f"the same episodes of {rows} rows in both")
+    rest = f"rows {edges[-1]} to {rows - 1} of {path} are of no episode, and are left out"
+    return edges, where, [f"{where}: {rest}"] if edges[-1] < rows else []
+
+
+def require_equal(stated: Mapping[Place, Any], expected: str) -> None:
+    """Raises InputError for statements, by their places, that contradict each other."""
+    for (where, first), (other, second) in pairwise(stated.items()):
+        if list(first) != list(second):
+            raise InputError(
+                "statements that contradict each other",
+                where=f"{where} and {other}",
+                expected=expected,
+                hint="leave one of them out of the file",
+            )
+
+
+def _edges(name: str, values: Any, rows: int, stored: Dataset) -> list[int] | None:
+    """Returns the edges of episodes that a dataset states, None where they do not fit the rows."""
+    if name in TRAJECTORIES:
+        return label_edges(values, stored.where) if len(values) == rows > 0 else None
+    if name in EPISODE_ENDS or not len(values) or values.dtype.kind not in "iuf":
+        return None
+    ends = values.astype(np.float64)
+    ends = np.cumsum(ends) if name in LENGTHS else ends
+    least = int(name in _SPLITS)
+    fits = (np.diff(ends) >= least).all() and (ends == np.floor(ends)).all()
+    if not fits or ends[0] < 0 or ends[-1] > rows or (name in LENGTHS and ends[-1] < rows):
+        return None
+    if name in _SPLITS:
+        return sorted({0, *map(int, ends), rows})
+    return [0, *map(int, ends)]  # a length of 0, or an end twice: an episode without rows
+
+
+def label_edges(labels: npt.NDArray[Any], where: Place) -> list[int]:
+    """Returns the rows with which trajectories begin and the last one ends, by a label of each."""
+    edges = [0, *(np.flatnonzero(labels[1:] != labels[:-1]) + 1).tolist(), len(labels)]
+    if len(np.unique(labels[edges[:-1]])) < len(edges) - 1:
+        what = "rows of a trajectory that do not follow each other"
+        raise InputError(what, where=where, hint="sort them by trajectory")
+    return edges
+
+
+def mask_lengths(stored: Dataset, batch: int, rows: int, name: str) -> Integers:
+    """Returns how many rows [batch] a mask [batch, rows] leaves before padding."""
+    lengths: list[int] = []
+    real, count = name not in _PADDING, stored.shape[0]
+    size = max(1, SCANNED_BYTES // rows) if batch > 1 else count
+    for begin in range(0, count, size):
+        values = np.reshape(stored.read_rows(begin, min(begin + size, count)), (-1, rows))
+        if not ((values == 0) | (values == 1)).all():
+            raise InputError("not a mask", where=stored.where, expected="true or false, 1 or 0")
+        if name in _EITHER and not begin:
+            real = bool(values[0, 0])
+        kept = values == real
+        counts = kept.sum(1)
+        bad = np.flatnonzero((kept != (np.arange(rows) < counts[:, None])).any(1) | (counts == 0))
+        if len(bad):
+            raise InputError(
+                "padding that is not at the end",
+                where=f"{stored.where}, trajectory {begin + bad[0]}",
+                expected="the rows of a trajectory, then those of padding",
+            )
+        lengths += counts.tolist()
+    return np.array(lengths, np.int64)
+
+
+def nan_lengths(stored: Dataset) -> Integers | None:
+    """Returns the rows of trajectories [B, T, D] before those of NaN at their ends; None without.
+    Of a large array a few trajectories tell whether all are looked at."""
+    batch, rows, dofs = stored.shape
+    if stored.dtype.kind != "f" or 0 in stored.shape:
+        return None
+    if stored.nbytes > EAGER_BYTES:
+        places = np.unique(np.linspace(0, batch - 1, _SAMPLED).astype(int)).tolist()
+        if not any(np.isnan(stored.read_part(k, k + 1, rows - 1, rows)).all() for k in places):
+            return None
+    lengths = np.full(batch, rows, np.int64)
+    size = max(1, SCANNED_BYTES // (rows * dofs * stored.dtype.itemsize))
+    for begin in range(0, batch, size):
+        values = stored.read_rows(begin, min(begin + size, batch))
+        ended = np.flatnonzero(np.isnan(values[:, -1]).all(-1))
+        numbers = ~np.isnan(values[ended, ::-1]).all(-1)
+        lengths[begin + ended] -= numbers.argmax(1)  # 0 where there are no numbers at all
+    return lengths if (lengths < rows).any() else None
+
+
+def likely_axes(stored: Dataset, counts: Mapping[int, str], dofs: int) -> tuple[str, str]:
+    """Returns the axes that an array seems to have, like TBD, and why; "" for [B, T, D] or [T, D].
+
+    counts: numbers of rows, by what lies beside it and has them. dofs: how many joints are named.
+    """
+    shape, ndim = stored.shape, stored.ndim
+    if ndim not in (2, 3) or 0 in shape or dofs == shape[-1] or shape[-2] in counts:
+        return "", ""
+    for axis in (ndim - 1, 0):
+        if shape[axis] in counts and axis != ndim - 2:
+            return _letters(shape, axis), counts[shape[axis]]
+    if dofs in shape[:-1]:
+        others = [axis for axis in range(ndim) if axis != shape.index(dofs)]
+        return _letters(shape, max(others, key=shape.__getitem__)), f"{dofs} joints are named"
+    if ndim == 3 and shape[1] == 1 and max(shape) >= 2 * _LEAST:
+        return _letters(shape, 0 if shape[0] >= shape[2] else 2), "its trajectories have one row"
+    if stored.nbytes // shape[0] * _LEAST > SCANNED_BYTES:
+        return "", ""
+    few, values = max(_LEAST, _LOOKED_AT // math.prod(shape[1:])), np.zeros((1,) * ndim)
+    with suppress(InputError):  # damage is reported where all values are read
+        values = np.asarray(stored.read_rows(0, min(shape[0], few)), np.float64)
+    if ndim == 3 and shape[0] >= 2 * max(shape[1], _LEAST) and _smooth(values, 0, 1):
+        return "TBD", "it changes little from one trajectory to the next"
+    long = shape[-1] >= 4 * max(shape[-2], _LEAST)
+    if long and (_smooth(values, -1, -2) or (ndim == 2 and shape[0] <= _LEAST)):
+        return _letters(shape, ndim - 1), "dofs are more than rows"
+    return "", ""
+
+
+def _letters(shape: tuple[int, ...], time: int) -> str:
+    """Returns the axes of an array of which one is time."""
+    three = "TBD" if time == 0 else "DBT" if shape[1] == 1 else "BDT"
+    return three if len(shape) == 3 else "DT"
+
+
+def _smooth(values: npt.NDArray[np.float64], axis: int, other: int) -> bool:
+    """Whether values are a motion along one axis, and differ far more along another."""
+    if min(values.shape[axis], values.shape[other]) < 2:
+        return False
+    with np.errstate(all="ignore"):
+        steps, jumps = (np.abs(np.diff(values, axis=k)).mean() for k in (axis, other))
+        return bool(steps < 0.25 * jumps and steps < 0.3 * values.std(axis).mean())

@@ -1,0 +1,953 @@
+"""Trajectories of files, and all that is known of them.
+
+A :class:`Recording` is made once, by :func:`record`, of the arrays of one group of a file;
+:meth:`Recording.take` picks some of its trajectories, and :func:`join` makes one of several.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from trajcli.errors import Fault, InputError, Note, UsageError
+from trajcli.files.catalogue import Catalogue, Dataset, Numbers, stacked, text_of
+from trajcli.files.clock import Clock, Floats, stamps_after
+from trajcli.files.companions import Companions, StatedMode
+from trajcli.files.conversion import (
+    as_batch,
+    dataset_in_si,
+    stated_unit,
+    units_of_arrays,
+    with_axes,
+    with_joined_axes,
+)
+from trajcli.files.dofs import (
+    ANGLES,
+    UNNAMED,
+    Dofs,
+    RotationDofs,
+    bodies_of,
+    named_rotations,
+    parse_dofs,
+    parse_joints,
+    parse_rotations,
+    sampled_rows,
+    unit_columns,
+)
+from trajcli.files.episodes import nan_lengths
+from trajcli.files.file_bytes import Progress
+from trajcli.files.layouts import Layout
+from trajcli.files.members import Member
+from trajcli.files.quantities import POSITIONS, QUANTITIES, ROTATIONS, TAKEN, named_rate, unit_of
+from trajcli.files.reading import Reading
+from trajcli.files.source import Place, first_and_more
+from trajcli.files.states import NO_STATE, States, joined_states
+from trajcli.memory import READ_BYTES
+from trajcli.units import (
+    KNOWN,
+    NO_UNIT,
+    InputUnits,
+    Units,
+    of_order,
+    parse_units,
+    unit_text,
+)
+
+ACTIONS = ("actions", "action")
+SEVERAL = "several"
+"""In place of a quantity: of an array whose dofs are of several."""
+# Rows at both ends and in the middle of an array in which angles are looked for.
+_SAMPLE = 1 << 15
+
+Array = npt.NDArray[Any]
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class ArrayGroup:
+    """Arrays of one shape in one group of a file, which are trajectories.
+
+    path: of the first array in the file. datasets: the arrays by path or name. named: SOURCE names
+    the array, or its name was ``guessed``. dofs: the slice of dofs that SOURCE names.
+    """
+
+    file: Catalogue
+    path: str
+    datasets: Mapping[str, Dataset]
+    layout: Layout | None = None
+    member: Member | None = None
+    named: bool = False
+    guessed: bool = False
+    dofs: str | None = None
+
+    @property
+    def group(self) -> str:
+        """The group that the arrays lie in."""
+        return self.path.rpartition("/")[0] if self.member is None else self.member.group
+
+    @property
+    def array_name(self) -> str:
+        """The path of the first array within the trajectory: "obs/joint_pos"."""
+        return self.path[len(self.group) :].strip("/")
+
+    @property
+    def companions(self) -> Companions:
+        """What lies beside the arrays."""
+        array = next(iter(self.datasets.values()))
+        folder = self.path.rpartition("/")[0]
+        return Companions(self.file, folder, array, self.layout, self.member)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Recording:
+    """Some trajectories [B, T, D]; values are read when they are asked for.
+
+    Attributes:
+        origin: where they lie. Of several groups this and all that is not [B] is the first one's.
+        name: their name in messages and, as a group, in outputs.
+        array_name: the path of the first array within its trajectory, "obs/joint_pos".
+        companions: what lies beside the arrays.
+        commands: they are what a robot was told to do, not what it did.
+        single: they lie in the file as [T, D].
+        arrays: by name, "actions" (what a mode integrates), "position" … "jerk", or the last part
+            of a name that SOURCE gives, here and where they are written; in SI.
+        stored: the same as the file has them.
+        lengths: how many of the rows of each trajectory [B] are not padding.
+        unequal: the trajectories of the group differ in length.
+        numbers: which of the trajectories of a command, or of the group, they are [B].
+        inside: which of the trajectories of their group they are [B].
+        count: the number of trajectories in the group.
+        first_row: which of the rows of the trajectories their rows begin with.
+        row_numbers: which rows of the file their rows are [T], where some were left out.
+        suffix: what their names end in: "/segment_1".
+        dofs: which dofs of the file they have.
+        joint_names: the names of the dofs, by --joints or else as the file has them; None without.
+        own_names: those that the file has.
+        rotations: the dofs that are rotations.
+        turning: those that actions turn: of arrays called angular_velocity, … their axes.
+        rotation_option: what --rotation says.
+        rotation_fault: why the order of quaternions is not known.
+        units: of the arrays where they are known, before they were converted.
+        given: the units of the command line.
+        stated: the mode that the file states.
+        clock: the times of the rows; None where nothing says them.
+        start, goal: the states that they begin with and end at.
+        fault: why they cannot be used.
+        notes: what was done to read them so.
+        parts: the recordings that it was joined of; none of one group.
+        part_of: which of these each trajectory is of [B].
+        begins: the number of the first trajectory of each part.
+    """
+
+    origin: ArrayGroup
+    name: str
+    array_name: str
+    companions: Companions
+    arrays: Mapping[str, Dataset]
+    stored: Mapping[str, Dataset]
+    lengths: Integers
+    unequal: bool
+    numbers: Integers
+    inside: Integers
+    count: int
+    dofs: Dofs
+    commands: bool = False
+    single: bool = False
+    first_row: int = 0
+    row_numbers: Numbers | None = None
+    suffix: str = ""
+    joint_names: Sequence[str] | None = None
+    own_names: Sequence[str] | None = None
+    rotations: Sequence[RotationDofs] = ()
+    turning: Sequence[RotationDofs] = ()
+    rotation_option: str | None = None
+    rotation_fault: Fault | None = None
+    units: Mapping[str, Units] = field(default_factory=dict)
+    given: InputUnits = field(default_factory=InputUnits)
+    stated: StatedMode = field(default_factory=StatedMode)
+    clock: Clock | None = None
+    start: States = NO_STATE
+    goal: States = NO_STATE
+    fault: Fault | None = None
+    notes: Sequence[str] = ()
+    parts: Sequence[Recording] = ()
+    part_of: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
+    begins: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """[B, T, D] of the arrays."""
+        batch, rows, dofs = next(iter(self.arrays.values())).shape
+        return batch, rows, dofs
+
+    @property
+    def rows(self) -> int:
+        """The number of rows; of trajectories of different length, that of the longest."""
+        return self.shape[1]
+
+    @property
+    def padded(self) -> bool:
+        """Whether some trajectories have fewer rows than others, or than their arrays."""
+        return bool((self.lengths < self.rows).any())
+
+    @property
+    def where(self) -> Place:
+        """The place of the first array, for messages."""
+        return next(iter(self.arrays.values())).where
+
+    @property
+    def _first(self) -> str:
+        return "actions" if "actions" in self.arrays else next(iter(self.arrays))
+
+    @property
+    def input(self) -> Dataset:
+        """The array that is integrated: the actions, or else the one that SOURCE names."""
+        return self.arrays[self._first]
+
+    @property
+    def as_stored(self) -> Dataset:
+        """The actions, or else the first array, in the units of the file."""
+        return self.stored[self._first]
+
+    @property
+    def of_actions(self) -> bool:
+        """Whether the arrays are actions alone."""
+        return set(self.arrays) == {"actions"}
+
+    @property
+    def of_rotations(self) -> bool:
+        """Whether the arrays are orientations or angular rates, as trajcli writes them."""
+        return self.array_name.rpartition("/")[2] in ROTATIONS
+
+    @property
+    def own_output(self) -> bool:
+        """Whether trajcli wrote the file."""
+        return "trajcli_version" in self.file.attributes()
+
+    @property
+    def members(self) -> Sequence[Recording]:
+        """The recordings that it was joined of, or itself."""
+        return self.parts or (self,)
+
+    @property
+    def several(self) -> bool:
+        """Whether they lie in several groups or files."""
+        return len(self.parts) > 1 or bool(self.file.members)
+
+    def part(self, k: int) -> Recording:
+        """Returns the recording of one group that the k-th trajectory lies in."""
+        return self.parts[self.part_of[k]] if self.parts else self
+
+    def file_of(self, k: int) -> Catalogue:
+        """Returns the file of the k-th trajectory."""
+        file = self.part(k).file
+        return file.members[self.inside[k]] if file.members else file
+
+    def place(self, k: int, name: str = "") -> tuple[Place, int]:
+        """Returns where the k-th trajectory of an array lies, and its number there."""
+        part = self.part(k)
+        if part.file.members:
+            return self.file_of(k).place(), 0
+        return (part.arrays[name] if name else part.input).where, int(self.inside[k])
+
+    def place_text(self, k: int) -> str:
+        """Returns where the k-th trajectory lies, for messages."""
+        where, number = self.place(k)
+        return f"{where}, trajectory {number}"
+
+    def title(self, k: int) -> str:
+        """Returns the group or episode of the k-th trajectory, if it has one to itself, else its
+        number among all."""
+        part = self.part(k)
+        if not self.several and part.count > 1:
+            return str(self.numbers[k])
+        if part.file.members:
+            return self.file_of(k).path.stem + part.suffix
+        if part.suffix and part.count > 1:  # segments of several recordings
+            return f"{part.name}/trajectory_{self.inside[k]}"
+        named = len(part) == 1 and (self.several or part.member is not None)
+        return part.name if named else str(self.numbers[k])
+
+    def sources(self) -> list[Place]:
+        """Returns the arrays or files that the trajectories are read from, each once."""
+        places = dict[Place, None]()
+        for part in self.parts_in_use():
+            if part.member is not None and not part.member.group:  # some rows of an array
+                places[replace(part.file.place(), name=part.array_name)] = None
+            elif not part.file.members:
+                places[part.where] = None
+        if any(part.file.members for part in self.members):
+            for k in range(len(self)):
+                if self.part(k).file.members:
+                    places[self.file_of(k).place()] = None
+        return list(places)
+
+    @property
+    def source(self) -> Place:
+        """The first of the sources, and how many others there are."""
+        return first_and_more(self.sources() or [self.where])
+
+    def parts_in_use(self) -> list[Recording]:
+        """Returns the recordings of one group that these trajectories lie in; of none the first."""
+        if not self.parts:
+            return [self]
+        return [self.parts[k] for k in sorted({*self.part_of.tolist()})] or [self.parts[0]]
+
+    @property
+    def paths(self) -> list[str]:
+        """The paths of all files that hold trajectories of the groups."""
+        files = (file for part in self.members for file in part.file.members or (part.file,))
+        return list(dict.fromkeys(os.fspath(file.path) for file in files))
+
+    @property
+    def dof_labels(self) -> Sequence[str]:
+        """The names of the dofs, or else their numbers in the file."""
+        return self.joint_names or list(map(str, self.dofs.numbers))
+
+    @property
+    def labels_to_pair(self) -> Sequence[str]:
+        """The names by which dofs are paired with those of another source: its own where --joints
+        gives the same ones, in an order that is that of a source without names."""
+        own = self.own_names
+        same = own is not None and sorted(own) == sorted(self.joint_names or ())
+        return own if own is not None and same else self.dof_labels
+
+    @property
+    def free_dofs(self) -> list[int]:
+        """The dofs that are no part of a rotation."""
+        taken = {dof for rotation in self.rotations for dof in rotation.dofs}
+        return [dof for dof in range(self.shape[2]) if dof not in taken]
+
+    @property
+    def input_units(self) -> Units | None:
+        """The units that the actions or the first array were in; None if unknown."""
+        return self.units.get(self._first) or self.given.positions
+
+    @property
+    def position_units(self) -> Units | None:
+        """The units of positions that the input units imply: deg for deg/s^2."""
+        return of_order(self.input_units, 0) if self.input_units else None
+
+    def unit(self, name: str) -> str | None:
+        """Returns the unit that an array states, else the one that the positions imply."""
+        for array in (name, "position") if name in QUANTITIES else (name,):
+            unit = stated_unit(self.arrays[array]) if array in self.arrays else ""
+            if unit:
+                return unit if array == name else unit_of(name, unit)
+        return None
+
+    @property
+    def named_rate(self) -> str:
+        """The :func:`.quantities.named_rate` of the array, or else of all its dofs, ``SEVERAL``
+        where these differ; "" for others."""
+        path = f"{self.group}/{self.array_name}" if self.array_name else self.file.path.stem
+        names = {named_rate(name) for name in self.joint_names or [""]}
+        return named_rate(path) or (names.pop() if len(names) == 1 else SEVERAL)
+
+    def pick(self, values: Any) -> Any:
+        """Picks the dofs of this recording from values [..., D] that lie beside its arrays."""
+        whole = list(self.dofs.numbers) == list(range(self.dofs.count))
+        return values if whole else self.dofs.pick(values)
+
+    def forms(self) -> dict[int, str]:
+        """Returns the form of each dof that is part of a rotation, where that is known."""
+        return {dof: rotation.form for rotation in self.turning for dof in rotation.dofs}
+
+    def without_rotations(self, units: Units, stated: str = "") -> Units:
+        """Returns units of dofs, with none for the numbers of rotations that are no angles; angles
+        that these do not measure keep those that are stated."""
+        return without_rotations(self.turning, self.shape[2], units, stated)
+
+    def only(self, names: Iterable[str]) -> Recording:
+        """Returns the recording with these arrays alone."""
+        names = list(names)
+        if names == list(self.arrays):
+            return self
+        stored, first = self.stored, names[0]
+        return replace(
+            self, arrays={name: self.arrays[name] for name in names},
+            stored={name: stored[name] for name in names if name in stored},
+            parts=[part.only(names) for part in self.parts],
+            array_name=self.array_name if first == next(iter(self.arrays)) else first,
+        )  # fmt: skip
+
+    def take(self, which: Any, rows: range | None = None) -> Recording:
+        """Returns some of these trajectories: by their places among these, a slice, or booleans.
+
+        rows: rows that follow each other; without them all up to the end of the longest.
+        """
+        places = np.arange(len(self))[which]
+        lengths = self.lengths[places]
+        if rows is None:
+            rows = range(int(lengths.max()) if len(lengths) else self.rows)
+        if len(places) == len(self) and len(rows) == self.rows and (np.diff(places) == 1).all():
+            return self
+        padded = len(lengths) > 0 and bool((lengths < len(rows)).any())
+        arrays, clock, inside, chosen = self.arrays, self.clock, places, rows
+        whole = range(self.first_row + rows.start, self.first_row + rows.stop)
+        parts = self.part_of[places] if self.parts else self.part_of
+        if len(parts) and (parts == parts[0]).all():  # of one group, whose places messages name
+            part = self.parts[parts[0]]
+            arrays = {name: part.arrays.get(name, part.input) for name in arrays}
+            clock, inside = part.clock, self.numbers[places] - self.begins[parts[0]]
+            chosen = whole
+        taken = clock and clock.take(inside, chosen, lengths if padded else None)
+        if clock is self.clock and clock is not None and clock.mixed:
+            taken = self._joined_clock(places, whole)
+        numbers = None if self.row_numbers is None else self.row_numbers[rows.start : rows.stop]
+        return replace(
+            self,
+            arrays={name: array.select(inside, chosen) for name, array in arrays.items()},
+            lengths=np.minimum(lengths, len(rows)),
+            numbers=self.numbers[places],
+            inside=self.inside[places],
+            part_of=parts,
+            first_row=self.first_row + rows.start,
+            row_numbers=numbers,
+            clock=taken,
+            start=self.start.of(places),
+            goal=self.goal.of(places),
+        )
+
+    def _joined_clock(self, places: Integers, rows: range) -> Clock:
+        """Returns the times of trajectories of several groups, of which those of the ones that are
+        taken may have one step."""
+        edges = np.flatnonzero(np.diff(self.part_of[places])) + 1
+        clocks = list[Clock]()
+        for run in np.split(places, edges):
+            k = self.part_of[run[0]]
+            clock = self.parts[k].clock
+            lengths = self.lengths[run]
+            assert clock is not None  # else the joined recording had none
+            padded = lengths if (lengths < len(rows)).any() else None
+            clocks.append(clock.take(self.numbers[run] - self.begins[k], rows, padded))
+        return Clock.join(clocks)
+
+    def segment(self, trajectories: Numbers, rows: Numbers, suffix: str, clock: Clock) -> Recording:
+        """Returns some rows of some trajectories, with their times, as a recording of its own."""
+        single = len(trajectories) == 1 < len(self) and not self.file.members
+        alone = f"/trajectory_{self.inside[trajectories[0]]}" if single else ""
+        return replace(
+            self,
+            arrays={name: array.select(trajectories, rows) for name, array in self.arrays.items()},
+            lengths=np.full(len(trajectories), len(rows)),
+            numbers=self.numbers[trajectories],
+            inside=self.inside[trajectories],
+            row_numbers=rows,
+            suffix=suffix,
+            name=self.name + suffix + alone,
+            clock=clock,
+        )
+
+    def usable(self) -> tuple[Recording, dict[str, Fault]]:
+        """Returns the trajectories that can be used, and the faults of the others by name."""
+        faults = [part.fault for part in self.members]
+        of_each = [faults[k] for k in self.part_of.tolist()] if self.parts else faults * len(self)
+        bad = {self.title(k): fault for k, fault in enumerate(of_each) if fault is not None}
+        return (self.take(np.array([x is None for x in of_each], bool)) if bad else self), bad
+
+    def by_length(self) -> list[Recording]:
+        """Returns the trajectories of each length, the shortest first: a part of a run has them in
+        the order of the whole run."""
+        return [self.take(self.lengths == rows) for rows in sorted({*self.lengths.tolist()})] or [
+            self
+        ]
+
+    def by_part(self) -> Iterator[tuple[Recording, Integers]]:
+        """Yields the trajectories of each group as a recording of that alone, with their places."""
+        if not self.parts:
+            yield self, np.arange(len(self))
+            return
+        for k in sorted({*self.part_of.tolist()}):
+            places = np.flatnonzero(self.part_of == k)
+            part = self.parts[k].take(self.numbers[places] - self.begins[k])
+            yield replace(part, start=self.start.of(places), goal=self.goal.of(places)), places
+
+    def rows_of(self, k: int) -> Numbers | None:
+        """Returns which rows of the file those of the k-th trajectory are, where some were left
+        out."""
+        return self.row_numbers if not self.parts else self.part(k).row_numbers
+
+    @property
+    def step(self) -> float | None:
+        """The step in seconds, where all steps of all trajectories are equal."""
+        return None if self.clock is None else self.clock.step
+
+    def times(self) -> Floats | None:
+        """Returns times [B, T] in seconds, as stored; None if nothing states them. Raises
+        InputError for a file that contradicts itself."""
+        if self.clock is None:
+            return None
+        return np.broadcast_to(self.clock.rows(), self.shape[:2])
+
+    def known_times(self) -> Floats | None:
+        """Returns times [B, T]; None also if the file contradicts itself."""
+        with suppress(InputError):
+            return self.times()
+        return None
+
+    def start_stamps(
+        self, relative: bool = False, of_rows: bool = False
+    ) -> tuple[Array, str] | None:
+        """Returns the first stamp [B] of each trajectory as its source has it, and their unit.
+
+        of_rows: of actions with one stamp more than rows, that of the first row. None where not all
+        have stamps of one unit, or where all are 0 and they may not be ``relative``.
+        """
+        stamps = None if self.clock is None else self.clock.since(0, len(self), of_rows)
+        if stamps is None or self.clock is None or not (relative or stamps.any()):
+            return None
+        return stamps, self.clock.unit or "s"
+
+    def blocks(
+        self,
+        on_progress: Progress = lambda done, total: None,
+        size: int = READ_BYTES,
+        rows: int = 0,
+    ) -> Iterator[Recording]:
+        """Yields the trajectories in their order, each once and whole, in blocks of one length.
+
+        Small groups with equally many rows are read together, so that there are few blocks. size:
+        the bytes of one array of a block. rows: how many rows are computed of each trajectory.
+        """
+        begin = held = 0
+        for start, nbytes in self._pieces(size, rows):
+            if begin < start and (held + nbytes > size or not self._stackable(begin, start)):
+                yield self.take(slice(begin, start))
+                on_progress(start, len(self))
+                begin, held = start, 0
+            held += nbytes
+        if len(self):
+            yield self.take(slice(begin, None))
+        on_progress(len(self), len(self))
+
+    def _pieces(self, size: int, rows: int) -> Iterator[tuple[int, int]]:
+        """Yields the first trajectory of each piece, of one group and one length and no larger than
+        a block, and the bytes of one of its arrays."""
+        parts = self.part_of if self.parts else np.zeros(len(self), np.int64)
+        breaks = np.flatnonzero((np.diff(parts) != 0) | (np.diff(self.lengths) != 0)) + 1
+        for begin, end in pairwise([0, *breaks.tolist(), len(self)]) if len(self) else ():
+            part = self.part(begin)
+            # padding of arrays is read as well; results may have more rows than what is read
+            read = int(self.lengths[begin]) if part.file.members else part.rows
+            size_of_one = max(1, max(read, rows) * part.row_bytes)
+            step = max(1, size // size_of_one)
+            for start in range(begin, end, step):
+                yield start, size_of_one * (min(start + step, end) - start)
+
+    def _stackable(self, a: int, b: int) -> bool:
+        """Whether two trajectories have equally many rows, and arrays of the same types."""
+        parts = self.part(a), self.part(b)
+        types = [[array.dtype for array in part.arrays.values()] for part in parts]
+        acting = [part.clock and part.clock.acting for part in parts]
+        same_rows = bool(self.lengths[a] == self.lengths[b])
+        return same_rows and types[0] == types[1] and acting[0] == acting[1]
+
+    @property
+    def row_bytes(self) -> int:
+        """The bytes of a row of the largest array."""
+        return max(1, self.shape[2] * max(array.dtype.itemsize for array in self.arrays.values()))
+
+    @property
+    def pattern(self) -> str:
+        """The name of the groups, with * for the number in which they differ: data/demo_*."""
+        names = {part.group for part in self.members}
+        patterns = names if len(names) == 1 else {numberless(name) for name in names}
+        return patterns.pop() if len(patterns) == 1 else "*"
+
+    def output_names(self, paths: Iterable[str]) -> list[str]:
+        """Returns the name that each trajectory has in an output: its group in the file, of several
+        behind the title of the file. paths: the files of the whole run."""
+        titles, uses = _file_titles(paths), Counter[str]()
+        firsts = {id(part.origin): part for part in reversed(self.members)}
+        bases = {
+            (id(part.origin), k): _base(part, k, titles)
+            for part in {id(part.origin): firsts[id(part.origin)] for part in self.members}.values()
+            for k in range(max(len(part.file.members), 1))
+        }
+        arrays = {(base, firsts[origin].array_name) for (origin, _), base in bases.items()}
+        counts = Counter(base for base, _ in arrays)
+        for (origin, k), base in bases.items():
+            if counts[base] > 1:  # several arrays of one group
+                base = f"{base}/{firsts[origin].array_name.rpartition('/')[2]}"
+            uses[base] += 1  # a file may be named twice
+            bases[origin, k] = base if uses[base] == 1 else f"{base}_{uses[base]}"
+        names: list[str] = []
+        for k, number in enumerate(self.inside.tolist()):
+            part = self.part(k)
+            if part.file.members:
+                names.append(bases[id(part.origin), number] + part.suffix)
+                continue
+            base = bases[id(part.origin), 0] + part.suffix
+            names.append(base if part.count == 1 else f"{base}/trajectory_{number}")
+        return names
+
+    def require_rotations(self) -> Sequence[RotationDofs]:
+        """Returns the rotations.
+
+        Raises InputError for quaternions of unknown order, and for dofs that look like a rotation
+        if nothing says what they are.
+        """
+        if self.rotation_fault is not None:
+            raise InputError(self.rotation_fault)
+        known = self.rotations or self.rotation_option is not None
+        if known or 0 in self.shape or self.shape[2] < 4 or self.input.dtype.kind != "f":
+            return self.rotations
+        rows = sampled_rows(self.input)
+        for order, forms in UNNAMED.items():
+            if (first := unit_columns(rows, order)) is None:
+                continue
+            count, dofs = len(order), [first + k for k in order]
+            which = f"{first}:{first + count}" if order[1] == 1 else ",".join(map(str, dofs))
+            what = "four dofs whose norm is 1 in all rows, as that of a quaternion"
+            if count != 4:
+                what = (
+                    f"{count} dofs that are orthonormal in all rows, as those of a rotation matrix"
+                )
+            raise InputError(
+                what,
+                where=self.input.where,
+                expected="names, or --rotation, that say what they are",
+                found=f"dofs {first} to {first + count - 1}",
+                hint=f"--rotation {which}={' (or ='.join(forms)}{')' * (len(forms) > 1)} reads "
+                f"them as a rotation, --rotation none as {count} dofs",
+            )
+        return ()
+
+    def refuse_rotations(self, command: str) -> None:
+        """Raises InputError for rotations, whose dofs mean nothing if each is taken alone."""
+        for rotation in self.require_rotations():
+            raise InputError(
+                f"{command} takes dofs one by one, and these are a rotation",
+                where=self.input.where,
+                expected="other dofs",
+                found=str(rotation),
+                hint="--dofs picks others, --rotation none takes these as they are; "
+                "trajcli.rotations computes with rotations",
+            )
+
+    def unit_remarks(self) -> Iterator[str]:
+        """Yields what the units of the file leave open, and where --units contradicts them."""
+        stated, given = stated_unit(self.as_stored), self.given.positions
+        where, units, forms = self.as_stored.where, parse_units(stated), self.forms()
+        for name, array in self.stored.items() if given else ():
+            said, text = stated_unit(array), unit_text(self.units[name])
+            known = parse_units(said)
+            if said and (known is None or unit_text(self.without_rotations(known)) != text):
+                yield Note(f"{array.where} is in {said}; it is read in {text}, as --units says")
+        if given or self.own_output:
+            return
+        if stated and units is None:
+            yield f"{where} is in {stated!r}, which is not known ({KNOWN}): taken as it is"
+        elif bare := ", ".join(
+            f"{name} ({unit})" if unit.name else name
+            for dof, (name, unit) in enumerate(zip(self.dof_labels, units or (), strict=False))
+            if not unit.known and dof not in forms
+        ):
+            yield Note(f"{where} says no known unit of {bare}: taken as rad or m")
+        elif not stated and (largest := self._largest_angle()) > 2 * np.pi * 1.001:
+            yield (
+                f"{where} says no unit and has values up to {largest:.4g}: taken as rad or m; "
+                "--units deg reads degrees, --units rad or m says what they are"
+            )
+
+    def _largest_angle(self) -> float:
+        """Returns the largest magnitude of joints in some rows of positions; 0 of other arrays."""
+        name, (_, rows, _) = self.array_name.rpartition("/")[2], self.shape
+        # bags are in rad and m by convention (REP 103)
+        named = self.file.family in ("csv", "parquet") or (
+            name in POSITIONS and self.file.family != "ros"
+        )
+        if not named or self.named_rate or 0 in self.shape:
+            return 0.0
+        joints = [k for k, dof in enumerate(self.dof_labels) if not re.search("[xyzw]$", dof)]
+        starts = {0, max(rows // 2 - _SAMPLE // 2, 0), max(rows - _SAMPLE, 0)}
+        parts = [self.as_stored.read_part(0, 1, k, min(k + _SAMPLE, rows)) for k in starts]
+        sizes = np.abs(np.concatenate(parts, 1)[..., joints], dtype=np.float64)
+        return float(np.fmax.reduce(sizes, None, initial=0.0))
+
+    @property
+    def file(self) -> Catalogue:
+        """The file, or the first one."""
+        return self.origin.file
+
+    @property
+    def group(self) -> str:
+        """The group of the file that the arrays lie in."""
+        return self.origin.group
+
+    @property
+    def layout(self) -> Layout | None:
+        """The family of the file; None for one that only has arrays."""
+        return self.origin.layout
+
+    @property
+    def member(self) -> Member | None:
+        """Which trajectory of the file this is."""
+        return self.origin.member
+
+    @property
+    def named(self) -> bool:
+        """Whether SOURCE names the array, or its name was guessed."""
+        return self.origin.named or self.origin.guessed
+
+
+def record(
+    origin: ArrayGroup, reading: Reading, *, given: InputUnits | None = None, option: bool = False
+) -> Recording:
+    """Returns the trajectories of a group of arrays, with all that is known of them.
+
+    Parameters:
+        origin: the arrays.
+        reading: which of their dofs are read, and what is said about them.
+        given: the units on the command line; values are converted to SI. None keeps them as they
+            are stored.
+        option: whether an option says the times of the rows.
+
+    Raises InputError for arrays that cannot be read so, and UsageError for options that do not fit.
+    """
+    file, layout, member = origin.file, origin.layout, origin.member
+    companions, path = origin.companions, origin.array_name
+    last = path.rpartition("/")[2]
+    datasets = {name: with_axes(array, "T") for name, array in origin.datasets.items()}
+    bodies = bodies_of(file) if last in ROTATIONS else 1
+    joined = {name: with_joined_axes(array, bodies) for name, array in datasets.items()}
+    single = next(iter(joined.values())).ndim == 2
+    stored = {array_name(name): as_batch(array) for name, array in joined.items()}
+    batch, rows, count = next(iter(stored.values())).shape
+    names = _axis_names(path, companions, count) if last in ROTATIONS else None
+    names = names or companions.dof_names()
+    if names is None and layout is not None:
+        names = layout.dof_names(path)
+    picked = Dofs(count, range(count))
+    own = names if names is not None and len(names) == count else None
+    where = next(iter(stored.values())).where
+    for which, place in ((origin.dofs, f"{where}[{origin.dofs}]"), (reading.dofs, "--dofs")):
+        if which is not None:
+            chosen = parse_dofs(which, len(picked.numbers), place, own or ())
+            picked = Dofs(count, [picked.numbers[k] for k in chosen.numbers])
+            own = own and chosen.pick(own)
+    if len(picked.numbers) < count or reading.dofs is not None:
+        stored = {name: picked.pick(array) for name, array in stored.items()}
+        if own is None and names is not None and len(names) == len(picked.numbers):
+            own = names  # of the picked ones alone
+    count = len(picked.numbers)
+    joints = parse_joints(reading.joints, count) if reading.joints is not None else own
+    if reading.quantity is not None:
+        if len(stored) > 1:
+            raise UsageError(
+                "several arrays",
+                where=f"--as {reading.quantity}",
+                expected="one array: FILE:DATASET",
+                found=", ".join(stored),
+            )
+        stored = {reading.quantity: next(iter(stored.values()))}
+    main = stored["actions" if "actions" in stored else next(iter(stored))]
+    rotations, turning, fault = _rotations(origin, reading.rotation, main, joints, companions)
+    arrays, units = dict(stored), dict[str, Units]()
+    if given is not None:
+        units = units_of_arrays(stored, given.positions)
+        for name, known in units.items():
+            if given.positions or any(unit.per_si != 1.0 for unit in known):
+                own_unit = stated_unit(arrays[name])
+                units[name] = known = without_rotations(turning, count, known, own_unit)
+            arrays[name] = dataset_in_si(arrays[name], known)
+            # of given units nobody said which derivative actions are
+            if given.positions and name not in QUANTITIES:
+                rest = {k: v for k, v in arrays[name].attributes.items() if k != "units"}
+                arrays[name] = replace(arrays[name], attributes=rest)
+    stated_lengths, notes = companions.lengths(batch, rows, single)
+    lengths = stated_lengths
+    if layout is None and not single and lengths is None:
+        with suppress(InputError):  # damage is reported where all values are read
+            lengths = nan_lengths(next(iter(stored.values())))
+        if lengths is not None:
+            ended = f"{(lengths < rows).sum()} of {len(lengths)} trajectories end"
+            notes.append(Note(f"{where}: {ended} in rows of NaN, which are padding"))
+    padded = lengths if lengths is not None and (lengths < rows).any() else None
+    clock = None
+    if not option:
+        unit = None if given is None else given.time
+        acting = set(arrays) == {"actions"}
+        clock = companions.clock(batch, rows, acting, padded, unit)
+        if (began := companions.start_stamps()) is not None and clock is not None:
+            clock = _since(clock, *began)
+    return Recording(
+        origin=origin,
+        name=name_of(origin),
+        array_name=path,
+        companions=companions,
+        arrays=arrays,
+        stored=stored,
+        lengths=np.full(batch, rows) if padded is None else padded,
+        unequal=padded is not None,
+        numbers=np.arange(batch),
+        inside=np.arange(batch),
+        count=batch,
+        dofs=picked,
+        commands=layout is not None and path.split("/")[0] in layout.actions,
+        single=single,
+        joint_names=joints,
+        own_names=own,
+        rotations=rotations,
+        turning=turning,
+        rotation_option=reading.rotation,
+        rotation_fault=fault,
+        units=units,
+        given=given or InputUnits(),
+        stated=companions.mode(),
+        clock=clock,
+        fault=None if member is None else member.fault,
+        notes=notes,
+    )
+
+
+def _since(clock: Clock, began: npt.NDArray[Any], unit: str) -> Clock:
+    """Returns the times of an output of trajcli, which it counts from the stamps of its source."""
+    stamps = clock.since(0, clock.batch)
+    if stamps is not None and stamps.any():
+        began = stamps_after(began, stamps, unit)
+    absolute = Dataset(clock.where, (len(began), 1), began.dtype, lambda a, b: began[a:b, None])
+    return replace(clock, absolute=absolute, unit=unit)
+
+
+def join(recordings: Sequence[Recording], notes: Iterable[str] = ()) -> Recording:
+    """Returns the trajectories of recordings as one; shorter ones are padded.
+
+    It has the arrays that all have, or else those that are integrated. What is known of all, as
+    their dofs, is that of the first that can be used.
+    """
+    first = next((part for part in recordings if part.fault is None), recordings[0])
+    names = [name for name in first.arrays if all(name in part.arrays for part in recordings)]
+    names = names or [first._first]  # of arrays without a common name, those that are integrated
+    notes = tuple(dict.fromkeys(notes))
+    if len(recordings) == 1:
+        return replace(first.only(names), numbers=np.arange(len(first)), notes=notes)
+    batches = [len(part) for part in recordings]
+    arrays = {
+        name: replace(
+            stacked([part.arrays.get(name, part.input) for part in recordings], batches),
+            attributes=first.arrays[name].attributes,
+        )
+        for name in names
+    }
+    clocks = [part.clock for part in recordings if part.clock is not None]
+    return replace(
+        first,
+        arrays=arrays,
+        lengths=np.concatenate([part.lengths for part in recordings]),
+        numbers=np.arange(sum(batches)),
+        inside=np.concatenate([part.inside for part in recordings]),
+        row_numbers=None,
+        clock=Clock.join(clocks) if len(clocks) == len(recordings) else None,
+        start=joined_states("start", [part.start for part in recordings], batches),
+        goal=joined_states("goal", [part.goal for part in recordings], batches),
+        fault=None,
+        notes=notes,
+        parts=tuple(recordings),
+        part_of=np.repeat(np.arange(len(recordings)), batches),
+        begins=np.cumsum([0, *batches[:-1]]),
+    )
+
+
+def _rotations(
+    origin: ArrayGroup, option: str | None, main: Dataset, names: Sequence[str] | None,
+    companions: Companions,
+) -> tuple[Sequence[RotationDofs], Sequence[RotationDofs], Fault | None]:  # fmt: skip
+    """Returns the rotations among dofs, those that actions turn, and why they are not known."""
+    count, last = main.shape[2], origin.array_name.rpartition("/")[2]
+    if option is not None:
+        rotations = parse_rotations(option, count, names or ())
+        return rotations, rotations, None
+    family = origin.file.family if origin.layout is None else origin.layout.name
+    order = companions.order_of_quaternions
+    try:
+        rotations = named_rotations(
+            origin.array_name, names or (), count, family, order, main.where, main
+        )
+    except InputError as error:
+        return (), (), error.faults[0]
+    if rotations or last not in ROTATIONS[1:]:
+        return rotations, rotations, None
+    return rotations, parse_rotations("rotvec", count, ()), None
+
+
+def without_rotations(
+    rotations: Sequence[RotationDofs], count: int, units: Units, stated: str = ""
+) -> Units:
+    """Returns units of dofs, with none for the numbers of rotations that are no angles; angles
+    that these do not measure keep those that are stated."""
+    forms = {dof: rotation.form for rotation in rotations for dof in rotation.dofs}
+    every = units if units[1:] else [*units] * count
+    own = (parse_units(stated) or [NO_UNIT]) if forms else []
+    of_dofs = [*every]
+    for dof, form in forms.items():
+        fitting = (x for x in (every[dof], own[dof % len(own)]) if x.si == "rad")
+        of_dofs[dof] = next(fitting, NO_UNIT) if form in ANGLES else NO_UNIT
+    return units if of_dofs == [*every] else of_dofs
+
+
+def _axis_names(array_name: str, companions: Companions, count: int) -> list[str] | None:
+    """Returns the names of the components of an orientation or angular rate."""
+    quaternion = [f"q{axis}" for axis in text_of(companions.order_of_quaternions or "")]
+    axes = quaternion if array_name.endswith(ROTATIONS[0]) else list("xyz")
+    bodies = count // (len(axes) or 1)
+    return [f"{k}/{axis}" for k in range(bodies) for axis in axes] if bodies > 1 else axes or None
+
+
+def array_name(path: str) -> str:
+    """Returns what the array at a path is called in a recording and in outputs."""
+    last = text_of(path).strip("/").rpartition("/")[2]
+    if not {"*", ","}.isdisjoint(last):  # columns of a table
+        return "data"
+    return "actions" if last in ("", ".", "..", *ACTIONS) or last in TAKEN else last
+
+
+def numberless(group: str) -> str:
+    """Returns data/demo_3 as data/demo_*."""
+    return re.sub(r"\d+", "*", group)
+
+
+def _base(part: Recording, k: int, titles: dict[str, str]) -> str:
+    """Returns the name of the group of the k-th trajectory within its file, of several behind the
+    title of the file."""
+    file = part.file.members[k] if part.file.members else part.file
+    name = file.path.stem if part.file.members else name_of(part.origin)
+    if len(titles) <= 1:
+        return name
+    path = os.fspath(file.path)
+    title = titles[path] if path in titles else Path(path).stem
+    in_file = part.group or (part.member is not None and part.member.end is not None)
+    return f"{title}/{name}" if in_file else title
+
+
+def name_of(origin: ArrayGroup) -> str:
+    """Returns the name of trajectories in messages and, as a group, in outputs."""
+    member = origin.member
+    return (origin.group or origin.file.path.stem) if member is None else member.name
+
+
+def _file_titles(paths: Iterable[str]) -> dict[str, str]:
+    """Returns a title for each file of a run: its name without the ending if all differ, else the
+    path below the folder that all share."""
+    listed = list(dict.fromkeys(paths))
+    stems = {path: os.path.splitext(os.path.basename(path))[0] for path in listed}
+    if len(set(stems.values())) == len(listed):
+        return stems
+    common = os.path.commonpath([os.path.abspath(os.path.dirname(path)) for path in listed])
+    below = {path: os.path.relpath(os.path.abspath(path), common) for path in listed}
+    shortened = {path: os.path.splitext(text)[0] for path, text in below.items()}
+    return shortened if len(set(shortened.values())) == len(listed) else below

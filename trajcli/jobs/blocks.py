@@ -1,0 +1,178 @@
+"""The inputs of trajectories of one length, read block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from typing import TypeAlias
+
+import numpy as np
+
+from trajcli.errors import Fault, InputError, raise_if_any
+from trajcli.files.catalogue import Values
+from trajcli.files.clock import Clock
+from trajcli.files.recording import Recording
+from trajcli.inputs import Inputs, shape_faults, value_faults
+from trajcli.jobs.commands import Commands
+from trajcli.memory import SCANNED_BYTES
+from trajcli.modes import Mode
+from trajcli.modes.cascade import Cascade
+
+MOST_FAULTS = 5
+LeftOut: TypeAlias = tuple[str, Sequence[Fault]]
+"""The name of a trajectory or file that --skip-bad leaves out, and its faults."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Trajectories of one length, and the inputs that they are computed from.
+
+    Attributes:
+        recording: the trajectories.
+        inputs: their inputs; large arrays lie in the files.
+        commands: how actions in the files become those of the mode.
+    """
+
+    recording: Recording
+    inputs: Inputs
+    commands: Commands
+
+    def of_parts(self) -> Iterator[tuple[Batch, np.ndarray]]:
+        """Yields the trajectories of each group alone, with their places, where there are several
+        groups: their faults name the file they are in."""
+        for part, places in self.recording.by_part() if self.recording.parts else ():
+            inputs = inputs_of(part, self.inputs.mode, self.inputs.recorded)
+            yield Batch(part, inputs, self.commands), places
+
+    def shape_faults(self, steps: bool) -> list[Fault]:
+        """Returns the faults of shapes and numbers and, with ``steps``, of steps that are not
+        positive; of several files, each with the file it is in."""
+        misfits = shape_faults(self.inputs, steps)
+        parts = self.of_parts() if misfits else ()
+        located = (shape_faults(part.inputs, steps) for part, _ in parts)
+        return list(islice(chain.from_iterable(located), MOST_FAULTS)) or misfits
+
+    def read(self, begin: int, end: int) -> Inputs:
+        """Returns the inputs of trajectories begin to end, in memory, named by their places."""
+        actions = self.inputs.actions.read_rows(begin, end)
+        if actions.dtype.kind == "f" and actions.dtype.itemsize > 8:
+            # no kernel reads long doubles
+            actions = actions.astype(np.float64)
+        if begin == end:
+            return self.inputs.block(actions, begin, end, 0, {})
+        where, number = self.recording.place(begin)
+        names = {"actions": str(where)}
+        inputs = self.inputs.block(actions, begin, end, begin - number, names)
+        rows = self.inputs.row_numbers if self.inputs.rates else self.recording.rows_of(begin)
+        return self.commands.used(replace(inputs, row_numbers=rows))
+
+    def value_faults(self, begin: int, inputs: Inputs, allow_nonfinite: bool) -> list[Fault]:
+        """Returns the faults of the values of a block that begins at trajectory ``begin``."""
+        faults, end = value_faults(inputs, allow_nonfinite), begin + len(inputs.actions)
+        if not faults or end - begin < 2:
+            return faults
+        parts, inside = self.recording.part_of[begin:end], self.recording.inside[begin:end]
+        one_file = (parts == parts[:1]).all() and not self.recording.part(begin).file.members
+        if one_file and (np.diff(inside) == 1).all() and self.recording.rows_of(begin) is None:
+            return faults  # numbers in the block and in the file differ by a constant
+        # else one trajectory after the other, so that faults name its place in its file
+        located = (faults for _, (_, faults) in self._bad(begin, end, allow_nonfinite))
+        return list(islice(chain.from_iterable(located), MOST_FAULTS)) or faults
+
+    def bad(self, allow_nonfinite: bool) -> dict[int, LeftOut]:
+        """Reads all values; returns the trajectories that cannot be integrated, by number."""
+        batch, rows, dofs = self.inputs.actions.shape
+        size = max(1, SCANNED_BYTES // (rows * dofs * 8))
+        bad: dict[int, LeftOut] = {}
+        for begin in range(0, batch, size):
+            end = min(begin + size, batch)
+            if value_faults(self.read(begin, end), allow_nonfinite):
+                bad |= dict(self._bad(begin, end, allow_nonfinite))
+        numbers = self.recording.numbers
+        for part, places in self.of_parts() if bad else ():
+            if not bad.keys().isdisjoint(numbers[places].tolist()):
+                located = part.bad(allow_nonfinite)
+                where = dict(zip(part.recording.numbers.tolist(), places, strict=True))
+                bad |= {int(numbers[where[k]]): left_out for k, left_out in located.items()}
+        return bad
+
+    def _bad(self, begin: int, end: int, allow_nonfinite: bool) -> Iterator[tuple[int, LeftOut]]:
+        for k in range(begin, end):
+            if faults := value_faults(self.read(k, k + 1), allow_nonfinite):
+                yield int(self.recording.numbers[k]), (self.recording.place_text(k), faults)
+
+
+def batches_of(recording: Recording, mode: Mode, commands: Commands, recorded: bool) -> list[Batch]:
+    """Returns the trajectories of each length with their inputs, the shortest first.
+
+    Raises InputError where the inputs of several files do not fit together.
+    """
+    return [
+        Batch(part, inputs_of(part, mode, recorded), commands) for part in recording.by_length()
+    ]
+
+
+def recorded_rates(recording: Recording, mode: Mode) -> bool:
+    """Returns whether actions are rates that were recorded with a time stamp each."""
+    clock, rows = recording.clock, int(recording.lengths.min(initial=recording.rows))
+    stamped = clock is not None and clock.per_row and rows > 1
+    return stamped and isinstance(mode, Cascade) and mode.derivatives_of > 0
+
+
+def inputs_of(recording: Recording, mode: Mode, recorded: bool) -> Inputs:
+    """Returns the inputs of trajectories of one length; actions lie in the files.
+
+    recorded: they are recorded positions, the first row of which is at time 0. Raises InputError
+    for steps of other numbers in several files.
+    """
+    foh = getattr(mode, "scheme", "") == "foh"
+    rates = foh and not recorded and recorded_rates(recording, mode)
+    clock = recording.clock
+    assert clock is not None  # it was required when the recordings were read
+    # T recorded rows have T - 1 steps between them; T actions take T steps. A recording may state
+    # T steps, of which the last leads nowhere
+    intervals = recording.rows - (recorded or rates)
+    if clock.contradiction is not None:
+        for part, _ in recording.by_part():
+            if part.clock is not None and part.clock.contradiction is None:
+                raise_if_any(shape_faults(inputs_of(part, mode, recorded), False))
+        raise InputError(clock.contradiction)
+    dt, times = _steps_or_stamps(clock, intervals, recorded)
+    start, goal, actions = recording.start, recording.goal, recording.input
+    named = {"actions": str(actions.where), "dt": str(clock.where), "times": str(clock.where)}
+    inputs = Inputs(
+        mode=mode,
+        actions=actions,
+        start=start.parts,
+        goal=goal.parts,
+        dt=dt,
+        times=times,
+        start_index=start.index,
+        goal_index=goal.index,
+        recorded=recorded,
+        names={**named, **start.names, **goal.names},
+        row_numbers=recording.row_numbers,
+    )
+    batch, rows, dofs = actions.shape
+    if not rates or not batch:
+        return inputs
+    # the first recorded rate is part of the start state, the others are the actions
+    every = np.arange(batch)
+    head = actions.select(every, range(1))
+    first = replace(head, shape=(batch, dofs), reader=lambda *part: head.read_rows(*part)[:, 0])
+    return inputs.of_rates(actions.select(every, range(1, rows)), first)
+
+
+def _steps_or_stamps(clock: Clock, intervals: int, recorded: bool) -> tuple[Values, Values]:
+    """Returns steps, or else stamps: steps [] (one for all), [h], [n, 1] or [n, h], stamps [T] or
+    [n, T]. intervals: how many there are between the rows."""
+    if clock.step is None:
+        return (None, clock.values) if clock.stamped else (clock.values, None)
+    count = clock.shape[-1] if clock.shape else 1
+    counts = (intervals + 1,) if clock.stamped else (intervals, intervals + recorded)
+    if count in (1, *counts):
+        return np.asarray(clock.step), None
+    # equal steps were read as one, but their number is wrong: shape_faults shall see it
+    steps = np.full(clock.shape, clock.step)
+    return (None, np.cumsum(steps, -1)) if clock.stamped else (steps, None)

@@ -1,0 +1,169 @@
+"""Commands: increments, offsets, or absolute positions, as of a gripper, in place of actions.
+
+Turning them into actions needs start states and rows of another mode, so it belongs to a run and
+not to files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from trajcli.errors import Fault
+from trajcli.inputs import Inputs
+from trajcli.kernels.choose import Choice
+from trajcli.modes import PARTS, Mode
+from trajcli.modes.cascade import Clique
+from trajcli.modes.smooth import Smooth
+
+Arrays = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Commands:
+    """Says what the actions in files stand for, where they are not the actions of the mode.
+
+    Attributes:
+        actions: "delta", increments from one step to the next; "relative", offsets from the start
+            position; None, the actions of the mode.
+        absolute: dofs whose actions are positions, whatever the mode and ``actions``. Their rows
+            are those of mode clique: the positions and their differences. Where a mode has not one
+            row for each action (bspline, cuRobo's central), they are the mode's own.
+        turning: dofs that are rotations, which are no sums.
+    """
+
+    actions: str | None = None
+    absolute: Sequence[int] = ()
+    turning: Sequence[int] = ()
+
+    def among(self, dofs: Sequence[int]) -> Commands:
+        """Returns the commands of some dofs, none of which is a rotation."""
+        absolute = [dofs.index(dof) for dof in self.absolute if dof in dofs]
+        return Commands(self.actions, absolute)
+
+    def options(self) -> dict[str, str]:
+        """Returns the options as texts, for reports and attributes; only those that are given."""
+        dofs = ",".join(map(str, self.absolute))
+        texts = {"actions": self.actions or "", "absolute": dofs}
+        return {name: text for name, text in texts.items() if text}
+
+    def faults(self, mode: Mode) -> Iterator[Fault]:
+        """Yields the fault of commands that a mode does not take."""
+        if self.actions and mode.derivatives_of:
+            yield Fault(
+                f"{self.actions} actions are positions",
+                where="--actions",
+                expected="clique, central, teleport or bspline",
+                found=f"mode {mode.name}",
+            )
+
+    def used(self, inputs: Inputs) -> Inputs:
+        """Returns the inputs of a block with the actions of the mode; sums are float64."""
+        if self.actions is None:
+            return inputs
+        start, index = np.asarray(inputs.start["position"], np.float64), inputs.start_index
+        if index is not None and len(start) > 1:
+            start = start[np.asarray(index)]
+        actions = np.asarray(inputs.actions, np.float64)
+        # p_t = p_0 + Σ_{s ≤ t} delta_s, or p_0 + offset_t. Overflow is found in the sums
+        with np.errstate(over="ignore", invalid="ignore"):
+            total = np.cumsum(actions, 1) if self.actions == "delta" else actions
+            positions = start[:, None] + total
+        copied = [*self.absolute, *self.turning]
+        positions[..., copied] = actions[..., copied]
+        return replace(inputs, actions=positions)
+
+    def apart(self, inputs: Inputs) -> list[int]:
+        """Returns the dofs whose rows are computed by mode clique instead of the mode."""
+        if not self.absolute or isinstance(inputs.mode, Clique):
+            return []
+        mode, clique = inputs.mode, _clique(inputs.mode)
+        # two horizons tell whether both modes have as many rows for any
+        same = all(mode.rows(n, inputs.recorded) == clique.rows(n, inputs.recorded) for n in (1, 2))
+        return list(self.absolute) if same else []
+
+    def positions(self, inputs: Inputs, choice: Choice, dtype: str) -> Arrays:
+        """Returns the rows [b, T, n] of the dofs that :meth:`apart` names; {} without any."""
+        apart = self.apart(inputs)
+        if not apart:
+            return {}
+        positions = replace(of_dofs(inputs, apart), mode=_clique(inputs.mode))
+        return positions.compute(choice, dtype, PARTS)
+
+    def pull_back(
+        self, inputs: Inputs, upstream: Callable[[Arrays], Arrays], choice: Choice, dtype: str
+    ) -> tuple[Arrays, dict[str, Any]]:
+        """Returns outputs, and gradients by the actions as they are in the files.
+
+        upstream: called with the outputs; returns the gradients of the cost by them. See
+        :func:`trajcli.adjoint.pull_back`.
+        """
+        from trajcli.adjoint import pull_back
+
+        chosen, pulled = self.apart(inputs), dict[str, Any]()
+
+        def of_mode(outputs: Arrays) -> Arrays:
+            self.put(outputs, self.positions(inputs, choice, dtype))
+            pulled.update(upstream(outputs))
+            return {n: _without(v, chosen) for n, v in pulled.items()} if chosen else pulled
+
+        def of_positions(_: Arrays) -> Arrays:
+            return {n: np.ascontiguousarray(v[..., chosen]) for n, v in pulled.items()}
+
+        outputs, grads = pull_back(inputs, of_mode, choice, dtype)
+        if chosen:  # dt is shared, so its gradients add up; actions and states are by dof
+            positions = replace(of_dofs(inputs, chosen), mode=_clique(inputs.mode))
+            _, others = pull_back(positions, of_positions, choice, dtype)
+            for name, grad in others.items():
+                if name == "dt":
+                    grads[name] = grads[name] + grad
+                else:
+                    grads[name] = np.array(grads[name])
+                    grads[name][..., chosen] = grad
+        if self.actions:
+            # p_t = p_0 + Σ_{s ≤ t} delta_s: the gradient of p_0 is the sum over t of those of
+            # p_t, that of delta_s the sum over t ≥ s
+            grad = _without(grads["actions"], self.absolute)
+            grads["start_position"] = grads["start_position"] + grad.sum(1)
+            if self.actions == "delta":
+                grad = np.cumsum(grad[:, ::-1], 1)[:, ::-1]
+            grad[..., list(self.absolute)] = grads["actions"][..., list(self.absolute)]
+            grads["actions"] = grad
+        return outputs, grads
+
+    def put(self, outputs: Arrays, positions: Arrays) -> None:
+        """Writes the rows of :meth:`positions` into outputs, in place."""
+        for name, values in outputs.items():
+            if name in positions:
+                values[..., list(self.absolute)] = positions[name]
+
+
+def of_dofs(inputs: Inputs, dofs: Sequence[int]) -> Inputs:
+    """Returns a block's inputs with some of the dofs, without a goal state."""
+    start = {part: np.take(values, dofs, -1) for part, values in inputs.start.items()}
+    actions, mode = np.take(inputs.actions, dofs, -1), mode_of_dofs(inputs.mode, dofs)
+    return replace(inputs, mode=mode, actions=actions, start=start, goal={}, goal_index=None)
+
+
+def mode_of_dofs(mode: Mode, dofs: Sequence[int]) -> Mode:
+    """Returns a mode for some of the dofs: with their noise, where dofs have one each."""
+    if not isinstance(mode, Smooth) or not isinstance(mode.noise, list):
+        return mode
+    own = [mode.noise[dof] for dof in dofs]
+    return replace(mode, noise=own[0] if len(set(own)) == 1 else own)
+
+
+def _clique(mode: Mode) -> Clique:
+    """Returns mode clique with as many rows as a mode and, for cascades, the same steps."""
+    convention = getattr(mode, "convention", "") if mode.derivatives_of else "standard"
+    return Clique(frames=getattr(mode, "frames", "full"), convention=convention)
+
+
+def _without(values: Any, columns: Sequence[int]) -> Any:
+    """Returns a copy of values [..., D] with zeros in some columns."""
+    masked = np.array(values)
+    masked[..., list(columns)] = 0.0
+    return masked

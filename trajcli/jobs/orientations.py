@@ -1,0 +1,98 @@
+"""Orientations and angular rates of a block: of actions that turn, and of recorded rotations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trajcli.errors import InputError
+from trajcli.files.dofs import RotationDofs
+from trajcli.inputs import Inputs
+
+if TYPE_CHECKING:
+    from trajcli.rotations import RotationTrajectory
+
+# By how much norms of quaternions in float32 may be off without a remark.
+_ROUNDING = 1e-6
+
+
+def integrated_orientations(
+    inputs: Inputs, rotations: Sequence[RotationDofs], kind: str | None, frame: str
+) -> RotationTrajectory:
+    """Returns the orientations and rates that a block's actions lead to from its start.
+
+    Actions are angular rates [b, H, 3] of modes that sum, else orientations: each of a row or, of
+    kind "delta" or "relative", turns that are composed. Start positions are in the form of the
+    actions, zero the identity; rates of composed orientations are differences of neighbours.
+    """
+    from trajcli.quaternions import from_quaternions, to_quaternions
+    from trajcli.rotations import compose, differentiate, integrate
+    from trajcli.trajectory import State
+
+    def of_rotations(values: Any, form: bool = False) -> Any:
+        columns = [np.asarray(values[..., list(r.dofs)], np.float64) for r in rotations]
+        if form:
+            columns = [
+                to_quaternions(x, r.form, inputs.name("actions"), allow_nonfinite=inputs.trusted)
+                for x, r in zip(columns, rotations, strict=True)
+            ]
+        return columns[0] if len(columns) == 1 else np.stack(columns, -2)
+
+    index, mode = inputs.start_index, inputs.mode
+    states = {
+        part: values if index is None or len(values) == 1 else np.asarray(values)[np.asarray(index)]
+        for part, values in inputs.start.items()
+    }
+    position = np.array(states["position"], np.float64)
+    for dofs, form in ((list(r.dofs), r.form) for r in rotations):
+        if not position[..., dofs].any():
+            position[..., dofs] = from_quaternions(np.array([1.0, 0.0, 0.0, 0.0]), form)
+    first, steps = of_rotations(position, form=True), inputs.steps
+    if mode.derivatives_of:
+        rates = {
+            part: of_rotations(values) for part, values in states.items() if part != "position"
+        }
+        return integrate(
+            of_rotations(inputs.actions), State(first, **rates), steps, mode.name,
+            scheme=getattr(mode, "scheme", "euler"), frame=frame, allow_nonfinite=inputs.trusted,
+        )  # fmt: skip
+    turns = of_rotations(inputs.actions, form=True)
+    if kind is None:
+        first = np.broadcast_to(first, (len(turns), *first.shape[1:]))[:, None]
+        rows = np.concatenate([first, turns], 1)
+    else:
+        rows = compose(turns, first, kind=kind, frame=frame)
+    return differentiate(
+        rows, dt=steps, method="backward", frame=frame, allow_nonfinite=inputs.trusted
+    )
+
+
+def recorded_orientations(
+    values: Any,
+    rotations: Sequence[RotationDofs],
+    locate: Callable[[int], str],
+    notes: list[str],
+    allow_nonfinite: bool = False,
+) -> Any:
+    """Returns quaternions [b, T, 4] or [b, T, R, 4] from the dofs [b, T, D] that are rotations.
+
+    locate: returns the place of the k-th trajectory, for errors and for the note on norms.
+    """
+    from trajcli.quaternions import to_quaternions
+
+    columns = [(values[..., list(rotation.dofs)], rotation.form) for rotation in rotations]
+    try:
+        q = [to_quaternions(x, form, allow_nonfinite=allow_nonfinite) for x, form in columns]
+    except InputError:  # find the trajectory, so that the error names it
+        for k in range(len(values)):
+            for x, form in columns:
+                to_quaternions(x[k], form, locate(k), allow_nonfinite=allow_nonfinite)
+        raise
+    for x, form in columns:
+        off = abs(np.linalg.norm(x, axis=-1) - 1.0) if form in ("xyzw", "wxyz") else np.zeros(1)
+        largest, remark = float(np.nanmax(off, initial=0.0)), "quaternions are normalised: norms"
+        if largest > _ROUNDING and not any(remark in note for note in notes):
+            notes.append(f"{locate(0)}: {remark} are off by {largest:.1g}")
+    return q[0] if len(q) == 1 else np.stack(q, 2)
