@@ -5,7 +5,8 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-ROOMS = {"modes": 0, "kernels": 0, "files": 1, "jobs": 2, "views": 3, "cli": 4}
+ROOMS = {"modes": 0, "kernels": 0, "curves": 1, "rotations": 2,
+         "files": 3, "jobs": 4, "views": 5, "cli": 6}  # fmt: skip
 """Height of each room."""
 MODULES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
@@ -25,8 +26,18 @@ def imports(path: Path) -> set[str]:
     return found & MODULES.keys()
 
 
+def packages(module: str) -> set[str]:
+    """Returns a module and the rooms that it is in."""
+    parts = module.split(".")
+    return {".".join(parts[:count]) for count in range(min(2, len(parts)), len(parts) + 1)}
+
+
 def test_no_modules_import_each_other_in_a_circle():
-    graph = {name: imports(path) - {name} for name, path in MODULES.items()}
+    # an import of a module imports its packages first
+    graph = {
+        name: {part for other in imports(path) for part in packages(other)} - packages(name)
+        for name, path in MODULES.items()
+    }
     assert len(graph) > 100
     TopologicalSorter(graph).prepare()  # raises CycleError, with the circle
 
@@ -42,3 +53,49 @@ def test_rooms_import_only_rooms_before_them():
         if room(name) >= 0 and room(other) > room(name)
     ]
     assert upward == []
+
+
+def own_room(module: str) -> str:
+    room = f"{module}.".split(".")[1]
+    return room if room in ROOMS else "trajcli"
+
+
+def users() -> dict[str, set[str]]:
+    """Returns the rooms that import each module; "trajcli" for modules in none."""
+    found: dict[str, set[str]] = {name: set() for name in MODULES}
+    for name, path in MODULES.items():
+        for other in imports(path):
+            found[other].add(own_room(name))
+    return found
+
+
+def is_private(module: str) -> bool:
+    return module.rpartition(".")[2].startswith("_") and not module.endswith("__")
+
+
+def test_only_its_own_room_imports_a_private_module():
+    private = {
+        name: rooms - {own_room(name)} for name, rooms in users().items() if is_private(name)
+    }
+    assert len(private) > 10
+    assert {name: rooms for name, rooms in private.items() if rooms} == {}
+
+
+def test_a_module_that_only_its_own_room_imports_is_private():
+    own = [
+        name
+        for name, rooms in users().items()
+        if rooms <= {own_room(name)} and MODULES[name].name != "__init__.py"
+    ]
+    public = [name for name in own if not is_private(name)]
+    assert [name for name in public if own_room(name) not in ("trajcli", "cli")] == []
+
+
+def test_modules_of_one_name_are_one_thing_seen_twice():
+    pairs = ({"cli", "jobs"}, {"cli", "views"}, {"modes", "kernels"}, {"kernels"})
+    places: dict[str, list[str]] = {}
+    for name, path in MODULES.items():
+        if path.name != "__init__.py" and name != "trajcli.__main__":
+            places.setdefault(name.rpartition(".")[2].lstrip("_"), []).append(name)
+    same = [names for names in places.values() if names[1:]]
+    assert [names for names in same if {own_room(name) for name in names} not in pairs] == []

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from trajcli.autograd import clip_gradient, scale_gradient
+    from trajcli.curves.fitting import Fitted, fit
+    from trajcli.curves.resampling import resample
+    from trajcli.curves.retiming import Retimed, retime
+    from trajcli.curves.sampling import sample
     from trajcli.errors import (
         DataError,
         Fault,
@@ -27,12 +31,8 @@ if TYPE_CHECKING:
         TrajcliError,
         UsageError,
     )
-    from trajcli.fitting import Fitted, fit
     from trajcli.matrices import Operator, operator
     from trajcli.modes import MODES
-    from trajcli.resampling import resample
-    from trajcli.retiming import Retimed, retime
-    from trajcli.sampling import sample
     from trajcli.scores import score
     from trajcli.trajectory import State, Trajectory, differentiate, integrate, load
 
@@ -48,12 +48,12 @@ _PUBLIC = ("errors", "matrices", "modes", "rotations", "units")
 # Where names are defined, all others being errors.
 _MODULES = {
     "autograd": {"clip_gradient", "scale_gradient"},
-    "fitting": {"Fitted", "fit"},
+    "curves.fitting": {"Fitted", "fit"},
     "modes": {"MODES"},
     "matrices": {"Operator", "operator"},
-    "resampling": {"resample"},
-    "retiming": {"Retimed", "retime"},
-    "sampling": {"sample"},
+    "curves.resampling": {"resample"},
+    "curves.retiming": {"Retimed", "retime"},
+    "curves.sampling": {"sample"},
     "scores": {"score"},
     "trajectory": {"State", "Trajectory", "differentiate", "integrate", "load"},
 }

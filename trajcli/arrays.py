@@ -140,6 +140,19 @@ def concatenate(arrays: Sequence[Array], axis: int) -> Array:
     return np.concatenate(list(arrays), axis)
 
 
+def library(values: Array) -> Any:
+    """Returns the module of an array: torch for a tensor, else NumPy."""
+    return sys.modules["torch"] if is_torch(values) else np
+
+
+def interleaved(even: Array, odd: Array) -> Array:
+    """Joins rows 0, 2, … and rows 1, 3, … of [..., T, n] in their order."""
+    count = odd.shape[-2]
+    pairs = library(odd).stack([even[..., :count, :], odd], -2)
+    rows = pairs.reshape(*odd.shape[:-2], 2 * count, odd.shape[-1])
+    return concatenate([rows, even[..., count:, :]], -2)
+
+
 def elapsed(steps: Array) -> Array:
     """Returns 0 and the running sums of steps along axis 1, [b, h + 1]."""
     if is_torch(steps):

@@ -43,8 +43,8 @@ def integrate(
         )
     transformed = needs_torch()
     if transformed and isinstance(program, Smoother) and not traced():
-        job = Job(program, kernels, kernels, dtype, tuple(wanted))
-        made = iter(Smoothed.apply(job, None, dt, operands.actions))
+        task = Task(program, kernels, kernels, dtype, tuple(wanted))
+        made = iter(Smoothed.apply(task, None, dt, operands.actions))
         return [next(made) if want else None for want in wanted]
     tensors = (dt, operands.actions, *operands.start, *operands.goal)
     indices = (operands.start_index, operands.goal_index)
@@ -53,11 +53,11 @@ def integrate(
         rows = torch_ops.trajectories(program, operands, wanted)
         rows = [None if x is None else x.to(dtype) for x in rows]
         return rows if transformed else [None if x is None else _InOrder.apply(x) for x in rows]
-    job = Job(program, kernels, kernels, dtype, tuple(wanted), indices)
-    return list(Integrate.apply(job, *tensors))
+    task = Task(program, kernels, kernels, dtype, tuple(wanted), indices)
+    return list(Integrate.apply(task, *tensors))
 
 
-class Job(NamedTuple):
+class Task(NamedTuple):
     """All arguments of a linear function but its tensors.
 
     ``kernels`` run the first forward and backward pass, ``general`` any later one. ``indices``:
@@ -76,21 +76,21 @@ class Integrate(Function):
     """Turns dt, actions and four parts of start and goal into outputs, None if not wanted."""
 
     @staticmethod
-    def forward(ctx: Any, job: Job, dt: Tensor, *inputs: Any) -> tuple[Tensor | None, ...]:
+    def forward(ctx: Any, task: Task, dt: Tensor, *inputs: Any) -> tuple[Tensor | None, ...]:
         # the gradient of dt needs outputs that are not rounded
         of_dt = ctx.needs_input_grad[1]
-        dtype = torch.float64 if of_dt else job.dtype
-        rows = _rows(job, dtype, dt, inputs)
-        ctx.job, ctx.inputs = job, [None if x is None else (x.shape, x.dtype) for x in inputs]
+        dtype = torch.float64 if of_dt else task.dtype
+        rows = _rows(task, dtype, dt, inputs)
+        ctx.task, ctx.inputs = task, [None if x is None else (x.shape, x.dtype) for x in inputs]
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(dt, *((*inputs, *rows) if of_dt else ()))
-        if dtype == job.dtype:
+        if dtype == task.dtype:
             return tuple(rows)
-        return tuple([None if x is None else x.to(job.dtype) for x in rows])
+        return tuple([None if x is None else x.to(task.dtype) for x in rows])
 
     @staticmethod
     def backward(ctx: Any, *upstream: Any) -> tuple[Any, ...]:
-        job: Job = ctx.job
+        task: Task = ctx.task
         _, of_dt, *needed = ctx.needs_input_grad
         dt, *saved = ctx.saved_tensors
         wanted = tuple(
@@ -100,8 +100,8 @@ class Integrate(Function):
         # the gradient of dt needs gradients that are not rounded
         actions = shape, torch.float64 if of_dt else dtype
         pull = PullBack.apply if torch.is_grad_enabled() else _pulled_back
-        pulled = pull(job, actions, wanted, dt, *upstream)
-        indices = (None, *(job.indices[:1] * 4), *(job.indices[1:] * 4))
+        pulled = pull(task, actions, wanted, dt, *upstream)
+        indices = (None, *(task.indices[:1] * 4), *(task.indices[1:] * 4))
         grads = [
             _summed(grad, about[0][0], index) if need and about is not None else None
             for grad, about, need, index in zip(pulled, ctx.inputs, needed, indices, strict=True)
@@ -109,13 +109,13 @@ class Integrate(Function):
         steps = None
         if of_dt:  # from the products of all inputs, outputs and their gradients
             inputs, rows = saved[:9], saved[9:]
-            if torch.is_grad_enabled() and job.dtype != torch.float64:
+            if torch.is_grad_enabled() and task.dtype != torch.float64:
                 # saved rows that are not rounded are no outputs, and have no derivatives
-                again = job._replace(kernels=job.general, dtype=torch.float64)
+                again = task._replace(kernels=task.general, dtype=torch.float64)
                 rows = Integrate.apply(again, dt, *inputs)
-            operands = Operands(inputs[0], dt, inputs[1:5], inputs[5:], *job.indices)
+            operands = Operands(inputs[0], dt, inputs[1:5], inputs[5:], *task.indices)
             values = (operands.actions, *operands.states())
-            steps = gradient_of_even_dt(job.program, dt, values, pulled, rows, upstream)
+            steps = gradient_of_even_dt(task.program, dt, values, pulled, rows, upstream)
         return None, steps, *grads
 
 
@@ -124,10 +124,10 @@ class PullBack(Function):
 
     @staticmethod
     def forward(
-        ctx: Any, job: Job, actions: Any, wanted: tuple[bool, ...], dt: Tensor, *upstream: Any
+        ctx: Any, task: Task, actions: Any, wanted: tuple[bool, ...], dt: Tensor, *upstream: Any
     ) -> tuple[Tensor | None, ...]:
-        grads = _pulled_back(job, actions, wanted, dt, *upstream)
-        ctx.job, ctx.shape = job, actions[0]
+        grads = _pulled_back(task, actions, wanted, dt, *upstream)
+        ctx.task, ctx.shape = task, actions[0]
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(dt, *((*upstream, *grads) if ctx.needs_input_grad[3] else ()))
         ctx.wanted = tuple(x is not None for x in upstream)
@@ -142,37 +142,37 @@ class PullBack(Function):
         if seconds[0] is None:
             seconds = (present[0].new_zeros(()).expand(ctx.shape), *seconds[1:])
         of_dt = ctx.needs_input_grad[3]
-        job = ctx.job._replace(
-            kernels=ctx.job.general,
+        task = ctx.task._replace(
+            kernels=ctx.task.general,
             dtype=torch.float64,
             wanted=(True,) * 4 if of_dt else ctx.wanted,
             indices=(None, None),
         )
-        rows = Integrate.apply(job, dt, *seconds)
+        rows = Integrate.apply(task, dt, *seconds)
         steps = None
         if of_dt:
-            steps = gradient_of_even_dt(job.program, dt, seconds, saved[4:], rows, saved[:4])
+            steps = gradient_of_even_dt(task.program, dt, seconds, saved[4:], rows, saved[:4])
         grads = [x if want else None for x, want in zip(rows, ctx.wanted, strict=True)]
         return None, None, None, steps, *grads
 
 
-def _rows(job: Job, dtype: torch.dtype, dt: Tensor, inputs: Any) -> list[Tensor | None]:
+def _rows(task: Task, dtype: torch.dtype, dt: Tensor, inputs: Any) -> list[Tensor | None]:
     """Computes what Integrate does, without its place in the graph."""
     plain = _in_memory(inputs)
     values = inputs if plain is None else plain
-    operands = Operands(values[0], dt, values[1:5], values[5:9], *job.indices)
+    operands = Operands(values[0], dt, values[1:5], values[5:9], *task.indices)
     if plain is None:
-        found = torch_ops.trajectories(job.program, operands, job.wanted)
+        found = torch_ops.trajectories(task.program, operands, task.wanted)
         return [None if x is None else x.to(dtype) for x in found]
     batch, _, dofs = inputs[0].shape
-    shape, kind, device = (batch, job.program.rows, dofs), str(dtype)[6:], str(dt.device)
-    rows = [empty(shape, kind, device) if x else None for x in job.wanted]
-    job.kernels.forward(job.program, operands, rows)
+    shape, kind, device = (batch, task.program.rows, dofs), str(dtype)[6:], str(dt.device)
+    rows = [empty(shape, kind, device) if x else None for x in task.wanted]
+    task.kernels.forward(task.program, operands, rows)
     return rows
 
 
 def _pulled_back(
-    job: Job, actions: Any, wanted: tuple[bool, ...], dt: Tensor, *upstream: Any
+    task: Task, actions: Any, wanted: tuple[bool, ...], dt: Tensor, *upstream: Any
 ) -> tuple[Tensor | None, ...]:
     """Computes what PullBack does, without its place in the graph."""
     (batch, _, dofs), dtype = shape, _ = actions
@@ -185,11 +185,11 @@ def _pulled_back(
         # only the shape of the actions matters
         like = dt.new_empty(()).expand(shape) if grads[0] is None else grads[0]
         gradients = Gradients(grads[0], grads[1:5], grads[5:9])
-        job.kernels.adjoint(job.program, Operands(like, dt), plain, gradients)
+        task.kernels.adjoint(task.program, Operands(like, dt), plain, gradients)
         if grads[0] is not None and kind != dtype:
             grads[0] = grads[0].to(dtype)
     else:
-        pulled = torch_ops.pulled_back(job.program, shape, dt, upstream)
+        pulled = torch_ops.pulled_back(task.program, shape, dt, upstream)
         grads = [x if want else None for x, want in zip(pulled, wanted, strict=True)]
     return tuple(grads)
 
@@ -199,45 +199,45 @@ class Smoothed(Function):
     positions, of this type. Each is the other's derivative, whatever the transform."""
 
     @staticmethod
-    def forward(job: Job, back: torch.dtype | None, dt: Tensor, *inputs: Tensor) -> Any:
+    def forward(task: Task, back: torch.dtype | None, dt: Tensor, *inputs: Tensor) -> Any:
         if back:
             given, of_positions = iter(inputs), (True,) + 8 * (False,)
-            upstream = [next(given) if want else None for want in job.wanted]
-            grads = _pulled_back(job, (inputs[0].shape, back), of_positions, dt, *upstream)
+            upstream = [next(given) if want else None for want in task.wanted]
+            grads = _pulled_back(task, (inputs[0].shape, back), of_positions, dt, *upstream)
             return tuple([x.to(back) for x in grads if x is not None])
-        rows = _rows(job, job.dtype, dt, (*inputs, *(None,) * 8))
+        rows = _rows(task, task.dtype, dt, (*inputs, *(None,) * 8))
         return tuple([x for x in rows if x is not None])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        job, ctx.back, dt, first, *_ = inputs
+        task, ctx.back, dt, first, *_ = inputs
         # the kernels of the first run may look for NaN, which a derivative may have
-        ctx.job = job._replace(kernels=job.general)
+        ctx.task = task._replace(kernels=task.general)
         ctx.other = None if ctx.back else first.dtype
         ctx.save_for_backward(dt)
         ctx.save_for_forward(dt)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        return None, None, None, *Smoothed.apply(ctx.job, ctx.other, *ctx.saved_tensors, *grads)
+        return None, None, None, *Smoothed.apply(ctx.task, ctx.other, *ctx.saved_tensors, *grads)
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
-        return Smoothed.apply(ctx.job, ctx.back, *ctx.saved_tensors, *tangents[3:])
+        return Smoothed.apply(ctx.task, ctx.back, *ctx.saved_tensors, *tangents[3:])
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, job: Job, back: Any, dt: Tensor, *inputs: Tensor) -> Any:
-        program: Any = job.program
+    def vmap(info: Any, in_dims: Any, task: Task, back: Any, dt: Tensor, *inputs: Tensor) -> Any:
+        program: Any = task.program
         count = info.batch_size
         names = ["stiffness", "weights"] + ["unit"] * (len(dt) > 1)
         more = {name: np.concatenate([getattr(program, name)] * count) for name in names}
-        job = job._replace(program=replace(program, **more))
+        task = task._replace(program=replace(program, **more))
         many = [
             x.expand(count, *x.shape) if dim is None else x.movedim(dim, 0)
             for x, dim in zip(inputs, in_dims[3:], strict=True)
         ]
         dt = dt.repeat(count, 1) if len(dt) > 1 else dt
-        made = Smoothed.apply(job, back, dt, *(x.flatten(0, 1) for x in many))
+        made = Smoothed.apply(task, back, dt, *(x.flatten(0, 1) for x in many))
         return tuple([x.unflatten(0, (count, -1)) for x in made]), (0,) * len(made)
 
 

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from trajcli.arrays import describe, matched, read_values, seconds
+from trajcli.curves.retiming import Limit, limit_pairs, limit_shape_faults
 from trajcli.errors import InputError, raise_if_any
+from trajcli.kernels.program import Array, Floats
 from trajcli.modes.central import WINDOW
 from trajcli.modes.mode import PARTS
-from trajcli.retiming import Limit, limit_pairs, limit_shape_faults
 from trajcli.rotations import angle
 from trajcli.rotations import differentiate as differentiate_rotations
 from trajcli.trajectory import Trajectory, as_trajectory, differentiate
 
-Array = Any
-Floats: TypeAlias = npt.NDArray[np.float64]
 Scores: TypeAlias = dict[str, Floats]
 
 UNITS = {"duration": "s", "path_length": "position", "rms_jerk": "jerk", "p95_jerk": "jerk",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec
 
 import numpy as np
 
-from trajcli import prepared
+from trajcli import _prepared
 from trajcli.arrays import (
     as_array,
     capturing,
@@ -26,14 +26,12 @@ from trajcli.arrays import (
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.inputs import Inputs, LateTimes, nonfinite_faults, shape_faults
 from trajcli.kernels.choose import Choice, choose, choose_for
+from trajcli.kernels.program import Array
 from trajcli.modes import MODES, PARTS, make_method, make_mode
-from trajcli.modes.cascade import Cascade
+from trajcli.modes.cascade import CascadeMode
 from trajcli.modes.savgol import SavitzkyGolay
 from trajcli.modes.smooth import Smooth
 from trajcli.system import variable
-
-Array = Any
-"""numpy.ndarray or torch.Tensor."""
 
 P = ParamSpec("P")
 
@@ -254,9 +252,9 @@ def integrate(
             mode, scheme, ends, degree, steps, frames, convention, dtype, write, backend,
             allow_nonfinite, type(degree), type(steps),  # True equals 1, but is refused
         )  # fmt: skip
-        key = prepared.key_of(actions, start, dt, about)
-        call = prepared.lookup(key)
-        outputs = None if call is None else call.run(actions, prepared.parts_of(start), dt)
+        key = _prepared.key_of(actions, start, dt, about)
+        call = _prepared.lookup(key)
+        outputs = None if call is None else call.run(actions, _prepared.parts_of(start), dt)
         if outputs is not None:
             return Trajectory(*outputs)
     if isinstance(start, str) and start != "zero":
@@ -285,7 +283,7 @@ def integrate(
     )
     stamps = actions.ndim == 3 and inputs.times is not None and inputs.times.shape[-1:]
     of_rates = stamps and stamps[0] == inputs.horizon > 1
-    if of_rates and isinstance(made, Cascade) and made.derivatives_of:
+    if of_rates and isinstance(made, CascadeMode) and made.derivatives_of:
         inputs = replace(inputs, mode=made.of_rates(scheme))
         inputs = inputs.of_rates(actions[:, 1:], actions[:, 0])
     return _checked(inputs, dtype, wanted, backend, key, isinstance(start, str))
@@ -357,8 +355,8 @@ def differentiate(
     if times is None and not of_values:
         types = (type(degree), type(window))
         about = (method, window, degree, *types, dtype, write, backend, allow_nonfinite)
-        key = prepared.key_of(positions, "first", dt, about)
-        call = prepared.lookup(key)
+        key = _prepared.key_of(positions, "first", dt, about)
+        call = _prepared.lookup(key)
         outputs = None if call is None else call.run(positions, (None,) * 4, dt)
         if outputs is not None:
             return Trajectory(*outputs)
@@ -408,13 +406,15 @@ def _checked(
         backend = backend if addressable(tensors) else "torch"
     choice = choose_for(tensors[0].device, backend) if tensors else choose("cpu", backend)
     if key is not None and choice.backend == "native":
-        prepared.store(key, prepared.PreparedCall(inputs, dtype, wanted, not inputs.trusted, zero))
+        _prepared.store(
+            key, _prepared.PreparedCall(inputs, dtype, wanted, not inputs.trusted, zero)
+        )
     elif (
         key is not None
         and choice.backend == "triton"
         and not choice.kernels.by_torch(inputs.program())
     ):
-        prepared.store(key, prepared.DeviceCall(inputs, choice, dtype, wanted, zero))
+        _prepared.store(key, _prepared.DeviceCall(inputs, choice, dtype, wanted, zero))
     return _compute(inputs, choice, dtype, wanted, tensors=bool(tensors))
 
 
@@ -425,7 +425,7 @@ def _compute(
     kernels: Any = choice.kernels
     inputs, checking = inputs.chosen(choice), None
     if not inputs.trusted and choice.backend == "native":  # which checks values as it reads them
-        kernels = checking = prepared.CheckingKernels(kernels)
+        kernels = checking = _prepared.CheckingKernels(kernels)
     elif not inputs.trusted:
         raise_if_any(nonfinite_faults(inputs))
     rows: Sequence[Array | None]

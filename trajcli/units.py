@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
 from trajcli.errors import InputError, UsageError
+from trajcli.kernels.program import Floats
 
 KNOWN = "rad, deg, m, cm, mm"
 KNOWN_TIMES = "s, ms, us, ns"
@@ -36,8 +36,6 @@ _NAMES = {word: name for name, (_, _, more) in _UNITS.items() for word in (name,
 _DERIVED = r"([A-Za-zµμ°]+) ?((?:/ ?s(?:ec)? ?\^? ?[123]?)*|[ .*·]s ?\^? ?-[123])"
 # rad/s^2, rad/s2, rad/s/s, rad s-2, rad*s^-2
 _SUFFIXES = ("", "/s", "/s^2", "/s^3")
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,10 +21,10 @@ from torch import Tensor, func
 from torch.autograd import forward_ad
 
 import trajcli
-from trajcli import State, UsageError, prepared, resample
+from trajcli import State, UsageError, _prepared, resample
 from trajcli.arrays import readable
 from trajcli.kernels import native
-from trajcli.kernels.torch_ops import smoother
+from trajcli.kernels.torch_ops import _smoother
 
 SEED = int(os.environ.get("TRAJCLI_SEED") or 31)
 CALLS = int(os.environ.get("TRAJCLI_CALLS") or 1)
@@ -150,7 +150,7 @@ def test_transforms_give_what_plain_autograd_gives(name: str, form: str) -> None
     works = CASCADES if name == "linearize" else [*CASCADES, *CASCADES, *BANDS]
     for k in range(CALLS):
         note, rows, u = drawn_call(draw, works, form)
-        prepared._cache.__dict__.clear()
+        _prepared._cache.__dict__.clear()
         first = transform(rows, u)
         want = plain(rows, u)  # caches the call
         for result in (first, transform(rows, u), transform(rows, u)):
@@ -178,7 +178,7 @@ def test_smooth_is_transformed_without_a_loop_over_rows(
 
     want = plain(rows, u)
     if name != "functionalize":  # which sees torch's operations alone
-        monkeypatch.delattr(smoother, "outputs")
+        monkeypatch.delattr(_smoother, "outputs")
     for a, b in zip(_tensors(transform(rows, u)), _tensors(want), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9 * float(b.abs().max()))
 
@@ -191,9 +191,9 @@ def _tensors(values: Any) -> list[Tensor]:
 @pytest.mark.parametrize("transformed_first", [True, False])
 def test_a_call_within_a_transform_changes_none_outside(transformed_first: bool) -> None:
     u = torch.randn(2, 5, 3)
-    prepared._cache.__dict__.clear()
+    _prepared._cache.__dict__.clear()
     want = trajcli.integrate(u, "zero", 0.1, "jerk").position
-    prepared._cache.__dict__.clear()
+    _prepared._cache.__dict__.clear()
     for transformed in (transformed_first, not transformed_first, transformed_first):
         if transformed:
             func.grad(lambda x: trajcli.integrate(x, "zero", 0.1, "jerk").position.sum())(u)

@@ -426,7 +426,7 @@ def warm() -> None:
             for room in ("cli", "files", "jobs", "views")
             for module in pkgutil.iter_modules([f"{place}/{room}"])
         ),
-        *("trajcli.resampling", "trajcli.retiming", "rich.console", "numpy.testing"),
+        *("trajcli.curves.resampling", "trajcli.curves.retiming", "rich.console", "numpy.testing"),
         *("rosbags.highlevel", "rosbags.typesys.stores.ros2_jazzy", "zarr"),
     ):
         with contextlib.suppress(ImportError):

@@ -16,7 +16,7 @@ import pytest
 from trajcli import Fault, InputError
 from trajcli.cli import options
 from trajcli.cli.console import Console, visible
-from trajcli.files.layouts import FAMILIES, PLAIN
+from trajcli.files._layouts import FAMILIES, PLAIN
 from trajcli.modes import ALIASES, METHODS, MODES
 
 EVIL = (

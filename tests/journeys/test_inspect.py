@@ -204,7 +204,7 @@ def test_datasets_of_one_pattern_are_one_line_in_natural_order(trajcli, folder):
 @pytest.mark.parametrize("shape", [(700_000, 101, 7), (1, 70_000_000, 7)])
 def test_of_ten_gigabytes_a_sample_is_read_and_it_is_said(trajcli, folder, monkeypatch, shape):
     """The file is sparse: it takes no space, and has the size it says."""
-    from trajcli.views.statistics import Statistics
+    from trajcli.views._statistics import Statistics
 
     sizes = []
     add = Statistics.add

@@ -147,7 +147,7 @@ def test_rows_of_long_recordings_are_computed_a_few_at_a_time(trajcli, pose, met
     write_h5("long.h5", pair=rows, times=np.cumsum(random.uniform(0.008, 0.012, 700)))
     line = f"differentiate long.h5:pair --rotation 0:8=wxyz --method {method} -o"
     trajcli.ok(f"{line} whole.h5")
-    monkeypatch.setattr("trajcli.rotation_rates.ROTATION_VALUES", 500)
+    monkeypatch.setattr("trajcli.rotations._rates.ROTATION_VALUES", 500)
     monkeypatch.setattr("trajcli.rotations.ROTATION_VALUES", 500)
     trajcli.ok(f"{line} part.h5")
     assert Path("part.h5").read_bytes() == Path("whole.h5").read_bytes()

@@ -36,7 +36,7 @@ from kernels.comparison import (
 from kernels.ptx import driver
 from kernels.test_memory import assert_same_from_views
 
-from trajcli import InputError, State, prepared
+from trajcli import InputError, State, _prepared
 from trajcli.kernels import cuda, triton_ops
 from trajcli.kernels.choose import triton_absence
 
@@ -203,7 +203,7 @@ def test_a_probe_that_works_says_nothing():
 def test_later_calls_have_the_bits_of_the_first(work):
     """Which are prepared, wherever in memory their tensors begin."""
     device = "cuda" if cuda.count() else "cpu"
-    prepared._cache.__dict__.clear()
+    _prepared._cache.__dict__.clear()
 
     def drawn(*shape: int) -> torch.Tensor:
         flat = torch.randn(torch.Size(shape).numel() + 1, device=device)
@@ -217,18 +217,18 @@ def test_later_calls_have_the_bits_of_the_first(work):
         results = []
         for fresh in (False, True):
             if fresh:
-                calls = dict(prepared._cache.calls)
-                prepared._cache.calls.clear()
+                calls = dict(_prepared._cache.calls)
+                _prepared._cache.calls.clear()
             result = work.trajectory(actions, State(*parts), dt, backend="triton")
             torch.manual_seed(k)
             grads = [torch.randn_like(x) for x in result]
             pulled = torch.autograd.grad(list(result), [actions, *parts], grads)
             results.append([*result, result.time, *pulled])
-        prepared._cache.calls = calls
+        _prepared._cache.calls = calls
         for a, b in zip(*results, strict=True):
             assert torch.equal(a, b)
     assert len(calls) == 1
-    assert isinstance(next(iter(calls.values())), prepared.DeviceCall)
+    assert isinstance(next(iter(calls.values())), _prepared.DeviceCall)
     actions.data[1, 2] = float("nan")
     with pytest.raises(InputError, match="NaN or Inf"):
         work.trajectory(actions, State(*parts), dt, backend="triton")
@@ -250,7 +250,7 @@ def test_a_prepared_call_keeps_no_tensor_of_a_backward_pass():
 def test_what_a_graph_captures_is_not_prepared(monkeypatch):
     device = "cuda" if cuda.count() else "cpu"
     actions = torch.randn(2, 5, 2, device=device)
-    key = prepared.key_of(actions, "zero", 0.1, ())
+    key = _prepared.key_of(actions, "zero", 0.1, ())
     assert key is not None
-    monkeypatch.setattr(prepared, "capturing", lambda device: True)
-    assert prepared.key_of(actions, "zero", 0.1, ()) is None
+    monkeypatch.setattr(_prepared, "capturing", lambda device: True)
+    assert _prepared.key_of(actions, "zero", 0.1, ()) is None

@@ -12,7 +12,7 @@ import torch
 from kernels.cases import Job, job
 
 import trajcli
-from trajcli import UsageError, arrays, prepared
+from trajcli import UsageError, _prepared, arrays
 from trajcli.kernels import cuda, torch_ops, triton_ops
 from trajcli.kernels.choose import triton_absence
 from trajcli.kernels.program import Cascade, Gradients, Operands
@@ -100,7 +100,7 @@ def test_a_capture_changes_no_call_before_its_replay(warm):
     with torch.cuda.graph(torch.cuda.CUDAGraph()):
         call(0.05)
     result = call(0.05)
-    prepared._cache.__dict__.clear()
+    _prepared._cache.__dict__.clear()
     arrays._numbers.clear()
     for a, b in zip(result, call(0.05), strict=True):
         assert torch.equal(a, b)

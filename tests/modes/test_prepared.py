@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import trajcli
-from trajcli import State, integrate, prepared
+from trajcli import State, _prepared, integrate
 
 ACTIONS = np.random.default_rng(0).normal(size=(3, 8, 2)).astype(np.float32)
 START = np.random.default_rng(1).normal(size=(3, 2)).astype(np.float32)
@@ -30,13 +30,13 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.fixture(autouse=True)
 def empty_cache() -> None:
-    prepared._cache.__dict__.clear()
+    _prepared._cache.__dict__.clear()
 
 
 def fresh(*arguments: Any, **options: Any) -> trajcli.Trajectory:
-    prepared._cache.__dict__.clear()
+    _prepared._cache.__dict__.clear()
     result = integrate(*arguments, **options)
-    prepared._cache.__dict__.clear()
+    _prepared._cache.__dict__.clear()
     return result
 
 
@@ -64,9 +64,9 @@ def test_later_calls_have_the_values_of_the_first(
             "zero": lambda: "zero",
         }[start]()
         result = integrate(actions, arguments, dt, mode, **options)
-        cached = dict(prepared._cache.calls)
+        cached = dict(_prepared._cache.calls)
         assert_same(result, fresh(actions, arguments, dt, mode, **options))
-        prepared._cache.calls = cached
+        _prepared._cache.calls = cached
     assert len(cached) == 1
 
 
@@ -139,10 +139,10 @@ def test_results_are_the_callers_own() -> None:
 
 
 def test_a_full_cache_drops_its_oldest_call() -> None:
-    for k in range(prepared._CACHE_SIZE + 5):
+    for k in range(_prepared._CACHE_SIZE + 5):
         integrate(np.zeros((1, 1 + k, 1)), "zero", 0.02)
-    shapes = [key[0][0][2] for key in prepared._cache.calls]
-    assert shapes == [(1, 1 + k, 1) for k in range(5, prepared._CACHE_SIZE + 5)]
+    shapes = [key[0][0][2] for key in _prepared._cache.calls]
+    assert shapes == [(1, 1 + k, 1) for k in range(5, _prepared._CACHE_SIZE + 5)]
 
 
 def test_threads_do_not_disturb_each_other() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import trajcli
-from trajcli.views.delay import VelocityFit
+from trajcli.views._delay import VelocityFit
 
 SEED = int(os.environ.get("TRAJCLI_SEED") or 0)
 DELAYS = int(os.environ.get("TRAJCLI_DELAYS") or 100)

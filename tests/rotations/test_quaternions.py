@@ -7,7 +7,7 @@ from scipy.spatial.transform import Rotation
 from torch.autograd import gradcheck, gradgradcheck
 
 from trajcli import InputError, UsageError, rotations
-from trajcli.quaternions import rates_of_log, slope_of_log
+from trajcli.rotations.quaternions import rates_of_log, slope_of_log
 
 WXYZ, XYZW = [3, 0, 1, 2], [1, 2, 3, 0]
 NEAR = {"atol": 2e-15, "rtol": 2e-15}

@@ -341,7 +341,7 @@ class Catalogue(ABC):
     InputError. Data that must be decompressed as a whole is announced to the pool
     (:meth:`OpenFiles.refuse_larger`, :meth:`OpenFiles.hold`). Joint names, times and units are
     arrays called joint_names or dof, dt and times, and attributes ``units``. Where trajectories are
-    not arrays [B, T, D] or [T, D], a :class:`.layouts.Layout` locates them.
+    not arrays [B, T, D] or [T, D], a :class:`._layouts.Layout` locates them.
 
     slash: the prefix of dataset names in messages. outside: other files that were read, too.
     members: the files of which each holds one trajectory of the array; none for a single file.

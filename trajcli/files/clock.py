@@ -23,10 +23,10 @@ from trajcli.files.catalogue import Dataset, Numbers, in_memory, stacked
 from trajcli.files.conversion import as_line, converted, divided, stated_unit
 from trajcli.files.quantities import split_unit
 from trajcli.files.source import Place, first_and_more
+from trajcli.kernels.program import Floats
 from trajcli.memory import EAGER_BYTES
 from trajcli.units import KNOWN_TIMES, Unit, parse_time_unit
 
-Floats: TypeAlias = npt.NDArray[np.float64]
 Lengths: TypeAlias = npt.NDArray[np.int64]
 Values: TypeAlias = "npt.NDArray[Any] | Dataset"
 # Units that are not converted: lower case, without a final s.

@@ -18,19 +18,12 @@ import numpy.typing as npt
 
 from trajcli.arrays import describe
 from trajcli.errors import InputError, raise_if_any
+from trajcli.files._episodes import LENGTHS, MASKS, likely_axes, mask_lengths, named, require_equal
+from trajcli.files._layouts import Layout
+from trajcli.files._members import Member
 from trajcli.files.catalogue import Catalogue, Dataset, text_of
 from trajcli.files.clock import Clock, held_against, positive, reconciled, require_nominal
 from trajcli.files.conversion import read_lengths, stated_unit
-from trajcli.files.episodes import (
-    LENGTHS,
-    MASKS,
-    likely_axes,
-    mask_lengths,
-    named,
-    require_equal,
-)
-from trajcli.files.layouts import Layout
-from trajcli.files.members import Member
 from trajcli.files.quantities import (
     DOF_NAMES,
     POSITIONS,
@@ -352,7 +345,7 @@ class Companions:
         return None if stored is None else (np.ravel(stored.read()), stated_unit(stored) or "s")
 
     def likely_axes(self) -> tuple[str, str, bool]:
-        """Returns the axes of the array and why, by :func:`.episodes.likely_axes`, and whether
+        """Returns the axes of the array and why, by :func:`._episodes.likely_axes`, and whether
         these are its time stamps."""
         counts, stamps = dict[int, str](), set[str]()
         for folder in self.groups:

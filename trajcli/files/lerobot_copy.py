@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import Fault, InputError, raise_if_any
+from trajcli.files._tables import ParquetFile
 from trajcli.files.catalogue import json_object
 from trajcli.files.file_bytes import open_regular, read_regular
 from trajcli.files.opening import Files
 from trajcli.files.reading import Reading
 from trajcli.files.source import Source, expand_files
-from trajcli.files.tables import ParquetFile
 
 _META = Path("meta")
 _LINKED = ("videos", "images")

@@ -6,9 +6,9 @@ import math
 import shlex
 
 from trajcli.errors import InputError
+from trajcli.files._episodes import BESIDE
 from trajcli.files.catalogue import Catalogue, candidates, unlikeness
 from trajcli.files.conversion import as_batch, stated_unit
-from trajcli.files.episodes import BESIDE
 from trajcli.files.quantities import POSITIONS, QUANTITIES, STATES, role
 from trajcli.units import parse_units
 

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from trajcli.errors import InputError, Note, UsageError
-from trajcli.files.document_files import parse_yaml
+from trajcli.files._document_files import parse_yaml
 from trajcli.files.dofs import Dofs, match_names, numbers_of
 from trajcli.files.file_bytes import SourceFiles, read_regular, unreadable
 from trajcli.files.quantities import QUANTITIES, ROTATIONS, unit_of
+from trajcli.kernels.program import Floats
 from trajcli.units import (
     KNOWN,
     Unit,
@@ -35,7 +35,6 @@ _LARGEST_BYTES = 4 << 20
 # The share of a limit that is forgiven, by bytes of a value.
 _ROUNDING = {4: 1e-6, 8: 1e-9}
 
-Floats = npt.NDArray[np.float64]
 Parsed = tuple[Sequence[str] | None, dict[str, Floats], dict[str, Units]]
 """Joint names; by quantity the lower and upper limits [2, joints], and their units."""
 # The joint of a dof that has no limits.

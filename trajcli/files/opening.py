@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import Fault, InputError, UsageError
+from trajcli.files._layouts import Layout, layout_of
 from trajcli.files.catalogue import (
     Catalogue,
     Dataset,
@@ -29,7 +30,6 @@ from trajcli.files.catalogue import (
 from trajcli.files.clock import Clock, Lengths, positive
 from trajcli.files.dofs import pick_dofs
 from trajcli.files.file_bytes import Progress, open_regular, unreadable
-from trajcli.files.layouts import Layout, layout_of
 from trajcli.files.reading import Reading
 from trajcli.files.source import (
     ENDINGS,
@@ -43,16 +43,16 @@ from trajcli.files.source import (
 
 READERS = {
     "hdf5": "hdf5.Hdf5File",
-    "npy": "numpy_files.NpyFile",
-    "npz": "numpy_files.NpzFile",
-    "parquet": "tables.ParquetFile",
-    "csv": "csv_files.CsvFile",
-    "ros": "ros_files.RosFile",
-    "zarr": "zarr_files.ZarrFile",
-    "pt": "document_files.TorchFile",
-    "json": "document_files.JsonFile",
-    "yaml": "document_files.YamlFile",
-    "matlab": "document_files.MatlabFile",
+    "npy": "_numpy_files.NpyFile",
+    "npz": "_numpy_files.NpzFile",
+    "parquet": "_tables.ParquetFile",
+    "csv": "_csv_files.CsvFile",
+    "ros": "_ros_files.RosFile",
+    "zarr": "_zarr_files.ZarrFile",
+    "pt": "_document_files.TorchFile",
+    "json": "_document_files.JsonFile",
+    "yaml": "_document_files.YamlFile",
+    "matlab": "_document_files.MatlabFile",
 }
 """The reader of each file format, imported when one is opened; see :class:`Catalogue`."""
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"

@@ -20,8 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 from trajcli.errors import Fault, InputError, Note, UsageError
+from trajcli.files._episodes import nan_lengths
+from trajcli.files._layouts import Layout
+from trajcli.files._members import Member
 from trajcli.files.catalogue import Catalogue, Dataset, Numbers, stacked, text_of
-from trajcli.files.clock import Clock, Floats, stamps_after
+from trajcli.files.clock import Clock, stamps_after
 from trajcli.files.companions import Companions, StatedMode
 from trajcli.files.conversion import (
     as_batch,
@@ -44,14 +47,12 @@ from trajcli.files.dofs import (
     sampled_rows,
     unit_columns,
 )
-from trajcli.files.episodes import nan_lengths
 from trajcli.files.file_bytes import Progress
-from trajcli.files.layouts import Layout
-from trajcli.files.members import Member
 from trajcli.files.quantities import POSITIONS, QUANTITIES, ROTATIONS, TAKEN, named_rate, unit_of
 from trajcli.files.reading import Reading
 from trajcli.files.source import Place, first_and_more
 from trajcli.files.states import NO_STATE, States, joined_states
+from trajcli.kernels.program import Floats
 from trajcli.memory import READ_BYTES
 from trajcli.units import (
     KNOWN,

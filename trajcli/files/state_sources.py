@@ -245,7 +245,7 @@ def _in_form_of(group: Recording, values: Values, where: Place) -> Values | None
             expected, found = f"[B, {4 * count}]: w, x, y, z", describe(values.shape)
             raise InputError("no quaternions", where=where, expected=expected, found=found)
         return None
-    from trajcli.quaternions import from_quaternions, to_quaternions
+    from trajcli.rotations.quaternions import from_quaternions, to_quaternions
 
     read = in_memory(values)
     read = read.reshape(*read.shape[:-1], count, 4)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from trajcli.curves.fitting import Fitted, fewest_intervals, fit, require_intervals
 from trajcli.errors import InputError, UsageError, raise_if_any
 from trajcli.files.file_bytes import Progress
 from trajcli.files.opening import Files
@@ -17,9 +18,7 @@ from trajcli.files.repair import TurnJumps
 from trajcli.files.state_sources import state_from_option
 from trajcli.files.states import States
 from trajcli.files.writing import refuse_output
-from trajcli.fitting import Fitted, fewest_intervals, fit, require_intervals
-from trajcli.jobs.request import SourceRequest
-from trajcli.jobs.rows import (
+from trajcli.jobs._rows import (
     Arrays,
     Numbers,
     blocks_of,
@@ -29,6 +28,7 @@ from trajcli.jobs.rows import (
     row_times,
     write_rows,
 )
+from trajcli.jobs.request import SourceRequest
 from trajcli.trajectory import State
 
 # The word of --start and --goal that stands for a recorded position, and its row.

@@ -37,8 +37,8 @@ from trajcli.files.quantities import (
 from trajcli.files.recording import Recording
 from trajcli.files.source import Place, first_and_more
 from trajcli.files.writing import refuse_form, refuse_output
-from trajcli.jobs.blocks import MOST_FAULTS, Batch, LeftOut, batches_of
-from trajcli.jobs.gradient import Gradient
+from trajcli.jobs._blocks import MOST_FAULTS, Batch, LeftOut, batches_of
+from trajcli.jobs._gradient import Gradient
 from trajcli.jobs.request import Request
 from trajcli.jobs.resolve import (
     Resolved,

@@ -20,9 +20,9 @@ from trajcli.files.reading import Reading
 from trajcli.jobs.plan import Plan
 from trajcli.jobs.request import Request
 from trajcli.jobs.run import Execution, Progress
+from trajcli.kernels.program import Array
 from trajcli.modes.mode import promise
 
-Array = Any  # numpy.ndarray
 # Called with the numbers [b] of trajectories and the names of their groups (none in one array);
 # returns start states [b, D] by part.
 StartRows = Callable[[Array, Sequence[str]], Mapping[str, Array]]

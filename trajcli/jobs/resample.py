@@ -10,37 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from trajcli.arrays import output_dtype
-from trajcli.errors import InputError, Note, UsageError, raise_if_any
-from trajcli.files.catalogue import text_of
-from trajcli.files.clock import Floats
-from trajcli.files.dofs import parse_dofs
-from trajcli.files.file_bytes import Progress
-from trajcli.files.opening import Files
-from trajcli.files.outputs import Variable, stamp_variables, time_variable
-from trajcli.files.quantities import QUANTITIES, ROTATIONS
-from trajcli.files.recording import Recording
-from trajcli.files.repair import TurnJumps
-from trajcli.files.state_sources import stored_state
-from trajcli.files.writing import refuse_output
-from trajcli.jobs.blocks import MOST_FAULTS
-from trajcli.jobs.orientations import recorded_orientations
-from trajcli.jobs.output_times import OutputTimes, placed
-from trajcli.jobs.plan import rotation_attributes, rotation_sizes, rotation_variables
-from trajcli.jobs.request import SourceRequest
-from trajcli.jobs.rows import (
-    Arrays,
-    Numbers,
-    array_variables,
-    blocks_of,
-    computable,
-    finite_rows,
-    read_trajectories,
-    row_times,
-    write_rows,
-)
-from trajcli.memory import RESAMPLED_VALUES
-from trajcli.modes import make_mode
-from trajcli.resampling import (
+from trajcli.curves.resampling import (
     DEFAULT,
     SAMPLED_ROWS,
     at_rest,
@@ -54,7 +24,37 @@ from trajcli.resampling import (
     option_faults,
     stops,
 )
-from trajcli.sampling import is_known, located, missing_parts, slack_at_ends
+from trajcli.curves.sampling import is_known, located, missing_parts, slack_at_ends
+from trajcli.errors import InputError, Note, UsageError, raise_if_any
+from trajcli.files.catalogue import text_of
+from trajcli.files.dofs import parse_dofs
+from trajcli.files.file_bytes import Progress
+from trajcli.files.opening import Files
+from trajcli.files.outputs import Variable, stamp_variables, time_variable
+from trajcli.files.quantities import QUANTITIES, ROTATIONS
+from trajcli.files.recording import Recording
+from trajcli.files.repair import TurnJumps
+from trajcli.files.state_sources import stored_state
+from trajcli.files.writing import refuse_output
+from trajcli.jobs._blocks import MOST_FAULTS
+from trajcli.jobs._orientations import recorded_orientations
+from trajcli.jobs._output_times import OutputTimes, placed
+from trajcli.jobs._rows import (
+    Arrays,
+    Numbers,
+    array_variables,
+    blocks_of,
+    computable,
+    finite_rows,
+    read_trajectories,
+    row_times,
+    write_rows,
+)
+from trajcli.jobs.plan import rotation_attributes, rotation_sizes, rotation_variables
+from trajcli.jobs.request import SourceRequest
+from trajcli.kernels.program import Floats
+from trajcli.memory import RESAMPLED_VALUES
+from trajcli.modes import make_mode
 
 ModeAndOptions: TypeAlias = tuple[str, dict[str, Any]]
 

@@ -42,11 +42,11 @@ from trajcli.files.source import Place, expand_files, parse_source
 from trajcli.files.state_sources import state_from_option, state_units, stored_state
 from trajcli.files.states import NO_STATE, States
 from trajcli.inputs import Inputs
-from trajcli.jobs.blocks import LeftOut, recorded_rates
-from trajcli.jobs.commands import Commands
+from trajcli.jobs._blocks import LeftOut, recorded_rates
+from trajcli.jobs._commands import Commands
 from trajcli.jobs.request import Request
 from trajcli.modes import ALIASES, PARTS, Mode, make_method, make_mode
-from trajcli.modes.cascade import Cascade
+from trajcli.modes.cascade import CascadeMode
 from trajcli.modes.central import WINDOW, Central
 from trajcli.modes.savgol import SavitzkyGolay
 from trajcli.modes.smooth import Smooth
@@ -246,7 +246,7 @@ def _of_rates(request: Request, first: Recording, mode: Mode) -> tuple[Mode, str
 
     Raises UsageError for options that such rates do not take.
     """
-    assert isinstance(mode, Cascade)  # recorded_rates said so
+    assert isinstance(mode, CascadeMode)  # recorded_rates said so
     if request.absolute is not None:
         raise UsageError(
             "absolute dofs beside rates with a time stamp each",
@@ -291,7 +291,7 @@ def _require_turns(request: Request, members: Sequence[Recording], mode: Mode | 
             return
         for rotation in group.turning[:1]:
             where, hint = group.input.where, "--rotation none takes them as dofs, --dofs others"
-            plain = isinstance(mode, Cascade) and mode.frames == "full"
+            plain = isinstance(mode, CascadeMode) and mode.frames == "full"
             if not plain:
                 raise InputError(
                     f"mode {mode.name} takes dofs one by one, and these are a rotation",

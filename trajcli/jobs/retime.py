@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from trajcli.curves.retiming import Limit, Retimed, extremes, paced
+from trajcli.curves.sampling import is_known, missing_parts
 from trajcli.errors import InputError, Note
-from trajcli.files.clock import Floats
 from trajcli.files.file_bytes import Progress
 from trajcli.files.limits import read_limits
 from trajcli.files.opening import Files
@@ -21,8 +22,7 @@ from trajcli.files.reading import Reading
 from trajcli.files.recording import Recording
 from trajcli.files.source import Place, parse_source
 from trajcli.files.writing import refuse_output
-from trajcli.jobs.request import SourceRequest
-from trajcli.jobs.rows import (
+from trajcli.jobs._rows import (
     Arrays,
     Numbers,
     array_variables,
@@ -32,8 +32,8 @@ from trajcli.jobs.rows import (
     row_times,
     write_rows,
 )
-from trajcli.retiming import Limit, Retimed, extremes, paced
-from trajcli.sampling import is_known, missing_parts
+from trajcli.jobs.request import SourceRequest
+from trajcli.kernels.program import Floats
 
 # Attributes that hold at any pace: they say which curve the trajectory is.
 _MODE_ATTRIBUTES = {"mode", "scheme", "frames", "ends", "degree", "order", "steps", "convention",

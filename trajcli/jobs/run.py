@@ -23,8 +23,8 @@ from trajcli.files.quantities import QUANTITIES, ROTATIONS
 from trajcli.files.repair import TurnJumps
 from trajcli.files.writing import output_family, stopped, write
 from trajcli.inputs import Inputs
-from trajcli.jobs.commands import mode_of_dofs, of_dofs
-from trajcli.jobs.orientations import integrated_orientations, recorded_orientations
+from trajcli.jobs._commands import mode_of_dofs, of_dofs
+from trajcli.jobs._orientations import integrated_orientations, recorded_orientations
 from trajcli.jobs.plan import SMOOTHED, Plan
 from trajcli.jobs.request import Request
 from trajcli.kernels.cuda import DeviceLost, DeviceOutOfMemory, device_errors

@@ -16,7 +16,7 @@ SCHEMES = ("euler", "zoh", "foh")
 
 
 @dataclass(frozen=True)
-class Cascade(FramedMode):
+class CascadeMode(FramedMode):
     """Actions of one order; lower orders are running sums, higher ones differences.
 
     The scheme ``euler`` is the relation itself: semi-implicit Euler, of first order. ``zoh`` is
@@ -46,7 +46,7 @@ class Cascade(FramedMode):
                 hint="leave start out: a matrix multiplies any start state",
             )
 
-    def of_rates(self, scheme: str | None) -> Cascade:
+    def of_rates(self, scheme: str | None) -> CascadeMode:
         """Returns the mode for actions that were recorded with a time stamp each: foh.
 
         scheme: the one that was asked for, if any; raises UsageError for another.
@@ -76,28 +76,28 @@ class Cascade(FramedMode):
         )
 
 
-class Clique(Cascade):
+class Clique(CascadeMode):
     """The actions are positions; velocity, acceleration and jerk are backward differences."""
 
     name = "clique"
     derivatives_of = 0
 
 
-class Velocity(Cascade):
+class Velocity(CascadeMode):
     """The actions are velocities."""
 
     name = "velocity"
     derivatives_of = 1
 
 
-class Acceleration(Cascade):
+class Acceleration(CascadeMode):
     """The actions are accelerations."""
 
     name = "acceleration"
     derivatives_of = 2
 
 
-class Jerk(Cascade):
+class Jerk(CascadeMode):
     """The actions are jerks."""
 
     name = "jerk"

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trajcli.errors import Fault, InputError
-from trajcli.kernels.fit import fit_weights
+from trajcli.kernels.least_squares import fit_weights
 from trajcli.kernels.program import Band, Floats, Windows
 from trajcli.modes.central import on_differences, without_rounding
 from trajcli.modes.mode import Case, Mode, no_goal, recordings_only

@@ -21,7 +21,8 @@ from trajcli.files.source import parse_source
 from trajcli.modes import MODES
 from trajcli.scores import with_derivatives
 from trajcli.units import Units, in_si, of_order, unit_of_dof
-from trajcli.views.delay import read_positions, velocities_finding
+from trajcli.views._delay import read_positions, velocities_finding
+from trajcli.views._statistics import RotationStatistics, Statistics, add_blocks
 from trajcli.views.findings import (
     Finding,
     StartCheck,
@@ -43,7 +44,6 @@ from trajcli.views.recordings import (
     quantity_of,
     read_batches,
 )
-from trajcli.views.statistics import RotationStatistics, Statistics, add_blocks
 from trajcli.views.terminal import TextTable
 
 if TYPE_CHECKING:

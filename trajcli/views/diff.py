@@ -15,15 +15,16 @@ import numpy as np
 from trajcli.arrays import describe
 from trajcli.errors import InputError
 from trajcli.files.catalogue import NUMERIC_KINDS, Catalogue, Dataset, json_object, text_of
-from trajcli.files.clock import Clock, Floats
+from trajcli.files.clock import Clock
 from trajcli.files.conversion import as_batch, in_one_unit
 from trajcli.files.dofs import RotationDofs, pair_dofs
 from trajcli.files.file_bytes import Progress
 from trajcli.files.quantities import DOF_NAMES, TAKEN
 from trajcli.files.recording import Array, numberless
+from trajcli.kernels.program import Floats
 from trajcli.memory import SCANNED_BYTES
-from trajcli.quaternions import angle, continuous, unit
-from trajcli.views.delay import DelayFit, delay_text
+from trajcli.rotations.quaternions import angle, continuous, unit
+from trajcli.views._delay import DelayFit, delay_text
 from trajcli.views.recordings import Compared, PairedTimes, paired_times, values_at
 from trajcli.views.terminal import TextTable
 

@@ -18,7 +18,6 @@ from trajcli.arrays import describe
 from trajcli.errors import Fault, InputError, OutputError, UsageError, raise_if_any
 from trajcli.files.atomic_output import HiddenFolder, new_file, os_failures, reserve
 from trajcli.files.catalogue import text_of
-from trajcli.files.clock import Floats
 from trajcli.files.dofs import bodies_of
 from trajcli.files.file_bytes import Progress, SourceFiles
 from trajcli.files.lerobot_copy import LeRobotCopy
@@ -36,9 +35,11 @@ from trajcli.files.quantities import ROTATIONS
 from trajcli.files.reading import Repair, select
 from trajcli.files.recording import Array, Recording
 from trajcli.files.writing import other_kind, write
+from trajcli.kernels.program import Floats
 from trajcli.memory import TABLE_ROWS
-from trajcli.quaternions import TOLERANCE
+from trajcli.rotations.quaternions import TOLERANCE
 from trajcli.units import InputUnits, parse_time_unit
+from trajcli.views._statistics import orientations
 from trajcli.views.recordings import (
     first_labels,
     label,
@@ -47,7 +48,6 @@ from trajcli.views.recordings import (
     units_to_show,
     whole_batch,
 )
-from trajcli.views.statistics import orientations
 from trajcli.views.terminal import spreadsheet_text
 
 _IN_SI = InputUnits()

@@ -21,8 +21,8 @@ import numpy as np
 
 from trajcli.errors import UsageError
 from trajcli.files.catalogue import text_of
-from trajcli.files.clock import Floats
 from trajcli.files.limits import Bounds
+from trajcli.kernels.program import Floats
 from trajcli.views.plot import Line, Peaks, PlotSource, panels, short_labels
 from trajcli.views.score import ScoreTable
 from trajcli.views.terminal import listed, value_range

@@ -15,9 +15,9 @@ from trajcli.files.quantities import QUANTITIES, ROTATIONS, UNITS_OF_ROTATIONS
 from trajcli.files.recording import Array, Recording
 from trajcli.files.repair import TurnJumps
 from trajcli.files.source import Place
-from trajcli.quaternions import TOLERANCE
+from trajcli.rotations.quaternions import TOLERANCE
+from trajcli.views._statistics import Failure, RotationStatistics, failures
 from trajcli.views.recordings import dof_text, label, trajectory_text
-from trajcli.views.statistics import Failure, RotationStatistics, failures
 
 StartRows = Callable[[Array, Sequence[str]], Mapping[str, Array]]
 """Returns the start states by part, [b, D] or [1, D], of trajectories given by their numbers [b]

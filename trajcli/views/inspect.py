@@ -24,6 +24,7 @@ from trajcli.files.recording import Recording, numberless
 from trajcli.files.repair import TurnJumps
 from trajcli.files.source import expand_files, parse_source
 from trajcli.memory import LEAST_SAMPLED_BYTES, SAMPLED_BYTES, SCANNED_BYTES
+from trajcli.views._statistics import RotationStatistics, Statistics, add_blocks
 from trajcli.views.recordings import (
     array_path,
     first_part,
@@ -35,7 +36,6 @@ from trajcli.views.recordings import (
     sample,
     whole_batch,
 )
-from trajcli.views.statistics import RotationStatistics, Statistics, add_blocks
 from trajcli.views.terminal import Chart, TextTable, figure, number, shortened
 
 if TYPE_CHECKING:

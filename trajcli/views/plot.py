@@ -12,7 +12,6 @@ import numpy as np
 
 from trajcli.arrays import describe
 from trajcli.errors import InputError, Note, UsageError, raise_if_any
-from trajcli.files.clock import Floats
 from trajcli.files.conversion import as_batch
 from trajcli.files.dofs import match_names, pair_dofs
 from trajcli.files.file_bytes import Progress
@@ -22,8 +21,10 @@ from trajcli.files.quantities import QUANTITIES, RECORDED_POSITION
 from trajcli.files.reading import select
 from trajcli.files.recording import Array, Recording
 from trajcli.files.source import Source, parse_source
+from trajcli.kernels.program import Floats
 from trajcli.rotations import angle
 from trajcli.units import InputUnits, Unit
+from trajcli.views._statistics import orientations
 from trajcli.views.recordings import (
     bounds_of,
     expand_globs,
@@ -34,7 +35,6 @@ from trajcli.views.recordings import (
     units_to_show,
     whole_batch,
 )
-from trajcli.views.statistics import orientations
 from trajcli.views.terminal import LARGEST
 
 # Longer lines are drawn by the least and the largest value of each run of rows.

@@ -14,7 +14,7 @@ import numpy as np
 
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.files.catalogue import NUMERIC_KINDS, Dataset
-from trajcli.files.clock import Floats, exact_seconds
+from trajcli.files.clock import exact_seconds
 from trajcli.files.conversion import stated_unit
 from trajcli.files.dofs import Dofs, RotationDofs, named_rotations, pick_dofs
 from trajcli.files.limits import Bounds, Limits
@@ -34,6 +34,7 @@ from trajcli.files.recording import (
 )
 from trajcli.files.repair import repaired
 from trajcli.files.source import Place, Source, expand_files, parse_source
+from trajcli.kernels.program import Floats
 from trajcli.modes import MODES
 from trajcli.units import (
     NO_UNIT,

@@ -22,6 +22,7 @@ from trajcli.files.reading import select
 from trajcli.files.recording import Recording
 from trajcli.files.repair import TurnJumps
 from trajcli.scores import UNITS, Scores, angular_scores, block_extremes, block_scores, saturation
+from trajcli.views._statistics import orientations
 from trajcli.views.recordings import (
     bounds_of,
     first_labels,
@@ -34,7 +35,6 @@ from trajcli.views.recordings import (
     try_blocks,
     whole_batch,
 )
-from trajcli.views.statistics import orientations
 from trajcli.views.terminal import TextTable, number, spreadsheet_text
 
 if TYPE_CHECKING:

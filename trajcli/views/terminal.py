@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from trajcli.kernels.program import Floats
+
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType, RenderResult
     from rich.text import Text
@@ -26,8 +28,6 @@ _LABEL, _HEIGHT = 9, 8
 _TWO_COLUMNS = 100
 LARGEST = 1e300
 """Larger values are not drawn: their differences are not finite."""
-
-Floats = npt.NDArray[np.float64]
 
 
 class TextTable:

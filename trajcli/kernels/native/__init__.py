@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trajcli.errors import UsageError
-from trajcli.kernels.fit import control, penalty
+from trajcli.kernels.least_squares import control, penalty
 from trajcli.kernels.program import (
     Array,
     Band,

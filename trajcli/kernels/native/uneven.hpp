@@ -3,8 +3,8 @@
 
 namespace LEVEL {
 
-// Like fit_weights in kernels/fit.py fits take polynomials P_k that are orthogonal on the times t_i,
-// which are 0 at the row, but they weight differences from the row's own point:
+// Like fit_weights in kernels/least_squares.py fits take polynomials P_k that are orthogonal on the
+// times t_i, which are 0 at the row, but they weight differences from the row's own point:
 //
 //     x_m = Σ_i w_mi · (X_i − X_base)  (x_0: and X_base),  w_mi = Σ_k P_k⁽ᵐ⁾(0) / |P_k|² · P_k(t_i)
 //

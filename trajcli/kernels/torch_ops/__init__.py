@@ -29,7 +29,7 @@ from trajcli.kernels.program import (
     Smoother,
     states_at,
 )
-from trajcli.kernels.torch_ops import band, smoother
+from trajcli.kernels.torch_ops import _band, _smoother
 from trajcli.memory import TORCH_VALUES
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def measure(
     for part, inputs, into in blocks(program, operands, [residuals]):
         with torch.no_grad():
             assert isinstance(part, Smoother)
-            *totals, off = smoother.measure(part, inputs.actions.double(), inputs.dt.double())
+            *totals, off = _smoother.measure(part, inputs.actions.double(), inputs.dt.double())
         sums.append(np.stack([x.numpy() for x in totals]))
         if into[0] is not None:
             into[0][:] = off.numpy()
@@ -190,13 +190,13 @@ def trajectories(
     """Returns the outputs [B, T, D] in float64, None for what is not wanted."""
     actions, dt = columns(operands.actions, 0, program.used).double(), operands.dt.double()
     if isinstance(program, Smoother):
-        return smoother.outputs(program, actions, dt, wanted)
+        return _smoother.outputs(program, actions, dt, wanted)
     batch = actions.shape[0]
     start = _states(operands.start, operands.start_index, batch)
     if isinstance(program, Cascade):
         return _cascade(program, actions, dt, start, wanted)
     goal = _states(operands.goal, operands.goal_index, batch)
-    return band.outputs(program, actions, dt, start, goal, wanted)
+    return _band.outputs(program, actions, dt, start, goal, wanted)
 
 
 def _states(parts: Parts, index: Tensor | None, batch: int) -> list[Tensor | None]:

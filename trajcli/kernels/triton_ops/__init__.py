@@ -20,8 +20,8 @@ from torch import Tensor
 from trajcli.arrays import capturing, keep_for_graphs, to_torch
 from trajcli.kernels import torch_ops
 from trajcli.kernels.program import Band, Cascade, Gradients, Operands, Parts, Program, Smoother
-from trajcli.kernels.torch_ops.band import on_points, weights_of_rows
-from trajcli.kernels.triton_ops import band, cascade, states
+from trajcli.kernels.torch_ops._band import on_points, weights_of_rows
+from trajcli.kernels.triton_ops import _access, _band, _cascade
 from trajcli.memory import TORCH_VALUES
 
 WARP, LANES = 32, 128
@@ -115,14 +115,14 @@ def forward_launch(program: Program, operands: Operands, rows: Parts) -> Launch:
     arguments = arguments_of(program, operands, actions, rows)
     arguments |= state("start", operands.start, operands.start_index)
     if not isinstance(program, Band):
-        return Launch(cascade.forward, columns_of(operands), arguments)
+        return Launch(_cascade.forward, columns_of(operands), arguments)
     arguments |= state("goal", operands.goal, operands.goal_index)
     batch, _, dofs = operands.actions.shape
     steps = program.windows.steps
     tiles = tiles_of(operands, arguments["inner"], arguments["K"]) * steps
     others = batch * (program.rows - arguments["inner"] * steps) * dofs
     count = tiles + -(-others // arguments["LANES"])
-    return Launch(band.forward, count, arguments | {"tiles": tiles})
+    return Launch(_band.forward, count, arguments | {"tiles": tiles})
 
 
 def adjoint_launch(
@@ -136,7 +136,7 @@ def adjoint_launch(
         for part in gradients.goal:
             if part is not None:
                 part.zero_()
-        return Launch(cascade.adjoint, columns_of(operands), arguments)
+        return Launch(_cascade.adjoint, columns_of(operands), arguments)
     arguments["goal"], lanes, tiles, programs = tuple(gradients.goal), arguments["LANES"], 0, 0
     if wide(gradients.actions, *upstream):
         arguments["K"] //= 2  # as many as registers hold
@@ -147,7 +147,7 @@ def adjoint_launch(
     arguments |= {"tiles": tiles, "programs": programs, "steps": program.windows.steps}
     wanted = [any(x is not None for x in parts) for parts in (gradients.start, gradients.goal)]
     roles = 2 if wanted[1] else int(wanted[0])
-    return Launch(band.adjoint, programs + roles * -(-batch * dofs // lanes), arguments)
+    return Launch(_band.adjoint, programs + roles * -(-batch * dofs // lanes), arguments)
 
 
 def tiles_of(operands: Operands, windows: int, size: int) -> int:
@@ -237,7 +237,7 @@ def band_arguments(program: Band, dt: Tensor) -> dict[str, Any]:
     weights = None if even else torch.stack(weights_of_rows(program, dt.detach()), 1)
     table: Any = tables[0] if weights is None else weights.mT.contiguous()
     if "tiles" not in on_device:
-        first = first_points(program) if program.width <= band.NARROW.value else None
+        first = first_points(program) if program.width <= _band.NARROW.value else None
         on_device["tiles"] = first, *(inner_windows(program) if first else (0, 0, 0))
     first, inner, inner_row, inner_action = on_device["tiles"]
     return {
@@ -307,6 +307,6 @@ def probe(device: str) -> None:
     """
     number = torch.zeros(1, device=device)
     with on(number):
-        states.write_one[(1,)]((number, None, None, None), enable_fp_fusion=False)
+        _access.write_one[(1,)]((number, None, None, None), enable_fp_fusion=False)
     if number.item() != 1:
         raise RuntimeError("a Triton kernel ran, but wrote nothing")

@@ -10,7 +10,7 @@ import torch
 from torch.nn.functional import pad
 
 from trajcli.arrays import columns, to_torch
-from trajcli.kernels.fit import fit_weights
+from trajcli.kernels.least_squares import fit_weights
 from trajcli.kernels.program import Band
 
 if TYPE_CHECKING:

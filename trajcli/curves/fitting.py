@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from trajcli.arrays import (
     as_array,
@@ -25,16 +24,14 @@ from trajcli.arrays import (
     require_counts,
     to_numpy,
 )
+from trajcli.curves.resampling import knots_of
+from trajcli.curves.sampling import sample
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
+from trajcli.kernels.program import Array, Floats
 from trajcli.modes.bspline import BSpline
 from trajcli.modes.mode import PARTS
-from trajcli.resampling import knots_of
-from trajcli.sampling import sample
 from trajcli.trajectory import State, StateLike, integrate, state_parts
 
-Array = Any
-"""numpy.ndarray or torch.Tensor."""
-Floats: TypeAlias = npt.NDArray[np.float64]
 # Knot intervals that are solved for at once.
 _INTERVALS = 8
 # The largest standard deviation of an unknown, in knots, where that of the rows is 1.

@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from trajcli.errors import Fault, InputError, Note
+from trajcli.files._tables import Table
 from trajcli.files.catalogue import Dataset, OpenFiles
 from trajcli.files.file_bytes import open_regular
-from trajcli.files.tables import Table
 from trajcli.memory import CSV_ROWS
 
 _LONGEST_LINE = 1 << 20

@@ -12,7 +12,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from trajcli.kernels.triton_ops.states import kernel, load_row, load_state, store, store_row, zeros
+from trajcli.kernels.triton_ops._access import kernel, load_row, load_state, store, store_row, zeros
 
 
 @kernel

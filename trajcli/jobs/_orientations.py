@@ -27,8 +27,8 @@ def integrated_orientations(
     kind "delta" or "relative", turns that are composed. Start positions are in the form of the
     actions, zero the identity; rates of composed orientations are differences of neighbours.
     """
-    from trajcli.quaternions import from_quaternions, to_quaternions
     from trajcli.rotations import compose, differentiate, integrate
+    from trajcli.rotations.quaternions import from_quaternions, to_quaternions
     from trajcli.trajectory import State
 
     def of_rotations(values: Any, form: bool = False) -> Any:
@@ -80,7 +80,7 @@ def recorded_orientations(
 
     locate: returns the place of the k-th trajectory, for errors and for the note on norms.
     """
-    from trajcli.quaternions import to_quaternions
+    from trajcli.rotations.quaternions import to_quaternions
 
     columns = [(values[..., list(rotation.dofs)], rotation.form) for rotation in rotations]
     try:

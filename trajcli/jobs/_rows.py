@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from trajcli.arrays import nonfinite_fault, output_dtype
+from trajcli.curves.resampling import rounding_of
 from trajcli.errors import Fault, InputError, raise_if_any
 from trajcli.files.atomic_output import refuse_input
 from trajcli.files.catalogue import in_memory
-from trajcli.files.clock import Floats
 from trajcli.files.opening import Files, clock_from_options
 from trajcli.files.outputs import Output, Variable, describe_output, row_variable
 from trajcli.files.reader import (
@@ -32,11 +32,11 @@ from trajcli.files.recording import Recording, join
 from trajcli.files.repair import repaired
 from trajcli.files.source import first_and_more
 from trajcli.files.writing import write
-from trajcli.jobs.blocks import MOST_FAULTS
+from trajcli.jobs._blocks import MOST_FAULTS
 from trajcli.jobs.request import SourceRequest
 from trajcli.jobs.resolve import units_report
+from trajcli.kernels.program import Floats
 from trajcli.memory import CHANGED_BYTES
-from trajcli.resampling import rounding_of
 from trajcli.units import units_of_dofs
 
 Arrays = Mapping[str, npt.NDArray[Any]]

@@ -17,7 +17,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from trajcli.kernels.triton_ops.states import kernel, load_row, load_state, store, store_row, zeros
+from trajcli.kernels.triton_ops._access import kernel, load_row, load_state, store, store_row, zeros
 
 NARROW = tl.constexpr(8)
 """The widest window whose points all are in registers at once; only such have states about them,

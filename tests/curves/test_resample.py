@@ -29,7 +29,7 @@ from trajcli import (
     rotations,
     sample,
 )
-from trajcli.resampling import METHODS
+from trajcli.curves.resampling import METHODS
 
 RANDOM = np.random.default_rng(7)
 ROWS = RANDOM.standard_normal((3, 9, 2))

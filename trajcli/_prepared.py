@@ -179,8 +179,8 @@ class PreparedCall:
             with torch.inference_mode(False):  # a backward pass may need it
                 step = torch.from_numpy(self._step)
             dtype = getattr(torch, self._dtype)
-            job = autograd.Job(self._program, self, self._native, dtype, self._wanted)
-            self._torch = job, step
+            task = autograd.Task(self._program, self, self._native, dtype, self._wanted)
+            self._torch = task, step
         actions = actions[None] if actions.dim() == 2 else actions
         start = [x[None] if x is not None and x.dim() == 1 else x for x in start]
         rows = autograd.Integrate.apply(*self._torch, actions, *start, *(None,) * 4)
@@ -239,7 +239,9 @@ class DeviceCall:
         # parts for all trajectories beside parts for each: kernels read as many rows of all
         self._mixed = len({len(x) for x in operands.start if x is not None}) > 1
         names = tuple([name in wanted for name in PARTS])
-        self._job = autograd.Job(self._program, self, choice.kernels, getattr(torch, dtype), names)
+        self._task = autograd.Task(
+            self._program, self, choice.kernels, getattr(torch, dtype), names
+        )
         self._forward: Any = None
         self._adjoints: dict[Any, Any] = {}
         self._take_step(float(operands.dt[0, 0]) if inputs.dt is None else float(inputs.dt))
@@ -263,7 +265,7 @@ class DeviceCall:
             default if x is None else x[None] if x.dim() == 1 else x
             for x, default in zip(start, self._start, strict=True)
         ]
-        rows = self._apply(self._job, self._step, actions, *start, *(None,) * 4)
+        rows = self._apply(self._task, self._step, actions, *start, *(None,) * 4)
         return *rows, self._time, self._mode.name, dict(self._options)
 
     def forward(self, program: Program, operands: Operands, out: Parts) -> None:

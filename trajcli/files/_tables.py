@@ -2,7 +2,7 @@
 
 ``t, position/elbow, position/wrist`` and ``timestamp, q0, q1`` are times [N] and an array [N, 2].
 Where no columns are of a family, all that are numbers are one array, ``data``. Parquet files are
-such tables, and those of text (:mod:`.csv_files`).
+such tables, and those of text (:mod:`._csv_files`).
 """
 
 from __future__ import annotations

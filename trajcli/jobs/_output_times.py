@@ -9,15 +9,16 @@ import numpy as np
 import numpy.typing as npt
 
 from trajcli.arrays import describe
+from trajcli.curves.resampling import rounding_of
 from trajcli.errors import Fault, InputError
 from trajcli.files.catalogue import Values, in_memory, rows_by_number
-from trajcli.files.clock import Floats, exact_seconds, in_seconds, stamps_after, unit_by_size
+from trajcli.files.clock import exact_seconds, in_seconds, stamps_after, unit_by_size
 from trajcli.files.companions import STAMPS
 from trajcli.files.conversion import divided, stated_unit
 from trajcli.files.opening import Files
 from trajcli.files.source import expand_files, parse_source
+from trajcli.kernels.program import Floats
 from trajcli.memory import EAGER_BYTES
-from trajcli.resampling import rounding_of
 from trajcli.units import KNOWN_TIMES, Unit, parse_time_unit
 
 Numbers = npt.NDArray[np.int64]

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import InputError
+from trajcli.files._numpy_files import require_deflate
 from trajcli.files.catalogue import Catalogue, Dataset, OpenFiles, import_library
 from trajcli.files.conversion import decoded
 from trajcli.files.file_bytes import SourceFiles
-from trajcli.files.numpy_files import require_deflate
 from trajcli.files.source import natural_order
 from trajcli.memory import KEPT_CHUNK
 

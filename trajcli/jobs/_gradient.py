@@ -20,14 +20,14 @@ from trajcli.files.quantities import QUANTITIES
 from trajcli.files.source import parse_source
 from trajcli.files.states import parse_floats
 from trajcli.inputs import Inputs
-from trajcli.jobs.commands import Commands
+from trajcli.jobs._commands import Commands
 from trajcli.jobs.request import Request
 from trajcli.kernels.choose import Choice
 from trajcli.modes import PARTS
 
 if TYPE_CHECKING:
     from trajcli.files.opening import Files
-    from trajcli.jobs.blocks import Batch
+    from trajcli.jobs._blocks import Batch
 
 _TERM = r"(?:(?P<weight>[^*]+)\*)?(?P<name>[^*]+)"
 _PLUS = r"(?<![eE])\+"  # but not that of 1e+3

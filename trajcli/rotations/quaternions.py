@@ -23,16 +23,17 @@ from trajcli.arrays import (
     describe,
     float64,
     in_one_library,
+    interleaved,
     is_torch,
+    library,
     matched,
     output_dtype,
     readable,
     to_numpy,
 )
 from trajcli.errors import InputError, UsageError
+from trajcli.kernels.program import Array
 
-Array: TypeAlias = Any
-"""numpy.ndarray or torch.Tensor."""
 Function: TypeAlias = Callable[..., Array]
 Form: TypeAlias = tuple[int, Callable[[Array], Array], Callable[[Array], Array]]
 
@@ -40,11 +41,6 @@ TOLERANCE = 1e-3
 """By how much the norm of a quaternion, or an entry of a matrix, may be off."""
 # Squares of angles below which functions are their series, whose derivatives at zero exist.
 _NEAR = 0.05
-
-
-def library(values: Array) -> Any:
-    """Returns the module of an array: torch for a tensor, else NumPy."""
-    return sys.modules["torch"] if is_torch(values) else np
 
 
 def _of_any_type(*widths: int, axes: int = 1) -> Callable[[Function], Function]:
@@ -355,14 +351,6 @@ def cumulative_product(quaternions: Array) -> Array:
     pairs = cumulative_product(multiply(odd, even[..., : odd.shape[-2], :]))
     later = multiply(even[..., 1:, :], pairs[..., : even.shape[-2] - 1, :])
     return interleaved(concatenate([even[..., :1, :], later], -2), pairs)
-
-
-def interleaved(even: Array, odd: Array) -> Array:
-    """Joins rows 0, 2, … and rows 1, 3, … of [..., T, n] in their order."""
-    count = odd.shape[-2]
-    pairs = library(odd).stack([even[..., :count, :], odd], -2)
-    rows = pairs.reshape(*odd.shape[:-2], 2 * count, odd.shape[-1])
-    return concatenate([rows, even[..., count:, :]], -2)
 
 
 # Series in θ² for angles up to 2π: (1 − cos θ)/θ², (θ − sin θ)/θ³ and, with b the first of these,

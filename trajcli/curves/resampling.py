@@ -16,6 +16,7 @@ from trajcli.arrays import (
     concatenate,
     describe,
     float64,
+    interleaved,
     is_torch,
     matched,
     number,
@@ -26,11 +27,7 @@ from trajcli.arrays import (
     time_stamp_shape_faults,
     to_numpy,
 )
-from trajcli.errors import Fault, InputError, UsageError, raise_if_any
-from trajcli.inputs import Inputs, shape_faults
-from trajcli.modes import PARTS, make_mode
-from trajcli.quaternions import interleaved
-from trajcli.sampling import (
+from trajcli.curves.sampling import (
     HALF_PLACE,
     beyond_rounding,
     derivative,
@@ -43,14 +40,15 @@ from trajcli.sampling import (
     search,
     take,
 )
+from trajcli.errors import Fault, InputError, UsageError, raise_if_any
+from trajcli.inputs import Inputs, shape_faults
+from trajcli.kernels.program import Array, Floats
+from trajcli.modes import PARTS, make_mode
 from trajcli.trajectory import Trajectory, as_trajectory
 
-Array = Any
-"""numpy.ndarray or torch.Tensor."""
-Floats: TypeAlias = npt.NDArray[np.float64]
-Parts: TypeAlias = Mapping[str, Array]
+Outputs: TypeAlias = Mapping[str, Array]
 """Outputs [B, T, D] by name."""
-Curve: TypeAlias = Callable[[Array], Parts]
+Curve: TypeAlias = Callable[[Array], Outputs]
 """Returns outputs at times [1 or B, N], in seconds from the first row."""
 
 Knots: TypeAlias = tuple[Array, float, Floats | None]
@@ -162,7 +160,9 @@ def placed(
     return new, located(within, knots, rows.shape[0], rounding)
 
 
-def default_method(mode: str, options: Mapping[str, Any], parts: Parts, knots: Array) -> str | None:
+def default_method(
+    mode: str, options: Mapping[str, Any], parts: Outputs, knots: Array
+) -> str | None:
     """Returns the method where none is named; None is the curve that the mode defines.
 
     Hermite curves, those of ros2_control, need rates that are derivatives at the rows: through the
@@ -201,7 +201,7 @@ def stops(method: str | None, mode: str, options: Mapping[str, Any]) -> bool:
     return made or method in METHODS[:3]
 
 
-def at_rest(parts: Parts, knots: Array) -> npt.NDArray[np.bool_]:
+def at_rest(parts: Outputs, knots: Array) -> npt.NDArray[np.bool_]:
     """Returns whether each trajectory [B] has stopped at its last row, by the rates there or, where
     there are none, by the last step. Rows that cannot be read move."""
     rows, *rates = (parts[name] for name in _consecutive(parts)[:2])
@@ -210,7 +210,7 @@ def at_rest(parts: Parts, knots: Array) -> npt.NDArray[np.bool_]:
     return to_numpy(slow.all(1)) if readable(slow) else np.zeros(len(slow), bool)
 
 
-def curve_of_mode(mode: str, options: Mapping[str, Any], parts: Parts, knots: Array) -> Curve:
+def curve_of_mode(mode: str, options: Mapping[str, Any], parts: Outputs, knots: Array) -> Curve:
     """Returns the polynomials that a mode defines through rows [B, T, D], at knots [1 or B, T].
 
     Where a mode holds its action, derivatives above it are not finite, and are left out.
@@ -219,7 +219,7 @@ def curve_of_mode(mode: str, options: Mapping[str, Any], parts: Parts, knots: Ar
     whole = Trajectory(p, v, a, j, knots, mode, options)
     finite = finite_parts_of_mode(mode, options, parts)
 
-    def curve(at: Array) -> Parts:
+    def curve(at: Array) -> Outputs:
         samples = sample(whole, at).outputs()
         return {name: samples[name] for name in finite}
 
@@ -233,7 +233,7 @@ def finite_parts_of_mode(mode: str, options: Mapping[str, Any], parts: Iterable[
     return [name for name in PARTS[: order + 1] if name in parts]
 
 
-def curve_of_rows(method: str, parts: Parts, knots: Array, hold: float = 0.0) -> Curve:
+def curve_of_rows(method: str, parts: Outputs, knots: Array, hold: float = 0.0) -> Curve:
     """Returns the curve of a method through the lowest quantity of rows [B, T, D].
 
     Raises UsageError where derivatives that the method needs are absent.
@@ -242,7 +242,7 @@ def curve_of_rows(method: str, parts: Parts, knots: Array, hold: float = 0.0) ->
     evaluate = curve_through(method, [parts[name] for name in names], knots, hold)
     outputs, dtype = finite_parts(method, parts), output_dtype(parts[names[0]].dtype)
 
-    def curve(at: Array) -> Parts:
+    def curve(at: Array) -> Outputs:
         values = zip(outputs, evaluate(at), strict=False)  # derivatives above jerk have no name
         return {name: cast(x, dtype) for name, x in values}
 

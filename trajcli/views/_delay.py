@@ -10,12 +10,12 @@ import numpy as np
 
 from trajcli.arrays import describe
 from trajcli.errors import InputError
-from trajcli.files.clock import Floats
 from trajcli.files.dofs import pair_dofs
 from trajcli.files.opening import Files
 from trajcli.files.reader import read_recordings
 from trajcli.files.recording import Array, Recording, join
 from trajcli.files.source import parse_source
+from trajcli.kernels.program import Floats
 from trajcli.modes.central import WINDOW
 from trajcli.trajectory import differentiate
 from trajcli.views.findings import Finding

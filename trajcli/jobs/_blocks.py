@@ -14,10 +14,10 @@ from trajcli.files.catalogue import Values
 from trajcli.files.clock import Clock
 from trajcli.files.recording import Recording
 from trajcli.inputs import Inputs, shape_faults, value_faults
-from trajcli.jobs.commands import Commands
+from trajcli.jobs._commands import Commands
 from trajcli.memory import SCANNED_BYTES
 from trajcli.modes import Mode
-from trajcli.modes.cascade import Cascade
+from trajcli.modes.cascade import CascadeMode
 
 MOST_FAULTS = 5
 LeftOut: TypeAlias = tuple[str, Sequence[Fault]]
@@ -117,7 +117,7 @@ def recorded_rates(recording: Recording, mode: Mode) -> bool:
     """Returns whether actions are rates that were recorded with a time stamp each."""
     clock, rows = recording.clock, int(recording.lengths.min(initial=recording.rows))
     stamped = clock is not None and clock.per_row and rows > 1
-    return stamped and isinstance(mode, Cascade) and mode.derivatives_of > 0
+    return stamped and isinstance(mode, CascadeMode) and mode.derivatives_of > 0
 
 
 def inputs_of(recording: Recording, mode: Mode, recorded: bool) -> Inputs:

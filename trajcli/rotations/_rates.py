@@ -8,34 +8,30 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from trajcli import trajectory
-from trajcli.arrays import concatenate, is_torch, matched, readable, to_numpy
+from trajcli.arrays import concatenate, interleaved, is_torch, library, matched, readable, to_numpy
+from trajcli.curves.sampling import derivative, search, take
 from trajcli.errors import InputError
-from trajcli.kernels.fit import fit_weights
+from trajcli.kernels.least_squares import fit_weights
+from trajcli.kernels.program import Array
 from trajcli.memory import ROTATION_VALUES
 from trajcli.modes.smooth import Smooth
-from trajcli.quaternions import (
+from trajcli.rotations.quaternions import (
     conjugate,
     cross,
     cumulative_product,
     dot,
     exp,
-    interleaved,
-    library,
     log,
     multiply,
     rates_of_log,
     rotate,
     slope_of_log,
 )
-from trajcli.sampling import derivative, search, take
-
-Array: TypeAlias = Any
-"""numpy.ndarray or torch.Tensor."""
 
 # How far rows of a window may turn away from its middle; the logarithm ends at 2π.
 _FARTHEST = 1.5 * math.pi

@@ -16,10 +16,10 @@ import numpy.typing as npt
 
 from trajcli.arrays import describe
 from trajcli.errors import InputError
+from trajcli.files._tables import TRAJECTORIES
 from trajcli.files.catalogue import Catalogue, Dataset
 from trajcli.files.quantities import EPISODE_ENDS
 from trajcli.files.source import Place
-from trajcli.files.tables import TRAJECTORIES
 from trajcli.memory import EAGER_BYTES, SCANNED_BYTES
 
 LENGTHS = ("lengths", "traj_lengths", "episode_lengths", "trajectory_lengths", "path_lengths",

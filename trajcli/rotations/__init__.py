@@ -15,30 +15,16 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from trajcli import trajectory
-from trajcli.arrays import as_array, cast, concatenate, describe, matched, output_dtype
+from trajcli.arrays import as_array, cast, concatenate, describe, library, matched, output_dtype
+from trajcli.curves.resampling import at_rest, knots_of, placed
+from trajcli.curves.sampling import search, take
 from trajcli.errors import InputError, UsageError, raise_if_any
 from trajcli.inputs import Inputs, nonfinite_faults, shape_faults
 from trajcli.memory import ROTATION_VALUES
 from trajcli.modes import PARTS, make_method, make_mode
 from trajcli.modes.cascade import Clique
 from trajcli.modes.smooth import Smooth
-from trajcli.quaternions import (
-    FORMS,
-    angle,
-    conjugate,
-    continuous,
-    cumulative_product,
-    dot,
-    exp,
-    from_quaternions,
-    library,
-    log,
-    multiply,
-    rotate,
-    to_quaternions,
-)
-from trajcli.resampling import at_rest, knots_of, placed
-from trajcli.rotation_rates import (
+from trajcli.rotations._rates import (
     CURVES,
     backward,
     filled,
@@ -47,7 +33,20 @@ from trajcli.rotation_rates import (
     smooth,
     turns_of_rates,
 )
-from trajcli.sampling import search, take
+from trajcli.rotations.quaternions import (
+    FORMS,
+    angle,
+    conjugate,
+    continuous,
+    cumulative_product,
+    dot,
+    exp,
+    from_quaternions,
+    log,
+    multiply,
+    rotate,
+    to_quaternions,
+)
 from trajcli.trajectory import State, state_parts
 
 Array: TypeAlias = Any

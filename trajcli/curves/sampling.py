@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from trajcli.arrays import (
     as_array,
@@ -23,13 +22,10 @@ from trajcli.arrays import (
     to_numpy,
 )
 from trajcli.errors import InputError, UsageError, raise_if_any
+from trajcli.kernels.program import Array, Floats
 from trajcli.modes import MODES, PARTS
 from trajcli.modes.mode import promise
 from trajcli.trajectory import Trajectory, as_trajectory, wanted_outputs
-
-Array = Any
-"""numpy.ndarray or torch.Tensor."""
-Floats: TypeAlias = npt.NDArray[np.float64]
 
 # A time within this share of a step of a row may be the time of that row.
 _LEAST_SHARE = 1e-9

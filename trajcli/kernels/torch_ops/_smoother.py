@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import torch
 
-from trajcli.kernels.fit import control, penalty
+from trajcli.kernels.least_squares import control, penalty
 from trajcli.kernels.program import Smoother
 
 if TYPE_CHECKING:

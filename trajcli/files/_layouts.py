@@ -16,15 +16,15 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from trajcli.errors import Fault, InputError, UsageError
+from trajcli.files._episodes import episode_edges, label_edges
+from trajcli.files._members import LEAVE_OUT, Member, Split
+from trajcli.files._tables import TRAJECTORIES
 from trajcli.files.catalogue import Catalogue, Dataset, text_of
 from trajcli.files.clock import JUMP, Clock, positive
 from trajcli.files.descriptions import Description, description
-from trajcli.files.episodes import episode_edges, label_edges
 from trajcli.files.likely import likely_arrays
-from trajcli.files.members import LEAVE_OUT, Member, Split
 from trajcli.files.quantities import QUANTITIES
 from trajcli.files.source import natural_key
-from trajcli.files.tables import TRAJECTORIES
 
 PLAIN = "plain"
 """The value of --layout for files that are only named arrays."""

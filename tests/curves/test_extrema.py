@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from trajcli import integrate, retime, sample
-from trajcli.retiming import extremes
+from trajcli.curves.retiming import extremes
 
 RANDOM = np.random.default_rng(7)
 CURVES = [

@@ -20,14 +20,12 @@ from trajcli.arrays import (
     read_values,
     seconds,
 )
+from trajcli.curves.sampling import derivative, is_known, missing_parts, taylor
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
+from trajcli.kernels.program import Array, Floats
 from trajcli.modes.mode import PARTS
-from trajcli.sampling import derivative, is_known, missing_parts, taylor
 from trajcli.trajectory import Trajectory, as_trajectory
 
-Array = Any
-"""numpy.ndarray"""
-Floats: TypeAlias = npt.NDArray[np.float64]
 Ints: TypeAlias = npt.NDArray[np.int64]
 
 

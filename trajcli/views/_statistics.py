@@ -9,12 +9,12 @@ from typing import Protocol
 import numpy as np
 
 from trajcli.errors import Fault
-from trajcli.files.clock import Floats
 from trajcli.files.dofs import RotationDofs
 from trajcli.files.limits import Bounds
 from trajcli.files.recording import Array, Recording
-from trajcli.quaternions import TOLERANCE, unit
+from trajcli.kernels.program import Floats
 from trajcli.rotations import angle
+from trajcli.rotations.quaternions import TOLERANCE, unit
 from trajcli.scores import angular_rates
 from trajcli.views.recordings import try_blocks
 
