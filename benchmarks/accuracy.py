@@ -25,7 +25,7 @@ import numpy as np
 import trajcli
 
 HORIZONS = (10**3, 10**4, 10**5, 10**6)
-PARTS = ("position", "velocity", "acceleration", "jerk")
+QUANTITIES = ("position", "velocity", "acceleration", "jerk")
 ORDERS = {"clique": 0, "velocity": 1, "acceleration": 2, "jerk": 3}
 CASES = [
     ("clique", "euler"),
@@ -139,7 +139,7 @@ def measure(mode: str, scheme: str, kind: str, horizon: int, even: bool) -> dict
         found = trajcli.integrate(
             actions[None, :, None], state, steps, mode, dtype=dtype, **options
         )
-        outputs = [getattr(found, part)[0, 1:, 0] for part in PARTS]
+        outputs = [getattr(found, part)[0, 1:, 0] for part in QUANTITIES]
         errors = [worst(*x, horizon) for x in zip(outputs, exact, sizes, strict=False)]
         row[dtype] = max(error for error, _ in errors)
         passed += [kept for _, kept in errors]

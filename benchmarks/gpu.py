@@ -53,7 +53,7 @@ import torch
 
 import trajcli
 from trajcli import State
-from trajcli.modes import PARTS
+from trajcli.modes import QUANTITIES
 
 Row = dict[str, Any]
 
@@ -251,7 +251,7 @@ class Work:
         alone.actions, alone.start = self.actions[few].cpu(), self.start[few].cpu()
         alone.leaf = alone.actions.clone().requires_grad_()
         alone.upstream = [x[few].cpu() for x in self.upstream]
-        names = [*PARTS, "gradient"]
+        names = [*QUANTITIES, "gradient"]
         found = dict(zip(names, [x[few].cpu() for x in self.all()], strict=True))
         return compared(found, dict(zip(names, alone.all(), strict=True)))
 

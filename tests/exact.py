@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from gmpy2 import mpq
 
-PARTS = ("position", "velocity", "acceleration", "jerk")
+QUANTITIES = ("position", "velocity", "acceleration", "jerk")
 ORDERS = {"clique": 0, "velocity": 1, "acceleration": 2, "jerk": 3}
 
 Columns = list[list[mpq]]
@@ -267,7 +267,7 @@ def integrate(
     if convention == "curobo" and mode in ORDERS:
         frames = "curobo"
     gaps = _steps(dt, times, batch, horizon, recorded)
-    table: dict[str, Any] = {part: [] for part in PARTS}
+    table: dict[str, Any] = {part: [] for part in QUANTITIES}
     clock = []
     for b in range(batch):
         step = gaps[b]
@@ -298,7 +298,7 @@ def integrate(
             if frames == "actions":
                 columns = [column[1:] for column in columns]
             per_dof.append(columns)
-        for m, part in enumerate(PARTS):
+        for m, part in enumerate(QUANTITIES):
             table[part].append([list(row) for row in zip(*(c[m] for c in per_dof), strict=True)])
         clock.append(_times(step, mode, convention, frames, len(per_dof[0][0])))
     rows = len(clock[0]) if clock else 0
@@ -332,9 +332,9 @@ def _steps(dt: Any, times: Any, batch: int, horizon: int, recorded: bool) -> lis
 
 
 def _state(state: Any, index: Any, b: int, d: int) -> list[mpq]:
-    parts = state if isinstance(state, Mapping) else {p: getattr(state, p) for p in PARTS}
+    parts = state if isinstance(state, Mapping) else {p: getattr(state, p) for p in QUANTITIES}
     numbers = []
-    for part in PARTS:
+    for part in QUANTITIES:
         values = parts.get(part)
         if values is None:
             numbers.append(mpq(0))
@@ -382,7 +382,7 @@ def assert_promised(actual: Any, exact: Mapping[str, Any], dtype: str) -> None:
     order = ORDERS.get(actual.mode, 0)
     relative = max(1e-12, 1.2e-16 * time.shape[1])
     size: Any = 0.0
-    for m, part in enumerate(PARTS):
+    for m, part in enumerate(QUANTITIES):
         values, wanted = np.asarray(getattr(actual, part)), exact[part]
         assert values.dtype == dtype
         assert values.shape == wanted.shape

@@ -25,7 +25,7 @@ from trajcli.arrays import (
 from trajcli.inputs import Inputs, LateTimes
 from trajcli.kernels.choose import Choice
 from trajcli.kernels.program import Array, Gradients, Operands, Parts, Program
-from trajcli.modes import PARTS
+from trajcli.modes import QUANTITIES
 
 _CACHE_SIZE = 64
 # The calls of a thread: a structure serves one call at a time.
@@ -106,7 +106,7 @@ class CheckingKernels:
 
     def forward(self, program: Program, operands: Operands, out: Parts) -> None:
         """As :func:`trajcli.kernels.native.forward`."""
-        finite = self._forward(program, operands, out, finite=self.finite is None)
+        finite = self._forward(program, operands, out, allow_nonfinite=self.finite is not None)
         self.finite = finite if self.finite is None else self.finite
 
 
@@ -117,7 +117,7 @@ class PreparedCall:
     """
 
     def __init__(
-        self, inputs: Inputs, dtype: str, wanted: Sequence[str], finite: bool, zero: bool
+        self, inputs: Inputs, dtype: str, wanted: Sequence[str], allow_nonfinite: bool, zero: bool
     ) -> None:
         from trajcli.kernels import native
 
@@ -128,13 +128,13 @@ class PreparedCall:
         self._mode, self._horizon, self._recorded = inputs.mode, inputs.horizon, inputs.recorded
         self._options = inputs.mode.options(inputs.recorded)
         self._shape, self._dtype = (batch, inputs.rows, dofs), dtype
-        self._wanted = tuple([name in wanted for name in PARTS])
+        self._wanted = tuple([name in wanted for name in QUANTITIES])
         start = [x if x is None or zero else _without_memory(x) for x in operands.start]
         self._default = [x if x is None else self._address(x) for x in start]
         self._operands = operands._replace(actions=_without_memory(operands.actions), start=start)
         nothing = np.empty(0, dtype)
         out = [_without_memory(nothing, self._shape) if want else None for want in self._wanted]
-        self._forward = native.Forward(self._program, self._operands, out, finite)
+        self._forward = native.Forward(self._program, self._operands, out, allow_nonfinite)
         self._adjoints: dict[Any, Any] = {}
         self._finite = True
         self._torch: Any = None
@@ -234,11 +234,11 @@ class DeviceCall:
         operands, self._program = inputs.operands(choice.device), inputs.program()
         self._mode, self._horizon, self._recorded = inputs.mode, inputs.horizon, inputs.recorded
         self._options = inputs.mode.options(inputs.recorded)
-        self._trusted, self._device = inputs.trusted, operands.actions.device
+        self._allow_nonfinite, self._device = inputs.allow_nonfinite, operands.actions.device
         self._start = operands.start if zero else (None,) * 4
         # parts for all trajectories beside parts for each: kernels read as many rows of all
         self._mixed = len({len(x) for x in operands.start if x is not None}) > 1
-        names = tuple([name in wanted for name in PARTS])
+        names = tuple([name in wanted for name in QUANTITIES])
         self._task = autograd.Task(
             self._program, self, choice.kernels, getattr(torch, dtype), names
         )
@@ -258,7 +258,9 @@ class DeviceCall:
             if not 0.0 < dt < np.inf:
                 return None
             self._take_step(float(dt))
-        if not (self._trusted or is_finite([x for x in (actions, *start) if x is not None])):
+        if not (
+            self._allow_nonfinite or is_finite([x for x in (actions, *start) if x is not None])
+        ):
             return None
         actions = actions[None] if actions.dim() == 2 else actions
         start = [

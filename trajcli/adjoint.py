@@ -13,11 +13,15 @@ from trajcli.arrays import empty, to_numpy, to_torch
 from trajcli.inputs import Inputs
 from trajcli.kernels.choose import Choice
 from trajcli.kernels.program import Array, Cascade, Gradients, Program
-from trajcli.modes import PARTS
+from trajcli.modes import QUANTITIES
 
 Arrays = Mapping[str, Any]
 FloatArray = npt.NDArray[np.float64]
-NAMES = ("actions", *(f"start_{part}" for part in PARTS), *(f"goal_{part}" for part in PARTS))
+NAMES = (
+    "actions",
+    *(f"start_{part}" for part in QUANTITIES),
+    *(f"goal_{part}" for part in QUANTITIES),
+)
 
 
 def pull_back(
@@ -36,17 +40,17 @@ def pull_back(
     program, operands = inputs.program(), inputs.operands(device)
     batch, horizon, dofs = operands.actions.shape
     # the gradient of dt needs outputs that are not rounded
-    rows = [empty((batch, inputs.rows, dofs), "float64", device) for _ in PARTS]
+    rows = [empty((batch, inputs.rows, dofs), "float64", device) for _ in QUANTITIES]
     choice.kernels.forward(program, operands, rows)
     outputs = {
         name: to_numpy(values).astype(dtype, copy=False)
-        for name, values in zip(PARTS, rows, strict=True)
+        for name, values in zip(QUANTITIES, rows, strict=True)
     }
     arrays = upstream(outputs)
     pulled = [
         None if name not in arrays else arrays[name] if device is None
         else to_torch(arrays[name], device)
-        for name in PARTS
+        for name in QUANTITIES
     ]  # fmt: skip
     states = [*operands.start, *operands.goal]
     grads = [
@@ -78,11 +82,11 @@ def _gradient_of_steps(inputs: Inputs, upstream: Arrays) -> Any:
 
     operands = inputs.operands("cpu")
     dt = operands.dt.expand(operands.actions.shape[0], -1).clone().requires_grad_()
-    wanted = [name in upstream for name in PARTS]
+    wanted = [name in upstream for name in QUANTITIES]
     rows = torch_ops.trajectories(inputs.program(), operands._replace(dt=dt), wanted)
     pairs = [
         (x, torch.as_tensor(upstream[name]).double())
-        for name, x in zip(PARTS, rows, strict=True)
+        for name, x in zip(QUANTITIES, rows, strict=True)
         if x is not None and x.requires_grad
     ]
     if not pairs:
@@ -112,7 +116,7 @@ def _gradient_of_cascade_steps(
         before[m][:, 1:] = now[m][:, :-1]
         before[m][:, 0] = 0.0 if part is None else part
     adjoint = [np.zeros_like(x) for x in now]
-    for m, name in enumerate(PARTS):
+    for m, name in enumerate(QUANTITIES):
         if name in upstream:
             adjoint[m][:] = upstream[name][:, first:]
 

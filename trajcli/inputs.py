@@ -32,7 +32,7 @@ from trajcli.arrays import (
 from trajcli.errors import Fault, UsageError
 from trajcli.kernels.choose import Choice, choose
 from trajcli.kernels.program import Array, Operands, Program
-from trajcli.modes import PARTS, Mode
+from trajcli.modes import QUANTITIES, Mode
 from trajcli.modes.mode import Case
 from trajcli.modes.savgol import SavitzkyGolay
 from trajcli.modes.smooth import Smooth
@@ -67,7 +67,8 @@ class Inputs:
         names: the source of every input.
         row_numbers: the numbers of the rows in the file [H], where they are not 0 to H − 1.
         rates: the action of row 0 is a part of the start, as each was recorded with a time stamp.
-        trusted: values on a device are not read back to check them.
+        allow_nonfinite: NaN and Inf are computed with, so that values are not read back from a
+            device to check them.
     """
 
     mode: Mode
@@ -83,7 +84,7 @@ class Inputs:
     rates: bool = False
     names: Mapping[str, str] = field(default_factory=dict)
     first_trajectory: int = 0
-    trusted: bool = False
+    allow_nonfinite: bool = False
 
     @property
     def horizon(self) -> int:
@@ -146,7 +147,7 @@ class Inputs:
                 expected="a start state for each trajectory, or one for all",
                 hint="position[index] in place of position and index",
             )
-        part = f"start/{PARTS[self.mode.derivatives_of]}"
+        part = f"start/{QUANTITIES[self.mode.derivatives_of]}"
         return replace(
             self,
             actions=rest,
@@ -160,7 +161,7 @@ class Inputs:
         """Returns whether values are in memory and may be read."""
         if not is_torch(values):
             return isinstance(values, np.ndarray)
-        return not (self.trusted and values.device.type != "cpu") and readable(values)
+        return not (self.allow_nonfinite and values.device.type != "cpu") and readable(values)
 
     def block(
         self, actions: Array, begin: int, end: int, shift: int, names: Mapping[str, str]
@@ -275,7 +276,7 @@ class Inputs:
             return self
         self.program()  # which raises where steps cannot be read
         values = to_numpy(self.actions) if readable(self.actions) else None
-        if values is not None and not self.trusted and not np.isfinite(values).all():
+        if values is not None and not self.allow_nonfinite and not np.isfinite(values).all():
             return self  # an error that says where
         kernels = choice.kernels if choice.device == "cpu" else choose("cpu").kernels
         steps = to_numpy(self.steps)
@@ -292,7 +293,7 @@ class Inputs:
             if index is not None:  # a part of one row is shared, whatever the index says
                 count = max((part.shape[0] for part in placed.values()), default=1)
                 placed = {name: _repeated(part, count) for name, part in placed.items()}
-            return [placed.get(name) for name in PARTS]
+            return [placed.get(name) for name in QUANTITIES]
 
         def index(rows: Array | None) -> Array | None:
             if rows is None:
@@ -331,7 +332,7 @@ class Inputs:
         operands = self.operands(device)
         outputs = {name: empty(shape, dtype, device) for name in wanted}
         with nullcontext() if device is None else sys.modules["torch"].inference_mode():
-            kernels.forward(self.program(), operands, [outputs.get(name) for name in PARTS])
+            kernels.forward(self.program(), operands, [outputs.get(name) for name in QUANTITIES])
         return {name: to_numpy(values) for name, values in outputs.items()}
 
 

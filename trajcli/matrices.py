@@ -18,7 +18,7 @@ from trajcli.errors import InputError, UsageError, raise_if_any
 from trajcli.inputs import Inputs, shape_faults
 from trajcli.kernels.choose import choose
 from trajcli.kernels.program import Band
-from trajcli.modes import PARTS, make_mode
+from trajcli.modes import QUANTITIES, make_mode
 
 Array = Any
 """numpy.ndarray, float64."""
@@ -201,10 +201,10 @@ class Operator:
 
     def rows(self, quantity: str) -> slice:
         """Returns the rows of a quantity: ``A[operator.rows("jerk")]`` is [T, H]."""
-        if quantity not in PARTS:
-            expected, found = ", ".join(PARTS), repr(quantity)
+        if quantity not in QUANTITIES:
+            expected, found = ", ".join(QUANTITIES), repr(quantity)
             raise UsageError("unknown quantity", where="quantity", expected=expected, found=found)
-        begin = PARTS.index(quantity) * len(self.time)
+        begin = QUANTITIES.index(quantity) * len(self.time)
         return slice(begin, begin + len(self.time))
 
 
@@ -292,11 +292,11 @@ def _columns(inputs: Inputs) -> list[Array]:
     # each column is a dof of its own: H actions, 4 parts of the start, 4 of the goal
     actions = np.eye(horizon, horizon + 8)[None]
     units = np.eye(8, horizon + 8, horizon)[:, None]
-    start, goal = (dict(zip(PARTS, parts, strict=True)) for parts in (units[:4], units[4:]))
+    start, goal = (dict(zip(QUANTITIES, parts, strict=True)) for parts in (units[:4], units[4:]))
     outputs = replace(inputs, actions=actions, start=start, goal=goal).compute(
-        choose("cpu"), "float64", PARTS
+        choose("cpu"), "float64", QUANTITIES
     )
-    table = np.concatenate([outputs[part][0] for part in PARTS])  # [4·T, H + 8]
+    table = np.concatenate([outputs[part][0] for part in QUANTITIES])  # [4·T, H + 8]
     if not np.isfinite(table).all():
         raise InputError(
             "steps so small or large that entries are beyond float64",

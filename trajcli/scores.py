@@ -13,7 +13,7 @@ from trajcli.curves.retiming import Limit, limit_pairs, limit_shape_faults
 from trajcli.errors import InputError, raise_if_any
 from trajcli.kernels.program import Array, Floats
 from trajcli.modes.central import WINDOW
-from trajcli.modes.mode import PARTS
+from trajcli.modes.mode import QUANTITIES
 from trajcli.rotations import angle
 from trajcli.rotations import differentiate as differentiate_rotations
 from trajcli.trajectory import Trajectory, as_trajectory, differentiate
@@ -122,7 +122,9 @@ def block_scores(
                 total = (0.5 * (squares[:, 1:] + squares[:, :-1]) * steps).sum(1)
                 cost = (times[:, -1] - times[:, 0]) ** 3 * total / peak**2
                 scores["log_jerk"] = np.where(peak > 0, -np.log(cost), np.nan)
-        if shares := [_share(parts[n], *bounds[n], n) for n in PARTS if n in parts and n in bounds]:
+        if shares := [
+            _share(parts[n], *bounds[n], n) for n in QUANTITIES if n in parts and n in bounds
+        ]:
             scores["limit_share"] = np.max(shares, axis=0)
     return scores
 
@@ -134,7 +136,7 @@ def with_derivatives(
 
     Trajectories that are not ``good`` [b] get NaN.
     """
-    missing = [name for name in PARTS[1:] if name in needed and name not in parts]
+    missing = [name for name in QUANTITIES[1:] if name in needed and name not in parts]
     if not missing or "position" not in parts:
         return dict(parts)
     position = parts["position"]

@@ -27,7 +27,7 @@ from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.inputs import Inputs, LateTimes, nonfinite_faults, shape_faults
 from trajcli.kernels.choose import Choice, choose, choose_for
 from trajcli.kernels.program import Array
-from trajcli.modes import MODES, PARTS, make_method, make_mode
+from trajcli.modes import MODES, QUANTITIES, make_method, make_mode
 from trajcli.modes.cascade import CascadeMode
 from trajcli.modes.savgol import SavitzkyGolay
 from trajcli.modes.smooth import Smooth
@@ -58,7 +58,7 @@ class State:
 
     def parts(self) -> dict[str, Array]:
         """Returns the parts that are not None, by name."""
-        return {name: getattr(self, name) for name in PARTS if getattr(self, name) is not None}
+        return {name: getattr(self, name) for name in QUANTITIES if getattr(self, name) is not None}
 
 
 @dataclass(frozen=True, repr=False)
@@ -118,7 +118,7 @@ class Trajectory:
 
     def outputs(self) -> dict[str, Array]:
         """Returns the outputs that are not None, by name."""
-        return {name: x for name, x in zip(PARTS, self, strict=True) if x is not None}
+        return {name: x for name, x in zip(QUANTITIES, self, strict=True) if x is not None}
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Writes an .h5 or .npz file as ``trajcli integrate`` does; it appears whole or not at all.
@@ -188,7 +188,7 @@ def integrate(
     frames: str | None = None,
     convention: str | None = None,
     dtype: Any = None,
-    write: str | Iterable[str] = PARTS,
+    write: str | Iterable[str] = QUANTITIES,
     backend: str | None = None,
     allow_nonfinite: bool = False,
 ) -> Trajectory:
@@ -279,7 +279,7 @@ def integrate(
         times=_optional(times, "times"),
         start_index=_optional(start_index, "start_index"),
         goal_index=_optional(goal_index, "goal_index"),
-        trusted=allow_nonfinite,
+        allow_nonfinite=allow_nonfinite,
     )
     stamps = actions.ndim == 3 and inputs.times is not None and inputs.times.shape[-1:]
     of_rates = stamps and stamps[0] == inputs.horizon > 1
@@ -303,7 +303,7 @@ def differentiate(
     robust: bool = False,
     order: int | None = None,
     dtype: Any = None,
-    write: str | Iterable[str] = PARTS,
+    write: str | Iterable[str] = QUANTITIES,
     backend: str | None = None,
     allow_nonfinite: bool = False,
 ) -> Trajectory:
@@ -370,7 +370,7 @@ def differentiate(
         dt=_optional(dt, "dt"),
         times=_optional(times, "times"),
         recorded=True,
-        trusted=allow_nonfinite,
+        allow_nonfinite=allow_nonfinite,
         names={"actions": "positions"},
     )
     return _checked(inputs, dtype, wanted, backend, key, zero=False)
@@ -407,7 +407,7 @@ def _checked(
     choice = choose_for(tensors[0].device, backend) if tensors else choose("cpu", backend)
     if key is not None and choice.backend == "native":
         _prepared.store(
-            key, _prepared.PreparedCall(inputs, dtype, wanted, not inputs.trusted, zero)
+            key, _prepared.PreparedCall(inputs, dtype, wanted, inputs.allow_nonfinite, zero)
         )
     elif (
         key is not None
@@ -421,12 +421,14 @@ def _checked(
 def _compute(
     inputs: Inputs, choice: Choice, dtype: str, wanted: Sequence[str], *, tensors: bool
 ) -> Trajectory:
-    """Returns the trajectory of inputs of right shapes; refuses NaN and Inf unless trusted."""
+    """Returns the trajectory of inputs of right shapes; refuses NaN and Inf unless allowed."""
     kernels: Any = choice.kernels
     inputs, checking = inputs.chosen(choice), None
-    if not inputs.trusted and choice.backend == "native":  # which checks values as it reads them
+    if (
+        not inputs.allow_nonfinite and choice.backend == "native"
+    ):  # which checks values as it reads them
         kernels = checking = _prepared.CheckingKernels(kernels)
-    elif not inputs.trusted:
+    elif not inputs.allow_nonfinite:
         raise_if_any(nonfinite_faults(inputs))
     rows: Sequence[Array | None]
     if tensors:
@@ -435,7 +437,7 @@ def _compute(
         from trajcli import autograd
 
         program, operands = inputs.program(), inputs.operands(choice.device)
-        outputs = [name in wanted for name in PARTS]
+        outputs = [name in wanted for name in QUANTITIES]
         rows = autograd.integrate(program, operands, kernels, getattr(torch, dtype), outputs)
         dt = inputs.dt
         if choice.device != "cpu" and isinstance(dt, np.ndarray) and dt.size == 1:
@@ -447,7 +449,7 @@ def _compute(
             time = time if is_torch(time) else to_torch(time, choice.device).clone()
     else:
         arrays = inputs.compute(choice, dtype, wanted, kernels)
-        rows, time = [arrays.get(name) for name in PARTS], inputs.row_times()
+        rows, time = [arrays.get(name) for name in QUANTITIES], inputs.row_times()
     if checking is not None and not checking.finite:
         raise_if_any(nonfinite_faults(inputs))
         if checking.finite is False:
@@ -493,7 +495,7 @@ def load(path: str | Path) -> Trajectory:
     from trajcli.files.writing import load
 
     outputs, time, about = load(Path(path))
-    p, v, a, j = (outputs.get(name) for name in PARTS)
+    p, v, a, j = (outputs.get(name) for name in QUANTITIES)
     mode = str(about.get("mode", ""))
     options = MODES[mode].option_names() if mode in MODES else ("method",)
     return Trajectory(p, v, a, j, time, mode, {k: about[k] for k in options if k in about})
@@ -502,15 +504,15 @@ def load(path: str | Path) -> Trajectory:
 def wanted_outputs(write: str | Iterable[str]) -> list[str]:
     """Returns names of outputs by order; raises UsageError for none and for unknown ones."""
     names = _names(write)
-    unknown = [name for name in names if name not in PARTS]
+    unknown = [name for name in names if name not in QUANTITIES]
     if unknown or not names:
         raise UsageError(
             "unknown output",
             where="write",
-            expected=", ".join(PARTS),
+            expected=", ".join(QUANTITIES),
             found=repr(unknown or [*names]),
         )
-    return [name for name in PARTS if name in names]
+    return [name for name in QUANTITIES if name in names]
 
 
 def _names(write: Any) -> tuple[Any, ...]:

@@ -13,7 +13,7 @@ from trajcli.adjoint import pull_back
 from trajcli.inputs import Inputs, shape_faults
 from trajcli.kernels import native, torch_ops
 from trajcli.kernels.choose import Choice
-from trajcli.modes import PARTS, make_mode
+from trajcli.modes import QUANTITIES, make_mode
 
 pytestmark = pytest.mark.skipif(bool(native.absence()), reason=native.absence())
 
@@ -45,8 +45,8 @@ def inputs(work: Job, steps: str, H: int) -> Inputs:
     return Inputs(
         mode=make_mode(work.mode, **options),
         actions=random.standard_normal((B, H, D)),
-        start={} if recorded else {p: random.standard_normal((2, D)) for p in PARTS},
-        goal={p: random.standard_normal((B, D)) for p in PARTS[:goals]},
+        start={} if recorded else {p: random.standard_normal((2, D)) for p in QUANTITIES},
+        goal={p: random.standard_normal((B, D)) for p in QUANTITIES[:goals]},
         dt=None if steps == "stamps" else np.asarray(random.uniform(0.5, 1, shapes[steps])),
         times=stamps if steps == "stamps" else None,
         start_index=None if recorded else np.array([1, 0, 1]),
@@ -68,12 +68,12 @@ def by_torch(sample: Inputs, upstream: dict[str, Any]) -> tuple[dict[str, Any], 
     goal = [gathered(part, operands.goal_index) for part in operands.goal]
     dt = operands.dt.expand(B, -1).clone().requires_grad_()
     leaves = {"actions": operands.actions.clone().requires_grad_(), "dt": dt}
-    leaves |= {f"start_{p}": x for p, x in zip(PARTS, start, strict=True) if x is not None}
-    leaves |= {f"goal_{p}": x for p, x in zip(PARTS, goal, strict=True) if x is not None}
+    leaves |= {f"start_{p}": x for p, x in zip(QUANTITIES, start, strict=True) if x is not None}
+    leaves |= {f"goal_{p}": x for p, x in zip(QUANTITIES, goal, strict=True) if x is not None}
     plain = operands._replace(
         actions=leaves["actions"], dt=dt, start=start, goal=goal, start_index=None, goal_index=None
     )
-    rows = dict(zip(PARTS, torch_ops.trajectories(sample.program(), plain), strict=True))
+    rows = dict(zip(QUANTITIES, torch_ops.trajectories(sample.program(), plain), strict=True))
     total = sum((rows[name] * torch.as_tensor(g)).sum() for name, g in upstream.items())
     grads = torch.autograd.grad(total, list(leaves.values()), materialize_grads=True)
     result = {name: grad.numpy() for name, grad in zip(leaves, grads, strict=True)}
@@ -87,7 +87,7 @@ def test_every_gradient_is_torchs(work: Job) -> None:
     uneven = not (work.mode == "bspline" or work.mode == "savgol")
     for k, steps in enumerate(STEPS if uneven else EVEN):
         for H in sorted({7, work.least + work.recorded, 2}):
-            names = PARTS if H == 7 else (PARTS[1 + k % 3],)
+            names = QUANTITIES if H == 7 else (QUANTITIES[1 + k % 3],)
             if work.least + work.recorded > H:
                 continue
             sample = inputs(work, steps, H)
@@ -97,7 +97,7 @@ def test_every_gradient_is_torchs(work: Job) -> None:
             choice = Choice("native", "cpu", "")
             rows, result = pull_back(sample, lambda _, g=upstream: g, choice, "float64")
             same, want = by_torch(sample, upstream)
-            for name in PARTS:
+            for name in QUANTITIES:
                 np.testing.assert_allclose(rows[name], same[name], rtol=1e-12, atol=1e-12)
             assert result.keys() == want.keys()
             for name, grad in want.items():

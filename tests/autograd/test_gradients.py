@@ -14,7 +14,7 @@ from kernels.cases import FORMS, Job, job
 import trajcli
 from trajcli import State
 
-PARTS = ("position", "velocity", "acceleration", "jerk")
+QUANTITIES = ("position", "velocity", "acceleration", "jerk")
 F64 = torch.float64
 Tensors = tuple[torch.Tensor, ...]
 
@@ -298,7 +298,7 @@ def test_dt_may_come_in_only_after_the_gradient_of_the_actions(work, form):
     assert abs(float(tangent.detach()) - want) <= tolerance
 
 
-@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize("name", QUANTITIES)
 @pytest.mark.parametrize(("mode", "scheme"), [("jerk", "zoh"), ("acceleration", "foh")])
 def test_second_derivatives_by_steps_of_their_own_need_no_more_than_one_output(mode, scheme, name):
     random = torch.Generator().manual_seed(3)

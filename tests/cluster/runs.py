@@ -14,7 +14,7 @@ from trajcli.jobs.request import Request, Shard
 from trajcli.jobs.run import run
 
 BATCH = 23
-OUT, PARTS = Path("out.h5"), Path("out.h5.parts")
+OUT, QUANTITIES = Path("out.h5"), Path("out.h5.parts")
 
 
 def run_shards(request: Request, count: int, indices: Iterable[int] | None = None) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from cluster.runs import OUT, PARTS, write_parts
+from cluster.runs import OUT, QUANTITIES, write_parts
 
 from trajcli.jobs.request import Request
 from trajcli.jobs.run import run
@@ -72,20 +72,20 @@ def test_shards_that_are_killed_and_run_again_give_the_same_bytes(whole):
     kills = unfinished = 0
     while kills < KILLS:
         process = start(f"{chance.randrange(2)}/2")
-        while process.poll() is None and not any(PARTS.glob(".*.trajcli-*/data")):
+        while process.poll() is None and not any(QUANTITIES.glob(".*.trajcli-*/data")):
             time.sleep(0.001)
         time.sleep(chance.uniform(0.0, 0.1))
         process.send_signal(signal.SIGKILL)
         process.communicate()
         kills += 1
-        unfinished += any(PARTS.glob(".*.trajcli-*/data"))
-        for part in PARTS.glob("0*.h5"):  # what is there is complete
+        unfinished += any(QUANTITIES.glob(".*.trajcli-*/data"))
+        for part in QUANTITIES.glob("0*.h5"):  # what is there is complete
             Part(part)
             part.unlink()
     assert unfinished  # some of them in the middle of their part
     assert [finish(f"{index}/2") for index in range(2)] == [0, 0]
     assert merged() == whole
-    assert sorted(path.name for path in PARTS.iterdir()) == [
+    assert sorted(path.name for path in QUANTITIES.iterdir()) == [
         "00000-of-00002.h5",
         "00001-of-00002.h5",
     ]
@@ -94,7 +94,7 @@ def test_shards_that_are_killed_and_run_again_give_the_same_bytes(whole):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_a_shard_that_slurm_warns_exits_75_and_the_same_command_goes_on(whole, number):
     process = start("0/1")
-    while process.poll() is None and not any(PARTS.glob(".*.trajcli-*/data")):
+    while process.poll() is None and not any(QUANTITIES.glob(".*.trajcli-*/data")):
         time.sleep(0.001)
     process.send_signal(number)
     _, error = process.communicate()
@@ -106,8 +106,8 @@ def test_a_shard_that_slurm_warns_exits_75_and_the_same_command_goes_on(whole, n
 
 
 def test_a_shard_that_is_being_written_is_refused_to_a_second_process(whole):
-    PARTS.mkdir()
-    with open(PARTS / ".00001-of-00002.h5.trajcli-lock", "wb") as other:
+    QUANTITIES.mkdir()
+    with open(QUANTITIES / ".00001-of-00002.h5.trajcli-lock", "wb") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         assert finish("1/2") == 75
     assert [finish(f"{index}/2") for index in range(2)] == [0, 0]
@@ -130,7 +130,7 @@ def test_status_lists_what_has_to_run_for_sbatch(trajcli):
 def test_status_names_parts_of_another_command_and_damaged_ones(trajcli):
     write_parts(5, (0, 1, 2, 3))
     write_parts(5, [1], dt="0.05")
-    (PARTS / "00003-of-00005.h5").write_bytes(b"")
+    (QUANTITIES / "00003-of-00005.h5").write_bytes(b"")
     result = trajcli("status out.h5")
     assert result.code == 1
     assert "00001-of-00005.h5: a part of another command" in result.out
@@ -141,14 +141,14 @@ def test_status_names_parts_of_another_command_and_damaged_ones(trajcli):
 
 def change_attribute(name: str, value: object) -> None:
     write_parts(1)
-    with h5py.File(PARTS / "00000-of-00001.h5", "r+") as file:
+    with h5py.File(QUANTITIES / "00000-of-00001.h5", "r+") as file:
         if value is None:
             del file.attrs[name]
         else:
             file.attrs[name] = value
 
 
-PART = PARTS / "00000-of-00001.h5"
+PART = QUANTITIES / "00000-of-00001.h5"
 
 
 def another_output() -> None:
@@ -163,13 +163,13 @@ UNREADABLE = {
 }
 DAMAGES = {
     **UNREADABLE,
-    "no folder": PARTS.rmdir,
-    "a file": lambda: (PARTS.rmdir(), PARTS.write_bytes(b"parts")),
-    "other files": lambda: (PARTS / "run.json").write_text("{"),
+    "no folder": QUANTITIES.rmdir,
+    "a file": lambda: (QUANTITIES.rmdir(), QUANTITIES.write_bytes(b"parts")),
+    "other files": lambda: (QUANTITIES / "run.json").write_text("{"),
     "no parts": lambda: None,
     "a FIFO": lambda: os.mkfifo(PART),
-    "an index past the end": (PARTS / "00007-of-00002.h5").touch,
-    "no shards": (PARTS / "00000-of-00000.h5").touch,
+    "an index past the end": (QUANTITIES / "00007-of-00002.h5").touch,
+    "no shards": (QUANTITIES / "00000-of-00000.h5").touch,
     "another shard": lambda: change_attribute("shard", "4/9"),
     "no request": lambda: change_attribute("request", None),
     "a request that is no JSON": lambda: change_attribute("request", "{"),
@@ -181,7 +181,7 @@ DAMAGES = {
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_a_damaged_folder_of_parts_is_an_input_error(damage, trajcli):
-    PARTS.mkdir()
+    QUANTITIES.mkdir()
     damage()
     assert trajcli("status out.h5").code in (0, 1, 2)
     trajcli.refuses("merge out.h5", "out.h5.parts")
@@ -190,7 +190,7 @@ def test_a_damaged_folder_of_parts_is_an_input_error(damage, trajcli):
 
 @pytest.mark.parametrize("name", UNREADABLE)
 def test_a_part_that_cannot_be_read_is_written_again_or_refused(name, trajcli):
-    PARTS.mkdir()
+    QUANTITIES.mkdir()
     UNREADABLE[name]()
     np.save("in.npy", np.zeros((3, 5, 2)))
     code = trajcli("integrate in.npy --dt 0.02 --start zero -o out.h5 --shard 0/1").code

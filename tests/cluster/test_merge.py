@@ -10,7 +10,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from cluster.runs import OUT, PARTS, many_files, run_shards, write_parts
+from cluster.runs import OUT, QUANTITIES, many_files, run_shards, write_parts
 
 from trajcli.errors import InputError
 from trajcli.jobs.request import Request
@@ -33,7 +33,7 @@ def test_out_and_its_folder_of_parts_mean_the_same():
     write_parts(2)
     merge(OUT)
     first = OUT.read_bytes()
-    merge(PARTS, overwrite=True)
+    merge(QUANTITIES, overwrite=True)
     assert OUT.read_bytes() == first
 
 
@@ -53,9 +53,9 @@ def test_parts_of_two_commands_are_not_merged_and_the_difference_is_named():
 
 def test_parts_of_different_numbers_of_shards_are_not_merged():
     write_parts(4, [1])
-    PARTS.rename("others")
+    QUANTITIES.rename("others")
     write_parts(3)
-    shutil.move("others/00001-of-00004.h5", PARTS)
+    shutil.move("others/00001-of-00004.h5", QUANTITIES)
     with pytest.raises(InputError, match="3 shards and 4 shards"):
         merge(OUT)
 
@@ -68,7 +68,7 @@ def test_files_of_other_dofs_in_another_shard_are_an_input_error():
     run_shards(request, 9)
     with pytest.raises(InputError, match=r"00008-of-00009\.h5:/\w+: a part of another run"):
         merge(OUT)
-    assert os.path.exists(PARTS)
+    assert os.path.exists(QUANTITIES)
     assert not OUT.exists()
 
 
@@ -86,7 +86,7 @@ def test_parts_of_other_types_are_pointed_out():
 
 def merge_of(request: Request) -> dict[str, Any]:
     """The report of a merge of nine shards, written anew."""
-    shutil.rmtree(PARTS, ignore_errors=True)
+    shutil.rmtree(QUANTITIES, ignore_errors=True)
     run_shards(replace(request, overwrite=True), 9)
     return merge(OUT, overwrite=True)
 
@@ -95,7 +95,7 @@ def merge_of(request: Request) -> dict[str, Any]:
 def test_a_part_that_is_cut_off_is_named_and_written_again(trajcli, share):
     write_parts(2)
     merge(OUT)
-    whole, path = OUT.read_bytes(), PARTS / "00000-of-00002.h5"
+    whole, path = OUT.read_bytes(), QUANTITIES / "00000-of-00002.h5"
     path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
     with pytest.raises(InputError, match=r"00000-of-00002\.h5(.|\n)*run this shard again"):
         merge(OUT, overwrite=True)

@@ -8,7 +8,7 @@ import pytest
 from trajcli import InputError, integrate, retime
 
 RANDOM = np.random.default_rng(3)
-PARTS = {
+QUANTITIES = {
     name: RANDOM.standard_normal((6, 20, 3)).astype("f4")
     for name in ("velocity", "acceleration", "jerk")
 }
@@ -41,9 +41,9 @@ def smallest(parts, limits):
 
 
 @pytest.mark.parametrize("kind", ["f4", "f8"])
-@pytest.mark.parametrize("names", [("velocity",), ("jerk",), tuple(PARTS)])
+@pytest.mark.parametrize("names", [("velocity",), ("jerk",), tuple(QUANTITIES)])
 def test_the_factor_is_the_smallest_and_limits_hold_after_rounding(kind, names):
-    parts = {name: PARTS[name].astype(kind) for name in PARTS}
+    parts = {name: QUANTITIES[name].astype(kind) for name in QUANTITIES}
     limits = {name: LIMITS[name] for name in names}
     found = retime(parts, limits)
     exact = smallest(parts, limits)
@@ -58,7 +58,7 @@ def test_the_factor_is_the_smallest_and_limits_hold_after_rounding(kind, names):
         assert (values >= pair(limits[name])[0]).all()
     for b in range(6):  # a thousandth less, and some limit is broken
         less = exact[b] * 0.999
-        paced = {n: parts[n][b] / less**o for o, n in enumerate(PARTS, 1) if n in limits}
+        paced = {n: parts[n][b] / less**o for o, n in enumerate(QUANTITIES, 1) if n in limits}
         over = [(v > pair(limits[n])[1]) | (v < pair(limits[n])[0]) for n, v in paced.items()]
         assert np.any(over)
 
@@ -66,8 +66,8 @@ def test_the_factor_is_the_smallest_and_limits_hold_after_rounding(kind, names):
 def test_a_stretched_trajectory_is_the_same_path_at_its_times():
     jerk = RANDOM.standard_normal((2, 30, 3))
     first = integrate(jerk, "zero", 0.02, "jerk")
-    parts = {name: getattr(first, name) for name in PARTS}
-    found = retime(parts, dict.fromkeys(PARTS, 0.05))
+    parts = {name: getattr(first, name) for name in QUANTITIES}
+    found = retime(parts, dict.fromkeys(QUANTITIES, 0.05))
     for b, s in enumerate(found.factor):
         again = integrate(jerk[b] / s**3, "zero", 0.02 * s, "jerk")
         np.testing.assert_allclose(again.position[0], first.position[b], rtol=0, atol=1e-13)
@@ -76,15 +76,15 @@ def test_a_stretched_trajectory_is_the_same_path_at_its_times():
 
 def test_slack_makes_faster_unless_only_slower_is_asked_for():
     limits = {"velocity": 100.0}
-    assert (retime(PARTS, limits).factor < 1).all()
-    found = retime(PARTS, limits, slower_only=True)
+    assert (retime(QUANTITIES, limits).factor < 1).all()
+    found = retime(QUANTITIES, limits, slower_only=True)
     np.testing.assert_array_equal(found.factor, np.ones(6))
-    np.testing.assert_array_equal(found.parts["jerk"], PARTS["jerk"])
+    np.testing.assert_array_equal(found.parts["jerk"], QUANTITIES["jerk"])
     assert found.limited_by == [""] * 6
 
 
 def test_what_stands_still_keeps_its_pace_and_what_limits_is_named():
-    parts = {name: v.copy() for name, v in PARTS.items()}
+    parts = {name: v.copy() for name, v in QUANTITIES.items()}
     for values in parts.values():
         values[2] = 0
     parts["jerk"][3, 5, 1] = 1e6
@@ -106,21 +106,21 @@ def test_what_stands_still_keeps_its_pace_and_what_limits_is_named():
 )
 def test_limits_that_do_not_fit_are_refused(limits, word):
     with pytest.raises(InputError) as caught:
-        retime(PARTS, limits)
+        retime(QUANTITIES, limits)
     assert word in str(caught.value)
 
 
 @pytest.mark.parametrize("limit", [1e-320, 1e308])
 def test_limits_that_take_longer_than_numbers_go_are_refused(limit):
-    velocity = PARTS["velocity"] * (1.0 if limit < 1.0 else 1e-9)
+    velocity = QUANTITIES["velocity"] * (1.0 if limit < 1.0 else 1e-9)
     with pytest.raises(InputError, match=r"trajectory 0, velocity: limits that no pace can keep"):
         retime({"velocity": velocity}, {"velocity": limit})
 
 
 def test_a_limited_quantity_that_is_missing_and_nan_are_refused():
     with pytest.raises(InputError, match="no jerk"):
-        retime({"velocity": PARTS["velocity"]}, LIMITS)
-    bad = {**PARTS, "velocity": np.full((6, 20, 3), np.nan)}
+        retime({"velocity": QUANTITIES["velocity"]}, LIMITS)
+    bad = {**QUANTITIES, "velocity": np.full((6, 20, 3), np.nan)}
     with pytest.raises(InputError, match="NaN"):
         retime(bad, LIMITS)
 
@@ -128,7 +128,7 @@ def test_a_limited_quantity_that_is_missing_and_nan_are_refused():
 @pytest.mark.parametrize("kind", ["f4", "f8"])
 @pytest.mark.parametrize("slower_only", [False, True])
 def test_what_binds_is_named_with_its_dof_and_row_and_the_slack_of_the_others(kind, slower_only):
-    parts = {name: values.astype(kind) for name, values in PARTS.items()}
+    parts = {name: values.astype(kind) for name, values in QUANTITIES.items()}
     found = retime(parts, LIMITS, slower_only=slower_only)
     for b in range(6):
         used = {}  # share of the limit of each value, after retiming, in plain Python
@@ -149,10 +149,10 @@ def test_what_binds_is_named_with_its_dof_and_row_and_the_slack_of_the_others(ki
 
 
 def test_a_dof_without_limits_does_not_bind():
-    free = {name: np.where(np.arange(3) == 1, 1e9, v) for name, v in PARTS.items()}
+    free = {name: np.where(np.arange(3) == 1, 1e9, v) for name, v in QUANTITIES.items()}
     limit = np.array([2.0, np.inf, 3.0])
     found = retime(free, {"velocity": (-limit, limit)})
-    picked = {"velocity": PARTS["velocity"][..., [0, 2]]}
+    picked = {"velocity": QUANTITIES["velocity"][..., [0, 2]]}
     alone = retime(picked, {"velocity": limit[[0, 2]]})
     np.testing.assert_array_equal(found.factor, alone.factor)
     assert set(found.dof.tolist()) <= {0, 2}

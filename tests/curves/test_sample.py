@@ -39,7 +39,7 @@ def test_a_finer_run_of_the_same_motion_has_the_same_states(mode: str, scheme: s
     start = State(*random.normal(size=(4, 3, 5)))
     dt = random.uniform(0.02, 0.3, (3, 9))
     before = np.concatenate(
-        [start.parts()[trajcli.modes.PARTS[order]][:, None], actions[:, :-1]], 1
+        [start.parts()[trajcli.modes.QUANTITIES[order]][:, None], actions[:, :-1]], 1
     )
     first = actions if scheme == "zoh" else (before + actions) / 2
     halves = np.stack([first, actions], 2).reshape(3, 18, 5)

@@ -13,8 +13,20 @@ from trajcli.files.opening import open_arrays
 from trajcli.files.source import parse_source
 
 VALUES = np.random.default_rng(3).normal(size=(200, 900, 2))  # parts of it are small, and are not
-PARTS = [(7, 9, 3, 850), (0, 200, 0, 900), (150, 151, 899, 900), (0, 3, 0, 900), (2, 190, 5, 9)]
-PARTS += [(199, 200, 0, 900), (4, 4, 1, 3), (100, 180, 0, 900), (20, 60, 10, 890), (0, 1, 0, 1)]
+QUANTITIES = [
+    (7, 9, 3, 850),
+    (0, 200, 0, 900),
+    (150, 151, 899, 900),
+    (0, 3, 0, 900),
+    (2, 190, 5, 9),
+]
+QUANTITIES += [
+    (199, 200, 0, 900),
+    (4, 4, 1, 3),
+    (100, 180, 0, 900),
+    (20, 60, 10, 890),
+    (0, 1, 0, 1),
+]
 
 
 def npy(path: Path) -> str:
@@ -54,7 +66,7 @@ def test_parts_in_any_order_are_those_of_the_whole(tmp_path, kind):
     source = parse_source(str(tmp_path / kind(tmp_path)))
     with open_arrays(source.path) as file:
         array = file.require(source.dataset or "")
-        for start, stop, first, last in PARTS:
+        for start, stop, first, last in QUANTITIES:
             found = array.read_part(start, stop, first, last)
             np.testing.assert_array_equal(found, VALUES[start:stop, first:last])
             np.testing.assert_array_equal(array.read_rows(start, stop), VALUES[start:stop])

@@ -68,7 +68,7 @@ LIMITED = (
     "check motion.npz --joints a,b,c --limits {0}",
     "retime motion.npz --joints a,b,c --limits {0} -o out.h5",
 )
-PARTS = ("merge out.h5", "status out.h5", "integrate in.h5 -o out.h5 --shard 0/2")
+QUANTITIES = ("merge out.h5", "status out.h5", "integrate in.h5 -o out.h5 --shard 0/2")
 
 
 def bases(folder: Path, tensors: bool = False) -> dict[str, tuple[Files, Sequence[str]]]:
@@ -93,7 +93,7 @@ def bases(folder: Path, tensors: bool = False) -> dict[str, tuple[Files, Sequenc
     still = {"motion.npz": _saved(np.savez, position=motion, velocity=motion, dt=0.02)}
     found["toml"] = ({"limits.toml": _TOML, **still}, LIMITED)
     found["urdf"] = ({"limits.urdf": _URDF, **still}, LIMITED)
-    found["part"] = (_parts(folder, found["h5 earliest"][0]["in.h5"]), PARTS)
+    found["part"] = (_parts(folder, found["h5 earliest"][0]["in.h5"]), QUANTITIES)
     found |= _formats(folder, actions)
     try:
         import pyarrow  # noqa: F401

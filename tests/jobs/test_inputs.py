@@ -15,7 +15,7 @@ import h5py
 import numpy as np
 import pyarrow as arrow
 import pytest
-from cluster.runs import OUT, PARTS, run_shards
+from cluster.runs import OUT, QUANTITIES, run_shards
 from faults.scenarios import write_inputs
 from pyarrow import parquet
 
@@ -167,7 +167,7 @@ def test_parts_of_two_states_of_an_input_are_not_mixed(case: Callable[[], Any]) 
     with pytest.raises(InputError) as failed:
         merge(OUT)
     (fault,) = failed.value.faults
-    assert fault.where == str(PARTS / "00000-of-00002.h5")
+    assert fault.where == str(QUANTITIES / "00000-of-00002.h5")
     assert fault.expected.startswith(f"{path}: ")
     run_shards(replace(asked, overwrite=True), 2, [0])  # as the hint says
     assert "--overwrite" in fault.hint
@@ -183,7 +183,7 @@ def test_a_copy_of_an_input_is_the_same_input() -> None:
     run_shards(asked, 2, [0])
     shutil.copy2(path, "copy.npy")
     os.replace("copy.npy", path)
-    part = PARTS / "00000-of-00002.h5"
+    part = QUANTITIES / "00000-of-00002.h5"
     before = part.stat().st_ino
     run_shards(asked, 2)
     assert part.stat().st_ino == before
@@ -195,7 +195,7 @@ def test_a_part_lists_the_files_that_it_opened() -> None:
         np.save(f"in_{k}.npy", ACTIONS)
     asked = request("in_*.npy", dt="0.02", start="zero")
     run_shards(asked, 2, [1])
-    with h5py.File(PARTS / "00001-of-00002.h5") as file:
+    with h5py.File(QUANTITIES / "00001-of-00002.h5") as file:
         listed = [json.loads(text) for text in file["inputs"].asstr()[:]]
     status = os.stat("in_2.npy")
     assert [name for name, _ in listed] == ["in_2.npy", "in_3.npy"]

@@ -15,7 +15,7 @@ from journeys.arrays import close, read_h5, same, write_h5
 
 from trajcli import integrate
 
-PARTS = ("position", "velocity", "acceleration", "jerk")
+QUANTITIES = ("position", "velocity", "acceleration", "jerk")
 MODES = ("clique --scheme zoh", "central", "bspline --steps 2", "teleport", "central --ends goal")
 RANDOM = np.random.default_rng(7)
 
@@ -38,7 +38,7 @@ def options_of(words: list[str]) -> dict[str, str | int]:
 
 
 def rows(path: str) -> dict[str, np.ndarray]:
-    return {name: values for name, values in read_h5(path).items() if name in PARTS}
+    return {name: values for name, values in read_h5(path).items() if name in QUANTITIES}
 
 
 @pytest.mark.parametrize("kind", ["delta", "relative"])
@@ -55,7 +55,7 @@ def test_increments_and_offsets_are_the_positions_that_they_sum_to(trajcli, fold
             trajcli.ok(f"integrate in.h5 --actions {kind} {line} -o out.h5")
             trajcli.ok(f"integrate sums.h5 {line} -o expected.h5")
             out, expected = rows("out.h5"), rows("expected.h5")
-            for name in PARTS:
+            for name in QUANTITIES:
                 same(out[name], expected[name])
     trajcli.ok("check out.h5 --recompute")
 
@@ -121,7 +121,7 @@ def test_a_gripper_is_copied_by_every_backend(trajcli, folder, mode, backend):
     frames = "curobo" if "curobo" in mode else "full"
     moved = integrate(actions[..., [8, 2]], start[:, [8, 2]], 0.02, mode="clique",
                       frames=frames, convention=frames.replace("full", "standard"))  # fmt: skip
-    for name in PARTS:
+    for name in QUANTITIES:
         close(rows("out.h5")[name][..., [8, 2]], getattr(moved, name), rtol=1e-6)
     same(rows("out.h5")["position"][..., [8, 2]], copied[:, : moved.position.shape[1]])
     for words in ("", "--recompute", "--dofs 8,2"):

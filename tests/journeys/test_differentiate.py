@@ -12,7 +12,7 @@ from journeys.arrays import close, read_h5, same, write_h5
 import trajcli as library
 from trajcli.modes import METHODS
 
-PARTS = ("position", "velocity", "acceleration", "jerk")
+QUANTITIES = ("position", "velocity", "acceleration", "jerk")
 RANDOM = np.random.default_rng(5)
 TIMES = np.cumsum(RANDOM.uniform(0.008, 0.012, (6, 200)), axis=1)
 POSITIONS = np.sin(TIMES[..., None] * [1.0, 2.0, 3.0]) + 1e-4 * RANDOM.normal(size=(6, 200, 3))
@@ -25,7 +25,7 @@ def recording(folder):
 
 def assert_holds(path: str, expected: library.Trajectory) -> None:
     with h5py.File(path) as file:
-        for name in PARTS:
+        for name in QUANTITIES:
             same(file[name], getattr(expected, name), name)
 
 
@@ -117,7 +117,7 @@ def test_what_was_chosen_is_said_and_written_and_repeats_the_result(trajcli, cur
     words = ",".join(map(repr, cutoff[0].tolist()))
     trajcli.ok(f"differentiate in.h5 --method smooth --episodes 0 --bandlimit {words} -o one.h5")
     with h5py.File("one.h5") as file:
-        for name in PARTS:
+        for name in QUANTITIES:
             same(file[name][0], getattr(expected, name)[0])
 
 

@@ -11,7 +11,7 @@ from journeys.arrays import read_h5, same
 
 from trajcli import State, integrate
 
-PARTS = ("position", "velocity", "acceleration", "jerk")
+QUANTITIES = ("position", "velocity", "acceleration", "jerk")
 
 
 def gradients(path: str) -> dict[str, np.ndarray]:

@@ -180,7 +180,7 @@ def test_segments_of_several_recordings_are_told_apart(trajcli, folder):
 
 
 MODES = {"velocity": 1, "acceleration": 2, "jerk": 3}
-PARTS = ("position", "velocity", "acceleration", "jerk")
+QUANTITIES = ("position", "velocity", "acceleration", "jerk")
 
 
 def rates(rows: int = 200, dofs: int = 3, batch: int = 1) -> tuple[np.ndarray, np.ndarray]:
@@ -190,7 +190,7 @@ def rates(rows: int = 200, dofs: int = 3, batch: int = 1) -> tuple[np.ndarray, n
 
 
 def state(dofs: int, order: int) -> dict[str, np.ndarray]:
-    return {name: np.arange(1.0, dofs + 1) * (m + 1) for m, name in enumerate(PARTS[:order])}
+    return {name: np.arange(1.0, dofs + 1) * (m + 1) for m, name in enumerate(QUANTITIES[:order])}
 
 
 def looped(
@@ -198,7 +198,7 @@ def looped(
 ) -> dict[str, np.ndarray]:
     """Integrates u, linear between its stamps, step by step: n integrals of a line."""
     order = len(start)
-    now = [np.array(start[name]) for name in PARTS[:order]]
+    now = [np.array(start[name]) for name in QUANTITIES[:order]]
     rows = [[x.copy() for x in now]]
     for t in range(1, len(u)):
         h, slope = stamps[t] - stamps[t - 1], (u[t] - u[t - 1]) / (stamps[t] - stamps[t - 1])
@@ -208,7 +208,7 @@ def looped(
                  for m in range(order)]  # fmt: skip
         now = [sum(term) for term in terms]
         rows.append([x.copy() for x in now])
-    return {name: np.array([row[m] for row in rows]) for m, name in enumerate(PARTS[:order])}
+    return {name: np.array([row[m] for row in rows]) for m, name in enumerate(QUANTITIES[:order])}
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -223,7 +223,7 @@ def test_they_are_the_exact_integral_of_the_lines_between_them(mode):
             scale = abs(expected).max()
             close(made.outputs()[name][b], expected, rtol=0, atol=1e-12 * scale)
         close(made.time[b], stamps[b] - stamps[b, 0], rtol=0, atol=1e-15)
-    same(made.outputs()[PARTS[MODES[mode]]], u)
+    same(made.outputs()[QUANTITIES[MODES[mode]]], u)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -25,7 +25,7 @@ from kernels.comparison import gradients, map_arrays, rows
 
 from trajcli import State
 from trajcli.kernels.program import Operands
-from trajcli.modes import PARTS
+from trajcli.modes import QUANTITIES
 
 SEED = int(os.environ.get("TRAJCLI_SEED") or 31)
 VIEWS = int(os.environ.get("TRAJCLI_VIEWS") or 3)
@@ -187,7 +187,7 @@ def test_the_sum_of_an_output_has_a_gradient(work: Job, backend: str) -> None:
     options: dict[str, Any] = {"backend": backend.partition(" ")[0]}
     if ("ends", "goal") in work.options:
         options["goal"] = torch.ones(4, 7)
-    for name in PARTS:
+    for name in QUANTITIES:
         leaves = [values.clone().requires_grad_() for _ in range(2)]
         summed, same = (getattr(work.trajectory(u, "zero", 0.01, **options), name) for u in leaves)
         summed.sum().backward()

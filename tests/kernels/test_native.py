@@ -156,12 +156,12 @@ def test_inputs_that_are_not_finite_are_noticed(work: Job, value: float) -> None
     for shape in ((9, 5, 1), (9, 5, 7), (3, 400, 33)):
         sample = case(work, shape)
         out = [np.zeros((shape[0], sample.program.rows, shape[2])) for _ in range(4)]
-        assert native.forward(sample.program, sample.operands, out, finite=True)
+        assert native.forward(sample.program, sample.operands, out, allow_nonfinite=False)
         for place in ((0, 0, 0), (-1, sample.program.used - 1, -1)):
             actions = sample.operands.actions.copy()
             actions[place] = value
             wrong = sample.operands._replace(actions=actions)
-            assert not native.forward(sample.program, wrong, out, finite=True)
+            assert not native.forward(sample.program, wrong, out, allow_nonfinite=False)
             assert native.forward(sample.program, wrong, out)
         for m, part in enumerate(sample.operands.start):
             if part is not None and not getattr(sample.program, "recorded", False):
@@ -170,7 +170,7 @@ def test_inputs_that_are_not_finite_are_noticed(work: Job, value: float) -> None
                 parts[m][-1, -1] = value
                 wrong = sample.operands._replace(start=parts)
                 used = not hasattr(sample.program, "head") or len(sample.program.head) > 0
-                assert native.forward(sample.program, wrong, out, finite=True) is not used
+                assert native.forward(sample.program, wrong, out, allow_nonfinite=False) is not used
 
 
 # -- files ------------------------------------------------------------------------------------

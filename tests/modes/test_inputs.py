@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from exact import PARTS
+from exact import QUANTITIES
 
 import trajcli
 from trajcli import State
@@ -23,7 +23,7 @@ EVERY_MODE = pytest.mark.parametrize("mode", MODES)
 
 def assert_same(one: trajcli.Trajectory, two: trajcli.Trajectory) -> None:
     """Bit for bit, of the same type."""
-    for part in (*PARTS, "time"):
+    for part in (*QUANTITIES, "time"):
         first, second = getattr(one, part), getattr(two, part)
         assert first.dtype == second.dtype, part
         np.testing.assert_array_equal(np.asarray(first), np.asarray(second), err_msg=part)
@@ -34,7 +34,7 @@ def assert_same(one: trajcli.Trajectory, two: trajcli.Trajectory) -> None:
 
 @EVERY_MODE
 def test_two_dimensional_actions_are_one_trajectory(mode: str) -> None:
-    start = State(*(getattr(START, part)[0] for part in PARTS))
+    start = State(*(getattr(START, part)[0] for part in QUANTITIES))
     result = trajcli.integrate(ACTIONS[0], start, 0.1, mode)
     assert result.position.shape[0] == 1
     assert_same(result, trajcli.integrate(ACTIONS[:1], start, 0.1, mode))
@@ -46,15 +46,15 @@ def test_no_trajectories_give_no_trajectories(mode: str) -> None:
     for dt in (0.1, np.full((0, 1), 0.1)):
         result = trajcli.integrate(ACTIONS[:0], start, dt, mode)
         rows = trajcli.integrate(ACTIONS[:1], "zero", 0.1, mode).position.shape[1]
-        for part in PARTS:
+        for part in QUANTITIES:
             assert getattr(result, part).shape == (0, rows, D)
 
 
 @EVERY_MODE
 def test_a_state_for_all_is_the_same_as_one_for_each(mode: str) -> None:
     for shared in (lambda x: x[0], lambda x: x[:1]):
-        one = State(*(shared(getattr(START, part)) for part in PARTS))
-        repeated = State(*(np.tile(getattr(START, part)[:1], (B, 1)) for part in PARTS))
+        one = State(*(shared(getattr(START, part)) for part in QUANTITIES))
+        repeated = State(*(np.tile(getattr(START, part)[:1], (B, 1)) for part in QUANTITIES))
         assert_same(
             trajcli.integrate(ACTIONS, one, 0.1, mode),
             trajcli.integrate(ACTIONS, repeated, 0.1, mode),
@@ -82,8 +82,8 @@ def test_parts_of_a_state_that_are_not_given_are_zero(mode: str) -> None:
 @pytest.mark.parametrize("kind", [np.int64, np.int32, np.uint8])
 def test_start_index_picks_the_state_of_each_trajectory(mode: str, kind: type) -> None:
     index = np.array([2, 0, 2, 1], dtype=kind)
-    indexed = State(*(getattr(START, part)[:3] for part in PARTS))
-    repeated = State(*(getattr(START, part)[index] for part in PARTS))
+    indexed = State(*(getattr(START, part)[:3] for part in QUANTITIES))
+    repeated = State(*(getattr(START, part)[index] for part in QUANTITIES))
     assert_same(
         trajcli.integrate(ACTIONS, indexed, 0.1, mode, start_index=index),
         trajcli.integrate(ACTIONS, repeated, 0.1, mode),
@@ -108,7 +108,7 @@ def test_dt_for_all_is_the_same_as_one_for_each(mode: str) -> None:
     for dt in forms:
         assert_same(trajcli.integrate(ACTIONS, START, dt, mode), expected)
     repeated = trajcli.integrate(ACTIONS, START, np.full((B, 1), 0.1), mode)
-    for part in PARTS:
+    for part in QUANTITIES:
         assert (getattr(repeated, part) == getattr(expected, part)).all()
     assert repeated.time.shape == (B, expected.position.shape[1])
     assert (repeated.time == expected.time).all()
@@ -148,7 +148,7 @@ def test_dtype_says_what_comes_out_whatever_went_in(mode: str, source: str, dtyp
     actions = ACTIONS.astype(source)
     result = trajcli.integrate(actions, START, 0.1, mode, dtype=dtype)
     full = trajcli.integrate(actions.astype(np.float64), START, 0.1, mode)
-    for part in PARTS:
+    for part in QUANTITIES:
         values = getattr(result, part)
         assert values.dtype == dtype
         assert (values == getattr(full, part).astype(dtype)).all()
@@ -159,7 +159,7 @@ def test_dtype_says_what_comes_out_whatever_went_in(mode: str, source: str, dtyp
 def test_start_states_keep_their_digits_beside_actions_of_float32(mode: str) -> None:
     actions = ACTIONS.astype(np.float32)
     result = trajcli.integrate(actions, START, 0.1, mode, dtype="float64")
-    for part in PARTS:
+    for part in QUANTITIES:
         assert (getattr(result, part)[:, 0] == getattr(START, part)).all()
 
 
@@ -186,7 +186,7 @@ LAYOUTS = {
 def test_how_arrays_lie_in_memory_changes_nothing(mode: str, layout: str) -> None:
     laid = LAYOUTS[layout]
     before = ACTIONS.copy()
-    start = State(*(laid(getattr(START, part)) for part in PARTS))
+    start = State(*(laid(getattr(START, part)) for part in QUANTITIES))
     result = trajcli.integrate(laid(ACTIONS), start, 0.1, mode)
     assert_same(result, trajcli.integrate(ACTIONS, START, 0.1, mode))
     assert (before == ACTIONS).all()
@@ -196,7 +196,7 @@ def test_how_arrays_lie_in_memory_changes_nothing(mode: str, layout: str) -> Non
 def test_outputs_are_arrays_of_their_own(mode: str) -> None:
     actions = ACTIONS.copy()
     result = trajcli.integrate(actions, START, 0.1, mode)
-    for part in PARTS:
+    for part in QUANTITIES:
         values = getattr(result, part)
         assert values.flags.writeable
         assert not np.shares_memory(values, actions)
@@ -211,9 +211,9 @@ def test_outputs_are_arrays_of_their_own(mode: str) -> None:
 def test_tensors_in_give_tensors_out_with_the_same_bits(mode: str, kind: str) -> None:
     actions = ACTIONS.astype(kind)
     expected = trajcli.integrate(actions, START, 0.1, mode)
-    start = State(*(torch.as_tensor(getattr(START, part)) for part in PARTS))
+    start = State(*(torch.as_tensor(getattr(START, part)) for part in QUANTITIES))
     result = trajcli.integrate(torch.as_tensor(actions), start, 0.1, mode)
-    for part in (*PARTS, "time"):
+    for part in (*QUANTITIES, "time"):
         values = getattr(result, part)
         assert isinstance(values, torch.Tensor)
         assert values.device.type == "cpu"
@@ -225,7 +225,7 @@ def test_tensors_in_give_tensors_out_with_the_same_bits(mode: str, kind: str) ->
 def test_arrays_and_tensors_may_be_mixed(mode: str) -> None:
     steps = RNG.uniform(0.1, 0.2, size=(B, H))
     index = np.array([3, 2, 1, 0])
-    tensors = State(*(torch.as_tensor(getattr(START, part)) for part in PARTS))
+    tensors = State(*(torch.as_tensor(getattr(START, part)) for part in QUANTITIES))
     expected = trajcli.integrate(ACTIONS, START, steps, mode, start_index=index)
     for actions, start, dt, which in (
         (ACTIONS, tensors, torch.as_tensor(steps), torch.as_tensor(index)),
@@ -235,7 +235,7 @@ def test_arrays_and_tensors_may_be_mixed(mode: str) -> None:
         result = trajcli.integrate(actions, start, dt, mode, start_index=which)
         if isinstance(actions, torch.Tensor):
             assert isinstance(result.position, torch.Tensor)
-        for part in PARTS:
+        for part in QUANTITIES:
             assert (np.asarray(getattr(result, part)) == getattr(expected, part)).all()
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from exact import ORDERS, PARTS
+from exact import ORDERS, QUANTITIES
 
 import trajcli
 from trajcli import State
@@ -27,7 +27,7 @@ def course(degree: int, steps: Any) -> tuple[dict[str, Any], State]:
     curve = np.polynomial.Polynomial([3, -2, 5, -7, 4][: degree + 1])
     times = np.concatenate([[0.0], np.cumsum(steps)])
     rows = [(curve.deriv(m) if m else curve)(times)[None, :, None] for m in range(4)]
-    return dict(zip(PARTS, rows, strict=True)), State(*(x[0, 0] for x in rows))
+    return dict(zip(QUANTITIES, rows, strict=True)), State(*(x[0, 0] for x in rows))
 
 
 def assert_follows(
@@ -50,8 +50,8 @@ def test_constant_actions_under_zoh_and_linear_ones_under_foh_are_integrated_exa
     order = ORDERS[mode]
     degree = order + (scheme == "foh")
     wanted, start = course(degree, steps)
-    found = trajcli.integrate(wanted[PARTS[order]][:, 1:], start, steps, mode, scheme=scheme)
-    parts = PARTS if scheme == "zoh" else PARTS[:degree]
+    found = trajcli.integrate(wanted[QUANTITIES[order]][:, 1:], start, steps, mode, scheme=scheme)
+    parts = QUANTITIES if scheme == "zoh" else QUANTITIES[:degree]
     assert_follows(found, wanted, min(steps), slice(None), parts)
 
 
@@ -63,7 +63,7 @@ def test_central_reproduces_a_planned_polynomial_up_to_its_held_end(
     # the point before the start is on the start's cubic, so that row 1 of a quartic is not
     wanted, start = course(degree, steps)
     found = trajcli.integrate(wanted["position"][:, 1:], start, steps, "central")
-    assert_follows(found, wanted, min(steps), slice(first, len(steps) - 1), PARTS)
+    assert_follows(found, wanted, min(steps), slice(first, len(steps) - 1), QUANTITIES)
 
 
 @pytest.mark.parametrize(("first", "second"), [*permutations(ORDERS, 2)])
@@ -74,6 +74,8 @@ def test_a_mode_fed_with_what_another_gave_gives_the_same_trajectory(
     whole = np.random.default_rng(1).integers(-9, 10, size=(2, 12, 3)).astype(float)
     start = State(*np.random.default_rng(2).integers(-9, 10, size=(4, 2, 3)).astype(float))
     once = trajcli.integrate(whole, start, UNEVEN, first)
-    again = trajcli.integrate(getattr(once, PARTS[ORDERS[second]])[:, 1:], start, UNEVEN, second)
-    for part in PARTS:
+    again = trajcli.integrate(
+        getattr(once, QUANTITIES[ORDERS[second]])[:, 1:], start, UNEVEN, second
+    )
+    for part in QUANTITIES:
         assert (getattr(again, part) == getattr(once, part)).all(), part

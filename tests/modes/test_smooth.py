@@ -29,7 +29,7 @@ SPLINES = int(os.environ.get("TRAJCLI_SPLINES") or 1)
 RNG = np.random.default_rng(0)
 SEEDED = RNG.bit_generator.state
 F64 = torch.float64
-PARTS = ("position", "velocity", "acceleration", "jerk")
+QUANTITIES = ("position", "velocity", "acceleration", "jerk")
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from trajcli import matrices
 RANDOM = np.random.default_rng(3)
 X = RANDOM.standard_normal((9, 2))
 STEPS = RANDOM.uniform(0.05, 0.3, 9)
-PARTS = ("position", "velocity", "acceleration", "jerk")
+QUANTITIES = ("position", "velocity", "acceleration", "jerk")
 
 
 @pytest.mark.parametrize("dt", [0.1, STEPS], ids=["one", "each"])
@@ -19,7 +19,7 @@ PARTS = ("position", "velocity", "acceleration", "jerk")
 def test_differences_are_those_of_clique(order, dt):
     recording_steps = dt if np.ndim(dt) == 0 else dt[1:]
     result = trajcli.differentiate(X, dt=recording_steps, method="backward")
-    want = getattr(result, PARTS[order])[0]
+    want = getattr(result, QUANTITIES[order])[0]
     got = matrices.difference_matrix(9, order, dt) @ X
     np.testing.assert_allclose(got[order:], want[order:], rtol=1e-10)
     assert (got[:order] == 0).all()
@@ -37,7 +37,7 @@ def test_differences_with_previous_states_have_no_empty_row(order):
     both = np.concatenate([before, X])
     steps = np.concatenate([np.full(order - 1, STEPS[0]), STEPS])
     result = trajcli.differentiate(both, dt=steps, method="backward")
-    want = getattr(result, PARTS[order])[0, order:]
+    want = getattr(result, QUANTITIES[order])[0, order:]
     np.testing.assert_allclose(got @ both, want, rtol=1e-10)
 
 
@@ -69,7 +69,7 @@ def test_masks_put_the_start_state_in_row_0():
 def test_the_clique_matrix_is_the_mode(dt):
     state = RANDOM.standard_normal((4, 2))
     result = trajcli.integrate(X, trajcli.State(*state[:, None]), dt, "clique", frames="actions")
-    want = np.concatenate([getattr(result, name)[0] for name in PARTS])
+    want = np.concatenate([getattr(result, name)[0] for name in QUANTITIES])
     matrix = matrices.clique_matrix(9, dt)
     assert matrix.shape == (36, 13)
     np.testing.assert_allclose(matrix @ np.concatenate([state, X]), want, rtol=1e-10)

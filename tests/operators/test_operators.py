@@ -8,7 +8,7 @@ from kernels.cases import BANDS, CASCADES, job
 
 import trajcli
 
-PARTS = ("position", "velocity", "acceleration", "jerk")
+QUANTITIES = ("position", "velocity", "acceleration", "jerk")
 
 WORKS = [
     *(work for work in (*CASCADES, *BANDS) if work.mode != "savgol"),
@@ -36,7 +36,7 @@ def test_matrices_times_inputs_are_what_integrate_gives(work, H, steps):
         sample["goal"] = trajcli.State(*g[:used, None])
     result = work.trajectory(u, trajcli.State(*s[:, None]), dt, **sample)
     operator = trajcli.operator(H, dt, mode, start="first" if recorded else None, **options)
-    want = np.concatenate([getattr(result, name)[0] for name in PARTS])
+    want = np.concatenate([getattr(result, name)[0] for name in QUANTITIES])
     got, size = operator.A @ u, np.abs(operator.A) @ np.abs(u)
     assert (operator.C is None) == recorded
     assert (operator.G is None) == ("goal" not in sample)

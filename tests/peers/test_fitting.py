@@ -16,7 +16,7 @@ RNG = np.random.default_rng(0)
 SEED = int(os.environ.get("TRAJCLI_SEED") or 0)
 FITS = int(os.environ.get("TRAJCLI_FITS") or 30)
 """How many jittered recordings are fitted."""
-PARTS = ("position", "velocity", "acceleration", "jerk")
+QUANTITIES = ("position", "velocity", "acceleration", "jerk")
 
 
 def state(batch: int = 3, dofs: int = 2) -> State:
@@ -66,7 +66,7 @@ def test_a_spline_is_given_back(degree, horizon, held):
     np.testing.assert_allclose(found.actions[:, :-1], actions[:, :-1], atol=1e-11)
     np.testing.assert_array_equal(found.actions[:, -1], found.goal.position)
     for one, expected in ((found.start, start), (found.goal, goal)):
-        for part in PARTS:
+        for part in QUANTITIES:
             np.testing.assert_allclose(getattr(one, part), getattr(expected, part), atol=1e-8)
     for got, expected in zip(curve(found, degree, 7), made, strict=True):
         np.testing.assert_allclose(got, expected, atol=1e-8)
@@ -80,8 +80,8 @@ def test_a_fit_with_held_states_is_the_dense_least_squares_solution(degree, part
     positions = RNG.normal(size=(1, 120, 2)).cumsum(1)
     intervals = degree + 9
     start, goal = state(1), state(1)
-    keep = PARTS[:parts]
-    held = [State(*(getattr(one, p) if p in keep else None for p in PARTS)) if parts else None
+    keep = QUANTITIES[:parts]
+    held = [State(*(getattr(one, p) if p in keep else None for p in QUANTITIES)) if parts else None
             for one in (start, goal)]  # fmt: skip
     found = trajcli.fit(positions, times=times, knots=intervals, degree=degree,
                         start=held[0], goal=held[1])  # fmt: skip
@@ -201,7 +201,7 @@ def test_the_error_is_that_of_the_curve_as_it_is_returned(degree, dtype):
         inner, first, last = dense_rows(degree, intervals, (times - times[0]) / knot, knot)
         made = inner @ found.actions[0, :-1].astype("f8")
         for weights, end in ((first, found.start), (last, found.goal)):
-            made += weights @ [getattr(end, name)[0].astype("f8") for name in PARTS]
+            made += weights @ [getattr(end, name)[0].astype("f8") for name in QUANTITIES]
         off = np.abs(made - rows[0].astype("f8")).max()
         assert found.error == pytest.approx([off], rel=1e-6, abs=1e-9)
         # control points follow the rows: float32 loses little of them

@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from exact import PARTS
+from exact import QUANTITIES
 
 import trajcli
 from trajcli import State
@@ -38,7 +38,9 @@ def group(case: str) -> Iterator[Any]:
 
 
 def state(inputs: Any, role: str) -> State:
-    return State(*(inputs[f"{role}_{p}"][()] if f"{role}_{p}" in inputs else None for p in PARTS))
+    return State(
+        *(inputs[f"{role}_{p}"][()] if f"{role}_{p}" in inputs else None for p in QUANTITIES)
+    )
 
 
 def arguments(case: str, group: Any) -> dict[str, Any]:
@@ -81,7 +83,7 @@ def test_the_file_has_every_kind_of_case() -> None:
 @EVERY_CASE
 def test_outputs_are_curobos(case: str, group: Any) -> None:
     trajectory = trajcli.integrate(**arguments(case, group))
-    for part in PARTS:
+    for part in QUANTITIES:
         assert_close(getattr(trajectory, part), group["output"][part][()], part)
 
 
@@ -92,7 +94,7 @@ def test_frames_of_curobo_with_steps_one_place_on_are_curobos(case: str, group: 
     if values["dt"].ndim:  # the step into row t is dt[t] there and dt[t − 1] here
         values["dt"] = np.append(values["dt"][1:], np.float32(1.0))
     trajectory = trajcli.integrate(**values, frames="curobo")
-    for part in PARTS:
+    for part in QUANTITIES:
         assert_close(getattr(trajectory, part), group["output"][part][()], part)
 
 
@@ -101,6 +103,6 @@ def test_gradients_are_curobos(case: str, group: Any) -> None:
     values = arguments(case, group)
     values["actions"] = torch.from_numpy(values["actions"]).requires_grad_()
     rows = trajcli.integrate(**values)
-    upstream = [torch.from_numpy(group["upstream"][part][()]) for part in PARTS]
+    upstream = [torch.from_numpy(group["upstream"][part][()]) for part in QUANTITIES]
     (grad,) = torch.autograd.grad(tuple(rows), values["actions"], upstream)
     assert_close(grad.numpy(), group["grad_actions"][()], "grad_actions")

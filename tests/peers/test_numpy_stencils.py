@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from exact import PARTS
+from exact import QUANTITIES
 
 import trajcli
 
@@ -29,7 +29,7 @@ def assert_close(actual: np.ndarray, expected: np.ndarray, relative: float = 1e-
 @pytest.mark.parametrize("order", [1, 2, 3])
 def test_central_has_the_textbooks_stencils_in_every_row(order: int) -> None:
     trajectory = trajcli.differentiate(RECORDING, dt=DT, method="central")
-    values = getattr(trajectory, PARTS[order])
+    values = getattr(trajectory, QUANTITIES[order])
     scale = OVER[order - 1] * DT**order
 
     def stencil(weights: np.ndarray, rows: slice) -> np.ndarray:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from exact import PARTS
+from exact import QUANTITIES
 
 import trajcli
 from trajcli import State
@@ -71,7 +71,7 @@ def test_jerk_under_zoh_lands_on_ruckigs_own_states(move: str, samples: int) -> 
     start = State(*states[0])
     trajectory = trajcli.integrate(jerk, start, np.diff(times), "jerk", scheme="zoh")
     assert np.abs(trajectory.position).max() > 0.1
-    for k, part in enumerate(PARTS[:3]):
+    for k, part in enumerate(QUANTITIES[:3]):
         error = np.abs(getattr(trajectory, part)[0] - states[:, k]).max()
         assert error <= 1e-11 * max(1.0, np.abs(states[:, k]).max()), part
     np.testing.assert_allclose(trajectory.time, times, atol=1e-12)

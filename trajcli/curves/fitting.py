@@ -29,7 +29,7 @@ from trajcli.curves.sampling import sample
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.kernels.program import Array, Floats
 from trajcli.modes.bspline import BSpline
-from trajcli.modes.mode import PARTS
+from trajcli.modes.mode import QUANTITIES
 from trajcli.trajectory import State, StateLike, integrate, state_parts
 
 # Knot intervals that are solved for at once.
@@ -211,11 +211,11 @@ def _fit(
 
     zero = 0.0 * target[:, :1]
     first, last = (
-        concatenate([parts.get(name, zero) for name in PARTS], 1) * powers for parts in held
+        concatenate([parts.get(name, zero) for name in QUANTITIES], 1) * powers for parts in held
     )
     unknowns = concatenate([first, zero[:, [0] * (intervals - degree - 2)], last], 1)
     free = np.ones(unknowns.shape[1], bool)
-    free[:4], free[-4:] = ([name not in parts for name in PARTS] for parts in held)
+    free[:4], free[-4:] = ([name not in parts for name in QUANTITIES] for parts in held)
     if free.any():
         # what is held is subtracted; the rest is linear in the free unknowns
         off = target - _curve(unknowns, places, degree)
@@ -228,7 +228,7 @@ def _fit(
 
     states = []
     for parts, ends in zip(held, (unknowns[:, :4], unknowns[:, -4:]), strict=True):
-        values = zip(PARTS, range(4), strict=True)
+        values = zip(QUANTITIES, range(4), strict=True)
         state = {name: parts.get(name, (ends / powers)[:, m : m + 1]) for name, m in values}
         states.append(State(**{name: cast(x[:, 0], dtype) for name, x in state.items()}))
     points = cast(unknowns[:, 4:-4], dtype)

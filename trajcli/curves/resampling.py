@@ -43,7 +43,7 @@ from trajcli.curves.sampling import (
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.inputs import Inputs, shape_faults
 from trajcli.kernels.program import Array, Floats
-from trajcli.modes import PARTS, make_mode
+from trajcli.modes import QUANTITIES, make_mode
 from trajcli.trajectory import Trajectory, as_trajectory
 
 Outputs: TypeAlias = Mapping[str, Array]
@@ -119,7 +119,7 @@ def resample(
         parts, times = rows.outputs(), rows.time
     else:
         values = as_array(rows, "rows")
-        parts = {PARTS[0]: values[None] if values.ndim == 2 else values}
+        parts = {QUANTITIES[0]: values[None] if values.ndim == 2 else values}
     first = next(iter(parts.values()))
     mode, options = (rows.mode, rows.options) if isinstance(rows, Trajectory) else ("", {})
     knots, *_ = of_rows = knots_of(first, dt, times, method)
@@ -128,7 +128,7 @@ def resample(
     new, within = placed(first, rate, at, bool(held), of_rows)
     curve = method and curve_of_rows(method, parts, knots, hold)
     outputs = (curve or curve_of_mode(mode, options, parts, knots))(within)
-    p, v, a, j = (outputs.get(name) for name in PARTS)
+    p, v, a, j = (outputs.get(name) for name in QUANTITIES)
     return Trajectory(p, v, a, j, float64(new), options={"method": method} if method else {})
 
 
@@ -215,7 +215,7 @@ def curve_of_mode(mode: str, options: Mapping[str, Any], parts: Outputs, knots: 
 
     Where a mode holds its action, derivatives above it are not finite, and are left out.
     """
-    p, v, a, j = (parts.get(name) for name in PARTS)
+    p, v, a, j = (parts.get(name) for name in QUANTITIES)
     whole = Trajectory(p, v, a, j, knots, mode, options)
     finite = finite_parts_of_mode(mode, options, parts)
 
@@ -230,7 +230,7 @@ def finite_parts_of_mode(mode: str, options: Mapping[str, Any], parts: Iterable[
     """Returns the outputs that are finite everywhere between the rows of a mode."""
     # foh is linear in the action, whose slope is finite as well
     order = polynomial_order(mode, options, "trajectory") + (options.get("scheme") == "foh")
-    return [name for name in PARTS[: order + 1] if name in parts]
+    return [name for name in QUANTITIES[: order + 1] if name in parts]
 
 
 def curve_of_rows(method: str, parts: Outputs, knots: Array, hold: float = 0.0) -> Curve:
@@ -253,14 +253,14 @@ def finite_parts(method: str, parts: Iterable[str]) -> tuple[str, ...]:
     """Returns the outputs of the curve through the lowest of ``parts`` that are finite."""
     names = _consecutive(parts)
     # derivatives are counted from the quantity that the curve goes through
-    lowest = PARTS.index(names[0])
-    return PARTS[lowest : lowest + finite_orders(method, len(names))]
+    lowest = QUANTITIES.index(names[0])
+    return QUANTITIES[lowest : lowest + finite_orders(method, len(names))]
 
 
 def _consecutive(parts: Iterable[str]) -> list[str]:
     """Returns the lowest of the outputs, and the next ones up to the first that is missing."""
     known = set(parts)
-    above = PARTS[min(map(PARTS.index, known)) :]
+    above = QUANTITIES[min(map(QUANTITIES.index, known)) :]
     return list(takewhile(known.__contains__, above))
 
 

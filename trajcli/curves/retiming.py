@@ -23,7 +23,7 @@ from trajcli.arrays import (
 from trajcli.curves.sampling import derivative, is_known, missing_parts, taylor
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.kernels.program import Array, Floats
-from trajcli.modes.mode import PARTS
+from trajcli.modes.mode import QUANTITIES
 from trajcli.trajectory import Trajectory, as_trajectory
 
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -83,7 +83,7 @@ def retime(
     """
     whole = None if isinstance(trajectory, Mapping) else as_trajectory(trajectory)
     given: Any = trajectory if whole is None else whole.outputs()
-    given = {k: as_array(given[k], k) for k in PARTS if k in given}
+    given = {k: as_array(given[k], k) for k in QUANTITIES if k in given}
     arrays = {name: read_values(values, name) for name, values in given.items()}
     between: Mapping[str, Floats] = {}
     if whole is not None and is_known(whole.mode, whole.options):
@@ -104,8 +104,8 @@ def paced(
     between: Mapping[str, Floats],
 ) -> Retimed:
     """Retimes parts by limits that also hold between their rows, at values [B, n, T−1, D]."""
-    values = {name: parts[name] for name in PARTS[1:] if name in parts}
-    bounds = {name: pair for name, pair in limit_pairs(limits).items() if name != PARTS[0]}
+    values = {name: parts[name] for name in QUANTITIES[1:] if name in parts}
+    bounds = {name: pair for name, pair in limit_pairs(limits).items() if name != QUANTITIES[0]}
     raise_if_any(_limit_faults(values, bounds), InputError)
     peaks = {name: _peaks(values[name], name) for name in bounds}
     # those of one root after those of another, [B, n·(T−1), D]
@@ -121,7 +121,9 @@ def paced(
             shares[name] = np.maximum(shares[name], _shares(*pair, bounds[name]))
     worst = {name: share.max(1, initial=0.0) for name, share in shares.items()}
     # each quantity falls with the power of the factor that is its order
-    roots: dict[str, np.ufunc] = dict(zip(PARTS[1:], (np.positive, np.sqrt, np.cbrt), strict=True))
+    roots: dict[str, np.ufunc] = dict(
+        zip(QUANTITIES[1:], (np.positive, np.sqrt, np.cbrt), strict=True)
+    )
     needed = np.stack([roots[name](share) for name, share in worst.items()])
     # the quantity that needs the most time decides
     limited_by, factor = np.array(list(bounds))[needed.argmax(0)], needed.max(0)
@@ -136,8 +138,10 @@ def paced(
         )
     for extreme in (peaks, beyond):
         factor = _after_rounding(factor, extreme, {name: bounds[name] for name in extreme})
-    scaled = {name: scaled_by(array, factor, PARTS.index(name)) for name, array in values.items()}
-    used = {name: share / factor ** PARTS.index(name) for name, share in worst.items()}
+    scaled = {
+        name: scaled_by(array, factor, QUANTITIES.index(name)) for name, array in values.items()
+    }
+    used = {name: share / factor ** QUANTITIES.index(name) for name, share in worst.items()}
     slack = {name: np.maximum(1.0 - share, 0.0) for name, share in used.items()}
     # values on the rows, and behind them those between
     joined = {name: np.concatenate([values[name], more], 1) for name, more in within.items()}
@@ -174,12 +178,12 @@ def limit_pairs(limits: Any) -> dict[str, _Pair]:
     Raises UsageError for limits of no quantity.
     """
     names = [*limits] if isinstance(limits, Mapping) else [None]
-    if unknown := [name for name in names if name not in PARTS]:
+    if unknown := [name for name in names if name not in QUANTITIES]:
         found = repr(unknown[0] or limits)
-        expected = f'{{"velocity": 2.0}}, of {", ".join(PARTS)}'
+        expected = f'{{"velocity": 2.0}}, of {", ".join(QUANTITIES)}'
         raise UsageError("limits of no quantity", where="limits", expected=expected, found=found)
     pairs = {}
-    for name in filter(limits.__contains__, PARTS):
+    for name in filter(limits.__contains__, QUANTITIES):
         limit = limits[name]
         pair = limit if isinstance(limit, tuple) and len(limit) == 2 else (limit,)
         sides = [float64(read_values(as_array(x, name), name)) for x in pair]
@@ -271,7 +275,7 @@ def _after_rounding(
         over = np.zeros(len(factor), bool)
         step = float(np.finfo(np.float64).eps)
         for name, (lower, upper) in limits.items():
-            low, high = (scaled_by(side, factor, PARTS.index(name)) for side in peaks[name])
+            low, high = (scaled_by(side, factor, QUANTITIES.index(name)) for side in peaks[name])
             outside = (high.astype(np.float64) > upper) | (low.astype(np.float64) < lower)
             over |= outside.any(1)
             step = max(step, float(np.finfo(high.dtype).eps) / 2)
@@ -299,7 +303,7 @@ def extremes(
     Raises:
         UsageError: a mode whose rows no known polynomial joins.
     """
-    values = [None if name not in rows else np.asarray(rows[name]) for name in PARTS]
+    values = [None if name not in rows else np.asarray(rows[name]) for name in QUANTITIES]
     (knots,) = seconds(np.atleast_2d(times))
     if missing_parts(mode, options, rows) or knots.shape[1] < 2:
         return {}
@@ -315,7 +319,7 @@ def extremes(
             known[order + 1 :], *(np.broadcast_to(x, shape) for x in (begin, begin + steps))
         )
         if roots:
-            extrema[PARTS[order]] = np.stack([derivative(known, at, order) for at in roots], 1)
+            extrema[QUANTITIES[order]] = np.stack([derivative(known, at, order) for at in roots], 1)
     return extrema
 
 

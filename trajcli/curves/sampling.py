@@ -23,7 +23,7 @@ from trajcli.arrays import (
 )
 from trajcli.errors import InputError, UsageError, raise_if_any
 from trajcli.kernels.program import Array, Floats
-from trajcli.modes import MODES, PARTS
+from trajcli.modes import MODES, QUANTITIES
 from trajcli.modes.mode import promise
 from trajcli.trajectory import Trajectory, as_trajectory, wanted_outputs
 
@@ -36,7 +36,7 @@ _CHANGES = ((1,), (6, -12), (60, -360, 720), (840, -10_080, 50_400, -100_800))
 
 
 def sample(
-    trajectory: Trajectory, times: Array, *, write: str | Iterable[str] = PARTS
+    trajectory: Trajectory, times: Array, *, write: str | Iterable[str] = QUANTITIES
 ) -> Trajectory:
     """Samples a trajectory exactly, at any times between its first row and its last.
 
@@ -81,7 +81,7 @@ def sample(
     wanted, dtype = wanted_outputs(write), output_dtype(like.dtype)
     p, v, a, j = (
         None if row is None or name not in wanted else cast(derivative(known, tau, m), dtype)
-        for m, (name, row) in enumerate(zip(PARTS, trajectory, strict=True))
+        for m, (name, row) in enumerate(zip(QUANTITIES, trajectory, strict=True))
     )
     return Trajectory(p, v, a, j, times)
 
@@ -145,8 +145,10 @@ def missing_parts(mode: str, options: Mapping[str, Any], parts: Iterable[str]) -
     """Returns the outputs that values between rows are computed from and that ``parts`` lacks."""
     known, order = set(parts), polynomial_order(mode, options, "trajectory")
     # degrees 5 and 7 need what is below jerk too, for the derivatives above it
-    lowest = min([*map(PARTS.index, known), {5: 2, 7: 0}.get(spline_degree(mode, options), order)])
-    return [name for name in PARTS[lowest : order + 1] if name not in known]
+    lowest = min(
+        [*map(QUANTITIES.index, known), {5: 2, 7: 0}.get(spline_degree(mode, options), order)]
+    )
+    return [name for name in QUANTITIES[lowest : order + 1] if name not in known]
 
 
 def outside(times: Floats, knots: Floats) -> tuple[int, int] | None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 
+from trajcli.modes.mode import QUANTITIES as QUANTITIES
 from trajcli.units import parse_time_unit
 
 TAKEN = ("trajectory", "time", "row", "step", "point", "each", "dof", "times", "dt", "lengths",
@@ -13,7 +14,6 @@ TAKEN = ("trajectory", "time", "row", "step", "point", "each", "dof", "times", "
 """Names in outputs of dimensions and of what lies beside the arrays of trajectories."""
 DOF_NAMES = ("joint_names", "dof")
 """Datasets that name the dofs of the arrays beside and below them."""
-QUANTITIES = ("position", "velocity", "acceleration", "jerk")
 ROTATIONS = ("orientation", "angular_velocity", "angular_acceleration", "angular_jerk")
 UNITS_OF_ROTATIONS = ("", "rad/s", "rad/s^2", "rad/s^3")
 _PER_SECOND = {"position": "", "velocity": "/s", "acceleration": "/s^2", "jerk": "/s^3"}

@@ -15,7 +15,7 @@ import numpy as np
 from trajcli.errors import Fault
 from trajcli.inputs import Inputs
 from trajcli.kernels.choose import Choice
-from trajcli.modes import PARTS, Mode
+from trajcli.modes import QUANTITIES, Mode
 from trajcli.modes.cascade import Clique
 from trajcli.modes.smooth import Smooth
 
@@ -91,7 +91,7 @@ class Commands:
         if not apart:
             return {}
         positions = replace(of_dofs(inputs, apart), mode=_clique(inputs.mode))
-        return positions.compute(choice, dtype, PARTS)
+        return positions.compute(choice, dtype, QUANTITIES)
 
     def pull_back(
         self, inputs: Inputs, upstream: Callable[[Arrays], Arrays], choice: Choice, dtype: str

@@ -23,7 +23,6 @@ from trajcli.inputs import Inputs
 from trajcli.jobs._commands import Commands
 from trajcli.jobs.request import Request
 from trajcli.kernels.choose import Choice
-from trajcli.modes import PARTS
 
 if TYPE_CHECKING:
     from trajcli.files.opening import Files
@@ -177,7 +176,7 @@ def _upstream(files: Files, text: str) -> dict[str, Dataset]:
 
 def _first_action(inputs: Inputs) -> str:
     """Returns the part of the start state that is the first of recorded rates."""
-    return f"start_{PARTS[inputs.mode.derivatives_of]}"
+    return f"start_{QUANTITIES[inputs.mode.derivatives_of]}"
 
 
 def _step_size(inputs: Inputs) -> dict[str, int]:

@@ -35,7 +35,9 @@ def integrated_orientations(
         columns = [np.asarray(values[..., list(r.dofs)], np.float64) for r in rotations]
         if form:
             columns = [
-                to_quaternions(x, r.form, inputs.name("actions"), allow_nonfinite=inputs.trusted)
+                to_quaternions(
+                    x, r.form, inputs.name("actions"), allow_nonfinite=inputs.allow_nonfinite
+                )
                 for x, r in zip(columns, rotations, strict=True)
             ]
         return columns[0] if len(columns) == 1 else np.stack(columns, -2)
@@ -56,7 +58,8 @@ def integrated_orientations(
         }
         return integrate(
             of_rotations(inputs.actions), State(first, **rates), steps, mode.name,
-            scheme=getattr(mode, "scheme", "euler"), frame=frame, allow_nonfinite=inputs.trusted,
+            scheme=getattr(mode, "scheme", "euler"), frame=frame,
+            allow_nonfinite=inputs.allow_nonfinite,
         )  # fmt: skip
     turns = of_rotations(inputs.actions, form=True)
     if kind is None:
@@ -65,7 +68,7 @@ def integrated_orientations(
     else:
         rows = compose(turns, first, kind=kind, frame=frame)
     return differentiate(
-        rows, dt=steps, method="backward", frame=frame, allow_nonfinite=inputs.trusted
+        rows, dt=steps, method="backward", frame=frame, allow_nonfinite=inputs.allow_nonfinite
     )
 
 

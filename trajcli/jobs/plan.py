@@ -51,7 +51,6 @@ from trajcli.jobs.resolve import (
 from trajcli.kernels.choose import Choice, choose
 from trajcli.kernels.cuda import free_bytes
 from trajcli.memory import BLOCK_VALUES, BYTES_PER_STEP, BYTES_PER_VALUE, SHARE_OF_FREE
-from trajcli.modes import PARTS
 from trajcli.modes.smooth import Smooth
 from trajcli.units import units_of_dofs
 
@@ -357,7 +356,7 @@ def _quantities(write: Sequence[str]) -> list[str]:
             expected=", ".join(QUANTITIES),
             found=", ".join(unknown) or "nothing",
         )
-    return [name for name in PARTS if name in write]
+    return [name for name in QUANTITIES if name in write]
 
 
 def _working_memory(choice: Choice, gradient: bool, memory: int) -> tuple[str, int]:

@@ -45,7 +45,7 @@ from trajcli.inputs import Inputs
 from trajcli.jobs._blocks import LeftOut, recorded_rates
 from trajcli.jobs._commands import Commands
 from trajcli.jobs.request import Request
-from trajcli.modes import ALIASES, PARTS, Mode, make_method, make_mode
+from trajcli.modes import ALIASES, Mode, make_method, make_mode
 from trajcli.modes.cascade import CascadeMode
 from trajcli.modes.central import WINDOW, Central
 from trajcli.modes.savgol import SavitzkyGolay
@@ -427,7 +427,7 @@ def _guess_faults(groups: Sequence[Recording], mode: Mode) -> Iterator[Fault]:
             yield Fault(
                 "no actions, only positions",
                 where=group.input.where,
-                expected=f"{PARTS[mode.derivatives_of]}, for mode {mode.name}",
+                expected=f"{QUANTITIES[mode.derivatives_of]}, for mode {mode.name}",
                 hint="trajcli differentiate takes recorded positions; or name the dataset to read",
             )
 
@@ -441,12 +441,13 @@ def input_warnings(recording: Recording, longest: Inputs) -> Iterator[str]:
     if layout is not None and layout.commands_positions and commands and mode.derivatives_of:
         yield (
             f"actions of {layout.title} are as a rule joint positions to go to; mode {mode.name} "
-            f"reads them as {PARTS[mode.derivatives_of]} (--mode clique or central reads positions)"
+            f"reads them as {QUANTITIES[mode.derivatives_of]} "
+            "(--mode clique or central reads positions)"
         )
     name = recording.array_name.rpartition("/")[2]
     rate = named_rate(name)
-    if rate in PARTS and rate != PARTS[mode.derivatives_of]:
-        read = f"mode {mode.name} reads as {PARTS[mode.derivatives_of]}"
+    if rate in QUANTITIES and rate != QUANTITIES[mode.derivatives_of]:
+        read = f"mode {mode.name} reads as {QUANTITIES[mode.derivatives_of]}"
         how = f"trajcli integrate --mode {rate}" if longest.recorded else f"--mode {rate}"
         yield f"{recording.input.where} is called {name}, which {read} ({how})"
     for part in recording.members[:_FIRST]:
@@ -509,7 +510,7 @@ def _units(group: Recording, inputs: Inputs) -> Iterator[str]:
     stored, order, given = group.as_stored, inputs.mode.derivatives_of, group.given.positions
     where, stated = stored.where, stated_unit(stored)
     if not given and (found := _derivative(group)) is not None and found != order:
-        yield f"{where} is in {stated}, which mode {inputs.mode.name} reads as {PARTS[order]}"
+        yield f"{where} is in {stated}, which mode {inputs.mode.name} reads as {QUANTITIES[order]}"
     start = group.companions.dataset("start/position", "start_position") if inputs.start else None
     if start is not None and str(start.where) == inputs.names.get("start/position") and not given:
         other = parse_units(stated_unit(group.pick(start)))

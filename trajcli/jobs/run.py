@@ -28,7 +28,6 @@ from trajcli.jobs._orientations import integrated_orientations, recorded_orienta
 from trajcli.jobs.plan import SMOOTHED, Plan
 from trajcli.jobs.request import Request
 from trajcli.kernels.cuda import DeviceLost, DeviceOutOfMemory, device_errors
-from trajcli.modes import PARTS
 from trajcli.modes.smooth import Smooth
 
 # The warning about each kind of doubt that method smooth has about its result.
@@ -176,14 +175,13 @@ class Execution:
     def compute(self, output: Output, group: int, begin: int, end: int) -> None:
         """Reads, checks, computes and writes trajectories ``begin`` to ``end`` of one length."""
         plan, batch = self.plan, self.plan.batches[group]
-        inputs = replace(batch.read(begin, end), trusted=plan.request.allow_nonfinite)
+        inputs = replace(batch.read(begin, end), allow_nonfinite=plan.request.allow_nonfinite)
         results: Iterable[tuple[str, Any]]  # names and values of variables
         if self.turns is not None:
             members = batch.recording.take(slice(begin, end))
             self.turns.add({self.turns.name: inputs.actions}, members)
 
-        def check(finite: bool = True) -> None:
-            allow_nonfinite = not finite or plan.request.allow_nonfinite
+        def check(allow_nonfinite: bool = plan.request.allow_nonfinite) -> None:
             raise_if_any(batch.value_faults(begin, inputs, allow_nonfinite))
 
         output.write_time(begin, len(inputs.actions), inputs.row_times(), group)
@@ -198,7 +196,7 @@ class Execution:
         inputs = inputs.chosen(plan.choice)
         if plan.choice.backend == "native" and plan.gradient is None:
             # the kernel notices NaN and Inf as it reads; a search for their place follows only then
-            check(finite=False)
+            check(allow_nonfinite=True)
             mixed = commands.apart(inputs)  # with rows of another mode
             places = {
                 name: None if mixed else output.place(name, begin, group)
@@ -219,7 +217,7 @@ class Execution:
                 results = plan.gradient.block(inputs, commands, numbers, choice, plan.dtype)
         positions = commands.positions(inputs, plan.choice, plan.dtype)
         for name, array in results:
-            if name in PARTS and name not in plan.quantities:
+            if name in QUANTITIES and name not in plan.quantities:
                 continue  # gradients are computed with all quantities
             commands.put({name: array}, positions)
             self.bad += array.size - int(np.isfinite(array).sum())
@@ -293,7 +291,7 @@ class Execution:
         if plan.positions is not None and plan.bytes_read and least <= self.largest <= 1.0:
             yield (
                 "all actions lie within [-1, 1], as normalised commands do; they were read as "
-                f"{PARTS[plan.mode.derivatives_of]} in physical units; {plan.positions}"
+                f"{QUANTITIES[plan.mode.derivatives_of]} in physical units; {plan.positions}"
             )
 
 
@@ -310,14 +308,14 @@ def _native(
     from trajcli.kernels.native import Forward, InFile
 
     shape = (len(inputs.actions), inputs.rows, inputs.actions.shape[2])
-    out: list[Any] = [None] * len(PARTS)
+    out: list[Any] = [None] * len(QUANTITIES)
     arrays: dict[str, Any] = {}
     for name, place in places.items():
         if place is None:
             arrays[name] = np.empty(shape, plan.dtype)
-        out[PARTS.index(name)] = arrays[name] if place is None else InFile(*place, plan.dtype)
+        out[QUANTITIES.index(name)] = arrays[name] if place is None else InFile(*place, plan.dtype)
     operands = inputs.operands()  # keeps the arrays alive that the kernel points to
-    kernel = Forward(inputs.program(), operands, out, not plan.request.allow_nonfinite)
+    kernel = Forward(inputs.program(), operands, out, plan.request.allow_nonfinite)
     try:
         finite = kernel.run()
     except OSError as error:

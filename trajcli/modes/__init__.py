@@ -12,7 +12,7 @@ from trajcli.errors import Fault, UsageError, raise_if_any
 from trajcli.modes.bspline import BSpline
 from trajcli.modes.cascade import SCHEMES, Acceleration, Clique, Jerk, Teleport, Velocity
 from trajcli.modes.central import Central
-from trajcli.modes.mode import CONVENTIONS, FRAMES, PARTS, Mode
+from trajcli.modes.mode import CONVENTIONS, FRAMES, QUANTITIES, Mode
 from trajcli.modes.savgol import SavitzkyGolay
 from trajcli.modes.smooth import Smooth, value_faults
 
@@ -121,4 +121,4 @@ def _option_faults(kind: type[Mode], option: str, value: Any) -> list[Fault]:
     return []
 
 
-__all__ = ["ALIASES", "ENDS", "METHODS", "MODES", "PARTS", "Mode", "make_method", "make_mode"]
+__all__ = ["ALIASES", "ENDS", "METHODS", "MODES", "QUANTITIES", "Mode", "make_method", "make_mode"]

@@ -10,7 +10,7 @@ import numpy as np
 from trajcli.errors import Fault, UsageError
 from trajcli.kernels import program
 from trajcli.kernels.program import Band, Windows
-from trajcli.modes.mode import PARTS, Case, FramedMode, needs_start, no_goal
+from trajcli.modes.mode import QUANTITIES, Case, FramedMode, needs_start, no_goal
 
 SCHEMES = ("euler", "zoh", "foh")
 
@@ -54,7 +54,7 @@ class CascadeMode(FramedMode):
         if scheme in (None, "foh") and self.convention == "standard":
             return replace(self, scheme="foh")
         raise UsageError(
-            f"{PARTS[self.derivatives_of]} with a time stamp for each row",
+            f"{QUANTITIES[self.derivatives_of]} with a time stamp for each row",
             where="scheme",
             expected="foh, which is linear between the rows",
             found=f"{self.scheme}, convention {self.convention}",

@@ -10,7 +10,7 @@ from trajcli.arrays import columns, counting, elapsed
 from trajcli.errors import Fault
 from trajcli.kernels.program import Array, Program
 
-PARTS = ("position", "velocity", "acceleration", "jerk")
+QUANTITIES = ("position", "velocity", "acceleration", "jerk")
 """The parts of a state and the outputs, by order of derivative."""
 
 FRAMES = ("full", "actions", "curobo")

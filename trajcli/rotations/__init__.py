@@ -21,7 +21,7 @@ from trajcli.curves.sampling import search, take
 from trajcli.errors import InputError, UsageError, raise_if_any
 from trajcli.inputs import Inputs, nonfinite_faults, shape_faults
 from trajcli.memory import ROTATION_VALUES
-from trajcli.modes import PARTS, make_method, make_mode
+from trajcli.modes import QUANTITIES, make_method, make_mode
 from trajcli.modes.cascade import Clique
 from trajcli.modes.smooth import Smooth
 from trajcli.rotations._rates import (
@@ -205,8 +205,8 @@ def integrate(
     device and dtype; differentiable by actions, start, dt and times. Raises the errors of
     ``trajcli.integrate``, and InputError for a start that is no rotation.
     """
-    _require_one_of(PARTS[1:], mode, "mode")
-    order = PARTS.index(mode) - 1
+    _require_one_of(QUANTITIES[1:], mode, "mode")
+    order = QUANTITIES.index(mode) - 1
     given = _checked(actions, 3, "actions")
     parts = state_parts(start, "start", (*given.shape[2:-1], 4))
     if "position" not in parts:
@@ -215,7 +215,7 @@ def integrate(
     batch, bodies = len(given), given.shape[2:-1]
     states = {
         name: _broadcast(parts[part], (batch, *bodies, 3), f"start/{part}").reshape(batch, -1)
-        for name, part in pairwise(PARTS)
+        for name, part in pairwise(QUANTITIES)
         if part in parts
     }
     # the cascade of ω, whose position is the angular velocity

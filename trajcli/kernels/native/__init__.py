@@ -135,7 +135,8 @@ class Call:
 
     def __init__(self, program: Program, *arrays: Any) -> None:
         self._limits = _limits()
-        self._job, self._arrays = Job(threads=threads(), level=level()), arrays
+        self._job = Job(threads=threads(), level=level(), allow_nonfinite=True)
+        self._arrays = arrays
         self._program = place_program(self._job, program)
         self._function = _library()[0].trajcli_run
         self._pointer = ctypes.addressof(self._job)
@@ -167,12 +168,12 @@ class Forward(Call):
     """:func:`forward`, prepared: made of the arrays of its first run."""
 
     def __init__(
-        self, program: Program, operands: Operands, out: Outputs, finite: bool = False
+        self, program: Program, operands: Operands, out: Outputs, allow_nonfinite: bool = True
     ) -> None:
         super().__init__(program, operands, out)
         self._placed = place_operands(self._job, operands)
         place_outputs(self._job, out)
-        self._job.finite = finite
+        self._job.allow_nonfinite = allow_nonfinite
         self._entries = [self._job.actions, *self._job.start, *self._job.out]
 
     def at(self, actions: int, start: Sequence[int | None], out: Sequence[int | None]) -> None:
@@ -210,15 +211,17 @@ class Adjoint(Call):
         self._job.start_gradient[:] = start
 
 
-def forward(program: Program, operands: Operands, out: Outputs, finite: bool = False) -> bool:
+def forward(
+    program: Program, operands: Operands, out: Outputs, allow_nonfinite: bool = True
+) -> bool:
     """Computes a program's rows: position, velocity, acceleration and jerk, each [B, T, D].
 
     out: arrays of float32 or float64, all of one type, or places in files; None is not wanted.
-    With ``finite`` it stops at an input that is used and not finite, and returns False.
+    Unless ``allow_nonfinite`` it stops at an input that is used and not finite, and returns False.
     Raises OSError where a file cannot be written.
     """
     with _contiguous(out) as places:
-        return Forward(program, operands, places, finite).run()
+        return Forward(program, operands, places, allow_nonfinite).run()
 
 
 def adjoint(program: Program, operands: Operands, upstream: Parts, gradients: Gradients) -> None:

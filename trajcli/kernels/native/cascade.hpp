@@ -137,7 +137,7 @@ void cascade(Run& run, Int begin, Int end) {
         const Int lead = job.start_row || job.recorded, starts = lead && tile.row == 0;
         const Int row = tile.row + starts - lead, rows = tile.rows - starts;
         if (tile.row == 0) start.read(tile, state.at, pitch);
-        if (tile.row == 0 && job.recorded) actions.copy(tile, 0, 1, state.at, job.finite);
+        if (tile.row == 0 && job.recorded) actions.copy(tile, 0, 1, state.at, !job.allow_nonfinite);
         if (starts) write_start(tile, state.at, pitch, out);
         const Tile step = of_steps(job, tile);
         const Rows<const double> dt = steps.rows(step, row, rows);

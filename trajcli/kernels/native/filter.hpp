@@ -432,7 +432,7 @@ void filter_rows(Run& run, Int begin, Int end) {
         const Int next = (stop - from) * lanes;  // from one line to the next
         const double* points = line.read(tile, from, stop);
         const bool plain = line.finite;
-        if (!plain && job.finite) run.status = NOT_FINITE;
+        if (!plain && !job.allow_nonfinite) run.status = NOT_FINITE;
         for (Int g = 0; starts && g < tile.lines(); g++) {
             line.start.read(tile.line(g), state.at, whole(lanes));
             for (int m = 0; m < 4; m++)

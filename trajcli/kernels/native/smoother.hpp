@@ -306,7 +306,8 @@ void smoother(Run& run, Int k, Int count) {
             else if (to[m]) to[m] += batch * size;
         }
         for (Int lane = begin; lane < end; lane += W) {
-            if (!spline.place(lane, std::min(W, end - lane)) && job.finite) run.status = NOT_FINITE;
+            const bool finite = spline.place(lane, std::min(W, end - lane));
+            if (!finite && !job.allow_nonfinite) run.status = NOT_FINITE;
             spline.compute(to, batch);
         }
         for (int m = 0; m < 4; m++)

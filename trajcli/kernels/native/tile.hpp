@@ -300,7 +300,7 @@ public:
         if (even_) row = 0, rows = std::min(rows, Int(1));
         if (!array_.data || rows <= 0) return {lanes_.at, 0};
         const std::array<Int, 5> place = {shared ? 0 : tile.batch, tile.group, tile.column, row, rows};
-        if (place != place_) copy(tile, row, rows, lanes_.at, run_.job.finite);
+        if (place != place_) copy(tile, row, rows, lanes_.at, !run_.job.allow_nonfinite);
         place_ = place;
         return {lanes_.at, even_ ? 0 : tile.lanes};
     }
@@ -316,7 +316,7 @@ public:
         for (Int t = 0; tile.side > 1 && scale && t < rows; t++, to += tile.lanes)
             for (Int e = 0; e < tile.lanes; e += W) store(to + e, load(to + e) * load(scale + 4 * e));
         const bool finite = !any(faults);
-        if (!finite && run_.job.finite) run_.status = NOT_FINITE;
+        if (!finite && !run_.job.allow_nonfinite) run_.status = NOT_FINITE;
         return finite;
     }
 

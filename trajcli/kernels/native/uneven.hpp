@@ -179,7 +179,8 @@ private:
             for (; known < first + job_.width - 1 - origin; known++) {
                 const Int at = std::clamp(origin + known - lead, Int(0), job_.steps - 1);
                 gaps[known] = step(trajectory_, at);
-                if (job_.finite && gaps[known] * 0.0 != 0.0) run_.status = NOT_FINITE;
+                const bool finite = gaps[known] * 0.0 == 0.0;
+                if (!finite && !job_.allow_nonfinite) run_.status = NOT_FINITE;
             }
         }
         if (rows[W - 1].first == origin + W - 1 && rows[W - 1].base == rows[0].base) {
