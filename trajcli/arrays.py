@@ -461,7 +461,7 @@ def step_faults(
     step = repr(float(steps[tuple(wrong[0])]))
     step += f" ({len(wrong)} such steps)" if len(wrong) > 1 else ""
     what, expected = "a step that is not positive and finite", "dt > 0, in seconds"
-    where = place(where, axes, first, steps.shape, first_trajectory)
+    where = indexed(where, axes, first, steps.shape, first_trajectory)
     return [Fault(what, where=where, expected=expected, found=step)]
 
 
@@ -486,7 +486,7 @@ def time_stamp_faults(
         named = []
         for trajectory, row in (places[:3] + np.array([0, first_row])).tolist():
             number = row if row_numbers is None else int(row_numbers[row])
-            spot = place("", ("trajectory",), (trajectory,), table.shape[:1], first_trajectory)
+            spot = indexed("", ("trajectory",), (trajectory,), table.shape[:1], first_trajectory)
             stamp = f"row {number} ({float(table[trajectory, row])!r})"
             named.append(f"{spot}, {stamp}" if spot else stamp)
         more = f" and {len(places) - 3} more" if len(places) > 3 else ""
@@ -540,7 +540,7 @@ def nonfinite_fault(
     count = f" ({len(wrong)} values that are not finite)" if len(wrong) > 1 else ""
     return Fault(
         "NaN or Inf",
-        where=place(where, axes, first, array.shape, first_trajectory),
+        where=indexed(where, axes, first, array.shape, first_trajectory),
         expected="finite numbers",
         found=f"{float(array[tuple(wrong[0])])}{count}",
         hint="--allow-nonfinite (allow_nonfinite=True) computes with it; "
@@ -553,7 +553,7 @@ def describe(shape: Sequence[int]) -> str:
     return "[" + ", ".join(str(int(n)) for n in shape) + "]" if len(shape) else "one number"
 
 
-def place(
+def indexed(
     where: object,
     axes: Sequence[str],
     index: Iterable[int],

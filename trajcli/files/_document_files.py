@@ -61,14 +61,14 @@ class DocumentFile(Catalogue):
             return None
 
         def read_rows(start: int, stop: int) -> Any:
-            return self.safely(name, lambda: self.rows(self.opened()[name], start, stop))
+            return self.safely(name, lambda: self.rows_of_array(self.opened()[name], start, stop))
 
         where, shape = self.place(name), self.opened()[name].shape
         dtype = read_rows(0, 0).dtype
         about = {"units": "ns"} if dtype == np.int64 and name.endswith("times") else {}
         return Dataset(where, tuple(shape), dtype, read_rows, about, self.storage or self.family)
 
-    def rows(self, array: Any, start: int, stop: int) -> Any:
+    def rows_of_array(self, array: Any, start: int, stop: int) -> Any:
         """Returns rows of an array of the document, or the value of a scalar."""
         return array[start:stop] if array.ndim else array
 
@@ -148,7 +148,7 @@ class TorchFile(DocumentFile):
     def names(self) -> list[str]:
         return natural_order(super().names())
 
-    def rows(self, array: Any, start: int, stop: int) -> Any:
+    def rows_of_array(self, array: Any, start: int, stop: int) -> Any:
         """Returns rows of a tensor as an array; bfloat16 becomes float32.
 
         Raises TypeError for sparse tensors and the like, and ValueError for an expanded one, whose
@@ -157,7 +157,7 @@ class TorchFile(DocumentFile):
         import torch
 
         if not isinstance(array, torch.Tensor):
-            return super().rows(array, start, stop)
+            return super().rows_of_array(array, start, stop)
         if array.layout == torch.strided and array.nbytes > array.untyped_storage().nbytes():
             raise ValueError(f"{array.nbytes} bytes of values, of which fewer are stored")
         rows = array[start:stop] if array.ndim else array

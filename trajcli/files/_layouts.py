@@ -21,8 +21,8 @@ from trajcli.files._members import LEAVE_OUT, Member, Split
 from trajcli.files._tables import TRAJECTORIES
 from trajcli.files.catalogue import Catalogue, Dataset, text_of
 from trajcli.files.clock import JUMP, Clock, positive
-from trajcli.files.descriptions import Description, description
 from trajcli.files.likely import likely_arrays
+from trajcli.files.metadata import Metadata, metadata
 from trajcli.files.quantities import QUANTITIES
 from trajcli.files.source import natural_key
 
@@ -48,8 +48,8 @@ class Family:
     holds: arrays that the first trajectory must have. marks: names of which the trajectory, the
     group above it or the description of the environment must have one. actions, positions: arrays
     of actions and of recorded positions, most common first. start: pairs of arrays (position,
-    velocity) whose first row is the state before the first action. rates: descriptions, each with
-    the keys in it of the rate in Hz (:mod:`.descriptions`). dt_hint: where to find dt if it is not
+    velocity) whose first row is the state before the first action. rates: metadata, each with
+    the keys in it of the rate in Hz (:mod:`.metadata`). dt_hint: where to find dt if it is not
     there. filter_keys: the group of datasets that list trajectories. commands_positions: the
     actions are target positions in rad or m. normalises: they are as a rule commands in [-1, 1].
 
@@ -94,7 +94,7 @@ class Family:
             return False
         if not self.marks or (self.marked is not None and self.marked(file)):
             return True
-        places = file.attributes("data"), file.children(first), description(file, "env_args").table
+        places = file.attributes("data"), file.children(first), metadata(file, "env_args").table
         return any(mark in there for there in places for mark in self.marks)
 
     def numbered(self, file: Catalogue) -> Iterator[str]:
@@ -121,7 +121,7 @@ class Layout:
 
     def __init__(self, family: Family, file: Catalogue) -> None:
         self.file = file
-        self._descriptions: dict[str, Description] = {}
+        self._metadata: dict[str, Metadata] = {}
         self.family = family = family.in_file(self) if family.in_file else family
         self.name = family.name
         self.title = family.title
@@ -154,7 +154,7 @@ class Layout:
         if self.family.step and (step := self.family.step(self)) is not None:
             return step
         for name, *keys in self.rates:
-            stated = self.description(name)
+            stated = self.metadata(name)
             if (rate := positive(stated.value(*keys))) is not None:
                 return stated.time(1.0 / rate, f"{'.'.join(keys)}, {rate:g} Hz")
         return None
@@ -216,11 +216,11 @@ class Layout:
         """Returns the names of an array's dofs, if the family states them elsewhere."""
         return self.family.dof_names(self, name) if self.family.dof_names else None
 
-    def description(self, name: str) -> Description:
-        """Returns a description of the recordings, which is read once."""
-        if name not in self._descriptions:
-            self._descriptions[name] = description(self.file, name)
-        return self._descriptions[name]
+    def metadata(self, name: str) -> Metadata:
+        """Returns metadata of the recordings, which are read once."""
+        if name not in self._metadata:
+            self._metadata[name] = metadata(self.file, name)
+        return self._metadata[name]
 
 
 # -- three ways of splitting -----------------------------------------------------------------------
@@ -307,19 +307,19 @@ def _minari_actions(layout: Layout, member: Member) -> Arrays:
 
 def _maniskill_in_file(layout: Layout) -> Family:
     """Returns ManiSkill's row for the control mode of a file."""
-    mode = layout.description("*.json").value("env_info", "env_kwargs", "control_mode")
+    mode = layout.metadata("*.json").value("env_info", "env_kwargs", "control_mode")
     positions = mode == "pd_joint_pos"
     return replace(MANISKILL, commands_positions=positions, normalises=not positions)
 
 
 def _isaac_environment(file: Catalogue) -> bool:
     """Whether the environment is Isaac Lab's, which is 2 where robomimic numbers its own kinds."""
-    return bool(description(file, "env_args").value("type") == 2)
+    return bool(metadata(file, "env_args").value("type") == 2)
 
 
 def _isaac_step(layout: Layout) -> Clock | None:
     """Returns Isaac Lab's time step, that of the simulation times the decimation."""
-    stated = layout.description("env_args")
+    stated = layout.metadata("env_args")
     dt, decimation = (positive(stated.value("sim_args", n)) for n in ("dt", "decimation"))
     if dt is None or decimation is None:
         return None
@@ -328,7 +328,7 @@ def _isaac_step(layout: Layout) -> Clock | None:
 
 def _lerobot_dof_names(layout: Layout, name: str) -> list[str] | None:
     """Returns the names of a feature's dofs in LeRobot's info.json."""
-    names = layout.description("meta/info.json").value("features", name, "names")
+    names = layout.metadata("meta/info.json").value("features", name, "names")
     if isinstance(names, dict) and len(names) == 1:  # {"motors": [...]}
         (names,) = names.values()
     texts = isinstance(names, list) and all(isinstance(name, str) for name in names)

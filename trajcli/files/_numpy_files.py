@@ -55,13 +55,13 @@ class _Header(NamedTuple):
     def nbytes(self) -> int:
         return math.prod(self.shape) * self.dtype.itemsize
 
-    def rows(self, data: FileBytes, begin: int, start: int, stop: int) -> npt.NDArray[Any]:
+    def read_rows(self, data: FileBytes, begin: int, start: int, stop: int) -> npt.NDArray[Any]:
         """Returns rows start to stop of an array whose header begins at byte ``begin``."""
         begin += self.offset
         if not self.fortran:
-            return data.rows(self.dtype, self.shape, begin, start, stop)
+            return data.read_rows(self.dtype, self.shape, begin, start, stop)
         # Fortran order is C order of the reversed shape, transposed
-        whole = data.rows(self.dtype, self.shape[::-1], begin, 0, self.shape[-1])
+        whole = data.read_rows(self.dtype, self.shape[::-1], begin, 0, self.shape[-1])
         rows: npt.NDArray[Any] = whole.T[start:stop]
         return rows
 
@@ -136,7 +136,7 @@ class NpyFile(Catalogue):
 
         def read_rows(start: int, stop: int) -> Any:
             with self.lock:
-                return header.rows(self.opened(), 0, start, stop)
+                return header.read_rows(self.opened(), 0, start, stop)
 
         order = "Fortran order" if header.fortran else "contiguous"
         return Dataset(self.place(), header.shape, header.dtype, read_rows, storage=order)
@@ -220,8 +220,8 @@ class NpzFile(Catalogue):
         """Returns rows of an uncompressed member."""
         data: FileBytes = self.opened().bytes
         # a local header has 30 bytes, then name and extra field, whose lengths are at byte 26
-        lengths = data.rows(np.dtype("<u2"), (2,), info.header_offset + 26, 0, 2)
-        return header.rows(data, info.header_offset + 30 + int(lengths.sum()), start, stop)
+        lengths = data.read_rows(np.dtype("<u2"), (2,), info.header_offset + 26, 0, 2)
+        return header.read_rows(data, info.header_offset + 30 + int(lengths.sum()), start, stop)
 
 
 def require_deflate(info: zipfile.ZipInfo, path: Path) -> None:

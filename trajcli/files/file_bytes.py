@@ -95,7 +95,7 @@ class FileBytes:
         self.size = os.fstat(self.descriptor).st_size
         """The size of the file in bytes when it was opened."""
 
-    def rows(
+    def read_rows(
         self, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int, start: int, stop: int
     ) -> npt.NDArray[Any]:
         """Returns rows start to stop of an array at a byte offset, or the value of a scalar.

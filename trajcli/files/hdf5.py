@@ -228,7 +228,7 @@ class Hdf5File(Catalogue):
             def read_rows(start: int, stop: int) -> Any:
                 with self.lock:
                     data = (self._handle or self.opened()).bytes
-                    return data.rows(dtype, shape, offset, start, stop)
+                    return data.read_rows(dtype, shape, offset, start, stop)
 
             return decoded(Dataset(where, shape, dtype, read_rows, attributes, "contiguous"))
         if _is_bare_dimension(item):

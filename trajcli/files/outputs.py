@@ -307,7 +307,7 @@ class Output(ABC):
         elif row == 0 and times.shape[-1] == self.description.shape(variable)[0]:
             self.write("time", 0, times[0])
 
-    def place(self, name: str, row: int, group: int = 0) -> tuple[int, int] | None:
+    def region(self, name: str, row: int, group: int = 0) -> tuple[int, int] | None:
         """Returns the file descriptor and the byte from which all entries of a variable from
         ``row`` on lie one after the other, for kernels that write into the file; None where they
         do not, and :meth:`write` finds their places."""

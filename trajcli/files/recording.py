@@ -419,8 +419,8 @@ class Recording:
             first_row=self.first_row + rows.start,
             row_numbers=numbers,
             clock=taken,
-            start=self.start.of(places),
-            goal=self.goal.of(places),
+            start=self.start.take(places),
+            goal=self.goal.take(places),
         )
 
     def _joined_clock(self, places: Integers, rows: range) -> Clock:
@@ -475,7 +475,7 @@ class Recording:
         for k in sorted({*self.part_of.tolist()}):
             places = np.flatnonzero(self.part_of == k)
             part = self.parts[k].take(self.numbers[places] - self.begins[k])
-            yield replace(part, start=self.start.of(places), goal=self.goal.of(places)), places
+            yield replace(part, start=self.start.take(places), goal=self.goal.take(places)), places
 
     def rows_of(self, k: int) -> Numbers | None:
         """Returns which rows of the file those of the k-th trajectory are, where some were left

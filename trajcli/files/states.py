@@ -48,7 +48,7 @@ class States:
         """The first source of the states, and how many others there are."""
         return first_and_more(self.sources)
 
-    def of(self, numbers: Any) -> States:
+    def take(self, numbers: Any) -> States:
         """Returns the states of the trajectories with these numbers [n]."""
         if self.index is not None:
             return replace(self, index=rows_by_number(self.index, numbers))
@@ -59,12 +59,12 @@ class States:
         }
         return replace(self, parts=parts)
 
-    def rows(self, numbers: Any) -> dict[str, Any]:
+    def in_memory(self, numbers: Any) -> dict[str, Any]:
         """Returns the states [n, D] of these trajectories in memory, or [1, D] if they share one.
 
         Raises InputError for an index beyond the states.
         """
-        chosen = self.of(numbers)
+        chosen = self.take(numbers)
         parts = {part: in_memory(values) for part, values in chosen.parts.items()}
         if chosen.index is None:
             return parts

@@ -176,7 +176,7 @@ class PlacedTimes:
         """Whether the times that are written differ by trajectory."""
         return self.times.differ or bool((self.parts != self.parts[:1]).any())
 
-    def of(self, places: Numbers) -> tuple[Floats, Floats]:
+    def at(self, places: Numbers) -> tuple[Floats, Floats]:
         """Returns the times [1 or b, N] of trajectories with equally many: in seconds from the
         first row, and from the first of these times."""
         parts, stamps = self.parts[places], self.times.stamps(self.numbers[places])

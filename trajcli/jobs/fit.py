@@ -79,7 +79,7 @@ def run_fit(
             """Returns the state that the curves of a block begin or end at; None where fitted."""
             text, row = getattr(request, role), _ENDS[role][1]
             if role in states:
-                return State(**states[role].rows(good[places]))
+                return State(**states[role].in_memory(good[places]))
             # at rest: velocity, acceleration and jerk are 0
             still = np.zeros((1, dofs)) if text == "rest" else None
             return None if text is None else State(positions[:, row], still, still, still)

@@ -103,7 +103,7 @@ class _StoredOutput(Output):
         self._rows: dict[str, list[Array]] = {}
         self.compared = {v.name: Comparison(v.name) for v in plan.output.streamed}
 
-    def place(self, name: str, row: int, group: int = 0) -> None:
+    def region(self, name: str, row: int, group: int = 0) -> None:
         """Returns None: kernels must not write into the file; results go to ``write``."""
 
     def write(self, name: str, row: int, block: Any, group: int = 0) -> None:
@@ -201,7 +201,7 @@ def start_rows(files: Files, path: Path) -> StartRows | str:
             raise InputError(
                 "the recorded sources have other trajectories now", where=str(path)
             ) from None
-        states = recording.start.rows(places)
+        states = recording.start.in_memory(places)
         if plan.batches[0].inputs.rates:  # the first action is a part of the start
             actions = recording.input
             first = np.stack([actions.read_part(k, k + 1, 0, 1)[0, 0] for k in places.tolist()])

@@ -273,7 +273,7 @@ def run_resample(
             if stamps is None:
                 times = since = np.arange(counts[places[0]])[None] / (rate or 1.0)
             else:
-                times, since = stamps.of(places)
+                times, since = stamps.at(places)
             lenient = request.allow_nonfinite
             values = {name: finite_rows(block, name, lenient) for name in recording.arrays}
             jumps.add(values, block)
@@ -360,7 +360,7 @@ def _beside_actions(recording: Recording, rate: float | None) -> Iterator[Variab
     for role in ("start", "goal") if alone else ():
         state = stored_state(role, recording)
         raise_if_any(state.faults(role, recording.count))
-        for part, rows in state.rows(recording.inside).items():
+        for part, rows in state.in_memory(recording.inside).items():
             values = rows if len(rows) == len(recording) else rows[0]
             dims = ("trajectory", "dof")[-values.ndim :]
             yield Variable(f"{role}/{part}", dims, values.dtype, {}, values)

@@ -22,8 +22,8 @@ from trajcli.errors import (
 from trajcli.files.catalogue import text_of
 from trajcli.files.clock import Clock
 from trajcli.files.conversion import stated_unit
-from trajcli.files.descriptions import controller
 from trajcli.files.dofs import parse_dofs
+from trajcli.files.metadata import controller
 from trajcli.files.opening import Files, clock_from_options
 from trajcli.files.quantities import POSITIONS, QUANTITIES, motion_rank, named_rate
 from trajcli.files.reader import (

@@ -199,7 +199,7 @@ class Execution:
             check(allow_nonfinite=True)
             mixed = commands.apart(inputs)  # with rows of another mode
             places = {
-                name: None if mixed else output.place(name, begin, group)
+                name: None if mixed else output.region(name, begin, group)
                 for name in (plan.quantities if end > begin else ())
             }
             arrays, nonfinite = _native(plan, inputs, places, output.path)

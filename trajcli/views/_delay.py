@@ -207,7 +207,7 @@ def velocities_finding(
         )  # fmt: skip
         v, derived = block.arrays[velocity].read()[..., pairs.first], d.velocity[..., pairs.second]
         if by_time and times:
-            at, stamps = times.of(k)
+            at, stamps = times.rows_of(k)
             inside = times.inside((at, stamps))[0]
             derived = values_at(at[inside], stamps, derived[0], times.near(at))[0][None]
             v, at = v[:, inside], at[None, inside]

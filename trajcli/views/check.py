@@ -38,8 +38,8 @@ from trajcli.views.recordings import (
     bounds_of,
     dof_text,
     label,
+    locations,
     measured_beside,
-    places,
     quantities,
     quantity_of,
     read_batches,
@@ -94,8 +94,8 @@ def check_source(
             unchecked.pop(name, None)
         # orientations and their rates are batches of the same times and start
         times = start = None
-        if places(batch) not in checked:
-            checked.append(places(batch))
+        if locations(batch) not in checked:
+            checked.append(locations(batch))
             times = TimeCheck(batch)
             if str(attributes.get("mode", "")) in MODES:
                 reason = _no_start(attributes, batch)

@@ -356,7 +356,7 @@ def _compare_by_time(
     moved, rows, seconds, step, fit = set[str](), 0, 0.0, 0.0, None
     datasets = list(map(as_batch, pair))
     for number in range(len(times.first)):
-        clocks = times.of(number)
+        clocks = times.rows_of(number)
         near, inside = times.near(clocks[0]), times.inside(clocks)
         coarse = int(not len(inside[0]) or 0 < len(inside[1]) < len(inside[0]))
         fine, at = 1 - coarse, clocks[coarse][inside[coarse]]

@@ -237,8 +237,8 @@ class TimeCheck:
         title = str(place).lstrip(":") or "time"
         if self.failures:
             number, what, _, places = self.failures[0]
-            texts = [f"{_place(batch, failure)}: {failure[1]}" for failure in self.failures]
-            where = _place(batch, self.failures[0], _LISTED)
+            texts = [f"{_where_text(batch, failure)}: {failure[1]}" for failure in self.failures]
+            where = _where_text(batch, self.failures[0], _LISTED)
             values = sum(len(rows) or 1 for *_, rows in self.failures)
             rows = [{"trajectory": number, "row": row, "time": time} for row, time in places]
             yield Finding("time", title, False, what, count, where, values, texts, {"rows": rows})
@@ -251,7 +251,7 @@ class TimeCheck:
         yield Finding("time", title, True, text, count, facts={"dt": dt})
 
 
-def _place(batch: Recording, failure: BadTimes, most: int | None = None) -> str:
+def _where_text(batch: Recording, failure: BadTimes, most: int | None = None) -> str:
     """Returns the dataset of wrong times, or their rows: of more than ``most`` the first."""
     number, _, where, rows = failure
     texts = [f"row {row} ({time:.3f} s)" for row, time in rows[:most]]

@@ -242,7 +242,7 @@ def drawn_lines(sources: Sequence[PlotSource]) -> tuple[list[Line], list[str]]:
         notes, starts = [f"drawn {'; '.join(remarks)}"], [[0.0] * len(x.chosen) for x in sources]
     dofs, lines = _FigureDofs(short_labels(sources)), list[Line]()
     for source, begin in zip(sources, starts, strict=True):
-        lines += [replace(line, dofs=dofs.of(line)) for line in source.lines(begin)]
+        lines += [replace(line, dofs=dofs.names_of(line)) for line in source.lines(begin)]
     return lines, [*notes, *dofs.notes]
 
 
@@ -255,7 +255,7 @@ class _FigureDofs:
         self._known: list[tuple[int, str]] = []
         self._lines: dict[tuple[Any, ...], list[tuple[int, str]]] = {}
 
-    def of(self, line: Line) -> list[tuple[int, str]]:
+    def names_of(self, line: Line) -> list[tuple[int, str]]:
         """Returns the dofs of a line as they are called in the figure. Raises InputError where
         those of another source, of the same quantity, alone have names."""
         key = line.source, line.quantity, *line.dofs

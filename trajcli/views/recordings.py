@@ -110,7 +110,7 @@ class PairedTimes:
         steps = self.first.step, self.second.step
         if not self.late.any() and None not in steps and steps[0] == steps[1]:
             return np.array_equal(self.first.lengths, self.second.lengths)
-        pairs = map(self.of, range(len(self.first)))
+        pairs = map(self.rows_of, range(len(self.first)))
         return all(len(a) == len(b) and (abs(a - b) <= self.near(a)).all() for a, b in pairs)
 
     def of_stamps(self, first: Place, second: Place) -> bool:
@@ -136,7 +136,7 @@ class PairedTimes:
             rows.append(inside)
         return rows
 
-    def of(self, k: int) -> tuple[Floats, Floats]:
+    def rows_of(self, k: int) -> tuple[Floats, Floats]:
         """Returns the times [T] of the k-th trajectories, from the first row of the first one on.
         Raises InputError for times that are not known or do not increase."""
         first, second = (_elapsed(side, k) for side in (self.first, self.second))
@@ -454,8 +454,8 @@ def main_batch(candidates: Sequence[Recording]) -> Recording | None:
 def other_arrays(main: Recording, candidates: Sequence[Recording]) -> Iterator[Recording]:
     """Yields the batches that hold other arrays of the same trajectories: positions, orientations
     and angular rates lie beside each other."""
-    here = places(main)
-    yield from (batch for batch in candidates if batch is not main and places(batch) == here)
+    here = locations(main)
+    yield from (batch for batch in candidates if batch is not main and locations(batch) == here)
 
 
 def first_labels(batches: Iterable[Recording]) -> list[str]:
@@ -463,7 +463,7 @@ def first_labels(batches: Iterable[Recording]) -> list[str]:
     return [label(batch, next(iter(batch.arrays))) for batch in batches]
 
 
-def places(batch: Recording) -> list[tuple[Path, str, str, tuple[int, ...]]]:
+def locations(batch: Recording) -> list[tuple[Path, str, str, tuple[int, ...]]]:
     """Returns where the trajectories of a batch are, equal for other arrays of the same ones."""
     return [(part.file.path, part.group, part.name, part.shape[:2]) for part in batch.members]
 

@@ -137,7 +137,7 @@ class Call:
         self._limits = _limits()
         self._job = Job(threads=threads(), level=level(), allow_nonfinite=True)
         self._arrays = arrays
-        self._program = place_program(self._job, program)
+        self._program = set_program(self._job, program)
         self._function = _library()[0].trajcli_run
         self._pointer = ctypes.addressof(self._job)
 
@@ -171,8 +171,8 @@ class Forward(Call):
         self, program: Program, operands: Operands, out: Outputs, allow_nonfinite: bool = True
     ) -> None:
         super().__init__(program, operands, out)
-        self._placed = place_operands(self._job, operands)
-        place_outputs(self._job, out)
+        self._placed = set_operands(self._job, operands)
+        set_outputs(self._job, out)
         self._job.allow_nonfinite = allow_nonfinite
         self._entries = [self._job.actions, *self._job.start, *self._job.out]
 
@@ -193,13 +193,13 @@ class Adjoint(Call):
         # the gradient by the actions is written where forward writes its first output
         job.adjoint = 1
         parts = zip(job.upstream, upstream, strict=True)
-        self._placed = [place(entry, part, (0, 1, 2)) for entry, part in parts]
-        self._placed.append(place(job.dt, operands.dt, (0, 1)))
+        self._placed = [set_array(entry, part, (0, 1, 2)) for entry, part in parts]
+        self._placed.append(set_array(job.dt, operands.dt, (0, 1)))
         job.start_gradient[:] = [x if x is None else address(x) for x in gradients.start]
         job.goal_gradient[:] = [x if x is None else address(x) for x in gradients.goal]
         actions = operands.actions if gradients.actions is None else gradients.actions
         job.batch, job.horizon, job.dofs = actions.shape
-        place_outputs(job, (gradients.actions, None, None, None))
+        set_outputs(job, (gradients.actions, None, None, None))
         self._entries = [*job.upstream, job.out[0]]
 
     def at(
@@ -304,7 +304,7 @@ def type_of(array: Array) -> int:
     return int(name == "float64")
 
 
-def place(entry: Any, array: Array | None, axes: Sequence[int]) -> Array | None:
+def set_array(entry: Any, array: Array | None, axes: Sequence[int]) -> Array | None:
     """Describes an array to the kernels; returns what must outlive their run: it, or a copy.
 
     axes: which of [trajectory, row, dof] it has. Trajectories and rows that are one alone are
@@ -322,7 +322,7 @@ def place(entry: Any, array: Array | None, axes: Sequence[int]) -> Array | None:
     return array
 
 
-def place_outputs(job: Any, out: Outputs) -> None:
+def set_outputs(job: Any, out: Outputs) -> None:
     """Describes outputs: contiguous memory, or places in files."""
     for entry, output in zip(job.out, out, strict=True):
         entry.file = -1
@@ -334,7 +334,7 @@ def place_outputs(job: Any, out: Outputs) -> None:
     job.tile = NATIVE_TILE
 
 
-def place_program(job: Any, program: Program) -> list[Any]:
+def set_program(job: Any, program: Program) -> list[Any]:
     """Describes a program; returns the arrays that must outlive the job."""
     job.used, job.rows, job.start_row = program.used, program.rows, program.start_row
     if isinstance(program, Cascade):
@@ -355,7 +355,7 @@ def place_program(job: Any, program: Program) -> list[Any]:
         arrays += [penalty(program.order), control(program.order)[-1].copy()]
         job.unit, job.stiffness, job.table, job.head = map(address, arrays)
         job.smoother = program.order
-        return [*arrays, place(job.weights, program.weights, (0, 1, 2))]
+        return [*arrays, set_array(job.weights, program.weights, (0, 1, 2))]
     return _place_band(job, program)
 
 
@@ -415,13 +415,16 @@ def _pair(kind: Any, table: Floats, points: Floats) -> None:
         table[begin : begin + pairs] = after
 
 
-def place_operands(job: Any, operands: Operands) -> list[Array | None]:
+def set_operands(job: Any, operands: Operands) -> list[Array | None]:
     """Describes what a program is applied to; returns the arrays that must outlive the job."""
     job.batch, job.horizon, job.dofs = operands.actions.shape
-    arrays = [place(job.actions, operands.actions, (0, 1, 2)), place(job.dt, operands.dt, (0, 1))]
+    arrays = [
+        set_array(job.actions, operands.actions, (0, 1, 2)),
+        set_array(job.dt, operands.dt, (0, 1)),
+    ]
     for m in range(4):
-        arrays.append(place(job.start[m], operands.start[m], (0, 2)))
-        arrays.append(place(job.goal[m], operands.goal[m], (0, 2)))
+        arrays.append(set_array(job.start[m], operands.start[m], (0, 2)))
+        arrays.append(set_array(job.goal[m], operands.goal[m], (0, 2)))
     for entry, index in (
         (job.start_index, operands.start_index),
         (job.goal_index, operands.goal_index),

@@ -11,7 +11,7 @@ from trajcli.files.clock import Clock
 from trajcli.files.source import Place
 
 
-class Description(NamedTuple):
+class Metadata(NamedTuple):
     """A JSON object that describes recordings: an attribute of the group data, or a file."""
 
     place: Place
@@ -29,21 +29,21 @@ class Description(NamedTuple):
         return Clock.even(step, self.place.then(f" {text}"))
 
 
-def description(file: Catalogue, name: str) -> Description:
-    """Returns one of the descriptions of a file's recordings, which is empty where there is none.
+def metadata(file: Catalogue, name: str) -> Metadata:
+    """Returns metadata of the recordings of a file, which are empty where there are none.
 
     name: env_args and others are attributes of the group data; ``*.json`` is the file beside that
     has the name of this one, and ``meta/info.json`` is in the folder of the data set.
     """
     if not name.endswith(".json"):
         table = json_object(file.attributes("data").get(name))
-        return Description(Place(str(file.path), "/data", name), table)
+        return Metadata(Place(str(file.path), "/data", name), table)
     # FOLDER/data/CHUNK/FILE has FOLDER/meta, any other file meta beside it; nothing else is read,
     # since other users may write there
     folders = file.path.absolute().parents
     chunked = name.startswith("meta/") and len(folders) > 2 and folders[1].name == "data"
     beside = "../../" * chunked + name.replace("*", file.path.stem)
-    return Description(Place(str(file.path_beside(beside))), file.beside(beside))
+    return Metadata(Place(str(file.path_beside(beside))), file.beside(beside))
 
 
 def controller(file: Catalogue) -> str:
