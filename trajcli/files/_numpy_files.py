@@ -103,6 +103,7 @@ class NpyFile(Catalogue):
 
     def __init__(self, path: Path, pool: OpenFiles | None = None) -> None:
         super().__init__(path, "npy", pool)
+        self.listed[""] = ("",)
         try:
             self._header = self.safely("", self._read_header)
         except BaseException:
@@ -128,11 +129,10 @@ class NpyFile(Catalogue):
     def names(self) -> list[str]:
         return [""]
 
-    def lacks(self, name: str) -> bool:
-        return bool(name)
-
     def find(self, name: str) -> Dataset | None:
         header = self._header
+        if name:
+            return None
 
         def read_rows(start: int, stop: int) -> Any:
             with self.lock:

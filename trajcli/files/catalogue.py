@@ -11,7 +11,7 @@ import shlex
 import threading
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -356,6 +356,9 @@ class Catalogue(ABC):
         self.path, self.family = path, family
         self.outside: list[str] = []
         self._entries: dict[str, Dataset | None] = {}
+        # names such as dt and start are asked for in every group and mostly absent: where all
+        # names of a group are known they are neither looked up nor kept
+        self.listed: dict[str, Collection[str]] = {}
         self.pool = pool or OpenFiles()
         self.lock = self.pool.lock
         self._handle: Any = None
@@ -408,7 +411,8 @@ class Catalogue(ABC):
         """
         name = name.strip("/")
         if name not in self._entries:
-            if self.lacks(name):
+            above, _, last = name.rpartition("/")
+            if above in self.listed and last not in self.listed[above]:
                 return None
             self._entries[name] = self.find(name)
         return self._entries[name]
@@ -416,14 +420,6 @@ class Catalogue(ABC):
     @abstractmethod
     def find(self, name: str) -> Dataset | None:
         """Looks up the dataset of this name for :meth:`get`, which keeps it."""
-
-    def lacks(self, name: str) -> bool:
-        """Whether what is known of the file says that it has no such dataset.
-
-        Names such as dt and start are asked for in every group and mostly absent: they are neither
-        looked up nor kept.
-        """
-        return False
 
     def attributes(self, group: str = "") -> Mapping[str, Any]:
         """Returns the attributes of a group, or of the file for ""; formats may have none."""

@@ -160,6 +160,7 @@ class Hdf5File(Catalogue):
                     read = functools.partial(self._attribute, path)
                     attributes = _Attributes(list(map(_text, _attribute_names(item))), read)
                     self._groups[path] = links, attributes, foreign
+                    self.listed[path] = links
             except BaseException:
                 del self._groups[path]
                 raise
@@ -203,11 +204,6 @@ class Hdf5File(Catalogue):
     @_reading
     def _attribute(self, path: str, name: str) -> Any:
         return _read_attribute(self._open(path), _raw(name))
-
-    def lacks(self, name: str) -> bool:
-        above, _, last = name.rpartition("/")
-        group = self._groups.get(above)
-        return group is not None and last not in group[0]
 
     @_reading
     def find(self, name: str) -> Dataset | None:

@@ -604,7 +604,10 @@ def standing_in(like: Recording, origin: ArrayGroup, fault: Fault) -> Recording:
         if origin.member is not None
         else replace(origin, member=Member(origin.group or origin.file.path.stem, origin.group))
     )
-    return replace(like, origin=origin, name=name_of(origin), arrays=none, stored=none, fault=fault)
+    return replace(
+        like, origin=origin, file=origin.file, group=origin.group, layout=origin.layout,
+        member=origin.member, name=name_of(origin), arrays=none, stored=none, fault=fault,
+    )  # fmt: skip
 
 
 def marked_faulty(recordings: Sequence[Recording]) -> list[Recording]:

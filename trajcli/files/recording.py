@@ -115,6 +115,9 @@ class Recording:
 
     Attributes:
         origin: where they lie. Of several groups this and all that is not [B] is the first one's.
+        file, group, layout, member: the same in parts: the group "data/demo_3" of the file, its
+            family, and which of its trajectories this is; None of a file that only has arrays.
+        named: SOURCE names the array, or its name was guessed.
         name: their name in messages and, as a group, in outputs.
         array_name: the path of the first array within its trajectory, "obs/joint_pos".
         companions: what lies beside the arrays.
@@ -151,6 +154,11 @@ class Recording:
     """
 
     origin: ArrayGroup
+    file: Catalogue
+    group: str
+    layout: Layout | None
+    member: Member | None
+    named: bool
     name: str
     array_name: str
     companions: Companions
@@ -680,31 +688,6 @@ class Recording:
         sizes = np.abs(np.concatenate(parts, 1)[..., joints], dtype=np.float64)
         return float(np.fmax.reduce(sizes, None, initial=0.0))
 
-    @property
-    def file(self) -> Catalogue:
-        """The file, or the first one."""
-        return self.origin.file
-
-    @property
-    def group(self) -> str:
-        """The group of the file that the arrays lie in."""
-        return self.origin.group
-
-    @property
-    def layout(self) -> Layout | None:
-        """The family of the file; None for one that only has arrays."""
-        return self.origin.layout
-
-    @property
-    def member(self) -> Member | None:
-        """Which trajectory of the file this is."""
-        return self.origin.member
-
-    @property
-    def named(self) -> bool:
-        """Whether SOURCE names the array, or its name was guessed."""
-        return self.origin.named or self.origin.guessed
-
 
 def record(
     origin: ArrayGroup, reading: Reading, *, given: InputUnits | None = None, option: bool = False
@@ -788,6 +771,11 @@ def record(
             clock = _since(clock, *began)
     return Recording(
         origin=origin,
+        file=file,
+        group=origin.group,
+        layout=layout,
+        member=member,
+        named=origin.named or origin.guessed,
         name=name_of(origin),
         array_name=path,
         companions=companions,
