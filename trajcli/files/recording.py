@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -500,7 +500,18 @@ class Recording:
         InputError for a file that contradicts itself."""
         if self.clock is None:
             return None
-        return np.broadcast_to(self.clock.rows(), self.shape[:2])
+        return np.broadcast_to(self.lines(self.clock, Clock.rows), self.shape[:2])
+
+    def lines(self, clock: Clock, times: Callable[[Clock], Floats]) -> Floats:
+        """Returns times [B or 1, n] that a clock of these trajectories gives, by the clock of each
+        group where these differ: k steps are not the sum of k steps to the last digit."""
+        if not clock.mixed:
+            return times(clock)
+        parts = [(times(part.clock), places) for part, places in self.by_part() if part.clock]
+        values = np.empty((len(self), parts[0][0].shape[1]))
+        for of_part, places in parts:
+            values[places] = of_part
+        return values
 
     def known_times(self) -> Floats | None:
         """Returns times [B, T]; None also if the file contradicts itself."""

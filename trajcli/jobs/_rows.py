@@ -17,6 +17,7 @@ from trajcli.curves.resampling import rounding_of
 from trajcli.errors import Fault, InputError, raise_if_any
 from trajcli.files.atomic_output import refuse_input
 from trajcli.files.catalogue import in_memory
+from trajcli.files.clock import Clock
 from trajcli.files.opening import Files, clock_from_options
 from trajcli.files.outputs import Output, Variable, describe_output, row_variable
 from trajcli.files.reader import (
@@ -167,7 +168,11 @@ def row_times(block: Recording, acting: bool = False) -> tuple[Floats, float]:
         return clock.step * np.arange(float(rows + acting))[None], 0.0
     for part, _ in block.by_part() if clock.faults() else ():
         raise_if_any(part.clock.faults() if part.clock else ())
-    times = (clock.fitted(len(block), rows + 1) if acting else clock).row_times()
+
+    def of_rows(clock: Clock) -> Floats:
+        return (clock.fitted(clock.batch, rows + 1) if acting else clock).row_times()
+
+    times = block.lines(clock, of_rows)
     rounding = 0.0
     if clock.stamped:  # float32 stamps are far from exact after some hours
         stamps = np.nan_to_num(in_memory(clock.values))
