@@ -293,15 +293,15 @@ class Recording:
     def sources(self) -> list[Place]:
         """Returns the arrays or files that the trajectories are read from, each once."""
         places = dict[Place, None]()
-        for part in self.parts_in_use():
-            if part.member is not None and not part.member.group:  # some rows of an array
+        alone = not self.parts and not self.file.members
+        for k in range(len(self))[:1] if alone else range(len(self)):
+            part = self.part(k)
+            if part.file.members:
+                places[self.file_of(k).place()] = None
+            elif part.member is not None and not part.member.group:  # some rows of an array
                 places[replace(part.file.place(), name=part.array_name)] = None
-            elif not part.file.members:
+            else:
                 places[part.where] = None
-        if any(part.file.members for part in self.members):
-            for k in range(len(self)):
-                if self.part(k).file.members:
-                    places[self.file_of(k).place()] = None
         return list(places)
 
     @property

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from trajcli.errors import Fault, InputError, raise_if_any
+from trajcli.errors import Fault, FaultCollector, InputError, raise_if_any
 from trajcli.files.catalogue import Values
 from trajcli.files.clock import Clock
 from trajcli.files.recording import Recording
@@ -108,9 +108,12 @@ def batches_of(recording: Recording, mode: Mode, commands: Commands, recorded: b
 
     Raises InputError where the inputs of several files do not fit together.
     """
-    return [
-        Batch(part, inputs_of(part, mode, recorded), commands) for part in recording.by_length()
-    ]
+    check, batches = FaultCollector(), list[Batch]()
+    for part in recording.by_length():
+        with check:
+            batches.append(Batch(part, inputs_of(part, mode, recorded), commands))
+    check.raise_if_any()
+    return batches
 
 
 def recorded_rates(recording: Recording, mode: Mode) -> bool:
