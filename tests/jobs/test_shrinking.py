@@ -62,14 +62,14 @@ import os, sys
 from trajcli.cli import main
 from trajcli.files.file_bytes import FileBytes
 
-read = FileBytes.rows
+read = FileBytes.read_rows
 
 def change(*arguments):
     values = read(*arguments)
     {change}
     return values
 
-FileBytes.rows = change
+FileBytes.read_rows = change
 sys.exit(main(sys.argv[1:]))
 """
 CHANGES = {

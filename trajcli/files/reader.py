@@ -174,7 +174,7 @@ def _recorded(files: Files, found: Sequence[_Found], given: InputUnits | None) -
         faults.append((k, origin, fault))
     made = [recording for recording in recordings if recording is not None]
     if not made:
-        raise errors[0]
+        raise errors[0] if errors else InputError(faults[0][2])
     for k, origin, fault in faults:
         alike = (x for x in made if origin.array_name in ("", x.array_name))
         recordings[k] = standing_in(next(alike, made[0]), origin, fault)
@@ -302,8 +302,14 @@ def _arranged(found: Sequence[_Found], reading: Reading) -> tuple[list[_Found], 
         what, expected = f"not the axes of {where}", "T, B and D in their order"
         raise UsageError(what, where="--axes", expected=expected, found=axes)
     for group, fault in found:
-        for array in group.datasets.values():
-            array.require_numeric()
+        try:
+            for array in group.datasets.values():
+                array.require_numeric()
+        except InputError as error:  # of several, it is raised where the trajectory is used
+            if len(found) == 1:
+                raise
+            arranged.append((group, error.faults[0]))
+            continue
         kind = re.sub(r"\d+", "", f"{group.group}:{group.array_name}")
         foreign = group.layout is None and "trajcli_version" not in group.file.attributes()
         if axes:
