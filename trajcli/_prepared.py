@@ -28,8 +28,6 @@ from trajcli.kernels.program import Array, Gradients, Operands, Parts, Program
 from trajcli.modes import QUANTITIES
 
 _CACHE_SIZE = 64
-# The calls of a thread: a structure serves one call at a time.
-_cache = threading.local()
 _FLOATS = {np.dtype(np.float32), np.dtype(np.float64)}
 
 
@@ -79,18 +77,27 @@ def _kind(array: Any) -> tuple[Any, ...]:
     return ()
 
 
+class _Cache(threading.local):
+    """The calls of a thread: a structure serves one call at a time."""
+
+    def __init__(self) -> None:
+        self.calls: dict[Any, PreparedCall | DeviceCall] = {}
+
+
+_cache = _Cache()
+
+
 def lookup(key: Any) -> PreparedCall | DeviceCall | None:
     """Returns the cached call of this key, if there is one."""
     try:
-        call: PreparedCall | DeviceCall | None = _cache.calls.get(key)
-    except (AttributeError, TypeError):  # none yet in this thread; an option that has no hash
+        return _cache.calls.get(key)
+    except TypeError:  # an option that has no hash
         return None
-    return call
 
 
 def store(key: Any, call: PreparedCall | DeviceCall) -> None:
     """Caches a call."""
-    calls = _cache.__dict__.setdefault("calls", {})
+    calls = _cache.calls
     if len(calls) >= _CACHE_SIZE:
         del calls[next(iter(calls))]  # the oldest
     calls[key] = call

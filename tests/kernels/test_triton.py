@@ -203,7 +203,7 @@ def test_a_probe_that_works_says_nothing():
 def test_later_calls_have_the_bits_of_the_first(work):
     """Which are prepared, wherever in memory their tensors begin."""
     device = "cuda" if cuda.count() else "cpu"
-    _prepared._cache.__dict__.clear()
+    _prepared._cache.calls.clear()
 
     def drawn(*shape: int) -> torch.Tensor:
         flat = torch.randn(torch.Size(shape).numel() + 1, device=device)

@@ -30,13 +30,13 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.fixture(autouse=True)
 def empty_cache() -> None:
-    _prepared._cache.__dict__.clear()
+    _prepared._cache.calls.clear()
 
 
 def fresh(*arguments: Any, **options: Any) -> trajcli.Trajectory:
-    _prepared._cache.__dict__.clear()
+    _prepared._cache.calls.clear()
     result = integrate(*arguments, **options)
-    _prepared._cache.__dict__.clear()
+    _prepared._cache.calls.clear()
     return result
 
 
