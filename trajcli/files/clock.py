@@ -66,7 +66,8 @@ class Clock:
         converted_from: the type of floats in the file, where they were converted to seconds.
         absolute: the stamps as the source has them, [1 or B, T], in ``unit``.
         nominal: the step that the file states beside stamps.
-        mixed: of several groups some have one step, which is not that of all, or are actions.
+        mixed: of several groups each has times of its own kind: some have one step, which is not
+            that of all, some are actions, or some contradict themselves.
         contradiction: why there are no times: two statements that contradict each other.
     """
 
@@ -137,7 +138,7 @@ class Clock:
         """Returns the times of several groups of trajectories, one behind the other.
 
         They are stamps where all are, else steps. Groups with steps or stamps of other numbers than
-        the others contradict each other.
+        the others contradict each other. Stamps of the sources are those of each clock.
         """
         first, batches = clocks[0], [clock.batch for clock in clocks]
         if not clocks[1:]:
@@ -147,18 +148,20 @@ class Clock:
             np.full(clock.batch, clock.count) if clock.lengths is None else clock.lengths
             for clock in clocks
         ]
-        units = {(c.unit, c.absolute.dtype.kind if c.absolute else "") for c in clocks}
-        absolute = None
-        if len(units) == 1 and all(clock.absolute is not None for clock in clocks):
-            absolute = stacked([clock.absolute for clock in clocks], batches)
         joined = replace(
             first, source=first_and_more(clock.source for clock in clocks), batch=sum(batches),
             count=int(counts.max()), acting=all(clock.acting for clock in clocks),
-            lengths=np.concatenate(lengths), absolute=absolute, values=None,
+            lengths=np.concatenate(lengths), absolute=None, values=None,
             stamped=all(clock.stamped for clock in clocks),
             mixed=any(clock.step is not None for clock in clocks),
-            contradiction=next((c.contradiction for c in clocks if c.contradiction), None),
         )  # fmt: skip
+        # how many steps actions need depends on their mode
+        faults = [
+            clock.contradiction or next(iter(() if clock.acting else clock.shape_faults()), None)
+            for clock in clocks
+        ]
+        if fault := next(filter(None, faults), None):
+            return replace(joined, step=None, shape=(), mixed=True, contradiction=fault)
         # T stamps are T - 1 steps; one step alone fits any number of rows
         surplus = {
             clock.shape[-1] - clock.count - (clock.stamped and not joined.stamped)
@@ -172,7 +175,7 @@ class Clock:
                 expected="as many in each",
                 hint="--dt, --rate or --times for all, or run them one at a time",
             )
-            return replace(joined, contradiction=joined.contradiction or fault)
+            return replace(joined, step=None, shape=(), mixed=True, contradiction=fault)
         extra = surplus.pop() if surplus else None
         width = 1 if extra is None else joined.count + extra
         joined = replace(joined, shape=(joined.batch, width))
@@ -266,13 +269,6 @@ class Clock:
         misfit = self.shape_faults() if rows.start or not self.acting else ()
         if misfit or self.contradiction is not None:
             return replace(fitted, contradiction=next(iter(misfit), self.contradiction))
-        if self.step is not None and (rows.start or not self.shape):
-            return replace(fitted, stamped=False, shape=())
-        if rows.start:  # the rows lie at the times since the first of all
-            times = self._times(0, 1 if self.shared else self.batch)
-            times = times[[0] if self.shared else trajectories, rows.start : rows.stop]
-            return replace(fitted, values=times, stamped=True, acting=False, shape=times.shape,
-                           absolute=None)  # fmt: skip
         surplus = self.count - len(rows)
 
         def width(values: Values) -> int:
@@ -282,7 +278,15 @@ class Clock:
             own = trajectories if stored.shape[0] > 1 else range(1)
             return stored.select(own, range(width(stored)))
 
-        values, absolute = self.values, self.absolute and lines(self.absolute)
+        absolute = None if rows.start else self.absolute and lines(self.absolute)
+        if self.step is not None and (rows.start or not self.shape):
+            return replace(fitted, stamped=False, shape=(), absolute=absolute)
+        if rows.start:  # the rows lie at the times since the first of all
+            times = self._times(0, 1 if self.shared else self.batch)
+            times = times[[0] if self.shared else trajectories, rows.start : rows.stop]
+            return replace(fitted, values=times, stamped=True, acting=False, shape=times.shape,
+                           absolute=None)  # fmt: skip
+        values = self.values
         if isinstance(values, Dataset) and values.ndim == 2:
             values = lines(values)
         elif values is not None:
@@ -368,18 +372,18 @@ class Clock:
             elapsed = np.concatenate([elapsed, elapsed[:, -1:] + steps[:, -1:]], axis=1)
         return elapsed[:, int(after) :][:, : self.count]
 
-    def since(self, begin: int, end: int, of_rows: bool = False) -> npt.NDArray[Any] | None:
-        """Returns the first stamps [b] of trajectories begin to end as the source has them.
+    def since(self, trajectories: Numbers, of_rows: bool = False) -> npt.NDArray[Any] | None:
+        """Returns the first stamps of trajectories as the source has them; None without any.
 
-        of_rows: of actions with one stamp more than rows, that of the first row. None without any.
+        of_rows: of actions with one stamp more than rows, that of the first row.
         """
         if self.absolute is None:
             return None
         batch, stamps = self.absolute.shape
         column = max(stamps - self.count, 0) if of_rows and self.count else 0
-        rows = (begin, end) if batch > 1 else (0, 1)
-        first = np.ravel(self.absolute.read_part(*rows, column, column + 1))
-        return np.broadcast_to(first, end - begin)
+        chosen = trajectories if batch > 1 else range(1)
+        first = np.ravel(self.absolute.select(chosen, range(column, column + 1)).read())
+        return np.broadcast_to(first, len(trajectories))
 
     def steps(self, begin: int, end: int) -> Floats:
         """Returns the steps of trajectories begin to end, [b or 1, h]."""

@@ -211,8 +211,9 @@ class Companions:
 
     def _rates_in(self, folder: str) -> Iterator[tuple[Place, float]]:
         """Yields the rates that numbers, or columns of one number, of a group state."""
-        for _, stored in named(self.file, folder, RATES):
-            line = math.prod(stored.shape) == max(stored.shape, default=1)
+        for name, stored in named(self.file, folder, RATES):
+            # of columns only those whose names say nothing else
+            line = math.prod(stored.shape) == (max(stored.shape, default=1) if role(name) else 1)
             if not line or not stored.numeric or 0 in stored.shape or stored.nbytes > SCANNED_BYTES:
                 continue
             values = np.ravel(stored.read())

@@ -62,6 +62,7 @@ def read_recordings(
     as_stored: bool = False,
     actions: bool = False,
     compare: bool = True,
+    positions: bool = False,
 ) -> tuple[list[Recording], list[str]]:
     """Returns the trajectories that SOURCEs name, in their order, and notes for the user.
 
@@ -78,6 +79,7 @@ def read_recordings(
             are in SI if the files state units.
         actions: only groups that hold something to integrate.
         compare: refuses trajectories of other joints than the first; :func:`require_alike` does.
+        positions: of a group that has positions, these alone.
 
     Raises:
         InputError: if a file cannot be read or holds no trajectories.
@@ -113,6 +115,8 @@ def read_recordings(
         hint = f"{first.file.typed(first.path)} integrates it as actions"
         where = str(first.file.path)
         raise InputError("no actions", where=where, expected=expected, found=there, hint=hint)
+    if positions:
+        wanted = [(group.only("position"), fault) for group, fault in wanted]
     given, remarks = _given_units(files, [group for group, _ in wanted])
     notes += remarks
     recordings = _recorded(files, wanted, None if as_stored and not files.reading.units else given)
@@ -186,7 +190,7 @@ def read_positions(
 ) -> tuple[list[Recording], list[str]]:
     """Returns the positions that SOURCEs name, or else those of every trajectory, and notes for
     the user. Raises InputError for files with none."""
-    recordings, notes = read_recordings(files, sources, compare=compare)
+    recordings, notes = read_recordings(files, sources, compare=compare, positions=True)
     first = recordings[0]
     if first.file.family == "ros":
         require_one_topic([recording.origin for recording in recordings])
@@ -195,8 +199,7 @@ def read_positions(
         for recording in recordings
         if recording.named or recording.file.names() == [""] or "position" in recording.arrays
     ]
-    positions = [x.only(["position"]) if "position" in x.arrays else x for x in recorded]
-    if not positions:
+    if not recorded:
         names = first.layout.recorded(first.member) if first.layout and first.member else []
         names = names or [path for path in first.file.names() if _POSE.search(path)]
         named = first.file.typed((names or [first.origin.path])[0])
@@ -207,7 +210,7 @@ def read_positions(
             hint = f"trajcli integrate {named} --mode {rate} --start zero makes positions of them"
         what = "no recorded positions"
         raise InputError(what, where=where, expected=expected, found=found, hint=hint)
-    return positions, [*notes, *rotations_left_out(recordings, recorded)]
+    return recorded, [*notes, *rotations_left_out(recordings, recorded)]
 
 
 def one_per_group(recordings: Sequence[Recording], actions: bool) -> list[Recording]:
@@ -562,7 +565,7 @@ def _laid_out(
     bad: list[tuple[int, str, InputError]] = []
     for k, (member, path) in enumerate(pairs):
         try:
-            found[k] = (of_path(member, path) if path else of_member(member)), member.fault
+            found[k] = (of_path(member, path) if path else of_member(member)), None
         except InputError as error:  # which is raised where the trajectory is used
             bad.append((k, path[len(member.group) :].strip("/"), error))
     known = [pair[0] for pair in found if pair is not None]

@@ -101,6 +101,16 @@ class ArrayGroup:
         """The path of the first array within the trajectory: "obs/joint_pos"."""
         return self.path[len(self.group) :].strip("/")
 
+    def only(self, name: str) -> ArrayGroup:
+        """Returns the group with the array of this name alone, where it is one of several."""
+        named = {path: array for path, array in self.datasets.items() if array_name(path) == name}
+        if not named or len(self.datasets) == 1:
+            return self
+        (path,) = named
+        folder = self.path.rpartition("/")[0]
+        path = path if path.startswith(folder) else f"{folder}/{path}"
+        return replace(self, path=path, datasets=named)
+
     @property
     def companions(self) -> Companions:
         """What lies beside the arrays."""
@@ -285,7 +295,7 @@ class Recording:
             return str(self.numbers[k])
         if part.file.members:
             return self.file_of(k).path.stem + part.suffix
-        if part.suffix and part.count > 1:  # segments of several recordings
+        if part.suffix and len(part) > 1:  # segments of several recordings
             return f"{part.name}/trajectory_{self.inside[k]}"
         named = len(part) == 1 and (self.several or part.member is not None)
         return part.name if named else str(self.numbers[k])
@@ -302,12 +312,12 @@ class Recording:
                 places[replace(part.file.place(), name=part.array_name)] = None
             else:
                 places[part.where] = None
-        return list(places)
+        return list(places) or [self.where]
 
     @property
     def source(self) -> Place:
         """The first of the sources, and how many others there are."""
-        return first_and_more(self.sources() or [self.where])
+        return first_and_more(self.sources())
 
     def parts_in_use(self) -> list[Recording]:
         """Returns the recordings of one group that these trajectories lie in; of none the first."""
@@ -527,10 +537,22 @@ class Recording:
         of_rows: of actions with one stamp more than rows, that of the first row. None where not all
         have stamps of one unit, or where all are 0 and they may not be ``relative``.
         """
-        stamps = None if self.clock is None else self.clock.since(0, len(self), of_rows)
-        if stamps is None or self.clock is None or not (relative or stamps.any()):
+        if self.clock is None:
             return None
-        return stamps, self.clock.unit or "s"
+        clocks = [(self.clock, np.arange(len(self)))]
+        if self.parts:  # in the order of these trajectories
+            runs = np.split(np.arange(len(self)), np.flatnonzero(np.diff(self.part_of)) + 1)
+            clocks = [
+                (clock, self.numbers[run] - self.begins[self.part_of[run[0]]])
+                for run in runs
+                if len(run) and (clock := self.parts[self.part_of[run[0]]].clock) is not None
+            ]
+        stamps = [(clock.since(inside, of_rows), clock.unit or "s") for clock, inside in clocks]
+        known = [(first, unit) for first, unit in stamps if first is not None]
+        if len(known) < len(stamps) or len({(x.dtype.kind, unit) for x, unit in known}) != 1:
+            return None
+        joined = np.concatenate([first for first, _ in known])
+        return (joined, known[0][1]) if relative or joined.any() else None
 
     def blocks(
         self,
@@ -572,9 +594,11 @@ class Recording:
         """Whether two trajectories have equally many rows, and arrays of the same types."""
         parts = self.part(a), self.part(b)
         types = [[array.dtype for array in part.arrays.values()] for part in parts]
-        acting = [part.clock and part.clock.acting for part in parts]
+        clocks = [
+            part.clock and (part.clock.acting, part.clock.contradiction is None) for part in parts
+        ]
         same_rows = bool(self.lengths[a] == self.lengths[b])
-        return same_rows and types[0] == types[1] and acting[0] == acting[1]
+        return same_rows and types[0] == types[1] and clocks[0] == clocks[1]
 
     @property
     def row_bytes(self) -> int:
@@ -817,7 +841,7 @@ def record(
 
 def _since(clock: Clock, began: npt.NDArray[Any], unit: str) -> Clock:
     """Returns the times of an output of trajcli, which it counts from the stamps of its source."""
-    stamps = clock.since(0, clock.batch)
+    stamps = clock.since(range(clock.batch))
     if stamps is not None and stamps.any():
         began = stamps_after(began, stamps, unit)
     absolute = Dataset(clock.where, (len(began), 1), began.dtype, lambda a, b: began[a:b, None])

@@ -118,7 +118,7 @@ def batches_of(recording: Recording, mode: Mode, commands: Commands, recorded: b
 
 def recorded_rates(recording: Recording, mode: Mode) -> bool:
     """Returns whether actions are rates that were recorded with a time stamp each."""
-    clock, rows = recording.clock, int(recording.lengths.min(initial=recording.rows))
+    clock, rows = recording.clock, recording.as_stored.shape[1]  # padding included
     stamped = clock is not None and clock.per_row and rows > 1
     return stamped and isinstance(mode, CascadeMode) and mode.derivatives_of > 0
 
