@@ -10,7 +10,7 @@ import pytest
 
 from trajcli.files.catalogue import Catalogue
 from trajcli.files.opening import Files
-from trajcli.files.reader import read_recordings
+from trajcli.files.reader import read_positions, read_recordings
 from trajcli.files.reading import Reading
 from trajcli.files.recording import Recording, join
 
@@ -123,3 +123,54 @@ def test_facts_are_fields_that_no_attribute_changes(read, monkeypatch):
     with pytest.raises(dataclasses.FrozenInstanceError):
         recording.step = 0.1  # type: ignore[misc]
     assert isinstance(recording, Recording)
+
+
+def test_an_array_has_the_clock_and_mode_of_its_own(read):
+    with h5py.File("in.h5", "w") as file:
+        for name, step, mode in (("actions", 0.1, "jerk"), ("position", 0.02, "velocity")):
+            file[name] = RANDOM.standard_normal((2, 9, 3))
+            file[name].attrs.update(dt=step, mode=mode)
+    (both,) = read("in.h5")
+    assert (both.step, both.stated.name) == (0.1, "jerk")
+    with Files() as files:
+        ((positions,), _) = read_positions(files, ["in.h5"])
+    assert (positions.step, positions.stated.name) == (0.02, "velocity")
+    assert list(positions.arrays) == ["position"]
+
+
+@pytest.mark.parametrize("stated", [{}, {"dt": 0.1}])
+def test_start_stamps_are_those_of_the_trajectories_that_are_taken(read, stated):
+    firsts = np.array([100.0, 200, 300, 400, 500, 600, 700])
+    np.savez(
+        "in.npz", position=np.zeros((7, 9, 2)), times=firsts[:, None] + 0.1 * np.arange(9), **stated
+    )
+    np.savez("plan.npz", actions=np.zeros((2, 9, 2)), times=50 + 0.1 * np.arange(10))
+    (one,) = read("in.npz")
+    (plan,) = read("plan.npz")
+    whole = join([one, plan, one], [])
+    every = np.concatenate([firsts, [50, 50], firsts])
+    of_rows = np.concatenate([firsts, [50.1, 50.1], firsts])
+    for _ in range(20):
+        places = RANDOM.permutation(16)[: RANDOM.integers(1, 17)]
+        stamps, unit = whole.take(places).start_stamps()
+        np.testing.assert_array_equal(stamps, every[places])
+        assert unit == "s"
+        taken, _ = whole.take(places).start_stamps(of_rows=True)
+        np.testing.assert_allclose(taken, of_rows[places], rtol=1e-15)
+    np.testing.assert_array_equal(one.take([4, 2]).start_stamps()[0], [500, 300])
+
+
+def test_a_group_without_a_fitting_clock_leaves_the_others_theirs(read):
+    positions = write("in.h5", ["stamps", "even", "steps"])
+    with h5py.File("in.h5", "r+") as file:
+        del file["run/demo_3/times"]
+        file["run/demo_3/times"] = np.arange(44.0)
+    parts = read("in.h5")
+    whole = join(parts)
+    for block in whole.blocks():
+        if 3 in block.numbers:
+            assert block.known_times() is None
+            continue
+        for k, number in enumerate(block.numbers.tolist()):
+            np.testing.assert_array_equal(block.times()[k], parts[number].times()[0])
+            np.testing.assert_array_equal(block.arrays["position"].read()[k], positions[number])

@@ -181,13 +181,14 @@ class Execution:
             members = batch.recording.take(slice(begin, end))
             self.turns.add({self.turns.name: inputs.actions}, members)
 
-        def check(allow_nonfinite: bool = plan.request.allow_nonfinite) -> None:
+        def check_values() -> None:
+            allow_nonfinite = plan.request.allow_nonfinite
             raise_if_any(batch.value_faults(begin, inputs, allow_nonfinite))
 
         output.write_time(begin, len(inputs.actions), inputs.row_times(), group)
         # rotations are computed apart: their dofs mean nothing one by one
         if plan.rotations and end > begin:
-            check()
+            check_values()
             self._write_rotations(output, inputs, group, begin)
             inputs = of_dofs(inputs, plan.other_dofs)
         if not plan.other_dofs:
@@ -196,7 +197,7 @@ class Execution:
         inputs = inputs.chosen(plan.choice)
         if plan.choice.backend == "native" and plan.gradient is None:
             # the kernel notices NaN and Inf as it reads; a search for their place follows only then
-            check(allow_nonfinite=True)
+            raise_if_any(batch.value_faults(begin, inputs, allow_nonfinite=True))
             mixed = commands.apart(inputs)  # with rows of another mode
             places = {
                 name: None if mixed else output.region(name, begin, group)
@@ -204,12 +205,12 @@ class Execution:
             }
             arrays, nonfinite = _native(plan, inputs, places, output.path)
             if nonfinite is None:
-                check()
+                check_values()
                 raise InputError("not finite when it was computed", where=inputs.name("actions"))
             self.bad += nonfinite
             results = arrays.items()
         else:
-            check()
+            check_values()
             choice, numbers = plan.choice, batch.recording.numbers[begin:end]
             if plan.gradient is None:
                 results = inputs.compute(choice, plan.dtype, plan.quantities).items()
