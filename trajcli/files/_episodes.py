@@ -20,6 +20,7 @@ from trajcli.files._tables import TRAJECTORIES
 from trajcli.files.catalogue import Catalogue, Dataset
 from trajcli.files.quantities import EPISODE_ENDS
 from trajcli.files.source import Place
+from trajcli.kernels.program import Integers
 from trajcli.memory import EAGER_BYTES, SCANNED_BYTES
 
 LENGTHS = ("lengths", "traj_lengths", "episode_lengths", "trajectory_lengths", "path_lengths",
@@ -40,8 +41,6 @@ BESIDE = {*_EPISODES, *MASKS, _LIKELY}
 """Names of arrays that lie beside those of trajectories."""
 # Trajectories, and values, of a large array that are looked at; fewer rows say nothing.
 _SAMPLED, _LOOKED_AT, _LEAST = 64, 1 << 14, 8
-
-Integers = npt.NDArray[np.int64]
 
 
 def named(file: Catalogue, folder: str, names: Sequence[str]) -> Iterator[tuple[str, Dataset]]:

@@ -33,7 +33,7 @@ _LEROBOT_CLOCKS = ("frame_index", "timestamp")
 _COLUMNS = ("actions", "action", *QUANTITIES)
 
 Names: TypeAlias = tuple[str, ...]
-Arrays: TypeAlias = tuple[str, dict[str, Dataset]]
+PathAndArrays: TypeAlias = tuple[str, dict[str, Dataset]]
 """The path of the first array that is read, and all such arrays of a trajectory."""
 
 
@@ -77,7 +77,7 @@ class Family:
     normalises: bool = False
     marked: Callable[[Catalogue], bool] | None = None
     in_file: Callable[[Layout], Family] | None = None
-    arrays: Callable[[Layout, Member], Arrays] | None = None
+    arrays: Callable[[Layout, Member], PathAndArrays] | None = None
     step: Callable[[Layout], Clock | None] | None = None
     dof_names: Callable[[Layout, str], list[str] | None] | None = None
 
@@ -194,12 +194,12 @@ class Layout:
         stored = (self.file.get(member.path(name)) for name in names)
         return next((member.rows_of(array) for array in stored if array is not None), None)
 
-    def first_actions(self, member: Member) -> Arrays:
+    def first_actions(self, member: Member) -> PathAndArrays:
         """Returns the path of a trajectory's first array of actions, and that array."""
         path = member.path(self.actions[0])
         return path, {"actions": member.rows_of(self.file.require(path))}
 
-    def arrays_of(self, member: Member) -> Arrays:
+    def arrays_of(self, member: Member) -> PathAndArrays:
         """Returns the path of the first array that is read by default, and all such arrays."""
         own = self.family.arrays
         return own(self, member) if own else self.first_actions(member)
@@ -267,7 +267,7 @@ def episodes_by_label(layout: Layout) -> Split:
 
 
 # -- what one family does by itself ----------------------------------------------------------------
-def known_columns(layout: Layout, member: Member) -> Arrays:
+def known_columns(layout: Layout, member: Member) -> PathAndArrays:
     """Returns the columns of a table with known names, else the likely ones, of one shape."""
     file = layout.file
     names = [name for name in _COLUMNS if file.get(name) is not None] or likely_arrays(file, "")
@@ -280,7 +280,7 @@ def known_columns(layout: Layout, member: Member) -> Arrays:
     }
 
 
-def _replay_actions(layout: Layout, member: Member) -> Arrays:
+def _replay_actions(layout: Layout, member: Member) -> PathAndArrays:
     """Returns the actions of a replay buffer, else its likely array: UMI's has none."""
     if layout.file.get(layout.actions[0]) is not None:
         return layout.first_actions(member)
@@ -288,7 +288,7 @@ def _replay_actions(layout: Layout, member: Member) -> Arrays:
     return path, {path: member.rows_of(layout.file.require(path))}
 
 
-def _minari_actions(layout: Layout, member: Member) -> Arrays:
+def _minari_actions(layout: Layout, member: Member) -> PathAndArrays:
     """Returns the actions of an episode, which may be the only array in a group."""
     file, group = layout.file, member.path("actions")
     if not file.has_group(group):

@@ -27,7 +27,7 @@ _FIRST, _FIRST_BYTES = 64, 1 << 24
 _BETWEEN = 1 << 20
 _POINTS = {"positions": "position", "velocities": "velocity", "accelerations": "acceleration"}
 
-Arrays = dict[str, npt.NDArray[Any]]
+TopicArrays = dict[str, npt.NDArray[Any]]
 
 
 class RosFile(Catalogue):
@@ -83,11 +83,11 @@ class RosFile(Catalogue):
             about["joint_names"] = [path[len(field) + 1 :] for path in paths]
         return Dataset(where, (count, *like.shape[1:]), like.dtype, read_rows, about, "messages")
 
-    def _first(self, topic: str) -> Arrays:
+    def _first(self, topic: str) -> TopicArrays:
         """Returns the arrays of the first messages of a topic, or of all if they are plans."""
         return self.safely(topic, lambda: self._read(topic, _FIRST))
 
-    def _read(self, topic: str, most: int = 0) -> Arrays:
+    def _read(self, topic: str, most: int = 0) -> TopicArrays:
         """Returns the arrays of a topic: of all messages, or of the first ones."""
         bag: _Bag = self.opened()
         if (topic, most) in bag.arrays:
@@ -133,7 +133,7 @@ class _Bag:
         topics = self._reader.topics.items()
         self.topics = {name.strip("/"): topic for name, topic in topics if topic.msgcount}
         self.types = self._reader.typestore.fielddefs
-        self.arrays: dict[tuple[str, int], Arrays] = {}
+        self.arrays: dict[tuple[str, int], TopicArrays] = {}
 
     def messages(self, topic: str) -> Iterator[tuple[Any, int, int]]:
         """Yields the messages of a topic, their log times in ns, and their sizes in bytes."""
@@ -161,7 +161,7 @@ class _Messages:
         # by path: the type of an array, its values message after message, and its sizes
         self._arrays: dict[str, tuple[np.dtype[Any], bytearray, array[int]]] = {}
         self._joints: list[str] | None = None
-        self.plans: list[Arrays] = []
+        self.plans: list[TopicArrays] = []
 
     def __len__(self) -> int:
         return len(self._logs)
@@ -209,7 +209,7 @@ class _Messages:
             sizes.append(len(values))
             buffer.extend((values if order is None or not len(values) else values[order]).tobytes())
 
-    def arrays(self) -> Arrays:
+    def arrays(self) -> TopicArrays:
         """Returns arrays [T, n] by path, times and log_times in ns, and joint_names.
 
         Planned trajectories are "0/position", "1/position" and so on. An array that a message
@@ -254,7 +254,7 @@ def _fields(
             yield path, "d" if isinstance(value, float) else "Q" if unsigned else "q"
 
 
-def _plan_arrays(message: Any) -> Arrays:
+def _plan_arrays(message: Any) -> TopicArrays:
     """Returns the arrays of a planned trajectory."""
     arrays = {
         name: np.stack([getattr(point, field) for point in message.points])

@@ -23,11 +23,10 @@ from trajcli.files.catalogue import Dataset, Numbers, in_memory, stacked
 from trajcli.files.conversion import as_line, converted, divided, stated_unit
 from trajcli.files.quantities import split_unit
 from trajcli.files.source import Place, first_and_more
-from trajcli.kernels.program import Floats
+from trajcli.kernels.program import Floats, Integers
 from trajcli.memory import EAGER_BYTES
 from trajcli.units import KNOWN_TIMES, Unit, parse_time_unit
 
-Lengths: TypeAlias = npt.NDArray[np.int64]
 Values: TypeAlias = "npt.NDArray[Any] | Dataset"
 # Units that are not converted: lower case, without a final s.
 _OTHER_TIMES = {"min", "minute", "h", "hr", "hour", "d", "day"}
@@ -81,7 +80,7 @@ class Clock:
     count: int = 0
     begin: int = 0
     acting: bool = False
-    lengths: Lengths | None = None
+    lengths: Integers | None = None
     unit: str = ""
     converted_from: np.dtype[Any] | None = None
     absolute: Dataset | None = None
@@ -96,7 +95,7 @@ class Clock:
 
     @classmethod
     def stamps(
-        cls, stored: Dataset, given: Unit | None = None, lengths: Lengths | None = None,
+        cls, stored: Dataset, given: Unit | None = None, lengths: Integers | None = None,
         nominal: float | None = None, column: bool = True,
     ) -> Clock:  # fmt: skip
         """Returns the times that a dataset of stamps gives, in the given unit or else its own.
@@ -216,7 +215,7 @@ class Clock:
         return self.values is None or self.values.ndim < 2 or self.values.shape[0] == 1
 
     def fitted(
-        self, batch: int, count: int, acting: bool = False, lengths: Lengths | None = None
+        self, batch: int, count: int, acting: bool = False, lengths: Integers | None = None
     ) -> Clock:
         """Returns the times for trajectories [batch, count]."""
         values, shape = self.values, self.shape
@@ -260,7 +259,7 @@ class Clock:
         """Whether there are as many stamps or steps as the rows need."""
         return not self.shape_faults()
 
-    def take(self, trajectories: Numbers, rows: range, lengths: Lengths | None = None) -> Clock:
+    def take(self, trajectories: Numbers, rows: range, lengths: Integers | None = None) -> Clock:
         """Returns the times of some rows, that follow each other, of some trajectories; lengths as
         for :meth:`fitted`."""
         fitted = self.fitted(len(trajectories), len(rows), self.acting, lengths)
@@ -502,7 +501,7 @@ def in_seconds(values: Any, unit: Unit, stamps: bool) -> Any:
 
 def equal_step(
     stamps: npt.NDArray[Any],
-    lengths: Lengths | None = None,
+    lengths: Integers | None = None,
     nominal: float | None = None,
     kind: np.dtype[Any] | None = None,
 ) -> float | None:

@@ -33,6 +33,7 @@ from trajcli.files.quantities import (
     time_rank,
 )
 from trajcli.files.source import Place
+from trajcli.kernels.program import Integers
 from trajcli.memory import SCANNED_BYTES
 from trajcli.modes import ALIASES, MODES
 from trajcli.units import Unit
@@ -49,8 +50,6 @@ _DROID_STAMPS = ("timestamp/robot_state/read_start", "observation/timestamp/cont
 _SEARCHED = 100
 # By how much two statements of one rate may differ, as a share.
 _SAME_RATE = 1e-2
-
-Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

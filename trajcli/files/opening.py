@@ -27,7 +27,7 @@ from trajcli.files.catalogue import (
     python_line,
     reader_of_each,
 )
-from trajcli.files.clock import Clock, Lengths, positive
+from trajcli.files.clock import Clock, positive
 from trajcli.files.dofs import pick_dofs
 from trajcli.files.file_bytes import Progress, open_regular, unreadable
 from trajcli.files.reading import Reading
@@ -40,6 +40,7 @@ from trajcli.files.source import (
     natural_order,
     parse_source,
 )
+from trajcli.kernels.program import Integers
 
 READERS = {
     "hdf5": "hdf5.Hdf5File",
@@ -203,7 +204,7 @@ def clock_from_options(files: Files) -> Clock | None:
     return Clock.even(step, source.place)
 
 
-def _stamps(files: Files, text: str) -> tuple[Dataset, Lengths | None]:
+def _stamps(files: Files, text: str) -> tuple[Dataset, Integers | None]:
     """Returns the stamps FILE:DATASET, and how many each trajectory has: of the trajectories of a
     layout they are [B, T], padded with the last."""
     source, lines, about = parse_source(text), list[Any](), dict[str, Any]()

@@ -52,7 +52,7 @@ from trajcli.files.quantities import POSITIONS, QUANTITIES, ROTATIONS, TAKEN, na
 from trajcli.files.reading import Reading
 from trajcli.files.source import Place, first_and_more
 from trajcli.files.states import NO_STATE, States, joined_states
-from trajcli.kernels.program import Floats
+from trajcli.kernels.program import Floats, Integers
 from trajcli.memory import READ_BYTES
 from trajcli.units import (
     KNOWN,
@@ -71,7 +71,6 @@ SEVERAL = "several"
 _SAMPLE = 1 << 15
 
 Array = npt.NDArray[Any]
-Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,11 @@ from trajcli.files.companions import STAMPS
 from trajcli.files.conversion import divided, stated_unit
 from trajcli.files.opening import Files
 from trajcli.files.source import expand_files, parse_source
-from trajcli.kernels.program import Floats
+from trajcli.kernels.program import Floats, Integers
 from trajcli.memory import EAGER_BYTES
 from trajcli.units import KNOWN_TIMES, Unit, parse_time_unit
 
-Numbers = npt.NDArray[np.int64]
-Clock = tuple[npt.NDArray[Any], str]
+StartStamps = tuple[npt.NDArray[Any], str]
 """A stamp of each trajectory [n] as its source has it, and the unit of these stamps."""
 
 
@@ -51,7 +50,7 @@ class OutputTimes:
         unit = parse_time_unit(label)
         if label and unit is None:
             raise InputError("unknown unit", where=stored.where, expected=KNOWN_TIMES, found=label)
-        starts: Clock | None = None
+        starts: StartStamps | None = None
         counts = {stored.shape[0] if stored.ndim == 2 else 1}
         if "trajcli_version" in file.attributes():
             first = file.get(f"{name.rpartition('/')[0]}/start_stamp".strip("/"))
@@ -74,12 +73,12 @@ class OutputTimes:
         """Whether the file has stamps for each trajectory."""
         return self.values.ndim == 2 and int(self.values.shape[0]) > 1
 
-    def stamps(self, numbers: Numbers) -> npt.NDArray[Any]:
+    def stamps(self, numbers: Integers) -> npt.NDArray[Any]:
         """Returns the stamps [1 or b, N] of trajectories as they are stored."""
         chosen = rows_by_number(self.values, numbers) if self.differ else self.values
         return np.atleast_2d(in_memory(chosen))
 
-    def zeros(self, clock: Clock, numbers: Numbers) -> Clock:
+    def zeros(self, clock: StartStamps, numbers: Integers) -> StartStamps:
         """Returns the stamps [b] of a clock at which the times of trajectories are 0: those of an
         output of trajcli, else those of ``clock``."""
         if self.starts is None:
@@ -100,7 +99,12 @@ class PlacedTimes:
     """
 
     def __init__(
-        self, times: OutputTimes, numbers: Numbers, clock: Clock | None, ends: Floats, slack: Floats
+        self,
+        times: OutputTimes,
+        numbers: Integers,
+        clock: StartStamps | None,
+        ends: Floats,
+        slack: Floats,
     ) -> None:
         """Raises InputError for stamps that do not increase.
 
@@ -150,11 +154,11 @@ class PlacedTimes:
         self.shifts: Floats | None = None if clock is None else np.array(shifts)
 
     @property
-    def counts(self) -> Numbers:
+    def counts(self) -> Integers:
         """How many rows each trajectory gets [n]."""
         return self.parts[:, 1] - self.parts[:, 0]
 
-    def take(self, places: Numbers) -> PlacedTimes:
+    def take(self, places: Integers) -> PlacedTimes:
         """Returns the times of some of the trajectories."""
         taken = copy(self)
         taken.numbers, taken.parts = self.numbers[places], self.parts[places]
@@ -176,7 +180,7 @@ class PlacedTimes:
         """Whether the times that are written differ by trajectory."""
         return self.times.differ or bool((self.parts != self.parts[:1]).any())
 
-    def at(self, places: Numbers) -> tuple[Floats, Floats]:
+    def at(self, places: Integers) -> tuple[Floats, Floats]:
         """Returns the times [1 or b, N] of trajectories with equally many: in seconds from the
         first row, and from the first of these times."""
         parts, stamps = self.parts[places], self.times.stamps(self.numbers[places])
@@ -193,7 +197,7 @@ class PlacedTimes:
         same = len(since) == 1 and (shifts == shifts[0]).all()
         return since + (shifts[:1] if same else shifts), since
 
-    def start_stamps(self, clock: Clock | None) -> Clock | None:
+    def start_stamps(self, clock: StartStamps | None) -> StartStamps | None:
         """Returns the stamps, on the source's clock, of the first rows that are written; those of
         --at itself where they are of this clock. clock: the stamps of the source's first rows."""
         if clock is None:
@@ -207,14 +211,14 @@ class PlacedTimes:
 
 
 def placed(
-    times: OutputTimes, numbers: Numbers, clock: Clock | None, ends: Floats, slack: Floats
+    times: OutputTimes, numbers: Integers, clock: StartStamps | None, ends: Floats, slack: Floats
 ) -> PlacedTimes:
     """Finds out which clock the stamps of --at are of, and which of them lie within the rows.
 
     They are stamps of the source's clock, or count from the first row: whichever puts more of
     them within the rows or, where none are, puts them nearer.
     """
-    clocks: list[Clock | None] = [None] if clock is None else [clock, None]
+    clocks: list[StartStamps | None] = [None] if clock is None else [clock, None]
     # the clock comes first, so that it is taken where both put all stamps within the rows
     readings = [PlacedTimes(times, numbers, start, ends, slack) for start in clocks]
     return max(readings, key=lambda reading: (reading.counts.sum(), -reading.farthest))

@@ -36,12 +36,11 @@ from trajcli.files.writing import write
 from trajcli.jobs._blocks import MOST_FAULTS
 from trajcli.jobs.request import SourceRequest
 from trajcli.jobs.resolve import units_report
-from trajcli.kernels.program import Floats
+from trajcli.kernels.program import Floats, Integers
 from trajcli.memory import CHANGED_BYTES
 from trajcli.units import units_of_dofs
 
 Arrays = Mapping[str, npt.NDArray[Any]]
-Numbers = npt.NDArray[np.int64]
 
 
 def read_trajectories(
@@ -92,7 +91,7 @@ def read_trajectories(
 
 def computable(
     request: SourceRequest, whole: Recording, acting: bool = False
-) -> tuple[Numbers, list[Fault]]:
+) -> tuple[Integers, list[Fault]]:
     """Returns the places of the trajectories to compute, and the faults of those left out.
 
     With ``skip_bad`` these are the trajectories whose values are finite and whose times increase;
@@ -106,7 +105,7 @@ def computable(
 
     good, faults = list[int](), list[Fault]()
 
-    def read(members: Numbers, block: Recording) -> None:
+    def read(members: Integers, block: Recording) -> None:
         try:
             row_times(block, acting)
             for name in whole.arrays:
@@ -127,8 +126,8 @@ def computable(
 
 
 def blocks_of(
-    whole: Recording, places: Numbers, rows: int = 0
-) -> Iterator[tuple[Numbers, Recording]]:
+    whole: Recording, places: Integers, rows: int = 0
+) -> Iterator[tuple[Integers, Recording]]:
     """Yields blocks of trajectories that are read at once, each with their places.
 
     places: the trajectories to yield, in this order. rows: how many rows are computed of each,
@@ -182,7 +181,7 @@ def row_times(block: Recording, acting: bool = False) -> tuple[Floats, float]:
 
 # Called with a block and its places among all trajectories; returns times [b or 1, T'], or None for
 # outputs without them, and arrays [b, T', D], or [b] of one number for each trajectory.
-Compute = Callable[[Recording, Numbers], tuple[Floats | None, Arrays]]
+Compute = Callable[[Recording, Integers], tuple[Floats | None, Arrays]]
 
 
 def array_variables(whole: Recording, names: Sequence[str] = ()) -> Iterator[Variable]:
@@ -199,7 +198,7 @@ def write_rows(
     request: SourceRequest,
     files: Files,
     whole: Recording,
-    counts: Numbers,
+    counts: Integers,
     variables: Sequence[Variable],
     compute: Compute,
     attributes: Mapping[str, Any],

@@ -20,7 +20,6 @@ from trajcli.files.states import States
 from trajcli.files.writing import refuse_output
 from trajcli.jobs._rows import (
     Arrays,
-    Numbers,
     blocks_of,
     computable,
     finite_rows,
@@ -29,6 +28,7 @@ from trajcli.jobs._rows import (
     write_rows,
 )
 from trajcli.jobs.request import SourceRequest
+from trajcli.kernels.program import Integers
 from trajcli.trajectory import State
 
 # The word of --start and --goal that stands for a recorded position, and its row.
@@ -75,7 +75,7 @@ def run_fit(
         recording, lengths = recording.take(good), recording.lengths[good]
         dofs, shortest = recording.shape[2], int(lengths.min())
 
-        def held(role: str, places: Numbers, positions: Any) -> State | None:
+        def held(role: str, places: Integers, positions: Any) -> State | None:
             """Returns the state that the curves of a block begin or end at; None where fitted."""
             text, row = getattr(request, role), _ENDS[role][1]
             if role in states:
@@ -84,7 +84,7 @@ def run_fit(
             still = np.zeros((1, dofs)) if text == "rest" else None
             return None if text is None else State(positions[:, row], still, still, still)
 
-        def fitted(places: Numbers, block: Recording, intervals: int) -> Fitted:
+        def fitted(places: Integers, block: Recording, intervals: int) -> Fitted:
             positions = finite_rows(block, name)
             start, goal = (held(role, places, positions) for role in _ENDS)
             return fit(positions, times=row_times(block)[0], knots=intervals,
@@ -102,7 +102,7 @@ def run_fit(
         typical = (float(np.median(lengths)) - 1.0) / intervals
         steps, error = request.steps or max(1, round(typical)), np.empty(len(lengths))
 
-        def compute(block: Recording, places: Numbers) -> tuple[None, Arrays]:
+        def compute(block: Recording, places: Integers) -> tuple[None, Arrays]:
             curves = fitted(places, block, intervals)
             jumps.add({name: block.arrays[name].read()}, block)
             error[places] = curves.error

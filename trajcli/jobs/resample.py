@@ -41,7 +41,6 @@ from trajcli.jobs._orientations import recorded_orientations
 from trajcli.jobs._output_times import OutputTimes, placed
 from trajcli.jobs._rows import (
     Arrays,
-    Numbers,
     array_variables,
     blocks_of,
     computable,
@@ -52,7 +51,7 @@ from trajcli.jobs._rows import (
 )
 from trajcli.jobs.plan import rotation_attributes, rotation_sizes, rotation_variables
 from trajcli.jobs.request import SourceRequest
-from trajcli.kernels.program import Floats
+from trajcli.kernels.program import Floats, Integers
 from trajcli.memory import RESAMPLED_VALUES
 from trajcli.modes import make_mode
 
@@ -268,7 +267,7 @@ def run_resample(
                 remarks.append(Note(stamps.remark))
                 clock = stamps.start_stamps((clock[0][inside], clock[1]))
 
-        def compute(block: Recording, places: Numbers) -> tuple[Floats, Arrays]:
+        def compute(block: Recording, places: Integers) -> tuple[Floats, Arrays]:
             knots, rounding = row_times(block, acting=holding)
             if stamps is None:
                 times = since = np.arange(counts[places[0]])[None] / (rate or 1.0)
@@ -327,7 +326,7 @@ def run_resample(
     }
 
 
-def _extent(counts: Numbers) -> dict[str, int]:
+def _extent(counts: Integers) -> dict[str, int]:
     return {"least": int(counts.min()), "most": int(counts.max())}
 
 
@@ -368,7 +367,7 @@ def _beside_actions(recording: Recording, rate: float | None) -> Iterator[Variab
 
 def _measured(
     recording: Recording, holding: bool, rate: float | None, curves: Curves
-) -> tuple[Numbers, Floats, Floats]:
+) -> tuple[Integers, Floats, Floats]:
     """Returns, for each trajectory, its number of rows at a rate, the time of its last row in
     seconds from the first, and how far rounding may move that time."""
     counts, (ends, slack) = np.zeros(len(recording), np.int64), np.zeros((2, len(recording)))

@@ -24,7 +24,6 @@ from trajcli.files.source import Place, parse_source
 from trajcli.files.writing import refuse_output
 from trajcli.jobs._rows import (
     Arrays,
-    Numbers,
     array_variables,
     computable,
     finite_rows,
@@ -33,7 +32,7 @@ from trajcli.jobs._rows import (
     write_rows,
 )
 from trajcli.jobs.request import SourceRequest
-from trajcli.kernels.program import Floats
+from trajcli.kernels.program import Floats, Integers
 
 # Attributes that hold at any pace: they say which curve the trajectory is.
 _MODE_ATTRIBUTES = {"mode", "scheme", "frames", "ends", "degree", "order", "steps", "convention",
@@ -68,7 +67,7 @@ def run_retime(
         recording = recording.take(good)
         paces = Paces(recording, request, files)
 
-        def compute(block: Recording, places: Numbers) -> tuple[Floats, Arrays]:
+        def compute(block: Recording, places: Integers) -> tuple[Floats, Arrays]:
             values = {name: finite_rows(block, name) for name in arrays}
             times = row_times(block)[0]
             reached = paces.between(values, times)
@@ -172,7 +171,7 @@ class Paces:
             part[..., self.copied] = 0.0
         return reached
 
-    def add(self, places: Numbers, values: Arrays, retimed: Retimed, times: Floats) -> None:
+    def add(self, places: Integers, values: Arrays, retimed: Retimed, times: Floats) -> None:
         """Adds a block with values [b, T, D] at times [b, T]."""
         self.factor[places], self._dof[places] = retimed.factor, retimed.dof
         self._quantity[places] = retimed.limited_by

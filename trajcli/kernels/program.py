@@ -22,6 +22,7 @@ Parts = Sequence[Array | None]
 """Position, velocity, acceleration, jerk."""
 
 Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
 
 
 class Operands(NamedTuple):

@@ -26,7 +26,6 @@ from trajcli.files.recording import (
     SEVERAL,
     Array,
     ArrayGroup,
-    Integers,
     Recording,
     join,
     numberless,
@@ -34,7 +33,7 @@ from trajcli.files.recording import (
 )
 from trajcli.files.repair import repaired
 from trajcli.files.source import Place, Source, expand_files, parse_source
-from trajcli.kernels.program import Floats
+from trajcli.kernels.program import Floats, Integers
 from trajcli.modes import MODES
 from trajcli.units import (
     NO_UNIT,
