@@ -8,9 +8,10 @@ import h5py
 import numpy as np
 import pytest
 
+from trajcli.errors import Fault, InputError
 from trajcli.files.catalogue import Catalogue
 from trajcli.files.opening import Files
-from trajcli.files.reader import read_positions, read_recordings
+from trajcli.files.reader import read_positions, read_recordings, standing_in
 from trajcli.files.reading import Reading
 from trajcli.files.recording import Recording, join
 
@@ -174,3 +175,22 @@ def test_a_group_without_a_fitting_clock_leaves_the_others_theirs(read):
         for k, number in enumerate(block.numbers.tolist()):
             np.testing.assert_array_equal(block.times()[k], parts[number].times()[0])
             np.testing.assert_array_equal(block.arrays["position"].read()[k], positions[number])
+
+
+def test_trajectories_that_cannot_be_used_keep_their_numbers_and_leave_the_others(read):
+    positions = write("in.h5", [*CLOCKS])
+    parts = read("in.h5")
+    for bad in ({3}, {0, 5, 6}, set(range(12))):
+        fault = Fault("bad")
+        mixed = [standing_in(p, p.origin, fault) if k in bad else p for k, p in enumerate(parts)]
+        whole = join(mixed)
+        usable, faults = whole.usable()
+        assert faults == {f"run/demo_{k}": fault for k in sorted(bad)}
+        assert usable.numbers.tolist() == [k for k in range(12) if k not in bad]
+        for block in usable.blocks():
+            for k, number in enumerate(block.numbers.tolist()):
+                np.testing.assert_array_equal(block.arrays["position"].read()[k], positions[number])
+                np.testing.assert_array_equal(block.times()[k], parts[number].times()[0])
+        for k in bad:
+            with pytest.raises(InputError, match="bad"):
+                whole.take([k]).times()

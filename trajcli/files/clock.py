@@ -94,6 +94,12 @@ class Clock:
         return cls(source=source, where=where or source, step=step)
 
     @classmethod
+    def unknown(cls, fault: Fault, batch: int, count: int) -> Clock:
+        """Returns the times of trajectories [batch, count] that cannot be used, for this reason."""
+        where = Place(remark=str(fault.where))
+        return cls(source=where, where=where, batch=batch, count=count, contradiction=fault)
+
+    @classmethod
     def stamps(
         cls, stored: Dataset, given: Unit | None = None, lengths: Integers | None = None,
         nominal: float | None = None, column: bool = True,

@@ -230,8 +230,7 @@ class Companions:
         try:
             clock, stamps = self._clock((batch, rows), acting, lengths, given)
         except InputError as error:
-            where = Place(remark=str(error.faults[0].where))
-            return Clock(source=where, where=where, contradiction=error.faults[0])
+            return Clock.unknown(error.faults[0], batch, rows)
         # rows with a stamp each are at these, although they are actions
         at_stamps = acting and stamps is not None and stamps.per_row and not self.mode().name
         return clock and clock.fitted(batch, rows, acting and not at_stamps, lengths)

@@ -616,6 +616,7 @@ def standing_in(like: Recording, origin: ArrayGroup, fault: Fault) -> Recording:
     return replace(
         like, origin=origin, file=origin.file, group=origin.group, layout=origin.layout,
         member=origin.member, name=name_of(origin), arrays=none, stored=none, fault=fault,
+        clock=Clock.unknown(fault, len(like), like.rows),
     )  # fmt: skip
 
 
@@ -739,7 +740,7 @@ def timed(recordings: Sequence[Recording], option: Clock | None) -> list[Recordi
         _require_times_of(option, count)
     for recording in recordings:
         batch, rows, _ = recording.shape
-        if option is not None:
+        if option is not None and recording.fault is None:
             clock = option.take(range(first, first + batch), range(rows)).fitted(batch, rows)
             # with a time for each row, rows are actions only if the file states a mode
             acting = recording.of_actions and (bool(recording.stated.name) or not clock.fits)

@@ -423,7 +423,7 @@ class Recording:
             clock, inside = part.clock, self.numbers[places] - self.begins[parts[0]]
             chosen = whole
         taken = clock and clock.take(inside, chosen, lengths if padded else None)
-        if clock is self.clock and clock is not None and clock.mixed:
+        if len(places) and clock is self.clock and clock is not None and clock.mixed:
             taken = self._joined_clock(places, whole)
         numbers = None if self.row_numbers is None else self.row_numbers[rows.start : rows.stop]
         return replace(
@@ -796,8 +796,10 @@ def record(
             ended = f"{(lengths < rows).sum()} of {len(lengths)} trajectories end"
             notes.append(Note(f"{where}: {ended} in rows of NaN, which are padding"))
     padded = lengths if lengths is not None and (lengths < rows).any() else None
-    clock = None
-    if not option:
+    clock, fault_of_member = None, None if member is None else member.fault
+    if fault_of_member is not None:
+        clock = Clock.unknown(fault_of_member, batch, rows)
+    elif not option:
         unit = None if given is None else given.time
         acting = set(arrays) == {"actions"}
         clock = companions.clock(batch, rows, acting, padded, unit)
@@ -833,7 +835,7 @@ def record(
         given=given or InputUnits(),
         stated=companions.mode(),
         clock=clock,
-        fault=None if member is None else member.fault,
+        fault=fault_of_member,
         notes=notes,
     )
 
