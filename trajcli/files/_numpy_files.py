@@ -8,7 +8,7 @@ import os
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -95,6 +95,10 @@ def _read_header(head: bytes, path: Path, *names: str) -> _Header:
     return header
 
 
+_ALONE: dict[str, Collection[str]] = {"": ("",)}
+"""The names in a file of one array, which has none."""
+
+
 class NpyFile(Catalogue):
     """One array; its dataset name is empty."""
 
@@ -103,7 +107,7 @@ class NpyFile(Catalogue):
 
     def __init__(self, path: Path, pool: OpenFiles | None = None) -> None:
         super().__init__(path, "npy", pool)
-        self.listed[""] = ("",)
+        self.listed = _ALONE  # one for all of a hundred thousand files
         try:
             self._header = self.safely("", self._read_header)
         except BaseException:
