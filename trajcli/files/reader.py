@@ -120,7 +120,7 @@ def read_recordings(
     given, remarks = _given_units(files, [group for group, _ in wanted])
     notes += remarks
     recordings = _recorded(files, wanted, None if as_stored and not files.reading.units else given)
-    for recording in recordings[:_FIRST]:
+    for recording in recordings:
         notes += recording.notes
     usable = [recording for recording in recordings if recording.fault is None]
     notes += (remark for recording in usable[:1] for remark in rotation_remarks(recording))

@@ -107,7 +107,7 @@ class ArrayGroup:
             return self
         (path,) = named
         folder = self.path.rpartition("/")[0]
-        path = path if path.startswith(folder) else f"{folder}/{path}"
+        path = path if path.startswith(f"{folder}/") else f"{folder}/{path}".lstrip("/")
         return replace(self, path=path, datasets=named)
 
     @property
