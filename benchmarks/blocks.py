@@ -34,7 +34,7 @@ CASES = (
     ("BLOCK_VALUES", "jobs.plan", "torch", INTEGRATE),
     ("NATIVE_TILE", "kernels.native", "", INTEGRATE),
     ("TORCH_VALUES", "kernels.torch_ops", "", INTEGRATE),
-    ("CHANGED_BYTES", "jobs._rows", "", "resample in.h5 --to 33 --overwrite -o out.h5"),
+    ("CHANGED_BYTES", "jobs.job", "", "resample in.h5 --to 33 --overwrite -o out.h5"),
     ("RESAMPLED_VALUES", "jobs.resample", "", "resample in.h5 --to 33 --overwrite -o out.h5"),
     ("MERGED_BYTES", "jobs.shards", "", "merge shards.h5 --overwrite"),
     ("SCANNED_BYTES", "views.diff", "", "diff in.h5 in.h5"),

@@ -14,9 +14,14 @@ Faults are collected as values and raised together, so that one run reports all 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
+
+Progress: TypeAlias = Callable[[float, int], None]
+"""Called with the number of trajectories done, which may be fractional, and their total."""
 
 
 class Note(str):
@@ -117,34 +122,54 @@ class Cancelled(TrajcliError):
     exit_code = 130
 
 
-class FaultCollector:
-    """Collects the faults of several steps, so that one run reports all of them.
+class Report:
+    """What a command has to say while it works: one object from the command line to the readers.
 
-    ``with collector:`` keeps the faults of what is raised within, and goes on behind it.
+    Attributes:
+        notes: remarks for the user, in the order in which they came up; each once.
+        on_progress: called with the number of trajectories done, which may be fractional, and
+            their total.
+        collected: faults that are to be raised together.
+        began: when the command began, on the clock of :func:`time.perf_counter`.
     """
 
-    def __init__(self) -> None:
-        self.faults: list[Fault] = []
+    def __init__(self, on_progress: Progress | None = None) -> None:
+        self.notes: list[str] = []
+        self.on_progress: Progress = on_progress or (lambda done, total: None)
+        self.began = time.perf_counter()
+        self.collected: list[Fault] = []
 
-    def __enter__(self) -> FaultCollector:
-        return self
+    def add(self, *notes: str) -> None:
+        """Adds remarks that are not there yet."""
+        self.notes += [note for note in dict.fromkeys(notes) if note not in self.notes]
 
-    def __exit__(self, _: object, error: BaseException | None, trace: object) -> bool:
-        if not isinstance(error, TrajcliError) or isinstance(error, Stopped):
-            return False
-        self.faults += error.faults
-        return True
+    @contextmanager
+    def faults(self) -> Iterator[None]:
+        """Collects the faults of what is raised within, and goes on behind it."""
+        try:
+            yield
+        except TrajcliError as error:
+            if isinstance(error, Stopped):
+                raise
+            self.collected += error.faults
 
-    def raise_if_any(self) -> None:
-        """Raises all faults, each once; those that differ only in their place count as one."""
+    def raise_faults(self) -> None:
+        """Raises all collected faults, each once; those that differ only in their place count as
+        one."""
         # a thousand files with one fault are one message
         places: dict[Fault, list[str]] = {}
-        for fault in dict.fromkeys(self.faults):
+        for fault in dict.fromkeys(self.collected):
             places.setdefault(replace(fault, where=""), []).append(str(fault.where))
+        self.collected = []
         raise_if_any(
             replace(fault, where=where[0] + (f" and {len(where) - 1} more" if where[1:] else ""))
             for fault, where in places.items()
         )
+
+    @property
+    def seconds(self) -> float:
+        """How long the command has taken so far."""
+        return time.perf_counter() - self.began
 
 
 def raise_if_any(faults: Iterable[Fault], error: type[TrajcliError] = InputError) -> None:

@@ -20,7 +20,7 @@ from faults.campaign import contents, hidden
 from faults.together import TESTS, together
 
 from trajcli import system
-from trajcli.errors import BusyError, InputError, OutputError
+from trajcli.errors import BusyError, InputError, OutputError, Report
 from trajcli.files.atomic_output import new_file
 from trajcli.files.outputs import Output
 from trajcli.jobs.request import Request
@@ -106,12 +106,12 @@ def test_a_file_that_appears_at_out_during_a_run_is_not_replaced(folder, monkeyp
 
     request = Request(sources=["in.npy"], out=Path("out.h5"), dt="0.02", start="zero")
     with pytest.raises(OutputError) as refused:
-        run(request, on_progress=appear)
+        run(request, report=Report(appear))
     assert [(fault.what, fault.where) for fault in refused.value.faults] == [
         ("already exists", "out.h5")
     ]
     assert Path("out.h5").read_bytes() == b"precious"
-    run(replace(request, overwrite=True), on_progress=appear)
+    run(replace(request, overwrite=True), report=Report(appear))
     run(replace(request, out=Path("other.h5")))
     assert Path("out.h5").read_bytes() == Path("other.h5").read_bytes()
     assert os.stat("other.h5").st_nlink == 1
@@ -156,13 +156,13 @@ def test_a_lock_of_another_user_counts_only_while_it_is_held(folder, state):
 
 
 def test_a_source_that_changes_while_it_is_resampled_is_reported(folder, monkeypatch):
-    write_time = Output.write_time
+    write = Output.write
 
     def touch(*arguments: Any) -> None:
         os.utime("in.npy")
-        write_time(*arguments)
+        write(*arguments)
 
-    monkeypatch.setattr(Output, "write_time", touch)
+    monkeypatch.setattr(Output, "write", touch)
     with pytest.raises(InputError, match=r"in\.npy: changed while it was read"):
         run_resample(ResampleRequest(sources=["in.npy"], out=Path("out.h5"), dt="0.02", to=90.0))
     assert not list(folder.glob("*out.h5*"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from trajcli.errors import OutputError
 from trajcli.files.outputs import (
     Description,
     Output,
+    Span,
     Variable,
     describe_output,
     row_variable,
@@ -45,7 +45,7 @@ def description(shared: bool = False, names: Any = None) -> Description:
     )
 
 
-def no_blocks(output: Output) -> Iterator[int]:
+def no_blocks(output: Output) -> None:
     raise AssertionError("the form is looked at before anything is written")
 
 
@@ -56,13 +56,14 @@ def times_of(i: int, shared: bool) -> Any:
 def make(path: Path, what: Description, size: int = 2, shared: bool = False, **more: Any) -> bytes:
     """Write an output in blocks of so many trajectories; its bytes."""
 
-    def blocks(output: Output) -> Iterator[int]:
-        for group in what.groups:
+    def blocks(output: Output) -> None:
+        for k, group in enumerate(what.groups):
             for row in range(0, len(group.names), size):
                 numbers = np.asarray(group.numbers)[row : row + size]
                 values = np.stack([VALUES[i] for i in numbers])
                 times = np.stack([times_of(i, shared) for i in numbers])
-                yield output.append({"position": values, "jerk": -values}, times)
+                span = Span(begin=row, end=row + len(numbers), group=k)
+                output.write(span, {"time": times, "position": values, "jerk": -values})
 
     write(path, what, blocks, overwrite=True, **more)
     assert sorted(path.parent.iterdir()) == [path]

@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 import pytest
 
-from trajcli.errors import InputError
+from trajcli.errors import InputError, Report
 
 rosbags = pytest.importorskip("rosbags")
 
@@ -138,7 +138,7 @@ def test_reading_a_bag_shows_how_far_it_is(folder, kind):
     ])  # fmt: skip
     request = DifferentiateRequest([f"{path}:/js/position"], Path("out.h5"))
     shares: list[float] = []
-    run(request, on_progress=lambda done, total: shares.append(done / total), dry=True)
+    run(request, report=Report(lambda done, total: shares.append(done / total)), dry=True)
     assert 3 < len(shares) < 10
     assert all(0 < share < 1 for share in np.diff([0, *shares, 1]))
 

@@ -19,7 +19,7 @@ from cluster.runs import OUT, QUANTITIES, run_shards
 from faults.scenarios import write_inputs
 from pyarrow import parquet
 
-from trajcli.errors import InputError, OutputError
+from trajcli.errors import InputError, OutputError, Report
 from trajcli.files.outputs import Output
 from trajcli.jobs.request import Request
 from trajcli.jobs.retime import RetimeRequest, run_retime
@@ -132,7 +132,7 @@ def test_an_input_that_changes_during_a_run_is_an_error(case: Callable[[], Any])
             change(path)
 
     with pytest.raises(InputError, match="while it was read") as failed:
-        run(asked, on_progress=during)
+        run(asked, report=Report(during))
     assert path in [os.path.relpath(fault.where) for fault in failed.value.faults]
     assert not OUT.exists()
 
@@ -140,18 +140,18 @@ def test_an_input_that_changes_during_a_run_is_an_error(case: Callable[[], Any])
 def test_a_chunk_that_changes_before_it_is_read_is_an_error() -> None:
     asked, path = a_chunk_of_a_zarr_store(chunk=1)
     with pytest.raises(InputError, match="while it was read"):
-        run(asked, on_progress=lambda done, total: change(path) if done == 1 else None)
+        run(asked, report=Report(lambda done, total: change(path) if done == 1 else None))
 
 
 def test_limits_that_change_while_they_are_used_are_an_error(monkeypatch) -> None:
     run(request("in.npy", dt="0.02"))
-    write_time = Output.write_time
+    write = Output.write
 
     def during(*arguments: Any) -> None:
         change("limits.toml")
-        write_time(*arguments)
+        write(*arguments)
 
-    monkeypatch.setattr(Output, "write_time", during)
+    monkeypatch.setattr(Output, "write", during)
     with pytest.raises(InputError, match=r"limits\.toml: changed while it was read"):
         run_retime(RetimeRequest([str(OUT)], Path("paced.h5"), limits=Path("limits.toml")))
 

@@ -16,7 +16,7 @@ ROOT = str(Path(__file__).resolve().parents[2])
 CODE = """
 import os, sys
 from pathlib import Path
-from trajcli.errors import TrajcliError
+from trajcli.errors import Report, TrajcliError
 from trajcli.jobs.request import Request
 from trajcli.jobs.run import run
 
@@ -26,7 +26,7 @@ def cut(done, total):
 request = Request(sources=["actions.npy"], out=Path("out.h5"), start="zero", dt="1",
                   backend=sys.argv[2], mode=sys.argv[3], memory=1 << 20)
 try:
-    run(request, on_progress=cut)
+    run(request, report=Report(cut))
 except TrajcliError as error:
     print(error)
     sys.exit(error.exit_code)

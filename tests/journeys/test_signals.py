@@ -111,7 +111,7 @@ def test_a_signal_that_a_library_turns_into_an_error_of_its_own_is_exit_75(folde
     [
         (RUN, "files.opening:open_arrays", HANG),
         ("inspect actions.npy", "files.opening:open_arrays", HANG),
-        (RUN, "jobs.run:Execution.compute", LOOP),  # a block that takes long
+        (RUN, "jobs.run:Integration.compute", LOOP),  # a block that takes long
     ],
 )
 def test_a_second_signal_ends_a_command_that_does_not_answer(folder, line, function, body):
@@ -137,8 +137,7 @@ def test_a_second_signal_ends_a_command_that_does_not_answer(folder, line, funct
 def test_a_signal_while_a_block_is_written_is_exit_75_and_nothing_is_left(folder, line):
     np.save("actions.npy", np.load("actions.npy")[0].astype("f8"))
     body = "os.kill(os.getpid(), signal.SIGTERM); return original(*arguments, **options)"
-    at = "jobs.run:Execution.compute" if line == RUN else "files.outputs:Output.append"
-    code, out, err = end(start(line, f"trajcli.{at}", body))
+    code, out, err = end(start(line, "trajcli.files.outputs:Output.write", body))
     assert code == 75, err
     assert json.loads(out)["error"]["faults"][0]["what"] == "stopped by SIGTERM"
     assert sorted(os.listdir()) == ["actions.npy", "start.npy"]

@@ -63,8 +63,8 @@ def check(
         if recompute and findings:
             from trajcli.jobs.recompute import recompute as compare
 
-            with console.progress() as progress:
-                again = compare(parse_source(text).path, reading["allow_external"], progress)
+            with console.report() as said:
+                again = compare(parse_source(text).path, reading["allow_external"], said)
             findings += [recompute_finding(**vars(variable)) for variable in again]
         # None is a check that could not be made: reported, but no failure of the data
         passed = not left_out and all(finding.passed is not False for finding in findings)

@@ -13,11 +13,11 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from trajcli.errors import InputError, Note, OutputError
+from trajcli.errors import InputError, Note, OutputError, Report
 
 if TYPE_CHECKING:
     from trajcli.errors import Fault, TrajcliError
@@ -109,14 +109,16 @@ class Console:
         _write("stderr", _lines(f"{many}: {first}", *more))
         return error.exit_code
 
-    def progress(self, what: str = "trajectories") -> Progress:
-        """Returns a context that shows progress in ``what``."""
-        return Progress(not self.quiet, what)
+    @contextlib.contextmanager
+    def report(self, what: str = "trajectories") -> Iterator[Report]:
+        """Returns what a command reports to; it shows progress in ``what``."""
+        with Progress(not self.quiet, what) as progress:
+            yield Report(progress)
 
     @contextlib.contextmanager
     def opened(
         self, reading: Mapping[str, Any], what: str = "trajectories"
-    ) -> Iterator[tuple[Files, Progress]]:
+    ) -> Iterator[tuple[Files, Callable[[float, int], None]]]:
         """Opens files for a command that only reads, with progress in ``what``.
 
         reading: the fields of files.reading.Reading. Raises InputError where a file has changed
@@ -126,10 +128,10 @@ class Console:
         from trajcli.files.reading import Reading
 
         with (
-            self.progress(what) as progress,
-            Files(Reading(**reading), on_progress=progress) as files,
+            self.report(what) as report,
+            Files(Reading(**reading), report=report) as files,
         ):
-            yield files, progress
+            yield files, report.on_progress
             files.sources.require_unchanged()
 
     @contextlib.contextmanager

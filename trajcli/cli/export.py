@@ -52,11 +52,11 @@ def export(
         refuse_place(out, overwrite)
     elif overwrite:
         raise UsageError("--lerobot DIR writes to a new folder", where="--overwrite")
-    with console.opened(reading) as (files, progress):
-        chosen = select_trajectories(files, source, repair, progress, to)
+    with console.opened(reading) as (files, _):
+        chosen = select_trajectories(files, source, repair, to)
         refuse_input(out, files.paths())  # --overwrite never replaces what is read
         if lerobot is None:
-            write_export(chosen, out, overwrite, files.sources)
+            write_export(chosen, out, overwrite, files)
         else:
             write_lerobot(chosen, files, lerobot, out)
         parts = out.rglob("*") if out.is_dir() else [out]
@@ -65,8 +65,8 @@ def export(
     count = len(chosen.numbers)
     console.say(*units_lines(units_report(chosen.batch)))
     trajectories = counted(count, "trajectory", "trajectories")
-    console.say(f"{out}: {trajectories}, {', '.join(chosen.arrays)}, {bytes_text(size)}")
+    console.say(f"{out}: {trajectories}, {', '.join(chosen.types)}, {bytes_text(size)}")
     if chosen.others:
         console.say(f"not exported: {', '.join(chosen.others)}; FILE:DATASET names one")
-    report = {"trajectories": count, "quantities": list(chosen.arrays), "bytes": size}
+    report = {"trajectories": count, "quantities": list(chosen.types), "bytes": size}
     console.document({"out": str(out), **report})

@@ -39,19 +39,19 @@ def fit(
     request = FitRequest(
         knots=knots, error=error, degree=degree, steps=steps, start=start, goal=goal, **typed
     )
-    with console.progress() as progress:
-        report = run_fit(request, progress)
-    worst = report["error"]["most"]
+    with console.report() as report:
+        result = run_fit(request, report)
+    worst = result["error"]["most"]
     curve = request.out.with_name(f"{request.out.stem}_curve.h5")
     next_words = [str(request.out), "-o", str(curve), *["--overwrite"] * request.overwrite]
     console.say(
-        *source_lines(report),
-        f"degree {degree}, {report['intervals']} intervals between knots",
+        *source_lines(result),
+        f"degree {degree}, {result['intervals']} intervals between knots",
         f"all rows within {worst:.3g} of their curve",
-        f"{request.out}: {bytes_text(report['bytes_written'])}",
+        f"{request.out}: {bytes_text(result['bytes_written'])}",
         # OUT states its mode and options, so that integrate needs none
         f"next: trajcli integrate {shlex.join(next_words)}",
     )
-    code = console.remarks_of(report)
-    console.document(report)
+    code = console.remarks_of(result)
+    console.document(result)
     return code

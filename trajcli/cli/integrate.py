@@ -51,11 +51,11 @@ def run_request(console: Console, kind: "type[Request]", typed: dict[str, Any], 
         settle()  # all modules of the run are loaded
         console.say(*plan_lines(plan.description))
 
-    with console.progress() as progress:
-        report = run(kind(**own, **typed), say_plan, progress, dry_run)
-    code = console.remarks_of(report)
-    console.say(*smoothing_lines(report), last_line(report))
-    console.document(report)
+    with console.report() as report:
+        result = run(kind(**own, **typed), report, say_plan, dry_run)
+    code = console.remarks_of(result)
+    console.say(*smoothing_lines(result), last_line(result))
+    console.document(result)
     return code
 
 

@@ -22,10 +22,10 @@ def merge(console: Console, out: options.Divided, overwrite: options.Overwrite =
     """
     from trajcli.jobs.shards import merge as merge_parts
 
-    with console.progress() as progress:
-        report = merge_parts(out, overwrite, progress)
-    console.remarks_of(report)
-    trajectories = counted(report["trajectories"], "trajectory", "trajectories")
-    parts = counted(report["parts"], "part")
-    console.say(f"{report['out']}: {trajectories} of {parts}, {speed_text(report)}")
-    console.document(report)
+    with console.report() as report:
+        result = merge_parts(out, overwrite, report)
+    console.remarks_of(result)
+    trajectories = counted(result["trajectories"], "trajectory", "trajectories")
+    parts = counted(result["parts"], "part")
+    console.say(f"{result['out']}: {trajectories} of {parts}, {speed_text(result)}")
+    console.document(result)

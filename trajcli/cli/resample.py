@@ -32,19 +32,19 @@ def resample(console: Console, **typed: Any) -> int:
     from trajcli.jobs.resample import ResampleRequest, run_resample
 
     request = ResampleRequest(**typed)
-    with console.progress() as progress:
-        report = run_resample(request, progress)
-    first, *others = source_lines(report, f" × {_range(report['rows_before'])} rows")
+    with console.report() as report:
+        result = run_resample(request, report)
+    first, *others = source_lines(result, f" × {_range(result['rows_before'])} rows")
     # the polynomial of the mode that the file states needs no method
-    curve = f"exactly as {report['samples_of']}" if report["samples_of"] else report["method"]
+    curve = f"exactly as {result['samples_of']}" if result["samples_of"] else result["method"]
     times = f"{request.to:g} Hz" if request.at is None else f"at the times of {request.at}"
-    console.say(first, ", ".join(report["arrays"]), *others, f"{curve} · {times}")
-    code = console.remarks_of(report)
+    console.say(first, ", ".join(result["arrays"]), *others, f"{curve} · {times}")
+    code = console.remarks_of(result)
     console.say(
-        f"{request.out}: {report['trajectories']} × {_range(report['rows'])} rows, "
-        f"{bytes_text(report['bytes_written'])}"
+        f"{request.out}: {result['trajectories']} × {_range(result['rows'])} rows, "
+        f"{bytes_text(result['bytes_written'])}"
     )
-    console.document(report)
+    console.document(result)
     return code
 
 

@@ -34,30 +34,30 @@ def retime(
     from trajcli.jobs.retime import RetimeRequest, run_retime
 
     request = RetimeRequest(limits=limits, slower_only=slower_only, **typed)
-    with console.progress() as progress:
-        report = run_retime(request, progress)
-    reasons = ", ".join(f"{name}: {count}" for name, count in report["limited_by"].items())
-    paces = dict.fromkeys(f"{report['factor'][end]:.6g}" for end in ("least", "most"))
+    with console.report() as report:
+        result = run_retime(request, report)
+    reasons = ", ".join(f"{name}: {count}" for name, count in result["limited_by"].items())
+    paces = dict.fromkeys(f"{result['factor'][end]:.6g}" for end in ("least", "most"))
     console.say(
-        *source_lines(report),
+        *source_lines(result),
         f"time × {' to '.join(paces)} · limited by {reasons}",
-        *(_lines(report) if verbose or report["trajectories"] == 1 else ()),
+        *(_lines(result) if verbose or result["trajectories"] == 1 else ()),
     )
-    console.say(f"{request.out}: {bytes_text(report['bytes_written'])}")
-    code = console.remarks_of(report)
-    console.document(report)
+    console.say(f"{request.out}: {bytes_text(result['bytes_written'])}")
+    code = console.remarks_of(result)
+    console.document(result)
     return code
 
 
-def _lines(report: dict[str, Any]) -> list[str]:
+def _lines(result: dict[str, Any]) -> list[str]:
     """Returns which limit binds each trajectory and when, and the slack of the others."""
-    binding, several, lines = report["binding"], report["trajectories"] > 1, []
+    binding, several, lines = result["binding"], result["trajectories"] > 1, []
     for k, name in enumerate(binding["trajectory"]):
         quantity, joint, when = (binding[key][k] for key in ("quantity", "joint", "time"))
         bound = f"{quantity} of {joint} binds at {when:.6g} s" if quantity else "nothing binds"
         # the slack of a limit is the share of it that the fastest pace leaves unused
-        others = {n: share[k] for n, share in report["slack"].items() if n != quantity}
+        others = {n: share[k] for n, share in result["slack"].items() if n != quantity}
         left = ", ".join(f"{n} {100 * share:.1f} %" for n, share in others.items())
-        pace = f"{name}: time × {report['factors'][k]:.6g}, " if several else ""
+        pace = f"{name}: time × {result['factors'][k]:.6g}, " if several else ""
         lines.append(pace + bound + (f"; slack: {left}" if left else ""))
     return lines

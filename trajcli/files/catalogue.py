@@ -24,9 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from trajcli.arrays import describe
-from trajcli.errors import Fault, InputError, TrajcliError
+from trajcli.errors import Fault, InputError, Progress, TrajcliError
 from trajcli.files.file_bytes import (
-    Progress,
     SourceFiles,
     State,
     changed,

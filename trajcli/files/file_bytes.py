@@ -12,7 +12,7 @@ import mmap
 import os
 import shlex
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,6 @@ from trajcli.errors import Fault, InputError, raise_if_any
 from trajcli.memory import MAPPED_BYTES
 from trajcli.system import file_system
 
-Progress = Callable[[float, int], None]
-"""Called with the number of trajectories done, which may be fractional, and their total."""
 State = tuple[int, ...]
 """Device, inode, size, mtime and ctime of a file."""
 # File systems whose mapped pages do not disappear.

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.errors import Fault, InputError, UsageError
+from trajcli.errors import Fault, InputError, Report, UsageError
 from trajcli.files._layouts import Layout, layout_of
 from trajcli.files.catalogue import (
     Catalogue,
@@ -29,7 +29,7 @@ from trajcli.files.catalogue import (
 )
 from trajcli.files.clock import Clock, positive
 from trajcli.files.dofs import pick_dofs
-from trajcli.files.file_bytes import Progress, open_regular, unreadable
+from trajcli.files.file_bytes import open_regular, unreadable
 from trajcli.files.reading import Reading
 from trajcli.files.source import (
     ENDINGS,
@@ -78,15 +78,17 @@ class Files:
     """The files of a command, few of them open at a time. Close it, or use ``with``.
 
     reading: how every SOURCE is read. sources: the files that were opened, and their states.
+    report: takes what is to be said about them.
     """
 
     def __init__(
         self,
         reading: Reading = _AS_STATED,
         memory: int | None = None,
-        on_progress: Progress = lambda done, total: None,
+        report: Report | None = None,
     ) -> None:
-        self._pool = OpenFiles(memory, reading.allow_external, on_progress)
+        self.report = report or Report()
+        self._pool = OpenFiles(memory, reading.allow_external, self.report.on_progress)
         self._pool.clock = reading.clock
         self._files: dict[str, Catalogue] = {}
         self._layouts: dict[str, Layout | None] = {}
@@ -96,8 +98,9 @@ class Files:
         self.mixed = False
 
     def read_as(self, reading: Reading) -> Files:
-        """Returns the same open files with another reading."""
+        """Returns the same open files with another reading, of which nothing is said."""
         files = copy(self)
+        files.report = Report()
         files.reading, files._layouts, files._pool = reading, {}, copy(self._pool)
         files._pool.clock = reading.clock
         return files

@@ -17,7 +17,6 @@ import os
 import zipfile
 import zlib
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -121,6 +120,19 @@ class Description:
         return math.prod(self.shape(variable, group)[1:]) * variable.dtype.itemsize
 
 
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """Trajectories that are written at once: those from ``begin`` to ``end`` (exclusive) of the
+    ``group`` of :attr:`Description.groups`, which are of one length."""
+
+    begin: int
+    end: int
+    group: int = 0
+
+    def __len__(self) -> int:
+        return self.end - self.begin
+
+
 def describe_output(
     lengths: Mapping[int, Numbers],
     sizes: Mapping[str, int],
@@ -210,7 +222,7 @@ class Output(ABC):
     what is not finished.
 
     Trajectories are written to the array of all of them or, where lengths differ, to those of a
-    ``group`` of :attr:`Description.groups`; ``row`` then counts the trajectories of the group.
+    group of :attr:`Description.groups`.
     """
 
     def __init__(self, path: Path, description: Description, level: int | None = None) -> None:
@@ -221,8 +233,6 @@ class Output(ABC):
         self.inputs: list[str] = []
         """The input files that a part of a run lists; set before it is finished."""
         self._variables = {variable.name: variable for variable in description.variables}
-        self._appended = Counter[int]()
-        """How many trajectories were appended to each group."""
         self._addresses: dict[tuple[str, int], npt.NDArray[np.int64]] = {}
         """The byte at which a variable begins, by its name and 0, or at which it begins for each
         trajectory of a group, by its name and the number of the group."""
@@ -257,65 +267,53 @@ class Output(ABC):
         """Makes the file without the values, reserves its space, and sets the addresses of all
         variables, and the descriptors of those that are kept in another file for now."""
 
-    def append(self, arrays: Mapping[str, Any], times: Any = None) -> int:
-        """Writes the next trajectories of one length; returns how many there are so far.
+    def write(self, span: Span, arrays: Mapping[str, Any], first: int = 0) -> None:
+        """Writes variables of some trajectories.
 
         Parameters:
-            arrays: entries [n, ...] of variables; the first of them is [n, rows, ...].
-            times: times of the rows [n or 1, rows], if the output has times.
+            arrays: entries [b, ...] by variable; those of rows [b, rows, ...]. ``time`` [1 or b,
+                rows] is left out where the output has none.
+            first: the first of the rows, where these are not all.
         """
-        first, group, groups = next(iter(arrays.values())), 0, self.description.groups
-        if groups:
-            rows = np.shape(first)[1]
-            group = next(k for k, part in enumerate(groups) if part.rows == rows)
         for name, values in arrays.items():
-            self.write(name, self._appended[group], values, group)
-        if times is not None:
-            self.write_time(self._appended[group], len(first), times, group)
-        self._appended[group] += len(first)  # trajectories arrive in the order of their numbers
-        return self._appended.total()
+            variable = self._variables.get(name)
+            if name != "time":
+                self._write(name, values, span.begin, span.group, first)
+            elif variable is not None and variable.by_trajectory:
+                times = np.broadcast_to(values, (len(span), values.shape[1]))
+                self._write(name, times, span.begin, span.group)
+            elif (
+                variable is not None
+                and span.begin == 0
+                # an empty part of a run has times of no rows
+                and values.shape[1] == self.description.shape(variable)[0]
+            ):
+                self._write(name, values[0], 0)
 
-    def write(self, name: str, row: int, block: Any, group: int = 0) -> None:
-        """Writes entries row, row + 1, … of a variable."""
-        values = np.ascontiguousarray(block, self._variables[name].dtype)
-        if not values.size:
-            return
-        addresses = self._places(name, row, len(values), group)
-        # entries that follow each other in the file are written at once
-        ends = np.flatnonzero(np.diff(addresses) != values.nbytes // len(addresses)) + 1
-        for begin, end in pairwise([0, *ends.tolist(), len(addresses)]):
-            self._put(name, values[begin:end], int(addresses[begin]))
-
-    def write_rows(self, name: str, entry: int, first: int, block: Any, group: int = 0) -> None:
-        """Writes rows first, first + 1, … of entries [n, rows, ...] from ``entry`` on."""
+    def _write(self, name: str, block: Any, begin: int, group: int = 0, first: int = 0) -> None:
+        """Writes entries begin, begin + 1, … of a variable, or their rows from ``first`` on."""
         variable = self._variables[name]
         values = np.ascontiguousarray(block, variable.dtype)
-        if values.shape[1] == self.description.shape(variable, group)[1]:  # all of them
-            self.write(name, entry, values, group)
+        if not values.size:
             return
-        places = self._places(name, entry, len(values), group)
-        for rows, address in zip(values, places.tolist(), strict=True):
-            self._put(name, rows, address + first * rows[0].nbytes)
+        addresses, size = self._places(name, begin, len(values), group), values[0].nbytes
+        if size < self.description.entry_bytes(variable, group):
+            addresses = addresses + first * values[0, 0].nbytes
+        # entries that follow each other in the file are written at once
+        ends = np.flatnonzero(np.diff(addresses) != size) + 1
+        for start, end in pairwise([0, *ends.tolist(), len(addresses)]):
+            self._put(name, values[start:end], int(addresses[start]))
 
-    def write_time(self, row: int, count: int, times: Any, group: int = 0) -> None:
-        """Writes the times [count or 1, T] of some trajectories; shared times are written once."""
-        variable = self._variables.get("time")
-        if variable is None:
-            return
-        if variable.by_trajectory:
-            self.write("time", row, np.broadcast_to(times, (count, times.shape[-1])), group)
-        elif row == 0 and times.shape[-1] == self.description.shape(variable)[0]:
-            self.write("time", 0, times[0])
-
-    def region(self, name: str, row: int, group: int = 0) -> tuple[int, int] | None:
-        """Returns the file descriptor and the byte from which all entries of a variable from
-        ``row`` on lie one after the other, for kernels that write into the file; None where they
-        do not, and :meth:`write` finds their places."""
+    def region(self, name: str, span: Span) -> tuple[int, int] | None:
+        """Returns the file descriptor and the byte from which all entries of a span lie one after
+        the other, for kernels that write into the file; None where they do not, and :meth:`write`
+        finds their places."""
+        group = span.group
         addresses = self._addresses[name, group]
         size = self.description.entry_bytes(self._variables[name], group)
         if int(addresses[-1] - addresses[0]) != size * (len(addresses) - 1):
             return None
-        return self._descriptors.get(name, self._data), int(addresses[0]) + row * size
+        return self._descriptors.get(name, self._data), int(addresses[0]) + span.begin * size
 
     def _places(self, name: str, row: int, count: int, group: int) -> npt.NDArray[np.int64]:
         """Returns the bytes at which entries row, row + 1, … of a variable begin."""
@@ -340,10 +338,10 @@ class Output(ABC):
             if variable.values is None:
                 continue
             for k, group in enumerate(groups):
-                self.write(variable.name, 0, variable.values[group.numbers], k)
+                self._write(variable.name, variable.values[group.numbers], 0, k)
             if not groups:
                 shape = self.description.shape(variable)
-                self.write(variable.name, 0, np.reshape(variable.values, shape))
+                self._write(variable.name, np.reshape(variable.values, shape), 0)
 
     def finish(self) -> None:
         """Completes the output and gives it its name."""
@@ -443,10 +441,10 @@ class NpyOutput(Output):
         reserve(self._hidden.data, len(head) + self.description.nbytes_of(variable))
         self._addresses[self._name, 0] = np.array([len(head)])
 
-    def write(self, name: str, row: int, block: Any, group: int = 0) -> None:
+    def _write(self, name: str, block: Any, begin: int, group: int = 0, first: int = 0) -> None:
         """Writes entries of the quantity; leaves out times and indices."""
         if name == self._name:
-            super().write(name, row, block, group)
+            super()._write(name, block, begin, group, first)
 
 
 def _npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.errors import Fault, InputError, Note, UsageError
+from trajcli.errors import Fault, InputError, Note, Progress, UsageError
 from trajcli.files._episodes import nan_lengths
 from trajcli.files._layouts import Layout
 from trajcli.files._members import Member
@@ -47,7 +47,6 @@ from trajcli.files.dofs import (
     sampled_rows,
     unit_columns,
 )
-from trajcli.files.file_bytes import Progress
 from trajcli.files.quantities import POSITIONS, QUANTITIES, ROTATIONS, TAKEN, named_rate, unit_of
 from trajcli.files.reading import Reading
 from trajcli.files.source import Place, first_and_more
@@ -554,12 +553,15 @@ class Recording:
         return (joined, known[0][1]) if relative or joined.any() else None
 
     def blocks(
-        self,
-        on_progress: Progress = lambda done, total: None,
-        size: int = READ_BYTES,
-        rows: int = 0,
+        self, on_progress: Progress = lambda done, total: None, size: int = READ_BYTES
     ) -> Iterator[Recording]:
-        """Yields the trajectories in their order, each once and whole, in blocks of one length.
+        """Yields the trajectories in blocks of one length; see :meth:`spans`."""
+        for span in self.spans(size):
+            yield self.take(span)
+            on_progress(span.stop, len(self))
+
+    def spans(self, size: int = READ_BYTES, rows: int = 0) -> Iterator[slice]:
+        """Yields which trajectories are read at once, of one length, each once and in their order.
 
         Small groups with equally many rows are read together, so that there are few blocks. size:
         the bytes of one array of a block. rows: how many rows are computed of each trajectory.
@@ -567,13 +569,11 @@ class Recording:
         begin = held = 0
         for start, nbytes in self._pieces(size, rows):
             if begin < start and (held + nbytes > size or not self._stackable(begin, start)):
-                yield self.take(slice(begin, start))
-                on_progress(start, len(self))
+                yield slice(begin, start)
                 begin, held = start, 0
             held += nbytes
         if len(self):
-            yield self.take(slice(begin, None))
-        on_progress(len(self), len(self))
+            yield slice(begin, len(self))
 
     def _pieces(self, size: int, rows: int) -> Iterator[tuple[int, int]]:
         """Yields the first trajectory of each piece, of one group and one length and no larger than

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +13,21 @@ import numpy as np
 from trajcli.errors import Fault, InputError, OutputError, Stopped
 from trajcli.files.atomic_output import refuse_place
 from trajcli.files.catalogue import candidates, python_line
-from trajcli.files.file_bytes import Progress, SourceFiles
+from trajcli.files.file_bytes import SourceFiles
 from trajcli.files.opening import open_arrays
 from trajcli.files.outputs import (
     Description,
     NpyOutput,
     NpzOutput,
     Output,
+    Span,
     Variable,
     describe_output,
     row_variable,
     time_variable,
 )
 from trajcli.files.quantities import QUANTITIES, SMOOTHING
-from trajcli.system import answered, held
+from trajcli.system import held
 
 _FAMILIES = {".h5": "hdf5", ".hdf5": "hdf5", ".npz": "npz", ".npy": "npy"}
 
@@ -90,24 +91,21 @@ def refuse_form(
 def write(
     out: Path,
     description: Description,
-    blocks: Callable[[Output], Iterator[int]],
+    fill: Callable[[Output], object],
     *,
     overwrite: bool = False,
     compress: int | None = None,
     sources: SourceFiles | None = None,
-    on_progress: Progress = lambda done, total: None,
 ) -> list[str]:
-    """Writes an output: reserves its space in a hidden file, writes the blocks, and renames it.
+    """Writes an output: reserves its space in a hidden file, fills it, and renames it.
 
     Parameters:
         out: the name of the file, which says its form: .h5 or .hdf5, .npz, .npy.
         description: what the file holds.
-        blocks: called with the open output; writes a block of trajectories to it, then yields how
-            many are written, until all are.
+        fill: called with the open output, to write all values to it.
         overwrite: whether an existing OUT is replaced.
         compress: the level of deflate, 1 to 9, for HDF5.
         sources: the files that are read, which have to be the same when all is written.
-        on_progress: called after each block.
 
     Returns:
         Remarks about the complete output.
@@ -116,10 +114,10 @@ def write(
         OutputError, BusyError: for an OUT that cannot be written, not in this form, or that another
             process writes.
         InputError: if a source changed while it was read.
-        Stopped: if a signal came between two blocks. OUT is then, as after any error, what it was.
+        Anything that ``fill`` raises. OUT is then, as after any error, what it was.
     """
     refuse_form(out, description, compress)
-    total, family = description.sizes["trajectory"], output_family(out)
+    family = output_family(out)
     output: Output
     if family == "hdf5":
         from trajcli.files.hdf5_output import Hdf5Output  # late, as h5py takes 0.1 s
@@ -129,10 +127,7 @@ def write(
         output = (NpzOutput if family == "npz" else NpyOutput)(out, description)
     output.begin(overwrite)
     with held(), output:
-        for done in blocks(output):
-            on_progress(done, total)
-            if name := answered():
-                raise stopped(out, name, done, total)
+        fill(output)
         # a change after the first read would mix two states of a file in one output
         if sources is not None:
             sources.require_unchanged()
@@ -169,11 +164,9 @@ def save(
         for name, values in tables.items()
     ]
     description = describe_output({rows: range(batch)}, {"dof": dofs}, variables, attributes)
-
-    def blocks(output: Output) -> Iterator[int]:
-        yield output.append({**outputs, **tables}, np.reshape(time, (-1, rows)))
-
-    write(path, description, blocks, overwrite=overwrite)
+    arrays = {"time": np.reshape(time, (-1, rows)), **outputs, **tables}
+    every = Span(begin=0, end=batch)
+    write(path, description, lambda output: output.write(every, arrays), overwrite=overwrite)
 
 
 def load(path: Path) -> tuple[dict[str, Any], Any, Mapping[str, Any]]:

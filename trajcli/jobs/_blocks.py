@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from trajcli.errors import Fault, FaultCollector, InputError, raise_if_any
+from trajcli.errors import Fault, InputError, Report, raise_if_any
 from trajcli.files.catalogue import Values
 from trajcli.files.clock import Clock
 from trajcli.files.recording import Recording
@@ -53,32 +53,40 @@ class Batch:
         located = (shape_faults(part.inputs, steps) for part, _ in parts)
         return list(islice(chain.from_iterable(located), MOST_FAULTS)) or misfits
 
-    def read(self, begin: int, end: int) -> Inputs:
+    def read(self, begin: int, end: int, allow_nonfinite: bool = False) -> Inputs:
         """Returns the inputs of trajectories begin to end, in memory, named by their places."""
         actions = self.inputs.actions.read_rows(begin, end)
         if actions.dtype.kind == "f" and actions.dtype.itemsize > 8:
             # no kernel reads long doubles
             actions = actions.astype(np.float64)
+        inputs = replace(self.inputs, allow_nonfinite=allow_nonfinite)
         if begin == end:
-            return self.inputs.block(actions, begin, end, 0, {})
+            return inputs.block(actions, begin, end, 0, {})
         where, number = self.recording.place(begin)
         names = {"actions": str(where)}
-        inputs = self.inputs.block(actions, begin, end, begin - number, names)
+        inputs = inputs.block(actions, begin, end, begin - number, names)
         rows = self.inputs.row_numbers if self.inputs.rates else self.recording.rows_of(begin)
         return self.commands.used(replace(inputs, row_numbers=rows))
 
-    def value_faults(self, begin: int, inputs: Inputs, allow_nonfinite: bool) -> list[Fault]:
-        """Returns the faults of the values of a block that begins at trajectory ``begin``."""
-        faults, end = value_faults(inputs, allow_nonfinite), begin + len(inputs.actions)
-        if not faults or end - begin < 2:
-            return faults
+    def check(self, begin: int, inputs: Inputs) -> None:
+        """Raises InputError for the values of a block that begins at trajectory ``begin``."""
+        allow_nonfinite, end = inputs.allow_nonfinite, begin + len(inputs.actions)
+        faults = value_faults(inputs, allow_nonfinite)
         parts, inside = self.recording.part_of[begin:end], self.recording.inside[begin:end]
-        one_file = (parts == parts[:1]).all() and not self.recording.part(begin).file.members
-        if one_file and (np.diff(inside) == 1).all() and self.recording.rows_of(begin) is None:
-            return faults  # numbers in the block and in the file differ by a constant
-        # else one trajectory after the other, so that faults name its place in its file
-        located = (faults for _, (_, faults) in self._bad(begin, end, allow_nonfinite))
-        return list(islice(chain.from_iterable(located), MOST_FAULTS)) or faults
+        if not faults or end - begin < 2:
+            raise_if_any(faults)
+        elif (
+            (parts != parts[:1]).any()
+            or self.recording.part(begin).file.members
+            or (np.diff(inside) != 1).any()
+            or self.recording.rows_of(begin) is not None
+        ):
+            # numbers in the block and in the files differ by more than a constant: one trajectory
+            # after the other, so that faults name its place in its file
+            located = (faults for _, (_, faults) in self._bad(begin, end, allow_nonfinite))
+            raise_if_any(list(islice(chain.from_iterable(located), MOST_FAULTS)) or faults)
+        else:
+            raise_if_any(faults)
 
     def bad(self, allow_nonfinite: bool) -> dict[int, LeftOut]:
         """Reads all values; returns the trajectories that cannot be integrated, by number."""
@@ -108,11 +116,11 @@ def batches_of(recording: Recording, mode: Mode, commands: Commands, recorded: b
 
     Raises InputError where the inputs of several files do not fit together.
     """
-    check, batches = FaultCollector(), list[Batch]()
+    report, batches = Report(), list[Batch]()
     for part in recording.by_length():
-        with check:
+        with report.faults():
             batches.append(Batch(part, inputs_of(part, mode, recorded), commands))
-    check.raise_if_any()
+    report.raise_faults()
     return batches
 
 

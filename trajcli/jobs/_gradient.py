@@ -7,7 +7,7 @@ start state or dt is the sum over the trajectories that use it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -102,8 +102,8 @@ class Gradient:
 
     def block(
         self, inputs: Inputs, commands: Commands, numbers: Any, choice: Choice, dtype: str
-    ) -> Iterator[tuple[str, Any]]:
-        """Computes a block forward and back; yields names and values of outputs and gradients.
+    ) -> dict[str, Any]:
+        """Computes a block forward and back; returns outputs and gradients by name.
 
         numbers: which trajectories of the run these are [b].
         """
@@ -120,17 +120,17 @@ class Gradient:
             }
 
         outputs, grads = commands.pull_back(inputs, upstream, choice, dtype)
-        yield from outputs.items()
+        arrays = dict(outputs)
         if self.cost:
             squares = {name: np.square(outputs[name], dtype=np.float64) for name in self.cost}
             count, rows, dofs = next(iter(squares.values())).shape
             sums = {name: x.reshape(count, rows * dofs).sum(1) for name, x in squares.items()}
-            yield "cost", sum(weight * sums[name] for name, weight in self.cost.items())
+            arrays["cost"] = sum(weight * sums[name] for name, weight in self.cost.items())
         if inputs.rates:  # the first recorded rate was moved from the actions to the start
             first = grads.pop(_first_action(inputs))
             grads["actions"] = np.concatenate([first[:, None], grads["actions"]], 1)
-        for name, grad in grads.items():  # d(factor · cost)/dx
-            yield f"grad/{name}", self.factor * grad
+        # d(factor · cost)/dx
+        return arrays | {f"grad/{name}": self.factor * grad for name, grad in grads.items()}
 
 
 def parse_cost(text: str) -> dict[str, float]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trajcli.errors import InputError
+from trajcli.errors import InputError, Report
 from trajcli.files.dofs import RotationDofs
 from trajcli.inputs import Inputs
 
@@ -76,7 +76,7 @@ def recorded_orientations(
     values: Any,
     rotations: Sequence[RotationDofs],
     locate: Callable[[int], str],
-    notes: list[str],
+    report: Report,
     allow_nonfinite: bool = False,
 ) -> Any:
     """Returns quaternions [b, T, 4] or [b, T, R, 4] from the dofs [b, T, D] that are rotations.
@@ -96,6 +96,6 @@ def recorded_orientations(
     for x, form in columns:
         off = abs(np.linalg.norm(x, axis=-1) - 1.0) if form in ("xyzw", "wxyz") else np.zeros(1)
         largest, remark = float(np.nanmax(off, initial=0.0)), "quaternions are normalised: norms"
-        if largest > _ROUNDING and not any(remark in note for note in notes):
-            notes.append(f"{locate(0)}: {remark} are off by {largest:.1g}")
+        if largest > _ROUNDING and not any(remark in note for note in report.notes):
+            report.add(f"{locate(0)}: {remark} are off by {largest:.1g}")
     return q[0] if len(q) == 1 else np.stack(q, 2)

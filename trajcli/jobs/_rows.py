@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from trajcli.arrays import nonfinite_fault, output_dtype
 from trajcli.curves.resampling import rounding_of
@@ -19,7 +18,7 @@ from trajcli.files.atomic_output import refuse_input
 from trajcli.files.catalogue import in_memory
 from trajcli.files.clock import Clock
 from trajcli.files.opening import Files, clock_from_options
-from trajcli.files.outputs import Output, Variable, describe_output, row_variable
+from trajcli.files.outputs import Variable, describe_output, row_variable
 from trajcli.files.reader import (
     one_per_group,
     read_recordings,
@@ -34,13 +33,12 @@ from trajcli.files.repair import repaired
 from trajcli.files.source import first_and_more
 from trajcli.files.writing import write
 from trajcli.jobs._blocks import MOST_FAULTS
+from trajcli.jobs.job import Block, Job, Results, blocks_of, write_blocks
 from trajcli.jobs.request import SourceRequest
 from trajcli.jobs.resolve import units_report
 from trajcli.kernels.program import Floats, Integers
 from trajcli.memory import CHANGED_BYTES
 from trajcli.units import units_of_dofs
-
-Arrays = Mapping[str, npt.NDArray[Any]]
 
 
 def read_trajectories(
@@ -99,44 +97,30 @@ def computable(
 
     Raises InputError where none can be computed.
     """
-    places = np.arange(len(whole))
     if not request.skip_bad:
-        return places, []
+        return np.arange(len(whole)), []
 
     good, faults = list[int](), list[Fault]()
 
-    def read(members: Integers, block: Recording) -> None:
+    def read(places: range) -> None:
+        block = whole.take(slice(places.start, places.stop))
         try:
             row_times(block, acting)
             for name in whole.arrays:
                 finite_rows(block, name, request.allow_nonfinite)
-            good.extend(members.tolist())
+            good.extend(places)
         except InputError as error:
-            if len(members) == 1:
+            if len(places) == 1:
                 faults.extend(error.faults)
                 return
-            for k in range(len(members)):  # one after the other, to tell the bad from the good
-                read(members[k : k + 1], block.take([k]))
+            for k in places:  # one after the other, to tell the bad from the good
+                read(range(k, k + 1))
 
-    for members, block in blocks_of(whole, places):
-        read(members, block)
+    for span in whole.spans(CHANGED_BYTES):
+        read(range(span.start, span.stop))
     if not good:
         raise InputError(*faults[:MOST_FAULTS])
     return np.array(good), faults
-
-
-def blocks_of(
-    whole: Recording, places: Integers, rows: int = 0
-) -> Iterator[tuple[Integers, Recording]]:
-    """Yields blocks of trajectories that are read at once, each with their places.
-
-    places: the trajectories to yield, in this order. rows: how many rows are computed of each,
-    which may be more than are read.
-    """
-    first = 0
-    for block in whole.take(places).blocks(size=CHANGED_BYTES, rows=rows):
-        yield places[first : first + len(block)], block
-        first += len(block)
 
 
 def finite_rows(block: Recording, name: str, allow_nonfinite: bool = False) -> Any:
@@ -179,11 +163,6 @@ def row_times(block: Recording, acting: bool = False) -> tuple[Floats, float]:
     return times[:1] if (times == times[:1]).all() else times, rounding
 
 
-# Called with a block and its places among all trajectories; returns times [b or 1, T'], or None for
-# outputs without them, and arrays [b, T', D], or [b] of one number for each trajectory.
-Compute = Callable[[Recording, Integers], tuple[Floats | None, Arrays]]
-
-
 def array_variables(whole: Recording, names: Sequence[str] = ()) -> Iterator[Variable]:
     """Describes arrays with their types and units in the files; new ones have that of the first."""
     names, free = names or list(whole.arrays), whole.free_dofs
@@ -200,12 +179,12 @@ def write_rows(
     whole: Recording,
     counts: Integers,
     variables: Sequence[Variable],
-    compute: Compute,
+    compute: Callable[[Block], Results],
     attributes: Mapping[str, Any],
     left_out: Sequence[Fault],
     sizes: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
-    """Computes and writes all trajectories; returns the part of the report that commands share.
+    """Computes and writes all trajectories; returns the part of the result that commands share.
 
     counts: the rows that each trajectory has when it is computed [n]. attributes: of the output;
     origins among them become relative to OUT. left_out: the faults of what is not computed. sizes:
@@ -229,16 +208,16 @@ def write_rows(
         names=whole.output_names(whole.paths) if several else None,
         joint_names=names and [names[dof] for dof in dofs],
     )
-
-    def blocks(output: Output) -> Iterator[int]:
-        for count, members in lengths.items():
-            for places, block in blocks_of(whole, members, count):
-                times, arrays = compute(block, places)
-                yield output.append(arrays, times)
-
+    job, report = Job(description, blocks_of(whole, counts), compute), files.report
+    report.add(*whole.notes)
     remarks = write(
-        request.out, description, blocks, overwrite=request.overwrite, sources=files.sources
+        request.out,
+        description,
+        lambda output: write_blocks(job, output, report),
+        overwrite=request.overwrite,
+        sources=files.sources,
     )
+    report.add(*remarks)
     return {
         "out": str(request.out),
         "source": str(source),
@@ -246,7 +225,7 @@ def write_rows(
         "units": units_report(whole),
         "trajectories": len(counts),
         "output": description.kind,
-        "notes": [*whole.notes, *remarks],
+        "notes": report.notes,
         "left_out": [
             {"name": fault.where, "reason": f"{fault.what}: {fault.found}",
              "faults": [fault.as_dict()]}

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.curves.fitting import Fitted, fewest_intervals, fit, require_intervals
-from trajcli.errors import InputError, UsageError, raise_if_any
-from trajcli.files.file_bytes import Progress
+from trajcli.errors import InputError, Report, UsageError, raise_if_any
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Variable
 from trajcli.files.quantities import QUANTITIES, unit_of
@@ -19,14 +18,13 @@ from trajcli.files.state_sources import state_from_option
 from trajcli.files.states import States
 from trajcli.files.writing import refuse_output
 from trajcli.jobs._rows import (
-    Arrays,
-    blocks_of,
     computable,
     finite_rows,
     read_trajectories,
     row_times,
     write_rows,
 )
+from trajcli.jobs.job import Block, Results, blocks_of
 from trajcli.jobs.request import SourceRequest
 from trajcli.kernels.program import Integers
 from trajcli.trajectory import State
@@ -47,10 +45,8 @@ class FitRequest(SourceRequest):
     goal: str | None = None
 
 
-def run_fit(
-    request: FitRequest, on_progress: Progress = lambda done, total: None
-) -> dict[str, Any]:
-    """Reads, fits and writes trajectories; returns a report of plain values.
+def run_fit(request: FitRequest, report: Report | None = None) -> dict[str, Any]:
+    """Reads, fits and writes trajectories; returns the result as plain values.
 
     Raises TrajcliError with every fault that was found. OUT is then what it was before.
     """
@@ -62,7 +58,7 @@ def run_fit(
             expected="--knots N or --error E, and --steps > 0",
             found=f"{request.knots} and {request.error}, steps {request.steps}",
         )
-    with Files(request, on_progress=on_progress) as files:
+    with Files(request, report=report) as files:
         recording, states = _recorded_positions(request, files), dict[str, States]()
         (name,) = recording.arrays
         for role, (word, _) in _ENDS.items():
@@ -84,15 +80,15 @@ def run_fit(
             still = np.zeros((1, dofs)) if text == "rest" else None
             return None if text is None else State(positions[:, row], still, still, still)
 
-        def fitted(places: Integers, block: Recording, intervals: int) -> Fitted:
-            positions = finite_rows(block, name)
-            start, goal = (held(role, places, positions) for role in _ENDS)
-            return fit(positions, times=row_times(block)[0], knots=intervals,
+        def fitted(block: Block, intervals: int) -> Fitted:
+            positions = finite_rows(block.recording, name)
+            start, goal = (held(role, block.places, positions) for role in _ENDS)
+            return fit(positions, times=row_times(block.recording)[0], knots=intervals,
                        degree=request.degree, start=start, goal=goal)  # fmt: skip
 
         def worst(intervals: int) -> float:
-            blocks = blocks_of(recording, np.arange(len(lengths)))
-            return max(float(fitted(*block, intervals).error.max()) for block in blocks)
+            blocks = blocks_of(recording, lengths)
+            return max(float(fitted(block, intervals).error.max()) for block in blocks)
 
         intervals = request.knots
         if intervals is None:
@@ -102,25 +98,25 @@ def run_fit(
         typical = (float(np.median(lengths)) - 1.0) / intervals
         steps, error = request.steps or max(1, round(typical)), np.empty(len(lengths))
 
-        def compute(block: Recording, places: Integers) -> tuple[None, Arrays]:
-            curves = fitted(places, block, intervals)
-            jumps.add({name: block.arrays[name].read()}, block)
-            error[places] = curves.error
+        def compute(block: Block) -> Results:
+            curves = fitted(block, intervals)
+            jumps.add({name: block.recording.arrays[name].read()}, block.recording)
+            error[block.places] = curves.error
             values = {"actions": curves.actions, "dt": curves.knot[:, None] / steps}
             for role, state in (("start", curves.start), ("goal", curves.goal)):
                 values |= {f"{role}/{part}": rows for part, rows in state.parts().items()}
-            return None, values
+            yield 0, values
 
         points = intervals - request.degree - 1
         counts, variables = np.full(len(lengths), points), _variables(recording.unit(name))
         stated = {"mode": "bspline", "degree": request.degree, "steps": steps, "ends": "goal"}
         sizes = {"point": points, "each": 1}
-        report = write_rows(
+        result = write_rows(
             request, files, recording, counts, variables, compute, stated, left_out, sizes
         )
-        report["notes"] += jumps.notes("")
+        files.report.add(*jumps.notes(""))
     return {
-        **report, "array": name, "degree": request.degree, "intervals": intervals, "steps": steps,
+        **result, "array": name, "degree": request.degree, "intervals": intervals, "steps": steps,
         "error": {"median": float(np.median(error)), "most": float(error.max())},
         "errors": error.tolist(),
     }  # fmt: skip

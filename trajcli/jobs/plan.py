@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.arrays import output_dtype
-from trajcli.errors import FaultCollector, InputError, Note, UsageError, raise_if_any
+from trajcli.errors import InputError, Note, UsageError, raise_if_any
 from trajcli.files.atomic_output import refuse_input
 from trajcli.files.catalogue import in_memory
 from trajcli.files.dofs import RotationDofs
@@ -81,27 +81,27 @@ class Plan:
 
         Raises TrajcliError with every fault that can be found without reading all values.
         """
-        self.request = request
-        check, shard, files_of_shard = FaultCollector(), request.shard, request.files_of_shard()
-        with check:
+        self.request, report = request, files.report
+        shard, files_of_shard = request.shard, request.files_of_shard()
+        with report.faults():
             self.quantities = _quantities(request.write)
-        with check:
+        with report.faults():
             # OUT of a shard is written by merge; part_is_done says whether a part is replaced
             refuse_output(request.out, request.overwrite or shard is not None)
         resolved: Resolved | None = None
-        with check:
+        with report.faults():
             resolved = resolve(request, files, files_of_shard or request.sources)
         batches: list[Batch] = []
         if resolved is not None:
-            with check:
+            with report.faults():
                 batches = self._batches(resolved, resolved.recording)
         self.gradient: Gradient | None = None
         if batches and (request.grad, request.cost, request.factor) != (None, None, None):
-            with check:
+            with report.faults():
                 self.gradient = Gradient(request, files, batches)
-        with check:
+        with report.faults():
             refuse_input(request.out, files.paths())
-        check.raise_if_any()
+        report.raise_faults()
         assert resolved is not None  # else its faults were raised
         recording, self.mode_source = resolved.recording, resolved.mode_source
         self.mode, self.commands = batches[0].inputs.mode, batches[0].commands
@@ -128,12 +128,13 @@ class Plan:
         self.choice = choose(request.device, request.backend)
         kind, memory = _working_memory(self.choice, self.gradient is not None, request.memory)
         self.sizes = [_block_size(batch, kind, memory) for batch in batches]
-        self.notes = [
+        self.notes = report.notes
+        report.add(
             *recording.notes,
             *_conversion_notes(recording, self.dtype),
             *_memory_notes(batches, kind, request.memory),
             *input_warnings(recording, batches[-1].inputs),
-        ]
+        )
         physical = self.mode.derivatives_of > 0
         # commands that are positions in rad or m may lie in [-1, 1]
         layout = recording.layout
@@ -306,7 +307,7 @@ class Plan:
             "bytes_read": self.bytes_read,
             "bytes_written": self.output.nbytes,
             "block": {"trajectories": self.sizes[0]},
-            "notes": list(self.notes),
+            "notes": self.notes,
             "left_out": [
                 {"name": name, "reason": "; ".join(fault.what for fault in faults),
                  "faults": [fault.as_dict() for fault in faults]}

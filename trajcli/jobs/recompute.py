@@ -10,16 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.errors import InputError, TrajcliError
+from trajcli.errors import InputError, Report, TrajcliError
 from trajcli.files.catalogue import Catalogue
 from trajcli.files.clock import positive
 from trajcli.files.opening import Files
-from trajcli.files.outputs import Output
+from trajcli.files.outputs import Span
 from trajcli.files.quantities import QUANTITIES
 from trajcli.files.reading import Reading
+from trajcli.jobs.job import write_blocks
 from trajcli.jobs.plan import Plan
 from trajcli.jobs.request import Request
-from trajcli.jobs.run import Execution, Progress
+from trajcli.jobs.run import Integration
 from trajcli.kernels.program import Array
 from trajcli.modes.mode import promise
 
@@ -90,8 +91,8 @@ class Comparison:
             self.at = (int(numbers[worst[0]]), *map(int, worst[1:]))
 
 
-class _StoredOutput(Output):
-    """An existing output: a run that writes to it is compared with it instead."""
+class StoredOutput:
+    """An output with which the results of a job are compared, instead of being written."""
 
     def __init__(self, file: Catalogue, plan: Plan) -> None:
         self.description, self.path = plan.output, file.path
@@ -99,27 +100,31 @@ class _StoredOutput(Output):
         self._file, self._mode = file, plan.mode
         absolute = bool(plan.commands.absolute)  # differences of positions, in every mode
         self._order = 0 if absolute else self._mode.derivatives_of
-        self.notes: list[str] = []
         self._rows: dict[str, list[Array]] = {}
         self.compared = {v.name: Comparison(v.name) for v in plan.output.streamed}
 
-    def region(self, name: str, row: int, group: int = 0) -> None:
-        """Returns None: kernels must not write into the file; results go to ``write``."""
-
-    def write(self, name: str, row: int, block: Any, group: int = 0) -> None:
-        """Compares entries row, row + 1, … of a variable."""
-        again = np.atleast_1d(np.asarray(block, self._variables[name].dtype))
-        stored, numbers = self._stored(name, row, again, group)
-        same = np.array_equal(stored, again)
-        allowed = 0.0 if same else self._rounding(name, row, again, group)
-        self.compared[name].add(stored, again, numbers, allowed)
-
-    def write_rows(self, name: str, entry: int, first: int, block: Any, group: int = 0) -> None:
-        """Compares entries from ``entry`` on, once their last rows are there."""
-        self._rows.setdefault(name, []).append(np.array(block))
-        if first + block.shape[1] == self.description.shape(self._variables[name], group)[1]:
-            # what rounding allows depends on the largest value along a whole trajectory
-            self.write(name, entry, np.concatenate(self._rows.pop(name), 1), group)
+    def write(self, span: Span, arrays: Mapping[str, Any], first: int = 0) -> None:
+        """Compares variables [b, ...] with the file; those of rows once the last of them is there,
+        as what rounding allows depends on the largest value along a whole trajectory."""
+        for name, values in arrays.items():
+            variable = self._variables[name]
+            again = np.asarray(values, variable.dtype)
+            if name == "time" and variable.by_trajectory:
+                again = np.broadcast_to(again, (len(span), again.shape[1]))
+            elif name == "time":
+                if span.begin:  # compared already
+                    continue
+                again = again[0]
+            shape = self.description.shape(variable, span.group)
+            if again.ndim > 1 and again.shape[1] < shape[1]:
+                self._rows.setdefault(name, []).append(again.copy())
+                if first + again.shape[1] < shape[1]:
+                    continue
+                again = np.concatenate(self._rows.pop(name), 1)
+            stored, numbers = self._stored(name, span.begin, again, span.group)
+            same = np.array_equal(stored, again)
+            allowed = 0.0 if same else self._rounding(name, span.begin, again, span.group)
+            self.compared[name].add(stored, again, numbers, allowed)
 
     def _rounding(self, name: str, row: int, again: Array, group: int) -> Array:
         """Returns how far two backends may differ in each value.
@@ -159,23 +164,19 @@ class _StoredOutput(Output):
         values = [self._file.require(f"{title}/{name}").read() for title in part.names[rows]]
         return np.stack(values), numbers
 
-    def _prepare(self) -> None:
-        raise NotImplementedError
-
 
 def recompute(
-    path: Path, allow_external: bool = False, on_progress: Progress = lambda done, total: None
+    path: Path, allow_external: bool = False, report: Report | None = None
 ) -> list[Comparison]:
     """Compares every variable of an output with what its recorded request gives.
 
     Writes nothing. Raises InputError for a file without a request, or without its sources.
     """
-    with Files(Reading(allow_external=allow_external)) as files:
+    with Files(Reading(allow_external=allow_external), report=report) as files:
         file = files.open(path)
         plan = _plan_again(file, files)
-        output = _StoredOutput(file, plan)
-        for done in Execution(plan).blocks(output):
-            on_progress(done, len(plan.recording))
+        output = StoredOutput(file, plan)
+        write_blocks(Integration(plan, Report()).job(), output, files.report)
         files.sources.require_unchanged()
         return list(output.compared.values())
 

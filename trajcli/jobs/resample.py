@@ -25,10 +25,9 @@ from trajcli.curves.resampling import (
     stops,
 )
 from trajcli.curves.sampling import is_known, located, missing_parts, slack_at_ends
-from trajcli.errors import InputError, Note, UsageError, raise_if_any
+from trajcli.errors import InputError, Note, Report, UsageError, raise_if_any
 from trajcli.files.catalogue import text_of
 from trajcli.files.dofs import parse_dofs
-from trajcli.files.file_bytes import Progress
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Variable, stamp_variables, time_variable
 from trajcli.files.quantities import QUANTITIES, ROTATIONS
@@ -40,15 +39,14 @@ from trajcli.jobs._blocks import MOST_FAULTS
 from trajcli.jobs._orientations import recorded_orientations
 from trajcli.jobs._output_times import OutputTimes, placed
 from trajcli.jobs._rows import (
-    Arrays,
     array_variables,
-    blocks_of,
     computable,
     finite_rows,
     read_trajectories,
     row_times,
     write_rows,
 )
+from trajcli.jobs.job import Arrays, Block, Results, blocks_of
 from trajcli.jobs.plan import rotation_attributes, rotation_sizes, rotation_variables
 from trajcli.jobs.request import SourceRequest
 from trajcli.kernels.program import Floats, Integers
@@ -223,16 +221,14 @@ class Curves:
         return [f"{what}; --hold-dofs {listed} keeps each until the next row"]
 
 
-def run_resample(
-    request: ResampleRequest, on_progress: Progress = lambda done, total: None
-) -> dict[str, Any]:
-    """Reads, resamples and writes trajectories; returns a report of plain values.
+def run_resample(request: ResampleRequest, report: Report | None = None) -> dict[str, Any]:
+    """Reads, resamples and writes trajectories; returns the result as plain values.
 
     Raises TrajcliError with every fault that was found. OUT is then what it was before.
     """
     refuse_output(request.out, request.overwrite)
     rate = _rate(request)
-    with Files(request, on_progress=on_progress) as files:
+    with Files(request, report=report) as files:
         recording = read_trajectories(request, files, actions=True, least=2, rotations=True)
         rotations, others = recording.rotations, recording.free_dofs
         turns = _turns_method(request.method) if rotations else ""
@@ -253,7 +249,7 @@ def run_resample(
         if not curves.stops and (late < -slack - 1e-9).any():
             what = f"up to {-late.min():.3g} s before the last row, which is in motion"
             remarks.append(Note(f"the new rows end {what}: none is held after it"))
-        jumps = TurnJumps(recording)
+        jumps, said = TurnJumps(recording), Report()
         clock, stamps = recording.start_stamps(of_rows=not holding), None
         if new is not None:
             stamps = placed(new, good, clock, ends, slack)
@@ -267,7 +263,8 @@ def run_resample(
                 remarks.append(Note(stamps.remark))
                 clock = stamps.start_stamps((clock[0][inside], clock[1]))
 
-        def compute(block: Recording, places: Integers) -> tuple[Floats, Arrays]:
+        def compute(of_job: Block) -> Results:
+            block, places = of_job.recording, of_job.places
             knots, rounding = row_times(block, acting=holding)
             if stamps is None:
                 times = since = np.arange(counts[places[0]])[None] / (rate or 1.0)
@@ -283,7 +280,7 @@ def run_resample(
                 from trajcli.rotations import resample
 
                 rows = values[next(iter(recording.arrays))]
-                q = recorded_orientations(rows, rotations, block.place_text, remarks, lenient)
+                q = recorded_orientations(rows, rotations, block.place_text, said, lenient)
                 motion = resample(q, turns, times=knots, at=at, frame=frame)
                 named = zip(ROTATIONS, motion, strict=True)
                 arrays |= {name: turned for name, turned in named if turned is not None}
@@ -291,7 +288,7 @@ def run_resample(
             if others:
                 with np.errstate(over="ignore", invalid="ignore"):
                     arrays |= curves.evaluate(values, knots, at)
-            return (times if clock is None else since), arrays
+            yield 0, {"time": times if clock is None else since, **arrays}
 
         stated = {"dt": "varies" if rate is None else 1.0 / rate, **curves.attributes()}
         stated |= {"held_ends": held} if held else {}
@@ -307,20 +304,20 @@ def run_resample(
             *stamp_variables(clock),
             *_beside_actions(recording, rate),
         ]
-        report = write_rows(
+        files.report.add(*curves.notes)
+        result = write_rows(
             request, files, recording, counts, variables, compute, stated, left_out,
             rotation_sizes(rotations),
         )  # fmt: skip
-        remarks += jumps.notes("")
+        files.report.add(*curves.two_valued(), *remarks, *said.notes, *jumps.notes(""))
     return {
-        **report,
+        **result,
         "to": request.to,
         "at": request.at,
         "method": stated.get("method"),
         "samples_of": stated.get("samples_of"),
         "held_ends": held,
         "arrays": [*(curves.names if others else ()), *(v.name for v in turned)],
-        "notes": [*curves.notes, *curves.two_valued(), *report["notes"], *remarks],
         "rows_before": _extent(recording.lengths),
         "rows": _extent(counts),
     }
@@ -371,8 +368,8 @@ def _measured(
     """Returns, for each trajectory, its number of rows at a rate, the time of its last row in
     seconds from the first, and how far rounding may move that time."""
     counts, (ends, slack) = np.zeros(len(recording), np.int64), np.zeros((2, len(recording)))
-    by_length = np.argsort(recording.lengths, kind="stable")  # for few, large blocks
-    for places, block in blocks_of(recording, by_length):
+    for of_length in blocks_of(recording, recording.lengths):
+        block, places = of_length.recording, of_length.places
         knots, rounding = row_times(block, acting=holding)
         ends[places], slack[places] = knots[:, -1], slack_at_ends(knots) + rounding
         if rate is not None:

@@ -12,7 +12,6 @@ import numpy as np
 from trajcli.arrays import largest
 from trajcli.errors import (
     Fault,
-    FaultCollector,
     InputError,
     Note,
     TrajcliError,
@@ -88,26 +87,26 @@ def resolve(request: Request, files: Files, sources: Sequence[str]) -> Resolved:
 
     Raises InputError or UsageError with everything that is missing or does not fit.
     """
-    check, left_out = FaultCollector(), list[LeftOut]()
-    with check:
+    report, left_out = files.report, list[LeftOut]()
+    with report.faults():
         _refuse_options(request)
     recordings: list[Recording] = []
     notes: list[str] = []
-    with check:
+    with report.faults():
         recordings, notes = _read(request, files, sources, left_out)
     option: Clock | None = None
-    with check:
+    with report.faults():
         option = clock_from_options(files)
     if option is None and request.clock:
-        check.raise_if_any()  # a time option that is wrong is one fault, not two
+        report.raise_faults()  # a time option that is wrong is one fault, not two
     if not recordings:
-        check.faults += [fault for _, faults in left_out for fault in faults]
-        check.raise_if_any()
+        report.collected += [fault for _, faults in left_out for fault in faults]
+        report.raise_faults()
     chosen: ChosenMode | None = None
     states: dict[str, States] = {}
-    with check:
+    with report.faults():
         states = _option_states(request, files, recordings[0])
-    with check:
+    with report.faults():
         chosen = resolve_mode(request, recordings)
     # recordings begin at their first row; only modes that end at a goal read goal states
     if request.recorded:
@@ -118,16 +117,16 @@ def resolve(request: Request, files: Files, sources: Sequence[str]) -> Resolved:
     usable = [recording for recording in fitting if recording.fault is None]
     left_out += bad if request.episodes is None or not fitting else ()
     if not request.skip_bad and request.episodes is None:
-        check.faults += [fault for _, faults in bad for fault in faults]
+        report.collected += [fault for _, faults in bad for fault in faults]
     if not request.recorded:
-        with check:
+        with report.faults():
             _require_turns(request, usable, None if chosen is None else chosen.mode)
         if request.mode is None:
-            with check:
+            with report.faults():
                 _refuse_normalised(usable)
     if not fitting:
-        check.faults += [fault for _, faults in left_out for fault in faults]
-    check.raise_if_any()
+        report.collected += [fault for _, faults in left_out for fault in faults]
+    report.raise_faults()
     assert chosen is not None  # else its fault was raised
     mode, notes = chosen.mode, [*notes, *chosen.disagreements]
     # stamps of --times are those of all files together, so they are given out once all are known

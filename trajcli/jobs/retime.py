@@ -12,8 +12,7 @@ import numpy as np
 
 from trajcli.curves.retiming import Limit, Retimed, extremes, paced
 from trajcli.curves.sampling import is_known, missing_parts
-from trajcli.errors import InputError, Note
-from trajcli.files.file_bytes import Progress
+from trajcli.errors import InputError, Note, Report
 from trajcli.files.limits import read_limits
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Variable, stamp_variables, time_variable
@@ -23,7 +22,6 @@ from trajcli.files.recording import Recording
 from trajcli.files.source import Place, parse_source
 from trajcli.files.writing import refuse_output
 from trajcli.jobs._rows import (
-    Arrays,
     array_variables,
     computable,
     finite_rows,
@@ -31,6 +29,7 @@ from trajcli.jobs._rows import (
     row_times,
     write_rows,
 )
+from trajcli.jobs.job import Arrays, Block, Results
 from trajcli.jobs.request import SourceRequest
 from trajcli.kernels.program import Floats, Integers
 
@@ -47,15 +46,13 @@ class RetimeRequest(SourceRequest):
     slower_only: bool = False
 
 
-def run_retime(
-    request: RetimeRequest, on_progress: Progress = lambda done, total: None
-) -> dict[str, Any]:
-    """Reads trajectories, scales their time and writes them; returns a report of plain values.
+def run_retime(request: RetimeRequest, report: Report | None = None) -> dict[str, Any]:
+    """Reads trajectories, scales their time and writes them; returns the result as plain values.
 
     Raises TrajcliError with every fault that was found. OUT is then what it was before.
     """
     refuse_output(request.out, request.overwrite)
-    with Files(request, on_progress=on_progress) as files:
+    with Files(request, report=report) as files:
         recording = read_trajectories(request, files, actions=False)
         arrays = [name for name in recording.arrays if name in QUANTITIES]
         if not arrays:
@@ -67,14 +64,15 @@ def run_retime(
         recording = recording.take(good)
         paces = Paces(recording, request, files)
 
-        def compute(block: Recording, places: Integers) -> tuple[Floats, Arrays]:
-            values = {name: finite_rows(block, name) for name in arrays}
-            times = row_times(block)[0]
+        def compute(block: Block) -> Results:
+            values = {name: finite_rows(block.recording, name) for name in arrays}
+            times = row_times(block.recording)[0]
             reached = paces.between(values, times)
             retimed = paced(values, paces.limits, request.slower_only, reached)
             times = times * retimed.factor[:, None]  # t → s·t
-            paces.add(places, values, retimed, times)
-            return times, {**values, **retimed.parts, "time_scale": retimed.factor}
+            paces.add(block.places, values, retimed, times)
+            scale = {"time_scale": retimed.factor}
+            yield 0, {"time": times, **values, **retimed.parts, **scale}
 
         stored = recording.file.attributes()
         stated: dict[str, Any] = {k: v for k, v in stored.items() if k in _MODE_ATTRIBUTES}
@@ -92,11 +90,11 @@ def run_retime(
             Variable("time_scale", ("trajectory",), paces.factor.dtype, label),
             *stamp_variables(recording.start_stamps()),
         ]
-        report = write_rows(
+        result = write_rows(
             request, files, recording, recording.lengths, variables, compute, stated, left_out
         )
-    notes = [*report["notes"], *paces.notes()]
-    return {**report, "limits": str(request.limits), **paces.report(), "notes": notes}
+        files.report.add(*paces.notes())
+    return {**result, "limits": str(request.limits), **paces.result()}
 
 
 def _way(request: RetimeRequest, recording: Recording) -> str:
@@ -185,7 +183,7 @@ class Paces:
             excess = np.maximum(position - bounds.upper, bounds.lower - position) / bounds.size
             self._beyond += int((excess > bounds.slack).any((1, 2)).sum())
 
-    def report(self) -> dict[str, Any]:
+    def result(self) -> dict[str, Any]:
         """Returns all results as plain values; trajectories by group name or number."""
         whole, quantities = self._recording, self._quantity.tolist()
         names = whole.output_names(whole.paths) if whole.several else [*map(str, range(len(whole)))]

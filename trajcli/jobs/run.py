@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import compress
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from trajcli.arrays import largest
-from trajcli.errors import InputError, Note, OutputError, UsageError, raise_if_any
+from trajcli.errors import InputError, OutputError, Report
 from trajcli.files.atomic_output import os_fault, remove_dead
-from trajcli.files.file_bytes import Progress as Progress
 from trajcli.files.opening import Files
-from trajcli.files.outputs import Output
+from trajcli.files.outputs import Output, Span
 from trajcli.files.quantities import QUANTITIES, ROTATIONS
 from trajcli.files.repair import TurnJumps
-from trajcli.files.writing import output_family, stopped, write
+from trajcli.files.writing import output_family, write
 from trajcli.inputs import Inputs
 from trajcli.jobs._commands import mode_of_dofs, of_dofs
 from trajcli.jobs._orientations import integrated_orientations, recorded_orientations
+from trajcli.jobs.job import Arrays, Block, Job, Results, write_blocks
 from trajcli.jobs.plan import SMOOTHED, Plan
 from trajcli.jobs.request import Request
-from trajcli.kernels.cuda import DeviceLost, DeviceOutOfMemory, device_errors
 from trajcli.modes.smooth import Smooth
 
 # The warning about each kind of doubt that method smooth has about its result.
@@ -43,23 +40,26 @@ _DOUBTS = {
 }
 # By how much a cutoff that is too high is lowered: half of it may be too low already.
 _LOWER = 0.7
+Region: TypeAlias = tuple[int, int]
+"""A descriptor of the output file, and the byte from which a variable of a block lies in it."""
+PlaceInFile: TypeAlias = Callable[[str, Span], Region | None]
+"""Returns the region of a variable of a span of trajectories, where it has one."""
 
 
 def run(
     request: Request,
+    report: Report | None = None,
     on_plan: Callable[[Plan], None] = lambda plan: None,
-    on_progress: Progress = lambda done, total: None,
     dry: bool = False,
 ) -> dict[str, Any]:
-    """Runs a request and returns a report of plain values; ``dry`` plans it and stops.
+    """Runs a request and returns its result as plain values; ``dry`` plans it and stops.
 
     A shard writes its part of OUT, or nothing where that is done already. ``on_plan`` is called
     with the plan before anything is computed.
 
     Raises TrajcliError with every fault that was found. OUT is then what it was before.
     """
-    began = time.perf_counter()
-    shard = request.shard
+    report, shard = report or Report(), request.shard
     if shard is not None and output_family(request.out) == "npy":
         raise OutputError(
             "a run in shards has no .npy output",
@@ -67,61 +67,56 @@ def run(
             expected="OUT.h5 or OUT.npz",
             found=request.out.suffix,
         )
-    report: dict[str, Any] = {"out": str(request.path), "dry_run": dry}
+    result: dict[str, Any] = {"out": str(request.path), "dry_run": dry}
     if shard is not None and not dry:
         from trajcli.jobs.shards import input_lines, part_is_done
 
         if part_is_done(request.path, request.to_json(), request.overwrite):
             remove_dead(request.path)  # what a killed run of this shard left
-            return report | {"shard": str(shard), "already_done": True, "notes": [], "left_out": []}
-    with Files(request, memory=request.memory, on_progress=on_progress) as files:
+            return result | {"shard": str(shard), "already_done": True, "notes": [], "left_out": []}
+    with Files(request, request.memory, report) as files:
         files.sources.add(request.paths())
         plan = Plan(request, files)
         files.sources.add(files.paths())
         on_plan(plan)
-        report = plan.description | report
+        result = plan.description | {"notes": report.notes} | result
         if dry:
-            return report
-        execution = Execution(plan)
+            return result
+        integration = Integration(plan, report)
 
-        def blocks(output: Output) -> Iterator[int]:
-            yield from execution.blocks(output)
+        def fill(output: Output) -> None:
+            write_blocks(integration.job(output.region), output, report)
             if shard is not None:
                 output.inputs = input_lines(files.sources, request.out)
 
         remarks = write(
             request.path,
             plan.output,
-            blocks,
+            fill,
             overwrite=request.overwrite or shard is not None,
             compress=request.compress,
             sources=files.sources,
-            on_progress=on_progress,
         )
-    seconds = time.perf_counter() - began
+    report.add(*integration.notes(), *remarks)
+    if integration.smoothing is not None:
+        result |= integration.smoothing.report()
     # bytes that are read and written: both count against the bandwidth of the disk
-    moved = plan.bytes_read + report["bytes_written"]
-    notes = [*report["notes"], *execution.notes(), *remarks]
-    if execution.smoothing is not None:
-        report |= execution.smoothing.report()
-    return report | {"notes": notes, "seconds": seconds, "gb_per_s": moved / seconds / 1e9}
+    moved, seconds = plan.bytes_read + result["bytes_written"], report.seconds
+    return result | {"seconds": seconds, "gb_per_s": moved / seconds / 1e9}
 
 
-class Execution:
-    """Computes the blocks of a run.
+class Integration:
+    """Computes the blocks of a run: of actions, or of recordings that are differentiated.
 
     Attributes:
-        sizes: how many trajectories of each length a block has.
-        done: the number of trajectories that are written.
         bad: the number of results that are not finite.
         largest: the largest magnitude of actions, looked up where they may be normalised, up to the
             first block with one beyond 1.
     """
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan, self.sizes = plan, plan.sizes
-        self.done = self.bad = 0
-        self.largest = 0.0
+    def __init__(self, plan: Plan, report: Report) -> None:
+        self.plan, self.report = plan, report
+        self.bad, self.largest = 0, 0.0
         self.turns: TurnJumps | None = None
         if not plan.mode.derivatives_of:
             self.turns = TurnJumps(plan.recording, acting=True)
@@ -130,126 +125,134 @@ class Execution:
             names = plan.recording.dof_labels
             self.smoothing = Smoothing([names[dof] for dof in plan.other_dofs])
 
-    def blocks(self, output: Output) -> Iterator[int]:
-        """Computes and writes all blocks, smaller ones where a device has no room for whole ones;
-        yields after each how many trajectories are written.
-
-        Raises Stopped where a device was lost.
-        """
+    def job(self, region: PlaceInFile = lambda name, span: None) -> Job[Block]:
+        """Returns the job; kernels write the variables that ``region`` finds a place for."""
         plan = self.plan
-        while True:
-            try:
-                for group, begin, end in self._unwritten():
-                    with nullcontext() if plan.choice.device == "cpu" else device_errors():
-                        self.compute(output, group, begin, end)
-                    self.done += end - begin
-                    yield self.done
-                break
-            except DeviceOutOfMemory as short:
-                if max(self.sizes) == 1:
-                    raise UsageError(
-                        "no room for the smallest block",
-                        where=f"--device {plan.choice.device}",
-                        found=str(short),
-                        hint="--device cpu, or wait until others have left the device",
-                    ) from None
-                # blocks that are written stay, the others are computed in halves
-                self.sizes = [max(1, size // 2) for size in self.sizes]
-            except DeviceLost as lost:
-                reason = f"the loss of {plan.choice.device} ({lost})"
-                total = len(plan.recording)
-                raise stopped(output.path, reason, self.done, total) from None
+        return Job(plan.output, self._blocks(), partial(self.compute, region), plan.choice.device)
 
-    def _unwritten(self) -> Iterator[tuple[int, int, int]]:
-        """Yields the blocks that are not written yet: the index of their length in the plan, and
-        the first and last (exclusive) of its trajectories."""
-        total, done = 0, self.done
-        for group, (batch, size) in enumerate(zip(self.plan.batches, self.sizes, strict=True)):
-            count = len(batch.recording)
-            for begin in range(max(done - total, 0), count, size):
-                yield group, begin, min(begin + size, count)
-            total += count
-        if not total:  # an empty part of a run still writes the times of its rows
-            yield 0, 0, 0
+    def _blocks(self) -> Iterator[Block]:
+        plan = self.plan
+        for group, (batch, size) in enumerate(zip(plan.batches, plan.sizes, strict=True)):
+            recording, count = batch.recording, len(batch.recording)
+            # an empty part of a run still writes the times of its rows
+            for begin in range(0, max(count, not len(plan.recording)), size):
+                end = min(begin + size, count)
+                yield Block(
+                    group=group, begin=begin, end=end, of_length=recording,
+                    numbers=recording.numbers,
+                )  # fmt: skip
 
-    def compute(self, output: Output, group: int, begin: int, end: int) -> None:
-        """Reads, checks, computes and writes trajectories ``begin`` to ``end`` of one length."""
-        plan, batch = self.plan, self.plan.batches[group]
-        inputs = replace(batch.read(begin, end), allow_nonfinite=plan.request.allow_nonfinite)
-        results: Iterable[tuple[str, Any]]  # names and values of variables
-        if self.turns is not None:
-            members = batch.recording.take(slice(begin, end))
-            self.turns.add({self.turns.name: inputs.actions}, members)
-
-        def check_values() -> None:
-            allow_nonfinite = plan.request.allow_nonfinite
-            raise_if_any(batch.value_faults(begin, inputs, allow_nonfinite))
-
-        output.write_time(begin, len(inputs.actions), inputs.row_times(), group)
+    def compute(self, region: PlaceInFile, block: Block) -> Results:
+        """Reads, checks and computes a block; yields what is not written into the file already."""
+        plan, batch = self.plan, self.plan.batches[block.group]
+        inputs = batch.read(block.begin, block.end, plan.request.allow_nonfinite)
+        positions = inputs.actions
+        yield 0, {"time": inputs.row_times()}
         # rotations are computed apart: their dofs mean nothing one by one
-        if plan.rotations and end > begin:
-            check_values()
-            self._write_rotations(output, inputs, group, begin)
+        if plan.rotations and len(block):
+            batch.check(block.begin, inputs)
+            for first, turning in self._rotations(inputs, block):
+                yield first, self._counted(turning)
             inputs = of_dofs(inputs, plan.other_dofs)
-        if not plan.other_dofs:
-            return
-        commands = plan.commands.among(plan.other_dofs) if plan.rotations else plan.commands
-        inputs = inputs.chosen(plan.choice)
-        if plan.choice.backend == "native" and plan.gradient is None:
-            # the kernel notices NaN and Inf as it reads; a search for their place follows only then
-            raise_if_any(batch.value_faults(begin, inputs, allow_nonfinite=True))
-            mixed = commands.apart(inputs)  # with rows of another mode
-            places = {
-                name: None if mixed else output.region(name, begin, group)
-                for name in (plan.quantities if end > begin else ())
-            }
-            arrays, nonfinite = _native(plan, inputs, places, output.path)
-            if nonfinite is None:
-                check_values()
-                raise InputError("not finite when it was computed", where=inputs.name("actions"))
-            self.bad += nonfinite
-            results = arrays.items()
-        else:
-            check_values()
-            choice, numbers = plan.choice, batch.recording.numbers[begin:end]
-            if plan.gradient is None:
-                results = inputs.compute(choice, plan.dtype, plan.quantities).items()
-            else:
-                results = plan.gradient.block(inputs, commands, numbers, choice, plan.dtype)
-        positions = commands.positions(inputs, plan.choice, plan.dtype)
-        for name, array in results:
-            if name in QUANTITIES and name not in plan.quantities:
-                continue  # gradients are computed with all quantities
-            commands.put({name: array}, positions)
-            self.bad += array.size - int(np.isfinite(array).sum())
-            output.write(name, begin, array, group)
-        if isinstance(inputs.mode, Smooth):
-            for variable in plan.smoothing_variables:
+        if plan.other_dofs:
+            inputs = inputs.chosen(plan.choice)
+            yield 0, self._counted(self._rows(inputs, region, block))
+            if isinstance(inputs.mode, Smooth):
+                assert self.smoothing is not None
+                self.smoothing.add(inputs.mode)
                 # what the mode chose, or the recorded_position
-                chosen = getattr(inputs.mode, variable.name, inputs.actions)
-                output.write(variable.name, begin, chosen, group)
-            assert self.smoothing is not None
-            self.smoothing.add(inputs.mode)
-        if plan.positions is not None and self.largest <= 1.0:
-            commanded = inputs.actions
-            if commands.actions:  # the increments or offsets, not the positions that they lead to
-                dofs = [dof for dof in plan.other_dofs if dof not in plan.commands.absolute]
-                commanded = batch.inputs.actions.read_rows(begin, end)[..., dofs]
-            self.largest = max(self.largest, largest(commanded))
+                yield (
+                    0,
+                    {
+                        variable.name: getattr(inputs.mode, variable.name, inputs.actions)
+                        for variable in plan.smoothing_variables
+                    },
+                )
+            self._look_for_normalised(inputs, block)
+        if self.turns is not None:
+            self.turns.add({self.turns.name: positions}, block.recording)
 
-    def _write_rotations(self, output: Output, inputs: Inputs, group: int, begin: int) -> None:
-        """Computes and writes the orientations and angular rates of recordings, some rows at a time
-        so that memory is bounded, however long they are."""
+    def _counted(self, arrays: Arrays) -> Arrays:
+        """Returns the arrays, whose values that are not finite are counted."""
+        self.bad += sum(x.size - int(np.isfinite(x).sum()) for x in arrays.values())
+        return arrays
+
+    def _rows(self, inputs: Inputs, region: PlaceInFile, block: Block) -> Arrays:
+        """Returns the rows of the dofs that are no rotations, and their gradients."""
+        plan, batch = self.plan, self.plan.batches[block.group]
+        commands = plan.commands.among(plan.other_dofs) if plan.rotations else plan.commands
+        if plan.gradient is not None:
+            batch.check(block.begin, inputs)
+            of_all = plan.gradient.block(inputs, commands, block.places, plan.choice, plan.dtype)
+            # gradients are computed with all quantities
+            unwanted = set(QUANTITIES).difference(plan.quantities)
+            arrays = {name: x for name, x in of_all.items() if name not in unwanted}
+        elif plan.choice.backend != "native":
+            batch.check(block.begin, inputs)
+            arrays = inputs.compute(plan.choice, plan.dtype, plan.quantities)
+        else:
+            # the kernel notices NaN and Inf as it reads; a search for their place follows only then
+            batch.check(block.begin, replace(inputs, allow_nonfinite=True))
+            if commands.apart(inputs):  # the rows of some dofs are replaced
+                region = lambda name, span: None  # noqa: E731
+            arrays, finite = self._native(inputs, lambda name: region(name, block))
+            if not finite:
+                batch.check(block.begin, inputs)
+                raise InputError("not finite when it was computed", where=inputs.name("actions"))
+        commands.put(arrays, commands.positions(inputs, plan.choice, plan.dtype))
+        return arrays
+
+    def _native(
+        self, inputs: Inputs, region: Callable[[str], Region | None]
+    ) -> tuple[dict[str, Any], bool]:
+        """Computes rows by the compiled kernels, which write straight into the output file.
+
+        Returns the arrays that ``region`` has no place for, and whether the inputs are finite or
+        need not be.
+        """
+        from trajcli.kernels.native import Forward, InFile
+
+        shape = (len(inputs.actions), inputs.rows, inputs.actions.shape[2])
+        arrays, out = dict[str, Any](), list[Any]()
+        wanted = self.plan.quantities if len(inputs.actions) else ()
+        for name in QUANTITIES:
+            place = region(name) if name in wanted else None
+            if place is None and name in wanted:
+                arrays[name] = np.empty(shape, self.plan.dtype)
+            out.append(InFile(*place, self.plan.dtype) if place else arrays.get(name))
+        operands = inputs.operands()  # keeps the arrays alive that the kernel points to
+        kernel = Forward(inputs.program(), operands, out, inputs.allow_nonfinite)
+        try:
+            finite = kernel.run()
+        except OSError as error:
+            raise OutputError(os_fault(self.plan.request.path, error)) from None
+        self.bad += kernel.faults
+        return arrays, finite
+
+    def _look_for_normalised(self, inputs: Inputs, block: Block) -> None:
+        """Looks up the largest magnitude of actions that may be normalised commands."""
+        plan, batch = self.plan, self.plan.batches[block.group]
+        if plan.positions is None or self.largest > 1.0:
+            return
+        commanded = inputs.actions
+        if plan.commands.actions:  # the increments or offsets, not the positions that they lead to
+            dofs = [dof for dof in plan.other_dofs if dof not in plan.commands.absolute]
+            commanded = batch.inputs.actions.read_rows(block.begin, block.end)[..., dofs]
+        self.largest = max(self.largest, largest(commanded))
+
+    def _rotations(self, inputs: Inputs, block: Block) -> Results:
+        """Computes the orientations and angular rates of rotations; of recordings some rows at a
+        time, so that memory is bounded, however long they are."""
         from trajcli.rotations import RotationTrajectory, differentiate_rows
 
         plan, actions, request = self.plan, inputs.actions, self.plan.request
-        place = self.plan.batches[group].recording.place_text
+        frame, place = request.rotation_frame, block.of_length.place_text
 
         def read(first: int, last: int, whole: bool = False) -> Any:
             rows = actions if whole else actions[:, first:last]
             try:
                 return recorded_orientations(
-                    rows, plan.rotations, lambda k: place(begin + k), output.notes,
+                    rows, plan.rotations, lambda k: place(block.begin + k), self.report,
                     request.allow_nonfinite,
                 )  # fmt: skip
             except InputError:
@@ -257,24 +260,27 @@ class Execution:
                     raise
                 return read(first, last, whole=True)  # whose error counts all rows
 
-        count, frame = len(plan.rotations), request.rotation_frame
-        rows: Iterable[tuple[int, RotationTrajectory]]
+        parts: Iterable[tuple[int, RotationTrajectory]]
         if request.recorded:
+            count = len(plan.rotations)
             shape = (*actions.shape[:2], *[count] * (count > 1), 4)
             turning = [dof for rotation in plan.rotations for dof in rotation.dofs]
             inputs = replace(inputs, mode=mode_of_dofs(inputs.mode, turning))
-            rows = differentiate_rows(read, shape, inputs, frame)
+            parts = differentiate_rows(read, shape, inputs, frame)
         else:
-            rows = [
-                (0, integrated_orientations(inputs, plan.rotations, plan.commands.actions, frame))
-            ]
-        for first, motion in rows:
-            for name, quantity, values in zip(ROTATIONS, QUANTITIES, motion, strict=True):
-                if quantity in plan.quantities and values is not None:
-                    self.bad += values.size - int(np.isfinite(values).sum())
-                    output.write_rows(name, begin, first, values, group)
-            for name in SMOOTHED if isinstance(inputs.mode, Smooth) else ():
-                output.write(f"angular_{name}", begin, motion.options[name], group)
+            commands = plan.commands.actions
+            parts = [(0, integrated_orientations(inputs, plan.rotations, commands, frame))]
+        for first, motion in parts:
+            yield (
+                first,
+                {
+                    name: values
+                    for name, quantity, values in zip(ROTATIONS, QUANTITIES, motion, strict=True)
+                    if quantity in plan.quantities and values is not None
+                },
+            )
+            if isinstance(inputs.mode, Smooth):
+                yield 0, {f"angular_{name}": motion.options[name] for name in SMOOTHED}
 
     def notes(self) -> Iterator[str]:
         """Yields warnings about the results, when all are written."""
@@ -283,8 +289,6 @@ class Execution:
             yield from self.smoothing.notes()
         if self.turns is not None:
             yield from self.turns.notes("" if plan.request.recorded else "trajcli export ")
-        if self.sizes != plan.sizes:
-            yield Note(f"blocks were halved: memory on {plan.choice.device} was short")
         if self.bad:
             yield f"{self.bad} results are too large for {plan.dtype} or not finite"
         # increments in rad that a robot takes are far smaller than 1
@@ -294,34 +298,6 @@ class Execution:
                 "all actions lie within [-1, 1], as normalised commands do; they were read as "
                 f"{QUANTITIES[plan.mode.derivatives_of]} in physical units; {plan.positions}"
             )
-
-
-def _native(
-    plan: Plan, inputs: Inputs, places: Mapping[str, tuple[int, int] | None], path: Path
-) -> tuple[dict[str, Any], int | None]:
-    """Computes a block by the compiled kernels, which write straight into the output file.
-
-    places: the descriptor and offset of each quantity, or None where it has no place in the file.
-
-    Returns the arrays without a place, and how many results are not finite; None where inputs are
-    not finite and that is not allowed.
-    """
-    from trajcli.kernels.native import Forward, InFile
-
-    shape = (len(inputs.actions), inputs.rows, inputs.actions.shape[2])
-    out: list[Any] = [None] * len(QUANTITIES)
-    arrays: dict[str, Any] = {}
-    for name, place in places.items():
-        if place is None:
-            arrays[name] = np.empty(shape, plan.dtype)
-        out[QUANTITIES.index(name)] = arrays[name] if place is None else InFile(*place, plan.dtype)
-    operands = inputs.operands()  # keeps the arrays alive that the kernel points to
-    kernel = Forward(inputs.program(), operands, out, plan.request.allow_nonfinite)
-    try:
-        finite = kernel.run()
-    except OSError as error:
-        raise OutputError(os_fault(path, error)) from None
-    return arrays, kernel.faults if finite else None
 
 
 class Smoothing:

@@ -17,10 +17,9 @@ import json
 import os
 import re
 import shlex
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
@@ -30,17 +29,17 @@ import numpy as np
 
 from trajcli import __version__
 from trajcli.adjoint import NAMES
-from trajcli.errors import Fault, InputError, Note, OutputError, raise_if_any
+from trajcli.errors import Fault, InputError, Note, OutputError, Report, raise_if_any
 from trajcli.files.atomic_output import os_fault
 from trajcli.files.catalogue import Catalogue, json_object
-from trajcli.files.file_bytes import Progress, SourceFiles, file_content
+from trajcli.files.file_bytes import SourceFiles, file_content
 from trajcli.files.hdf5 import Hdf5File
 from trajcli.files.hdf5_output import INPUTS, SOURCES
 from trajcli.files.opening import Files
 from trajcli.files.outputs import (
     Description,
     Group,
-    Output,
+    Span,
     Variable,
     describe_output,
     time_variable,
@@ -54,6 +53,7 @@ from trajcli.files.quantities import (
 )
 from trajcli.files.source import relative_path
 from trajcli.files.writing import refuse_output, write
+from trajcli.jobs.job import Job, Results, write_blocks
 from trajcli.jobs.plan import SMOOTHED
 from trajcli.jobs.request import parts_folder
 from trajcli.memory import MERGED_BYTES
@@ -263,14 +263,12 @@ def _count_fault(folder: Path, names: Sequence[str]) -> Fault | None:
     )
 
 
-def merge(
-    out: Path, overwrite: bool = False, on_progress: Progress = lambda done, total: None
-) -> dict[str, Any]:
-    """Joins the parts of OUT and returns a report of plain values. The parts stay.
+def merge(out: Path, overwrite: bool = False, report: Report | None = None) -> dict[str, Any]:
+    """Joins the parts of OUT and returns the result as plain values. The parts stay.
 
     Raises InputError for parts that are missing, damaged or of another command; OUT then stays.
     """
-    began = time.perf_counter()
+    report = report or Report()
     out = out.with_suffix("") if out.suffix == ".parts" else out
     refuse_output(out, overwrite)
     run = Run(out)
@@ -296,28 +294,29 @@ def merge(
         for file in empty if len(empty) < len(opened) else empty[1:]:
             del contents[file]
         description = _describe(contents)
-        notes = write(
+        job = Job(description, _spans(contents), partial(_copied, description))
+        remarks = write(
             out,
             description,
-            partial(_copy, contents, description),
+            lambda output: write_blocks(job, output, report),
             overwrite=overwrite,
             compress=parts[0].request.get("compress"),
             sources=files.sources,
-            on_progress=on_progress,
         )
-    seconds = time.perf_counter() - began
+    report.add(*remarks)
+    seconds = report.seconds
     # files of float32 and of float64 in different shards give parts of both
     kinds = {
         v.dtype.name for part in contents.values() for v in part.variables if v.name in QUANTITIES
     }
     if len(kinds) > 1:
         types = " and ".join(sorted(kinds))
-        notes.append(Note(f"parts of {types}, as their files are; --dtype makes them one"))
+        report.add(Note(f"parts of {types}, as their files are; --dtype makes them one"))
     return {
         "out": str(out),
         "parts": len(parts),
         "trajectories": description.sizes["trajectory"],
-        "notes": notes,
+        "notes": report.notes,
         "bytes_written": description.nbytes,
         "seconds": seconds,
         "gb_per_s": 2 * description.nbytes / seconds / 1e9,
@@ -447,35 +446,53 @@ def _require_same_axes(parts: Parts) -> None:
                 )
 
 
-def _copy(parts: Parts, description: Description, output: Output) -> Iterator[int]:
-    """Copies the trajectories block by block, length by length."""
-    names = [v.name for v in description.streamed if v.by_trajectory and v.name != "time"]
+@dataclass(frozen=True, kw_only=True)
+class PartSpan(Span):
+    """Trajectories that lie in one part.
+
+    since: the first of them in the array of the part; a name where each has a group of its own.
+    time: the times of their rows, where those of the part share them.
+    """
+
+    file: Catalogue
+    since: int | str
+    time: Any
+
+
+def _spans(parts: Parts) -> Iterator[PartSpan]:
+    """Yields the trajectories of all parts, length by length."""
     lengths = {group.rows for part in parts.values() for group in part.groups}
     lengths |= {part.sizes["row"] for part in parts.values() if not part.groups}
-    for rows in sorted(lengths):
+    for k, rows in enumerate(sorted(lengths)):
+        begin = 0
         for file, part in parts.items():
-            for arrays, times in _blocks(file, part, rows, names):
-                yield output.append(arrays, times)
+            count, step, time = 0, 1, None
+            names = [name for group in part.groups if group.rows == rows for name in group.names]
+            if names:
+                count = len(names)
+            elif not part.groups and part.sizes["row"] == rows:
+                count, time = part.sizes["trajectory"], _shared_time(file, part)
+                size = sum(part.entry_bytes(v) for v in part.variables if v.by_trajectory)
+                step = max(1, MERGED_BYTES // max(size, 1))
+            for since in range(0, count, step):
+                yield PartSpan(
+                    begin=begin + since, end=begin + min(since + step, count), group=k, file=file,
+                    since=names[since] if names else since, time=time,
+                )  # fmt: skip
+            begin += count
 
 
-def _blocks(
-    file: Catalogue, part: Description, rows: int, names: Sequence[str]
-) -> Iterator[tuple[dict[str, Any], Any]]:
-    """Yields the trajectories with so many rows: variables [n, ...] by name, times [1 or n, T]."""
-    read = file.require
-    for group in part.groups:
-        for name in group.names if group.rows == rows else ():
-            values = {variable: read(f"{name}/{variable}").read()[None] for variable in names}
-            yield values, read(f"{name}/time").read()[None]
-    if not part.groups and part.sizes["row"] == rows:
-        shared, count = _shared_time(file, part), part.sizes["trajectory"]
-        datasets = {name: read(name) for name in (*names, *(["time"] * (shared is None)))}
-        size = sum(stored.nbytes for stored in datasets.values()) // max(count, 1)
-        step = max(1, MERGED_BYTES // max(size, 1))
-        for begin in range(0, count, step):
-            end = min(begin + step, count)
-            values = {name: stored.read_rows(begin, end) for name, stored in datasets.items()}
-            yield values, values.pop("time") if shared is None else shared[None]
+def _copied(description: Description, span: PartSpan) -> Results:
+    """Reads the variables of some trajectories from their part."""
+    read = span.file.require
+    names = [v.name for v in description.streamed if v.by_trajectory or v.name == "time"]
+    stored = names if span.time is None else [name for name in names if name != "time"]
+    if isinstance(span.since, str):
+        yield 0, {name: read(f"{span.since}/{name}").read()[None] for name in stored}
+        return
+    end = span.since + len(span)
+    arrays = {name: read(name).read_rows(span.since, end) for name in stored}
+    yield 0, arrays if span.time is None else {**arrays, "time": span.time[None]}
 
 
 def _attributes(parts: Sequence[Description]) -> dict[str, Any]:

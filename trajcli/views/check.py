@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trajcli.errors import Fault, InputError
-from trajcli.files.file_bytes import Progress
+from trajcli.errors import Fault, InputError, Progress
 from trajcli.files.limits import Limits, read_limits
 from trajcli.files.opening import Files
 from trajcli.files.quantities import QUANTITIES, RECORDED_START

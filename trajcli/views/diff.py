@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trajcli.arrays import describe
-from trajcli.errors import InputError
+from trajcli.errors import InputError, Progress
 from trajcli.files.catalogue import NUMERIC_KINDS, Catalogue, Dataset, json_object, text_of
 from trajcli.files.clock import Clock
 from trajcli.files.conversion import as_batch, in_one_unit
 from trajcli.files.dofs import RotationDofs, pair_dofs
-from trajcli.files.file_bytes import Progress
 from trajcli.files.quantities import DOF_NAMES, TAKEN
 from trajcli.files.recording import Array, numberless
 from trajcli.kernels.program import Floats

@@ -19,13 +19,12 @@ from trajcli.errors import Fault, InputError, OutputError, UsageError, raise_if_
 from trajcli.files.atomic_output import HiddenFolder, new_file, os_failures, reserve
 from trajcli.files.catalogue import text_of
 from trajcli.files.dofs import bodies_of
-from trajcli.files.file_bytes import Progress, SourceFiles
 from trajcli.files.lerobot_copy import LeRobotCopy
 from trajcli.files.opening import Files
 from trajcli.files.outputs import (
     ROWS,
     Description,
-    Output,
+    Span,
     Variable,
     describe_output,
     stamp_variables,
@@ -35,6 +34,7 @@ from trajcli.files.quantities import ROTATIONS
 from trajcli.files.reading import Repair, select
 from trajcli.files.recording import Array, Recording
 from trajcli.files.writing import other_kind, write
+from trajcli.jobs.job import Block, Job, Results, blocks_of, write_blocks
 from trajcli.kernels.program import Floats
 from trajcli.memory import TABLE_ROWS
 from trajcli.rotations.quaternions import TOLERANCE
@@ -58,7 +58,7 @@ class Export:
 
     Attributes:
         owners: the batch that holds each array, by the name of the array.
-        arrays: the types of the arrays in native byte order; wider floats, which few programs
+        types: those of the arrays, in native byte order; wider floats, which few programs
             read, become float64.
         names: the names of the trajectories, or their numbers, which ``numbered`` tells.
         timed: whether the file has the times of the rows.
@@ -71,28 +71,36 @@ class Export:
         self,
         batch: Recording,
         numbers: Sequence[int],
-        on_progress: Progress,
         others: Sequence[str] = (),
         companions: Sequence[Recording] = (),
         to: InputUnits = _IN_SI,
     ) -> None:
-        self.batch, self.numbers, self.on_progress = batch, numbers, on_progress
+        self.batch, self.numbers = batch.take(numbers), numbers
         self.others = others
         self.owners = {name: owner for owner in (batch, *companions) for name in owner.arrays}
-        self.arrays: dict[str, np.dtype[Any]] = {}
+        self.types: dict[str, np.dtype[Any]] = {}
         self.to, self.units, self.factors = to, dict[str, str](), dict[str, Floats]()
         for name, owner in self.owners.items():
             self.factors[name], self.units[name] = units_to_show(owner, name, to)
             kind = owner.arrays[name].precision.newbyteorder("=")
             wide = kind == np.longdouble or (kind.kind != "f" and (self.factors[name] != 1).any())
-            self.arrays[name] = np.dtype("f8") if wide else kind
+            self.types[name] = np.dtype("f8") if wide else kind
         self.names = [batch.title(number) for number in numbers]
         self.numbered, self.several = all(map(str.isdecimal, self.names)), len(numbers) > 1
         self.timed = batch.clock is not None
 
-    def blocks(self) -> Iterator[Recording]:
-        """Returns blocks of the trajectories, in their order."""
-        return self.batch.take(self.numbers).blocks(self.on_progress)
+    def blocks(self) -> Iterator[Block]:
+        """Yields blocks of the trajectories in their order, whatever their lengths."""
+        numbers = np.arange(len(self.batch))
+        for span in self.batch.spans():
+            begin, end = span.start, span.stop
+            yield Block(begin=begin, end=end, of_length=self.batch, numbers=numbers)
+
+    def leave_out_companions(self) -> None:
+        """Leaves the orientations beside positions out."""
+        self.owners = dict.fromkeys(self.batch.arrays, self.batch)
+        self.types = {name: self.types[name] for name in self.owners}
+        self.factors = {name: self.factors[name] for name in self.owners}
 
     def axes(self, name: str) -> dict[str, int]:
         """The sizes of the axes of an array behind trajectory and row: dofs, or of orientations
@@ -104,24 +112,26 @@ class Export:
         last = {"quaternion" if name == ROTATIONS[0] else "axis": width}
         return {"rotation": bodies, **last} if bodies > 1 else last
 
-    def values(self, block: Recording, name: str) -> Array:
-        """Returns an array [b, rows, dofs] in the units that are written."""
-        rows, factors = self._in_si(block, name), self.factors[name]
-        if (factors != 1).any():
-            rows = np.multiply(rows, factors, dtype=np.float64)
-        return rows.astype(self.arrays[name], copy=False)
+    def arrays_of(self, block: Recording) -> dict[str, Array]:
+        """Returns all arrays [b, rows, dofs] and their ``time`` [b, rows], in the units that are
+        written; without any times, the row numbers."""
+        times = block.times()
+        if times is None:
+            times = np.broadcast_to(np.arange(block.rows), (len(block), block.rows))
+        elif self.to.time is not None:
+            times = times * self.to.time.per_si
+        arrays = {"time": times}
+        for name, factors in self.factors.items():
+            rows = self._in_si(block, name)
+            if (factors != 1).any():
+                rows = np.multiply(rows, factors, dtype=np.float64)
+            arrays[name] = rows.astype(self.types[name], copy=False)
+        return arrays
 
     def _in_si(self, block: Recording, name: str) -> Array:
         rows = block if name in self.batch.arrays else self.owners[name].take(block.numbers)
         values: Array = rows.arrays[name].read()
         return values
-
-    def times(self, block: Recording) -> Array:
-        """Returns times [b, rows] in the unit that is written; without any, the row numbers."""
-        times, shape = block.times(), (len(block), block.rows)
-        if times is None:
-            return np.broadcast_to(np.arange(block.rows), shape)
-        return times if self.to.time is None else times * self.to.time.per_si
 
     def poses(self, block: Recording) -> tuple[Array, Array] | None:
         """Returns positions [b, rows, 3], of which there may be none [b, rows, 0], and quaternions
@@ -158,27 +168,9 @@ class Export:
         texts = [f"{head} ({unit})" if units and unit else head for head, unit in heads.items()]
         return ["trajectory"] * self.several + texts
 
-    def tables(self) -> Iterator[list[Array]]:
-        """Yields columns of the table, which has a row for each time of each trajectory."""
-        waiting, rows = list[list[Array]](), 0
-        for block in self.blocks():
-            names = [self.batch.title(number) for number in block.numbers.tolist()]
-            columns = [np.repeat(names, block.rows)] if self.several else []
-            columns.append(self.times(block).reshape(-1))
-            for name in self.arrays:
-                values = self.values(block, name)
-                columns += list(values.reshape(-1, values.shape[2]).T)
-            waiting.append(columns)
-            rows += len(columns[0])
-            if rows >= TABLE_ROWS:
-                yield [np.concatenate(column) for column in zip(*waiting, strict=True)]
-                waiting, rows = [], 0
-        if waiting:
-            yield [np.concatenate(column) for column in zip(*waiting, strict=True)]
-
 
 def select_trajectories(
-    files: Files, source: str, repair: Repair, on_progress: Progress, to: InputUnits = _IN_SI
+    files: Files, source: str, repair: Repair, to: InputUnits = _IN_SI
 ) -> Export:
     """Returns the trajectories to export, in units ``to``; raises InputError where there are none,
     UsageError for units that they cannot be converted to."""
@@ -202,7 +194,7 @@ def select_trajectories(
             hint="name one at a time",
         )
     numbers = select(files.reading.episodes, len(batch))
-    return Export(batch, numbers, on_progress, left_out, turning, to)
+    return Export(batch, numbers, left_out, turning, to)
 
 
 def require_kind(out: Path, to: InputUnits = _IN_SI) -> None:
@@ -212,8 +204,8 @@ def require_kind(out: Path, to: InputUnits = _IN_SI) -> None:
     if (suffix == ".tum" and to != _IN_SI) or (suffix == ".rrd" and to.time is not None):
         expected = f"none: {suffix} has times in s" + ", positions in m" * (suffix == ".tum")
         raise UsageError("units that are fixed", where="--to-units", expected=expected)
-    if suffix not in _WRITERS and suffix not in _ARRAYS:
-        expected = f"a name that ends in {', '.join([*_WRITERS, *_ARRAYS])}"
+    if suffix not in _TABLES and suffix not in _ARRAYS:
+        expected = f"a name that ends in {', '.join([*_TABLES, *_ARRAYS])}"
         what, found, hint = "unknown kind of export", suffix or "no ending", other_kind(out)
         raise UsageError(what, where=str(out), expected=expected, found=found, hint=hint)
     library, package = _LIBRARIES.get(suffix, ("numpy", "numpy"))
@@ -224,76 +216,152 @@ def require_kind(out: Path, to: InputUnits = _IN_SI) -> None:
         raise UsageError(what, where="export", found=str(error), hint=hint) from None
 
 
-def write_export(chosen: Export, out: Path, overwrite: bool, sources: SourceFiles) -> None:
+def write_export(chosen: Export, out: Path, overwrite: bool, files: Files) -> None:
     """Writes trajectories in the format that the ending of OUT names.
 
-    Raises InputError where ``sources`` have changed since, OutputError where OUT cannot be written.
+    Raises InputError where files have changed since, OutputError where OUT cannot be written.
     """
-    writer = _WRITERS.get(out.suffix.lower())
-    if writer is None:
-        _write_arrays(chosen, out, overwrite, sources)
+    description, kind = _describe(chosen, out), _TABLES.get(out.suffix.lower())
+    if kind is None:
+        blocks = blocks_of(chosen.batch, chosen.batch.lengths)
+        job = Job(description, blocks, partial(_arrays, chosen, description))
+        write(
+            out,
+            description,
+            lambda output: write_blocks(job, output, files.report),
+            overwrite=overwrite,
+            sources=files.sources,
+        )
         return
+    job = Job(description, chosen.blocks(), lambda block: [(0, chosen.arrays_of(block.recording))])
     with new_file(out, overwrite) as hidden:
-        writer(chosen, hidden, out.name)
-        sources.require_unchanged()
+        with kind(chosen, hidden, out) as table:
+            write_blocks(job, table, files.report)
+        files.sources.require_unchanged()
 
 
-def _write_csv(chosen: Export, path: Path, _: str) -> None:
-    """Writes numbers with enough digits to read the same numbers back."""
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(map(spreadsheet_text, chosen.headings(units=True)))
-        for columns in chosen.tables():
-            for begin in range(0, len(columns[0]), TABLE_ROWS):
-                # float32 is written with all digits of the same number in float64
-                cells = [column[begin : begin + TABLE_ROWS].tolist() for column in columns]
-                if chosen.several:
-                    cells[0] = list(map(spreadsheet_text, cells[0]))
-                writer.writerows(zip(*cells, strict=True))
+class Table:
+    """A table that is written: a row for each time of each trajectory."""
+
+    def __init__(self, chosen: Export, hidden: Path, out: Path) -> None:
+        """hidden: the file to write, which is to be called ``out``."""
+        self.chosen, self.hidden, self.path = chosen, hidden, out
+        self._waiting: list[list[Array]] = []
+
+    def __enter__(self) -> Table:
+        self.open()
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        try:
+            if error is None:
+                self._flush()
+        finally:
+            self.close()
+
+    def open(self) -> None:
+        """Begins the file."""
+
+    def put(self, columns: list[Array]) -> None:
+        """Writes rows, as columns [n]: the name of the trajectory, if there are several, the time,
+        and the values of each array."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Ends the file."""
+
+    def write(self, span: Span, arrays: Mapping[str, Array], first: int = 0) -> None:
+        """Writes the arrays [b, rows, dofs] and times [b, rows] of some trajectories; many rows at
+        once."""
+        rows = arrays["time"].shape[1]
+        names = self.chosen.names[span.begin : span.end]
+        columns = [np.repeat(names, rows)] if self.chosen.several else []
+        for values in arrays.values():
+            columns += list(values.reshape(len(span) * rows, -1).T)
+        self._waiting.append(columns)
+        if sum(len(part[0]) for part in self._waiting) >= TABLE_ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._waiting:
+            self.put([np.concatenate(column) for column in zip(*self._waiting, strict=True)])
+        self._waiting = []
 
 
-def _write_parquet(chosen: Export, path: Path, _: str) -> None:
-    """Writes the columns of the CSV, with their types; a row group is some trajectories."""
-    arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
-    writer = None
-    try:
-        for columns in chosen.tables():
-            if chosen.several and chosen.numbered:
-                columns[0] = columns[0].astype(np.int64)
-            table = arrow.table(columns, names=chosen.headings(units=chosen.to != _IN_SI))
-            writer = writer or parquet.ParquetWriter(path, table.schema)
-            writer.write_table(table)
-    finally:
-        if writer is not None:
-            writer.close()
+class CsvTable(Table):
+    """A CSV file, of numbers with enough digits to read the same numbers back."""
+
+    def open(self) -> None:
+        self._file = open(self.hidden, "w", encoding="utf-8", newline="")  # noqa: SIM115
+        self._writer = csv.writer(self._file, lineterminator="\n")
+        self._writer.writerow(map(spreadsheet_text, self.chosen.headings(units=True)))
+
+    def put(self, columns: list[Array]) -> None:
+        for begin in range(0, len(columns[0]), TABLE_ROWS):
+            # float32 is written with all digits of the same number in float64
+            cells = [column[begin : begin + TABLE_ROWS].tolist() for column in columns]
+            if self.chosen.several:
+                cells[0] = list(map(spreadsheet_text, cells[0]))
+            self._writer.writerows(zip(*cells, strict=True))
+
+    def close(self) -> None:
+        self._file.close()
 
 
-def _write_rrd(chosen: Export, path: Path, name: str) -> None:
-    """Writes a scalar series for each dof on the duration time line ``time``."""
-    rerun = import_module("rerun")
-    recording = rerun.RecordingStream("trajcli", recording_id=name, send_properties=False)
-    try:
-        recording.save(path)
-        for block in chosen.blocks():
-            times = chosen.times(block)
-            arrays = {array: chosen.values(block, array) for array in chosen.arrays}
-            for k, number in enumerate(block.numbers.tolist()):
-                place = [f"trajectory_{chosen.batch.title(number)}"] if chosen.several else []
-                line = {"duration" if chosen.timed else "sequence": times[k]}
-                clock = rerun.TimeColumn("time" if chosen.timed else "row", **line)
-                if (poses := chosen.poses(block)) is not None:
-                    _log_poses(recording, rerun, clock, place, *(part[k] for part in poses))
-                for array, values in arrays.items():
-                    for i, dof in enumerate(chosen.owners[array].dof_labels):
-                        entity = rerun.new_entity_path([*place, array, dof])
-                        series = rerun.SeriesLines(names=f"{array}/{dof}")
-                        recording.log(entity, series, static=True)
-                        scalars = values[k, :, i].astype(np.float64)
-                        columns = rerun.Scalars.columns(scalars=scalars)
-                        recording.send_columns(entity, indexes=[clock], columns=columns)
-        recording.flush()
-    finally:
-        recording.disconnect()
+class ParquetTable(Table):
+    """The columns of the CSV, with their types; a row group is some trajectories."""
+
+    def open(self) -> None:
+        self._arrow = import_module("pyarrow")
+        self._writer: Any = None
+
+    def put(self, columns: list[Array]) -> None:
+        chosen = self.chosen
+        if chosen.several and chosen.numbered:
+            columns[0] = columns[0].astype(np.int64)
+        table = self._arrow.table(columns, names=chosen.headings(units=chosen.to != _IN_SI))
+        if self._writer is None:
+            parquet = import_module("pyarrow.parquet")
+            self._writer = parquet.ParquetWriter(self.hidden, table.schema)
+        self._writer.write_table(table)
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+
+class RerunRecording(Table):
+    """A scalar series for each dof, and transforms, on the duration time line ``time``."""
+
+    def open(self) -> None:
+        self._rerun = import_module("rerun")
+        self._stream = self._rerun.RecordingStream(
+            "trajcli", recording_id=self.path.name, send_properties=False
+        )
+        self._stream.save(self.hidden)
+
+    def write(self, span: Span, arrays: Mapping[str, Array], first: int = 0) -> None:
+        """Writes the arrays of some trajectories."""
+        chosen, rerun, stream = self.chosen, self._rerun, self._stream
+        poses = chosen.poses(chosen.batch.take(slice(span.begin, span.end)))
+        for k, name in enumerate(chosen.names[span.begin : span.end]):
+            place = [f"trajectory_{name}"] if chosen.several else []
+            line = {"duration" if chosen.timed else "sequence": arrays["time"][k]}
+            clock = rerun.TimeColumn("time" if chosen.timed else "row", **line)
+            if poses is not None:
+                _log_poses(stream, rerun, clock, place, *(part[k] for part in poses))
+            for array, owner in chosen.owners.items():
+                for i, dof in enumerate(owner.dof_labels):
+                    entity = rerun.new_entity_path([*place, array, dof])
+                    series = rerun.SeriesLines(names=f"{array}/{dof}")
+                    stream.log(entity, series, static=True)
+                    scalars = arrays[array][k, :, i].astype(np.float64)
+                    columns = rerun.Scalars.columns(scalars=scalars)
+                    stream.send_columns(entity, indexes=[clock], columns=columns)
+
+    def close(self) -> None:
+        self._stream.flush()
+        self._stream.disconnect()
 
 
 def _log_poses(
@@ -313,66 +381,67 @@ def _log_poses(
         recording.send_columns(entity, indexes=[clock], columns=columns)
 
 
-def _write_tum(chosen: Export, path: Path, _: str) -> None:
-    """Writes lines "timestamp tx ty tz qx qy qz qw" (J. Sturm et al., "A benchmark for the
-    evaluation of RGB-D SLAM systems", 2012), with the stamps of the source in seconds."""
-    (block, *more), where = list(chosen.blocks()), str(chosen.batch.file.path)
-    poses = chosen.poses(block)
-    if poses is None or poses[1].shape[2] > 1 or more or len(block) > 1 or not chosen.timed:
+class TumFile(Table):
+    """Lines "timestamp tx ty tz qx qy qz qw" (J. Sturm et al., "A benchmark for the evaluation of
+    RGB-D SLAM systems", 2012), with the stamps of the source in seconds."""
+
+    def open(self) -> None:
+        """Raises InputError for anything but one trajectory of one rotation with its times."""
+        chosen = self.chosen
+        poses = chosen.poses(chosen.batch)
         bodies = 0 if poses is None else poses[1].shape[2]
-        raise InputError(
-            "not what a TUM trajectory holds",
-            where=where,
-            expected="one trajectory of one rotation with its times",
-            found=f"{len(chosen.numbers)} of {bodies}" + ", without times" * (not chosen.timed),
-            hint="--episodes 0 picks the first"
-            if len(chosen.numbers) > 1
-            else "--rotation WHICH=FORM names one, --dt SECONDS a step",
-        )
-    times, stamps = chosen.times(block)[0].astype(np.float64), block.start_stamps()
-    if stamps is not None:
-        unit = parse_time_unit(stamps[1])
-        times = times - times[0] + float(stamps[0][0]) / (unit.per_si if unit else 1.0)
-    positions, turns = (part[0] for part in poses)
-    positions = positions if positions.shape[1] else np.zeros((len(times), 3))
-    rows = np.concatenate([times[:, None], positions, turns[:, 0, [1, 2, 3, 0]]], 1)
-    with open(path, "w", encoding="utf-8", newline="\n") as file:
-        file.write("# timestamp tx ty tz qx qy qz qw\n")
-        file.writelines(" ".join(map(repr, row)) + "\n" for row in rows.tolist())
+        if poses is None or bodies > 1 or chosen.several or not chosen.timed:
+            untimed = "" if chosen.timed else ", without times"
+            raise InputError(
+                "not what a TUM trajectory holds",
+                where=str(chosen.batch.file.path),
+                expected="one trajectory of one rotation with its times",
+                found=f"{len(chosen.numbers)} of {bodies}{untimed}",
+                hint="--episodes 0 picks the first"
+                if chosen.several
+                else "--rotation WHICH=FORM names one, --dt SECONDS a step",
+            )
+        self._positions, self._turns = (part[0] for part in poses)
+
+    def write(self, span: Span, arrays: Mapping[str, Array], first: int = 0) -> None:
+        """Writes the one trajectory."""
+        times, stamps = arrays["time"][0].astype(np.float64), self.chosen.batch.start_stamps()
+        if stamps is not None:
+            unit = parse_time_unit(stamps[1])
+            times = times - times[0] + float(stamps[0][0]) / (unit.per_si if unit else 1.0)
+        positions = self._positions if self._positions.shape[1] else np.zeros((len(times), 3))
+        rows = np.concatenate([times[:, None], positions, self._turns[:, 0, [1, 2, 3, 0]]], 1)
+        with open(self.hidden, "w", encoding="utf-8", newline="\n") as file:
+            file.write("# timestamp tx ty tz qx qy qz qw\n")
+            file.writelines(" ".join(map(repr, row)) + "\n" for row in rows.tolist())
 
 
-_WRITERS = {".csv": _write_csv, ".parquet": _write_parquet, ".rrd": _write_rrd, ".tum": _write_tum}
+_TABLES = {".csv": CsvTable, ".parquet": ParquetTable, ".rrd": RerunRecording, ".tum": TumFile}
 _ARRAYS = (".npz", ".npy", ".h5", ".hdf5")
 # The library of a format, and the package that has it.
 _LIBRARIES = {".rrd": ("rerun", "rerun-sdk"), ".parquet": ("pyarrow", "pyarrow")}
 
 
-def _write_arrays(chosen: Export, out: Path, overwrite: bool, sources: SourceFiles) -> None:
-    """Writes arrays as integrate does, the trajectories of each length in their order."""
-    description = _describe(chosen, out)
-    stamped = any(variable.name == "start_stamp" for variable in description.variables)
-
-    def blocks(output: Output) -> Iterator[int]:
-        for block in chosen.blocks():
-            times = chosen.times(block) if chosen.timed else None
-            if times is not None and stamped:  # they count from the stamp of the first row
-                times = times - times[:, :1]
-            arrays = {name: chosen.values(block, name) for name in chosen.arrays}
-            for name, values in arrays.items():
-                arrays[name] = values.reshape(*values.shape[:2], *chosen.axes(name).values())
-            yield output.append(arrays, times)
-
-    write(out, description, blocks, overwrite=overwrite, sources=sources)
+def _arrays(chosen: Export, description: Description, block: Block) -> Results:
+    """Returns the arrays of a block as integrate writes them."""
+    arrays = chosen.arrays_of(block.recording)
+    if any(variable.name == "start_stamp" for variable in description.variables):
+        # times count from the stamp of the first row
+        arrays["time"] = arrays["time"] - arrays["time"][:, :1]
+    for name in chosen.types:
+        shape = arrays[name].shape
+        arrays[name] = arrays[name].reshape(*shape[:2], *chosen.axes(name).values())
+    return [(0, arrays)]
 
 
 def _describe(chosen: Export, out: Path) -> Description:
     """Describes the output: times are shared where all steps are one dt, and trajectories of
     unequal length have a group each."""
     batch = chosen.batch
-    lengths, step = batch.lengths[chosen.numbers], batch.step
+    lengths, step = batch.lengths, batch.step
     numbers = {rows: np.flatnonzero(lengths == rows) for rows in np.unique(lengths).tolist()}
     variables, sizes = list[Variable](), dict[str, int]()
-    for name, dtype in chosen.arrays.items():
+    for name, dtype in chosen.types.items():
         axes, unit = chosen.axes(name), chosen.units.get(name)
         labels = {"units": unit} if unit else {}
         variables.append(Variable(name, (*ROWS[:2], *axes), dtype, labels))
@@ -380,7 +449,7 @@ def _describe(chosen: Export, out: Path) -> Description:
     if chosen.timed:
         shared, unit = step is not None or len(lengths) == 1, str(chosen.to.time or "s")
         variables.append(time_variable(shared, unit=unit))
-        variables += stamp_variables(batch.take(chosen.numbers).start_stamps(of_rows=True))
+        variables += stamp_variables(batch.start_stamps(of_rows=True))
     source = batch.source.seen_from(os.path.realpath(out.parent))
     attributes: dict[str, Any] = {"source": source, "trajcli_version": __version__}
     if sizes.keys() - {"dof"}:
@@ -414,23 +483,48 @@ def write_lerobot(chosen: Export, files: Files, folder: Path, out: Path) -> None
     if os.path.lexists(out) or Path(os.path.realpath(out)).is_relative_to(folder.resolve()):
         what = "not a new folder outside of DIR"
         raise OutputError(what, where=str(out), hint="another name: no folder is ever replaced")
-    # its features are of the same dofs: without orientations beside the positions
-    chosen = Export(chosen.batch, chosen.numbers, chosen.on_progress, to=chosen.to)
+    chosen.leave_out_companions()  # its features are of the same dofs
     copy = LeRobotCopy(files, folder)
-    if taken := sorted(copy.names.intersection(f"trajcli.{name}" for name in chosen.arrays)):
+    if taken := sorted(copy.names.intersection(f"trajcli.{name}" for name in chosen.types)):
         what = "features there already"
         raise InputError(what, where=str(folder), found=", ".join(taken))
-    frames = _frames(chosen, copy)
+    frames, count = _frames(chosen, copy), len(chosen.numbers)
     with os_failures(out), HiddenFolder(out, overwrite=False) as hidden:
-        copy.features = _features(chosen, frames, hidden.path)
-        copy.dofs = chosen.batch.joint_names
-        copy.write(hidden.data, partial(chosen.on_progress, len(frames), len(frames)))
+        features = Features(chosen, frames, hidden.path, out)
+        job = Job(
+            _describe(chosen, out), chosen.blocks(),
+            lambda block: [(0, chosen.arrays_of(block.recording))],
+        )  # fmt: skip
+        write_blocks(job, features, files.report)
+        copy.features, copy.dofs = features.arrays, chosen.batch.joint_names
+        copy.write(hidden.data, partial(files.report.on_progress, count, count))
         files.sources.require_unchanged()
         hidden.publish()
 
 
-def _frames(chosen: Export, copy: LeRobotCopy) -> dict[int, slice]:
-    """Returns the frames of each trajectory by its number.
+class Features:
+    """The rows of all frames by feature, mapped from files, [frames, D]."""
+
+    def __init__(self, chosen: Export, frames: Sequence[slice], folder: Path, out: Path) -> None:
+        self.path, self._frames = out, frames
+        shape = max(part.stop for part in frames), chosen.batch.shape[2]
+        self.arrays: dict[str, Any] = {}
+        for k, (name, dtype) in enumerate(chosen.types.items()):
+            path = folder / str(k)
+            path.touch()
+            reserve(path, shape[0] * shape[1] * dtype.itemsize)
+            self.arrays[f"trajcli.{name}"] = np.memmap(path, dtype, "r+", shape=shape)
+
+    def write(self, span: Span, arrays: Mapping[str, Array], first: int = 0) -> None:
+        """Writes the rows of some trajectories to their frames."""
+        for name, values in self.arrays.items():
+            rows_of = arrays[name.removeprefix("trajcli.")]
+            for frames, rows in zip(self._frames[span.begin : span.end], rows_of, strict=True):
+                values[frames] = rows[: frames.stop - frames.start]
+
+
+def _frames(chosen: Export, copy: LeRobotCopy) -> list[slice]:
+    """Returns the frames of each trajectory.
 
     Trajectories named episode_3, … belong to these episodes, others to the episodes in order.
     """
@@ -445,9 +539,9 @@ def _frames(chosen: Export, copy: LeRobotCopy) -> dict[int, slice]:
             expected=f"{len(episodes)} episodes of {copy.folder}",
             found=f"{len(names)} trajectories",
         )
-    frames = {number: episodes[k] for number, k in zip(chosen.numbers, order, strict=True)}
-    counts = [part.stop - part.start for part in frames.values()]
-    rows = batch.lengths[list(frames)].tolist()
+    frames = [episodes[k] for k in order]
+    counts = [part.stop - part.start for part in frames]
+    rows = batch.lengths.tolist()
     more = mode(length - count for length, count in zip(rows, counts, strict=True)) == 1
     expected = "a row for each of {} frames" + ", and one for the state after them" * more
     raise_if_any(
@@ -461,21 +555,3 @@ def _frames(chosen: Export, copy: LeRobotCopy) -> dict[int, slice]:
         if length != count + more
     )
     return frames
-
-
-def _features(chosen: Export, frames: Mapping[int, slice], folder: Path) -> dict[str, Any]:
-    """Returns the rows of all frames by feature, mapped from files, [frames, D]."""
-    shape = max(part.stop for part in frames.values()), chosen.batch.shape[2]
-    features = {}
-    for k, (name, dtype) in enumerate(chosen.arrays.items()):
-        path = folder / str(k)
-        path.touch()
-        reserve(path, shape[0] * shape[1] * dtype.itemsize)
-        features[f"trajcli.{name}"] = np.memmap(path, dtype, "r+", shape=shape)
-    for block in chosen.blocks():
-        for name in chosen.arrays:
-            values = features[f"trajcli.{name}"]
-            rows_of = zip(block.numbers.tolist(), chosen.values(block, name), strict=True)
-            for number, rows in rows_of:
-                values[frames[number]] = rows[: len(values[frames[number]])]
-    return features

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from trajcli.errors import InputError, raise_if_any
+from trajcli.errors import InputError, Progress, raise_if_any
 from trajcli.files.catalogue import Catalogue, Dataset
 from trajcli.files.companions import STAMPS
-from trajcli.files.file_bytes import Progress
 from trajcli.files.likely import NoTrajectories
 from trajcli.files.opening import Files, clock_from_options
 from trajcli.files.quantities import QUANTITIES, ROTATIONS

@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 
 from trajcli.arrays import describe
-from trajcli.errors import InputError, Note, UsageError, raise_if_any
+from trajcli.errors import InputError, Note, Progress, UsageError, raise_if_any
 from trajcli.files.conversion import as_batch
 from trajcli.files.dofs import match_names, pair_dofs
-from trajcli.files.file_bytes import Progress
 from trajcli.files.limits import Bounds, Limits
 from trajcli.files.opening import Files
 from trajcli.files.quantities import QUANTITIES, RECORDED_POSITION

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from trajcli.errors import Fault, InputError, UsageError, raise_if_any
-from trajcli.files.file_bytes import Progress
+from trajcli.errors import Fault, InputError, Progress, UsageError, raise_if_any
 from trajcli.files.limits import Limits
 from trajcli.files.opening import Files
 from trajcli.files.quantities import QUANTITIES

@@ -1,0 +1,135 @@
+"""A job, and the one loop that computes its blocks and writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+
+import numpy as np
+
+from trajcli.errors import Note, Report, UsageError
+from trajcli.files.outputs import Description, Span
+from trajcli.files.recording import Recording
+from trajcli.files.writing import stopped
+from trajcli.kernels.cuda import DeviceLost, DeviceOutOfMemory, device_errors
+from trajcli.kernels.program import Integers
+from trajcli.memory import CHANGED_BYTES
+from trajcli.system import answered
+
+Arrays: TypeAlias = Mapping[str, Any]
+"""Entries [b, ...] of the variables of an output, by name."""
+Results: TypeAlias = Iterable[tuple[int, Arrays]]
+"""The arrays of a block, behind the number of their first row: long ones may come in parts."""
+
+
+class Sink(Protocol):
+    """What takes the results of a job: an output, or what compares them with one."""
+
+    @property
+    def path(self) -> Path:
+        """The file, for messages."""
+
+    def write(self, span: Span, arrays: Arrays, first: int = 0) -> None:
+        """Takes what :meth:`trajcli.files.outputs.Output.write` does."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block(Span):
+    """Recorded trajectories that are computed at once.
+
+    of_length: all trajectories of this length. numbers [n]: which of all of the job these are.
+    """
+
+    of_length: Recording
+    numbers: Integers
+
+    @cached_property
+    def recording(self) -> Recording:
+        """The trajectories of the block."""
+        return self.of_length.take(slice(self.begin, self.end))
+
+    @property
+    def places(self) -> Integers:
+        """Which trajectories of the job those of the block are [b]."""
+        return self.numbers[self.begin : self.end]
+
+
+S = TypeVar("S", bound=Span)
+
+
+@dataclass(frozen=True)
+class Job(Generic[S]):
+    """What a command computes and writes.
+
+    Attributes:
+        description: of the output.
+        blocks: all trajectories, length by length, as many at once as is sensible.
+        compute: returns the variables of a block.
+        device: where it computes, if not on the CPU; its memory may be short.
+    """
+
+    description: Description
+    blocks: Iterable[S]
+    compute: Callable[[S], Results]
+    device: str = "cpu"
+
+
+def write_blocks(job: Job[S], sink: Sink, report: Report) -> None:
+    """Computes all blocks of a job and writes them to a sink.
+
+    Where a device has no room for a block, this and all others are halved, which is noted.
+
+    Raises Stopped for a signal between two blocks, or a device that is lost; UsageError where there
+    is no room for a single trajectory.
+    """
+    done, most, total = 0, 0, job.description.sizes["trajectory"]
+    for whole in job.blocks:
+        waiting = [whole]
+        while waiting:
+            block = waiting.pop()
+            if most and len(block) > most:
+                middle = (block.begin + block.end) // 2
+                waiting += [replace(block, begin=middle), replace(block, end=middle)]
+                continue
+            try:
+                with nullcontext() if job.device == "cpu" else device_errors():
+                    for first, arrays in job.compute(block):
+                        sink.write(block, arrays, first)
+            except DeviceOutOfMemory as short:
+                if len(block) < 2:
+                    raise UsageError(
+                        "no room for the smallest block",
+                        where=f"--device {job.device}",
+                        found=str(short),
+                        hint="--device cpu, or wait until others have left the device",
+                    ) from None
+                most = max(1, len(block) // 2)
+                waiting.append(block)
+                continue
+            except DeviceLost as lost:
+                reason = f"the loss of {job.device} ({lost})"
+                raise stopped(sink.path, reason, done, total) from None
+            done += len(block)
+            report.on_progress(done, total)
+            if signal := answered():
+                raise stopped(sink.path, signal, done, total)
+    if most:
+        report.add(Note(f"blocks were halved: memory on {job.device} was short"))
+
+
+def blocks_of(recording: Recording, rows: Integers) -> Iterator[Block]:
+    """Yields blocks of trajectories that have ``rows`` [B] each when they are computed.
+
+    Those of equally many are a group of the output, the fewest first.
+    """
+    for group, count in enumerate(sorted({*rows.tolist()})):
+        numbers = np.flatnonzero(rows == count)
+        of_length = recording.take(numbers)
+        for span in of_length.spans(CHANGED_BYTES, count):
+            yield Block(
+                group=group, begin=span.start, end=span.stop, of_length=of_length, numbers=numbers
+            )
