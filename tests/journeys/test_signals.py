@@ -137,7 +137,8 @@ def test_a_second_signal_ends_a_command_that_does_not_answer(folder, line, funct
 def test_a_signal_while_a_block_is_written_is_exit_75_and_nothing_is_left(folder, line):
     np.save("actions.npy", np.load("actions.npy")[0].astype("f8"))
     body = "os.kill(os.getpid(), signal.SIGTERM); return original(*arguments, **options)"
-    code, out, err = end(start(line, "trajcli.files.outputs:Output.write", body))
+    at = "jobs.run:Integration.compute" if line == RUN else "files.outputs:Output.write"
+    code, out, err = end(start(line, f"trajcli.{at}", body))
     assert code == 75, err
     assert json.loads(out)["error"]["faults"][0]["what"] == "stopped by SIGTERM"
     assert sorted(os.listdir()) == ["actions.npy", "start.npy"]

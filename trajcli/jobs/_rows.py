@@ -208,12 +208,12 @@ def write_rows(
         names=whole.output_names(whole.paths) if several else None,
         joint_names=names and [names[dof] for dof in dofs],
     )
-    job, report = Job(description, blocks_of(whole, counts), compute), files.report
+    job, report = Job(request.out, description, blocks_of(whole, counts), compute), files.report
     report.add(*whole.notes)
     remarks = write(
         request.out,
         description,
-        lambda output: write_blocks(job, output, report),
+        lambda output: write_blocks(job, output.write, report),
         overwrite=request.overwrite,
         sources=files.sources,
     )

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -24,17 +24,6 @@ Arrays: TypeAlias = Mapping[str, Any]
 """Entries [b, ...] of the variables of an output, by name."""
 Results: TypeAlias = Iterable[tuple[int, Arrays]]
 """The arrays of a block, behind the number of their first row: long ones may come in parts."""
-
-
-class Sink(Protocol):
-    """What takes the results of a job: an output, or what compares them with one."""
-
-    @property
-    def path(self) -> Path:
-        """The file, for messages."""
-
-    def write(self, span: Span, arrays: Arrays, first: int = 0) -> None:
-        """Takes what :meth:`trajcli.files.outputs.Output.write` does."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,22 +55,25 @@ class Job(Generic[S]):
     """What a command computes and writes.
 
     Attributes:
+        out: the file that is written, or with which the results are compared.
         description: of the output.
         blocks: all trajectories, length by length, as many at once as is sensible.
         compute: returns the variables of a block.
         device: where it computes, if not on the CPU; its memory may be short.
     """
 
+    out: Path
     description: Description
     blocks: Iterable[S]
     compute: Callable[[S], Results]
     device: str = "cpu"
 
 
-def write_blocks(job: Job[S], sink: Sink, report: Report) -> None:
-    """Computes all blocks of a job and writes them to a sink.
+def write_blocks(job: Job[S], write: Callable[[Span, Arrays, int], object], report: Report) -> None:
+    """Computes all blocks of a job and writes them.
 
-    Where a device has no room for a block, this and all others are halved, which is noted.
+    ``write`` is called with the arrays of a block, and the number of their first row. Where a
+    device has no room for a block, this and all others are halved, which is noted.
 
     Raises Stopped for a signal between two blocks, or a device that is lost; UsageError where there
     is no room for a single trajectory.
@@ -98,7 +90,7 @@ def write_blocks(job: Job[S], sink: Sink, report: Report) -> None:
             try:
                 with nullcontext() if job.device == "cpu" else device_errors():
                     for first, arrays in job.compute(block):
-                        sink.write(block, arrays, first)
+                        write(block, arrays, first)
             except DeviceOutOfMemory as short:
                 if len(block) < 2:
                     raise UsageError(
@@ -112,11 +104,11 @@ def write_blocks(job: Job[S], sink: Sink, report: Report) -> None:
                 continue
             except DeviceLost as lost:
                 reason = f"the loss of {job.device} ({lost})"
-                raise stopped(sink.path, reason, done, total) from None
+                raise stopped(job.out, reason, done, total) from None
             done += len(block)
             report.on_progress(done, total)
             if signal := answered():
-                raise stopped(sink.path, signal, done, total)
+                raise stopped(job.out, signal, done, total)
     if most:
         report.add(Note(f"blocks were halved: memory on {job.device} was short"))
 

@@ -95,7 +95,7 @@ class StoredOutput:
     """An output with which the results of a job are compared, instead of being written."""
 
     def __init__(self, file: Catalogue, plan: Plan) -> None:
-        self.description, self.path = plan.output, file.path
+        self.description = plan.output
         self._variables = {variable.name: variable for variable in plan.output.variables}
         self._file, self._mode = file, plan.mode
         absolute = bool(plan.commands.absolute)  # differences of positions, in every mode
@@ -176,7 +176,8 @@ def recompute(
         file = files.open(path)
         plan = _plan_again(file, files)
         output = StoredOutput(file, plan)
-        write_blocks(Integration(plan, Report()).job(), output, files.report)
+        job = replace(Integration(plan, Report()).job(), out=path)
+        write_blocks(job, output.write, files.report)
         files.sources.require_unchanged()
         return list(output.compared.values())
 

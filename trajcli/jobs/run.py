@@ -85,7 +85,7 @@ def run(
         integration = Integration(plan, report)
 
         def fill(output: Output) -> None:
-            write_blocks(integration.job(output.region), output, report)
+            write_blocks(integration.job(output.region), output.write, report)
             if shard is not None:
                 output.inputs = input_lines(files.sources, request.out)
 
@@ -128,7 +128,8 @@ class Integration:
     def job(self, region: PlaceInFile = lambda name, span: None) -> Job[Block]:
         """Returns the job; kernels write the variables that ``region`` finds a place for."""
         plan = self.plan
-        return Job(plan.output, self._blocks(), partial(self.compute, region), plan.choice.device)
+        compute, device = partial(self.compute, region), plan.choice.device
+        return Job(plan.request.path, plan.output, self._blocks(), compute, device)
 
     def _blocks(self) -> Iterator[Block]:
         plan = self.plan

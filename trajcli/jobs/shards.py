@@ -294,11 +294,11 @@ def merge(out: Path, overwrite: bool = False, report: Report | None = None) -> d
         for file in empty if len(empty) < len(opened) else empty[1:]:
             del contents[file]
         description = _describe(contents)
-        job = Job(description, _spans(contents), partial(_copied, description))
+        job = Job(out, description, _spans(contents), partial(_copied, description))
         remarks = write(
             out,
             description,
-            lambda output: write_blocks(job, output, report),
+            lambda output: write_blocks(job, output.write, report),
             overwrite=overwrite,
             compress=parts[0].request.get("compress"),
             sources=files.sources,

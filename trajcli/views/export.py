@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -15,7 +15,7 @@ import numpy as np
 
 from trajcli import __version__
 from trajcli.arrays import describe
-from trajcli.errors import Fault, InputError, OutputError, UsageError, raise_if_any
+from trajcli.errors import Fault, InputError, OutputError, Report, UsageError, raise_if_any
 from trajcli.files.atomic_output import HiddenFolder, new_file, os_failures, reserve
 from trajcli.files.catalogue import text_of
 from trajcli.files.dofs import bodies_of
@@ -88,13 +88,6 @@ class Export:
         self.names = [batch.title(number) for number in numbers]
         self.numbered, self.several = all(map(str.isdecimal, self.names)), len(numbers) > 1
         self.timed = batch.clock is not None
-
-    def blocks(self) -> Iterator[Block]:
-        """Yields blocks of the trajectories in their order, whatever their lengths."""
-        numbers = np.arange(len(self.batch))
-        for span in self.batch.spans():
-            begin, end = span.start, span.stop
-            yield Block(begin=begin, end=end, of_length=self.batch, numbers=numbers)
 
     def leave_out_companions(self) -> None:
         """Leaves the orientations beside positions out."""
@@ -204,8 +197,8 @@ def require_kind(out: Path, to: InputUnits = _IN_SI) -> None:
     if (suffix == ".tum" and to != _IN_SI) or (suffix == ".rrd" and to.time is not None):
         expected = f"none: {suffix} has times in s" + ", positions in m" * (suffix == ".tum")
         raise UsageError("units that are fixed", where="--to-units", expected=expected)
-    if suffix not in _TABLES and suffix not in _ARRAYS:
-        expected = f"a name that ends in {', '.join([*_TABLES, *_ARRAYS])}"
+    if suffix not in _WRITERS and suffix not in _ARRAYS:
+        expected = f"a name that ends in {', '.join([*_WRITERS, *_ARRAYS])}"
         what, found, hint = "unknown kind of export", suffix or "no ending", other_kind(out)
         raise UsageError(what, where=str(out), expected=expected, found=found, hint=hint)
     library, package = _LIBRARIES.get(suffix, ("numpy", "numpy"))
@@ -221,147 +214,125 @@ def write_export(chosen: Export, out: Path, overwrite: bool, files: Files) -> No
 
     Raises InputError where files have changed since, OutputError where OUT cannot be written.
     """
-    description, kind = _describe(chosen, out), _TABLES.get(out.suffix.lower())
-    if kind is None:
-        blocks = blocks_of(chosen.batch, chosen.batch.lengths)
-        job = Job(description, blocks, partial(_arrays, chosen, description))
-        write(
-            out,
-            description,
-            lambda output: write_blocks(job, output, files.report),
-            overwrite=overwrite,
-            sources=files.sources,
-        )
+    writer, description = _WRITERS.get(out.suffix.lower()), _describe(chosen, out)
+    if writer is not None:
+        with new_file(out, overwrite) as hidden:
+            writer(chosen, hidden, _rows_of(chosen, out), files.report)
+            files.sources.require_unchanged()
         return
-    job = Job(description, chosen.blocks(), lambda block: [(0, chosen.arrays_of(block.recording))])
-    with new_file(out, overwrite) as hidden:
-        with kind(chosen, hidden, out) as table:
-            write_blocks(job, table, files.report)
-        files.sources.require_unchanged()
+    blocks = blocks_of(chosen.batch, chosen.batch.lengths)
+    job = Job(out, description, blocks, partial(_arrays, chosen, description))
+    write(
+        out, description, lambda output: write_blocks(job, output.write, files.report),
+        overwrite=overwrite, sources=files.sources,
+    )  # fmt: skip
 
 
-class Table:
-    """A table that is written: a row for each time of each trajectory."""
+def _rows_of(chosen: Export, out: Path) -> Job[Block]:
+    """Returns the job that reads all trajectories in their order, whatever their lengths."""
+    numbers = np.arange(len(chosen.batch))
+    blocks = (
+        Block(begin=span.start, end=span.stop, of_length=chosen.batch, numbers=numbers)
+        for span in chosen.batch.spans()
+    )
+    description = Description({"trajectory": len(numbers)}, (), {})
+    return Job(out, description, blocks, lambda block: [(0, chosen.arrays_of(block.recording))])
 
-    def __init__(self, chosen: Export, hidden: Path, out: Path) -> None:
-        """hidden: the file to write, which is to be called ``out``."""
-        self.chosen, self.hidden, self.path = chosen, hidden, out
-        self._waiting: list[list[Array]] = []
 
-    def __enter__(self) -> Table:
-        self.open()
-        return self
+class _Columns:
+    """Gathers the columns of a table, which has a row for each time of each trajectory, and writes
+    many rows at once: names of trajectories where there are several, times, and all values."""
 
-    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
-        try:
-            if error is None:
-                self._flush()
-        finally:
-            self.close()
+    def __init__(self, chosen: Export, put: Callable[[list[Array]], object]) -> None:
+        self._chosen, self._put, self._waiting = chosen, put, list[list[Array]]()
 
-    def open(self) -> None:
-        """Begins the file."""
-
-    def put(self, columns: list[Array]) -> None:
-        """Writes rows, as columns [n]: the name of the trajectory, if there are several, the time,
-        and the values of each array."""
-        raise NotImplementedError
-
-    def close(self) -> None:
-        """Ends the file."""
-
-    def write(self, span: Span, arrays: Mapping[str, Array], first: int = 0) -> None:
-        """Writes the arrays [b, rows, dofs] and times [b, rows] of some trajectories; many rows at
-        once."""
-        rows = arrays["time"].shape[1]
-        names = self.chosen.names[span.begin : span.end]
-        columns = [np.repeat(names, rows)] if self.chosen.several else []
+    def write(self, span: Span, arrays: Mapping[str, Array], _: int) -> None:
+        """Adds the arrays [b, rows, dofs] and times [b, rows] of some trajectories."""
+        names, rows = self._chosen.names[span.begin : span.end], arrays["time"].shape[1]
+        columns = [np.repeat(names, rows)] if self._chosen.several else []
         for values in arrays.values():
             columns += list(values.reshape(len(span) * rows, -1).T)
         self._waiting.append(columns)
         if sum(len(part[0]) for part in self._waiting) >= TABLE_ROWS:
-            self._flush()
+            self.finish()
 
-    def _flush(self) -> None:
+    def finish(self) -> None:
+        """Writes what is left."""
         if self._waiting:
-            self.put([np.concatenate(column) for column in zip(*self._waiting, strict=True)])
+            self._put([np.concatenate(column) for column in zip(*self._waiting, strict=True)])
         self._waiting = []
 
 
-class CsvTable(Table):
-    """A CSV file, of numbers with enough digits to read the same numbers back."""
+def _write_csv(chosen: Export, path: Path, job: Job[Block], report: Report) -> None:
+    """Writes numbers with enough digits to read the same numbers back."""
 
-    def open(self) -> None:
-        self._file = open(self.hidden, "w", encoding="utf-8", newline="")  # noqa: SIM115
-        self._writer = csv.writer(self._file, lineterminator="\n")
-        self._writer.writerow(map(spreadsheet_text, self.chosen.headings(units=True)))
-
-    def put(self, columns: list[Array]) -> None:
+    def put(columns: list[Array]) -> None:
         for begin in range(0, len(columns[0]), TABLE_ROWS):
             # float32 is written with all digits of the same number in float64
             cells = [column[begin : begin + TABLE_ROWS].tolist() for column in columns]
-            if self.chosen.several:
+            if chosen.several:
                 cells[0] = list(map(spreadsheet_text, cells[0]))
-            self._writer.writerows(zip(*cells, strict=True))
+            writer.writerows(zip(*cells, strict=True))
 
-    def close(self) -> None:
-        self._file.close()
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(map(spreadsheet_text, chosen.headings(units=True)))
+        columns = _Columns(chosen, put)
+        write_blocks(job, columns.write, report)
+        columns.finish()
 
 
-class ParquetTable(Table):
-    """The columns of the CSV, with their types; a row group is some trajectories."""
+def _write_parquet(chosen: Export, path: Path, job: Job[Block], report: Report) -> None:
+    """Writes the columns of the CSV, with their types; a row group is some trajectories."""
+    arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+    writer = None
 
-    def open(self) -> None:
-        self._arrow = import_module("pyarrow")
-        self._writer: Any = None
-
-    def put(self, columns: list[Array]) -> None:
-        chosen = self.chosen
+    def put(columns: list[Array]) -> None:
+        nonlocal writer
         if chosen.several and chosen.numbered:
             columns[0] = columns[0].astype(np.int64)
-        table = self._arrow.table(columns, names=chosen.headings(units=chosen.to != _IN_SI))
-        if self._writer is None:
-            parquet = import_module("pyarrow.parquet")
-            self._writer = parquet.ParquetWriter(self.hidden, table.schema)
-        self._writer.write_table(table)
+        table = arrow.table(columns, names=chosen.headings(units=chosen.to != _IN_SI))
+        writer = writer or parquet.ParquetWriter(path, table.schema)
+        writer.write_table(table)
 
-    def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
+    columns = _Columns(chosen, put)
+    try:
+        write_blocks(job, columns.write, report)
+        columns.finish()
+    finally:
+        if writer is not None:
+            writer.close()
 
 
-class RerunRecording(Table):
-    """A scalar series for each dof, and transforms, on the duration time line ``time``."""
+def _write_rrd(chosen: Export, path: Path, job: Job[Block], report: Report) -> None:
+    """Writes a scalar series for each dof on the duration time line ``time``."""
+    rerun = import_module("rerun")
+    name = job.out.name
+    recording = rerun.RecordingStream("trajcli", recording_id=name, send_properties=False)
 
-    def open(self) -> None:
-        self._rerun = import_module("rerun")
-        self._stream = self._rerun.RecordingStream(
-            "trajcli", recording_id=self.path.name, send_properties=False
-        )
-        self._stream.save(self.hidden)
-
-    def write(self, span: Span, arrays: Mapping[str, Array], first: int = 0) -> None:
-        """Writes the arrays of some trajectories."""
-        chosen, rerun, stream = self.chosen, self._rerun, self._stream
+    def put(span: Span, arrays: Mapping[str, Array], _: int) -> None:
         poses = chosen.poses(chosen.batch.take(slice(span.begin, span.end)))
         for k, name in enumerate(chosen.names[span.begin : span.end]):
             place = [f"trajectory_{name}"] if chosen.several else []
             line = {"duration" if chosen.timed else "sequence": arrays["time"][k]}
             clock = rerun.TimeColumn("time" if chosen.timed else "row", **line)
             if poses is not None:
-                _log_poses(stream, rerun, clock, place, *(part[k] for part in poses))
+                _log_poses(recording, rerun, clock, place, *(part[k] for part in poses))
             for array, owner in chosen.owners.items():
                 for i, dof in enumerate(owner.dof_labels):
                     entity = rerun.new_entity_path([*place, array, dof])
                     series = rerun.SeriesLines(names=f"{array}/{dof}")
-                    stream.log(entity, series, static=True)
+                    recording.log(entity, series, static=True)
                     scalars = arrays[array][k, :, i].astype(np.float64)
                     columns = rerun.Scalars.columns(scalars=scalars)
-                    stream.send_columns(entity, indexes=[clock], columns=columns)
+                    recording.send_columns(entity, indexes=[clock], columns=columns)
 
-    def close(self) -> None:
-        self._stream.flush()
-        self._stream.disconnect()
+    try:
+        recording.save(path)
+        write_blocks(job, put, report)
+        recording.flush()
+    finally:
+        recording.disconnect()
 
 
 def _log_poses(
@@ -381,42 +352,38 @@ def _log_poses(
         recording.send_columns(entity, indexes=[clock], columns=columns)
 
 
-class TumFile(Table):
-    """Lines "timestamp tx ty tz qx qy qz qw" (J. Sturm et al., "A benchmark for the evaluation of
-    RGB-D SLAM systems", 2012), with the stamps of the source in seconds."""
+def _write_tum(chosen: Export, path: Path, job: Job[Block], report: Report) -> None:
+    """Writes lines "timestamp tx ty tz qx qy qz qw" (J. Sturm et al., "A benchmark for the
+    evaluation of RGB-D SLAM systems", 2012), with the stamps of the source in seconds."""
+    bodies = max(len(owner.rotations) for owner in chosen.owners.values())
+    if bodies != 1 or chosen.several or not chosen.timed:
+        raise InputError(
+            "not what a TUM trajectory holds",
+            where=str(chosen.batch.file.path),
+            expected="one trajectory of one rotation with its times",
+            found=f"{len(chosen.names)} of {bodies}{'' if chosen.timed else ', without times'}",
+            hint="--episodes 0 picks the first"
+            if chosen.several
+            else "--rotation WHICH=FORM names one, --dt SECONDS a step",
+        )
 
-    def open(self) -> None:
-        """Raises InputError for anything but one trajectory of one rotation with its times."""
-        chosen = self.chosen
-        poses = chosen.poses(chosen.batch)
-        bodies = 0 if poses is None else poses[1].shape[2]
-        if poses is None or bodies > 1 or chosen.several or not chosen.timed:
-            untimed = "" if chosen.timed else ", without times"
-            raise InputError(
-                "not what a TUM trajectory holds",
-                where=str(chosen.batch.file.path),
-                expected="one trajectory of one rotation with its times",
-                found=f"{len(chosen.numbers)} of {bodies}{untimed}",
-                hint="--episodes 0 picks the first"
-                if chosen.several
-                else "--rotation WHICH=FORM names one, --dt SECONDS a step",
-            )
-        self._positions, self._turns = (part[0] for part in poses)
-
-    def write(self, span: Span, arrays: Mapping[str, Array], first: int = 0) -> None:
-        """Writes the one trajectory."""
-        times, stamps = arrays["time"][0].astype(np.float64), self.chosen.batch.start_stamps()
-        if stamps is not None:
+    def put(_: Span, arrays: Mapping[str, Array], __: int) -> None:
+        times, poses = arrays["time"][0].astype(np.float64), chosen.poses(chosen.batch)
+        assert poses is not None  # there is a rotation
+        if (stamps := chosen.batch.start_stamps()) is not None:
             unit = parse_time_unit(stamps[1])
             times = times - times[0] + float(stamps[0][0]) / (unit.per_si if unit else 1.0)
-        positions = self._positions if self._positions.shape[1] else np.zeros((len(times), 3))
-        rows = np.concatenate([times[:, None], positions, self._turns[:, 0, [1, 2, 3, 0]]], 1)
-        with open(self.hidden, "w", encoding="utf-8", newline="\n") as file:
+        positions, turns = (part[0] for part in poses)
+        positions = positions if positions.shape[1] else np.zeros((len(times), 3))
+        rows = np.concatenate([times[:, None], positions, turns[:, 0, [1, 2, 3, 0]]], 1)
+        with open(path, "w", encoding="utf-8", newline="\n") as file:
             file.write("# timestamp tx ty tz qx qy qz qw\n")
             file.writelines(" ".join(map(repr, row)) + "\n" for row in rows.tolist())
 
+    write_blocks(job, put, report)
 
-_TABLES = {".csv": CsvTable, ".parquet": ParquetTable, ".rrd": RerunRecording, ".tum": TumFile}
+
+_WRITERS = {".csv": _write_csv, ".parquet": _write_parquet, ".rrd": _write_rrd, ".tum": _write_tum}
 _ARRAYS = (".npz", ".npy", ".h5", ".hdf5")
 # The library of a format, and the package that has it.
 _LIBRARIES = {".rrd": ("rerun", "rerun-sdk"), ".parquet": ("pyarrow", "pyarrow")}
@@ -490,37 +457,19 @@ def write_lerobot(chosen: Export, files: Files, folder: Path, out: Path) -> None
         raise InputError(what, where=str(folder), found=", ".join(taken))
     frames, count = _frames(chosen, copy), len(chosen.numbers)
     with os_failures(out), HiddenFolder(out, overwrite=False) as hidden:
-        features = Features(chosen, frames, hidden.path, out)
-        job = Job(
-            _describe(chosen, out), chosen.blocks(),
-            lambda block: [(0, chosen.arrays_of(block.recording))],
-        )  # fmt: skip
-        write_blocks(job, features, files.report)
-        copy.features, copy.dofs = features.arrays, chosen.batch.joint_names
+        features = _features(chosen, frames, hidden.path)
+
+        def put(span: Span, arrays: Mapping[str, Array], _: int) -> None:
+            for name in chosen.types:
+                values = features[f"trajcli.{name}"]
+                for part, rows in zip(frames[span.begin : span.end], arrays[name], strict=True):
+                    values[part] = rows[: part.stop - part.start]
+
+        write_blocks(_rows_of(chosen, out), put, files.report)
+        copy.features, copy.dofs = features, chosen.batch.joint_names
         copy.write(hidden.data, partial(files.report.on_progress, count, count))
         files.sources.require_unchanged()
         hidden.publish()
-
-
-class Features:
-    """The rows of all frames by feature, mapped from files, [frames, D]."""
-
-    def __init__(self, chosen: Export, frames: Sequence[slice], folder: Path, out: Path) -> None:
-        self.path, self._frames = out, frames
-        shape = max(part.stop for part in frames), chosen.batch.shape[2]
-        self.arrays: dict[str, Any] = {}
-        for k, (name, dtype) in enumerate(chosen.types.items()):
-            path = folder / str(k)
-            path.touch()
-            reserve(path, shape[0] * shape[1] * dtype.itemsize)
-            self.arrays[f"trajcli.{name}"] = np.memmap(path, dtype, "r+", shape=shape)
-
-    def write(self, span: Span, arrays: Mapping[str, Array], first: int = 0) -> None:
-        """Writes the rows of some trajectories to their frames."""
-        for name, values in self.arrays.items():
-            rows_of = arrays[name.removeprefix("trajcli.")]
-            for frames, rows in zip(self._frames[span.begin : span.end], rows_of, strict=True):
-                values[frames] = rows[: frames.stop - frames.start]
 
 
 def _frames(chosen: Export, copy: LeRobotCopy) -> list[slice]:
@@ -555,3 +504,15 @@ def _frames(chosen: Export, copy: LeRobotCopy) -> list[slice]:
         if length != count + more
     )
     return frames
+
+
+def _features(chosen: Export, frames: Sequence[slice], folder: Path) -> dict[str, Any]:
+    """Returns empty rows of all frames by feature, mapped from files, [frames, D]."""
+    shape = max(part.stop for part in frames), chosen.batch.shape[2]
+    features = {}
+    for k, (name, dtype) in enumerate(chosen.types.items()):
+        path = folder / str(k)
+        path.touch()
+        reserve(path, shape[0] * shape[1] * dtype.itemsize)
+        features[f"trajcli.{name}"] = np.memmap(path, dtype, "r+", shape=shape)
+    return features
