@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
+from trajcli.errors import describe as describe
 from trajcli.kernels.program import Array
 from trajcli.system import HUGE_PAGE, PAGE, allocate_memory, free_memory
 
@@ -456,8 +457,8 @@ def step_faults(
     if steps.min(initial=1.0) > 0.0 and steps.max(initial=1.0) < np.inf:  # false for NaN
         return []
     wrong = np.argwhere(~(np.isfinite(steps) & (steps > 0)))
-    axes = ("trajectory", "step")[2 - steps.ndim :]
-    first = wrong[0] + ((0, first_step)[2 - steps.ndim :])
+    first = wrong[0] + ((0, first_step) if steps.ndim == 2 else first_step)
+    axes = ("trajectory", "step") if steps.ndim == 2 else ("step",) if steps.ndim else ()
     step = repr(float(steps[tuple(wrong[0])]))
     step += f" ({len(wrong)} such steps)" if len(wrong) > 1 else ""
     what, expected = "a step that is not positive and finite", "dt > 0, in seconds"
@@ -548,11 +549,6 @@ def nonfinite_fault(
     )
 
 
-def describe(shape: Sequence[int]) -> str:
-    """Returns a shape as text: [64, 100, 7]."""
-    return "[" + ", ".join(str(int(n)) for n in shape) + "]" if len(shape) else "one number"
-
-
 def indexed(
     where: object,
     axes: Sequence[str],
@@ -571,7 +567,7 @@ def indexed(
 
 def state_count_fault(role: str, where: str, batch: int, shape: Sequence[int]) -> Fault:
     """Returns the fault of states [S, D] where S is neither the number of trajectories nor 1."""
-    option = " (trajcli integrate --start-index FILE:DATASET)" * (role == "start")
+    option = " (trajcli integrate --start-index FILE:DATASET)" if role == "start" else ""
     what = f"{role} states and trajectories differ in number (B)"
     expected = f"[{batch}, {shape[1]}], or one for all: [{shape[1]}]"
     hint = f"{role}_index [B] beside them{option} says which each trajectory uses"

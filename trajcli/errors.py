@@ -15,7 +15,7 @@ Faults are collected as values and raised together, so that one run reports all 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import ClassVar, TypeAlias
@@ -55,6 +55,40 @@ class Fault:
     def as_dict(self) -> dict[str, str]:
         """Returns the parts that are not empty, for JSON."""
         return {name: text for name, text in vars(self).items() if text}
+
+
+def unknown(
+    noun: str,
+    *,
+    choices: str | Iterable[object],
+    found: str,
+    where: object = None,
+    hint: str = "",
+) -> Fault:
+    """Returns the fault of a word that is none of the choices: "unknown mode".
+
+    where: without it the noun, which many an argument is called.
+    """
+    expected = choices if isinstance(choices, str) else ", ".join(map(str, choices))
+    where = noun if where is None else where
+    return Fault(f"unknown {noun}", where=where, expected=expected, found=found, hint=hint)
+
+
+def wrong_shape(where: object, expected: str, found: Sequence[int]) -> Fault:
+    """Returns the fault of an array of another shape than expected."""
+    return Fault("wrong shape", where=where, expected=expected, found=describe(found))
+
+
+def describe(shape: Sequence[int]) -> str:
+    """Returns a shape as text: [64, 100, 7]."""
+    return "[" + ", ".join(str(int(n)) for n in shape) + "]" if len(shape) else "one number"
+
+
+def listed(names: Iterable[object], most: int) -> str:
+    """Returns names with commas between them: the first ones, and how many more there are."""
+    texts = list(map(str, names))
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return ", ".join(texts[:most]) + more
 
 
 class TrajcliError(Exception):
@@ -157,14 +191,11 @@ class Report:
         """Raises all collected faults, each once; those that differ only in their place count as
         one."""
         # a thousand files with one fault are one message
-        places: dict[Fault, list[str]] = {}
+        places: dict[Fault, list[object]] = {}
         for fault in dict.fromkeys(self.collected):
-            places.setdefault(replace(fault, where=""), []).append(str(fault.where))
+            places.setdefault(replace(fault, where=""), []).append(fault.where)
         self.collected = []
-        raise_if_any(
-            replace(fault, where=where[0] + (f" and {len(where) - 1} more" if where[1:] else ""))
-            for fault, where in places.items()
-        )
+        raise_if_any(replace(fault, where=listed(where, 1)) for fault, where in places.items())
 
     @property
     def seconds(self) -> float:

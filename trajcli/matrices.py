@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from trajcli.arrays import as_array, describe, read_values, require_counts, step_faults
-from trajcli.errors import InputError, UsageError, raise_if_any
+from trajcli.arrays import as_array, read_values, require_counts, step_faults
+from trajcli.errors import InputError, UsageError, describe, raise_if_any, unknown, wrong_shape
 from trajcli.inputs import Inputs, shape_faults
 from trajcli.kernels.choose import choose
 from trajcli.kernels.program import Band
@@ -154,8 +154,7 @@ def linspace(start: Array, end: Array, rows: int) -> Array:
     try:
         return np.linspace(a, b, rows, axis=-2)
     except ValueError:
-        expected, actual = f"{describe(a.shape)}, as start", describe(b.shape)
-        raise UsageError("wrong shape", where="end", expected=expected, found=actual) from None
+        raise UsageError(wrong_shape("end", f"{describe(a.shape)}, as start", b.shape)) from None
 
 
 def _upsampling(n: int, factor: int, share: Array) -> Array:
@@ -169,9 +168,7 @@ def _steps(n: int, dt: Array | float) -> Array:
     """Returns dt as float64 [n]; raises UsageError for another shape or steps that are not > 0."""
     steps = read_values(as_array(dt, "dt"), "dt").astype(np.float64)
     if steps.shape not in ((), (n,)):
-        raise UsageError(
-            "wrong shape", where="dt", expected=f"a number or [{n}]", found=describe(steps.shape)
-        )
+        raise UsageError(wrong_shape("dt", f"a number or [{n}]", steps.shape))
     raise_if_any(step_faults(steps, "dt"), UsageError)
     return np.broadcast_to(steps, (n,))
 
@@ -202,8 +199,7 @@ class Operator:
     def rows(self, quantity: str) -> slice:
         """Returns the rows of a quantity: ``A[operator.rows("jerk")]`` is [T, H]."""
         if quantity not in QUANTITIES:
-            expected, found = ", ".join(QUANTITIES), repr(quantity)
-            raise UsageError("unknown quantity", where="quantity", expected=expected, found=found)
+            raise UsageError(unknown("quantity", choices=QUANTITIES, found=repr(quantity)))
         begin = QUANTITIES.index(quantity) * len(self.time)
         return slice(begin, begin + len(self.time))
 
@@ -244,12 +240,8 @@ def operator(
     options |= {"steps": steps, "frames": frames, "convention": convention}
     made = make_mode(mode, **options)
     if not (start is None or (isinstance(start, str) and start == "first")):
-        raise UsageError(
-            "unknown start",
-            where="start",
-            expected="first (a recording), or none: a matrix multiplies any start state",
-            found=repr(start),
-        )
+        choices = "first (a recording), or none: a matrix multiplies any start state"
+        raise UsageError(unknown("start", choices=choices, found=repr(start)))
     recorded = start == "first" or ends == "recording"
     require_counts(horizon=horizon)
     # four quantities, H + 8 columns, 8 bytes, and three copies while they are made

@@ -8,9 +8,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from trajcli.arrays import describe, matched, read_values, seconds
+from trajcli.arrays import matched, read_values, seconds
 from trajcli.curves.retiming import Limit, limit_pairs, limit_shape_faults
-from trajcli.errors import InputError, raise_if_any
+from trajcli.errors import InputError, describe, raise_if_any
 from trajcli.kernels.program import Array, Floats
 from trajcli.modes.central import WINDOW
 from trajcli.modes.mode import QUANTITIES

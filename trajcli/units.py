@@ -15,7 +15,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from trajcli.errors import InputError, UsageError
+from trajcli.errors import InputError, UsageError, unknown
 from trajcli.kernels.program import Floats
 
 KNOWN = "rad, deg, m, cm, mm"
@@ -200,7 +200,7 @@ def parse_option(text: str | None, option: str = "--units") -> InputUnits:
             continue
         if (unit := parse_unit(part)) is None:
             found = repr(part.strip())
-            raise UsageError("unknown unit", where=option, expected=expected, found=found)
+            raise UsageError(unknown("unit", choices=expected, found=found, where=option))
         if unit.order:
             what = "not a unit of positions"
             hint = "velocities and so on have their unit per second"

@@ -130,7 +130,7 @@ def _interrupted(name: str, words: Sequence[str]) -> TrajcliError:
     from trajcli.errors import Cancelled, Fault, Stopped
 
     csv = any(word.startswith("--csv") for word in words) or "TRAJCLI_CSV" in os.environ
-    writes = bool({*words[:1]} & {*_WRITING, *["score"] * csv})
+    writes = bool(words) and (words[0] in _WRITING or (csv and words[0] == "score"))
     kind = Stopped if writes or name != "SIGINT" else Cancelled
     return kind(Fault(f"stopped by {name}", hint="run the same command again"))
 
@@ -168,7 +168,7 @@ def _usage_fault(error: Any) -> Fault:
     if flag and other:
         options = command_line(other).commands[other].params
         if any(flag in option.opts for option in options):
-            hint = f"trajcli {other} takes {flag}" + "; --method here" * (flag == "--mode")
+            hint = f"trajcli {other} takes {flag}{'; --method here' if flag == '--mode' else ''}"
             return Fault("no such option", where=f"{command} {flag}", hint=hint)
     choices = [str(choice) for choice in getattr(getattr(parameter, "type", None), "choices", ())]
     value = message.partition(": '")[2].partition("'")[0]

@@ -101,7 +101,7 @@ def smoothing_lines(report: dict[str, Any]) -> list[str]:
         return ["dofs that do not move have no cutoff"]
     line = f"cutoff {_range(cutoffs)} Hz, residuals {_range(residuals)}"
     rows = sum(about["reweighted"])
-    line += f", {counted(rows, 'row')} with less weight" * bool(rows)
+    line += f", {counted(rows, 'row')} with less weight" if rows else ""
     # half a period of the lowest cutoff: the natural ends of the spline reach so far
     return [line, f"derivatives within {0.5 / min(cutoffs):.2g} s of the ends are less certain"]
 

@@ -14,7 +14,6 @@ from trajcli.arrays import (
     as_array,
     cast,
     concatenate,
-    describe,
     float64,
     matched,
     nonfinite_fault,
@@ -26,7 +25,7 @@ from trajcli.arrays import (
 )
 from trajcli.curves.resampling import knots_of
 from trajcli.curves.sampling import sample
-from trajcli.errors import Fault, InputError, UsageError, raise_if_any
+from trajcli.errors import Fault, InputError, UsageError, raise_if_any, wrong_shape
 from trajcli.kernels.program import Array, Floats
 from trajcli.modes.bspline import BSpline
 from trajcli.modes.mode import QUANTITIES
@@ -98,9 +97,7 @@ def fit(
     rows = as_array(positions, "positions")
     rows = rows[None] if rows.ndim == 2 else rows
     if rows.ndim != 3 or 0 in rows.shape:
-        raise InputError(
-            "wrong shape", where="positions", expected="[B, T, D]", found=describe(rows.shape)
-        )
+        raise InputError(wrong_shape("positions", "[B, T, D]", rows.shape))
     if (knots is None) == (error is None) or (dt is None) == (times is None):
         raise UsageError("either knots or an error, and either dt or times", where="fit")
     # as NumPy, which every part of the fit reads: times have no gradient here
@@ -179,12 +176,8 @@ def _held(state: StateLike, rows: Array, role: str) -> dict[str, Array]:
     for name, part in state_parts(state, role, rows.shape[2:]).items():
         where = f"{role}/{name}"
         if part.shape not in ((1, rows.shape[2]), (len(rows), rows.shape[2])):
-            raise InputError(
-                "wrong shape",
-                where=where,
-                expected=f"[{rows.shape[2]}] or [{len(rows)}, {rows.shape[2]}]",
-                found=describe(part.shape),
-            )
+            expected = f"[{rows.shape[2]}] or [{len(rows)}, {rows.shape[2]}]"
+            raise InputError(wrong_shape(where, expected, part.shape))
         bad = nonfinite_fault(part, where, ("trajectory", "dof"))
         raise_if_any([] if bad is None else [bad])
         parts[name] = float64(matched(part, rows))[:, None] + 0.0 * float64(rows[:, :1])

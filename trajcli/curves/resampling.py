@@ -14,7 +14,6 @@ from trajcli.arrays import (
     as_array,
     cast,
     concatenate,
-    describe,
     float64,
     interleaved,
     is_torch,
@@ -40,7 +39,7 @@ from trajcli.curves.sampling import (
     search,
     take,
 )
-from trajcli.errors import Fault, InputError, UsageError, raise_if_any
+from trajcli.errors import Fault, InputError, UsageError, raise_if_any, unknown, wrong_shape
 from trajcli.inputs import Inputs, shape_faults
 from trajcli.kernels.program import Array, Floats
 from trajcli.modes import QUANTITIES, make_mode
@@ -280,8 +279,7 @@ def new_count(rate: float, duration: float, rounding: float, acting: bool, held:
 def option_faults(method: str | None, hold: float) -> Iterator[Fault]:
     """Yields the faults of the options of a method."""
     if method not in (None, *METHODS):
-        expected = ", ".join(METHODS)
-        yield Fault("unknown method", where="method", expected=expected, found=repr(method))
+        yield unknown("method", choices=METHODS, found=repr(method))
     if not 0.0 <= hold < 1.0:
         what, expected = "a hold as long as the step", "0 ≤ hold < 1"
         yield Fault(what, where="hold", expected=expected, found=str(hold))
@@ -297,9 +295,7 @@ def knots_of(
     last of them [1 or B, 1], which is None where times cannot be read, as in torch.func."""
     shape = tuple(rows.shape)
     if len(shape) != 3 or shape[1] < 1:
-        raise InputError(
-            "wrong shape", where="rows", expected="[B, T, D], T >= 1", found=describe(shape)
-        )
+        raise InputError(wrong_shape("rows", "[B, T, D], T >= 1", shape))
     if (dt is None) == (times is None):
         raise UsageError("either dt or times gives the times of the rows", where="dt, times")
     if times is None:
@@ -401,15 +397,15 @@ def _held(rows: Array, knots: Array, at: Array) -> list[Array]:
     """Returns each row until the next."""
     index = search(knots, at, right=True) - 1
     last = rows.shape[1] - 1  # there may be a knot more, the end of the last step
-    return [take(rows, index - (index - last) * (index > last))]
+    return [take(rows, index.clip(max=last))]
 
 
 def _ramped(rows: Array, knots: Array, at: Array, hold: float) -> list[Array]:
     """Returns lines that reach the next row early, by ``hold`` of the step, and their slopes."""
     last = knots.shape[1] - 1
     after = search(knots, at, right=False)
-    after = after + 1 * ((after == 0) & (last > 0))
-    before = after - 1 * (after > 0)
+    after = after.clip(min=min(1, last))
+    before = (after - 1).clip(min=0)
     begin, ramp = take(knots, before), (take(knots, after) - take(knots, before)) * (1.0 - hold)
     ramp = (ramp + 1.0 * (ramp == 0.0))[..., None]  # a single row has no step
     share = (at - begin)[..., None] / ramp
@@ -430,7 +426,7 @@ def _hermite(
     tau = (at - take(knots, here))[..., None]
     known = [take(rows, here) for rows in given]
     if knots.shape[1] > 1:
-        there = here - 1 * (here > 0) + 1 * (here == 0)  # the first row has a step after it alone
+        there = abs(here - 1)  # the row before; the first row has a step after it alone
         step = (take(knots, there) - take(knots, here))[..., None]
         time = abs(take(knots, here))[..., None]
         known += _higher(known, [take(rows, there) for rows in given], places, step, time)

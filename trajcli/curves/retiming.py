@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from trajcli.arrays import (
     as_array,
-    describe,
     float64,
     is_torch,
     matched,
@@ -21,7 +20,7 @@ from trajcli.arrays import (
     seconds,
 )
 from trajcli.curves.sampling import derivative, is_known, missing_parts, taylor
-from trajcli.errors import Fault, InputError, UsageError, raise_if_any
+from trajcli.errors import Fault, InputError, UsageError, raise_if_any, wrong_shape
 from trajcli.kernels.program import Array, Floats
 from trajcli.modes.mode import QUANTITIES
 from trajcli.trajectory import Trajectory, as_trajectory
@@ -209,8 +208,7 @@ def _limit_faults(parts: Mapping[str, Array], limits: Mapping[str, _Pair]) -> It
                 yield Fault(what, where=where, expected=expected, found=values)
     for name, values in parts.items():
         if values.ndim != 3:
-            found = describe(values.shape)
-            yield Fault("wrong shape", where=name, expected="[B, T, D]", found=found)
+            yield wrong_shape(name, "[B, T, D]", values.shape)
     shapes = {values.shape for values in parts.values()}
     if len(shapes) > 1:
         where = ", ".join(parts)

@@ -11,7 +11,6 @@ import numpy as np
 from trajcli.arrays import (
     as_array,
     cast,
-    describe,
     float64,
     is_torch,
     matched,
@@ -21,7 +20,7 @@ from trajcli.arrays import (
     time_stamp_faults,
     to_numpy,
 )
-from trajcli.errors import InputError, UsageError, raise_if_any
+from trajcli.errors import InputError, UsageError, describe, raise_if_any
 from trajcli.kernels.program import Array, Floats
 from trajcli.modes import MODES, QUANTITIES
 from trajcli.modes.mode import promise
@@ -200,9 +199,9 @@ def located(times: Array, knots: Array, batch: int, rounding: float = 0.0) -> Ar
             found=repr(float(to_numpy(at)[min(trajectory, len(at) - 1), entry])),
         )
     after, last = search(knots, at, right=False), knots.shape[1] - 1
-    after = after - 1 * (after > last)
+    after = after.clip(max=last)
     # a time just before or after a row may mean that row
-    for index in (after - 1 * (after > 0), after):
+    for index in ((after - 1).clip(min=0), after):
         off = at - take(knots, index)
         near = abs(off) <= _rounding(knots, after) + rounding
         at = at - (off.detach().where(near, 0.0) if is_torch(off) else np.where(near, off, 0.0))
@@ -211,8 +210,8 @@ def located(times: Array, knots: Array, batch: int, rounding: float = 0.0) -> Ar
 
 def _rounding(knots: Array, index: Array) -> Array:
     """Returns how far the time of a row [b, N] may be off as a sum of steps."""
-    after = index + 1 * (index == 0) if knots.shape[1] > 1 else index
-    step = take(knots, after) - take(knots, after - 1 * (after > 0))
+    after = index.clip(min=min(1, knots.shape[1] - 1))
+    step = take(knots, after) - take(knots, (after - 1).clip(min=0))
     of_sums = promise(knots.shape[1] - 1) * abs(knots[:, -1:])
     of_step = _LEAST_SHARE * step  # never more, or short steps would vanish
     return of_step.minimum(of_sums) if is_torch(step) else np.minimum(of_step, of_sums)
@@ -229,11 +228,11 @@ def _held(
     tau = (at - take(knots, index))[..., None]
     known: list[Array] = [x if x is None else take(x, index) for x in rows[: order + 1]]
     if scheme == "foh":  # the first row has no step before it, and takes the one after
-        before = index - 1 * (index > 0)
+        before = (index - 1).clip(min=0)
         if not above or above[0] is None:
             known.append(_slope(rows[order], knots, before))
         else:  # which was computed from actions that were not rounded
-            known.append(take(above[0], before + 1 * (before < knots.shape[1] - 1)))
+            known.append(take(above[0], (before + 1).clip(max=knots.shape[1] - 1)))
     return known, tau
 
 
@@ -245,7 +244,7 @@ def _spline(
     index = search(knots, at, right=True) - 1
     tau = (at - take(knots, index))[..., None]
     known: list[Array] = [x if x is None else take(x, index) for x in rows]
-    after, step = index + 1 * (index < knots.shape[1] - 1), _step(knots, index)
+    after, step = (index + 1).clip(max=knots.shape[1] - 1), _step(knots, index)
     bound, above = 0.0, 0.0 * step
     # so high a degree meets jerk at the end of the step, then acceleration, velocity and position;
     # it does not meet what may be rounding, which over short steps would be a jerk beyond limits
@@ -276,13 +275,14 @@ def beyond_rounding(values: Array, bound: Array, place: float) -> Array:
 
 def _step(knots: Array, index: Array) -> Array:
     """Returns the step that begins at a row, [b, N, 1]; 1 after the last row."""
-    last = index == knots.shape[1] - 1
-    return (take(knots, index + 1 * ~last) - take(knots, index) + 1.0 * last)[..., None]
+    last = knots.shape[1] - 1
+    step = take(knots, (index + 1).clip(max=last)) - take(knots, index)
+    return (step + 1.0 * (index == last))[..., None]
 
 
 def _slope(rows: Array, knots: Array, index: Array) -> Array:
     """Returns the mean derivative over the step that begins at a row."""
-    after = index + 1 * (index < knots.shape[1] - 1)
+    after = (index + 1).clip(max=knots.shape[1] - 1)
     return (take(rows, after) - take(rows, index)) / _step(knots, index)
 
 

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.arrays import describe
-from trajcli.errors import InputError
+from trajcli.errors import InputError, describe
 from trajcli.files._tables import TRAJECTORIES
 from trajcli.files.catalogue import Catalogue, Dataset
 from trajcli.files.quantities import EPISODE_ENDS

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from trajcli.errors import Fault, InputError, UsageError
+from trajcli.errors import Fault, InputError, UsageError, unknown
 from trajcli.files._episodes import episode_edges, label_edges
 from trajcli.files._members import LEAVE_OUT, Member, Split
 from trajcli.files._tables import TRAJECTORIES
@@ -453,8 +453,7 @@ def layout_of(file: Catalogue, wanted: str | None = None) -> Layout | None:
     """Returns the layout of a file: the one wanted, or the first that fits; None for none."""
     names = (*(family.name for family in FAMILIES), PLAIN)
     if wanted is not None and wanted not in names:
-        expected, found = ", ".join(names), repr(wanted)
-        raise UsageError("unknown layout", where="--layout", expected=expected, found=found)
+        raise UsageError(unknown("layout", choices=names, found=repr(wanted), where="--layout"))
     if wanted is None and file.family in ("npy", "npz"):
         return None
     for family in FAMILIES:

@@ -87,7 +87,7 @@ def _read_header(head: bytes, path: Path, *names: str) -> _Header:
     width = 2 if head[6:7] == b"\1" else 4
     header = _parsed(head[: 8 + width + int.from_bytes(head[8 : 8 + width], "little")])
     if header.dtype.hasobject:
-        load = f"np.load(%s, allow_pickle=True){'[%s]' * len(names)}"
+        load = f"np.load(%s, allow_pickle=True){'[%s]' if names else ''}"
         hint = plain_copy(path, load, *names, shape=header.shape)
         where = ":".join([str(path), *names])
         what, found = "pickled data", "a pickle, which can run code when read"

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.errors import Fault, InputError, Note
+from trajcli.errors import Fault, InputError, Note, listed
 from trajcli.files.catalogue import Catalogue, Dataset, OpenFiles, import_library
 from trajcli.files.file_bytes import open_regular
 from trajcli.files.quantities import POSITIONS, last_word, role, split_unit, time_rank
@@ -273,9 +273,8 @@ class Table(Catalogue):
         remarks = list(self.remarks)
         columns = self.groups.get(name, [])
         if name == DATA and columns[1:]:
-            listed = ", ".join(map(_plain, columns[:_LISTED]))
-            listed += f" and {len(columns) - _LISTED} more" if columns[_LISTED:] else ""
-            remarks.append(Note(f"{stored.where}: the dofs are the columns {listed}"))
+            names = listed(map(_plain, columns), _LISTED)
+            remarks.append(Note(f"{stored.where}: the dofs are the columns {names}"))
         alone = set(filter(self._is_alone, self.columns)) - {*taken, self.trajectory_column}
         if "," in name:
             alone &= {column for part in name.split(",") for column in self._column(part)}

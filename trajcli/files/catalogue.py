@@ -23,8 +23,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.arrays import describe
-from trajcli.errors import Fault, InputError, Progress, TrajcliError
+from trajcli.errors import Fault, InputError, Progress, TrajcliError, describe
 from trajcli.files.file_bytes import (
     SourceFiles,
     State,
@@ -462,7 +461,7 @@ class Catalogue(ABC):
 
     def place(self, name: str = "") -> Place:
         """Returns the place of a dataset, or of the file."""
-        return Place(str(self.path), f"{self.slash}{name}" * bool(name))
+        return Place(str(self.path), f"{self.slash}{name}" if name else "")
 
     def typed(self, name: str) -> str:
         """Returns FILE:DATASET as it is typed in a shell."""
@@ -504,7 +503,9 @@ class Catalogue(ABC):
         if len(near or compared[:_LISTED]) < len(names):
             found += f" (of {len(names)} datasets)"
         hint = f"trajcli inspect {shlex.quote(str(self.path))} lists them"
-        if meant := next(iter([f"/{group}"] * (not wanted.startswith(group)) + near), ""):
+        if not wanted.startswith(group):
+            near.insert(0, f"/{group}")
+        for meant in near[:1]:
             hint = f"{self.typed(meant)}, if it is meant; {hint}"
         return Fault(
             "no such dataset",

@@ -17,8 +17,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.arrays import describe, step_faults, time_stamp_faults, time_stamp_shape_faults
-from trajcli.errors import Fault, InputError, raise_if_any
+from trajcli.arrays import step_faults, time_stamp_faults, time_stamp_shape_faults
+from trajcli.errors import Fault, InputError, describe, raise_if_any
 from trajcli.files.catalogue import Dataset, Numbers, in_memory, stacked
 from trajcli.files.conversion import as_line, converted, divided, stated_unit
 from trajcli.files.quantities import split_unit
@@ -449,7 +449,7 @@ def stored_times(stored: Dataset, given: Unit | None, stamps: bool) -> tuple[Val
         return (stored if lazy else np.asarray(stored.read())), text, stored.where
     convert = partial(in_seconds, unit=unit, stamps=stamps)
     values = converted(stored, convert) if lazy else convert(np.asarray(stored.read()))
-    origin = stored.where.then(f", in {unit}" + " since 1970 by their size" * bool(by_size))
+    origin = stored.where.then(f", in {unit}{' since 1970 by their size' if by_size else ''}")
     return values, text or by_size, origin
 
 

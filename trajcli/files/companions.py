@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.arrays import describe
-from trajcli.errors import InputError, raise_if_any
+from trajcli.errors import InputError, describe, raise_if_any
 from trajcli.files._episodes import LENGTHS, MASKS, likely_axes, mask_lengths, named, require_equal
 from trajcli.files._layouts import Layout
 from trajcli.files._members import Member
@@ -151,8 +150,9 @@ class Companions:
             return None, []
         remarks = list[str]()
         stated: dict[Place, Integers] = {}
-        shapes = [(batch, rows), (batch, rows, 1), *[(rows,), (rows, 1), (1, rows)] * single]
-        shapes += [self.array.shape] * (self.array.ndim == 3)
+        shapes = [(batch, rows), (batch, rows, 1)]
+        shapes += [(rows,), (rows, 1), (1, rows)] if single else []
+        shapes += [self.array.shape] if self.array.ndim == 3 else []
         for folder in self.groups:
             for name, stored in named(self.file, folder, (*LENGTHS, *MASKS)):
                 stored = self._rows_of(stored)
@@ -288,7 +288,7 @@ class Companions:
         """Returns how many groups above the array a statement lies."""
         name = where.name.strip("/")
         folder = name if where.attribute else name.rpartition("/")[0]
-        folder += "/" * bool(folder)
+        folder = f"{folder}/" if folder else ""
         return self.groups.index(folder) if folder in self.groups else 0
 
     def _stored_clock(

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.arrays import describe
-from trajcli.errors import InputError
+from trajcli.errors import InputError, describe
 from trajcli.files.catalogue import Dataset, PartReader, reader_of_each
 from trajcli.files.quantities import QUANTITIES, order_of
 from trajcli.memory import SCANNED_BYTES

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.errors import InputError, UsageError
+from trajcli.errors import InputError, UsageError, unknown
 from trajcli.files.catalogue import Catalogue, Dataset, text_of
 from trajcli.files.conversion import converted, stated_unit
 from trajcli.units import units_of_dofs
@@ -266,16 +266,12 @@ def parse_rotations(text: str, count: int, names: Sequence[str]) -> tuple[Rotati
     for part in text.split(";") if text.strip() != "none" else ():
         which, _, form = part.strip().rpartition("=")
         if form not in WIDTHS:
-            raise UsageError(
-                "unknown form of rotations",
-                where=where,
-                expected=f"WHICH=FORM with {', '.join(WIDTHS)}, or none",
-                found=form,
-                hint="rpy is about fixed axes x, y, z; of other angles SciPy makes quaternions: "
-                "Rotation.from_euler(ORDER, angles).as_quat()"
-                if "euler" in form.lower()
-                else "",
-            )
+            choices, hint = f"WHICH=FORM with {', '.join(WIDTHS)}, or none", ""
+            if "euler" in form.lower():
+                hint = "rpy is about fixed axes x, y, z; of other angles SciPy makes quaternions: "
+                hint += "Rotation.from_euler(ORDER, angles).as_quat()"
+            noun = "form of rotations"
+            raise UsageError(unknown(noun, choices=choices, found=form, where=where, hint=hint))
         numbers = parse_dofs(which or "all", count, "--rotation", names).numbers
         width = WIDTHS[form]
         if len(numbers) % width:

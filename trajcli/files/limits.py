@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.errors import InputError, Note, UsageError
+from trajcli.errors import InputError, Note, UsageError, listed, unknown
 from trajcli.files._document_files import parse_yaml
 from trajcli.files.dofs import Dofs, match_names, numbers_of
 from trajcli.files.file_bytes import SourceFiles, read_regular, unreadable
@@ -136,13 +136,12 @@ class Limits:
         free = [dof for dof, joint in pairs if joint == _NONE]
         if self.joints is None and not self.for_all:
             remarks.append(Note("limits without names: by number"))
-        for kind, what, listed in (
+        for kind, what, names in (
             (str, "no limits of ", free),
             (Note, "limits by name: ", renamed),
             (Note, "limits without a dof: ", self._without_dof(order)),
         ):
-            more = f" and {len(listed) - _LISTED} more" if len(listed) > _LISTED else ""
-            remarks += [kind(f"{what}{', '.join(listed[:_LISTED])}{more}")] if listed else []
+            remarks += [kind(f"{what}{listed(names, _LISTED)}")] if names else []
         return remarks
 
     def _order(self, dofs: Sequence[str], picked: Dofs | None) -> Sequence[int]:
@@ -299,9 +298,9 @@ def _stated_units(
             continue
         units = parse_units(",".join(stated) if _are_texts(stated) else stated)
         if units is None or {(unit.known, unit.order) for unit in units} != {(True, order)}:
-            expected = ", ".join(unit_of(name or "position", part) for part in KNOWN.split(", "))
-            where = f"{path}: {f'[{name}] ' * bool(name)}units"
-            raise InputError("unknown unit", where=where, expected=expected, found=repr(stated))
+            choices = [unit_of(name or "position", part) for part in KNOWN.split(", ")]
+            where = f"{path}: [{name}] units" if name else f"{path}: units"
+            raise InputError(unknown("unit", choices=choices, found=repr(stated), where=where))
         known[name] = units
     return {name: known[name] for name in tables if name in known}
 

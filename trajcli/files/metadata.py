@@ -42,7 +42,8 @@ def metadata(file: Catalogue, name: str) -> Metadata:
     # since other users may write there
     folders = file.path.absolute().parents
     chunked = name.startswith("meta/") and len(folders) > 2 and folders[1].name == "data"
-    beside = "../../" * chunked + name.replace("*", file.path.stem)
+    beside = name.replace("*", file.path.stem)
+    beside = f"../../{beside}" if chunked else beside
     return Metadata(Place(str(file.path_beside(beside))), file.beside(beside))
 
 

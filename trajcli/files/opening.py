@@ -244,7 +244,7 @@ def recognise(path: Path) -> str:
         if any(os.path.exists(path / name) for name in ("dataset_info.json", "features.json")):
             raise InputError(_rlds(path))
         inside, what = natural_order(os.listdir(path)), "a folder without data that are read"
-        found = ", ".join(inside[:8]) + ", …" * (len(inside) > 8) or "nothing"
+        found = ", ".join([*inside[:8], *(["…"] if inside[8:] else [])]) or "nothing"
         expected, hint = f"{_READ}, or the folder of a data set", _data_files(path)
         raise InputError(what, where=str(path), expected=expected, found=found, hint=hint)
     by_head, by_name = "", _ENDINGS.get(path.suffix.lower(), "")

@@ -137,7 +137,7 @@ def sources_text(attribute: str, names: Iterable[str]) -> str:
     lines = list(dict.fromkeys(names))
     most, between = (_LISTED_SOURCES, "\n") if attribute == "source" else (1, " ")
     more = len(lines) - most
-    return between.join(lines[:most] + [f"and {more} more"] * (more > 0))
+    return between.join([*lines[:most], *([f"and {more} more"] if more > 0 else [])])
 
 
 def unit_of(quantity: str, positions: str) -> str:

@@ -20,8 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.arrays import describe
-from trajcli.errors import Fault, InputError, Note, UsageError, raise_if_any
+from trajcli.errors import Fault, InputError, Note, UsageError, describe, raise_if_any
 from trajcli.files._episodes import BESIDE, episode_edges
 from trajcli.files._layouts import PLAIN, Layout
 from trajcli.files._members import LEAVE_OUT, Member
@@ -362,7 +361,9 @@ def _axes_remarks(group: ArrayGroup) -> list[str]:
             hint=f"--axes {axes} says which axis is which: B trajectories, T rows, D dofs",
         )
     read = f"{array.where} {describe(array.shape)} is read as {batch} × {rows} rows"
-    return [f"{read} of {dofs} dofs, but {why}; --axes {axes}, if they are its axes"] * bool(axes)
+    if not axes:
+        return []
+    return [f"{read} of {dofs} dofs, but {why}; --axes {axes}, if they are its axes"]
 
 
 def require_alike(groups: Sequence[Recording]) -> None:
@@ -668,7 +669,7 @@ def rotation_remarks(recording: Recording) -> Iterator[str]:
     if recording.rotation_fault is None:
         for rotation in recording.rotations:
             read = "; rot6d is two columns of the matrix, rot6d_rows two rows"
-            read *= rotation.form == "rot6d"
+            read = read if rotation.form == "rot6d" else ""
             yield Note(f"{recording.input.where}: {rotation} is a rotation{read}")
         if recording.rotation_option is not None or recording.own_output:
             return
@@ -806,8 +807,8 @@ def _near_times(recording: Recording) -> list[str]:
             first = stored.read() if stored.ndim == 1 or lone else stored.read_rows(0, 1)
             # flags called timeouts do not increase
             if (lone or named) and np.size(first) > 1 and (np.diff(np.ravel(first)) > 0).all():
-                way = f"{'--axes DT ' * turned}--times {shlex.quote(f'{file.path}:{path}')}"
-                (near if named else others).append(way)
+                way = f"--times {shlex.quote(f'{file.path}:{path}')}"
+                (near if named else others).append(f"--axes DT {way}" if turned else way)
     return near + others
 
 

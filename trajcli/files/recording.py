@@ -655,6 +655,7 @@ class Recording:
                 continue
             count, dofs = len(order), [first + k for k in order]
             which = f"{first}:{first + count}" if order[1] == 1 else ",".join(map(str, dofs))
+            ways = " (or =".join(forms) + (")" if forms[1:] else "")
             what = "four dofs whose norm is 1 in all rows, as that of a quaternion"
             if count != 4:
                 what = (
@@ -665,8 +666,8 @@ class Recording:
                 where=self.input.where,
                 expected="names, or --rotation, that say what they are",
                 found=f"dofs {first} to {first + count - 1}",
-                hint=f"--rotation {which}={' (or ='.join(forms)}{')' * (len(forms) > 1)} reads "
-                f"them as a rotation, --rotation none as {count} dofs",
+                hint=f"--rotation {which}={ways} reads them as a rotation, "
+                f"--rotation none as {count} dofs",
             )
         return ()
 

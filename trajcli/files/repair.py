@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.arrays import describe, time_stamp_faults
-from trajcli.errors import InputError, Note, raise_if_any
+from trajcli.arrays import time_stamp_faults
+from trajcli.errors import InputError, Note, describe, raise_if_any
 from trajcli.files.catalogue import in_memory
 from trajcli.files.dofs import parse_dofs
 from trajcli.files.quantities import QUANTITIES, named_rate
@@ -91,7 +91,7 @@ def _split_at_gaps(
                 absolute=absolute
                 and absolute.select(members if absolute.shape[0] > 1 else range(1), rows),
             )  # fmt: skip
-            suffix = f"/segment_{number}" * (len(pieces) > 1)
+            suffix = f"/segment_{number}" if len(pieces) > 1 else ""
             yield recording.segment(members, rows, suffix, of_segment)
 
 
@@ -165,12 +165,12 @@ class TurnJumps:
         dofs, names = np.unique(self.found[:, 2].astype(int)).tolist(), self._group.joint_names
         which = shlex.quote(",".join(names[dof] if names else str(dof) for dof in dofs))
         # without a unit, angles are made continuous in rad
-        degrees = np.isnan(self._turns[dofs]).any() and self.found[:, 3].max() > _TURN
+        in_degrees = np.isnan(self._turns[dofs]).any() and self.found[:, 3].max() > _TURN
+        degrees = "--units deg " if in_degrees else ""
         labels = ", ".join(self._group.dof_labels[dof] for dof in dofs)
         return [
             f"{labels}: {len(self.found)} rows jump by a turn, as angles do that wrap; "
-            f"{command}{'--units deg ' * bool(degrees)}"
-            f"--wrap-dofs {which} makes them continuous"
+            f"{command}{degrees}--wrap-dofs {which} makes them continuous"
         ]
 
 

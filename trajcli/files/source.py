@@ -46,8 +46,8 @@ class Place:
         return self._text(self.path)
 
     def _text(self, path: str) -> str:
-        name = f":{self.name}" * bool(self.name)
-        attribute = f"@{self.attribute}" * bool(self.attribute)
+        name = f":{self.name}" if self.name else ""
+        attribute = f"@{self.attribute}" if self.attribute else ""
         return f"{self.title}{path}{name}{attribute}{self.remark}"
 
     @property

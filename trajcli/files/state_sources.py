@@ -11,8 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from trajcli.arrays import describe
-from trajcli.errors import InputError, UsageError
+from trajcli.errors import InputError, UsageError, describe
 from trajcli.files.catalogue import Catalogue, Dataset, Values, in_memory, stacked
 from trajcli.files.conversion import dataset_in_si, divided, stated_unit, with_joined_axes
 from trajcli.files.dofs import RotationDofs, named_rotations, pick_dofs
@@ -53,12 +52,14 @@ def state_from_option(
         # zeros are the same in every unit, so that none is named
         return state if values.any() else replace(state, sources=[Place(remark=text)])
     if not set(".:/") & set(text) and not os.path.exists(text):
+        first = text == "first" and not words
+        hint = "trajcli differentiate takes recorded positions" if first else ""
         raise UsageError(
             "neither a value nor a file",
             where=option,
             expected=f"{words}zero, numbers like 0,0.1, FILE[:GROUP] or FILE:DATASET",
             found=text,
-            hint="trajcli differentiate takes recorded positions" * (text == "first" and not words),
+            hint=hint,
         )
     source = parse_source(text)
     if expand_files(source) != [source]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.errors import Fault, InputError, OutputError, Stopped
+from trajcli.errors import Fault, InputError, OutputError, Stopped, unknown
 from trajcli.files.atomic_output import refuse_place
 from trajcli.files.catalogue import candidates, python_line
 from trajcli.files.file_bytes import SourceFiles
@@ -36,9 +36,14 @@ def output_family(path: Path) -> str:
     """Returns "hdf5", "npz" or "npy" by OUT's name; raises OutputError for other names."""
     family = _FAMILIES.get(path.suffix.lower())
     if family is None:
-        what, expected = "unknown kind of output", "OUT.h5, OUT.npz, or OUT.npy with one quantity"
-        found, hint = path.suffix or "no ending", other_kind(path)
-        raise OutputError(what, where=str(path), expected=expected, found=found, hint=hint)
+        fault = unknown(
+            "kind of output",
+            choices="OUT.h5, OUT.npz, or OUT.npy with one quantity",
+            found=path.suffix or "no ending",
+            where=path,
+            hint=other_kind(path),
+        )
+        raise OutputError(fault)
     return family
 
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trajcli.arrays import describe
-from trajcli.errors import Fault, InputError, UsageError, raise_if_any
+from trajcli.errors import Fault, InputError, UsageError, describe, raise_if_any
 from trajcli.files.catalogue import Dataset, candidates, rows_by_number
 from trajcli.files.outputs import Variable
 from trajcli.files.quantities import QUANTITIES

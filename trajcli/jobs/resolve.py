@@ -415,7 +415,7 @@ def _stated_mode(group: Recording) -> tuple[str, tuple[tuple[str, Any], ...], Pl
 def _described(mode: str, options: Sequence[tuple[str, Any]]) -> str:
     """Returns a mode and its options as words: mode jerk with scheme zoh."""
     listed = ", ".join(f"{option} {value}" for option, value in options)
-    return f"mode {mode}" + f" with {listed}" * bool(options)
+    return f"mode {mode} with {listed}" if options else f"mode {mode}"
 
 
 def _guess_faults(groups: Sequence[Recording], mode: Mode) -> Iterator[Fault]:

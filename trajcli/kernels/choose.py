@@ -8,7 +8,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from trajcli.errors import UsageError
+from trajcli.errors import UsageError, unknown
 from trajcli.kernels import cuda
 from trajcli.system import variable
 
@@ -43,8 +43,7 @@ def choose(device: str = "auto", backend: str = "auto") -> Choice:
     """
     for name in (backend, variable(b"TRAJCLI_BACKEND") or "auto"):
         if name not in (known := ("auto", *BACKENDS)):
-            expected, found = ", ".join(known), repr(name)
-            raise UsageError("unknown backend", where=_BACKEND, expected=expected, found=found)
+            raise UsageError(unknown("backend", choices=known, found=repr(name), where=_BACKEND))
     why = "" if backend == "auto" else backend_absence(backend)
     if why:
         raise UsageError(
@@ -114,7 +113,7 @@ def choose_for(device: Any, backend: str) -> Choice:
         raise UsageError(
             f"backend {backend} cannot run on the device",
             where=_BACKEND,
-            expected=f"auto, torch{', triton' * (used == 'triton')}",
+            expected="auto, torch, triton" if used == "triton" else "auto, torch",
             found=f"{name}; {why}",
         )
     return Choice(used, name, why)
@@ -189,12 +188,8 @@ def _cuda_device(device: str) -> str:
     """Returns torch's name for cuda or cuda:N; raises UsageError where there is no such device."""
     match = re.fullmatch("cuda(?::([0-9]+))?", device)
     if match is None:
-        raise UsageError(
-            "unknown device",
-            where="--device",
-            expected="auto, cpu, cuda or cuda:N",
-            found=repr(device),
-        )
+        choices = "auto, cpu, cuda or cuda:N"
+        raise UsageError(unknown("device", choices=choices, found=repr(device), where="--device"))
     index, count = int(match[1] or 0), cuda.count()
     where, hint = f"--device {device}", "--device cpu runs anywhere"
     if index >= count:

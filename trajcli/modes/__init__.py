@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any, SupportsIndex
 
 from trajcli.arrays import as_array, read_values
-from trajcli.errors import Fault, UsageError, raise_if_any
+from trajcli.errors import Fault, UsageError, raise_if_any, unknown
 from trajcli.modes.bspline import BSpline
 from trajcli.modes.cascade import SCHEMES, Acceleration, Clique, Jerk, Teleport, Velocity
 from trajcli.modes.central import Central
@@ -55,8 +55,8 @@ def make_mode(name: str, **options: Any) -> Mode:
     if kind is None:
         # what only differentiates recordings is a method of that command
         modes = [mode for mode in MODES if mode not in ("savgol", "smooth")]
-        names = ", ".join([*modes, *(f"{alias} (= {mode})" for alias, mode in ALIASES.items())])
-        raise UsageError("unknown mode", where="mode", expected=names, found=repr(name))
+        names = [*modes, *(f"{alias} (= {mode})" for alias, mode in ALIASES.items())]
+        raise UsageError(unknown("mode", choices=names, found=repr(name)))
     options = {option: value for option, value in options.items() if value is not None}
     faults = [
         fault for option, value in options.items() for fault in _option_faults(kind, option, value)
@@ -79,8 +79,7 @@ def make_method(name: str | None, rotations: bool = False, **options: Any) -> Mo
         savgol = rotations and not given & {*Smooth.option_names()}
         name = "savgol" if savgol or given & {"window", "degree"} else "smooth"
     if not (isinstance(name, str) and name in METHODS):
-        expected, found = ", ".join(METHODS), repr(name)
-        raise UsageError("unknown method", where="method", expected=expected, found=found)
+        raise UsageError(unknown("method", choices=METHODS, found=repr(name)))
     options = {key: x for key, x in options.items() if x is not None and x is not False}
     for owner, names in (("savgol", ("window", "degree")), ("smooth", Smooth.option_names())):
         extra = [key for key in options if key in names]
@@ -117,7 +116,7 @@ def _option_faults(kind: type[Mode], option: str, value: Any) -> list[Fault]:
         what = f"{option} must be a whole number"
         return [Fault(what, where=option, expected=expected, found=found)]
     if choices and value not in choices:
-        return [Fault(f"unknown {option}", where=option, expected=expected, found=found)]
+        return [unknown(option, choices=expected, found=found)]
     return []
 
 

@@ -15,10 +15,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from trajcli import trajectory
-from trajcli.arrays import as_array, cast, concatenate, describe, library, matched, output_dtype
+from trajcli.arrays import as_array, cast, concatenate, library, matched, output_dtype
 from trajcli.curves.resampling import at_rest, knots_of, placed
 from trajcli.curves.sampling import search, take
-from trajcli.errors import InputError, UsageError, raise_if_any
+from trajcli.errors import InputError, UsageError, describe, raise_if_any, unknown, wrong_shape
 from trajcli.inputs import Inputs, nonfinite_faults, shape_faults
 from trajcli.memory import ROTATION_VALUES
 from trajcli.modes import QUANTITIES, make_method, make_mode
@@ -333,7 +333,7 @@ def _checked(values: Array, width: int, where: str) -> Array:
     given = given[None] if given.ndim == 2 else given
     if given.ndim not in (3, 4) or given.shape[-1] != width or 0 in given.shape:
         expected = f"[T, {width}], [B, T, {width}] or [B, T, R, {width}]"
-        raise InputError("wrong shape", where=where, expected=expected, found=describe(given.shape))
+        raise InputError(wrong_shape(where, expected, given.shape))
     return given
 
 
@@ -342,8 +342,8 @@ def _broadcast(values: Array, shape: Sequence[int], where: str) -> Array:
     try:
         return library(array).broadcast_to(array, tuple(shape))
     except (RuntimeError, ValueError):
-        expected, found = f"one that broadcasts to {describe(shape)}", describe(array.shape)
-        raise InputError("wrong shape", where=where, expected=expected, found=found) from None
+        expected = f"one that broadcasts to {describe(shape)}"
+        raise InputError(wrong_shape(where, expected, array.shape)) from None
 
 
 def _framed(values: Array, frame: str) -> Array:
@@ -354,8 +354,8 @@ def _framed(values: Array, frame: str) -> Array:
 
 def _require_one_of(known: Sequence[str], word: str, where: str) -> None:
     if word not in known:
-        expected = f"{', '.join(known[:-1])} or {known[-1]}"
-        raise UsageError(f"unknown {where}", where=where, expected=expected, found=repr(word))
+        choices = f"{', '.join(known[:-1])} or {known[-1]}"
+        raise UsageError(unknown(where, choices=choices, found=repr(word)))
 
 
 def _flat(values: Array) -> Array:

@@ -225,7 +225,7 @@ def for_bodies(values: Array, bodies: int) -> Array:
 def _step_at(knots: Array, at: Array) -> tuple[Array, Array, Array]:
     """Returns the row before each time, the length of its step, and the time since, [n, N, 1]."""
     after = search(knots, at, right=False)
-    before = after - 1 * (after > 0)
+    before = (after - 1).clip(min=0)
     begin = take(knots, before)
     return before, (take(knots, before + 1) - begin)[..., None], (at - begin)[..., None]
 

@@ -20,7 +20,6 @@ from trajcli.arrays import (
     as_array,
     cast,
     concatenate,
-    describe,
     float64,
     in_one_library,
     interleaved,
@@ -31,7 +30,7 @@ from trajcli.arrays import (
     readable,
     to_numpy,
 )
-from trajcli.errors import InputError, UsageError
+from trajcli.errors import InputError, UsageError, describe, unknown, wrong_shape
 from trajcli.kernels.program import Array
 
 Function: TypeAlias = Callable[..., Array]
@@ -64,8 +63,8 @@ def _of_any_type(*widths: int, axes: int = 1) -> Callable[[Function], Function]:
             arrays = {name: as_array(given.pop(name), name) for name in names}
             for (name, x), width in zip(arrays.items(), widths, strict=False):
                 if x.ndim < axes or x.shape[-1] != width:
-                    expected, found = f"[..., {'T, ' * (axes - 1)}{width}]", describe(x.shape)
-                    raise InputError("wrong shape", where=name, expected=expected, found=found)
+                    expected = f"[..., {width}]" if axes == 1 else f"[..., T, {width}]"
+                    raise InputError(wrong_shape(name, expected, x.shape))
             try:
                 np.broadcast_shapes(*(tuple(x.shape[:-1]) for x in arrays.values()))
             except ValueError:
@@ -333,9 +332,7 @@ def from_quaternions(quaternions: Array, form: str) -> Array:
 
 def _require_form(form: Any, where: str) -> None:
     if not (isinstance(form, str) and form in FORMS):
-        raise UsageError(
-            "unknown form of rotations", where=where, expected=", ".join(FORMS), found=repr(form)
-        )
+        raise UsageError(unknown("form of rotations", choices=FORMS, found=repr(form), where=where))
 
 
 @_of_any_type(4, axes=2)
