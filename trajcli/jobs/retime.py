@@ -204,6 +204,8 @@ class Paces:
 
     def notes(self) -> list[str]:
         """Returns the warnings about limits."""
-        share = f"{self._beyond} of {len(self.factor)} trajectories"
-        beyond = f"positions beyond their limits in {share}, which no pace changes"
-        return [*dict.fromkeys(self._remarks), *[beyond] * bool(self._beyond)]
+        notes = list(self._remarks)
+        if self._beyond:
+            share = f"{self._beyond} of {len(self.factor)} trajectories"
+            notes.append(f"positions beyond their limits in {share}, which no pace changes")
+        return notes

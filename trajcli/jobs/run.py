@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from trajcli.arrays import largest
-from trajcli.errors import InputError, OutputError, Report
+from trajcli.errors import InputError, OutputError, Report, listed
 from trajcli.files.atomic_output import os_fault, remove_dead
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Output, Span
@@ -339,12 +339,12 @@ class Smoothing:
         """Yields a line for each kind of doubt, with the dofs that it concerns."""
         for kind, text in _DOUBTS.items():
             if names := list(compress(self._dofs, self._doubts[kind])):
-                words = ("dof " if names[0].isdecimal() else "") + ", ".join(names[:4])
-                more = f" and {len(names) - 4} more" if names[4:] else ""
-                share = f" in {self._doubted[kind]} of {self._count} trajectories"
+                words = ("dof " if names[0].isdecimal() else "") + listed(names, 4)
+                if self._count > 1:
+                    words += f" in {self._doubted[kind]} of {self._count} trajectories"
                 if kind in ("stairs", "correlation"):
                     text += self._lower()
-                yield f"{words}{more}{share * (self._count > 1)}: {text}"
+                yield f"{words}: {text}"
 
     def _lower(self) -> str:
         """Returns a cutoff for each dof, a lower one where the curve follows noise; "" where those

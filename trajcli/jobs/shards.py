@@ -130,7 +130,7 @@ class Part:
                     where=str(self.path),
                     expected=f"{name}: {expected or 'no such file'}",
                     found=content,
-                    hint="cp -p and rsync -t keep the times of copies; " * copied,
+                    hint="cp -p and rsync -t keep the times of copies; " if copied else "",
                 )
         return None
 
@@ -345,7 +345,8 @@ def _stored_description(file: Catalogue) -> Description:
             continue
         dims = tuple("row" if dim == "time" else dim for dim in file.dims(path))
         sizes |= dict(zip(dims, stored.shape, strict=True))
-        dims = ("trajectory",) * bool(groups) + dims
+        if groups:
+            dims = ("trajectory", *dims)
         variables.append(Variable(path.removeprefix(prefix), dims, stored.dtype, stored.attributes))
     if groups:
         sizes["trajectory"] = len(members)
