@@ -209,9 +209,9 @@ def test_of_ten_gigabytes_a_sample_is_read_and_it_is_said(trajcli, folder, monke
     sizes = []
     add = Statistics.add
 
-    def counted(self, values, block):
-        sizes.append(values.nbytes)
-        add(self, values, block)
+    def counted(self, arrays, block):
+        sizes.append(arrays[self.name].nbytes)
+        add(self, arrays, block)
 
     monkeypatch.setattr(Statistics, "add", counted)
     with h5py.File("big.h5", "w") as file:

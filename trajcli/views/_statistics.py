@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from trajcli.errors import Fault
+from trajcli.errors import Fault, InputError
 from trajcli.files.dofs import RotationDofs
 from trajcli.files.limits import Bounds
 from trajcli.files.recording import Array, Recording
@@ -16,7 +16,6 @@ from trajcli.kernels.program import Floats
 from trajcli.rotations import angle
 from trajcli.rotations.quaternions import TOLERANCE, unit
 from trajcli.scores import angular_rates
-from trajcli.views.recordings import try_blocks
 
 # Rows whose rotations are converted at once.
 _ROTATED = 1 << 15
@@ -74,8 +73,61 @@ class Summary(Protocol):
         """Adds a block with arrays [b, T, D] by name."""
 
 
+def read_blocks(
+    blocks: Iterable[Recording],
+    names: Iterable[str],
+    summaries: Iterable[Summary],
+    faults: dict[str, Fault] | None = None,
+) -> None:
+    """Reads the named arrays of every block once, and adds them to all summaries.
+
+    faults: takes the faults of trajectories that cannot be read, by name, which are raised without
+    it: those of a block that cannot be read are read one after the other.
+    """
+    for block in blocks:
+        try:
+            values = {name: block.arrays[name].read() for name in names}
+            for summary in summaries:
+                summary.add(values, block)
+        except InputError as error:
+            if faults is None:
+                raise
+            if len(block) > 1:
+                single = map(block.take, np.arange(len(block))[:, None])
+                read_blocks(single, names, summaries, faults)
+            else:
+                faults[block.title(0)] = error.faults[0]
+
+
+def extremes(function: np.ufunc, values: Array) -> Array:
+    """Returns the minimum or maximum, by that function, of values [b, T, D] over the rows, [b, D];
+    NaN without rows.
+
+    NumPy is slow along an axis of a few dofs: rows are reduced side by side, and then by halves.
+    """
+    count, rows, dofs = values.shape
+    if not rows:
+        return np.full((count, dofs), np.nan)
+    if rows > 2 * _GROUPED:  # a long trajectory is mapped, and is not copied
+        whole = rows // _GROUPED * _GROUPED
+        grouped = function.reduce(values[:, :whole].reshape(count, -1, _GROUPED * dofs), 1)
+        parts = [grouped.reshape(count, _GROUPED, dofs), values[:, whole:]]
+        values = np.concatenate(parts, 1)
+    while values.shape[1] > 1:
+        rows = values.shape[1]
+        half = (rows + 1) // 2  # the halves of an odd number share a row
+        values = function(values[:, :half], values[:, rows - half :])
+    return values[:, 0]
+
+
+def _range(values: Array, least: np.ufunc, largest: np.ufunc) -> tuple[Array, Array]:
+    """Returns the range [D] of values [b, T, D] by two such functions."""
+    rows = values.reshape(1, -1, values.shape[-1])
+    return extremes(least, rows)[0], extremes(largest, rows)[0]
+
+
 class Statistics:
-    """Sums up an array [B, T, D], which ``add`` takes block by block.
+    """Sums up one array [B, T, D], which ``add`` takes block by block.
 
     low, high: the range of the finite values [D]. peak, peak_at: their largest magnitude [D], and
     its trajectory and row; the first and the last ``ends`` rows of a trajectory do not count. nan,
@@ -84,8 +136,8 @@ class Statistics:
     each dof. sampled: whether there are values that were not added.
     """
 
-    def __init__(self, dofs: int, bounds: Bounds | None = None, ends: int = 0) -> None:
-        self.dofs, self.bounds, self.ends, self.sampled = dofs, bounds, ends, False
+    def __init__(self, name: str, dofs: int, bounds: Bounds | None = None, ends: int = 0) -> None:
+        self.name, self.bounds, self.ends, self.sampled = name, bounds, ends, False
         self.low, self.high = np.full(dofs, np.inf), np.full(dofs, -np.inf)
         self.peak = np.full(dofs, -1.0)
         self.peak_at: list[tuple[int, int] | None] = [None] * dofs
@@ -100,14 +152,15 @@ class Statistics:
         """Whether any value is finite."""
         return bool((self.low <= self.high).any())
 
-    def add(self, values: Array, block: Recording | None = None) -> None:
-        """Adds values [b, T, D]; without a block of trajectories only range, NaN and Inf count."""
+    def add(self, arrays: Mapping[str, Array], block: Recording | None = None) -> None:
+        """Adds the array of its name; without trajectories only range, NaN and Inf count."""
+        values = arrays[self.name]
         if not values.size:
             return
         # half precision, integers and foreign byte order are slow, or overflow
         if values.dtype.kind != "f" or values.dtype.itemsize < 4 or not values.dtype.isnative:
             values = values.astype(np.float64)
-        low, high = _extreme(np.minimum, values), _extreme(np.maximum, values)
+        low, high = _range(values, np.minimum, np.maximum)
         if not (np.isfinite(low) & np.isfinite(high)).all():  # most blocks are read only twice
             bad = ~np.isfinite(values)
             self.nan += int(np.isnan(values).sum())
@@ -115,20 +168,26 @@ class Statistics:
             if block is not None:
                 self.nonfinite += failures(bad, np.where(bad, np.inf, 0.0), values, block)
             values = np.where(bad, np.nan, values)
-            low = np.fmin.reduce(values, (0, 1), np.float64, initial=np.inf)
-            high = np.fmax.reduce(values, (0, 1), np.float64, initial=-np.inf)
-        self.low, self.high = np.minimum(self.low, low), np.maximum(self.high, high)
-        if block is None:
-            return
-        inner, peak, rows = values, np.maximum(-low, high), values.shape[1]
+            low, high = _range(values, np.fmin, np.fmax)
+        self.low, self.high = np.fmin(self.low, low), np.fmax(self.high, high)
+        if block is not None:
+            self._add_peaks(values, np.fmax(np.abs(low), np.abs(high)), block)
+            self._add_beyond(values, low, high, block)
+
+    def _add_peaks(self, values: Array, peaks: Array, block: Recording) -> None:
+        """Adds the largest magnitudes [D] of values, without rows at the ends that do not count."""
+        rows = values.shape[1]
         if ends := min(self.ends, (rows - 1) // 2):
-            inner = values[:, ends : rows - ends]
-            peak = np.fmax.reduce(np.abs(inner), (0, 1)).astype(np.float64)
-        for dof in np.flatnonzero(peak > self.peak).tolist():
-            at = int((np.abs(inner[..., dof]) == peak[dof]).argmax())
-            b, row = divmod(at, inner.shape[1])
-            self.peak[dof] = peak[dof]
+            values = values[:, ends : rows - ends]
+            peaks = np.fmax(*np.abs(_range(values, np.fmin, np.fmax)))
+        for dof in np.flatnonzero(peaks > self.peak).tolist():
+            at = int((np.abs(values[..., dof]) == peaks[dof]).argmax())
+            b, row = divmod(at, values.shape[1])
+            self.peak[dof] = peaks[dof]
             self.peak_at[dof] = int(block.numbers[b]), block.first_row + ends + row
+
+    def _add_beyond(self, values: Array, low: Array, high: Array, block: Recording) -> None:
+        """Adds what is outside the bounds, of values of this range."""
         bounds = self.bounds
         if bounds is None or ((high <= bounds.upper) & (low >= bounds.lower)).all():
             return
@@ -136,12 +195,11 @@ class Statistics:
             # by how much a value is beyond the nearer limit, as a share of its size
             excess = np.maximum(values - bounds.upper, bounds.lower - values) / bounds.size
         beyond = (excess > bounds.slack) & np.isfinite(values)
+        if not beyond.any():
+            return
         self.beyond += beyond.sum((0, 1))
         self.outside += failures(beyond, excess, values, block)
-        self._add_worst(beyond, excess, values, block)
-
-    def _add_worst(self, beyond: Array, excess: Floats, values: Array, block: Recording) -> None:
-        times = block.known_times() if beyond.any() else None
+        times = block.known_times()
         for dof in np.flatnonzero(beyond.any((0, 1))).tolist():
             column = np.s_[:, :, dof : dof + 1]
             worst = max(
@@ -168,18 +226,6 @@ class Statistics:
         return float(np.max(share, initial=0.0, where=np.isfinite(share)))
 
 
-def _extreme(function: np.ufunc, values: Array) -> Floats:
-    """Returns numpy.minimum or maximum of values [..., D] along all axes but the last, without a
-    copy of them: a long trajectory is mapped."""
-    flat = values.reshape(-1, values.shape[-1])
-    count = len(flat) // _GROUPED * _GROUPED
-    # rows side by side make a long axis, along which NumPy is fast
-    grouped = flat[:count].reshape(-1, _GROUPED * flat.shape[1])
-    rows = [function.reduce(grouped, 0).reshape(_GROUPED, -1)] if count else []
-    extreme: Floats = function.reduce(np.concatenate([*rows, flat[count:]]), 0).astype(np.float64)
-    return extreme
-
-
 def orientations(values: Array, rotations: Sequence[RotationDofs]) -> tuple[Floats, Floats]:
     """Returns unit quaternions [b, T, R, 4] of dofs [b, T, D], and how far each is off, [b, T, R].
 
@@ -193,27 +239,6 @@ def orientations(values: Array, rotations: Sequence[RotationDofs]) -> tuple[Floa
             columns = values[:, rows, list(rotation.dofs)].astype(np.float64)
             quaternions[:, rows, k], off[:, rows, k] = unit(columns, rotation.form)
     return quaternions, off
-
-
-def add_blocks(
-    blocks: Iterable[Recording],
-    arrays: Mapping[str, Statistics],
-    *others: Summary | None,
-    faults: dict[str, Fault] | None = None,
-) -> None:
-    """Reads the arrays of every block once, and adds them to all statistics and checks.
-
-    faults: as for :func:`try_blocks`.
-    """
-
-    def add(block: Recording) -> None:
-        values = {name: block.arrays[name].read() for name in arrays}
-        for name, statistics in arrays.items():
-            statistics.add(values[name], block)
-        for summary in filter(None, others):
-            summary.add(values, block)
-
-    try_blocks(blocks, add, faults)
 
 
 class RotationStatistics:
@@ -244,41 +269,41 @@ class RotationStatistics:
         upper = {"norm": TOLERANCE, "sign": 0.5, "angle": np.inf, **self.limits}
         low = np.full(self.count, -np.inf)
         self.of = {
-            name: Statistics(self.count, Bounds(low, np.full(self.count, upper[name])))
+            name: Statistics(name, self.count, Bounds(low, np.full(self.count, upper[name])))
             for name in (*names, *self.stored, *self.derived)
         }
 
     @property
     def alone(self) -> bool:
         """Whether the batch has no dofs but rotations or their rates."""
-        width = sum(rotation.width for rotation in self.rotations)
-        return self.batch.of_rotations or width == self.batch.shape[2]
+        return self.batch.of_rotations or not self.batch.free_dofs
 
     def add(self, values: Mapping[str, Array], block: Recording) -> None:
         """Adds a block with arrays [b, T, D] by name."""
-        for name in self.stored:
-            rates = values[name].astype(np.float64).reshape(*values[name].shape[:2], -1, 3)
-            self.of[name].add(np.linalg.norm(rates, axis=-1), block)
-        if not self.rotations or not block.rows:
-            return
-        quaternions, off = orientations(next(iter(values.values())), self.rotations)
-        if "norm" in self.of:
-            self.of["norm"].add(off, block)
-        if "sign" in self.of:
-            turned = np.zeros(off.shape)
-            turned[:, 1:] = (quaternions[:, 1:] * quaternions[:, :-1]).sum(-1) < 0
-            turned[..., [rotation.width != 4 for rotation in self.rotations]] = 0.0
-            self.of["sign"].add(turned, block)
-        if "angle" in self.of:
-            rows = self.batch.take(block.numbers, range(1)).arrays[next(iter(values))]
-            start, _ = orientations(rows.read(), self.rotations)
-            self.of["angle"].add(angle(quaternions, start), block)
-        if self.derived:
-            times = block.known_times()
-            times = np.zeros(off.shape[:2]) if times is None else times
-            derived = angular_rates(quaternions, times, block.step, self.derived)
-            for name, rates in derived.items():
-                self.of[name].add(np.linalg.norm(rates, axis=-1), block)
+        rates = {name: values[name].astype(np.float64) for name in self.stored}
+        found = dict[str, Array]()
+        if self.rotations and block.rows:
+            name = next(iter(values))
+            quaternions, found["norm"] = orientations(values[name], self.rotations)
+            if "sign" in self.of:
+                turned = np.zeros(found["norm"].shape)
+                turned[:, 1:] = (quaternions[:, 1:] * quaternions[:, :-1]).sum(-1) < 0
+                turned[..., [rotation.width != 4 for rotation in self.rotations]] = 0.0
+                found["sign"] = turned
+            if "angle" in self.of:
+                start = quaternions[:, :1]
+                if block.first_row:  # of a sample
+                    first = self.batch.take(block.numbers, range(1)).arrays[name]
+                    start, _ = orientations(first.read(), self.rotations)
+                found["angle"] = angle(quaternions, start)
+            if self.derived:
+                times = block.known_times()
+                times = np.zeros(quaternions.shape[:2]) if times is None else times
+                rates |= angular_rates(quaternions, times, block.step, self.derived)
+        for name, vectors in rates.items():
+            found[name] = np.linalg.norm(vectors.reshape(*vectors.shape[:2], -1, 3), axis=-1)
+        for name in self.of.keys() & found.keys():
+            self.of[name].add(found, block)
 
     def facts(self) -> list[dict[str, str | float | None]]:
         """Returns what is known of each rotation, for JSON: null where nothing is."""

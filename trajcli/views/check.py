@@ -21,7 +21,7 @@ from trajcli.modes import MODES
 from trajcli.scores import with_derivatives
 from trajcli.units import Units, in_si, of_order, unit_of_dof
 from trajcli.views._delay import read_positions, velocities_finding
-from trajcli.views._statistics import RotationStatistics, Statistics, add_blocks
+from trajcli.views._statistics import RotationStatistics, Statistics, Summary, read_blocks
 from trajcli.views.findings import (
     Finding,
     StartCheck,
@@ -84,7 +84,7 @@ def check_source(
         numbers = select(files.reading.episodes, len(batch))
         count, attributes = len(numbers), batch.file.attributes()
         turning = RotationStatistics(batch, ("norm", "sign"), turns, stored)
-        arrays = {name: Statistics(batch.shape[2]) for name in batch.arrays}
+        arrays = {name: Statistics(name, batch.shape[2]) for name in batch.arrays}
         held = None
         if tables is not None and tables.tables and not turning.alone:
             held = LimitCheck(batch, tables, named, batches)
@@ -100,8 +100,10 @@ def check_source(
                 reason = _no_start(attributes, batch)
                 start = StartCheck(reason or start_of(files, parse_source(source).path))
         chosen, faults = batch.take(numbers).usable()
-        blocks, jumps = chosen.blocks(on_progress), TurnJumps(batch)
-        add_blocks(blocks, arrays, turning, held, times, start, jumps, faults=faults)
+        jumps = TurnJumps(batch)
+        checks: tuple[Summary | None, ...] = (turning, held, times, start, jumps)
+        summaries = [*arrays.values(), *filter(None, checks)]
+        read_blocks(chosen.blocks(on_progress), batch.arrays, summaries, faults)
         if faults and len(faults) == len(numbers):
             raise InputError(*faults.values())
         if left_out is not None:
@@ -190,9 +192,9 @@ class LimitCheck:
         elsewhere = _checked_elsewhere(batch, arrays, batches, named) if lacking else set()
         lacking = [quantity for quantity in lacking if quantity not in elsewhere]
         self.missing = lacking if self.reason else []
-        self.derived = {q: Statistics(dofs, bounds[q]) for q in lacking if not self.reason}
+        self.derived = {q: Statistics(q, dofs, bounds[q]) for q in lacking if not self.reason}
         self.stored = {
-            name: Statistics(dofs, bounds[quantity])
+            name: Statistics(name, dofs, bounds[quantity])
             for name, quantity in self.quantities.items()
             if quantity in bounds
         }
@@ -209,8 +211,8 @@ class LimitCheck:
             good = np.all(np.diff(times) > 0, axis=1)
             needed = set(self.derived)
             parts = with_derivatives({"position": position}, times, block.step, good, needed)
-        for name, statistics in self.derived.items():
-            statistics.add(parts[name], block)
+        for statistics in self.derived.values():
+            statistics.add(parts, block)
 
     def findings(self, count: int) -> Iterator[Finding]:
         """Yields a finding for each quantity that has limits, of ``count`` trajectories."""

@@ -23,7 +23,7 @@ from trajcli.files.recording import Recording, numberless
 from trajcli.files.repair import TurnJumps
 from trajcli.files.source import expand_files, parse_source
 from trajcli.memory import LEAST_SAMPLED_BYTES, SAMPLED_BYTES, SCANNED_BYTES
-from trajcli.views._statistics import RotationStatistics, Statistics, add_blocks
+from trajcli.views._statistics import RotationStatistics, Statistics, read_blocks
 from trajcli.views.recordings import (
     array_path,
     first_part,
@@ -333,14 +333,15 @@ class Datasets:
         chosen, _ = batch.take(self.numbers[k]).usable()
         ends = one_sided(batch)
         arrays = {
-            name: Statistics(batch.shape[2], ends=ends * (name != "position"))
+            name: Statistics(name, batch.shape[2], ends=0 if name == "position" else ends)
             for name in batch.arrays
         }
         turning = RotationStatistics(batch, ("norm", "sign", "angle"))
         whole = self.full or nbytes(chosen) <= budget
         self.sampled |= not whole
         blocks = chosen.blocks(self.on_progress) if whole else sample(chosen, budget)
-        add_blocks(blocks, arrays, turning, jumps := TurnJumps(batch))
+        jumps = TurnJumps(batch)
+        read_blocks(blocks, batch.arrays, (*arrays.values(), turning, jumps))
         self.remarks += jumps.notes()
         for statistics in arrays.values():
             statistics.sampled = not whole
@@ -348,7 +349,7 @@ class Datasets:
 
     def _read(self, datasets: Sequence[Dataset], left: int) -> Statistics:
         """Returns statistics of datasets that hold no trajectories, of the first ``left`` bytes."""
-        statistics = Statistics(1)
+        statistics = Statistics("", 1)
         for dataset in (dataset for dataset in datasets if dataset.numeric):
             count = dataset.shape[0] if dataset.shape else 1
             step = max(1, count * LEAST_SAMPLED_BYTES // max(dataset.nbytes, 1))
@@ -357,7 +358,7 @@ class Datasets:
                     self.sampled = statistics.sampled = True
                     break
                 values = np.asarray(dataset.read_rows(begin, min(begin + step, count)))
-                statistics.add(values.reshape(1, -1, 1))
+                statistics.add({"": values.reshape(1, -1, 1)})
                 left -= values.nbytes
         return statistics
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +23,7 @@ from trajcli.files.source import Source, parse_source
 from trajcli.kernels.program import Floats
 from trajcli.rotations import angle
 from trajcli.units import InputUnits, Unit
-from trajcli.views._statistics import orientations
+from trajcli.views._statistics import extremes, orientations, read_blocks
 from trajcli.views.recordings import (
     bounds_of,
     expand_globs,
@@ -78,6 +78,19 @@ class Line(Peaks):
 
 
 @dataclass(frozen=True)
+class BlockExtremes:
+    """Collects by array the least and the largest value of each trajectory, [2, b, D]."""
+
+    of: dict[str, list[Array]]
+
+    def add(self, values: Mapping[str, Array], _: Recording) -> None:
+        """Adds a block with arrays [b, T, D] by name."""
+        for name, parts in self.of.items():
+            shown = _drawable(values[name])
+            parts.append(np.stack([extremes(np.fmin, shown), extremes(np.fmax, shown)]))
+
+
+@dataclass(frozen=True)
 class PlotSource:
     """The trajectories of one file that are drawn, numbered as in the batch ``main``."""
 
@@ -127,15 +140,11 @@ class PlotSource:
         chosen = sorted(select(self.episodes, len(self.main)))
         for batch in self.batches:
             numbers = [number for number in chosen if number < len(batch)]
-            ends: dict[str, list[Array]] = {name: [] for name in batch.arrays}
-            for block in batch.take(numbers).blocks(on_progress):
-                for name in ends:
-                    values = _drawable(block.arrays[name].read().astype(np.float64))
-                    low = np.fmin.reduce(values, 1, initial=np.nan)
-                    ends[name].append(np.stack([low, np.fmax.reduce(values, 1, initial=np.nan)]))
-            for name in ends if numbers else ():
+            ends = BlockExtremes({name: [] for name in batch.arrays})
+            read_blocks(batch.take(numbers).blocks(on_progress), batch.arrays, [ends])
+            for name, parts in ends.of.items() if numbers else ():
                 fields, factors = self._fields(batch, name)
-                yield Peaks(**fields, values=np.concatenate(ends[name], axis=1) * factors)
+                yield Peaks(**fields, values=np.concatenate(parts, axis=1) * factors)
 
     def _line(self, batch: Recording, number: int, name: str, start: float) -> Line:
         """Returns an array of a trajectory, or angles from its first row; of many rows the extremes
@@ -159,8 +168,8 @@ class PlotSource:
             # least and largest of each run, drawn at its first and last row
             starts = np.arange(0, block.rows, -(-block.rows // (_POINTS // 2)))
             ends = np.append(starts[1:], block.rows) - 1
-            extremes = [extreme.reduceat(values, starts, axis=0) for extreme in (np.fmin, np.fmax)]
-            values = np.stack(extremes, 1).reshape(-1, values.shape[1])
+            runs = [extreme.reduceat(values, starts, axis=0) for extreme in (np.fmin, np.fmax)]
+            values = np.stack(runs, 1).reshape(-1, values.shape[1])
             time = np.stack([time[starts], time[ends]], 1).reshape(-1)
         smoothed = name == "position" and len(time) == block.rows
         return Line(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from trajcli.errors import Fault, InputError, UsageError, raise_if_any
+from trajcli.errors import InputError, UsageError, raise_if_any
 from trajcli.files.catalogue import NUMERIC_KINDS, Dataset
 from trajcli.files.clock import exact_seconds
 from trajcli.files.conversion import stated_unit
@@ -365,27 +365,6 @@ def nbytes(recording: Recording) -> int:
     """Returns the approximate size of all arrays of trajectories, in bytes."""
     rows = max(len(recording), int(recording.lengths.sum()))
     return rows * recording.row_bytes * len(recording.arrays)
-
-
-def try_blocks(
-    blocks: Iterable[Recording],
-    use: Callable[[Recording], None],
-    faults: dict[str, Fault] | None = None,
-) -> None:
-    """Uses every block; of one that cannot be read, the trajectories one after the other.
-
-    faults: takes the faults of those that cannot be read, by name, which are raised without it.
-    """
-    for block in blocks:
-        try:
-            use(block)
-        except InputError as error:
-            if faults is None:
-                raise
-            if len(block) > 1:
-                try_blocks(map(block.take, np.arange(len(block))[:, None]), use, faults)
-            else:
-                faults[block.title(0)] = error.faults[0]
 
 
 def array_path(path: str, recording: Recording, name: str) -> str:

@@ -18,10 +18,11 @@ from trajcli.files.opening import Files
 from trajcli.files.quantities import QUANTITIES
 from trajcli.files.reader import no_time, refuse_control_points
 from trajcli.files.reading import select
-from trajcli.files.recording import Recording
+from trajcli.files.recording import Array, Recording
 from trajcli.files.repair import TurnJumps
+from trajcli.kernels.program import Floats, Integers
 from trajcli.scores import UNITS, Scores, angular_scores, block_extremes, block_scores, saturation
-from trajcli.views._statistics import orientations
+from trajcli.views._statistics import orientations, read_blocks
 from trajcli.views.recordings import (
     bounds_of,
     first_labels,
@@ -31,7 +32,6 @@ from trajcli.views.recordings import (
     other_arrays,
     quantities,
     read_batches,
-    try_blocks,
     whole_batch,
 )
 from trajcli.views.terminal import TextTable, number, spreadsheet_text
@@ -166,6 +166,58 @@ def parse_conditions(texts: Sequence[str], sort: str | None = None) -> list[Cond
     return [match for match in conditions.values() if match]
 
 
+class BlockScores:
+    """Scores trajectories block by block.
+
+    parts: the scores of each block. numbers: those of its trajectories. noise: by how much the
+    rounding of positions and times may move a jerk that is derived from them.
+    """
+
+    def __init__(
+        self,
+        batch: Recording,
+        stored: Mapping[str, str],
+        bounds: Mapping[str, tuple[Floats, Floats]],
+        turning: Recording | None,
+        ends: int,
+    ) -> None:
+        """stored: the array of each quantity. turning: orientations of the same trajectories.
+        ends: rows at both ends whose derivatives do not count."""
+        self.batch, self.stored, self.turning = batch, stored, turning
+        self.bounds, self.ends = bounds, ends
+        self.parts, self.noise = list[Scores](), list[float]()
+        self.numbers, self._extremes = list[Integers](), list[Floats]()
+
+    def add(self, values: Mapping[str, Array], block: Recording) -> None:
+        """Scores a block with arrays [b, T, D] by name."""
+        if (times := block.times()) is None:
+            raise InputError(no_time(first_part(self.batch)))
+        dofs = self.batch.free_dofs if self.batch.rotations else slice(None)
+        arrays = {quantity: values[name][..., dofs] for quantity, name in self.stored.items()}
+        scores = block_scores(arrays, times, block.step, self.bounds, self.ends)
+        if self.turning is not None:
+            turned = self.turning.take(block.numbers).arrays[next(iter(self.turning.arrays))]
+            turns, _ = orientations(turned.read(), self.turning.rotations)
+            scores |= angular_scores(turns, times, block.step)
+        # saturation needs the extremes of all trajectories: it is computed at the end
+        first, array = next(iter(self.stored.items()))
+        self._extremes.append(block_extremes(arrays[first], self.bounds.get(first)))
+        self.parts.append(scores)
+        self.numbers.append(block.numbers)
+        if "position" in arrays and "jerk" not in arrays and block.rows > 1:
+            # p_{t+2} − 2 p_{t+1} + 2 p_{t−1} − p_{t−2} over 2 dt³
+            kind = np.result_type(block.arrays[array].precision, np.float32)
+            size = float(np.abs(arrays["position"]).max()) * np.finfo(kind).eps
+            self.noise.append(3 * size / float(np.median(np.diff(times))) ** 3)
+
+    def joined(self) -> Scores:
+        """Returns the scores of all trajectories, in the order of ``numbers``."""
+        scores = {n: np.concatenate([part[n] for part in self.parts]) for n in self.parts[0]}
+        if self.batch.free_dofs:
+            scores["saturation"] = saturation(np.concatenate(self._extremes, axis=1))
+        return scores
+
+
 def score_source(
     files: Files,
     source: str,
@@ -193,7 +245,8 @@ def score_source(
         batch = turning  # rather than its rates
     unscored = first_labels(other for other in others if other is not turning)
     named = "; FILE:DATASET names one" * bool(unscored)
-    rotations, free = first_part(batch).require_rotations(), batch.free_dofs
+    first_part(batch).require_rotations()
+    free = batch.free_dofs
     stored, units, notes = quantities(batch) if free else ({}, {}, [])
     array = next(iter(batch.arrays))
     absent = [name for name in ("velocity", "jerk") if name not in stored]
@@ -206,7 +259,7 @@ def score_source(
     if ends:
         rows = f"the first and the last {ends} rows, whose windows are one-sided"
         notes.append(f"jerk and limit_share without {rows}")
-    bounds, matched, first = {}, [], next(iter(stored))
+    bounds, matched = {}, []
     if limits is not None:
         for name, table in bounds_of(batch, limits, units).items():
             bounds[name] = table.lower[free], table.upper[free]
@@ -220,55 +273,32 @@ def score_source(
         unheld = [*(name for name in limits.tables if name not in held), *limits.turns]
         unscored += [f"limits of {name}" for name in unheld]
     notes += [f"not scored: {', '.join(unscored)}{named}"] * bool(unscored)
-    parts, extremes, scored, noise = list[Scores](), [], [], list[float]()
+    scores = BlockScores(batch, stored, bounds, turning, ends)
     jumps = TurnJumps(batch)
-    kind = np.result_type(batch.arrays[stored[first]].precision, np.float32)
-
-    def score_block(block: Recording) -> None:
-        if (times := block.times()) is None:
-            raise InputError(no_time(first_part(batch)))
-        read = {name: block.arrays[array].read() for name, array in stored.items()}
-        jumps.add({array: read[name] for name, array in stored.items()}, block)
-        values = {name: x[..., free] if rotations else x for name, x in read.items()}
-        scores = block_scores(values, times, block.step, bounds, ends)
-        if turning is not None:
-            turned = turning.take(block.numbers).arrays[next(iter(turning.arrays))]
-            turns, _ = orientations(turned.read(), turning.rotations)
-            scores |= angular_scores(turns, times, block.step)
-        # saturation needs the extremes of all trajectories: it is computed at the end
-        extremes.append(block_extremes(values[first], bounds.get(first)))
-        parts.append(scores)
-        scored.append(block.numbers)
-        if "jerk" in absent and "position" in stored and block.rows > 1:
-            # p_{t+2} − 2 p_{t+1} + 2 p_{t−1} − p_{t−2} over 2 dt³
-            size = float(np.abs(values["position"]).max()) * np.finfo(kind).eps
-            noise.append(3 * size / float(np.median(np.diff(times))) ** 3)
-
     # trajectories of one length share a block
     by_length = np.argsort(batch.lengths[numbers], kind="stable")
-    try_blocks(batch.take(numbers[by_length]).blocks(on_progress), score_block, left_out)
-    if not parts:
+    blocks = batch.take(numbers[by_length]).blocks(on_progress)
+    read_blocks(blocks, stored.values(), (scores, jumps), left_out)
+    if not scores.parts:
         raise InputError(*(left_out or {}).values())
     place = np.zeros(len(batch), np.int64)
     place[numbers] = np.arange(len(numbers))
-    numbers = np.concatenate(scored)
+    numbers = np.concatenate(scores.numbers)
+    back = np.argsort(place[numbers])
+    numbers, known = numbers[back], {name: x[back] for name, x in scores.joined().items()}
     lengths = batch.lengths[numbers]
-    scores = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    if free:
-        scores["saturation"] = saturation(np.concatenate(extremes, axis=1))
-    if absent_speeds := int(np.isnan(scores.get("still", np.zeros(1))).sum()):
+    if absent_speeds := int(np.isnan(known.get("still", np.zeros(1))).sum()):
         why = "NaN, fewer than five rows, or stamps that do not increase (trajcli check says which)"
         notes.append(f"without a speed: {absent_speeds} of {len(numbers)}; {why}")
-    moved = np.isnan(scores.get("sparc", np.zeros(1))) & (scores.get("still", np.ones(1)) < 1)
+    moved = np.isnan(known.get("sparc", np.zeros(1))) & (known.get("still", np.ones(1)) < 1)
     if moved.any():
         why = "NaN, too short for any frequency from 0 to 10 Hz"
         notes.append(f"without sparc: {moved.sum()} of {len(numbers)}; {why}")
-    back = np.argsort(place[numbers])
-    numbers, jerk = numbers[back], max(noise, default=0.0)
+    jerk = max(scores.noise, default=0.0)
     return ScoreTable(
         label=label(batch, next(iter(stored.values()))),
         names=[batch.title(n) for n in numbers.tolist()],
-        scores={name: scores[name][back] for name in UNITS if name in scores},
+        scores={name: known[name] for name in UNITS if name in known},
         units={n: ", ".join(dict.fromkeys(units.get(x, x).split(","))) for n, x in UNITS.items()},
         rows=(int(lengths.min()), int(lengths.max())),
         notes=[*batch.notes, *notes, *jumps.notes()],
@@ -276,7 +306,7 @@ def score_source(
         numbers=numbers.tolist(),
         rounding={
             **dict.fromkeys(("rms_jerk", "p95_jerk"), jerk),
-            "log_jerk": 2 * jerk / max(np.nanmin([*scores.get("rms_jerk", ()), 1e9]), 1e-9),
+            "log_jerk": 2 * jerk / max(np.nanmin([*known.get("rms_jerk", ()), 1e9]), 1e-9),
             "saturation": 2 / int(lengths.min()),  # one trajectory has the extremes of all
         },
         unscored=unscored,
