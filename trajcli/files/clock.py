@@ -65,8 +65,6 @@ class Clock:
         converted_from: the type of floats in the file, where they were converted to seconds.
         absolute: the stamps as the source has them, [1 or B, T], in ``unit``.
         nominal: the step that the file states beside stamps.
-        mixed: of several groups each has times of its own kind: some have one step, which is not
-            that of all, some are actions, or some contradict themselves.
         contradiction: why there are no times: two statements that contradict each other.
     """
 
@@ -85,7 +83,6 @@ class Clock:
     converted_from: np.dtype[Any] | None = None
     absolute: Dataset | None = None
     nominal: float | None = None
-    mixed: bool = False
     contradiction: Fault | None = None
 
     @classmethod
@@ -146,27 +143,24 @@ class Clock:
         the others contradict each other. Stamps of the sources are those of each clock.
         """
         first, batches = clocks[0], [clock.batch for clock in clocks]
-        if not clocks[1:]:
+        if len(clocks) == 1:
             return first
-        counts = np.repeat([clock.count for clock in clocks], batches)
-        lengths = [
+        lengths = (
             np.full(clock.batch, clock.count) if clock.lengths is None else clock.lengths
             for clock in clocks
-        ]
+        )
         joined = replace(
             first, source=first_and_more(clock.source for clock in clocks), batch=sum(batches),
-            count=int(counts.max()), acting=all(clock.acting for clock in clocks),
-            lengths=np.concatenate(lengths), absolute=None, values=None,
+            count=max(clock.count for clock in clocks), lengths=np.concatenate([*lengths]),
+            acting=all(clock.acting for clock in clocks),
             stamped=all(clock.stamped for clock in clocks),
-            mixed=any(clock.step is not None for clock in clocks),
+            step=None, values=None, shape=(), absolute=None,
         )  # fmt: skip
-        # how many steps actions need depends on their mode
-        faults = [
-            clock.contradiction or next(iter(() if clock.acting else clock.shape_faults()), None)
-            for clock in clocks
-        ]
-        if fault := next(filter(None, faults), None):
-            return replace(joined, step=None, shape=(), mixed=True, contradiction=fault)
+        for clock in clocks:
+            # how many steps actions need depends on their mode
+            faults = [clock.contradiction] if clock.acting else clock.shape_faults()
+            if fault := next(filter(None, faults), None):
+                return replace(joined, contradiction=fault)
         # T stamps are T - 1 steps; one step alone fits any number of rows
         surplus = {
             clock.shape[-1] - clock.count - (clock.stamped and not joined.stamped)
@@ -180,16 +174,14 @@ class Clock:
                 expected="as many in each",
                 hint="--dt, --rate or --times for all, or run them one at a time",
             )
-            return replace(joined, step=None, shape=(), mixed=True, contradiction=fault)
+            return replace(joined, contradiction=fault)
         extra = surplus.pop() if surplus else None
-        width = 1 if extra is None else joined.count + extra
-        joined = replace(joined, shape=(joined.batch, width))
+        shape = (joined.batch, 1 if extra is None else joined.count + extra)
         if len({clock.step for clock in clocks}) == 1 and first.step is not None:
-            mixed = len({clock.acting for clock in clocks}) > 1
-            return replace(joined, shape=joined.shape if extra is not None else (), mixed=mixed)
+            return replace(joined, step=first.step, shape=() if extra is None else shape)
         if all(len(clock.shape) == 1 and clock.where == first.where for clock in clocks):
             longest = max(clocks, key=lambda clock: clock.count)  # those of the others begin alike
-            return replace(joined, values=longest.values, shape=longest.shape, step=None)
+            return replace(joined, values=longest.values, shape=longest.shape)
         tables = [
             clock._table(joined.stamped, 1 if extra is None else clock.count + extra)
             for clock in clocks
@@ -199,7 +191,7 @@ class Clock:
         kind = "time stamps" if joined.stamped else "dt"
         several = len({clock.where for clock in clocks}) > 1
         where = Place(remark=f"{kind} of the inputs") if several else first.where
-        return replace(joined, values=values, step=None, where=where)
+        return replace(joined, values=values, shape=shape, where=where)
 
     def _table(self, stamped: bool, width: int) -> Values:
         """Returns stamps or steps [1 or batch, width]."""

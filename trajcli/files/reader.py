@@ -617,7 +617,7 @@ def standing_in(like: Recording, origin: ArrayGroup, fault: Fault) -> Recording:
     return replace(
         like, origin=origin, file=origin.file, group=origin.group, layout=origin.layout,
         member=origin.member, name=name_of(origin), arrays=none, stored=none, fault=fault,
-        clock=Clock.unknown(fault, len(like), like.rows),
+        own_clock=Clock.unknown(fault, len(like), like.rows),
     )  # fmt: skip
 
 
@@ -746,7 +746,7 @@ def timed(recordings: Sequence[Recording], option: Clock | None) -> list[Recordi
             # with a time for each row, rows are actions only if the file states a mode
             acting = recording.of_actions and (bool(recording.stated.name) or not clock.fits)
             padded = recording.lengths if recording.padded else None
-            recording = replace(recording, clock=clock.fitted(batch, rows, acting, padded))
+            recording = replace(recording, own_clock=clock.fitted(batch, rows, acting, padded))
         if recording.fault is None:  # which is raised where the recording is used
             if recording.clock is None:
                 raise InputError(no_time(recording))

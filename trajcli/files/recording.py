@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -152,7 +153,7 @@ class Recording:
         units: of the arrays where they are known, before they were converted.
         given: the units of the command line.
         stated: the mode that the file states.
-        clock: the times of the rows; None where nothing says them.
+        own_clock: the times of the rows of one group; None where nothing says them.
         start, goal: the states that they begin with and end at.
         fault: why they cannot be used.
         notes: what was done to read them so.
@@ -192,7 +193,7 @@ class Recording:
     units: Mapping[str, Units] = field(default_factory=dict)
     given: InputUnits = field(default_factory=InputUnits)
     stated: StatedMode = field(default_factory=StatedMode)
-    clock: Clock | None = None
+    own_clock: Clock | None = None
     start: States = NO_STATE
     goal: States = NO_STATE
     fault: Fault | None = None
@@ -413,17 +414,14 @@ class Recording:
         if len(places) == len(self) and len(rows) == self.rows and (np.diff(places) == 1).all():
             return self
         padded = len(lengths) > 0 and bool((lengths < len(rows)).any())
-        arrays, clock, inside, chosen = self.arrays, self.clock, places, rows
-        whole = range(self.first_row + rows.start, self.first_row + rows.stop)
+        arrays, inside, chosen = self.arrays, places, rows
         parts = self.part_of[places] if self.parts else self.part_of
         if len(parts) and (parts == parts[0]).all():  # of one group, whose places messages name
             part = self.parts[parts[0]]
             arrays = {name: part.arrays.get(name, part.input) for name in arrays}
-            clock, inside = part.clock, self.numbers[places] - self.begins[parts[0]]
-            chosen = whole
-        taken = clock and clock.take(inside, chosen, lengths if padded else None)
-        if len(places) and clock is self.clock and clock is not None and clock.mixed:
-            taken = self._joined_clock(places, whole)
+            inside = self.numbers[places] - self.begins[parts[0]]
+            chosen = range(self.first_row + rows.start, self.first_row + rows.stop)
+        clock = self.own_clock and self.own_clock.take(places, rows, lengths if padded else None)
         numbers = None if self.row_numbers is None else self.row_numbers[rows.start : rows.stop]
         return replace(
             self,
@@ -434,24 +432,30 @@ class Recording:
             part_of=parts,
             first_row=self.first_row + rows.start,
             row_numbers=numbers,
-            clock=taken,
+            own_clock=clock,
             start=self.start.take(places),
             goal=self.goal.take(places),
         )
 
-    def _joined_clock(self, places: Integers, rows: range) -> Clock:
-        """Returns the times of trajectories of several groups, of which those of the ones that are
-        taken may have one step."""
-        edges = np.flatnonzero(np.diff(self.part_of[places])) + 1
-        clocks = list[Clock]()
-        for run in np.split(places, edges):
-            k = self.part_of[run[0]]
-            clock = self.parts[k].clock
-            lengths = self.lengths[run]
-            assert clock is not None  # else the joined recording had none
-            padded = lengths if (lengths < len(rows)).any() else None
-            clocks.append(clock.take(self.numbers[run] - self.begins[k], rows, padded))
-        return Clock.join(clocks)
+    @cached_property
+    def clock(self) -> Clock | None:
+        """The times of the rows; None where nothing says them."""
+        clocks = [clock for clock, _ in self._clocks if clock is not None]
+        return Clock.join(clocks) if len(clocks) == len(self._clocks) else None
+
+    @cached_property
+    def _clocks(self) -> Sequence[tuple[Clock | None, Integers]]:
+        """The times of the trajectories that follow each other in one group, and their places."""
+        places = np.arange(len(self))
+        if not self.parts:
+            return [(self.own_clock, places)]
+        end, clocks = self.first_row + self.rows, list[tuple[Clock | None, Integers]]()
+        for run in np.split(places, np.flatnonzero(np.diff(self.part_of)) + 1):
+            k = self.part_of[run[0]] if len(run) else 0
+            part = self.parts[k]
+            rows = range(self.first_row, min(end, part.rows))
+            clocks.append((part.take(self.numbers[run] - self.begins[k], rows).clock, run))
+        return clocks
 
     def segment(self, trajectories: Numbers, rows: Numbers, suffix: str, clock: Clock) -> Recording:
         """Returns some rows of some trajectories, with their times, as a recording of its own."""
@@ -466,7 +470,7 @@ class Recording:
             row_numbers=rows,
             suffix=suffix,
             name=self.name + suffix + alone,
-            clock=clock,
+            own_clock=clock,
         )
 
     def usable(self) -> tuple[Recording, dict[str, Fault]]:
@@ -501,24 +505,26 @@ class Recording:
     @property
     def step(self) -> float | None:
         """The step in seconds, where all steps of all trajectories are equal."""
-        return None if self.clock is None else self.clock.step
+        clocks = [part.own_clock for part in self.parts_in_use()]
+        steps = {None if clock is None else clock.step for clock in clocks}
+        return steps.pop() if len(steps) == 1 else None
 
     def times(self) -> Floats | None:
         """Returns times [B, T] in seconds, as stored; None if nothing states them. Raises
         InputError for a file that contradicts itself."""
-        if self.clock is None:
+        if any(clock is None for clock, _ in self._clocks):
             return None
-        return np.broadcast_to(self.lines(self.clock, Clock.rows), self.shape[:2])
+        return np.broadcast_to(self.lines(Clock.rows), self.shape[:2])
 
-    def lines(self, clock: Clock, times: Callable[[Clock], Floats]) -> Floats:
-        """Returns times [B or 1, n] that a clock of these trajectories gives, by the clock of each
-        group where these differ: k steps are not the sum of k steps to the last digit."""
-        if not clock.mixed:
-            return times(clock)
-        parts = [(times(part.clock), places) for part, places in self.by_part() if part.clock]
-        values = np.empty((len(self), parts[0][0].shape[1]))
-        for of_part, places in parts:
-            values[places] = of_part
+    def lines(self, times: Callable[[Clock], Floats]) -> Floats:
+        """Returns times [B or 1, n] that the clock of each group gives: k steps are not the sum of
+        k steps to the last digit."""
+        lines = [(times(clock), places) for clock, places in self._clocks if clock is not None]
+        if len(lines) == 1:
+            return lines[0][0]
+        values = np.zeros((len(self), max(line.shape[1] for line, _ in lines)))
+        for line, places in lines:
+            values[places, : line.shape[1]] = line
         return values
 
     def known_times(self) -> Floats | None:
@@ -535,19 +541,13 @@ class Recording:
         of_rows: of actions with one stamp more than rows, that of the first row. None where not all
         have stamps of one unit, or where all are 0 and they may not be ``relative``.
         """
-        if self.clock is None:
-            return None
-        clocks = [(self.clock, np.arange(len(self)))]
-        if self.parts:  # in the order of these trajectories
-            runs = np.split(np.arange(len(self)), np.flatnonzero(np.diff(self.part_of)) + 1)
-            clocks = [
-                (clock, self.numbers[run] - self.begins[self.part_of[run[0]]])
-                for run in runs
-                if len(run) and (clock := self.parts[self.part_of[run[0]]].clock) is not None
-            ]
-        stamps = [(clock.since(inside, of_rows), clock.unit or "s") for clock, inside in clocks]
-        known = [(first, unit) for first, unit in stamps if first is not None]
-        if len(known) < len(stamps) or len({(x.dtype.kind, unit) for x, unit in known}) != 1:
+        known = [
+            (stamps, clock.unit or "s")
+            for clock, places in self._clocks
+            if clock and (stamps := clock.since(range(len(places)), of_rows)) is not None
+        ]
+        kinds = {(stamps.dtype.kind, unit) for stamps, unit in known}
+        if len(known) < len(self._clocks) or len(kinds) != 1:
             return None
         joined = np.concatenate([first for first, _ in known])
         return (joined, known[0][1]) if relative or joined.any() else None
@@ -835,7 +835,7 @@ def record(
         units=units,
         given=given or InputUnits(),
         stated=companions.mode(),
-        clock=clock,
+        own_clock=clock,
         fault=fault_of_member,
         notes=notes,
     )
@@ -870,7 +870,6 @@ def join(recordings: Sequence[Recording], notes: Iterable[str] = ()) -> Recordin
         )
         for name in names
     }
-    clocks = [part.clock for part in recordings if part.clock is not None]
     return replace(
         first,
         arrays=arrays,
@@ -878,7 +877,7 @@ def join(recordings: Sequence[Recording], notes: Iterable[str] = ()) -> Recordin
         numbers=np.arange(sum(batches)),
         inside=np.concatenate([part.inside for part in recordings]),
         row_numbers=None,
-        clock=Clock.join(clocks) if len(clocks) == len(recordings) else None,
+        own_clock=None,
         start=joined_states("start", [part.start for part in recordings], batches),
         goal=joined_states("goal", [part.goal for part in recordings], batches),
         fault=None,

@@ -155,7 +155,7 @@ def row_times(block: Recording, acting: bool = False) -> tuple[Floats, float]:
     def of_rows(clock: Clock) -> Floats:
         return (clock.fitted(clock.batch, rows + 1) if acting else clock).row_times()
 
-    times = block.lines(clock, of_rows)
+    times = block.lines(of_rows)
     rounding = 0.0
     if clock.stamped:  # float32 stamps are far from exact after some hours
         stamps = np.nan_to_num(in_memory(clock.values))

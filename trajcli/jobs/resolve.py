@@ -213,7 +213,7 @@ def _fitting(
             if option is None:
                 timed([recording], None)
             else:
-                require_stamps(replace(recording, clock=option))
+                require_stamps(replace(recording, own_clock=option))
             start, goal = (
                 states.get(role) or stored_state(role, recording) for role in ("start", "goal")
             )
