@@ -11,20 +11,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from trajcli.errors import Fault, InputError, UsageError, unknown
-from trajcli.files._episodes import episode_edges, label_edges
-from trajcli.files._members import LEAVE_OUT, Member, Split
 from trajcli.files._tables import TRAJECTORIES
-from trajcli.files.catalogue import Catalogue, Dataset, text_of
+from trajcli.files.catalogue import Catalogue, Dataset, json_object, text_of
 from trajcli.files.clock import JUMP, Clock, positive
-from trajcli.files.likely import likely_arrays
-from trajcli.files.metadata import Metadata, metadata
+from trajcli.files.episodes import (
+    LEAVE_OUT,
+    Member,
+    Split,
+    episode_edges,
+    label_edges,
+    likely_arrays,
+)
 from trajcli.files.quantities import QUANTITIES
-from trajcli.files.source import natural_key
+from trajcli.files.source import Place, natural_key
 
 PLAIN = "plain"
 """The value of --layout for files that are only named arrays."""
@@ -35,6 +39,41 @@ _COLUMNS = ("actions", "action", *QUANTITIES)
 Names: TypeAlias = tuple[str, ...]
 PathAndArrays: TypeAlias = tuple[str, dict[str, Dataset]]
 """The path of the first array that is read, and all such arrays of a trajectory."""
+
+
+class Metadata(NamedTuple):
+    """A JSON object that describes recordings: an attribute of the group data, or a file."""
+
+    place: Place
+    table: Mapping[str, Any]
+
+    def value(self, *keys: str) -> Any:
+        """Returns the value at a path of keys; None if there is none."""
+        value: Any = self.table
+        for key in keys:
+            value = value.get(key) if isinstance(value, dict) else None
+        return value
+
+    def time(self, step: float, text: str) -> Clock:
+        """Returns the time of a step in seconds; the text says how it is stated."""
+        return Clock.even(step, self.place.then(f" {text}"))
+
+
+def metadata(file: Catalogue, name: str) -> Metadata:
+    """Returns metadata of the recordings of a file, which are empty where there are none.
+
+    name: env_args and others are attributes of the group data; ``*.json`` is the file beside that
+    has the name of this one, and ``meta/info.json`` is in the folder of the data set.
+    """
+    if not name.endswith(".json"):
+        table = json_object(file.attributes("data").get(name))
+        return Metadata(Place(str(file.path), "/data", name), table)
+    # FOLDER/data/CHUNK/FILE has FOLDER/meta, any other file meta beside it; nothing else is read,
+    # since other users may write there
+    folders = file.path.absolute().parents
+    chunked = name.startswith("meta/") and len(folders) > 2 and folders[1].name == "data"
+    beside = f"../../{name}" if chunked else name.replace("*", file.path.stem)
+    return Metadata(Place(str(file.path_beside(beside))), file.beside(beside))
 
 
 @dataclass(frozen=True)
@@ -49,7 +88,7 @@ class Family:
     group above it or the description of the environment must have one. actions, positions: arrays
     of actions and of recorded positions, most common first. start: pairs of arrays (position,
     velocity) whose first row is the state before the first action. rates: metadata, each with
-    the keys in it of the rate in Hz (:mod:`.metadata`). dt_hint: where to find dt if it is not
+    the keys in it of the rate in Hz (:func:`metadata`). dt_hint: where to find dt if it is not
     there. filter_keys: the group of datasets that list trajectories. commands_positions: the
     actions are target positions in rad or m. normalises: they are as a rule commands in [-1, 1].
 

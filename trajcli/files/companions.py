@@ -7,6 +7,7 @@ or a column. Two statements that disagree are an error that names both.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -17,12 +18,19 @@ import numpy as np
 import numpy.typing as npt
 
 from trajcli.errors import InputError, describe, raise_if_any
-from trajcli.files._episodes import LENGTHS, MASKS, likely_axes, mask_lengths, named, require_equal
 from trajcli.files._layouts import Layout
-from trajcli.files._members import Member
 from trajcli.files.catalogue import Catalogue, Dataset, text_of
 from trajcli.files.clock import Clock, held_against, positive, reconciled, require_nominal
 from trajcli.files.conversion import read_lengths, stated_unit
+from trajcli.files.episodes import (
+    LENGTHS,
+    MASKS,
+    Member,
+    likely_axes,
+    mask_lengths,
+    named,
+    require_equal,
+)
 from trajcli.files.quantities import (
     DOF_NAMES,
     POSITIONS,
@@ -116,6 +124,13 @@ class Companions:
         # the ``order`` of a file is that of mode smooth
         own = self.array.attributes.get("order")
         return own if own is not None else self.attribute("rotation_order")[1]
+
+    def controller(self) -> str:
+        """Returns the controller that a file like robosuite's names, OSC_POSE; "" for none."""
+        about = self.file.attributes("data")
+        text = " ".join(text_of(about.get(name, "")) for name in ("env_args", "env_info"))
+        named = re.search('"((OSC|IK|JOINT|WHOLE_BODY)_[A-Z_]+)"', text)
+        return named[1] if named else ""
 
     def mode(self) -> StatedMode:
         """Returns the mode of trajcli that the file states."""
@@ -344,7 +359,7 @@ class Companions:
         return None if stored is None else (np.ravel(stored.read()), stated_unit(stored) or "s")
 
     def likely_axes(self) -> tuple[str, str, bool]:
-        """Returns the axes of the array and why, by :func:`._episodes.likely_axes`, and whether
+        """Returns the axes of the array and why, by :func:`.episodes.likely_axes`, and whether
         these are its time stamps."""
         counts, stamps = dict[int, str](), set[str]()
         for folder in self.groups:

@@ -21,14 +21,12 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import Fault, InputError, Note, UsageError, describe, raise_if_any
-from trajcli.files._episodes import BESIDE, episode_edges
 from trajcli.files._layouts import PLAIN, Layout
-from trajcli.files._members import LEAVE_OUT, Member
 from trajcli.files.catalogue import Catalogue, Dataset
 from trajcli.files.clock import Clock
 from trajcli.files.conversion import with_axes
 from trajcli.files.dofs import bodies_of, match_names, named_rotations
-from trajcli.files.likely import likely_arrays
+from trajcli.files.episodes import BESIDE, LEAVE_OUT, Member, episode_edges, likely_arrays
 from trajcli.files.opening import Files, JoinedFiles, joining
 from trajcli.files.quantities import QUANTITIES, ROTATIONS, STATES, TIMES, named_rate, role
 from trajcli.files.reading import Reading

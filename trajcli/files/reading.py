@@ -83,6 +83,15 @@ class Repair:
             raise UsageError("not a gap", where="--max-gap", expected="seconds > 0", found=str(gap))
 
 
+def parse_floats(text: str) -> list[float] | None:
+    """Parses ``0,0.1,-2`` into [0.0, 0.1, -2.0]; returns None unless all are finite numbers."""
+    try:
+        values = [float(part) for part in text.split(",")]
+    except ValueError:
+        return None
+    return values if all(map(math.isfinite, values)) else None
+
+
 def select(text: str | None, count: int) -> Sequence[int]:
     """Returns the numbers that 3, 0:10 or -1 (or several, with commas) pick among ``count``.
 

@@ -18,10 +18,9 @@ from trajcli.files.dofs import RotationDofs, named_rotations, pick_dofs
 from trajcli.files.opening import Files
 from trajcli.files.quantities import QUANTITIES, RECORDED_ROW, ROTATIONS
 from trajcli.files.reader import read_recordings
-from trajcli.files.reading import Reading
-from trajcli.files.recording import Recording
+from trajcli.files.reading import Reading, parse_floats
+from trajcli.files.recording import NO_STATE, Recording, States, loaded
 from trajcli.files.source import Place, expand_files, parse_source
-from trajcli.files.states import NO_STATE, States, loaded, parse_floats
 from trajcli.units import (
     InputUnits,
     Units,

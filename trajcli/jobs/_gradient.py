@@ -16,8 +16,8 @@ from trajcli.errors import Fault, InputError, UsageError, describe, raise_if_any
 from trajcli.files.catalogue import Dataset, candidates, rows_by_number
 from trajcli.files.outputs import Variable
 from trajcli.files.quantities import QUANTITIES
+from trajcli.files.reading import parse_floats
 from trajcli.files.source import parse_source
-from trajcli.files.states import parse_floats
 from trajcli.inputs import Inputs
 from trajcli.jobs._commands import Commands
 from trajcli.jobs.request import Request

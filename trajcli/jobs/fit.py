@@ -12,10 +12,9 @@ from trajcli.errors import InputError, Report, UsageError, raise_if_any
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Variable
 from trajcli.files.quantities import QUANTITIES, unit_of
-from trajcli.files.recording import Recording
+from trajcli.files.recording import Recording, States
 from trajcli.files.repair import TurnJumps
 from trajcli.files.state_sources import state_from_option
-from trajcli.files.states import States
 from trajcli.files.writing import refuse_output
 from trajcli.jobs._rows import (
     computable,

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from trajcli import __version__
 from trajcli.errors import UsageError
 from trajcli.files.quantities import QUANTITIES
-from trajcli.files.reading import Reading, Repair
+from trajcli.files.reading import Reading, Repair, parse_floats
 from trajcli.files.source import (
     Place,
     expand_files,
@@ -24,7 +24,6 @@ from trajcli.files.source import (
     parse_source,
     relative_path,
 )
-from trajcli.files.states import parse_floats
 from trajcli.memory import memory_bound
 
 # Fields that do not shape the result, and the one that says which links are trusted: a file must

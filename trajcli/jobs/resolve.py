@@ -22,7 +22,6 @@ from trajcli.files.catalogue import text_of
 from trajcli.files.clock import Clock
 from trajcli.files.conversion import stated_unit
 from trajcli.files.dofs import parse_dofs
-from trajcli.files.metadata import controller
 from trajcli.files.opening import Files, clock_from_options
 from trajcli.files.quantities import POSITIONS, QUANTITIES, motion_rank, named_rate
 from trajcli.files.reader import (
@@ -35,11 +34,10 @@ from trajcli.files.reader import (
     timed,
 )
 from trajcli.files.reading import select
-from trajcli.files.recording import ACTIONS, Recording, join
+from trajcli.files.recording import ACTIONS, NO_STATE, Recording, States, join
 from trajcli.files.repair import repaired
 from trajcli.files.source import Place, expand_files, parse_source
 from trajcli.files.state_sources import state_from_option, state_units, stored_state
-from trajcli.files.states import NO_STATE, States
 from trajcli.inputs import Inputs
 from trajcli.jobs._blocks import LeftOut, recorded_rates
 from trajcli.jobs._commands import Commands
@@ -322,7 +320,7 @@ def _refuse_normalised(members: Sequence[Recording]) -> None:
     for group in members[:1]:
         layout, last = group.layout, group.array_name.rpartition("/")[2]
         family = layout.title if layout is not None and layout.normalises else ""
-        by = controller(group.file) or family
+        by = group.companions.controller() or family
         if not by or last not in ACTIONS or group.input_units or _stated_mode(group)[0]:
             return
         # what is beyond [-1, 1] is not normalised; some rows tell

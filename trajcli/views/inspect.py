@@ -14,7 +14,7 @@ import numpy as np
 from trajcli.errors import InputError, Progress, raise_if_any
 from trajcli.files.catalogue import Catalogue, Dataset
 from trajcli.files.companions import STAMPS
-from trajcli.files.likely import NoTrajectories
+from trajcli.files.episodes import NoTrajectories
 from trajcli.files.opening import Files, clock_from_options
 from trajcli.files.quantities import QUANTITIES, ROTATIONS
 from trajcli.files.reader import unreadable_files

@@ -1,4 +1,4 @@
-"""Which rows of an array are a trajectory, by what lies beside it, and which axis is time.
+"""Which arrays of a file, and which of their rows, are trajectories, and which axis is time.
 
 One table of names for every format: lengths, ends, labels and flags of episodes, and masks.
 """
@@ -6,21 +6,25 @@ One table of names for every format: lengths, ends, labels and flags of episodes
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.errors import InputError, describe
+from trajcli.errors import Fault, InputError, describe
 from trajcli.files._tables import TRAJECTORIES
-from trajcli.files.catalogue import Catalogue, Dataset
-from trajcli.files.quantities import EPISODE_ENDS
+from trajcli.files.catalogue import Catalogue, Dataset, candidates, unlikeness
+from trajcli.files.conversion import as_batch, stated_unit
+from trajcli.files.quantities import EPISODE_ENDS, POSITIONS, QUANTITIES, STATES, role
 from trajcli.files.source import Place
 from trajcli.kernels.program import Integers
 from trajcli.memory import EAGER_BYTES, SCANNED_BYTES
+from trajcli.units import parse_units
 
 LENGTHS = ("lengths", "traj_lengths", "episode_lengths", "trajectory_lengths", "path_lengths",
            "seq_lengths", "traj_lens", "ep_lengths", "ep_lens", "episode_lens")  # fmt: skip
@@ -40,6 +44,54 @@ BESIDE = {*_EPISODES, *MASKS, _LIKELY}
 """Names of arrays that lie beside those of trajectories."""
 # Trajectories, and values, of a large array that are looked at; fewer rows say nothing.
 _SAMPLED, _LOOKED_AT, _LEAST = 64, 1 << 14, 8
+LEAVE_OUT = "--episodes reads others; --skip-bad of differentiate, check and others leaves it out"
+"""The hint at a bad trajectory among good ones."""
+
+
+class Member(NamedTuple):
+    """One trajectory of a file: its group, or its rows in arrays that hold all trajectories.
+
+    name: its name in messages and, as a group, in outputs. fault: why it cannot be used. Without a
+    layout such arrays have ``total`` rows of ``siblings``, of which this is the ``number``-th.
+    """
+
+    name: str
+    group: str = ""
+    begin: int = 0
+    end: int | None = None
+    fault: Fault | None = None
+    total: int = 0
+    number: int = 0
+    siblings: int = 0
+
+    def path(self, name: str) -> str:
+        """Returns the path of one of its arrays."""
+        return f"{self.group}/{name}" if self.group else name
+
+    def rows_of(self, array: Dataset) -> Dataset:
+        """Returns its rows of an array that holds all trajectories; any other array unchanged."""
+        if self.end is None:
+            return array
+        begin, read = self.begin, array.read_rows
+        return replace(
+            array,
+            where=array.where.then(f" ({self.name}: rows {begin} to {self.end - 1})"),
+            shape=(self.end - begin, *array.shape[1:]),
+            reader=lambda start, stop: read(begin + start, begin + stop),
+            storage="part of an array",
+        )
+
+
+class Split(NamedTuple):
+    """The trajectories of a file, in natural order.
+
+    rows: the number of rows of arrays that hold all trajectories one after the other, else 0.
+    remark: a warning about the trajectories that were found.
+    """
+
+    members: list[Member]
+    rows: int = 0
+    remark: str = ""
 
 
 def named(file: Catalogue, folder: str, names: Sequence[str]) -> Iterator[tuple[str, Dataset]]:
@@ -220,3 +272,63 @@ def _smooth(values: npt.NDArray[np.float64], axis: int, other: int) -> bool:
     with np.errstate(all="ignore"):
         steps, jumps = (np.abs(np.diff(values, axis=k)).mean() for k in (axis, other))
         return bool(steps < 0.25 * jumps and steps < 0.3 * values.std(axis).mean())
+
+
+class NoTrajectories(InputError):
+    """A file without arrays that are trajectories by their names, or as the only ones."""
+
+
+def likely_arrays(file: Catalogue, prefix: str) -> list[str]:
+    """Returns the arrays that are trajectories by their name, or as the only ones that may be.
+
+    Callers report the guess. Raises InputError with what there is instead, likely arrays first.
+    """
+    # below #refs# MATLAB keeps what its cells hold
+    paths = [p for p in file.names() if p.startswith(prefix) and not p.startswith("#")]
+    named: dict[str, list[str]] = {}
+    ranks: dict[str, tuple[int, ...]] = {}
+    unread: dict[str, InputError] = {}
+    for path in paths:
+        group, _, last = path.rpartition("/")
+        state = group.rpartition("/")[2] in STATES or last.startswith(("start_", "goal_"))
+        try:
+            stored = None if state else file.get(path)
+        except InputError as error:  # as MATLAB's cells; what is not meant may be anything
+            unread.setdefault(last if last in POSITIONS else "", error)
+            continue
+        line = stored is not None and math.prod(stored.shape) == max(stored.shape, default=1)
+        if state or (line and (last.lower() in BESIDE or role(last))):
+            continue
+        ranks[path] = unlikeness(path, stored)
+        if stored and stored.dtype.kind == "f" and math.prod(stored.shape) != 1:
+            if last in QUANTITIES:
+                as_batch(stored)  # raises why it is no trajectory
+            if stored.ndim in (2, 3) and not (role(last) and stored.shape[-1] == 1):
+                named.setdefault(last, []).append(path)
+    taken = next((name for name in POSITIONS if name in {*named, *unread}), None)
+    if taken is None:  # the only motion, the only one in a unit of positions, or beside rates
+        ranked = {name: ranks[named[name][0]] for name in named}
+        motions = [name for name, (nothing, *_) in ranked.items() if not nothing] or [*named]
+        placed = [name for name in motions if _of_positions(file, named[name][0])]
+        beside = [] if placed else [name for name in motions if ranked[name][-2] < 2]
+        beside = beside if [ranked[name][-2] for name in beside] == [0] else []
+        taken = next((ways[0] for ways in (motions, placed, beside) if len(ways) == 1), None)
+    if taken in unread:
+        raise unread[taken]
+    if taken is not None:
+        return named[taken]
+    if unread and not named:
+        raise next(iter(unread.values()))
+    likely = min(ranks, key=ranks.__getitem__, default="")
+    found, hint = candidates(paths, file.get), f"name one as {file.typed(likely)}"
+    if not likely or ranks[likely][0] == 2:
+        hint = f"trajcli inspect {shlex.quote(str(file.path))} lists what it holds"
+    expected = f"datasets called actions, {', '.join(QUANTITIES)}: [B, T, D] or [T, D]"
+    where, what = str(file.path), "no trajectories found"
+    raise NoTrajectories(what, where=where, expected=expected, found=found, hint=hint)
+
+
+def _of_positions(file: Catalogue, path: str) -> bool:
+    """Whether an array says that it is in a unit of positions, not of their derivatives."""
+    units = parse_units(stated_unit(file.require(path)))
+    return units is not None and all(unit.order == 0 for unit in units)
