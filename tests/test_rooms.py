@@ -1,8 +1,13 @@
 """Modules import each other in one direction, and rooms only those below them."""
 
 import ast
+from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
+from typing import get_args
+
+from trajcli.kernels.program import Program
+from trajcli.modes import Mode
 
 ROOT = Path(__file__).parent.parent
 ROOMS = {"modes": 0, "kernels": 0, "curves": 1, "rotations": 2,
@@ -99,3 +104,42 @@ def test_modules_of_one_name_are_one_thing_seen_twice():
             places.setdefault(name.rpartition(".")[2].lstrip("_"), []).append(name)
     same = [names for names in places.values() if names[1:]]
     assert [names for names in same if {own_room(name) for name in names} not in pairs] == []
+
+
+def kinds(base: type) -> Iterator[type]:
+    """Yields a class and all that are derived from it."""
+    yield base
+    for kind in base.__subclasses__():
+        yield from kinds(kind)
+
+
+def types_asked_for(tree: ast.AST, names: set[str]) -> list[int]:
+    """Returns the lines that ask whether a value is of a class with one of these names."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.MatchClass):
+            asked: list[ast.expr] = [node.cls]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "issubclass"):
+            asked = node.args[1:]
+        elif isinstance(node, ast.Compare) and "type(" in ast.unparse(node):
+            asked = [node.left, *node.comparators]
+        else:
+            continue
+        words = {ast.unparse(part).rpartition(".")[2] for x in asked for part in ast.walk(x)
+                 if isinstance(part, ast.Name | ast.Attribute)}  # fmt: skip
+        found += [node.lineno] * len(words & names)
+    return found
+
+
+def test_modes_and_programs_answer_for_themselves():
+    names = {kind.__name__ for kind in kinds(Mode)} | {x.__name__ for x in get_args(Program)}
+    assert {"Smooth", "SavitzkyGolay", "Clique", "Cascade", "Band"} <= names
+    forms = "isinstance(x, (a.Smooth, Band)); isinstance(x, int | Clique); type(x) is Mode"
+    assert types_asked_for(ast.parse(forms), names) == [1] * 4
+    outside = [
+        f"{name}:{line}"
+        for name, path in MODULES.items()
+        if own_room(name) not in ("modes", "kernels")
+        for line in types_asked_for(ast.parse(path.read_text()), names)
+    ]
+    assert len(outside) <= 5, outside

@@ -25,7 +25,7 @@ from trajcli.adjoint import gradient_of_even_dt
 from trajcli.arrays import as_array, empty, matched, number, traced
 from trajcli.errors import UsageError
 from trajcli.kernels import torch_ops
-from trajcli.kernels.program import Gradients, Operands, Program, Smoother
+from trajcli.kernels.program import Gradients, Operands, Program
 
 
 def integrate(
@@ -34,7 +34,7 @@ def integrate(
     """Returns a program's outputs [B, T, D], differentiable in all operands; None if not wanted."""
     dt = operands.dt
     of_dt = dt.requires_grad or forward_ad.unpack_dual(dt).tangent is not None
-    if of_dt and isinstance(program, Smoother):
+    if of_dt and program.of_actions_alone:
         raise UsageError(
             "method smooth has no gradient of dt and times",
             where="dt",
@@ -42,9 +42,9 @@ def integrate(
             hint="dt.detach(), or method savgol, which has it",
         )
     transformed = needs_torch()
-    if transformed and isinstance(program, Smoother) and not traced():
+    if transformed and program.of_actions_alone and not traced():
         task = Task(program, kernels, kernels, dtype, tuple(wanted))
-        made = iter(Smoothed.apply(task, None, dt, operands.actions))
+        made = iter(SmoothedRows.apply(task, None, dt, operands.actions))
         return [next(made) if want else None for want in wanted]
     tensors = (dt, operands.actions, *operands.start, *operands.goal)
     indices = (operands.start_index, operands.goal_index)
@@ -194,7 +194,7 @@ def _pulled_back(
     return tuple(grads)
 
 
-class Smoothed(Function):
+class SmoothedRows(Function):
     """Turns positions into the wanted rows of a smoother; ``back``, gradients of rows into that of
     positions, of this type. Each is the other's derivative, whatever the transform."""
 
@@ -219,11 +219,12 @@ class Smoothed(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        return None, None, None, *Smoothed.apply(ctx.task, ctx.other, *ctx.saved_tensors, *grads)
+        pulled = SmoothedRows.apply(ctx.task, ctx.other, *ctx.saved_tensors, *grads)
+        return None, None, None, *pulled
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
-        return Smoothed.apply(ctx.task, ctx.back, *ctx.saved_tensors, *tangents[3:])
+        return SmoothedRows.apply(ctx.task, ctx.back, *ctx.saved_tensors, *tangents[3:])
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, task: Task, back: Any, dt: Tensor, *inputs: Tensor) -> Any:
@@ -237,7 +238,7 @@ class Smoothed(Function):
             for x, dim in zip(inputs, in_dims[3:], strict=True)
         ]
         dt = dt.repeat(count, 1) if len(dt) > 1 else dt
-        made = Smoothed.apply(task, back, dt, *(x.flatten(0, 1) for x in many))
+        made = SmoothedRows.apply(task, back, dt, *(x.flatten(0, 1) for x in many))
         return tuple([x.unflatten(0, (count, -1)) for x in made]), (0,) * len(made)
 
 

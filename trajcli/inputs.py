@@ -33,9 +33,7 @@ from trajcli.errors import Fault, UsageError
 from trajcli.kernels.choose import Choice, choose
 from trajcli.kernels.program import Array, Operands, Program
 from trajcli.modes import QUANTITIES, Mode
-from trajcli.modes.mode import Case
-from trajcli.modes.savgol import SavitzkyGolay
-from trajcli.modes.smooth import Smooth
+from trajcli.modes.mode import Case, Smoothed
 
 
 class LateTimes(NamedTuple):
@@ -69,6 +67,7 @@ class Inputs:
         rates: the action of row 0 is a part of the start, as each was recorded with a time stamp.
         allow_nonfinite: NaN and Inf are computed with, so that values are not read back from a
             device to check them.
+        smoothed: what mode smooth chose by the values; None before, and of other modes.
     """
 
     mode: Mode
@@ -85,6 +84,7 @@ class Inputs:
     names: Mapping[str, str] = field(default_factory=dict)
     first_trajectory: int = 0
     allow_nonfinite: bool = False
+    smoothed: Smoothed | None = None
 
     @property
     def horizon(self) -> int:
@@ -243,47 +243,49 @@ class Inputs:
     def program(self) -> Program:
         """Returns the program for the kernels.
 
-        Raises UsageError where a window in seconds, or mode smooth, needs steps that cannot be
-        read: in torch.func, or while a CUDA graph is captured. Mode smooth cannot be captured.
+        Raises UsageError where it needs steps that cannot be read: in torch.func, or while a CUDA
+        graph is captured.
         """
-        seconds = isinstance(self.mode, SavitzkyGolay) and isinstance(self.mode.window, str)
-        if seconds or isinstance(self.mode, Smooth):
-            if not readable(self.steps):
-                raise UsageError(
-                    "steps that cannot be read",
-                    where=self.name("dt"),
-                    expected="values",
-                    found="none here",
-                    hint="method savgol with a window in rows",
-                )
-            if isinstance(self.mode, Smooth) and is_torch(self.actions):
-                from trajcli.kernels import torch_ops
-
-                torch_ops.refuse_capture(self.actions.device)
-            steps = to_numpy(self.steps)
-            if isinstance(self.mode, Smooth):
-                return self.mode.program_of(self.actions.shape, steps)
-            assert isinstance(self.mode, SavitzkyGolay)
-            return self.mode.program_of(self.horizon, steps)
-        return _program(self.mode, self.horizon, self.recorded, self.uneven)
+        if self.smoothed is not None:
+            return self.smoothed.program
+        if not self.mode.reads_steps:
+            return _program(self.mode, self.horizon, self.recorded, self.uneven)
+        if not readable(self.steps):
+            raise UsageError(
+                "steps that cannot be read",
+                where=self.name("dt"),
+                expected="values",
+                found="none here",
+                hint="method savgol with a window in rows",
+            )
+        return self.mode.program_of(self.actions.shape, to_numpy(self.steps))
 
     def chosen(self, choice: Choice) -> Inputs:
-        """These inputs with what mode smooth chooses by their values: bandlimits and weights.
+        """These inputs with what their mode chooses by the values, if it does.
 
-        Chosen on the CPU, row after row. Raises InputError for NaN that is not allowed.
+        Chosen on the CPU, row after row; a CUDA graph cannot capture that. The inputs are as they
+        were where NaN is not allowed, or steps are not positive: the error says where.
         """
-        if not isinstance(self.mode, Smooth) or self.mode.residual is not None:
+        if not self.mode.chooses or self.smoothed is not None:
             return self
         self.program()  # which raises where steps cannot be read
+        if is_torch(self.actions):
+            from trajcli.kernels import torch_ops
+
+            torch_ops.refuse_capture(self.actions.device)
         values = to_numpy(self.actions) if readable(self.actions) else None
-        if values is not None and not self.allow_nonfinite and not np.isfinite(values).all():
-            return self  # an error that says where
-        kernels = choice.kernels if choice.device == "cpu" else choose("cpu").kernels
         steps = to_numpy(self.steps)
-        if not ((steps > 0.0) & np.isfinite(steps)).all():
+        finite = values is None or self.allow_nonfinite or np.isfinite(values).all()
+        if not (finite and ((steps > 0.0) & np.isfinite(steps)).all()):
             return self
+        kernels = choice.kernels if choice.device == "cpu" else choose("cpu").kernels
         shape, where = self.actions.shape, self.name("actions")
-        return replace(self, mode=self.mode.chosen(values, shape, steps, kernels, where))
+        return replace(self, smoothed=self.mode.prepare(values, shape, steps, kernels, where))
+
+    def options(self) -> dict[str, Any]:
+        """Returns the options of the mode, with what it chose."""
+        chosen = {} if self.smoothed is None else self.smoothed.results
+        return {**self.mode.options(self.recorded), **chosen}
 
     def operands(self, device: str | None = None) -> Operands:
         """Returns the operands for the kernels: NumPy arrays, or torch tensors on a device."""

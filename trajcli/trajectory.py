@@ -28,9 +28,6 @@ from trajcli.inputs import Inputs, LateTimes, nonfinite_faults, shape_faults
 from trajcli.kernels.choose import Choice, choose, choose_for
 from trajcli.kernels.program import Array
 from trajcli.modes import MODES, QUANTITIES, make_method, make_mode
-from trajcli.modes.cascade import CascadeMode
-from trajcli.modes.savgol import SavitzkyGolay
-from trajcli.modes.smooth import Smooth
 from trajcli.system import variable
 
 P = ParamSpec("P")
@@ -265,7 +262,7 @@ def integrate(
         mode, scheme=scheme, ends=ends, degree=degree, steps=steps, frames=frames,
         convention=convention,
     )  # fmt: skip
-    if isinstance(made, (SavitzkyGolay, Smooth)):
+    if not made.takes_start:
         raise UsageError(_recording("mode", "a mode that has a start state", mode))
     wanted = wanted_outputs(write)
     actions = as_array(actions, "actions")
@@ -283,7 +280,7 @@ def integrate(
     )
     stamps = actions.ndim == 3 and inputs.times is not None and inputs.times.shape[-1:]
     of_rates = stamps and stamps[0] == inputs.horizon > 1
-    if of_rates and isinstance(made, CascadeMode) and made.derivatives_of:
+    if of_rates and made.derivatives_of:
         inputs = replace(inputs, mode=made.of_rates(scheme))
         inputs = inputs.of_rates(actions[:, 1:], actions[:, 0])
     return _checked(inputs, dtype, wanted, backend, key, isinstance(start, str))
@@ -351,8 +348,7 @@ def differentiate(
     dtype, backend = _dtype_name(dtype), backend or variable(b"TRAJCLI_BACKEND") or "auto"
     key = None
     # a window in seconds depends on dt, which the key leaves out, and mode smooth on all values
-    of_values = isinstance(made, Smooth) or isinstance(getattr(made, "window", 0), str)
-    if times is None and not of_values:
+    if times is None and not made.reads_steps:
         types = (type(degree), type(window))
         about = (method, window, degree, *types, dtype, write, backend, allow_nonfinite)
         key = _prepared.key_of(positions, "first", dt, about)
@@ -457,7 +453,7 @@ def _compute(
     p, v, a, j = rows
     if not isinstance(time, LateTimes):
         time = time[0] if time.shape[0] == 1 else time
-    return Trajectory(p, v, a, j, time, inputs.mode.name, inputs.mode.options(inputs.recorded))
+    return Trajectory(p, v, a, j, time, inputs.mode.name, inputs.options())
 
 
 def as_trajectory(value: Any) -> Trajectory:

@@ -22,7 +22,7 @@ import trajcli
 from trajcli.errors import InputError, UsageError
 from trajcli.kernels import native, torch_ops
 from trajcli.kernels.program import Gradients, Operands, Smoother
-from trajcli.modes.smooth import Columns
+from trajcli.modes._smooth import Columns
 
 SEED = int(os.environ.get("TRAJCLI_SEED") or 0)
 SPLINES = int(os.environ.get("TRAJCLI_SPLINES") or 1)

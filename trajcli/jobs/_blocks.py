@@ -17,7 +17,6 @@ from trajcli.inputs import Inputs, shape_faults, value_faults
 from trajcli.jobs._commands import Commands
 from trajcli.memory import SCANNED_BYTES
 from trajcli.modes import Mode
-from trajcli.modes.cascade import CascadeMode
 
 MOST_FAULTS = 5
 LeftOut: TypeAlias = tuple[str, Sequence[Fault]]
@@ -128,7 +127,7 @@ def recorded_rates(recording: Recording, mode: Mode) -> bool:
     """Returns whether actions are rates that were recorded with a time stamp each."""
     clock, rows = recording.clock, recording.as_stored.shape[1]  # padding included
     stamped = clock is not None and clock.per_row and rows > 1
-    return stamped and isinstance(mode, CascadeMode) and mode.derivatives_of > 0
+    return stamped and mode.derivatives_of > 0
 
 
 def inputs_of(recording: Recording, mode: Mode, recorded: bool) -> Inputs:
@@ -137,8 +136,7 @@ def inputs_of(recording: Recording, mode: Mode, recorded: bool) -> Inputs:
     recorded: they are recorded positions, the first row of which is at time 0. Raises InputError
     for steps of other numbers in several files.
     """
-    foh = getattr(mode, "scheme", "") == "foh"
-    rates = foh and not recorded and recorded_rates(recording, mode)
+    rates = mode.scheme == "foh" and not recorded and recorded_rates(recording, mode)
     clock = recording.clock
     assert clock is not None  # it was required when the recordings were read
     # T recorded rows have T - 1 steps between them; T actions take T steps. A recording may state

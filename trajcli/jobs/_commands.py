@@ -17,7 +17,6 @@ from trajcli.inputs import Inputs
 from trajcli.kernels.choose import Choice
 from trajcli.modes import QUANTITIES, Mode
 from trajcli.modes.cascade import Clique
-from trajcli.modes.smooth import Smooth
 
 Arrays = Mapping[str, Any]
 
@@ -78,12 +77,10 @@ class Commands:
 
     def apart(self, inputs: Inputs) -> list[int]:
         """Returns the dofs whose rows are computed by mode clique instead of the mode."""
-        if not self.absolute or isinstance(inputs.mode, Clique):
-            return []
         mode, clique = inputs.mode, _clique(inputs.mode)
         # two horizons tell whether both modes have as many rows for any
         same = all(mode.rows(n, inputs.recorded) == clique.rows(n, inputs.recorded) for n in (1, 2))
-        return list(self.absolute) if same else []
+        return list(self.absolute) if same and mode != clique else []
 
     def positions(self, inputs: Inputs, choice: Choice, dtype: str) -> Arrays:
         """Returns the rows [b, T, n] of the dofs that :meth:`apart` names; {} without any."""
@@ -144,22 +141,14 @@ class Commands:
 def of_dofs(inputs: Inputs, dofs: Sequence[int]) -> Inputs:
     """Returns a block's inputs with some of the dofs, without a goal state."""
     start = {part: np.take(values, dofs, -1) for part, values in inputs.start.items()}
-    actions, mode = np.take(inputs.actions, dofs, -1), mode_of_dofs(inputs.mode, dofs)
+    actions, mode = np.take(inputs.actions, dofs, -1), inputs.mode.of_dofs(dofs)
     return replace(inputs, mode=mode, actions=actions, start=start, goal={}, goal_index=None)
-
-
-def mode_of_dofs(mode: Mode, dofs: Sequence[int]) -> Mode:
-    """Returns a mode for some of the dofs: with their noise, where dofs have one each."""
-    if not isinstance(mode, Smooth) or not isinstance(mode.noise, list):
-        return mode
-    own = [mode.noise[dof] for dof in dofs]
-    return replace(mode, noise=own[0] if len(set(own)) == 1 else own)
 
 
 def _clique(mode: Mode) -> Clique:
     """Returns mode clique with as many rows as a mode and, for cascades, the same steps."""
-    convention = getattr(mode, "convention", "") if mode.derivatives_of else "standard"
-    return Clique(frames=getattr(mode, "frames", "full"), convention=convention)
+    convention = mode.convention if mode.scheme else "standard"
+    return Clique(mode.frames, mode.scheme or "euler", convention)
 
 
 def _without(values: Any, columns: Sequence[int]) -> Any:

@@ -58,7 +58,7 @@ def integrated_orientations(
         }
         return integrate(
             of_rotations(inputs.actions), State(first, **rates), steps, mode.name,
-            scheme=getattr(mode, "scheme", "euler"), frame=frame,
+            scheme=mode.scheme, frame=frame,
             allow_nonfinite=inputs.allow_nonfinite,
         )  # fmt: skip
     turns = of_rotations(inputs.actions, form=True)

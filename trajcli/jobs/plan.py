@@ -51,7 +51,6 @@ from trajcli.jobs.resolve import (
 from trajcli.kernels.choose import Choice, choose
 from trajcli.kernels.cuda import free_bytes
 from trajcli.memory import BLOCK_VALUES, BYTES_PER_STEP, BYTES_PER_VALUE, SHARE_OF_FREE
-from trajcli.modes.smooth import Smooth
 from trajcli.units import units_of_dofs
 
 # The options of methods of differentiation.
@@ -191,7 +190,7 @@ class Plan:
             sizes |= rotation_sizes(rotations)
             frame = request.rotation_frame
             variables += rotation_variables(rotations, self.quantities, self.dtype, frame)
-            if isinstance(self.mode, Smooth):
+            if self.mode.chooses:
                 axes = ("trajectory", *["rotation"] * (len(rotations) > 1), "axis")
                 for name, labels in SMOOTHED.items():
                     variables.append(Variable(f"angular_{name}", axes, np.dtype("f8"), labels))
@@ -235,13 +234,14 @@ class Plan:
     def smoothing_variables(self) -> list[Variable]:
         """The variables that mode smooth writes beside the rows; OUT.npy holds rows alone."""
         request, mode = self.request, self.mode
-        if not (isinstance(mode, Smooth) and self.other_dofs) or request.out.suffix == ".npy":
+        if not (mode.chooses and self.other_dofs) or request.out.suffix == ".npy":
             return []
         variables = [row_variable(RECORDED_POSITION, self.dtype, self.unit)]
-        for name, labels in SMOOTHING.items():
+        for name in mode.chooses:
+            labels = SMOOTHING[name]
             if name == "residual":
                 labels = {**labels, "units": self.unit or ""}
-            if name != "reweighted" or mode.robust:
+            if name != "reweighted" or "robust" in mode.options():
                 kind = np.dtype("i8" if name == "reweighted" else "f8")
                 variables.append(Variable(name, ("trajectory", "dof"), kind, labels))
         if request.allow_nonfinite:  # rows that are NaN are filled in, those of long gaps badly

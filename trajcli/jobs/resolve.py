@@ -43,10 +43,6 @@ from trajcli.jobs._blocks import LeftOut, recorded_rates
 from trajcli.jobs._commands import Commands
 from trajcli.jobs.request import Request
 from trajcli.modes import ALIASES, Mode, make_method, make_mode
-from trajcli.modes.cascade import CascadeMode
-from trajcli.modes.central import WINDOW, Central
-from trajcli.modes.savgol import SavitzkyGolay
-from trajcli.modes.smooth import Smooth
 from trajcli.units import in_si, parse_units, per_si, unit_text
 
 _DEFAULT = "acceleration"
@@ -134,8 +130,9 @@ def resolve(request: Request, files: Files, sources: Sequence[str]) -> Resolved:
     commands = _commands(request, usable[0])
     raise_if_any(commands.faults(mode), UsageError)
     if request.recorded:
-        mode = _noise_in_si(mode, usable[0])
-        fitting, repairs = repaired(fitting, request, _least_rows(mode))
+        if (units := usable[0].position_units) is not None:
+            mode = mode.noise_in(per_si(units))
+        fitting, repairs = repaired(fitting, request, mode.least_rows)
         notes += repairs
         usable[0].require_rotations()
     recording = join(fitting, notes)
@@ -243,7 +240,6 @@ def _of_rates(request: Request, first: Recording, mode: Mode) -> tuple[Mode, str
 
     Raises UsageError for options that such rates do not take.
     """
-    assert isinstance(mode, CascadeMode)  # recorded_rates said so
     if request.absolute is not None:
         raise UsageError(
             "absolute dofs beside rates with a time stamp each",
@@ -261,25 +257,6 @@ def _of_rates(request: Request, first: Recording, mode: Mode) -> tuple[Mode, str
     )
 
 
-def _least_rows(mode: Mode) -> int:
-    """Returns the least number of rows that a method of differentiation needs."""
-    if isinstance(mode, SavitzkyGolay):  # a polynomial of this degree has degree + 1 coefficients
-        return mode.window if isinstance(mode.window, int) else mode.degree + 1
-    if isinstance(mode, Smooth):
-        return mode.order + 1
-    return WINDOW if isinstance(mode, Central) else 1
-
-
-def _noise_in_si(mode: Mode, first: Recording) -> Mode:
-    """Returns the mode with its noise converted from the unit of the positions to SI."""
-    units = first.position_units
-    if not isinstance(mode, Smooth) or mode.noise is None or units is None:
-        return mode
-    # units are per SI: 57.3 deg are 1 rad
-    noise = (mode.noise / per_si(units)).tolist()
-    return replace(mode, noise=noise[0] if len(set(noise)) == 1 else noise)
-
-
 def _require_turns(request: Request, members: Sequence[Recording], mode: Mode | None) -> None:
     """Raises InputError or UsageError for rotations that the mode does not integrate."""
     for group in members[:1]:
@@ -288,8 +265,7 @@ def _require_turns(request: Request, members: Sequence[Recording], mode: Mode | 
             return
         for rotation in group.turning[:1]:
             where, hint = group.input.where, "--rotation none takes them as dofs, --dofs others"
-            plain = isinstance(mode, CascadeMode) and mode.frames == "full"
-            if not plain:
+            if not (mode.scheme and mode.frames == "full"):
                 raise InputError(
                     f"mode {mode.name} takes dofs one by one, and these are a rotation",
                     where=where,
@@ -405,8 +381,8 @@ def _stated_mode(group: Recording) -> tuple[str, tuple[tuple[str, Any], ...], Pl
         return "", (), Place()
     for option in (name for name in _STATED if name in stated.options):
         with suppress(UsageError):  # another program's attribute of the same name
-            value = getattr(make_mode(stated.name, **{option: stated.options[option]}), option)
-            read.append((option, value))
+            made = make_mode(stated.name, **{option: stated.options[option]})
+            read.append((option, made.options()[option]))
     return stated.name, tuple(read), stated.where
 
 

@@ -16,16 +16,16 @@ from trajcli.errors import InputError, OutputError, Report, listed
 from trajcli.files.atomic_output import os_fault, remove_dead
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Output, Span
-from trajcli.files.quantities import QUANTITIES, ROTATIONS
+from trajcli.files.quantities import QUANTITIES, RECORDED_POSITION, ROTATIONS
 from trajcli.files.repair import TurnJumps
 from trajcli.files.writing import output_family, write
 from trajcli.inputs import Inputs
-from trajcli.jobs._commands import mode_of_dofs, of_dofs
+from trajcli.jobs._commands import of_dofs
 from trajcli.jobs._orientations import integrated_orientations, recorded_orientations
 from trajcli.jobs.job import Arrays, Block, Job, Results, write_blocks
 from trajcli.jobs.plan import SMOOTHED, Plan
 from trajcli.jobs.request import Request
-from trajcli.modes.smooth import Smooth
+from trajcli.modes.mode import Smoothed
 
 # The warning about each kind of doubt that method smooth has about its result.
 _DOUBTS = {
@@ -121,7 +121,7 @@ class Integration:
         if not plan.mode.derivatives_of:
             self.turns = TurnJumps(plan.recording, acting=True)
         self.smoothing = None
-        if isinstance(plan.mode, Smooth):
+        if plan.mode.chooses:
             names = plan.recording.dof_labels
             self.smoothing = Smoothing([names[dof] for dof in plan.other_dofs])
 
@@ -158,16 +158,15 @@ class Integration:
         if plan.other_dofs:
             inputs = inputs.chosen(plan.choice)
             yield 0, self._counted(self._rows(inputs, region, block))
-            if isinstance(inputs.mode, Smooth):
-                assert self.smoothing is not None
-                self.smoothing.add(inputs.mode)
-                # what the mode chose, or the recorded_position
+            if self.smoothing is not None:
+                smoothed = inputs.smoothed
+                assert smoothed is not None  # as all values were checked
+                self.smoothing.add(smoothed)
+                extra = {RECORDED_POSITION: inputs.actions, "guessed": smoothed.guessed}
+                extra |= smoothed.results
                 yield (
                     0,
-                    {
-                        variable.name: getattr(inputs.mode, variable.name, inputs.actions)
-                        for variable in plan.smoothing_variables
-                    },
+                    {variable.name: extra[variable.name] for variable in plan.smoothing_variables},
                 )
             self._look_for_normalised(inputs, block)
         if self.turns is not None:
@@ -266,7 +265,7 @@ class Integration:
             count = len(plan.rotations)
             shape = (*actions.shape[:2], *[count] * (count > 1), 4)
             turning = [dof for rotation in plan.rotations for dof in rotation.dofs]
-            inputs = replace(inputs, mode=mode_of_dofs(inputs.mode, turning))
+            inputs = replace(inputs, mode=inputs.mode.of_dofs(turning))
             parts = differentiate_rows(read, shape, inputs, frame)
         else:
             commands = plan.commands.actions
@@ -280,7 +279,7 @@ class Integration:
                     if quantity in plan.quantities and values is not None
                 },
             )
-            if isinstance(inputs.mode, Smooth):
+            if inputs.mode.chooses:
                 yield 0, {f"angular_{name}": motion.options[name] for name in SMOOTHED}
 
     def notes(self) -> Iterator[str]:
@@ -311,18 +310,19 @@ class Smoothing:
         self._doubts = {name: np.zeros(len(dofs), bool) for name in _DOUBTS}
         self._doubted = Counter[str]()
 
-    def add(self, mode: Smooth) -> None:
+    def add(self, smoothed: Smoothed) -> None:
         """Adds what was chosen for some trajectories."""
-        moving = ~np.isnan(mode.bandlimit)
+        results = smoothed.results
+        moving = ~np.isnan(results["bandlimit"])
         self._count += len(moving)
         for name, (least, most) in self._ranges.items():
             # a dof whose rows are all equal has no cutoff, and stays out of the range
-            values = np.where(moving, getattr(mode, name), np.nan)
+            values = np.where(moving, results[name], np.nan)
             least[:] = np.fmin.reduce([least, *values])
             most[:] = np.fmax.reduce([most, *values])
-        if mode.reweighted is not None:
-            self._reweighted += mode.reweighted.sum(0)
-        for kind, doubted in mode.doubts.items():
+        if "reweighted" in results:
+            self._reweighted += results["reweighted"].sum(0)
+        for kind, doubted in smoothed.doubts.items():
             self._doubts[kind] |= doubted.any(0)
             self._doubted[kind] += int(doubted.any(1).sum())
 

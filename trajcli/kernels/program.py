@@ -22,6 +22,7 @@ Parts = Sequence[Array | None]
 """Position, velocity, acceleration, jerk."""
 
 Floats = npt.NDArray[np.float64]
+Booleans = npt.NDArray[np.bool_]
 Integers = npt.NDArray[np.int64]
 
 
@@ -77,9 +78,9 @@ class Gradients(NamedTuple):
 class Cascade:
     """Sums and differences from the start state on: modes.md, "The cascade".
 
-    The first ``used`` actions are the quantity of ``order`` (0 position … 3 jerk). Row i (after
-    the start row, if there is one) is that of action i; the step into it is dt[:, i]. With m
-    below the order, n = order − m:
+    The first ``used`` actions are the quantity of order k, ``derivatives_of`` (0 position … 3
+    jerk). Row i (after the start row, if there is one) is that of action i; the step into it is
+    dt[:, i]. With m below k, n = k − m:
 
         x_m ← x_m + Σ_{0<r<n} c_r·x_{m+r} + now_n·u_i + before_n·u_{i−1}
 
@@ -94,13 +95,15 @@ class Cascade:
     row m, zero.
     """
 
-    order: int
+    derivatives_of: int
     scheme: str
     used: int
     start_row: bool
     recorded: bool = False
     roles = ("start",)
     """The states that rows depend on."""
+    of_actions_alone = False
+    """Whether dt has no gradient, and kernels, not torch's operations, serve torch.func, too."""
 
     @property
     def rows(self) -> int:
@@ -178,6 +181,8 @@ class Band:
     start_row: bool = False
     degree: int | None = None
     spans: npt.NDArray[np.int64] | None = None
+    derivatives_of = 0
+    of_actions_alone = False
 
     @property
     def rows(self) -> int:
@@ -219,8 +224,9 @@ class Smoother:
     stiffness: Floats
     weights: Floats
     roles = ()
-    """The states that rows depend on."""
     start_row = False
+    derivatives_of = 0
+    of_actions_alone = True
 
     @property
     def rows(self) -> int:

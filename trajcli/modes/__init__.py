@@ -9,12 +9,12 @@ from typing import Any, SupportsIndex
 
 from trajcli.arrays import as_array, read_values
 from trajcli.errors import Fault, UsageError, raise_if_any, unknown
+from trajcli.modes._savgol import SavitzkyGolay
+from trajcli.modes._smooth import Smooth, value_faults
 from trajcli.modes.bspline import BSpline
 from trajcli.modes.cascade import SCHEMES, Acceleration, Clique, Jerk, Teleport, Velocity
 from trajcli.modes.central import Central
 from trajcli.modes.mode import CONVENTIONS, FRAMES, QUANTITIES, Mode
-from trajcli.modes.savgol import SavitzkyGolay
-from trajcli.modes.smooth import Smooth, value_faults
 
 MODES: dict[str, type[Mode]] = {
     "clique": Clique,
@@ -54,7 +54,7 @@ def make_mode(name: str, **options: Any) -> Mode:
     kind = MODES.get(ALIASES.get(name, name)) if isinstance(name, str) else None
     if kind is None:
         # what only differentiates recordings is a method of that command
-        modes = [mode for mode in MODES if mode not in ("savgol", "smooth")]
+        modes = [mode for mode, kind in MODES.items() if kind.takes_start]
         names = [*modes, *(f"{alias} (= {mode})" for alias, mode in ALIASES.items())]
         raise UsageError(unknown("mode", choices=names, found=repr(name)))
     options = {option: value for option, value in options.items() if value is not None}

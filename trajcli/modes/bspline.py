@@ -13,7 +13,7 @@ import numpy as np
 from trajcli.errors import Fault
 from trajcli.kernels.program import Band, Floats, Windows
 from trajcli.modes.central import on_differences, without_rounding
-from trajcli.modes.mode import Case, Mode, needs_goal, needs_start
+from trajcli.modes.mode import Case, Mode
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class BSpline(Mode):
                 hint="modes central, savgol and clique take recorded positions",
             )
             return
-        yield from (*needs_start(case), *needs_goal(self.ends, case))
+        yield from super().faults(case)
         if case.steps_vary:
             what, expected = (
                 "mode bspline has uniform knots",

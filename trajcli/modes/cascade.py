@@ -10,7 +10,7 @@ import numpy as np
 from trajcli.errors import Fault, UsageError
 from trajcli.kernels import program
 from trajcli.kernels.program import Band, Windows
-from trajcli.modes.mode import QUANTITIES, Case, FramedMode, needs_start, no_goal
+from trajcli.modes.mode import QUANTITIES, Case, FramedMode
 
 SCHEMES = ("euler", "zoh", "foh")
 
@@ -33,7 +33,7 @@ class CascadeMode(FramedMode):
             object.__setattr__(self, "frames", "curobo")
 
     def faults(self, case: Case) -> Iterator[Fault]:
-        yield from (*needs_start(case), *no_goal(self.name, case), *self.frames_faults(case))
+        yield from super().faults(case)
         if self.convention == "curobo" and self.frames == "actions":
             what = "convention curobo fixes the frames"
             yield Fault(what, where="frames", expected="curobo", found=self.frames)
@@ -47,10 +47,6 @@ class CascadeMode(FramedMode):
             )
 
     def of_rates(self, scheme: str | None) -> CascadeMode:
-        """Returns the mode for actions that were recorded with a time stamp each: foh.
-
-        scheme: the one that was asked for, if any; raises UsageError for another.
-        """
         if scheme in (None, "foh") and self.convention == "standard":
             return replace(self, scheme="foh")
         raise UsageError(
@@ -68,7 +64,7 @@ class CascadeMode(FramedMode):
 
     def program(self, horizon: int, recorded: bool, uneven: bool) -> program.Cascade:
         return program.Cascade(
-            order=self.derivatives_of,
+            derivatives_of=self.derivatives_of,
             scheme=self.scheme,
             used=self.used(horizon),
             start_row=self.start_row(recorded),
@@ -109,9 +105,6 @@ class Teleport(FramedMode):
     """The actions are positions; velocity, acceleration and jerk are zero."""
 
     name = "teleport"
-
-    def faults(self, case: Case) -> Iterator[Fault]:
-        yield from (*needs_start(case), *no_goal(self.name, case), *self.frames_faults(case))
 
     def program(self, horizon: int, recorded: bool, uneven: bool) -> Band:
         used = self.used(horizon)

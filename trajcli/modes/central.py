@@ -12,7 +12,7 @@ import numpy as np
 from trajcli.arrays import concatenate
 from trajcli.errors import Fault
 from trajcli.kernels.program import Array, Band, Floats, Windows
-from trajcli.modes.mode import Case, FramedMode, needs_goal, needs_start, times_after
+from trajcli.modes.mode import Case, FramedMode, times_after
 
 WINDOW = 5
 MIDDLE = 2
@@ -41,7 +41,7 @@ class Central(FramedMode):
         return self.convention == "standard"
 
     def faults(self, case: Case) -> Iterator[Fault]:
-        yield from (*needs_start(case), *self.frames_faults(case), *needs_goal(self.ends, case))
+        yield from super().faults(case)
         if case.recorded and self.ends not in (None, "recording"):
             what, found = "a recording ends where it ends", self.ends or ""
             yield Fault(what, where="ends", expected="recording", found=found)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 from trajcli.arrays import columns, counting, elapsed
 from trajcli.errors import Fault
-from trajcli.kernels.program import Array, Program
+from trajcli.kernels.program import Array, Booleans, Floats, Program, Smoother
 
 QUANTITIES = ("position", "velocity", "acceleration", "jerk")
 """The parts of a state and the outputs, by order of derivative."""
@@ -42,6 +42,23 @@ class Case:
     steps_vary: bool = False
 
 
+@dataclass(frozen=True, eq=False)
+class Smoothed:
+    """What mode smooth chose for recordings [B, T, D], and the program that smooths them so.
+
+    Attributes:
+        results: by name and dof [B, D]: the ``bandlimit`` in Hz (NaN: nothing was chosen), the
+            deviation of the ``residual`` and, where robust, the number of rows ``reweighted``.
+        guessed: the rows within long gaps, [B, T, D].
+        doubts: for each kind of doubt the dofs that it concerns, [B, D].
+    """
+
+    program: Smoother
+    results: Mapping[str, Any]
+    guessed: Booleans | None = None
+    doubts: Mapping[str, Booleans] = field(default_factory=dict)
+
+
 @dataclass(frozen=True)
 class Mode:
     """The base of the modes, whose options are their dataclass fields.
@@ -49,11 +66,19 @@ class Mode:
     Attributes:
         derivatives_of: the order of the actions, from 0 (position) to 3 (jerk).
         degrees: the values of the option degree.
+        takes_start: it integrates from a start state; else it differentiates recordings alone.
+        chooses: the names of what it chooses by the values, as :meth:`prepare` does.
     """
 
     name: ClassVar[str]
     derivatives_of: ClassVar[int] = 0
     degrees: ClassVar[tuple[int, ...]] = ()
+    takes_start: ClassVar[bool] = True
+    chooses: ClassVar[Sequence[str]] = ()
+    # of modes without these options; those with a scheme are the cascades
+    scheme = ""
+    frames = "full"
+    convention = "standard"
 
     @classmethod
     def option_names(cls) -> tuple[str, ...]:
@@ -64,18 +89,51 @@ class Mode:
         """Returns the options and their values."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
-    def faults(self, case: Case) -> Iterable[Fault]:
-        """Returns the reasons why this mode cannot run a case."""
-        raise NotImplementedError
+    def faults(self, case: Case) -> Iterator[Fault]:
+        """Yields the reasons why this mode cannot run a case."""
+        if not self.takes_start and not case.recorded:
+            what, hint = f"mode {self.name} differentiates recordings", 'start="first"'
+            yield Fault(what, where="start", expected="none", found="a start state", hint=hint)
+        elif not case.recorded and "position" not in case.start:
+            yield Fault(
+                "no start position",
+                where="start",
+                expected="a start state (position, and optionally velocity, acceleration, jerk)",
+                found="none given, and none in the input",
+                hint='--start zero or --start FILE[:GROUP] (in Python start="zero" or a State); '
+                "recorded positions: trajcli differentiate",
+            )
+        options = self.options()
+        if "ends" not in options and case.goal:
+            what, found = f"mode {self.name} takes no goal state", ", ".join(case.goal)
+            hint = "leave the goal out, or use --mode bspline or central with --ends goal"
+            yield Fault(what, where="goal", expected="none", found=found, hint=hint)
+        elif options.get("ends") == "goal" and "position" not in case.goal:
+            what, expected = "ends goal needs a goal position", "goal position"
+            yield Fault(what, where="goal", expected=expected, found="none given")
+        elif options.get("ends") != "goal" and case.goal:
+            what, hint = "a goal state is used with ends goal only", '--ends goal (ends="goal")'
+            yield Fault(what, where="goal", expected="none", hint=hint)
 
     def rows(self, horizon: int, recorded: bool) -> int:
         """Returns T, the number of rows per trajectory of ``horizon`` actions."""
         return horizon
 
     @property
+    def least_rows(self) -> int:
+        """The fewest rows that a recording may have."""
+        counts = range(1, 1000)
+        return next((n for n in counts if not any(self.faults(Case(n, recorded=True)))), 1)
+
+    @property
     def copies_actions(self) -> bool:
         """Whether the rows hold the actions unchanged."""
         return True
+
+    @property
+    def reads_steps(self) -> bool:
+        """Whether its program depends on the values of the steps; :meth:`program_of` makes it."""
+        return bool(self.chooses)
 
     @property
     def dt_ahead(self) -> int:
@@ -86,8 +144,33 @@ class Mode:
         """Returns the times of the rows in seconds, float64 [b, T]; the start state is at 0."""
         return times_after(dt, 0, self.rows(horizon, recorded))
 
+    def of_dofs(self, dofs: Sequence[int]) -> Mode:
+        """Returns the mode for some of the dofs."""
+        return self
+
+    def of_rates(self, scheme: str | None) -> Mode:
+        """Returns the mode for rates that were recorded with a time stamp each: foh.
+
+        scheme: the one that was asked for, if any; raises UsageError for another.
+        """
+        raise NotImplementedError
+
+    def noise_in(self, per_si: Floats) -> Mode:
+        """Returns the mode with noise in SI, from units that are ``per_si`` [1 or D] to one."""
+        return self
+
     def program(self, horizon: int, recorded: bool, uneven: bool) -> Program:
         """Returns the program for the kernels; ``uneven``: dt has an entry per step."""
+        raise NotImplementedError
+
+    def program_of(self, shape: Sequence[int], steps: Floats) -> Program:
+        """Returns the program for recordings of a shape [B, T, D] at steps [b, 1 or T − 1]."""
+        raise NotImplementedError
+
+    def prepare(
+        self, values: Floats | None, shape: Sequence[int], steps: Floats, kernels: Any, where: str
+    ) -> Smoothed:
+        """Returns what it chooses for recordings of a shape by their values, and their program."""
         raise NotImplementedError
 
 
@@ -103,8 +186,8 @@ class FramedMode(Mode):
     def rows(self, horizon: int, recorded: bool) -> int:
         return horizon + 1 if self.frames == "full" and not recorded else horizon
 
-    def frames_faults(self, case: Case) -> Iterator[Fault]:
-        """Yields the fault of frames chosen for a recording, whose rows are fixed."""
+    def faults(self, case: Case) -> Iterator[Fault]:
+        yield from super().faults(case)
         if case.recorded and self.frames != "full":
             what = "a recording has no separate start row to keep or drop"
             expected = "full with a recording"
@@ -128,41 +211,3 @@ def times_after(dt: Array, first: int, last: int) -> Array:
     if dt.shape[1] == 1:
         return dt * counting(first, last, dt)
     return elapsed(columns(dt, 0, max(last - 1, 0)))[:, first:]
-
-
-def no_goal(mode: str, case: Case) -> Iterator[Fault]:
-    """Yields the fault of a goal state for a mode that does not use it."""
-    if case.goal:
-        what, found = f"mode {mode} takes no goal state", ", ".join(case.goal)
-        hint = "leave the goal out, or use --mode bspline or central with --ends goal"
-        yield Fault(what, where="goal", expected="none", found=found, hint=hint)
-
-
-def recordings_only(mode: str, case: Case) -> Iterator[Fault]:
-    """Yields the fault of a start state in a mode that differentiates recordings."""
-    if not case.recorded:
-        what, hint = f"mode {mode} differentiates recordings", 'start="first"'
-        yield Fault(what, where="start", expected="none", found="a start state", hint=hint)
-
-
-def needs_start(case: Case) -> Iterator[Fault]:
-    """Yields the fault of a missing start state."""
-    if not case.recorded and "position" not in case.start:
-        yield Fault(
-            "no start position",
-            where="start",
-            expected="a start state (position, and optionally velocity, acceleration, jerk)",
-            found="none given, and none in the input",
-            hint='--start zero or --start FILE[:GROUP] (in Python start="zero" or a State); '
-            "recorded positions: trajcli differentiate",
-        )
-
-
-def needs_goal(ends: str | None, case: Case) -> Iterator[Fault]:
-    """Yields the fault of a goal state that is missing, or present without ``ends`` goal."""
-    if ends == "goal" and "position" not in case.goal:
-        what, expected = "ends goal needs a goal position", "goal position"
-        yield Fault(what, where="goal", expected=expected, found="none given")
-    if ends != "goal" and case.goal:
-        what, hint = "a goal state is used with ends goal only", '--ends goal (ends="goal")'
-        yield Fault(what, where="goal", expected="none", hint=hint)

@@ -23,7 +23,6 @@ from trajcli.inputs import Inputs, nonfinite_faults, shape_faults
 from trajcli.memory import ROTATION_VALUES
 from trajcli.modes import QUANTITIES, make_method, make_mode
 from trajcli.modes.cascade import Clique
-from trajcli.modes.smooth import Smooth
 from trajcli.rotations._rates import (
     CURVES,
     backward,
@@ -155,11 +154,12 @@ def differentiate_rows(
     steps = for_bodies(matched(inputs.steps, given), bodies)
     options = {"method": mode.name, **mode.options(True)}
     blocks: Iterator[tuple[int, list[Array]]]
-    if isinstance(mode, Smooth):
+    if mode.chooses:
         values, size = rows(0, shape[1]), max(1, ROTATION_VALUES // shape[1])
+        parts = [slice(k, k + size) for k in range(0, len(values), size)]
         few = [  # at once: each row has some hundred temporary numbers
-            smooth(values[k : k + size], steps if len(steps) == 1 else steps[k : k + size], mode)
-            for k in range(0, len(values), size)
+            smooth(values[part], steps if len(steps) == 1 else steps[part], mode.options())
+            for part in parts
         ]
         whole = [concatenate(part, 0) for part in zip(*(rows for rows, _ in few), strict=True)]
         chosen = {name: np.concatenate([block[name] for _, block in few]) for name in few[0][1]}

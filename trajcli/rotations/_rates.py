@@ -19,7 +19,6 @@ from trajcli.errors import InputError
 from trajcli.kernels.least_squares import fit_weights
 from trajcli.kernels.program import Array
 from trajcli.memory import ROTATION_VALUES
-from trajcli.modes.smooth import Smooth
 from trajcli.rotations.quaternions import (
     conjugate,
     cross,
@@ -62,7 +61,9 @@ def backward(
         yield begin, [x[:, begin - first :] for x in (values, *parts[:3])]
 
 
-def smooth(values: Array, steps: Array, mode: Smooth) -> tuple[list[Array], Mapping[str, Any]]:
+def smooth(
+    values: Array, steps: Array, options: Mapping[str, Any]
+) -> tuple[list[Array], Mapping[str, Any]]:
     """Returns orientations and rates of the smoothing spline, and by option what it chose [N, 3].
 
     The turns from row to row add up to a path in the tangent space. Integrated, the spline of this
@@ -75,7 +76,6 @@ def smooth(values: Array, steps: Array, mode: Smooth) -> tuple[list[Array], Mapp
     path = concatenate([0.0 * turns[:, :1], turns.cumsum(1)], 1)
 
     some = readable(values) and bool(absent.any())
-    options = {name: getattr(mode, name) for name in mode.option_names()}
 
     def spline(rows: Array, **more: Any) -> trajectory.Trajectory:
         rows = library(rows).where(absent, math.nan, rows) if some else rows

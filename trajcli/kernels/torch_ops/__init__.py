@@ -213,7 +213,7 @@ def _cascade(
     wanted: Sequence[bool],
 ) -> list[Tensor | None]:
     """Returns rows [B, T, D] of the used actions, dt [b, h] and start parts [B, D], all float64."""
-    k, recorded = program.order, int(program.recorded)
+    k, recorded = program.derivatives_of, int(program.recorded)
     batch, _, dofs = actions.shape
     zero = actions.new_zeros(batch, dofs)
     state = [zero if part is None else part for part in start]

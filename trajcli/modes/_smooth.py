@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,10 +13,8 @@ import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
 from trajcli.errors import Fault, InputError
-from trajcli.kernels.program import Floats, Operands, Smoother
-from trajcli.modes.mode import Case, Mode, no_goal, recordings_only
-
-Booleans = npt.NDArray[np.bool_]
+from trajcli.kernels.program import Booleans, Floats, Operands, Smoother
+from trajcli.modes.mode import Case, Mode, Smoothed
 
 _GRID_STEP, _GOLDEN_STEPS, _BISECTIONS = 0.35, 7, 30
 # The lowest cutoff that is tried, in periods per trajectory.
@@ -53,42 +51,37 @@ class Smooth(Mode):
     λ = 1/(h·(2π·f_c)^2m) with h the median step. Without a bandlimit it is chosen for each dof of
     each trajectory, by the values (:class:`Columns`), or such that the residuals' deviation is
     ``noise``. ``robust`` lowers the weights of outliers; NaN has weight zero.
-
-    :meth:`chosen` sets the ``weights`` [B, T, D], the deviation of the ``residual`` and the number
-    of rows ``reweighted`` [B, D]. It marks rows within long gaps as ``guessed`` [B, T, D], and
-    lists for each kind of ``doubts`` the dofs that it concerns [B, D].
     """
 
     name = "smooth"
     copies_actions = False
+    takes_start = False
+    chooses = ("bandlimit", "residual", "reweighted")
 
     order: int = 3
     bandlimit: Any = None
     noise: Any = None
     robust: bool = False
-    weights: Floats | None = None
-    residual: Floats | None = None
-    reweighted: npt.NDArray[np.int64] | None = None
-    guessed: npt.NDArray[np.bool_] | None = None
-    doubts: Mapping[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
-
-    @classmethod
-    def option_names(cls) -> tuple[str, ...]:
-        return ("order", "bandlimit", "noise", "robust")
 
     def options(self, recorded: bool = False) -> dict[str, Any]:
-        """Returns the options that are set, and what was chosen.
+        """Returns the options that are set."""
+        options = super().options(recorded).items()
+        return {name: x for name, x in options if x is not None and x is not False}
 
-        That is the bandlimit of each dof [B, D] (NaN: nothing was chosen), the deviation of the
-        residuals and the number of reweighted rows [B, D].
-        """
-        names = (*self.option_names(), "residual", "reweighted")
-        values = {name: getattr(self, name) for name in names}
-        return {name: x for name, x in values.items() if x is not None and x is not False}
+    def of_dofs(self, dofs: Sequence[int]) -> Smooth:
+        if not isinstance(self.noise, list):  # one noise for all
+            return self
+        return self._with_noise([self.noise[dof] for dof in dofs])
+
+    def noise_in(self, per_si: Floats) -> Smooth:
+        return self if self.noise is None else self._with_noise((self.noise / per_si).tolist())
+
+    def _with_noise(self, noise: list[float]) -> Smooth:
+        """Returns the mode with the noise of each dof, one number where all have the same."""
+        return replace(self, noise=noise[0] if len(set(noise)) == 1 else noise)
 
     def faults(self, case: Case) -> Iterator[Fault]:
-        yield from no_goal(self.name, case)
-        yield from recordings_only(self.name, case)
+        yield from super().faults(case)
         if case.horizon <= self.order:
             yield Fault(
                 "too few rows for the order",
@@ -99,40 +92,28 @@ class Smooth(Mode):
             )
 
     def program_of(self, shape: Sequence[int], steps: Floats) -> Smoother:
-        """Returns the program for positions of a shape at steps [b, 1 or T − 1]."""
-        batch, rows, dofs = shape
-        cutoff = self._of_dofs("bandlimit", batch, dofs)
+        cutoff = _for_each_dof(self.bandlimit, "bandlimit", shape)
+        return self._program(cutoff, np.ones(shape), steps)
+
+    def _program(self, cutoff: Floats, weights: Floats, steps: Floats) -> Smoother:
+        """Returns the program of a cutoff in Hz [B, D] and weights [B, T, D]."""
         unit = np.median(steps, axis=1)
         with np.errstate(over="ignore", divide="ignore"):
             stiffness = (2.0 * np.pi * cutoff * unit[:, None]) ** (-2 * self.order)
-        stiffness = np.where(np.isnan(cutoff), 1.0, stiffness)
-        weights = np.ones((batch, rows, dofs)) if self.weights is None else self.weights
-        return Smoother(rows, self.order, unit, stiffness, weights)
+        stiffness = np.where(np.isnan(cutoff), 1.0, stiffness)  # any, of rows that are all equal
+        return Smoother(weights.shape[1], self.order, unit, stiffness, weights)
 
-    def _of_dofs(self, name: str, batch: int, dofs: int) -> Floats:
-        """Returns an option for each dof [B, D], NaN where it is not given."""
-        option = getattr(self, name)
-        given = np.asarray(np.nan if option is None else option, np.float64)
-        sizes = zip(given.shape[::-1], (dofs, batch), strict=False)
-        if given.ndim > 2 or any(size not in (1, count) for size, count in sizes):
-            raise InputError(
-                f"wrong shape of {name}",
-                where=name,
-                expected=f"a number, [{dofs}] or [{batch}, {dofs}]",
-                found=str(list(given.shape)),
-            )
-        return np.array(np.broadcast_to(given, (batch, dofs)))
+    def prepare(
+        self, values: Floats | None, shape: Sequence[int], steps: Floats, kernels: Any, where: str
+    ) -> Smoothed:
+        """Chooses bandlimits and weights by the values [B, T, D].
 
-    def chosen(self, positions: Floats | None, shape: Sequence[int], steps: Floats, kernels: Any,
-               where: str) -> Smooth:  # fmt: skip
-        """Returns the mode with the bandlimits and weights that it chooses by the values.
-
-        ``positions`` [B, T, D] are None where they cannot be read, as within torch.func: then the
-        caller must give a bandlimit, and no row is missing or weighs less. ``kernels`` measure the
-        residuals. Raises InputError for a bandlimit above half the rate.
+        They are None where they cannot be read, as within torch.func: then the caller must give a
+        bandlimit, and no row is missing or weighs less. ``kernels`` measure the residuals. Raises
+        InputError for a bandlimit above half the rate.
         """
         batch, rows, dofs = shape
-        cutoff = self._of_dofs("bandlimit", batch, dofs)
+        cutoff = _for_each_dof(self.bandlimit, "bandlimit", shape)
         most = 0.5 / np.median(steps, axis=1)[:, None]
         if (cutoff > most * (1.0 + 1e-9)).any():
             raise InputError(
@@ -141,7 +122,7 @@ class Smooth(Mode):
                 expected=f"at most {most.min():.6g} Hz",
                 found=f"{np.nanmax(cutoff):.6g} Hz",
             )
-        if positions is None:
+        if values is None:
             if np.isnan(cutoff).any() or self.robust:
                 raise InputError(
                     "positions that cannot be read",
@@ -152,8 +133,8 @@ class Smooth(Mode):
                     if self.robust
                     else "bandlimit=, in Hz",
                 )
-            return replace(self, bandlimit=cutoff)
-        values = np.ascontiguousarray(positions.transpose(0, 2, 1), np.float64)
+            return Smoothed(self.program_of(shape, steps), {"bandlimit": cutoff})
+        values = np.ascontiguousarray(values.transpose(0, 2, 1), np.float64)
         values = values.reshape(batch * dofs, rows, 1)
         # NaN weigh nothing, and no row of a column with too few others does
         present = np.isfinite(values)
@@ -163,24 +144,35 @@ class Smooth(Mode):
             values,
             np.repeat(steps, dofs, axis=0) if len(steps) > 1 else steps,
             cutoff.reshape(-1),
-            self._of_dofs("noise", batch, dofs).reshape(-1),
+            _for_each_dof(self.noise, "noise", shape).reshape(-1),
             kernels,
             1.0 * present,
         )
-        cutoff, weights, residual, lowered, guessed, doubts = columns.smoothed(self.robust)
-
-        def of_rows(values: Any) -> Any:  # [n, T, 1] → [B, T, D]
-            return values.reshape(batch, dofs, rows).transpose(0, 2, 1).copy()
-
-        return replace(
-            self,
-            bandlimit=cutoff.reshape(batch, dofs),
-            weights=of_rows(weights),
-            residual=residual.reshape(batch, dofs),
-            reweighted=lowered.reshape(batch, dofs) if self.robust else None,
-            guessed=of_rows(guessed),
-            doubts={name: x.reshape(batch, dofs) for name, x in doubts.items()},
+        *by_column, weights, guessed, doubts = columns.choose(self.robust)
+        cutoff, residual, reweighted = (x.reshape(batch, dofs) for x in by_column)
+        weights, guessed = (  # [n, T, 1] → [B, T, D]
+            x.reshape(batch, dofs, rows).transpose(0, 2, 1).copy() for x in (weights, guessed)
         )
+        results = {"bandlimit": cutoff, "residual": residual}
+        if self.robust:
+            results["reweighted"] = reweighted
+        doubts = {name: x.reshape(batch, dofs) for name, x in doubts.items()}
+        return Smoothed(self._program(cutoff, weights, steps), results, guessed, doubts)
+
+
+def _for_each_dof(option: Any, name: str, shape: Sequence[int]) -> Floats:
+    """Returns an option for each dof [B, D] of positions of a shape, NaN where it is not given."""
+    batch, _, dofs = shape
+    given = np.asarray(np.nan if option is None else option, np.float64)
+    sizes = zip(given.shape[::-1], (dofs, batch), strict=False)
+    if given.ndim > 2 or any(size not in (1, count) for size, count in sizes):
+        raise InputError(
+            f"wrong shape of {name}",
+            where=name,
+            expected=f"a number, [{dofs}] or [{batch}, {dofs}]",
+            found=str(list(given.shape)),
+        )
+    return np.array(np.broadcast_to(given, (batch, dofs)))
 
 
 def value_faults(options: Mapping[str, Any]) -> Iterator[Fault]:
@@ -224,13 +216,11 @@ class Columns(NamedTuple):
         """The number of rows that have full weight, [n]."""
         return np.asarray((self.weights == 1.0).sum((1, 2)), np.float64)
 
-    def smoothed(
-        self, robust: bool
-    ) -> tuple[Floats, Floats, Floats, npt.NDArray[np.int64], Booleans, dict[str, Booleans]]:
+    def choose(self, robust: bool) -> tuple[Any, Any, Any, Floats, Booleans, dict[str, Booleans]]:
         """Chooses what each column is smoothed with, and says what may be doubted.
 
-        Returns the cutoffs in Hz (NaN where all rows are equal or too few), the weights [n, T, 1],
-        the deviations of the residuals, the numbers of rows whose weight was lowered, which rows
+        Returns the cutoffs in Hz (NaN where all rows are equal or too few), the deviations of the
+        residuals, the numbers of rows whose weight was lowered, the weights [n, T, 1], which rows
         are within long gaps [n, T, 1], and which columns are concerned by each kind of doubt.
         """
         used = self.weights > 0.0
@@ -262,7 +252,7 @@ class Columns(NamedTuple):
                 "correlation": noisy & ~stairs,
             }
         return (
-            cutoff, weights, residual, (weights < self.weights).sum((1, 2)), guessed,
+            cutoff, residual, (weights < self.weights).sum((1, 2)), weights, guessed,
             {kind: which & moving for kind, which in doubts.items()},
         )  # fmt: skip
 

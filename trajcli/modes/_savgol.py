@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +13,7 @@ from trajcli.errors import Fault, InputError
 from trajcli.kernels.least_squares import fit_weights
 from trajcli.kernels.program import Band, Floats, Windows
 from trajcli.modes.central import on_differences, without_rounding
-from trajcli.modes.mode import Case, Mode, no_goal, recordings_only
+from trajcli.modes.mode import Case, Mode
 
 MOST_ROWS = 999
 # Stamps are rounded: they may lie beyond half a window by this share of it.
@@ -34,13 +34,17 @@ class SavitzkyGolay(Mode):
     name = "savgol"
     degrees = (2, 3, 4, 5)
     copies_actions = False
+    takes_start = False
 
     window: int | str = "0.3s"
     degree: int = 4
 
+    @property
+    def reads_steps(self) -> bool:
+        return isinstance(self.window, str)
+
     def faults(self, case: Case) -> Iterator[Fault]:
-        yield from no_goal(self.name, case)
-        yield from recordings_only(self.name, case)
+        yield from super().faults(case)
         rows = str(case.horizon)
         if isinstance(self.window, str):
             if case.horizon <= self.degree:
@@ -72,11 +76,12 @@ class SavitzkyGolay(Mode):
             degree=self.degree,
         )
 
-    def program_of(self, horizon: int, steps: Floats) -> Band:
-        """Returns the program of a window in seconds, for steps [b, 1 or H − 1].
+    def program_of(self, shape: Sequence[int], steps: Floats) -> Band:
+        """Returns the program of a window in seconds.
 
         Raises InputError for windows of more than MOST_ROWS rows.
         """
+        horizon = shape[1]
         seconds = float(str(self.window).removesuffix("s"))
         even = steps.shape == (1, 1)
         if steps.shape[1] == 1:
