@@ -178,6 +178,16 @@ class Report:
         self.notes += [note for note in dict.fromkeys(notes) if note not in self.notes]
 
     @contextmanager
+    def attempt(self) -> Iterator[None]:
+        """Forgets the notes of what fails within."""
+        known = len(self.notes)
+        try:
+            yield
+        except TrajcliError:
+            del self.notes[known:]
+            raise
+
+    @contextmanager
     def faults(self) -> Iterator[None]:
         """Collects the faults of what is raised within, and goes on behind it."""
         try:

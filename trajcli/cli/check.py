@@ -55,9 +55,10 @@ def check(
         alone = text == texts[-1] and not any(report["checks"] for report in reports)
         with console.going_on(text, bad, alone), console.opened(reading) as (files, progress):
             files.compare_all((text, velocity_of) if velocity_of else (text,))
-            findings, notes = check_source(
+            findings = check_source(
                 files, text, start_rows, limits, velocity_of, progress, bad if skip_bad else None
             )
+            notes = files.report.notes
         console.remark(*notes)
         left_out = console.left_out(bad)
         if recompute and findings:

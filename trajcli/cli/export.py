@@ -61,7 +61,7 @@ def export(
             write_lerobot(chosen, files, lerobot, out)
         parts = out.rglob("*") if out.is_dir() else [out]
         size = sum(part.stat().st_size for part in parts if part.is_file())
-    console.remark(*chosen.batch.notes)
+    console.remark(*files.report.notes)
     count = len(chosen.numbers)
     console.say(*units_lines(units_report(chosen.batch)))
     trajectories = counted(count, "trajectory", "trajectories")

@@ -37,8 +37,8 @@ def inspect(
     reports = []
     for text in expand_globs(source):
         with console.opened(reading) as (files, progress):
-            facts, charts, dofs, notes = inspect_source(files, text, full, progress)
-        console.remark(*notes)
+            facts, charts, dofs = inspect_source(files, text, full, progress)
+        console.remark(*files.report.notes)
         reports.append(facts)
         console.show(report(facts, charts, dofs, bytes_text(facts["bytes"]), console.rich))
     console.document({"files": reports})

@@ -64,8 +64,7 @@ def plot(
         refuse_input(out, [*files.paths(), *([limits] if limits else [])])
         with figures.settings(matplotlib), new_file(out, overwrite) as hidden:
             drawn: Sequence[Any] = []
-            notes = [note for source in chosen for note in source.main.notes]
-            matched = list[Any]()
+            matched, report = list[Any](), files.report
             if score is not None:
                 names = short_labels(chosen)
                 scored = {
@@ -79,21 +78,20 @@ def plot(
                 figure = figures.draw_peaks(drawn, chosen, title)
             else:
                 drawn, remarks = drawn_lines(chosen)
-                notes += remarks
+                report.add(*remarks)
                 figure = figures.draw_lines(drawn, chosen, title)
             if limits is not None and score is None:
                 require_bounds(drawn, limits)
             for first in (source.main for source in chosen):
                 if table is not None:
-                    notes += table.remarks(first.dof_labels, first.dofs)
+                    report.add(*table.remarks(first.dof_labels, first.dofs))
                     matched += table.matched(first.dof_labels, first.dofs)
             if inches is not None:
                 figures.resize(figure, inches)
             figures.save(figure, hidden, out.suffix)
             files.sources.require_unchanged()  # before OUT appears
-    notes = list(dict.fromkeys(notes))
-    console.remark(*notes)
+    console.remark(*report.notes)
     shown, count = [score] if score is not None else list(panels(drawn)), out.stat().st_size
     console.say(f"{out}: {', '.join(shown)}, {bytes_text(count)}")
-    report = {"out": str(out), "quantities": shown, "notes": notes, "matched": matched}
-    console.document(report | {"bytes": count})
+    result = {"out": str(out), "quantities": shown, "notes": report.notes, "matched": matched}
+    console.document(result | {"bytes": count})

@@ -29,7 +29,6 @@ from trajcli.files.dofs import bodies_of, match_names, named_rotations
 from trajcli.files.episodes import BESIDE, LEAVE_OUT, Member, episode_edges, likely_arrays
 from trajcli.files.opening import Files, JoinedFiles, joining
 from trajcli.files.quantities import QUANTITIES, ROTATIONS, STATES, TIMES, named_rate, role
-from trajcli.files.reading import Reading
 from trajcli.files.recording import (
     ACTIONS,
     ArrayGroup,
@@ -60,8 +59,8 @@ def read_recordings(
     actions: bool = False,
     compare: bool = True,
     positions: bool = False,
-) -> tuple[list[Recording], list[str]]:
-    """Returns the trajectories that SOURCEs name, in their order, and notes for the user.
+) -> list[Recording]:
+    """Returns the trajectories that SOURCEs name, in their order; notes go to ``files.report``.
 
     SOURCE is FILE[:DATASET]; FILE may be a glob, DATASET may hold * and end in a slice of dofs,
     [:7]. Without DATASET it is every group with actions or position, velocity, acceleration or
@@ -87,15 +86,13 @@ def read_recordings(
             "no SOURCE", where="SOURCE", expected="one or more of FILE[:DATASET]", found="none"
         )
     found: list[tuple[int, list[_Found]]] = []
-    notes: list[str] = []
     named = [part for text in sources for part in expand_files(parse_source(text))]
     unread = unreadable_files(files, named) if len(named) > len(sources) else {}
     for file, source in _opened(files, [part for part in named if part not in unread]):
-        in_file, remarks = _groups_of_file(files, file, source, actions)
+        in_file = _groups_of_file(files, file, source, actions)
         if file.family == "ros" and (actions or not as_stored):
             require_one_topic([group for group, _ in in_file])
         found.append((named.index(source), in_file))
-        notes += remarks
     for part, fault in unread.items():  # raised where the trajectory is used
         like, name = found[0][1][0][0], part.path.stem
         member = like.member._replace(name=name) if like.member else Member(name, name)
@@ -114,20 +111,22 @@ def read_recordings(
         raise InputError("no actions", where=where, expected=expected, found=there, hint=hint)
     if positions:
         wanted = [(group.only("position"), fault) for group, fault in wanted]
-    given, remarks = _given_units(files, [group for group, _ in wanted])
-    notes += remarks
+    given = _given_units(files, [group for group, _ in wanted])
     recordings = _recorded(files, wanted, None if as_stored and not files.reading.units else given)
+    usable, report = [x for x in recordings if x.fault is None], files.report
     for recording in recordings:
-        notes += recording.notes
-    usable = [recording for recording in recordings if recording.fault is None]
-    notes += (remark for recording in usable[:1] for remark in rotation_remarks(recording))
-    notes += (remark for recording in usable[:_FIRST] for remark in recording.unit_remarks())
+        report.add(*recording.notes)
+    for recording in usable[:1]:
+        report.add(*rotation_remarks(recording))
+    for recording in usable[:_FIRST]:
+        report.add(*recording.unit_remarks())
     compare = compare and not as_stored
     if compare or len(sources) > 1:
-        matched, faults = _compare_joints(recordings)
-        notes += matched
-        raise_if_any(faults if compare else ())
-    return recordings, list(dict.fromkeys(notes))
+        matched, misfit = _compare_joints(recordings)
+        report.add(*matched)
+        if misfit is not None and compare:
+            raise InputError(misfit)
+    return recordings
 
 
 def _acts(group: ArrayGroup) -> bool:
@@ -135,12 +134,12 @@ def _acts(group: ArrayGroup) -> bool:
     return any(array_name(path) == "actions" for path in group.datasets)
 
 
-def _given_units(files: Files, groups: Sequence[ArrayGroup]) -> tuple[InputUnits, list[str]]:
-    """Returns the units that --units says, and notes on outputs of trajcli, which are in SI.
+def _given_units(files: Files, groups: Sequence[ArrayGroup]) -> InputUnits:
+    """Returns the units that --units says; outputs of trajcli are in SI.
 
     Raises UsageError for units of such an output, unless it is compared with another file.
     """
-    units, notes, option = files.reading.input_units, list[str](), files.reading.units
+    units, option = files.reading.input_units, files.reading.units
     for file in {id(group.file): group.file for group in groups if option}.values():
         if "trajcli_version" not in file.attributes():
             continue
@@ -151,9 +150,9 @@ def _given_units(files: Files, groups: Sequence[ArrayGroup]) -> tuple[InputUnits
                 expected=f"none for {file.path}",
                 hint="leave it out; --to-units of export and plot says what is written or drawn",
             )
-        notes.append(Note(f"{file.path} is in SI, whatever --units says of other sources"))
+        files.report.add(Note(f"{file.path} is in SI, whatever --units says of other sources"))
         units = InputUnits()
-    return units, notes
+    return units
 
 
 def _recorded(files: Files, found: Sequence[_Found], given: InputUnits | None) -> list[Recording]:
@@ -182,12 +181,12 @@ def _recorded(files: Files, found: Sequence[_Found], given: InputUnits | None) -
     return marked_faulty([recording for recording in recordings if recording is not None])
 
 
-def read_positions(
-    files: Files, sources: Sequence[str], compare: bool = True
-) -> tuple[list[Recording], list[str]]:
-    """Returns the positions that SOURCEs name, or else those of every trajectory, and notes for
-    the user. Raises InputError for files with none."""
-    recordings, notes = read_recordings(files, sources, compare=compare, positions=True)
+def read_positions(files: Files, sources: Sequence[str], compare: bool = True) -> list[Recording]:
+    """Returns the positions that SOURCEs name, or else those of every trajectory.
+
+    Raises InputError for files with none.
+    """
+    recordings = read_recordings(files, sources, compare=compare, positions=True)
     first = recordings[0]
     if first.file.family == "ros":
         require_one_topic([recording.origin for recording in recordings])
@@ -207,7 +206,8 @@ def read_positions(
             hint = f"trajcli integrate {named} --mode {rate} --start zero makes positions of them"
         what = "no recorded positions"
         raise InputError(what, where=where, expected=expected, found=found, hint=hint)
-    return recorded, [*notes, *rotations_left_out(recordings, recorded)]
+    files.report.add(*rotations_left_out(recordings, recorded))
+    return recorded
 
 
 def one_per_group(recordings: Sequence[Recording], actions: bool) -> list[Recording]:
@@ -261,10 +261,8 @@ _Found = tuple[ArrayGroup, Fault | None]
 """Arrays that are trajectories, or those of others and why these cannot be read."""
 
 
-def _groups_of_file(
-    files: Files, file: Catalogue, source: Source, actions: bool
-) -> tuple[list[_Found], list[str]]:
-    """Returns the groups of one file, and notes, as on what is taken without being named."""
+def _groups_of_file(files: Files, file: Catalogue, source: Source, actions: bool) -> list[_Found]:
+    """Returns the groups of one file; what is taken without being named is noted."""
     filter_key, layout = files.reading.filter_key, files.layout(file)
     found: list[_Found]
     if layout is not None:
@@ -278,22 +276,21 @@ def _groups_of_file(
         )
     else:
         found = [(group, None) for group in _plain(file, source, actions)]
-    found, remarks = _arranged(found, files.reading)
-    groups = [replace(group, dofs=source.dofs) for group, _ in found]
-    notes = [layout.remark] if layout is not None and layout.remark else []
+    report, groups = files.report, [group for group, _ in found]
+    if layout is not None and layout.remark:
+        report.add(layout.remark)
     if groups[0].guessed:
         paths = list(dict.fromkeys(group.path for group in groups))
         more = f" and {len(paths) - 1} more are" if paths[1:] else " is"
-        notes.append(Note(f"SOURCE names no dataset: {file.place(paths[0])}{more} taken"))
-    notes += (text for g in groups for array in g.datasets.values() for text in array.remarks)
-    faults = (fault for _, fault in found)
-    return list(zip(groups, faults, strict=True)), [*notes, *remarks]
+        report.add(Note(f"SOURCE names no dataset: {file.place(paths[0])}{more} taken"))
+    report.add(*(text for g in groups for x in g.datasets.values() for text in x.remarks))
+    arranged = _arranged(found, files)
+    return [(replace(group, dofs=source.dofs), fault) for group, fault in arranged]
 
 
-def _arranged(found: Sequence[_Found], reading: Reading) -> tuple[list[_Found], list[str]]:
-    """Returns groups by the axes that --axes says and the episodes of arrays [N, D], and notes."""
-    arranged: list[_Found] = []
-    notes: list[str] = []
+def _arranged(found: Sequence[_Found], files: Files) -> list[_Found]:
+    """Returns groups by the axes that --axes says and the episodes of arrays [N, D]."""
+    arranged, reading, report = list[_Found](), files.reading, files.report
     kinds: set[str] = set()
     axes = (reading.axes or "").upper()
     dims = {array.ndim for group, _ in found for array in group.datasets.values()}
@@ -317,14 +314,14 @@ def _arranged(found: Sequence[_Found], reading: Reading) -> tuple[list[_Found], 
             group = replace(group, datasets=moved)
         elif foreign and not group.file.members and kind not in kinds:
             kinds.add(kind)
-            notes += _axes_remarks(group)
+            report.add(*_axes_remarks(group))
         single = all(array.ndim < 3 for array in group.datasets.values())
         parts = [group]
         if foreign and single and reading.layout != PLAIN:
             parts, remarks = _episodes(group)
-            notes += remarks
+            report.add(*remarks)
         arranged += ((part, fault) for part in parts)
-    return arranged, notes
+    return arranged
 
 
 def _episodes(group: ArrayGroup) -> tuple[list[ArrayGroup], list[str]]:
@@ -368,7 +365,8 @@ def require_alike(groups: Sequence[Recording]) -> None:
     """Raises InputError for groups of different dofs or joints, or of other kinds of units."""
     require_same_kind([(group.as_stored.where, group.position_units) for group in groups])
     raise_if_any(dof_faults(groups))
-    raise_if_any(_compare_joints(groups)[1])
+    if (fault := _compare_joints(groups)[1]) is not None:
+        raise InputError(fault)
 
 
 def dof_faults(groups: Sequence[Recording]) -> Iterator[Fault]:
@@ -385,7 +383,7 @@ def dof_faults(groups: Sequence[Recording]) -> Iterator[Fault]:
             return
 
 
-def _compare_joints(recordings: Sequence[Recording]) -> tuple[list[str], list[Fault]]:
+def _compare_joints(recordings: Sequence[Recording]) -> tuple[list[str], Fault | None]:
     """Returns a note on the first recording whose joints match by names that are not equal, and the
     fault of the first that has other joints, or joints in another order."""
     first: Recording | None = None
@@ -411,8 +409,8 @@ def _compare_joints(recordings: Sequence[Recording]) -> tuple[list[str], list[Fa
                 found=", ".join(names),
                 hint="--dofs with their names takes the same of each, in one order",
             )
-            return notes, [fault]
-    return notes, []
+            return notes, fault
+    return notes, None
 
 
 def require_one_topic(groups: Sequence[ArrayGroup]) -> None:

@@ -928,7 +928,7 @@ def _since(clock: Clock, began: npt.NDArray[Any], unit: str) -> Clock:
     return replace(clock, absolute=absolute, unit=unit)
 
 
-def join(recordings: Sequence[Recording], notes: Iterable[str] = ()) -> Recording:
+def join(recordings: Sequence[Recording]) -> Recording:
     """Returns the trajectories of recordings as one; shorter ones are padded.
 
     It has the arrays that all have, or else those that are integrated. What is known of all, as
@@ -937,9 +937,8 @@ def join(recordings: Sequence[Recording], notes: Iterable[str] = ()) -> Recordin
     first = next((part for part in recordings if part.fault is None), recordings[0])
     names = [name for name in first.arrays if all(name in part.arrays for part in recordings)]
     names = names or [first._first]  # of arrays without a common name, those that are integrated
-    notes = tuple(dict.fromkeys(notes))
     if len(recordings) == 1:
-        return replace(first.only(names), numbers=np.arange(len(first)), notes=notes)
+        return replace(first.only(names), numbers=np.arange(len(first)))
     batches = [len(part) for part in recordings]
     arrays = {
         name: replace(
@@ -959,7 +958,6 @@ def join(recordings: Sequence[Recording], notes: Iterable[str] = ()) -> Recordin
         start=joined_states("start", [part.start for part in recordings], batches),
         goal=joined_states("goal", [part.goal for part in recordings], batches),
         fault=None,
-        notes=notes,
         parts=tuple(recordings),
         part_of=np.repeat(np.arange(len(recordings)), batches),
         begins=np.cumsum([0, *batches[:-1]]),

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.arrays import time_stamp_faults
-from trajcli.errors import InputError, Note, describe, raise_if_any
+from trajcli.errors import InputError, Note, Report, describe, raise_if_any
 from trajcli.files.catalogue import in_memory
 from trajcli.files.dofs import parse_dofs
 from trajcli.files.quantities import QUANTITIES, named_rate
@@ -32,9 +32,9 @@ _LEAST_JUMP = 0.7 * _TURN
 
 
 def repaired(
-    recordings: Sequence[Recording], repair: Repair, least: int
-) -> tuple[list[Recording], list[str]]:
-    """Repairs recordings; returns recordings that read the same files, and notes.
+    recordings: Sequence[Recording], repair: Repair, least: int, report: Report
+) -> list[Recording]:
+    """Repairs recordings; returns recordings that read the same files.
 
     least: rows that a segment between gaps needs; shorter ones are left out. Raises InputError if
     no segment is long enough, or stamps do not increase.
@@ -47,7 +47,8 @@ def repaired(
         result = [part for whole in result for part in _split_at_gaps(whole, repair, least, counts)]
     if repair.wrap_dofs is not None:
         result = [_unwrapped(recording, repair.wrap_dofs) for recording in result]
-    return result, list(_notes(counts, repair.max_gap, least))
+    report.add(*_notes(counts, repair.max_gap, least))
+    return result
 
 
 def _split_at_gaps(

@@ -108,7 +108,7 @@ def _first_rows(files: Files, role: str, text: str, group: Recording) -> States:
     """
     source = parse_source(text)
     reading = Reading(layout=files.reading.layout, filter_key=files.reading.filter_key)
-    recorded, _ = read_recordings(files.read_as(reading), [text], as_stored=True)
+    recorded = read_recordings(files.read_as(reading), [text], as_stored=True)
     if role == "goal" or not all(each.named or each.file.family == "npy" for each in recorded):
         raise InputError(recorded[0].file.missing(source.dataset or f"{role}/position"))
     if "trajcli_version" in recorded[0].file.attributes():

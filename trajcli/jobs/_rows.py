@@ -51,9 +51,9 @@ def read_trajectories(
 
     Raises InputError for files without trajectories, or without times.
     """
-    every, notes = read_recordings(files, request.sources)
+    every, report = read_recordings(files, request.sources), files.report
     recordings = one_per_group(every, actions)
-    notes += rotations_left_out(every, recordings)
+    report.add(*rotations_left_out(every, recordings))
     usable = [x for x in recordings if x.fault is None] or recordings
     if not any(all(name in x.arrays for x in recordings) for name in usable[0].arrays):
         raise InputError(
@@ -78,9 +78,8 @@ def read_trajectories(
     for clock in clocks:
         raise_if_any(clock.faults(0, 1) if clock.step is not None else clock.shape_faults())
     if clocks and (remark := clocks[0].remark):
-        notes.append(remark)
-    recordings, repairs = repaired(recordings, request, least)
-    whole = join(recordings, [*notes, *repairs])
+        report.add(remark)
+    whole = join(repaired(recordings, request, least, report))
     whole = whole.take(np.sort(select(request.episodes, len(whole))))
     if not request.skip_bad:
         raise_if_any(part.fault for part in whole.parts_in_use() if part.fault)
@@ -209,7 +208,6 @@ def write_rows(
         joint_names=names and [names[dof] for dof in dofs],
     )
     job, report = Job(request.out, description, blocks_of(whole, counts), compute), files.report
-    report.add(*whole.notes)
     remarks = write(
         request.out,
         description,

@@ -129,7 +129,6 @@ class Plan:
         self.sizes = [_block_size(batch, kind, memory) for batch in batches]
         self.notes = report.notes
         report.add(
-            *recording.notes,
             *_conversion_notes(recording, self.dtype),
             *_memory_notes(batches, kind, request.memory),
             *input_warnings(recording, batches[-1].inputs),

@@ -85,9 +85,8 @@ def resolve(request: Request, files: Files, sources: Sequence[str]) -> Resolved:
     with report.faults():
         _refuse_options(request)
     recordings: list[Recording] = []
-    notes: list[str] = []
     with report.faults():
-        recordings, notes = _read(request, files, sources, left_out)
+        recordings = _read(request, files, sources, left_out)
     option: Clock | None = None
     with report.faults():
         option = clock_from_options(files)
@@ -122,7 +121,8 @@ def resolve(request: Request, files: Files, sources: Sequence[str]) -> Resolved:
         report.collected += [fault for _, faults in left_out for fault in faults]
     report.raise_faults()
     assert chosen is not None  # else its fault was raised
-    mode, notes = chosen.mode, [*notes, *chosen.disagreements]
+    mode = chosen.mode
+    report.add(*chosen.disagreements)
     # stamps of --times are those of all files together, so they are given out once all are known
     fitting = timed(fitting, option)
     usable = [recording for recording in fitting if recording.fault is None]
@@ -132,14 +132,13 @@ def resolve(request: Request, files: Files, sources: Sequence[str]) -> Resolved:
     if request.recorded:
         if (units := usable[0].position_units) is not None:
             mode = mode.noise_in(per_si(units))
-        fitting, repairs = repaired(fitting, request, mode.least_rows)
-        notes += repairs
+        fitting = repaired(fitting, request, mode.least_rows, report)
         usable[0].require_rotations()
-    recording = join(fitting, notes)
+    recording = join(fitting)
     count = len(recording)
     if not request.recorded and all(recorded_rates(part, mode) for part in usable):
         mode, note = _of_rates(request, usable[0], mode)
-        recording = replace(recording, notes=(*recording.notes, note))
+        report.add(note)
     if request.start_index is not None:
         start = recording.start.with_index("start", files.dataset(request.start_index))
         recording = replace(recording, start=start)
@@ -164,32 +163,29 @@ def _refuse_options(request: Request) -> None:
 
 def _read(
     request: Request, files: Files, sources: Sequence[str], left_out: list[LeftOut]
-) -> tuple[list[Recording], list[str]]:
-    """Returns the trajectories that the sources name, and notes.
+) -> list[Recording]:
+    """Returns the trajectories that the sources name.
 
     With skip_bad, files that cannot be read are added to ``left_out`` instead.
     """
 
-    def read(texts: Sequence[str]) -> tuple[list[Recording], list[str]]:
-        if request.recorded:
-            return read_positions(files, texts, compare=False)
-        return read_recordings(files, texts, actions=True, compare=False)
+    def read(texts: Sequence[str]) -> list[Recording]:
+        with files.report.attempt():
+            if request.recorded:
+                return read_positions(files, texts, compare=False)
+            return read_recordings(files, texts, actions=True, compare=False)
 
     if not request.skip_bad:
         return read(sources)
     with suppress(InputError, UsageError):  # stand-ins keep the numbers of all episodes
         return read(sources)
     recordings: list[Recording] = []
-    notes: dict[str, None] = {}  # each once, in their order
     for source in (part for text in sources for part in expand_files(parse_source(text))):
         try:
-            of_source, remarks = read([str(source)])
+            recordings += read([str(source)])
         except (InputError, UsageError) as error:
             left_out.append((str(source), error.faults))
-        else:
-            recordings += of_source
-            notes |= dict.fromkeys(remarks)
-    return marked_faulty(recordings), list(notes)
+    return marked_faulty(recordings)
 
 
 def _fitting(

@@ -150,7 +150,7 @@ def _listed(values: Floats) -> str:
 def read_positions(files: Files, batch: Recording, positions: str) -> Recording:
     """Returns the positions that FILE:DATASET names, or DATASET in the file of a batch."""
     name = positions if parse_source(positions).path.exists() else f"{batch.file.path}:{positions}"
-    return join(*read_recordings(files, [name]))
+    return join(read_recordings(files, [name]))
 
 
 def velocities_finding(

@@ -61,8 +61,8 @@ def check_source(
     velocity_of: str | None = None,
     on_progress: Progress = lambda done, total: None,
     left_out: dict[str, Fault] | None = None,
-) -> tuple[list[Finding], list[str]]:
-    """Checks the trajectories that a source names, each batch in one pass; also returns notes.
+) -> list[Finding]:
+    """Checks the trajectories that a source names, each batch in one pass.
 
     start_of: returns the states that row 0 of an output must equal, or why they are unknown.
     limits: a file of limits that all must keep. velocity_of: positions whose derivative the source
@@ -75,7 +75,6 @@ def check_source(
     named = "position" if velocity_of is None else "velocity"
     findings: list[Finding] = []
     batches = read_batches(files, [source])
-    notes = dict.fromkeys(note for batch in batches[:1] for note in batch.notes)
     turns = {} if tables is None else tables.turns
     stored = {name for batch in batches for name in batch.arrays}
     unchecked = dict.fromkeys(() if tables is None else (*tables.tables, *turns))
@@ -130,12 +129,11 @@ def check_source(
         findings += rotation_findings(turning, count)
         if velocity_of is not None:
             positions = read_positions(files, batch, velocity_of)
-            notes |= dict.fromkeys(positions.notes)
             findings.append(velocities_finding(batch, numbers, positions, velocity_of))
     for name in unchecked:  # a limit that cannot be checked is a failure
         why = "no dofs are rotations" if name in turns else "all dofs are rotations"
         findings.append(Finding(f"{name} limits", source, False, f"not checked: {why}"))
-    return findings, list(notes)
+    return findings
 
 
 def _ending_in_nan(batch: Recording, numbers: Sequence[int]) -> list[str]:

@@ -62,12 +62,11 @@ _TIMES = ("dt", "dt_source", "source_dt", "rate", "fps", "control_freq")
 
 def inspect_source(
     files: Files, text: str, full: bool = False, on_progress: Progress = lambda done, total: None
-) -> tuple[dict[str, Any], list[Chart], Sequence[str], list[str]]:
+) -> tuple[dict[str, Any], list[Chart], Sequence[str]]:
     """Inspects a file, a folder of them, or the datasets that a source names.
 
     Returns a report of plain values, which lists unreadable datasets with the reason, and the
-    charts and the names of the dofs of one trajectory, and notes. Large files are sampled, unless
-    ``full``.
+    charts and the names of the dofs of one trajectory. Large files are sampled, unless ``full``.
     Raises InputError where the file cannot be opened, or the named dataset is not there.
     """
     source, episodes = parse_source(text), files.reading.episodes
@@ -85,25 +84,25 @@ def inspect_source(
             names += [(file, name) for name in file.match(named) if file.get(name) is not None]
     clock_from_options(files)  # a time that the options name and that cannot be read is an error
     batches: list[Recording] = []
-    notes: list[str] = []
+    said = files.report
     if named.rpartition("/")[2] not in ("dt", *STAMPS):
         try:
-            batches = read_batches(files, [text], as_stored=True)
+            with said.attempt():
+                batches = read_batches(files, [text], as_stored=True)
         except InputError as error:  # SOURCE may name something else that is listed
             if named and not names:
                 raise
             if not isinstance(error, NoTrajectories):
-                notes.append(_in_a_line(error))
-    notes += batches[0].notes if batches else []
+                said.add(_in_a_line(error))
     try:
         main, _ = whole_batch(batches)
     except InputError as error:  # which other commands refuse
-        notes.append(_in_a_line(error))
+        said.add(_in_a_line(error))
         main = main_batch(batches)
     chosen = [] if main is None else select(episodes, len(main))
     if main is not None:
         usable, faults = main.take(chosen).usable()
-        notes += (f"{name} is left out: {fault.what}" for name, fault in faults.items())
+        said.add(*(f"{name} is left out: {fault.what}" for name, fault in faults.items()))
         chosen = usable.numbers.tolist()
     # the main batch may join several: each reads its part of what --episodes picks among all
     parts = [] if main is None else list(main.members)
@@ -139,8 +138,8 @@ def inspect_source(
         "one_sided": one_sided(main) if main else 0,
     }
     drawn = main.take(chosen[:1]) if main and chosen else None
-    notes += datasets.remarks
-    return report, list(_charts(drawn)) if drawn else [], drawn.dof_labels if drawn else [], notes
+    said.add(*datasets.remarks)
+    return report, list(_charts(drawn)) if drawn else [], drawn.dof_labels if drawn else []
 
 
 def _in_a_line(error: InputError) -> str:

@@ -385,29 +385,28 @@ def expand_globs(texts: Sequence[str]) -> list[str]:
 def read_batches(
     files: Files, sources: Sequence[str], as_stored: bool = False, repair: Repair | None = None
 ) -> list[Recording]:
-    """Returns the trajectories that sources name, in batches of the same arrays and dofs. Each has
-    the notes on all.
+    """Returns the trajectories that sources name, in batches of the same arrays and dofs.
 
     Parameters:
         as_stored: keeps the units of the files, unless --units says others.
         repair: what is repaired in recordings first.
     """
-    recordings, notes = read_recordings(files, sources, as_stored)
+    recordings, report = read_recordings(files, sources, as_stored), files.report
     batches, option = _batches(recordings), clock_from_options(files)
     if option is not None:
         batches = [timed(members, option) for members in batches]
     for first in (members[0] for members in batches):
         require_stamps(first)
-        notes += [first.clock.remark] if first.clock and first.clock.remark else []
+        if first.clock and first.clock.remark:
+            report.add(first.clock.remark)
     if repair is not None and repair != Repair():
         timeless = repair.max_gap is None and repair.repeated_times == "error"
         for k, members in enumerate(batches):
             for recording in members:
                 if recording.clock is None and not timeless:
                     raise InputError(no_time(recording))
-            batches[k], repairs = repaired(members, repair, 1)
-            notes += repairs
-    return [join(members, notes) for members in batches]
+            batches[k] = repaired(members, repair, 1, report)
+    return [join(members) for members in batches]
 
 
 def _batches(recordings: Iterable[Recording]) -> list[list[Recording]]:
@@ -467,7 +466,7 @@ def whole_batch(candidates: Sequence[Recording]) -> tuple[Recording | None, list
             what, expected = "trajectories of different arrays", ", ".join(arrays)
             found, hint = ", ".join(part.arrays), "FILE:DATASET names an array that all have"
             raise InputError(what, where=part.where, expected=expected, found=found, hint=hint)
-    return (main if len(same) == 1 else join(parts, main.notes)), others
+    return (main if len(same) == 1 else join(parts)), others
 
 
 def datasets(files: Files, text: str) -> dict[str, Compared]:

@@ -301,7 +301,7 @@ def score_source(
         scores={name: known[name] for name in UNITS if name in known},
         units={n: ", ".join(dict.fromkeys(units.get(x, x).split(","))) for n, x in UNITS.items()},
         rows=(int(lengths.min()), int(lengths.max())),
-        notes=[*batch.notes, *notes, *jumps.notes()],
+        notes=[*files.report.notes, *notes, *jumps.notes()],
         matched=matched,
         numbers=numbers.tolist(),
         rounding={
