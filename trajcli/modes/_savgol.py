@@ -33,7 +33,6 @@ class SavitzkyGolay(Mode):
 
     name = "savgol"
     degrees = (2, 3, 4, 5)
-    copies_actions = False
     takes_start = False
 
     window: int | str = "0.3s"

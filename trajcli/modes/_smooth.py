@@ -54,7 +54,6 @@ class Smooth(Mode):
     """
 
     name = "smooth"
-    copies_actions = False
     takes_start = False
     chooses = ("bandlimit", "residual", "reweighted")
 

@@ -46,10 +46,8 @@ class BSpline(Mode):
             return
         yield from super().faults(case)
         if case.steps_vary:
-            what, expected = (
-                "mode bspline has uniform knots",
-                "one dt, or one per trajectory [B, 1]",
-            )
+            what = "mode bspline has uniform knots"
+            expected = "one dt, or one per trajectory [B, 1]"
             yield Fault(what, where="dt", expected=expected, found="one per step")
 
     def rows(self, horizon: int, recorded: bool) -> int:

@@ -128,7 +128,7 @@ class Mode:
     @property
     def copies_actions(self) -> bool:
         """Whether the rows hold the actions unchanged."""
-        return True
+        return self.takes_start
 
     @property
     def reads_steps(self) -> bool:
