@@ -438,6 +438,11 @@ class Catalogue(ABC):
             groups.setdefault(group, {})[last.lower()] = last
         return groups
 
+    @cached_property
+    def own_output(self) -> bool:
+        """Whether trajcli wrote the file."""
+        return "trajcli_version" in self.attributes()
+
     def dims(self, name: str) -> tuple[str, ...]:
         """Returns the names of the dimensions of a dataset; none where the format has no names."""
         return ()

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import accumulate, combinations, pairwise
 from typing import Any
 
@@ -145,13 +146,14 @@ class Companions:
         }
         return StatedMode(name, options, replace(where, attribute=""))
 
-    def dof_names(self, groups: Sequence[str] = ()) -> list[str] | None:
-        """Returns the names of dofs that the array, a group or a dataset of names says."""
+    @cached_property
+    def dof_names(self) -> list[str] | None:
+        """The names of dofs that the array, a group or a dataset of names says."""
         stated = self.array.attributes.get("joint_names")
         stated = self.attribute("joint_names")[1] if stated is None else stated
         if isinstance(stated, list) or getattr(stated, "ndim", 0) == 1:  # headings of columns, too
             return [text_of(name) for name in stated]
-        for path in (group + name for group in groups or self.groups for name in DOF_NAMES):
+        for path in (group + name for group in self.groups for name in DOF_NAMES):
             with suppress(InputError):  # names are a courtesy
                 stored = self.file.get(path)
                 if stored is not None and stored.dtype.kind in "SUO" and stored.ndim == 1:
@@ -354,7 +356,7 @@ class Companions:
     def start_stamps(self) -> tuple[npt.NDArray[Any], str] | None:
         """Returns the stamps at which an output of trajcli begins, and their unit: it counts its
         own times from 0. None of any other file."""
-        own = "trajcli_version" in self.file.attributes()
+        own = self.file.own_output
         stored = self.file.get(f"{self.groups[0]}start_stamp") if own else None
         return None if stored is None else (np.ravel(stored.read()), stated_unit(stored) or "s")
 
@@ -370,5 +372,5 @@ class Companions:
                 if line if name in TIMES else other:
                     counts.setdefault(rows, f"{stored.where} {describe(stored.shape)}")
                     stamps |= {counts[rows]} if name in STAMPS else set()
-        axes, why = likely_axes(self.array, counts, len(self.dof_names() or ()))
+        axes, why = likely_axes(self.array, counts, len(self.dof_names or ()))
         return axes, why, why in stamps

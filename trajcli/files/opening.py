@@ -137,7 +137,7 @@ class Files:
             source = parse_source(text)
             with suppress(InputError):  # reported when it is read
                 first = next(iter(expand_files(source)), source)
-                ours.add("trajcli_version" in self.open(first.path).attributes())
+                ours.add(self.open(first.path).own_output)
         self.mixed = len(ours) > 1
 
     def paths(self) -> list[str]:

@@ -141,7 +141,7 @@ def _given_units(files: Files, groups: Sequence[ArrayGroup]) -> InputUnits:
     """
     units, option = files.reading.input_units, files.reading.units
     for file in {id(group.file): group.file for group in groups if option}.values():
-        if "trajcli_version" not in file.attributes():
+        if not file.own_output:
             continue
         if not files.mixed:
             raise UsageError(
@@ -285,6 +285,8 @@ def _groups_of_file(files: Files, file: Catalogue, source: Source, actions: bool
         report.add(Note(f"SOURCE names no dataset: {file.place(paths[0])}{more} taken"))
     report.add(*(text for g in groups for x in g.datasets.values() for text in x.remarks))
     arranged = _arranged(found, files)
+    if source.dofs is None:
+        return arranged
     return [(replace(group, dofs=source.dofs), fault) for group, fault in arranged]
 
 
@@ -308,7 +310,7 @@ def _arranged(found: Sequence[_Found], files: Files) -> list[_Found]:
             arranged.append((group, error.faults[0]))
             continue
         kind = re.sub(r"\d+", "", f"{group.group}:{group.array_name}")
-        foreign = group.layout is None and "trajcli_version" not in group.file.attributes()
+        foreign = group.layout is None and not group.file.own_output
         if axes:
             moved = {name: with_axes(array, axes) for name, array in group.datasets.items()}
             group = replace(group, datasets=moved)

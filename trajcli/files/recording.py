@@ -119,7 +119,7 @@ class ArrayGroup:
         path = path if path.startswith(f"{folder}/") else f"{folder}/{path}".lstrip("/")
         return replace(self, path=path, datasets=named)
 
-    @property
+    @cached_property
     def companions(self) -> Companions:
         """What lies beside the arrays."""
         array = next(iter(self.datasets.values()))
@@ -331,7 +331,7 @@ class Recording:
     @property
     def own_output(self) -> bool:
         """Whether trajcli wrote the file."""
-        return "trajcli_version" in self.file.attributes()
+        return self.file.own_output
 
     @property
     def members(self) -> Sequence[Recording]:
@@ -461,11 +461,6 @@ class Recording:
     def forms(self) -> dict[int, str]:
         """Returns the form of each dof that is part of a rotation, where that is known."""
         return {dof: rotation.form for rotation in self.turning for dof in rotation.dofs}
-
-    def without_rotations(self, units: Units, stated: str = "") -> Units:
-        """Returns units of dofs, with none for the numbers of rotations that are no angles; angles
-        that these do not measure keep those that are stated."""
-        return without_rotations(self.turning, self.shape[2], units, stated)
 
     def only(self, names: Iterable[str]) -> Recording:
         """Returns the recording with these arrays alone."""
@@ -768,7 +763,9 @@ class Recording:
         for name, array in self.stored.items() if given else ():
             said, text = stated_unit(array), unit_text(self.units[name])
             known = parse_units(said)
-            if said and (known is None or unit_text(self.without_rotations(known)) != text):
+            if known is not None:
+                known = without_rotations(self.turning, known, self.shape[2])
+            if said and (known is None or unit_text(known) != text):
                 yield Note(f"{array.where} is in {said}; it is read in {text}, as --units says")
         if given or self.own_output:
             return
@@ -826,7 +823,7 @@ def record(
     stored = {array_name(name): as_batch(array) for name, array in joined.items()}
     batch, rows, count = next(iter(stored.values())).shape
     names = _axis_names(path, companions, count) if last in ROTATIONS else None
-    names = names or companions.dof_names()
+    names = names or companions.dof_names
     if names is None and layout is not None:
         names = layout.dof_names(path)
     picked = Dofs(count, range(count))
@@ -860,14 +857,13 @@ def record(
         for name, known in units.items():
             if given.positions or any(unit.per_si != 1.0 for unit in known):
                 own_unit = stated_unit(arrays[name])
-                units[name] = known = without_rotations(turning, count, known, own_unit)
+                units[name] = known = without_rotations(turning, known, count, own_unit)
             arrays[name] = dataset_in_si(arrays[name], known)
             # of given units nobody said which derivative actions are
             if given.positions and name not in QUANTITIES:
                 rest = {k: v for k, v in arrays[name].attributes.items() if k != "units"}
                 arrays[name] = replace(arrays[name], attributes=rest)
-    stated_lengths, notes = companions.lengths(batch, rows, single)
-    lengths = stated_lengths
+    lengths, notes = companions.lengths(batch, rows, single)
     if layout is None and not single and lengths is None:
         with suppress(InputError):  # damage is reported where all values are read
             lengths = nan_lengths(next(iter(stored.values())))
@@ -1032,10 +1028,10 @@ def _rotations(
 
 
 def without_rotations(
-    rotations: Sequence[RotationDofs], count: int, units: Units, stated: str = ""
+    rotations: Sequence[RotationDofs], units: Units, count: int, stated: str = ""
 ) -> Units:
-    """Returns units of dofs, with none for the numbers of rotations that are no angles; angles
-    that these do not measure keep those that are stated."""
+    """Returns units of ``count`` dofs, with none for the numbers of rotations that are no angles;
+    angles that these do not measure keep those that are stated."""
     forms = {dof: rotation.form for rotation in rotations for dof in rotation.dofs}
     every = units if units[1:] else [*units] * count
     own = (parse_units(stated) or [NO_UNIT]) if forms else []

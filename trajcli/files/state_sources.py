@@ -19,7 +19,7 @@ from trajcli.files.opening import Files
 from trajcli.files.quantities import QUANTITIES, RECORDED_ROW, ROTATIONS
 from trajcli.files.reader import read_recordings
 from trajcli.files.reading import Reading, parse_floats
-from trajcli.files.recording import NO_STATE, Recording, States, loaded
+from trajcli.files.recording import NO_STATE, Recording, States, loaded, without_rotations
 from trajcli.files.source import Place, expand_files, parse_source
 from trajcli.units import (
     InputUnits,
@@ -64,7 +64,7 @@ def state_from_option(
     if expand_files(source) != [source]:
         return _first_rows(files, role, text, group)
     file = files.open(source.path)
-    group = _in_si(group) if "trajcli_version" in file.attributes() else group
+    group = _in_si(group) if file.own_output else group
     name = (source.dataset or "").strip("/")
     stored = file.get(name) if name or file.family == "npy" else None
     layout = files.layout(file) if name else None
@@ -111,7 +111,7 @@ def _first_rows(files: Files, role: str, text: str, group: Recording) -> States:
     recorded = read_recordings(files.read_as(reading), [text], as_stored=True)
     if role == "goal" or not all(each.named or each.file.family == "npy" for each in recorded):
         raise InputError(recorded[0].file.missing(source.dataset or f"{role}/position"))
-    if "trajcli_version" in recorded[0].file.attributes():
+    if recorded[0].file.own_output:
         group = _in_si(group)
     rows = stacked([each.input.select(range(len(each)), range(1)) for each in recorded])
     states = replace(
@@ -215,7 +215,8 @@ def state_units(group: Recording, part: str, stored: Dataset | None, count: int)
         return None
     where = part if stored is None else stored.where
     units = for_dofs(units, count, where)
-    units = group.without_rotations(units) if count == group.shape[2] else units
+    if count == group.shape[2]:
+        units = without_rotations(group.turning, units, count)
     if near is not None and len(near) in (1, len(units)):
         require_same_kind([(group.as_stored.where, near), (where, units)])
     return of_order(units, QUANTITIES.index(part))

@@ -52,7 +52,7 @@ class OutputTimes:
             raise InputError("unknown unit", where=stored.where, expected=KNOWN_TIMES, found=label)
         starts: StartStamps | None = None
         counts = {stored.shape[0] if stored.ndim == 2 else 1}
-        if "trajcli_version" in file.attributes():
+        if file.own_output:
             first = file.get(f"{name.rpartition('/')[0]}/start_stamp".strip("/"))
             if first is not None:
                 starts = np.ravel(first.read()), stated_unit(first) or "s"

@@ -30,6 +30,7 @@ from trajcli.files.recording import (
     join,
     numberless,
     record,
+    without_rotations,
 )
 from trajcli.files.repair import repaired
 from trajcli.files.source import Place, Source, expand_files, parse_source
@@ -73,7 +74,8 @@ class Compared:
         units, side = parse_units(stated_unit(self.dataset)), self.recording
         if not units or side is None or len(units) not in (1, side.shape[2]):
             return self
-        about = {**self.dataset.attributes, "units": unit_text(side.without_rotations(units))}
+        units = without_rotations(side.turning, units, side.shape[2])
+        about = {**self.dataset.attributes, "units": unit_text(units)}
         return replace(self, dataset=replace(self.dataset, attributes=about))
 
     def pick(self, dofs: Sequence[int]) -> Compared:
@@ -302,7 +304,8 @@ def units_to_show(recording: Recording, name: str, to: InputUnits) -> tuple[Floa
     each, own = len(targets) == count and name not in ROTATIONS, recording.units.get(name, ())
     if recording.own_output and not stated:  # in SI, whichever that is
         own = of_order(for_dofs(targets, count, "--to-units"), order_of(name))
-    own = recording.without_rotations(in_si(own if own[1:] else list(own or [NO_UNIT]) * count))
+    own = in_si(own if own[1:] else list(own or [NO_UNIT]) * count)
+    own = without_rotations(recording.turning, own, recording.shape[2])
     kinds, wanted = [Unit(unit.si) for unit in own], {unit.si: unit for unit in targets}
     bare = any(not unit.name and k not in recording.forms() for k, unit in enumerate(own))
     apart = differ([Unit(unit.si) for unit in targets], kinds) if each else (
