@@ -158,20 +158,16 @@ class CsvFile(Table):
         return name not in self._texts
 
     def column(self, name: str) -> Dataset:
-        where, number = self.place(name), self.columns.index(name)
-        text = self.safely(name, self._read)
+        number, text = self.columns.index(name), self.safely(name, self._read)
         if name in text.faults:
             raise InputError(text.faults[name])
         if name in self._texts:
             values, attributes = _values_of(text.texts[number])
             rows = lambda start, stop: values[start:stop]  # noqa: E731
-            return Dataset(where, values.shape, values.dtype, rows, attributes, "text")
-
-        def read_rows(start: int, stop: int) -> Any:
-            return self.safely(name, self._read).values[number, start:stop]
-
+            return self.described(name, values.shape, values.dtype, rows, attributes, "text")
+        read = lambda start, stop: self._read().values[number, start:stop]  # noqa: E731
         numbers = text.values[number]
-        return Dataset(where, numbers.shape, numbers.dtype, read_rows, storage="text")
+        return self.described(name, numbers.shape, numbers.dtype, read, storage="text")
 
     def _read(self) -> _Text:
         """Returns the open file after reading all its columns."""

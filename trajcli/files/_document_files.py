@@ -61,12 +61,12 @@ class DocumentFile(Catalogue):
             return None
 
         def read_rows(start: int, stop: int) -> Any:
-            return self.safely(name, lambda: self.rows_of_array(self.opened()[name], start, stop))
+            return self.rows_of_array(self.opened()[name], start, stop)
 
-        where, shape = self.place(name), self.opened()[name].shape
-        dtype = read_rows(0, 0).dtype
+        shape, dtype = self.opened()[name].shape, read_rows(0, 0).dtype
         about = {"units": "ns"} if dtype == np.int64 and name.endswith("times") else {}
-        return Dataset(where, tuple(shape), dtype, read_rows, about, self.storage or self.family)
+        storage = self.storage or self.family
+        return self.described(name, shape, dtype, read_rows, about, storage)
 
     def rows_of_array(self, array: Any, start: int, stop: int) -> Any:
         """Returns rows of an array of the document, or the value of a scalar."""

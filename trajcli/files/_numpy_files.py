@@ -10,7 +10,7 @@ import zipfile
 import zlib
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -134,16 +134,11 @@ class NpyFile(Catalogue):
         return [""]
 
     def find(self, name: str) -> Dataset | None:
-        header = self._header
         if name:
             return None
-
-        def read_rows(start: int, stop: int) -> Any:
-            with self.lock:
-                return header.read_rows(self.opened(), 0, start, stop)
-
-        order = "Fortran order" if header.fortran else "contiguous"
-        return Dataset(self.place(), header.shape, header.dtype, read_rows, storage=order)
+        header, order = self._header, "Fortran order" if self._header.fortran else "contiguous"
+        read = lambda start, stop: header.read_rows(self.opened(), 0, start, stop)  # noqa: E731
+        return self.described("", header.shape, header.dtype, read, storage=order)
 
 
 class NpzFile(Catalogue):
@@ -151,7 +146,7 @@ class NpzFile(Catalogue):
     members are read in place, others decompressed as a whole and kept until the file is closed."""
 
     failures = _FAULTS
-    expected = "an .npz archive"
+    expected, expected_array = "an .npz archive", _ARRAY
 
     def __init__(self, path: Path, pool: OpenFiles | None = None) -> None:
         super().__init__(path, "npz", pool)
@@ -182,20 +177,17 @@ class NpzFile(Catalogue):
     def find(self, name: str) -> Dataset | None:
         if name not in self.parts:
             return None
-        where, info = self.place(name), self.parts[name]
+        info = self.parts[name]
         require_deflate(info, self.path)
-        header = self.safely(name, lambda: self._header(info), _ARRAY)
+        header = self._header(info)
         stored = info.compress_type == zipfile.ZIP_STORED
         if not stored:
-            self.pool.refuse_larger(header.nbytes, where, "numpy.savez, which does not compress")
-        read = self._stored_rows if stored else self._unpacked_rows
-
-        def read_rows(start: int, stop: int) -> Any:
-            return self.safely(name, lambda: read(info, header, start, stop), _ARRAY)
-
+            hint = "numpy.savez, which does not compress"
+            self.pool.refuse_larger(header.nbytes, self.place(name), hint)
+        read = partial(self._stored_rows if stored else self._unpacked_rows, info, header)
         storage, unit = "stored" if stored else "deflated", self._units.get(name)
         about = {"units": str(unit)} if unit else {}
-        return Dataset(where, header.shape, header.dtype, read_rows, about, storage)
+        return self.described(name, header.shape, header.dtype, read, about, storage)
 
     def _header(self, info: zipfile.ZipInfo) -> _Header:
         with self.opened().zip.open(info) as stream:

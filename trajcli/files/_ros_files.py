@@ -70,7 +70,7 @@ class RosFile(Catalogue):
         where, like = self.place(name), np.hstack([first[path][:0] for path in paths])
 
         def read_rows(start: int, stop: int) -> Any:
-            whole = self.safely(topic, lambda: self._read(topic))
+            whole = self._read(topic)
             rows = [whole[path][start:stop] for path in paths if path in whole]
             if not rows:
                 raise InputError("messages with another number of values", where=where)
@@ -81,7 +81,8 @@ class RosFile(Catalogue):
         about: dict[str, Any] = {"units": "ns"} if field.endswith("times") else {}
         if len(paths) == like.shape[-1] > 1:  # a vector, whose components have names
             about["joint_names"] = [path[len(field) + 1 :] for path in paths]
-        return Dataset(where, (count, *like.shape[1:]), like.dtype, read_rows, about, "messages")
+        shape = count, *like.shape[1:]
+        return self.described(name, shape, like.dtype, read_rows, about, "messages")
 
     def _first(self, topic: str) -> TopicArrays:
         """Returns the arrays of the first messages of a topic, or of all if they are plans."""

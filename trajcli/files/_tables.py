@@ -318,7 +318,7 @@ class ParquetFile(Table):
     A row group is read at a time, and the last one of every column stays in memory.
     """
 
-    expected = "an intact Parquet file"
+    expected, expected_array = "an intact Parquet file", "numbers, or lists of them"
 
     def __init__(self, path: Path, pool: OpenFiles | None = None) -> None:
         super().__init__(path, "parquet", pool)
@@ -379,7 +379,7 @@ class ParquetFile(Table):
                 handle.last[name] = number, _values(column, where)
             return handle.last[name][1]
 
-        return self.safely(name, read, "numbers, or lists of them")
+        return self.safely(name, read)
 
 
 class _ParquetHandle:

@@ -8,6 +8,7 @@ import stat
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +56,6 @@ class ZarrFile(Catalogue):
             return None
         if self.path.is_dir():  # a chunk that changes before it is read would mix two states
             self.pool.sources.add(map(str, (self.path / name).rglob("*")))
-        return self.safely(name, lambda: self._described(name))
-
-    def _described(self, name: str) -> Dataset:
         stored, where = self.opened().arrays[name], self.place(name)
         metadata = stored.metadata.to_dict()
         # strings of variable length have dtype object, but are never constructed from code
@@ -78,16 +76,13 @@ class ZarrFile(Catalogue):
             )
         chunk = stored.shards or stored.chunks
         self.pool.refuse_larger(math.prod(chunk) * stored.dtype.itemsize, where, "smaller chunks")
-
-        def read_rows(start: int, stop: int) -> Any:
-            return self.safely(name, lambda: self._rows(name, start, stop))
-
         dtype = np.dtype(str) if texts else stored.dtype
         about, kind = dict(stored.attrs), f"chunks {list(chunk)}"
         # xarray writes a fill value as that of chunks which are not there (version 2)
         if "_ARRAY_DIMENSIONS" in about and metadata.get("fill_value"):
             about.setdefault("_FillValue", metadata["fill_value"])
-        return decoded(Dataset(where, stored.shape, dtype, read_rows, about, kind))
+        read = partial(self._rows, name)
+        return decoded(self.described(name, stored.shape, dtype, read, about, kind))
 
     def _rows(self, name: str, start: int, stop: int) -> Any:
         """Reads rows of an array, or the value of a scalar; if they are part of a chunk, like an

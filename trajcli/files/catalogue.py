@@ -334,9 +334,10 @@ class Catalogue(ABC):
     To add a format, write a subclass in a module of its own, and add a line to
     :data:`trajcli.files.opening.READERS`. It implements :meth:`begin`, :meth:`names`, :meth:`find`
     and, where the format has them, :meth:`attributes` and :meth:`children`. ``failures`` are the
-    exceptions that its library raises for a damaged file, and ``expected`` describes an intact one:
-    every access to the file goes through :meth:`safely`, which turns these exceptions into
-    InputError. Data that must be decompressed as a whole is announced to the pool
+    exceptions that its library raises for a damaged file, ``expected`` describes an intact one, and
+    ``expected_array`` an array in it. Lookups by :meth:`get` and rows of what is :meth:`described`
+    are read :meth:`safely`, which turns these exceptions into InputError; so is all else that
+    looks into the file. Data that must be decompressed as a whole is announced to the pool
     (:meth:`OpenFiles.refuse_larger`, :meth:`OpenFiles.hold`). Joint names, times and units are
     arrays called joint_names or dof, dt and times, and attributes ``units``. Where trajectories are
     not arrays [B, T, D] or [T, D], a :class:`._layouts.Layout` locates them.
@@ -347,6 +348,7 @@ class Catalogue(ABC):
 
     failures: tuple[type[Exception], ...] = (OSError,)
     expected = "a readable file"
+    expected_array = ""
     slash = ""
     members: Sequence[Catalogue] = ()
 
@@ -377,7 +379,7 @@ class Catalogue(ABC):
                 self.pool.add(self)
             return self._handle
 
-    def safely(self, name: str, read: Callable[[], T], expected: str = "") -> T:
+    def safely(self, name: str, read: Callable[[], T]) -> T:
         """Calls a function that reads the file, or its dataset or group ``name``.
 
         Raises InputError in place of what the library raises for a damaged file.
@@ -389,7 +391,8 @@ class Catalogue(ABC):
                 raise
             except self.failures as error:
                 where = self.place(name)
-                raise InputError(unreadable(where, expected or self.expected, error)) from None
+                expected = (self.expected_array if name else "") or self.expected
+                raise InputError(unreadable(where, expected, error)) from None
 
     def begin(self) -> Any:
         """Opens the file by :func:`.file_bytes.open_regular`, which never waits for a pipe.
@@ -412,12 +415,28 @@ class Catalogue(ABC):
             above, _, last = name.rpartition("/")
             if above in self.listed and last not in self.listed[above]:
                 return None
-            self._entries[name] = self.find(name)
+            self._entries[name] = self.safely(name, lambda: self.find(name))
         return self._entries[name]
 
     @abstractmethod
     def find(self, name: str) -> Dataset | None:
         """Looks up the dataset of this name for :meth:`get`, which keeps it."""
+
+    def described(
+        self,
+        name: str,
+        shape: Sequence[int],
+        dtype: np.dtype[Any],
+        read: Callable[[int, int], Any],
+        attributes: Mapping[str, Any] | None = None,
+        storage: str = "",
+    ) -> Dataset:
+        """Returns a dataset of the file, whose rows are read :meth:`safely`."""
+
+        def rows(start: int, stop: int) -> Any:
+            return self.safely(name, lambda: read(start, stop))
+
+        return Dataset(self.place(name), tuple(shape), dtype, rows, attributes or {}, storage)
 
     def attributes(self, group: str = "") -> Mapping[str, Any]:
         """Returns the attributes of a group, or of the file for ""; formats may have none."""

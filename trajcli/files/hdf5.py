@@ -22,7 +22,7 @@ import numpy as np
 from trajcli.errors import InputError
 from trajcli.files.catalogue import NUMERIC_KINDS, Catalogue, Dataset, OpenFiles
 from trajcli.files.conversion import decoded
-from trajcli.files.file_bytes import FileBytes, unreadable
+from trajcli.files.file_bytes import FileBytes
 from trajcli.files.source import natural_order
 from trajcli.memory import CHUNK_CACHE
 
@@ -42,29 +42,6 @@ _COMPRESSORS = {1: "gzip", 4: "szip", 5: "nbit", 6: "scaleoffset", 32000: "lzf"}
 
 # The links of a group by kind, in natural order; its attributes; whether it is in another file.
 _Group = tuple[Mapping[str, int], Mapping[str, Any], bool]
-
-
-def _reading(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorates a method of Hdf5File that takes the path of an object.
-
-    It opens the file, strips slashes from the path, and turns h5py's exceptions into InputError.
-    """
-
-    @functools.wraps(method)
-    def read(self: Hdf5File, name: str = "", *rest: Any) -> Any:
-        path = name.strip("/")
-        with self.lock:
-            if self._handle is None:
-                self.opened()
-            try:
-                return method(self, path, *rest)
-            except InputError:
-                raise
-            except _FAULTS as error:
-                where = f"{self.path}:/{path}" if path else self.path
-                raise InputError(unreadable(where, self.expected, error)) from None
-
-    return read
 
 
 class Hdf5File(Catalogue):
@@ -87,13 +64,14 @@ class Hdf5File(Catalogue):
     def begin(self) -> _Handle:
         return _Handle(self.path)
 
-    @_reading
-    def names(self, _: str) -> list[str]:
+    def names(self) -> list[str]:
         """Returns every dataset that hard links reach, once."""
-        if self._names:
-            return self._names
+        self._names = self._names or self.safely("", self._visit)
+        return self._names
+
+    def _visit(self) -> list[str]:
         names: list[str] = []
-        root = self._handle.root
+        root = self.opened().root
 
         def visit(name: bytes, info: Any) -> bytes | None:
             if name.count(b"/") > _DEEPEST_GROUP:
@@ -114,8 +92,7 @@ class Hdf5File(Catalogue):
                 expected=f"at most {_DEEPEST_GROUP} deep",
                 found="more",
             )
-        self._names = natural_order(names)
-        return self._names
+        return natural_order(names)
 
     def attributes(self, group: str = "") -> Mapping[str, Any]:
         known = self._listed(group)
@@ -129,18 +106,18 @@ class Hdf5File(Catalogue):
     def _listed(self, group: str) -> _Group | None:
         """Returns the contents of a group; those of one that was looked up at once."""
         path = group.strip("/")
-        return self._groups[path] if path in self._groups else self._look_up(path)
+        if path not in self._groups:
+            self.safely(path, lambda: self._group(path))
+        return self._groups[path]
 
-    @_reading
-    def _look_up(self, path: str) -> _Group | None:
-        return self._group(path)
-
-    @_reading
-    def dims(self, path: str) -> tuple[str, ...]:
+    def dims(self, name: str) -> tuple[str, ...]:
         """Returns the dimensions of a dataset: the names of the scales attached to it."""
-        item = h5py.Dataset(self._open(path))
-        scales = (axis[0].name if len(axis) else path for axis in item.dims)
-        return tuple(scale.rpartition("/")[2] for scale in scales)
+
+        def scales() -> list[str]:
+            axes = h5py.Dataset(self._open(name.strip("/"))).dims
+            return [axis[0].name if len(axis) else name for axis in axes]
+
+        return tuple(scale.rpartition("/")[2] for scale in self.safely(name, scales))
 
     def _group(self, path: str) -> _Group | None:
         """Returns the contents of a group; None if there is none, or if links form a circle."""
@@ -168,7 +145,7 @@ class Hdf5File(Catalogue):
 
     def _open(self, path: str, depth: int = 0) -> Any:
         """Returns the low-level object at a path; None if there is none."""
-        root = self._handle.root
+        root = (self._handle or self.opened()).root
         if not path:
             return root
         above, _, last = path.rpartition("/")
@@ -201,16 +178,14 @@ class Hdf5File(Catalogue):
             self.pool.sources.opened(other)
             self.outside += [other] if other not in self.outside else []
 
-    @_reading
     def _attribute(self, path: str, name: str) -> Any:
-        return _read_attribute(self._open(path), _raw(name))
+        return self.safely(path, lambda: _read_attribute(self._open(path), _raw(name)))
 
-    @_reading
     def find(self, name: str) -> Dataset | None:
         item = self._open(name)
         if not isinstance(item, h5py.h5d.DatasetID):
             return None
-        where, handle = self.place(name), self._handle
+        handle = self._handle
         offset, dtype, shape = item.get_offset(), item.dtype, item.shape
         stated = ((_text(name), _read_attribute(item, name)) for name in _attribute_names(item))
         attributes = {name: value for name, value in stated if value is not None}
@@ -222,13 +197,13 @@ class Hdf5File(Catalogue):
         if 0 < held <= handle.bytes.size - (offset or 0):
 
             def read_rows(start: int, stop: int) -> Any:
-                with self.lock:
-                    data = (self._handle or self.opened()).bytes
-                    return data.read_rows(dtype, shape, offset, start, stop)
+                data = (self._handle or self.opened()).bytes
+                return data.read_rows(dtype, shape, offset, start, stop)
 
-            return decoded(Dataset(where, shape, dtype, read_rows, attributes, "contiguous"))
+            return decoded(self.described(name, shape, dtype, read_rows, attributes, "contiguous"))
         if _is_bare_dimension(item):
             return None
+        where = self.place(name)
         empty = shape is None or attributes.get("MATLAB_empty")
         # a damaged string type looks like a sequence, and HDF5 would read beyond its memory
         texts = item.get_type().get_class() == h5py.h5t.STRING
@@ -245,9 +220,10 @@ class Hdf5File(Catalogue):
         packing = [dataset.compression, "shuffle" if dataset.shuffle else None]
         chunks = f"chunked {'×'.join(map(str, dataset.chunks))}" if dataset.chunks else "contiguous"
         storage = ", ".join(filter(None, [chunks, *packing]))
-        read = functools.partial(self._rows, name, False)
-        array = Dataset(where, shape, dtype, read, attributes, storage)
-        return decoded(_of_matlab(array, functools.partial(self._rows, name, True)))
+        read = functools.partial(self._rows, name)
+        array = self.described(name, shape, dtype, read, attributes, storage)
+        turned = functools.partial(self._rows, name, last=True)
+        return decoded(_of_matlab(array, self.described(name, shape, dtype, turned).reader))
 
     def _check_storage(self, dataset: Any, path: str) -> int:
         """Returns the size of a decompressed chunk in bytes, or 0 if values are not compressed.
@@ -294,10 +270,9 @@ class Hdf5File(Catalogue):
         chunk = math.prod(dataset.chunks) * dataset.dtype.itemsize if packed else 0
         return max(chunk, size) if packed and dataset.ndim == 1 else chunk
 
-    @_reading
-    def _rows(self, path: str, last: bool, start: int, stop: int) -> Any:
+    def _rows(self, path: str, start: int, stop: int, last: bool = False) -> Any:
         """Reads rows by h5py; if ``last``, along the last axis and transposed (MATLAB's order)."""
-        datasets = self._handle.datasets
+        datasets = self.opened().datasets
         if path not in datasets:
             if len(datasets) >= _OPEN_DATASETS:
                 del datasets[next(iter(datasets))]
