@@ -139,9 +139,7 @@ class Family:
     def numbered(self, file: Catalogue) -> Iterator[str]:
         """Yields the numbered groups, in natural order."""
         parent, slash, prefix = self.groups.rpartition("/")
-        if not self.groups or (parent and parent not in file.children()):
-            return
-        for child in file.children(parent):
+        for child in file.children(parent) if self.groups else ():
             if child.startswith(prefix) and child[len(prefix) :].isdecimal():
                 yield parent + slash + child
 
@@ -153,54 +151,29 @@ class Family:
 
 
 class Layout:
-    """Locates the trajectories of one file, by the row of its family.
-
-    Attributes that :class:`Family` has, too, mean the same here.
-    """
+    """Locates the trajectories of one file, by the row of its family."""
 
     def __init__(self, family: Family, file: Catalogue) -> None:
         self.file = file
         self._metadata: dict[str, Metadata] = {}
         self.family = family = family.in_file(self) if family.in_file else family
         self.name = family.name
-        self.title = family.title
-        self.groups = family.groups
-        self.actions = family.actions
-        self.start = family.start
-        self.rates = family.rates
-        self.dt_hint = family.dt_hint
-        self.commands_positions = family.commands_positions
-        self.normalises = family.normalises
 
     @cached_property
     def split(self) -> Split:
         """The trajectories, and what holds for all of them."""
         return self.family.split(self)
 
-    @property
-    def rows(self) -> int:
-        """The number of rows of arrays that hold all trajectories one after the other, else 0."""
-        return self.split.rows
-
-    @property
-    def remark(self) -> str:
-        """A warning about the trajectories that were found."""
-        return self.split.remark
-
     @cached_property
     def step(self) -> Clock | None:
         """The time step, if the file or a side-car file states it."""
         if self.family.step and (step := self.family.step(self)) is not None:
             return step
-        for name, *keys in self.rates:
+        for name, *keys in self.family.rates:
             stated = self.metadata(name)
             if (rate := positive(stated.value(*keys))) is not None:
                 return stated.time(1.0 / rate, f"{'.'.join(keys)}, {rate:g} Hz")
         return None
-
-    def members(self) -> list[Member]:
-        """Returns the trajectories, in natural order."""
-        return self.split.members
 
     def chosen(self, key: str) -> list[Member]:
         """Returns the trajectories that a filter key lists; raises InputError if there are none."""
@@ -222,7 +195,7 @@ class Layout:
             found = str(stored.dtype)
             raise InputError("not a list of names", where=where, expected="strings", found=found)
         wanted = set(stored.texts())
-        members = {member.group.rpartition("/")[2]: member for member in self.members()}
+        members = {member.group.rpartition("/")[2]: member for member in self.split.members}
         if missing := ", ".join(sorted(wanted - members.keys())[:5]):
             what = "lists trajectories that are not there"
             raise InputError(what, where=where, expected="groups of /data", found=missing)
@@ -235,7 +208,7 @@ class Layout:
 
     def first_actions(self, member: Member) -> PathAndArrays:
         """Returns the path of a trajectory's first array of actions, and that array."""
-        path = member.path(self.actions[0])
+        path = member.path(self.family.actions[0])
         return path, {"actions": member.rows_of(self.file.require(path))}
 
     def arrays_of(self, member: Member) -> PathAndArrays:
@@ -265,7 +238,7 @@ class Layout:
 # -- three ways of splitting -----------------------------------------------------------------------
 def numbered_groups(layout: Layout) -> Split:
     """Returns the numbered groups of a file, or the whole file for a family without groups."""
-    if not layout.groups:
+    if not layout.family.groups:
         return Split([Member(layout.file.path.stem)])
     return Split([Member(group, group) for group in layout.family.numbered(layout.file)])
 
@@ -273,7 +246,7 @@ def numbered_groups(layout: Layout) -> Split:
 def episodes_by_ends(layout: Layout) -> Split:
     """Returns the episodes of arrays that hold all rows, by flags at their ends (D4RL's terminals
     and timeouts) or by a list of their ends (meta/episode_ends of UMI's replay buffers)."""
-    folder, _, name = layout.actions[0].rpartition("/")
+    folder, _, name = layout.family.actions[0].rpartition("/")
     # a folder of such arrays need not have actions
     paths = [f"{folder}/{child}" for child in layout.file.children(folder)] if folder else [name]
     stored = (layout.file.require(path) for path in paths)
@@ -321,7 +294,7 @@ def known_columns(layout: Layout, member: Member) -> PathAndArrays:
 
 def _replay_actions(layout: Layout, member: Member) -> PathAndArrays:
     """Returns the actions of a replay buffer, else its likely array: UMI's has none."""
-    if layout.file.get(layout.actions[0]) is not None:
+    if layout.file.get(layout.family.actions[0]) is not None:
         return layout.first_actions(member)
     path = likely_arrays(layout.file, "data/")[0]
     return path, {path: member.rows_of(layout.file.require(path))}

@@ -382,6 +382,16 @@ class Clock:
         first = np.ravel(self.absolute.select(chosen, range(column, column + 1)).read())
         return np.broadcast_to(first, len(trajectories))
 
+    def began(self, stamps: npt.NDArray[Any], unit: str) -> Clock:
+        """Returns the times of an output of trajcli, counted from the stamps of its source."""
+        since = self.since(range(self.batch))
+        if since is not None and since.any():
+            stamps = stamps_after(stamps, since, unit)
+        absolute = Dataset(
+            self.where, (len(stamps), 1), stamps.dtype, lambda *k: stamps[slice(*k), None]
+        )
+        return replace(self, absolute=absolute, unit=unit)
+
     def steps(self, begin: int, end: int) -> Floats:
         """Returns the steps of trajectories begin to end, [b or 1, h]."""
         if self.values is None:

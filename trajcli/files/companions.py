@@ -105,7 +105,7 @@ class Companions:
         member = self.member
         if member is None or not dataset.ndim:
             return dataset
-        if dataset.shape[0] == (member.total if self.layout is None else self.layout.rows):
+        if dataset.shape[0] == (member.total if self.layout is None else self.layout.split.rows):
             return member.rows_of(dataset)
         each = dataset.ndim == 2 or dataset.where.last in STEPS
         one = member._replace(begin=member.number, end=member.number + 1)
@@ -278,7 +278,7 @@ class Companions:
         if rate is not None:
             return beside or rate, beside
         # the rate of some families is in a file of its own
-        if beside is None and not (self.layout is not None and self.layout.rates):
+        if beside is None and not (self.layout is not None and self.layout.family.rates):
             beside = self._likely_clock(shape[1], read)
         return beside, beside
 

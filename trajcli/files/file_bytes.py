@@ -106,7 +106,8 @@ class FileBytes:
             shape = (max(stop - start, 0), *shape[1:])
         size = math.prod(shape) * dtype.itemsize
         values: npt.NDArray[Any]
-        if size > MAPPED_BYTES and self._is_safe():
+        folder = os.path.dirname(os.path.realpath(self._path)) if size > MAPPED_BYTES else ""
+        if folder and _file_system(folder) in _SAFE:
             begin = offset - offset % mmap.ALLOCATIONGRANULARITY
             length = offset + size - begin
             # mmap fails without address space, or if the file became shorter: read it instead
@@ -124,10 +125,6 @@ class FileBytes:
                 raise InputError(changed(self._path, (*(now or (0, 0))[:2], self.size), now))
             view, offset = view[count:], offset + count
         return values
-
-    def _is_safe(self) -> bool:
-        folder = os.path.dirname(os.path.realpath(self._path))
-        return _file_system(folder) in _SAFE
 
     def close(self) -> None:
         """Closes the file; mapped arrays stay valid."""

@@ -58,11 +58,11 @@ class LeRobotCopy:
             layout = files.read_as(Reading(layout="lerobot")).layout(file)
             assert layout is not None
             self._starts[source.path.relative_to(folder)] = begin
-            for name, _, first, end, *_ in layout.members():
+            for name, _, first, end, *_ in layout.split.members:
                 if name in self.episodes:
                     raise InputError("an episode in two files", where=str(source.path), found=name)
                 self.episodes[name] = slice(begin + first, begin + (end or 0))
-            begin += layout.rows
+            begin += layout.split.rows
             self.names.update(file.children())
         # linked files are not read, and need not be watched: a link shows later changes, too
         read = (path for path in self._contents if path.parts[0] not in _LINKED)

@@ -213,11 +213,11 @@ def _stamps(files: Files, text: str) -> tuple[Dataset, Integers | None]:
     source, lines, about = parse_source(text), list[Any](), dict[str, Any]()
     for part in expand_files(source) if source.dataset else ():
         layout = files.layout(files.open(part.path))
-        for member in layout.members() if layout else ():
+        for member in layout.split.members if layout else ():
             stored = files.open(part.path).get(member.path(str(source.dataset)))
             if stored is not None and stored.ndim and stored.shape[1:] in ((), (1,)):
                 about |= stored.attributes
-                if member.end is None or (layout and stored.shape[0] == layout.rows):
+                if member.end is None or (layout and stored.shape[0] == layout.split.rows):
                     lines.append(np.ravel(member.rows_of(stored.require_numeric()).read()))
     if not lines:
         return files.dataset(text), None

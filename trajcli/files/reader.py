@@ -277,8 +277,8 @@ def _groups_of_file(files: Files, file: Catalogue, source: Source, actions: bool
     else:
         found = [(group, None) for group in _plain(file, source, actions)]
     report, groups = files.report, [group for group, _ in found]
-    if layout is not None and layout.remark:
-        report.add(layout.remark)
+    if layout is not None and layout.split.remark:
+        report.add(layout.split.remark)
     if groups[0].guessed:
         paths = list(dict.fromkeys(group.path for group in groups))
         more = f" and {len(paths) - 1} more are" if paths[1:] else " is"
@@ -309,7 +309,7 @@ def _arranged(found: Sequence[_Found], files: Files) -> list[_Found]:
                 raise
             arranged.append((group, error.faults[0]))
             continue
-        kind = re.sub(r"\d+", "", f"{group.group}:{group.array_name}")
+        kind = numberless(f"{group.group}:{group.array_name}")
         foreign = group.layout is None and not group.file.own_output
         if axes:
             moved = {name: with_axes(array, axes) for name, array in group.datasets.items()}
@@ -471,7 +471,7 @@ def _paths(file: Catalogue, name: str) -> list[str]:
     paths = [f"{group}/{name.strip('/')}" for group in groups]
     if all(file.get(path) is None for path in paths):  # groups without any known array
         paths = [path for path in file.names() if path.endswith(f"/{name.strip('/')}")]
-        if len({re.sub(r"\d+", "*", path) for path in paths}) != 1:
+        if len(set(map(numberless, paths))) != 1:
             raise InputError(file.missing(name))
     return paths
 
@@ -521,7 +521,7 @@ def _laid_out(
 ) -> list[_Found]:
     """Returns the arrays of every trajectory of a layout in which, or in the file, DATASET names an
     array. actions: positions stand in for actions where there are none."""
-    members = layout.members() if filter_key is None else layout.chosen(filter_key)
+    members = layout.split.members if filter_key is None else layout.chosen(filter_key)
     if not members:
         raise InputError(
             f"no trajectories of layout {layout.name}",
@@ -545,11 +545,11 @@ def _laid_out(
 
     def of_path(member: Member, path: str) -> ArrayGroup:
         stored = file.require(path)
-        if member.end is not None and stored.shape[:1] < (layout.rows,):
+        if member.end is not None and stored.shape[:1] < (layout.split.rows,):
             raise InputError(
                 "too few rows",
                 where=stored.where,
-                expected=f"at least {layout.rows} rows, those of the trajectories",
+                expected=f"at least {layout.split.rows} rows, those of the trajectories",
                 found=describe(stored.shape),
             )
         arrays = {common or path: member.rows_of(stored)}
@@ -622,9 +622,11 @@ def standing_in(like: Recording, origin: ArrayGroup, fault: Fault) -> Recording:
 def marked_faulty(recordings: Sequence[Recording]) -> list[Recording]:
     """Returns the recordings, with faults for those of several trajectories, by a layout or by
     numbers in their names, that have no rows or uncommon dofs."""
-    patterns = Counter(map(_numberless, recordings))
+    patterns = [(str(x.file.path), numberless(f"{x.group}:{x.array_name}")) for x in recordings]
+    counts_alike = Counter(patterns)
     several = [
-        x.member is not None or (x.single and patterns[_numberless(x)] > 2) for x in recordings
+        x.member is not None or (x.single and counts_alike[pattern] > 2)
+        for x, pattern in zip(recordings, patterns, strict=True)
     ]
     filled = [x for x, one in zip(recordings, several, strict=True) if one and x.shape[1]]
     checked = list(recordings)
@@ -642,11 +644,6 @@ def marked_faulty(recordings: Sequence[Recording]) -> list[Recording]:
         if fault is not None:
             checked[k] = standing_in(like, recording.origin, fault)
     return checked
-
-
-def _numberless(recording: Recording) -> tuple[str, str]:
-    name = f"{recording.group}:{recording.array_name}"
-    return str(recording.file.path), numberless(name)
 
 
 def refuse_control_points(recordings: Sequence[Recording]) -> None:
@@ -771,7 +768,8 @@ def require_stamps(recording: Recording) -> None:
 def no_time(recording: Recording) -> Fault:
     """Returns the fault of trajectories without times, with a hint at how to state them."""
     layout = recording.layout
-    hint = (layout.dt_hint if layout else "") or "--dt SECONDS, --rate HZ or --times FILE:DATASET"
+    hint = layout.family.dt_hint if layout else ""
+    hint = hint or "--dt SECONDS, --rate HZ or --times FILE:DATASET"
     if near := _near_times(recording) if layout is None else []:
         hint = f"{' or '.join(near[:3])}, if these are times; else {hint}"
     return Fault(

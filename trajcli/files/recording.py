@@ -33,7 +33,7 @@ from trajcli.files.catalogue import (
     stacked,
     text_of,
 )
-from trajcli.files.clock import Clock, stamps_after
+from trajcli.files.clock import Clock
 from trajcli.files.companions import Companions, StatedMode
 from trajcli.files.conversion import (
     as_batch,
@@ -687,11 +687,12 @@ class Recording:
     def output_names(self, paths: Iterable[str]) -> list[str]:
         """Returns the name that each trajectory has in an output: its group in the file, of several
         behind the title of the file. paths: the files of the whole run."""
-        titles, uses = _file_titles(paths), Counter[str]()
-        firsts = {id(part.origin): part for part in reversed(self.members)}
+        titles, uses, firsts = _file_titles(paths), Counter[str](), dict[int, Recording]()
+        for part in self.members:
+            firsts.setdefault(id(part.origin), part)
         bases = {
-            (id(part.origin), k): _base(part, k, titles)
-            for part in {id(part.origin): firsts[id(part.origin)] for part in self.members}.values()
+            (origin, k): _base(part, k, titles)
+            for origin, part in firsts.items()
             for k in range(max(len(part.file.members), 1))
         }
         arrays = {(base, firsts[origin].array_name) for (origin, _), base in bases.items()}
@@ -704,11 +705,10 @@ class Recording:
         names: list[str] = []
         for k, number in enumerate(self.inside.tolist()):
             part = self.part(k)
-            if part.file.members:
-                names.append(bases[id(part.origin), number] + part.suffix)
-                continue
-            base = bases[id(part.origin), 0] + part.suffix
-            names.append(base if part.count == 1 else f"{base}/trajectory_{number}")
+            own_file = bool(part.file.members)
+            base = bases[id(part.origin), number if own_file else 0] + part.suffix
+            alone = own_file or part.count == 1
+            names.append(base if alone else f"{base}/trajectory_{number}")
         return names
 
     def require_rotations(self) -> Sequence[RotationDofs]:
@@ -879,7 +879,7 @@ def record(
         acting = set(arrays) == {"actions"}
         clock = companions.clock(batch, rows, acting, padded, unit)
         if (began := companions.start_stamps()) is not None and clock is not None:
-            clock = _since(clock, *began)
+            clock = clock.began(*began)
     return Recording(
         origin=origin,
         file=file,
@@ -898,7 +898,7 @@ def record(
         inside=np.arange(batch),
         count=batch,
         dofs=picked,
-        commands=layout is not None and path.split("/")[0] in layout.actions,
+        commands=layout is not None and path.split("/")[0] in layout.family.actions,
         single=single,
         joint_names=joints,
         own_names=own,
@@ -913,15 +913,6 @@ def record(
         fault=fault_of_member,
         notes=notes,
     )
-
-
-def _since(clock: Clock, began: npt.NDArray[Any], unit: str) -> Clock:
-    """Returns the times of an output of trajcli, which it counts from the stamps of its source."""
-    stamps = clock.since(range(clock.batch))
-    if stamps is not None and stamps.any():
-        began = stamps_after(began, stamps, unit)
-    absolute = Dataset(clock.where, (len(began), 1), began.dtype, lambda a, b: began[a:b, None])
-    return replace(clock, absolute=absolute, unit=unit)
 
 
 def join(recordings: Sequence[Recording]) -> Recording:

@@ -141,7 +141,8 @@ class TurnJumps:
         # of each dof 2π or 360 by its unit; NaN: one of them; 0: no angle
         self._turns = np.zeros(group.shape[2])
         layout, mode = group.layout, group.stated.name
-        goals = not MODES[mode].derivatives_of if mode else layout and layout.commands_positions
+        goals = layout is not None and layout.family.commands_positions
+        goals = not MODES[mode].derivatives_of if mode else goals
         if named_rate(self.name) or (self.name == "actions" and not (acting or goals)):
             return
         units = [parse_unit(unit) or unit for unit in (group.unit(self.name) or "").split(",")]

@@ -68,7 +68,8 @@ def state_from_option(
     name = (source.dataset or "").strip("/")
     stored = file.get(name) if name or file.family == "npy" else None
     layout = files.layout(file) if name else None
-    held = layout.rows if layout and layout.members() and name.startswith(layout.groups) else None
+    laid_out = layout and layout.split.members and name.startswith(layout.family.groups)
+    held = layout.split.rows if layout and laid_out else None
     # arrays of a layout, and any other [B, T, D] than the actions, hold rows and not states
     whole = stored and stored.ndim == 3 and stored.where != group.as_stored.where
     recorded = whole and not group.turning and role == "start"
@@ -261,7 +262,7 @@ def _recorded_state(group: Recording) -> States:
     """Returns the recorded state before the first command of a layout with as many dofs."""
     if group.layout is None or group.member is None or not group.commands:
         return NO_STATE
-    for pair in group.layout.start:
+    for pair in group.layout.family.start:
         first_rows: dict[str, Dataset] = {}
         for part, name in zip(("position", "velocity"), pair, strict=True):
             array = group.layout.array(group.member, [name])

@@ -136,7 +136,7 @@ class Plan:
         physical = self.mode.derivatives_of > 0
         # commands that are positions in rad or m may lie in [-1, 1]
         layout = recording.layout
-        physical = physical or not (layout and layout.commands_positions)
+        physical = physical or not (layout and layout.family.commands_positions)
         self.positions = recorded_positions(recording) if physical else None
         refuse_form(request.out, self.output, request.compress, has_write=True)
 

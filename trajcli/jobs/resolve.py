@@ -291,7 +291,7 @@ def _refuse_normalised(members: Sequence[Recording]) -> None:
     whose mode neither the user nor the file says."""
     for group in members[:1]:
         layout, last = group.layout, group.array_name.rpartition("/")[2]
-        family = layout.title if layout is not None and layout.normalises else ""
+        family = layout.family.title if layout is not None and layout.family.normalises else ""
         by = group.companions.controller() or family
         if not by or last not in ACTIONS or group.input_units or _stated_mode(group)[0]:
             return
@@ -406,10 +406,11 @@ def input_warnings(recording: Recording, longest: Inputs) -> Iterator[str]:
 
     longest: the inputs of the longest trajectories.
     """
-    mode, layout, commands = longest.mode, recording.layout, recording.commands
-    if layout is not None and layout.commands_positions and commands and mode.derivatives_of:
+    mode, commands = longest.mode, recording.commands
+    family = None if recording.layout is None else recording.layout.family
+    if family is not None and family.commands_positions and commands and mode.derivatives_of:
         yield (
-            f"actions of {layout.title} are as a rule joint positions to go to; mode {mode.name} "
+            f"actions of {family.title} are as a rule joint positions to go to; mode {mode.name} "
             f"reads them as {QUANTITIES[mode.derivatives_of]} "
             "(--mode clique or central reads positions)"
         )
