@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.errors import InputError, UsageError, unknown
+from trajcli.errors import Fault, InputError, UsageError, unknown
 from trajcli.files.catalogue import Catalogue, Dataset, text_of
 from trajcli.files.conversion import converted, stated_unit
 from trajcli.units import units_of_dofs
@@ -35,13 +35,12 @@ _WORDS = {form: re.compile(f"(?:^|[^a-z])(?:{word})(?:[^a-z]|$)", re.I)
 # The order of quaternions in each family of files.
 _ORDERS = {"robomimic": "xyzw", "mimicgen": "xyzw", "robosuite": "xyzw", "libero": "xyzw",
            "ros": "xyzw", "isaaclab": "wxyz"}  # fmt: skip
-# Rows in which rotations without a name are looked for.
+# Rows in which rotations without a name are looked for, and forms that neighbouring dofs may have.
 _SAMPLED_ROWS = 1000
-UNNAMED = {(0, 1, 2, 3, 4, 5, 6, 7, 8): ("matrix",),
-           (0, 1, 2, 3, 4, 5): ("rot6d", "rot6d_rows"),
-           (0, 2, 4, 1, 3, 5): ("rot6d", "rot6d_rows"),
-           (0, 1, 2, 3): ("xyzw", "wxyz")}  # fmt: skip
-"""Forms of neighbouring dofs, in each order, that may be a rotation without a name."""
+_UNNAMED = {(0, 1, 2, 3, 4, 5, 6, 7, 8): ("matrix",),
+            (0, 1, 2, 3, 4, 5): ("rot6d", "rot6d_rows"),
+            (0, 2, 4, 1, 3, 5): ("rot6d", "rot6d_rows"),
+            (0, 1, 2, 3): ("xyzw", "wxyz")}  # fmt: skip
 # How far norms and products of unit vectors may be from 1 and 0: CSV files have a few digits.
 _ROUNDING = 2e-3
 # Labels that are numbers, not names: 0, q_0, actual_qd[0], joint_0, A1. panda_joint1 is a name.
@@ -310,7 +309,7 @@ def named_rotations(
         if len(by) < 4 or stored is None or _AXES.fullmatch(names[by["w"]]):
             return len(by) == 4
         dofs = sorted(by.values())
-        return dofs[3] == dofs[0] + 3 and unit_columns(sampled_rows(stored)[:, dofs]) is not None
+        return dofs[3] == dofs[0] + 3 and unit_columns(_sampled_rows(stored)[:, dofs]) is not None
 
     rotations = [
         RotationDofs(
@@ -357,7 +356,32 @@ def unit_columns(values: npt.NDArray[Any], order: Sequence[int] = range(4)) -> i
     return None
 
 
-def sampled_rows(stored: Dataset) -> npt.NDArray[Any]:
+def unnamed_rotation(stored: Dataset) -> Fault | None:
+    """Returns the fault of an array [B, T, D] with dofs that look like a rotation; None without."""
+    if 0 in stored.shape or stored.shape[2] < 4 or stored.dtype.kind != "f":
+        return None
+    rows = _sampled_rows(stored)
+    for order, forms in _UNNAMED.items():
+        if (first := unit_columns(rows, order)) is None:
+            continue
+        count, dofs = len(order), [first + k for k in order]
+        which = f"{first}:{first + count}" if order[1] == 1 else ",".join(map(str, dofs))
+        ways = " (or =".join(forms) + (")" if forms[1:] else "")
+        what = f"{count} dofs that are orthonormal in all rows, as those of a rotation matrix"
+        if count == 4:
+            what = "four dofs whose norm is 1 in all rows, as that of a quaternion"
+        return Fault(
+            what,
+            where=stored.where,
+            expected="names, or --rotation, that say what they are",
+            found=f"dofs {first} to {first + count - 1}",
+            hint=f"--rotation {which}={ways} reads them as a rotation, "
+            f"--rotation none as {count} dofs",
+        )
+    return None
+
+
+def _sampled_rows(stored: Dataset) -> npt.NDArray[Any]:
     """Returns the first rows [T, D] of the first trajectory, in which rotations are looked for."""
     rows = stored.read_part(0, 1, 0, min(stored.shape[1], _SAMPLED_ROWS))
     return np.asarray(rows).reshape(-1, stored.shape[2])

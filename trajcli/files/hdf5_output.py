@@ -7,6 +7,7 @@ after the other in the file, so that a block of them is one write.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -102,7 +103,7 @@ class Hdf5Output(Output):
         those that are compressed at the end are kept in a file of their own.
         """
         shape, packed = self.description.shape(variable, group), self._is_packed(variable)
-        nbytes = self.description.nbytes_of(variable, group)
+        nbytes = math.prod(shape) * variable.dtype.itemsize
         in_group = bool(self.description.groups) and variable.by_trajectory
         properties = _untimed(h5py.h5p.DATASET_CREATE)
         if packed:

@@ -506,12 +506,13 @@ def _recognised(file: Catalogue, prefix: str) -> Iterator[ArrayGroup]:
             stored = file.get(paths[last])
             kind = (ROTATIONS.index(last) > 0,) if last in ROTATIONS else ()
             axes = (3, 4) if kind and bodies_of(file) > 1 else (2, 3) if kind else (1, 2, 3)
-            short = stored is not None and stored.ndim == 1 and stored.shape[0] < 8  # of a state
-            if stored is not None and stored.numeric and stored.ndim in axes and not short:
-                by_shape.setdefault((*kind, *stored.shape), {})[paths[last]] = stored
+            shape = stored.shape if stored is not None and stored.numeric else ()
+            state = len(shape) == 1 and shape[0] < 8
+            if stored is not None and len(shape) in axes and not state:
+                by_shape.setdefault((*kind, *shape), {})[paths[last]] = stored
         found += by_shape.values()
     # [T] beside tables is one number for each row, or, as of limits, for each dof
-    tables = [datasets for datasets in found if next(iter(datasets.values())).ndim > 1]
+    tables = [datasets for datasets in found if len(next(iter(datasets.values())).shape) > 1]
     for datasets in tables or found:
         yield ArrayGroup(file, next(iter(datasets)), datasets)
 
@@ -737,16 +738,16 @@ def timed(recordings: Sequence[Recording], option: Clock | None) -> list[Recordi
     for recording in recordings:
         batch, rows, _ = recording.shape
         if option is not None and recording.fault is None:
-            clock = option.take(range(first, first + batch), range(rows)).fitted(batch, rows)
+            times = option.take(range(first, first + batch), range(rows)).fitted(batch, rows)
             # with a time for each row, rows are actions only if the file states a mode
-            acting = recording.of_actions and (bool(recording.stated.name) or not clock.fits)
+            acting = recording.of_actions and (bool(recording.stated.name) or not times.fits)
             padded = recording.lengths if recording.padded else None
-            recording = replace(recording, own_clock=clock.fitted(batch, rows, acting, padded))
+            recording = replace(recording, own_clock=times.fitted(batch, rows, acting, padded))
         if recording.fault is None:  # which is raised where the recording is used
-            if recording.clock is None:
+            if (clock := recording.own_clock) is None:
                 raise InputError(no_time(recording))
-            raise_if_any(filter(None, [recording.clock.contradiction]))
-            _require_times_of(recording.clock, batch)
+            raise_if_any(filter(None, [clock.contradiction]))
+            _require_times_of(clock, batch)
             require_stamps(recording)
         at_times.append(recording)
         first += batch

@@ -45,7 +45,6 @@ from trajcli.files.conversion import (
 )
 from trajcli.files.dofs import (
     ANGLES,
-    UNNAMED,
     Dofs,
     RotationDofs,
     bodies_of,
@@ -53,8 +52,7 @@ from trajcli.files.dofs import (
     parse_dofs,
     parse_joints,
     parse_rotations,
-    sampled_rows,
-    unit_columns,
+    unnamed_rotation,
 )
 from trajcli.files.episodes import Member, nan_lengths
 from trajcli.files.quantities import POSITIONS, QUANTITIES, ROTATIONS, TAKEN, named_rate, unit_of
@@ -432,7 +430,7 @@ class Recording:
         """The units that the actions or the first array were in; None if unknown."""
         return self.units.get(self._first) or self.given.positions
 
-    @property
+    @cached_property
     def position_units(self) -> Units | None:
         """The units of positions that the input units imply: deg for deg/s^2."""
         return of_order(self.input_units, 0) if self.input_units else None
@@ -513,6 +511,8 @@ class Recording:
     @cached_property
     def clock(self) -> Clock | None:
         """The times of the rows; None where nothing says them."""
+        if not self.parts:
+            return self.own_clock
         clocks = [clock for clock, _ in self._clocks if clock is not None]
         return Clock.join(clocks) if len(clocks) == len(self._clocks) else None
 
@@ -719,30 +719,13 @@ class Recording:
         """
         if self.rotation_fault is not None:
             raise InputError(self.rotation_fault)
-        known = self.rotations or self.rotation_option is not None
-        if known or 0 in self.shape or self.shape[2] < 4 or self.input.dtype.kind != "f":
-            return self.rotations
-        rows = sampled_rows(self.input)
-        for order, forms in UNNAMED.items():
-            if (first := unit_columns(rows, order)) is None:
-                continue
-            count, dofs = len(order), [first + k for k in order]
-            which = f"{first}:{first + count}" if order[1] == 1 else ",".join(map(str, dofs))
-            ways = " (or =".join(forms) + (")" if forms[1:] else "")
-            what = "four dofs whose norm is 1 in all rows, as that of a quaternion"
-            if count != 4:
-                what = (
-                    f"{count} dofs that are orthonormal in all rows, as those of a rotation matrix"
-                )
-            raise InputError(
-                what,
-                where=self.input.where,
-                expected="names, or --rotation, that say what they are",
-                found=f"dofs {first} to {first + count - 1}",
-                hint=f"--rotation {which}={ways} reads them as a rotation, "
-                f"--rotation none as {count} dofs",
-            )
-        return ()
+        if not (self.rotations or self.rotation_option is not None) and self._unnamed_rotation:
+            raise InputError(self._unnamed_rotation)
+        return self.rotations
+
+    @cached_property
+    def _unnamed_rotation(self) -> Fault | None:
+        return unnamed_rotation(self.input)
 
     def refuse_rotations(self, command: str) -> None:
         """Raises InputError for rotations, whose dofs mean nothing if each is taken alone."""

@@ -170,7 +170,7 @@ def _state(
 
     Raises InputError for another shape, or for units of another kind than those of the group.
     """
-    parts, names = dict[str, Values](), dict[str, str]()
+    parts, names, dofs = dict[str, Values](), dict[str, str](), group.shape[2]
     for part, values in stored.items():
         if values is None:
             continue
@@ -184,7 +184,7 @@ def _state(
         turned = _in_form_of(group, values, where) if part == "position" else None
         values = group.pick(values) if turned is None else turned
         count, dataset = values.shape[-1], values if isinstance(values, Dataset) else None
-        if count != (dofs := group.shape[2]):
+        if count != dofs:
             what, found = f"{role} and actions differ in their dofs (D)", f"D = {count}"
             expected, hint = f"D = {dofs}, as in {group.input.where}", ""
             if dataset is not None and dofs > 1:
@@ -193,7 +193,7 @@ def _state(
                 hint = first if count > dofs else f"--dofs 0:{count} takes as many"
             raise InputError(what, where=where, expected=expected, found=found, hint=hint)
         # numbers of a quaternion have no unit
-        units = state_units(group, part, dataset, count) if turned is None else None
+        units = state_units(group, part, dataset) if turned is None else None
         if units is not None:
             by = per_si(units)
             if (by != 1.0).any():
@@ -204,9 +204,8 @@ def _state(
     return States(parts, names, [source])
 
 
-def state_units(group: Recording, part: str, stored: Dataset | None, count: int) -> Units | None:
-    """Returns the units of a state of so many dofs: given, stated by it, or else those of the
-    arrays.
+def state_units(group: Recording, part: str, stored: Dataset | None) -> Units | None:
+    """Returns the units of a state: given, stated by it, or else those of the arrays.
 
     Raises InputError for units of another kind than those of the arrays.
     """
@@ -215,9 +214,8 @@ def state_units(group: Recording, part: str, stored: Dataset | None, count: int)
     if units is None:
         return None
     where = part if stored is None else stored.where
-    units = for_dofs(units, count, where)
-    if count == group.shape[2]:
-        units = without_rotations(group.turning, units, count)
+    count = group.shape[2]
+    units = without_rotations(group.turning, for_dofs(units, count, where), count)
     if near is not None and len(near) in (1, len(units)):
         require_same_kind([(group.as_stored.where, near), (where, units)])
     return of_order(units, QUANTITIES.index(part))

@@ -452,7 +452,7 @@ def position_unit(group: Recording, mode: Mode, start: str | None) -> str | None
     elif start is None:
         beside = group.companions.dataset("start/position", "start_position")
         beside = None if beside is None else group.pick(beside)
-        units = None if beside is None else state_units(group, "position", beside, group.shape[2])
+        units = None if beside is None else state_units(group, "position", beside)
     else:
         units = None
     return None if units is None else unit_text(in_si(units))
