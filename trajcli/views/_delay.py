@@ -127,8 +127,8 @@ def delay_text(facts: dict[str, Any]) -> str:
     words, moved = [], rows != 0
     if moved.any() and np.ptp(rows[moved]) < 0.25:  # one delay for all dofs that have any
         delay, time = np.median(rows[moved]), abs(np.median(seconds[moved]))
-        which = f" in dofs {', '.join(map(str, np.flatnonzero(moved)[:_LISTED]))}"
-        late = f"{'late' if delay > 0 else 'early'}{which * (not moved.all())}"
+        dofs = ", ".join(map(str, np.flatnonzero(moved)[:_LISTED]))
+        late = f"{'late' if delay > 0 else 'early'}{'' if moved.all() else f' in dofs {dofs}'}"
         words.append(f"{abs(delay):.3g} rows ({time:.3g} s) {late}")
     elif moved.any():
         words.append(f"late by {_listed(rows)} rows ({_listed(seconds)} s)")
@@ -169,10 +169,14 @@ def velocities_finding(
     )
     shapes = [[part.shape for part in side.members] for side in (batch, others)]
     if any(0 in shape for shape in shapes[0]):
-        what, expected, actual = "nothing to compare", "rows and dofs", "an empty array"
-        raise InputError(what, where=str(batch.file.path), expected=expected, found=actual)
-    labels = batch.labels_to_pair, others.labels_to_pair
-    pairs = pair_dofs(*labels, (batch.source, others.source))
+        raise InputError(
+            "nothing to compare",
+            where=batch.file.path,
+            expected="rows and dofs",
+            found="an empty array",
+        )
+    places = batch.source, others.source
+    pairs = pair_dofs(batch.labels_to_pair, others.labels_to_pair, places)
     times = None
     if len(batch) == len(others):
         with suppress(InputError):
@@ -180,14 +184,16 @@ def velocities_finding(
     rows = [[shape[:2] for shape in side] for side in shapes]
     by_time = times is not None and (times.clock or rows[0] != rows[1]) and not times.same
     if not (pairs.first and (by_time or rows[0] == rows[1])):
-        kinds = (
-            f"{len(side)} × {', '.join(dict.fromkeys(map(describe, side)))}" for side in shapes
+        expected, actual = (
+            f"{len(side)} × {', '.join(dict.fromkeys(map(describe, side)))}".removeprefix("1 × ")
+            for side in shapes
         )
-        expected, actual = (text.removeprefix("1 × ") for text in kinds)
-        what = "positions and velocities of different shapes" if pairs.first else "no dofs of both"
-        expected = f"{expected}, as the velocities"
-        found = "; ".join(filter(None, [actual, pairs.remark]))
-        raise InputError(what, where=others.source, expected=expected, found=found)
+        raise InputError(
+            "positions and velocities of different shapes" if pairs.first else "no dofs of both",
+            where=others.source,
+            expected=f"{expected}, as the velocities",
+            found="; ".join(filter(None, [actual, pairs.remark])),
+        )
     fit, overlap = VelocityFit(len(pairs.first), int(np.median(batch.lengths))), [0, 0.0]
     single = map(batch.take, np.asarray(numbers)[:, None])
     for k, block in enumerate(single if by_time else batch.take(numbers).blocks()):
@@ -195,9 +201,12 @@ def velocities_finding(
         at = block.times() if batch.clock is not None else beside.times()
         known = beside.times() if by_time else at
         if at is None or known is None:
-            what, hint = "no time step", "--dt SECONDS or --rate HZ says it"
-            where = str(batch.file.path)
-            raise InputError(what, where=where, expected="dt or time stamps", hint=hint)
+            raise InputError(
+                "no time step",
+                where=batch.file.path,
+                expected="dt or time stamps",
+                hint="--dt SECONDS or --rate HZ says it",
+            )
         if beside.rows < 2:
             continue
         method = "central" if beside.rows >= WINDOW else "backward"
@@ -216,19 +225,27 @@ def velocities_finding(
     facts = fit.facts()
     worst = int(np.argmax(facts["per_dof"]))
     error = facts["per_dof"][worst]
-    texts = [f"{100 * error:.3g} % (RMS) off the derivative of {positions}"]
-    texts += [] if error <= _TOLERANCE else [_fit_text(facts, worst)]
-    how = "on one clock" if times and times.clock else "by time"
-    texts += [f"{how}, {overlap[0]} rows ({overlap[1]:.6g} s)"] * by_time
-    texts += [times.remark if times else "", pairs.remark]
-    texts += ["dofs paired by place"] * (pairs.by == "place")
-    where = f"dof {batch.dofs.numbers[pairs.first[worst]]}"
     facts |= {"paired": pairs.by, "only": pairs.only}
-    facts |= {"overlap": {"rows": overlap[0], "seconds": overlap[1]}} if by_time else {}
-    # a velocity without positions was not looked at
-    array, passed = label(batch, velocity), error <= _TOLERANCE and not pairs.only["a"]
-    text = "; ".join(filter(None, texts))
-    return Finding("velocity", array, passed, text, len(numbers), where, facts=facts)
+    texts = [f"{100 * error:.3g} % (RMS) off the derivative of {positions}"]
+    if error > _TOLERANCE:
+        texts.append(_fit_text(facts, worst))
+    if by_time:
+        how = "on one clock" if times and times.clock else "by time"
+        texts.append(f"{how}, {overlap[0]} rows ({overlap[1]:.6g} s)")
+        facts["overlap"] = {"rows": overlap[0], "seconds": overlap[1]}
+    texts += [times.remark if times else "", pairs.remark]
+    if pairs.by == "place":
+        texts.append("dofs paired by place")
+    return Finding(
+        "velocity",
+        label(batch, velocity),
+        # a velocity without positions was not looked at
+        passed=error <= _TOLERANCE and not pairs.only["a"],
+        text="; ".join(filter(None, texts)),
+        trajectories=len(numbers),
+        where=f"dof {batch.dofs.numbers[pairs.first[worst]]}",
+        facts=facts,
+    )
 
 
 class VelocityFit:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trajcli.errors import Fault, InputError, Progress
+from trajcli.errors import Fault, InputError, Progress, listed
 from trajcli.files.limits import Limits, read_limits
 from trajcli.files.opening import Files
 from trajcli.files.quantities import QUANTITIES, RECORDED_START
@@ -229,8 +229,7 @@ class LimitCheck:
         self, title: str, name: str, quantity: str, statistics: Statistics, count: int
     ) -> Finding:
         """Returns whether an array keeps its limits; values that cannot be compared fail."""
-        batch, derived = self.batch, quantity in self.derived
-        units = batch.units.get(name)
+        batch, units = self.batch, self.batch.units.get(name)
         units = units and of_order(units, QUANTITIES.index(quantity))
         check, array, used = f"{title} limits", label(batch, name), statistics.used()
         absent = f"not checked at {statistics.nan + statistics.inf} values that are NaN or Inf"
@@ -245,12 +244,15 @@ class LimitCheck:
             finding = Finding(check, array, True, text, count, facts={"used": used})
         remarks = self.limits.unit_remarks(quantity, units)
         remarks += self.limits.remarks(batch.dof_labels, batch.dofs)
-        differences = [f"central differences of {name}"] * derived
-        if derived and (measured := measured_beside(batch, quantity)):
-            differences.append(f"{measured}, which is measured, is not used: name it to check it")
-        text = "; ".join([finding.text, *differences, *self.notes, *remarks])
         facts = {"quantity": quantity, **finding.facts}
-        facts |= {"derived_from": array} if derived else {}
+        differences = []
+        if quantity in self.derived:
+            facts["derived_from"] = array
+            differences.append(f"central differences of {name}")
+            if measured := measured_beside(batch, quantity):
+                text = f"{measured}, which is measured, is not used: name it to check it"
+                differences.append(text)
+        text = "; ".join([finding.text, *differences, *self.notes, *remarks])
         facts["matched"] = self.limits.matched(batch.dof_labels, batch.dofs)
         return replace(finding, text=text, facts=facts)
 
@@ -281,7 +283,7 @@ class LimitCheck:
                 "failing_values": int(statistics.beyond[dof]),
             }
         dof = max(sorted(statistics.worst), key=lambda dof: statistics.worst[dof].excess)
-        text = texts[dof] + f"; {absent}" * bool(statistics.nonfinite)
+        text = f"{texts[dof]}; {absent}" if statistics.nonfinite else texts[dof]
         facts = {name: dofs[dof][name] for name in ("value", "limit")}
         facts |= {"per_dof": statistics.beyond.tolist(), "dofs": list(dofs.values())}
         finding = failed(check, batch, name, statistics.outside, text, count, **facts)
@@ -292,11 +294,10 @@ def _spans_text(spans: Sequence[tuple[list[int], list[float] | None]]) -> str:
     """Returns the first runs of rows beyond a limit: seconds 0.001 to 0.061, 2.379 and 2 more."""
     ends = [
         [str(row) for row in rows] if seconds is None else [f"{time:.3f}" for time in seconds]
-        for rows, seconds in spans[:_SPANS]
+        for rows, seconds in spans
     ]
-    text = ", ".join(a if a == b else f"{a} to {b}" for a, b in ends)
-    more = f" and {len(spans) - _SPANS} more" if len(spans) > _SPANS else ""
-    return f"{'rows' if spans[0][1] is None else 'seconds'} {text}{more}"
+    text = listed((a if a == b else f"{a} to {b}" for a, b in ends), _SPANS)
+    return f"{'rows' if spans[0][1] is None else 'seconds'} {text}"
 
 
 def _checked_elsewhere(
@@ -327,8 +328,8 @@ def report(name: str, findings: Sequence[Finding], verbose: bool) -> Iterator[Re
             count += f" in {len(finding.failures)} of {finding.trajectories}"
         row = [finding.check, finding.dataset, _WORDS[finding.passed], finding.text, count]
         rows.append(row if failing else row[:-1])
-    columns = ["check", "dataset", "", "found", *["> failing"] * bool(failing)]
-    yield TextTable(columns, rows, spare=["failing"])
+    columns = ["check", "dataset", "", "found", "> failing"]
+    yield TextTable(columns if failing else columns[:-1], rows, spare=["failing"])
     for finding in failing:
         if finding.where and not finding.details:
             yield Text(f"{finding.check}, {finding.dataset}: worst at {finding.where}")

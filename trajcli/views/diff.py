@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trajcli.arrays import describe
-from trajcli.errors import InputError, Progress
+from trajcli.errors import InputError, Progress, listed
 from trajcli.files.catalogue import NUMERIC_KINDS, Catalogue, Dataset, json_object, text_of
 from trajcli.files.clock import Clock
 from trajcli.files.conversion import as_batch, in_one_unit
@@ -290,12 +290,14 @@ def _with_same_dofs(difference: Difference, a: Compared, b: Compared) -> tuple[C
         difference.paired = "name" if all(named) else "place" if len(labels[0]) > 1 else ""
         return a, b
     pairs = pair_dofs(labels[0], labels[1], (a.dataset.where, b.dataset.where))
-    difference.paired = (pairs.by if all(named) else "place") * bool(pairs.first)
+    if pairs.first:
+        difference.paired = pairs.by if all(named) else "place"
     difference.why = pairs.remark
     difference.only = pairs.only
     if not pairs.first or list(pairs.first) == list(pairs.second) == list(range(len(labels[0]))):
         return a, b
-    difference.remark("dofs paired by name" * (list(pairs.first) != list(pairs.second)))
+    if list(pairs.first) != list(pairs.second):
+        difference.remark("dofs paired by name")
     return a.pick(pairs.first), b.pick(pairs.second)
 
 
@@ -385,7 +387,8 @@ def _compare_by_time(
     difference.overlap = {"rows": rows, "seconds": seconds, "clock": times.clock,
                           "interpolated": sorted(moved)}  # fmt: skip
     how = "on one clock" if times.clock else times.remark or "from their starts"
-    how += f"; {' and '.join(sorted(moved))} interpolated" * bool(moved)
+    if moved:
+        how += f"; {' and '.join(sorted(moved))} interpolated"
     difference.remark(f"{rows} rows ({seconds:.6g} s) aligned by time, {how}")
     if difference.at is not None and pair[0].ndim < len(difference.at):
         difference.at = difference.at[1 : 1 + pair[0].ndim]
@@ -452,12 +455,17 @@ def report(
             yield Text(f"{name}: up to {worst.angle:.3g} rad between them, RMS {rms:.3g} rad")
         if late := [member for member in members if member.delay]:
             least = max(late, key=lambda member: member.square)
-            more = f" ({least.dataset.rstrip('/')}; {len(late)} of {len(members)} are like that)"
-            yield Text(f"{name}: {delay_text(least.delay or {})}{more * (len(members) > 1)}")
+            text = f"{name}: {delay_text(least.delay or {})}"
+            if len(members) > 1:
+                alike = f"{len(late)} of {len(members)} are like that"
+                text += f" ({least.dataset.rstrip('/')}; {alike})"
+            yield Text(text)
         if notes := [member for member in members if member.why or member.note]:
             first = min(notes, key=lambda member: not member.why)
-            more = f" and {len(notes) - 1} more" if len(notes) > 1 else ""
-            which = f": {first.dataset.rstrip('/')}{more}" if len(members) > 1 else ""
+            # the one whose text is shown, and how many others there are
+            shown = [first, *(member for member in notes if member is not first)]
+            which = listed((member.dataset.rstrip("/") for member in shown), 1)
+            which = f": {which}" if len(members) > 1 else ""
             yield Text(f"{name}: {'; '.join(filter(None, [first.why, first.note]))}{which}")
     for name, *values in attributes:
         yield Text(f"attribute {name}: {' and '.join(_short(*values))}")
@@ -466,7 +474,7 @@ def report(
     if any(difference.paired == "place" for difference in differences):
         yield Text("dofs without names are compared by place; --joints a,b,c names them")
     failed = sum(not difference.passed for difference in differences)
-    datasets = f"{len(differences)} dataset{'s' * (len(differences) != 1)}"
+    datasets = f"{len(differences)} {'dataset' if len(differences) == 1 else 'datasets'}"
     count = sum(difference.differing for difference in differences)
     if failed:
         differ = "differs" if failed == 1 else "differ"

@@ -19,13 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.errors import UsageError
+from trajcli.errors import UsageError, listed
 from trajcli.files.catalogue import text_of
 from trajcli.files.limits import Bounds
 from trajcli.kernels.program import Floats
 from trajcli.views.plot import Line, Peaks, PlotSource, panels, short_labels
 from trajcli.views.score import ScoreTable
-from trajcli.views.terminal import listed, value_range
+from trajcli.views.terminal import value_range
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """The palette of M. Okabe and K. Ito, which colour-blind readers tell apart; without the yellow,
@@ -245,8 +245,7 @@ def draw_score(tables: Mapping[str, ScoreTable], name: str, title: str) -> Any:
     axis.set_ylabel("trajectories")
     axis.yaxis.get_major_locator().set_params(integer=True)
     total, absent = sum(map(len, scores)), sum(map(len, scores)) - sum(map(len, known))
-    text = f"{total} trajector{'y' if total == 1 else 'ies'}" + f", {absent} without" * bool(absent)
-    axis.set_title(text, loc="left", color=_DARK, pad=3, fontsize=7)
+    _caption(axis, total, f", {absent} without" if absent else "")
     _finish(figure, title, entries)
     return figure
 
@@ -279,8 +278,12 @@ def _peak_panel(axis: Any, peaks: Peaks) -> None:
     axis.set_yticks(list(rows), [_plain(name) for _, name in peaks.dofs], va="bottom")
     axis.set_ylim(-0.1, len(rows))
     axis.tick_params(axis="y", length=0)
-    count = peaks.values.shape[1]
-    text = f"{count} trajector{'y' if count == 1 else 'ies'}, tallest bar {tallest}"
+    _caption(axis, peaks.values.shape[1], f", tallest bar {tallest}")
+
+
+def _caption(axis: Any, count: int, remark: str) -> None:
+    """Writes above a panel how many trajectories it shows."""
+    text = f"{count} trajector{'y' if count == 1 else 'ies'}{remark}"
     axis.set_title(text, loc="left", color=_DARK, pad=3, fontsize=7)
 
 

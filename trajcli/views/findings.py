@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from trajcli.errors import InputError
+from trajcli.errors import InputError, listed
 from trajcli.files.clock import JUMP, Clock, positive
 from trajcli.files.dofs import Dofs
 from trajcli.files.quantities import QUANTITIES, ROTATIONS, UNITS_OF_ROTATIONS
@@ -237,7 +237,7 @@ class TimeCheck:
         title = str(place).lstrip(":") or "time"
         if self.failures:
             number, what, _, places = self.failures[0]
-            texts = [f"{_where_text(batch, failure)}: {failure[1]}" for failure in self.failures]
+            texts = [f"{_where_text(batch, x, len(x[3]))}: {x[1]}" for x in self.failures]
             where = _where_text(batch, self.failures[0], _LISTED)
             values = sum(len(rows) or 1 for *_, rows in self.failures)
             rows = [{"trajectory": number, "row": row, "time": time} for row, time in places]
@@ -251,12 +251,12 @@ class TimeCheck:
         yield Finding("time", title, True, text, count, facts={"dt": dt})
 
 
-def _where_text(batch: Recording, failure: BadTimes, most: int | None = None) -> str:
+def _where_text(batch: Recording, failure: BadTimes, most: int) -> str:
     """Returns the dataset of wrong times, or their rows: of more than ``most`` the first."""
     number, _, where, rows = failure
-    texts = [f"row {row} ({time:.3f} s)" for row, time in rows[:most]]
-    more = f" and {len(rows) - len(texts)} more (-v)" if len(rows) > len(texts) else ""
-    return trajectory_text(batch, number) + (where or ", ".join(texts) + more)
+    texts = [f"row {row} ({time:.3f} s)" for row, time in rows]
+    more = " (-v)" if len(rows) > most else ""
+    return trajectory_text(batch, number) + (where or listed(texts, most) + more)
 
 
 def rotation_findings(rotations: RotationStatistics, count: int) -> Iterator[Finding]:
@@ -283,7 +283,8 @@ def rotation_findings(rotations: RotationStatistics, count: int) -> Iterator[Fin
         else:
             of_rate = UNITS_OF_ROTATIONS[ROTATIONS.index(check)]
             text = f"peak magnitude {peak:.6g}, limit {rotations.limits[check]:.6g} {of_rate}"
-            text += "; central differences" * (check in rotations.derived)
+            if check in rotations.derived:
+                text += "; central differences"
             facts |= {"limit": rotations.limits[check], "quantity": check}
             if passed and (statistics.nonfinite or not statistics.known):
                 absent = statistics.nan + statistics.inf

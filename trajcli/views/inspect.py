@@ -471,7 +471,7 @@ def _trajectory_lines(counts: Mapping[str, Any], dt: Mapping[str, Any] | None) -
             for name, ends in one.items()
             if None not in ends
         )
-        text += f"; {seconds} s{','.join(texts)}" + ", sampled" * counts["sampled"]
+        text += f"; {seconds} s{','.join(texts)}{', sampled' if counts['sampled'] else ''}"
         if counts["jitter"]:
             text += f", jitter up to {1e3 * counts['jitter']:.3g} ms"
     yield text
@@ -498,7 +498,7 @@ def _dataset_table(datasets: Sequence[Mapping[str, Any]], times: str) -> Iterato
         shape = times.join(str(n) for n in dataset.get("shape", ())) or "one number"
         shape = f"{dataset['count']} of {shape}" if "count" in dataset else shape
         everything = len(chosen) > 1 and dataset.get("trajectories") == "all"
-        row = [dataset["name"] + " *" * everything]
+        row = [f"{dataset['name']} *" if everything else dataset["name"]]
         if "unreadable" in dataset:
             row.append("not read")
         else:

@@ -113,7 +113,7 @@ class PlotSource:
         numbers are too large to read."""
         times = (self.main.take([number]).known_times() for number in self.chosen)
         starts = [0.0 if time is None or not time.size else float(time[0, 0]) for time in times]
-        return [start * (abs(start) <= _CLOCK) for start in starts]
+        return [start if abs(start) <= _CLOCK else 0.0 for start in starts]
 
     def lines(self, starts: Sequence[float] | None = None) -> list[Line]:
         """Returns the lines of the chosen trajectories, which begin at ``starts``."""
@@ -127,7 +127,7 @@ class PlotSource:
             for number, start in zip(chosen, starts, strict=True)
             for batch in self.batches
             if number < len(batch) and batch.lengths[number]
-            for name in (*batch.arrays, *[_ANGLE] * bool(batch.rotations))
+            for name in (*batch.arrays, *([_ANGLE] if batch.rotations else []))
         ]
         if not drawn:
             where = f"{self.origin}, trajectory {self.main.title(chosen[0])}"
@@ -163,7 +163,9 @@ class PlotSource:
             rows, (fields, factors) = block.arrays[name].read()[0], self._fields(batch, name)
         unit, values = self.to.time or Unit("s"), _drawable(rows) * factors
         time = np.arange(block.rows, dtype=np.float64) if times is None else times[0]
-        time = (time - time[0] + start) * (1.0 if times is None else unit.per_si)
+        time = time - time[0] + start
+        if times is not None:
+            time *= unit.per_si
         if block.rows > _POINTS:
             # least and largest of each run, drawn at its first and last row
             starts = np.arange(0, block.rows, -(-block.rows // (_POINTS // 2)))

@@ -160,7 +160,7 @@ def paired_times(first: Recording, second: Recording) -> PairedTimes:
             if stamps.dtype.kind == "f":
                 slack += float(4 * exact_seconds(np.spacing(np.abs(stamps).max()), unit))
     if len(starts) < 2:
-        remark = "from their starts: only one has stamps of a clock" * len(starts)
+        remark = "from their starts: only one has stamps of a clock" if starts else ""
         return PairedTimes(first, second, np.zeros(len(first)), False, remark, slack)
     late = np.array([float(b - a) for a, b in zip(*starts, strict=True)])
     clock = all(
@@ -240,8 +240,8 @@ def trajectory_text(recording: Recording, number: int) -> str:
 
 def dof_text(recording: Recording, dof: int) -> str:
     """Returns the number and the name of a dof in the file: dof 3 (panda_joint4)."""
-    name = recording.dof_labels[dof]
-    return f"dof {recording.dofs.numbers[dof]}" + f" ({name})" * (not name.isdecimal())
+    name, text = recording.dof_labels[dof], f"dof {recording.dofs.numbers[dof]}"
+    return text if name.isdecimal() else f"{text} ({name})"
 
 
 def beside(first: Recording, second: Recording) -> bool:
@@ -275,7 +275,7 @@ def quantities(
         said = QUANTITIES[orders.pop()] if len(orders) == 1 else "effort" if orders else rate
         if (said or named) in QUANTITIES:
             stored = {said or named: first}
-            how = ", by its unit" * by_unit or ", by its name" * bool(rate)
+            how = ", by its unit" if by_unit else ", by its name" if rate else ""
             notes.append(f"{first} read as {said or named}{how}")
         else:
             what = (

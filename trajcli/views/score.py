@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import operator
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,8 +45,8 @@ _COMPARE = {">": operator.gt, "<": operator.lt, ">=": operator.ge, "<=": operato
 # Trajectories that a sorted table shows.
 _LISTED = 10
 _LEAST_FOR_QUARTILES = 8
-# Scores, and those of times alone, that differ by less of the largest one differ by rounding.
-_ROUNDING = (1e-4, 1e-6)
+# Scores that differ by less of the largest one differ by rounding; those of times by far less.
+_ROUNDING, _ROUNDING_OF_TIMES = 1e-4, 1e-6
 _COLUMNS = {"least": "> least", "median": "> median", "largest": "> largest",
             "least_at": "least in", "largest_at": "largest in"}  # fmt: skip
 Condition: TypeAlias = re.Match[str]
@@ -84,7 +85,7 @@ class ScoreTable:
                 where=option,
                 expected=", ".join(self.scores),
                 found=name,
-                hint="--limits FILE" * (name == "limit_share"),
+                hint="--limits FILE" if name == "limit_share" else "",
             )
         return self.scores[name]
 
@@ -118,9 +119,9 @@ class ScoreTable:
             if len(known) < _LEAST_FOR_QUARTILES:
                 continue
             low, high = np.quantile(known, (0.25, 0.75))
-            rounding = _ROUNDING[name in ("duration", "time_jumps")] * float(np.abs(known).max())
-            rounding = max(self.rounding.get(name, 0.0), rounding)
-            reach = max(1.5 * (high - low), rounding)
+            share = _ROUNDING_OF_TIMES if name in ("duration", "time_jumps") else _ROUNDING
+            rounding = share * float(np.abs(known).max())
+            reach = max(1.5 * (high - low), rounding, self.rounding.get(name, 0.0))
             beyond = np.flatnonzero((values < low - reach) | (values > high + reach))
             if len(beyond):
                 outliers[name] = [self.numbers[i] for i in beyond.tolist()]
@@ -244,7 +245,7 @@ def score_source(
     if turning is not None and batch.of_rotations:
         batch = turning  # rather than its rates
     unscored = first_labels(other for other in others if other is not turning)
-    named = "; FILE:DATASET names one" * bool(unscored)
+    named = "; FILE:DATASET names one" if unscored else ""
     first_part(batch).require_rotations()
     free = batch.free_dofs
     stored, units, notes = quantities(batch) if free else ({}, {}, [])
@@ -272,7 +273,8 @@ def score_source(
         held = QUANTITIES if "position" in stored else stored
         unheld = [*(name for name in limits.tables if name not in held), *limits.turns]
         unscored += [f"limits of {name}" for name in unheld]
-    notes += [f"not scored: {', '.join(unscored)}{named}"] * bool(unscored)
+    if unscored:
+        notes.append(f"not scored: {', '.join(unscored)}{named}")
     scores = BlockScores(batch, stored, bounds, turning, ends)
     jumps = TurnJumps(batch)
     # trajectories of one length share a block
@@ -317,13 +319,16 @@ def csv_text(tables: Mapping[str, ScoreTable], sort: str | None) -> str:
     """Returns a CSV table with a line per trajectory of every file; absent scores are empty."""
     heads = dict.fromkeys(table.heading(n) for table in tables.values() for n in table.scores)
     text = io.StringIO()
-    writer = csv.DictWriter(text, ["file", "trajectory", *heads], lineterminator="\n")
-    writer.writeheader()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["file", "trajectory", *heads])
     for file, table in tables.items():
-        for line in table.lines(sort):
-            names = {"file": file, "trajectory": line.pop("trajectory")}
-            row = {table.heading(n): repr(x) if np.isfinite(x) else "" for n, x in line.items()}
-            writer.writerow(row | {name: spreadsheet_text(x) for name, x in names.items()})
+        order = table.order(sort)
+        own = {table.heading(name): values[order] for name, values in table.scores.items()}
+        absent = np.full(len(order), np.nan)
+        columns = [own.get(head, absent).tolist() for head in heads]
+        for i, *row in zip(order.tolist(), *columns, strict=True):
+            cells = (repr(x) if math.isfinite(x) else "" for x in row)
+            writer.writerow([*map(spreadsheet_text, (file, table.names[i])), *cells])
     return text.getvalue()
 
 
@@ -348,24 +353,25 @@ def report(
     rows = f"{least}" if least == most else f"{least} to {most}"
     yield Text(f"{table.label}: {count} trajector{'y' if count == 1 else 'ies'} × {rows} rows")
     yield from map(Text, table.notes)
-    shown = _COLUMNS if count > 1 else {"median": "> value"}
+    columns = _COLUMNS if count > 1 else {"median": "> value"}
     lines = []
     for name, line in table.summary().items():
-        cells = (x if isinstance(x, str) else number(x) for x in map(line.get, shown))
+        cells = (x if isinstance(x, str) else number(x) for x in map(line.get, columns))
         lines.append([table.heading(name), *cells])
-    yield TextTable(["score", *shown.values()], lines)
+    yield TextTable(["score", *columns.values()], lines)
     for name, numbers in table.outliers().items():
-        more = "" if verbose else f" and {len(numbers) - _LISTED} more" * (len(numbers) > _LISTED)
-        listed = ",".join(map(str, numbers if verbose else numbers[:_LISTED]))
-        yield Text(f"outliers of {name}: --episodes {listed}{more}")
+        shown = ",".join(map(str, numbers if verbose else numbers[:_LISTED]))
+        more = len(numbers) - _LISTED
+        ending = f" and {more} more" if more > 0 and not verbose else ""
+        yield Text(f"outliers of {name}: --episodes {shown}{ending}")
     if (sort or verbose) and count > 1:
         order = table.order(sort).tolist()[: None if verbose else _LISTED]
         names = sorted(table.scores, key=lambda name: name != (sort or "").removeprefix("-"))
         lines = [[table.names[i], *(number(table.scores[n][i]) for n in names)] for i in order]
         heads = [table.heading(name) for name in names]
         yield Text()
-        columns = ["trajectory", *(f"> {heading}" for heading in heads)]
-        yield TextTable(columns, lines, spare=heads[:0:-1])
+        headings = ["trajectory", *(f"> {heading}" for heading in heads)]
+        yield TextTable(headings, lines, spare=heads[:0:-1])
         if len(order) < count:
             yield Text(f"and {count - len(order)} more; -v lists all")
     for condition in conditions:

@@ -123,12 +123,6 @@ def spreadsheet_text(name: str) -> str:
     return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
 
 
-def listed(names: Sequence[str], limit: int) -> str:
-    """Returns names separated by commas: the first ``limit`` of them, and how many more."""
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + more
-
-
 def shortened(text: str, length: int) -> str:
     """Returns a text of at most ``length`` letters, cut in the middle: the end tells more."""
     if len(text) <= length:
