@@ -51,18 +51,19 @@ def failures(
     worst = []
     for b in np.flatnonzero(bad.any((1, 2))).tolist():
         ranks = np.where(bad[b], excess[b], -1.0)
-        row, dof = (int(n) for n in np.unravel_index(ranks.argmax(), ranks.shape))
-        failure = Failure(
-            trajectory=int(block.numbers[b]),
-            row=block.first_row + row,
-            dof=dof,
-            value=float(values[b, row, dof]),
-            excess=float(excess[b, row, dof]),
-            count=int(bad[b].sum()),
-            time=None if times is None else float(times[b, row]),
-            dataset=dataset,
+        row, dof = divmod(int(ranks.argmax()), ranks.shape[1])
+        worst.append(
+            Failure(
+                trajectory=int(block.numbers[b]),
+                row=block.first_row + row,
+                dof=dof,
+                value=float(values[b, row, dof]),
+                excess=float(excess[b, row, dof]),
+                count=int(bad[b].sum()),
+                time=None if times is None else float(times[b, row]),
+                dataset=dataset,
+            )
         )
-        worst.append(failure)
     return worst
 
 
@@ -201,14 +202,12 @@ class Statistics:
         self.outside += failures(beyond, excess, values, block)
         times = block.known_times()
         for dof in np.flatnonzero(beyond.any((0, 1))).tolist():
-            column = np.s_[:, :, dof : dof + 1]
-            worst = max(
-                failures(beyond[column], excess[column], values[column], block),
-                key=lambda failure: failure.excess,
-            )
-            if dof in self.worst and worst.excess <= self.worst[dof].excess:
+            ranks = np.where(beyond[..., dof], excess[..., dof], -1.0)
+            b = int(ranks.argmax()) // ranks.shape[1]
+            if dof in self.worst and ranks[b].max() <= self.worst[dof].excess:
                 continue
-            b = block.numbers.tolist().index(worst.trajectory)
+            column = np.s_[b : b + 1, :, dof : dof + 1]
+            (worst,) = failures(beyond[column], excess[column], values[column], block.take([b]))
             # runs of rows beyond the limit, first and last row of each
             edges = np.flatnonzero(np.diff(beyond[b, :, dof], prepend=False, append=False))
             runs = edges.reshape(-1, 2) - [0, 1]
@@ -267,9 +266,9 @@ class RotationStatistics:
         names = [name for name in names if widths & fitting[name]]
         self.count = len(self.rotations) or batch.shape[2] // 3
         upper = {"norm": TOLERANCE, "sign": 0.5, "angle": np.inf, **self.limits}
-        low = np.full(self.count, -np.inf)
+        size = self.count
         self.of = {
-            name: Statistics(name, self.count, Bounds(low, np.full(self.count, upper[name])))
+            name: Statistics(name, size, Bounds(np.full(size, -np.inf), np.full(size, upper[name])))
             for name in (*names, *self.stored, *self.derived)
         }
 

@@ -186,9 +186,8 @@ class LimitCheck:
         elif batch.clock is None:
             step = f"and no time step to differentiate {self.positions} with"
             self.reason = f"{step}; --dt SECONDS says it"
-        lacking = [quantity for quantity in bounds if quantity not in arrays]
-        elsewhere = _checked_elsewhere(batch, arrays, batches, named) if lacking else set()
-        lacking = [quantity for quantity in lacking if quantity not in elsewhere]
+        checked = {*arrays, *_checked_elsewhere(batch, arrays, batches, named)}
+        lacking = [quantity for quantity in bounds if quantity not in checked]
         self.missing = lacking if self.reason else []
         self.derived = {q: Statistics(q, dofs, bounds[q]) for q in lacking if not self.reason}
         self.stored = {
@@ -202,13 +201,11 @@ class LimitCheck:
         if not self.derived:
             return
         position, times = values[self.positions], block.known_times()
-        if times is None:
-            parts = {name: np.full(position.shape, np.nan) for name in self.derived}
-        else:
-            # differences need stamps that increase; other trajectories get NaN, which fails
-            good = np.all(np.diff(times) > 0, axis=1)
-            needed = set(self.derived)
-            parts = with_derivatives({"position": position}, times, block.step, good, needed)
+        if times is None:  # the file contradicts itself
+            times = np.zeros(position.shape[:2])
+        # differences need stamps that increase; other trajectories get NaN, which fails
+        good = np.all(np.diff(times) > 0, axis=1)
+        parts = with_derivatives({"position": position}, times, block.step, good, {*self.derived})
         for statistics in self.derived.values():
             statistics.add(parts, block)
 

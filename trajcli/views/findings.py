@@ -95,12 +95,11 @@ def failed(
 def jumps_findings(jumps: TurnJumps, batch: Recording, count: int) -> Iterator[Finding]:
     """Yields a finding where angles jump by a turn, with the first jump of each trajectory."""
     _, first, counts = np.unique(jumps.found[:, 0], return_index=True, return_counts=True)
-    places = [
-        Failure(int(number), int(row), int(dof), turn, turn, n, None if time != time else time)
-        for (number, row, dof, turn, time), n in zip(
-            jumps.found[first].tolist(), counts, strict=True
-        )
-    ]
+    places = []
+    for k, n in zip(first, counts, strict=True):
+        number, row, dof, turn, time = jumps.found[k].tolist()
+        time = None if np.isnan(time) else time
+        places.append(Failure(int(number), int(row), int(dof), turn, turn, n, time))
     dofs = np.bincount(jumps.found[:, 2].astype(int), minlength=batch.shape[2]).tolist()
     for text in jumps.notes():
         yield failed("jumps of a turn", batch, jumps.name, places, text, count, per_dof=dofs)

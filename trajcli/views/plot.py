@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,22 +46,24 @@ _ANGLE = "angle from the start"
 _IN_SI = InputUnits()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Peaks:
     """The least and the largest value of a quantity in each trajectory, [2, B, D]; NaN without any.
 
     dofs: number and name of each [D]. bounds: the limits of the quantity, where there are any.
+    factors: from values in SI to those that are drawn [D].
     """
 
     source: int
     quantity: str
     unit: str
     dofs: Sequence[tuple[int, str]]
-    bounds: Bounds | None
-    values: Array
+    factors: Floats
+    bounds: Bounds | None = None
+    values: Array = field(default_factory=lambda: np.empty(0))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Line(Peaks):
     """A quantity of one trajectory: values [n, D] over time [n], or over row numbers.
 
@@ -143,8 +145,8 @@ class PlotSource:
             ends = BlockExtremes({name: [] for name in batch.arrays})
             read_blocks(batch.take(numbers).blocks(on_progress), batch.arrays, [ends])
             for name, parts in ends.of.items() if numbers else ():
-                fields, factors = self._fields(batch, name)
-                yield Peaks(**fields, values=np.concatenate(parts, axis=1) * factors)
+                peaks = self._quantity(batch, name)
+                yield replace(peaks, values=np.concatenate(parts, axis=1) * peaks.factors)
 
     def _line(self, batch: Recording, number: int, name: str, start: float) -> Line:
         """Returns an array of a trajectory, or angles from its first row; of many rows the extremes
@@ -152,16 +154,12 @@ class PlotSource:
         block = batch.take([number])
         times = block.times()
         if name == _ANGLE:
-            rotations = batch.rotations
-            turns, _ = orientations(next(iter(block.arrays.values())).read(), rotations)
-            shown = next((x for x in self.to.positions if x.si == "rad"), Unit("rad"))
-            rows, factors = angle(turns, turns[:, :1])[0], np.array([shown.per_si])
-            names = [(k, rotation.name) for k, rotation in enumerate(rotations)]
-            fields: dict[str, Any] = {"source": self.number, "quantity": name, "unit": str(shown),
-                                      "dofs": names, "bounds": None}  # fmt: skip
+            turns, _ = orientations(next(iter(block.arrays.values())).read(), batch.rotations)
+            rows = angle(turns, turns[:, :1])[0]
         else:
-            rows, (fields, factors) = block.arrays[name].read()[0], self._fields(batch, name)
-        unit, values = self.to.time or Unit("s"), _drawable(rows) * factors
+            rows = block.arrays[name].read()[0]
+        of = self._quantity(batch, name)
+        unit, values = self.to.time or Unit("s"), _drawable(rows) * of.factors
         time = np.arange(block.rows, dtype=np.float64) if times is None else times[0]
         time = time - time[0] + start
         if times is not None:
@@ -175,18 +173,23 @@ class PlotSource:
             time = np.stack([time[starts], time[ends]], 1).reshape(-1)
         smoothed = name == "position" and len(time) == block.rows
         return Line(
-            **fields,
-            values=values,
+            **(vars(of) | {"values": values}),
             trajectory=self.main.title(number),
             time=time,
             time_unit="" if times is None else str(unit),
-            held=_held(batch.part(number), fields["quantity"]),
-            recorded=_recorded(batch, number, factors) if smoothed else None,
+            held=_held(batch.part(number), of.quantity),
+            recorded=_recorded(batch, number, of.factors) if smoothed else None,
         )
 
-    def _fields(self, batch: Recording, name: str) -> tuple[dict[str, Any], Floats]:
-        """Returns what lines and peaks of an array of a batch have in common, and the factors [D]
-        from its values to those that are drawn."""
+    def _quantity(self, batch: Recording, name: str) -> Peaks:
+        """Returns what lines and peaks of an array of a batch have in common, without values."""
+        if name == _ANGLE:
+            shown = next((x for x in self.to.positions if x.si == "rad"), Unit("rad"))
+            names = [(k, rotation.name) for k, rotation in enumerate(batch.rotations)]
+            factors = np.array([shown.per_si])
+            return Peaks(
+                source=self.number, quantity=name, unit=str(shown), dofs=names, factors=factors
+            )
         held, units, _ = quantities(batch)  # an array called q is positions
         quantity = next((quantity for quantity, array in held.items() if array == name), "")
         if not quantity or batch.of_rotations or batch.rotations:
@@ -195,10 +198,14 @@ class PlotSource:
         held_against = {} if self.limits is None else bounds_of(batch, self.limits, units)
         if bounds := held_against.get(quantity):
             bounds = replace(bounds, lower=bounds.lower * factors, upper=bounds.upper * factors)
-        dofs, shown = list(zip(batch.dofs.numbers, batch.dof_labels, strict=True)), unit.split(",")
-        fields = {"source": self.number, "quantity": quantity, "dofs": dofs, "bounds": bounds,
-                  "unit": ", ".join(dict.fromkeys(shown))}  # fmt: skip
-        return fields, factors
+        return Peaks(
+            source=self.number,
+            quantity=quantity,
+            unit=", ".join(dict.fromkeys(unit.split(","))),
+            dofs=list(zip(batch.dofs.numbers, batch.dof_labels, strict=True)),
+            factors=factors,
+            bounds=bounds,
+        )
 
 
 def plot_sources(
