@@ -29,7 +29,6 @@ from trajcli.views.recordings import (
     first_part,
     label,
     main_batch,
-    nbytes,
     one_sided,
     read_batches,
     sample,
@@ -270,12 +269,12 @@ class Datasets:
 
         An unreadable dataset is listed with the reason; raises InputError where the user named it.
         """
-        arrays: dict[str, tuple[int, str]] = {}
+        batch_of: dict[str, int] = {}
         labels: dict[str, str] = {}
         for k, batch in enumerate(self.batches):
             for name in batch.arrays:
                 title = label(batch, name)
-                arrays[title] = k, name
+                batch_of[title] = k
                 labels |= {array_path(x.group, x, name): title for x in batch.members}
         groups: dict[str, list[tuple[Catalogue, str]]] = {}
         for file, name in names:
@@ -285,27 +284,22 @@ class Datasets:
         # what is read of a large file is shared between its datasets
         shares = 1 if small else max(len(groups), 1)
         budget = max(SAMPLED_BYTES // shares, LEAST_SAMPLED_BYTES)
-        statistics: dict[int, tuple[dict[str, Statistics], RotationStatistics]] = {}
+        read: dict[int, dict[str, dict[str, Any]]] = {}
         reports = []
         for pattern, members in groups.items():
-            alone = len(members) == 1 and pattern not in arrays
+            alone = len(members) == 1 and pattern not in batch_of
             title = (members[0][1] if alone else pattern) or members[0][0].path.name
             try:
-                if title in arrays:
-                    k, name = arrays[title]
-                    if k not in statistics:
-                        share = budget * len(self.batches[k].arrays)
-                        statistics[k] = self._read_batch(k, share)
-                    arrays_of, turning = statistics[k]
-                    about = self._of_batch(self.batches[k], name, arrays_of[name])
-                    if turning.rotations and name == next(iter(arrays_of)):
-                        about["rotations"] = turning.facts()
+                if title in batch_of:
+                    k = batch_of[title]
+                    read[k] = read.get(k) or self._of_batch(k, budget)
+                    about = read[k][title]
                 else:
                     some = not (self.full or small) and len(members) > 1
-                    self.sampled |= some
                     stored = [self._picked(*member) for member in members[: 1 if some else None]]
                     seen = self._read(stored, budget)
                     seen.sampled |= some
+                    self.sampled |= seen.sampled
                     about = _about(stored[0], seen, stored[0].shape)
                     about["trajectories"] = "all"
                 about |= _shapes(members) if len(members) > 1 else {}
@@ -326,25 +320,30 @@ class Datasets:
                 return cast(Dataset, batch.pick(stored))
         return stored
 
-    def _read_batch(self, k: int, budget: int) -> tuple[dict[str, Statistics], RotationStatistics]:
-        """Returns the statistics of a batch's arrays and rotations, of at most ``budget`` bytes."""
+    def _of_batch(self, k: int, budget: int) -> dict[str, dict[str, Any]]:
+        """Describes the arrays of a batch, reading at most ``budget`` bytes of each."""
         batch = self.batches[k]
         chosen, _ = batch.take(self.numbers[k]).usable()
         ends = one_sided(batch)
-        arrays = {
-            name: Statistics(name, batch.shape[2], ends=0 if name == "position" else ends)
+        arrays = [
+            Statistics(name, batch.shape[2], ends=0 if name == "position" else ends)
             for name in batch.arrays
-        }
+        ]
         turning = RotationStatistics(batch, ("norm", "sign", "angle"))
-        whole = self.full or nbytes(chosen) <= budget
-        self.sampled |= not whole
-        blocks = chosen.blocks(self.on_progress) if whole else sample(chosen, budget)
         jumps = TurnJumps(batch)
-        read_blocks(blocks, batch.arrays, (*arrays.values(), turning, jumps))
+        rows = max(len(chosen), int(chosen.lengths.sum()))
+        whole = self.full or rows * chosen.row_bytes <= budget
+        blocks = chosen.blocks(self.on_progress) if whole else sample(chosen, budget * len(arrays))
+        read_blocks(blocks, batch.arrays, (*arrays, turning, jumps))
+        self.sampled |= not whole
         self.remarks += jumps.notes()
-        for statistics in arrays.values():
+        reports: dict[str, dict[str, Any]] = {}
+        for statistics in arrays:
             statistics.sampled = not whole
-        return arrays, turning
+            reports[label(batch, statistics.name)] = self._of_array(batch, statistics)
+        if turning.rotations:
+            reports[label(batch, arrays[0].name)]["rotations"] = turning.facts()
+        return reports
 
     def _read(self, datasets: Sequence[Dataset], left: int) -> Statistics:
         """Returns statistics of datasets that hold no trajectories, of the first ``left`` bytes."""
@@ -354,19 +353,19 @@ class Datasets:
             step = max(1, count * LEAST_SAMPLED_BYTES // max(dataset.nbytes, 1))
             for begin in range(0, count, step):
                 if left <= 0 and not self.full:
-                    self.sampled = statistics.sampled = True
+                    statistics.sampled = True
                     break
                 values = np.asarray(dataset.read_rows(begin, min(begin + step, count)))
                 statistics.add({"": values.reshape(1, -1, 1)})
                 left -= values.nbytes
         return statistics
 
-    def _of_batch(self, batch: Recording, name: str, statistics: Statistics) -> dict[str, Any]:
+    def _of_array(self, batch: Recording, statistics: Statistics) -> dict[str, Any]:
         """Describes an array of trajectories, with the peak of each dof and when it is."""
         first = first_part(batch)
-        stored = first.arrays[name]
+        stored = first.arrays[statistics.name]
         about = _about(stored, statistics, stored.shape[1:] if first.single else stored.shape)
-        about["units"] = batch.unit(name)
+        about["units"] = batch.unit(statistics.name)
         about["trajectories"] = self.episodes or "all"
         about["nonfinite_at"] = [
             {"trajectory": at.trajectory, "row": at.row, "dof": batch.dofs.numbers[at.dof]}

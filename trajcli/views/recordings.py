@@ -364,12 +364,6 @@ def sample(recording: Recording, budget: int) -> Iterator[Recording]:
         yield whole.take(slice(None), range(first, first + part))
 
 
-def nbytes(recording: Recording) -> int:
-    """Returns the approximate size of all arrays of trajectories, in bytes."""
-    rows = max(len(recording), int(recording.lengths.sum()))
-    return rows * recording.row_bytes * len(recording.arrays)
-
-
 def array_path(path: str, recording: Recording, name: str) -> str:
     """Returns the path of an array in the file: obs/joint_pos for joint_pos."""
     stored = recording.array_name if name and name == next(iter(recording.arrays)) else name
@@ -481,7 +475,15 @@ def datasets(files: Files, text: str) -> dict[str, Compared]:
     """
     source, episodes = parse_source(text), files.reading.episodes
     if episodes is not None:
-        return _of_trajectories(files, text, episodes, bool(source.dataset))
+        compared: dict[str, Compared] = {}
+        for batch in read_batches(files, [text], as_stored=True):
+            for place, number in enumerate(select(episodes, len(batch))):
+                own = batch.part(number).take(batch.inside[[number]])
+                alone = source.dataset and len(own.arrays) == 1
+                for name, array in own.arrays.items():
+                    path = f"trajectory {place}/{'' if alone else name}"
+                    compared[path] = Compared(array, own.rotations, own)
+        return compared
     several = expand_files(source)
     if several == [source]:
         return _in_file(files, source, False)
@@ -491,18 +493,6 @@ def datasets(files: Files, text: str) -> dict[str, Compared]:
         for member in several
         for name, compared in _in_file(files, member, len(several) > 1).items()
     }
-
-
-def _of_trajectories(files: Files, text: str, episodes: str, named: bool) -> dict[str, Compared]:
-    """Returns the arrays of the chosen trajectories, each alone, by "trajectory 3/position"."""
-    compared: dict[str, Compared] = {}
-    for batch in read_batches(files, [text], as_stored=True):
-        for place, number in enumerate(select(episodes, len(batch))):
-            own = batch.part(number).take(batch.inside[[number]])
-            for name, dataset in own.arrays.items():
-                title = "" if named and len(own.arrays) == 1 else name
-                compared[f"trajectory {place}/{title}"] = Compared(dataset, own.rotations, own)
-    return compared
 
 
 def _in_file(files: Files, source: Source, several: bool) -> dict[str, Compared]:

@@ -167,27 +167,25 @@ def parse_conditions(texts: Sequence[str], sort: str | None = None) -> list[Cond
     return [match for match in conditions.values() if match]
 
 
+@dataclass(frozen=True)
 class BlockScores:
     """Scores trajectories block by block.
 
-    parts: the scores of each block. numbers: those of its trajectories. noise: by how much the
-    rounding of positions and times may move a jerk that is derived from them.
+    stored: the array of each quantity. bounds: the limits of each quantity. turning: orientations
+    of the same trajectories. ends: rows at both ends whose derivatives do not count. parts: the
+    scores of each block. numbers: those of its trajectories. noise: by how much the rounding of
+    positions and times may move a jerk that is derived from them.
     """
 
-    def __init__(
-        self,
-        batch: Recording,
-        stored: Mapping[str, str],
-        bounds: Mapping[str, tuple[Floats, Floats]],
-        turning: Recording | None,
-        ends: int,
-    ) -> None:
-        """stored: the array of each quantity. turning: orientations of the same trajectories.
-        ends: rows at both ends whose derivatives do not count."""
-        self.batch, self.stored, self.turning = batch, stored, turning
-        self.bounds, self.ends = bounds, ends
-        self.parts, self.noise = list[Scores](), list[float]()
-        self.numbers, self._extremes = list[Integers](), list[Floats]()
+    batch: Recording
+    stored: Mapping[str, str]
+    bounds: Mapping[str, tuple[Floats, Floats]]
+    turning: Recording | None
+    ends: int
+    parts: list[Scores] = field(default_factory=list)
+    numbers: list[Integers] = field(default_factory=list)
+    noise: list[float] = field(default_factory=list)
+    extremes: list[Floats] = field(default_factory=list)
 
     def add(self, values: Mapping[str, Array], block: Recording) -> None:
         """Scores a block with arrays [b, T, D] by name."""
@@ -202,7 +200,7 @@ class BlockScores:
             scores |= angular_scores(turns, times, block.step)
         # saturation needs the extremes of all trajectories: it is computed at the end
         first, array = next(iter(self.stored.items()))
-        self._extremes.append(block_extremes(arrays[first], self.bounds.get(first)))
+        self.extremes.append(block_extremes(arrays[first], self.bounds.get(first)))
         self.parts.append(scores)
         self.numbers.append(block.numbers)
         if "position" in arrays and "jerk" not in arrays and block.rows > 1:
@@ -215,7 +213,7 @@ class BlockScores:
         """Returns the scores of all trajectories, in the order of ``numbers``."""
         scores = {n: np.concatenate([part[n] for part in self.parts]) for n in self.parts[0]}
         if self.batch.free_dofs:
-            scores["saturation"] = saturation(np.concatenate(self._extremes, axis=1))
+            scores["saturation"] = saturation(np.concatenate(self.extremes, axis=1))
         return scores
 
 
@@ -283,11 +281,10 @@ def score_source(
     read_blocks(blocks, stored.values(), (scores, jumps), left_out)
     if not scores.parts:
         raise InputError(*(left_out or {}).values())
-    place = np.zeros(len(batch), np.int64)
-    place[numbers] = np.arange(len(numbers))
-    numbers = np.concatenate(scores.numbers)
-    back = np.argsort(place[numbers])
-    numbers, known = numbers[back], {name: x[back] for name, x in scores.joined().items()}
+    scored = np.concatenate(scores.numbers)
+    place = {number: k for k, number in enumerate(numbers.tolist())}
+    back = np.argsort([place[number] for number in scored.tolist()])  # in the order of --episodes
+    numbers, known = scored[back], {name: x[back] for name, x in scores.joined().items()}
     lengths = batch.lengths[numbers]
     if absent_speeds := int(np.isnan(known.get("still", np.zeros(1))).sum()):
         why = "NaN, fewer than five rows, or stamps that do not increase (trajcli check says which)"
