@@ -32,7 +32,7 @@ def read(tmp_path, monkeypatch):
                 for name, values in arrays.items():
                     file[name] = values
                 file.attrs.update(attributes or {})
-            ((one,), _) = read_recordings(files, [path])
+            (one,) = read_recordings(files, [path])
             return one
 
         yield written
@@ -133,7 +133,7 @@ def test_times_further_away_are_used_where_those_beside_do_not_exist(tmp_path):
         file["far/position"] = np.zeros((ROWS, 1))
         file.attrs["rate"] = 2
     with Files() as files:
-        found = [one.clock for one in read_recordings(files, [f"{tmp_path}/in.h5"])[0]]
+        found = [one.clock for one in read_recordings(files, [f"{tmp_path}/in.h5"])]
     steps = [one.step for one in found if one is not None]
     assert steps == [0.5, 0.25, 0.1, 0.25]
 
@@ -190,7 +190,7 @@ def test_a_clock_in_nanoseconds_loses_nothing(tmp_path):
         file["times"] = stamps
         file["times"].attrs["units"] = "nanoseconds since 1970-01-01"
     with Files() as files:
-        time = read_recordings(files, [f"{tmp_path}/in.h5"])[0][0].clock
+        time = read_recordings(files, [f"{tmp_path}/in.h5"])[0].clock
         exact = [[(int(t) - int(line[0])) / 10**9 for t in line] for line in stamps]
         np.testing.assert_array_equal(time.row_times(), exact)
 
@@ -243,7 +243,7 @@ def test_the_error_of_a_file_without_times_suggests_increasing_numbers_of_a_simi
         file["actions"], file["time_stamps"] = np.zeros((5, 2)), np.arange(5) * 0.1
         file["timeouts"] = np.zeros(5, np.uint8)
     with Files() as files, pytest.raises(InputError) as error:
-        timed(read_recordings(files, [f"{tmp_path}/in.h5"])[0], None)
+        timed(read_recordings(files, [f"{tmp_path}/in.h5"]), None)
     (fault,) = error.value.faults
     assert fault.hint.startswith(f"--times {tmp_path}/in.h5:time_stamps,")
     assert "timeouts" not in fault.hint

@@ -28,7 +28,7 @@ def read(tmp_path, monkeypatch):
     """read_recordings in a folder of its own."""
     monkeypatch.chdir(tmp_path)
     with Files() as files:
-        yield lambda *sources, **how: read_recordings(files.read_as(Reading(**how)), sources)[0]
+        yield lambda *sources, **how: read_recordings(files.read_as(Reading(**how)), sources)
 
 
 def write(path: str, **arrays: object) -> None:
@@ -181,7 +181,7 @@ def test_many_files_are_read_with_few_open(tmp_path, monkeypatch, ending):
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
         with Files() as files:
-            sets, _ = read_recordings(files, [f"in_*.{ending}"])
+            sets = read_recordings(files, [f"in_*.{ending}"])
             for k, one in enumerate(sets):
                 np.testing.assert_array_equal(one.input.read()[0], values[k])
                 if ending == "h5":
@@ -201,7 +201,7 @@ def test_packed_archives_are_kept_within_the_memory_and_larger_arrays_refused(
         values[:, 5, 0] = np.arange(mebibytes)
         np.savez_compressed(f"{name}.npz", actions=values)
     with Files(memory=1 << 20) as files:
-        sets, _ = read_recordings(files, ["a.npz", "b.npz"])
+        sets = read_recordings(files, ["a.npz", "b.npz"])
         for one in (*sets, sets[0]):
             assert one.input.read_rows(38, 40)[:, 5, 0].tolist() == [38, 39]
             closed = [other.file for other in sets if other is not one]

@@ -49,7 +49,7 @@ def write(path: str, kinds: list[str], count: int = 12) -> list[np.ndarray]:
 def read(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with Files() as files:
-        yield lambda *texts, **how: read_recordings(files.read_as(Reading(**how)), texts)[0]
+        yield lambda *texts, **how: read_recordings(files.read_as(Reading(**how)), texts)
 
 
 @pytest.mark.parametrize("kinds", [["even"], ["own"], ["stamps"], ["steps"], ["ns"], [*CLOCKS]])
@@ -134,7 +134,7 @@ def test_an_array_has_the_clock_and_mode_of_its_own(read):
     (both,) = read("in.h5")
     assert (both.step, both.stated.name) == (0.1, "jerk")
     with Files() as files:
-        ((positions,), _) = read_positions(files, ["in.h5"])
+        (positions,) = read_positions(files, ["in.h5"])
     assert (positions.step, positions.stated.name) == (0.02, "velocity")
     assert list(positions.arrays) == ["position"]
 
@@ -148,7 +148,7 @@ def test_start_stamps_are_those_of_the_trajectories_that_are_taken(read, stated)
     np.savez("plan.npz", actions=np.zeros((2, 9, 2)), times=50 + 0.1 * np.arange(10))
     (one,) = read("in.npz")
     (plan,) = read("plan.npz")
-    whole = join([one, plan, one], [])
+    whole = join([one, plan, one])
     every = np.concatenate([firsts, [50, 50], firsts])
     of_rows = np.concatenate([firsts, [50.1, 50.1], firsts])
     for _ in range(20):

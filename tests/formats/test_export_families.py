@@ -32,7 +32,7 @@ def trajectories(source: str) -> list[np.ndarray]:
     """The actions of a source, or its first quantity, each trajectory at its own length."""
     found = []
     with Files() as files:
-        for one in read_recordings(files, [source])[0]:
+        for one in read_recordings(files, [source]):
             values = next(iter(one.arrays.values())).read()
             lengths = np.full(len(values), values.shape[1]) if one.lengths is None else one.lengths
             found += [rows[:length] for rows, length in zip(values, lengths, strict=True)]

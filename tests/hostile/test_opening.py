@@ -170,7 +170,7 @@ def test_what_belongs_to_a_data_set_is_looked_for_in_its_folder_alone(tmp_path, 
         source = tmp_path / folder / "in.parquet"
         parquet.write_table(arrow.table(columns), source)
         with Files() as files:
-            ((one,), _) = read_recordings(files, [str(source)])
+            (one,) = read_recordings(files, [str(source)])
             return one.step
 
     assert step("a/data/chunk-000", "a/meta") == 0.05
