@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
 from itertools import accumulate
 from pathlib import Path
@@ -432,11 +432,11 @@ class Catalogue(ABC):
         storage: str = "",
     ) -> Dataset:
         """Returns a dataset of the file, whose rows are read :meth:`safely`."""
-
-        def rows(start: int, stop: int) -> Any:
-            return self.safely(name, lambda: read(start, stop))
-
+        rows = partial(self._rows_of, name, read)  # smaller than a closure: there may be thousands
         return Dataset(self.place(name), tuple(shape), dtype, rows, attributes or {}, storage)
+
+    def _rows_of(self, name: str, read: Callable[[int, int], Any], start: int, stop: int) -> Any:
+        return self.safely(name, partial(read, start, stop))
 
     def attributes(self, group: str = "") -> Mapping[str, Any]:
         """Returns the attributes of a group, or of the file for ""; formats may have none."""

@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import accumulate, combinations, pairwise
 from typing import Any
 
@@ -78,6 +77,7 @@ class Companions:
         groups: the group of the array and those above it: "data/demo_3/", "data/", "".
         array: the first array of the trajectories, as the file has it.
         layout, member: the family of the file, and which of its trajectories this is.
+        dof_names: the names of dofs that the array, a group or a dataset of names says.
     """
 
     def __init__(
@@ -91,6 +91,7 @@ class Companions:
             (Place(str(file.path), f"/{folder.rstrip('/')}"), file.attributes(folder))
             for folder in self.groups
         ]
+        self.dof_names = self._dof_names()
 
     def dataset(self, *names: str, groups: Sequence[str] = ()) -> Dataset | None:
         """Returns the first of these datasets beside the array, else in the groups above."""
@@ -146,9 +147,7 @@ class Companions:
         }
         return StatedMode(name, options, replace(where, attribute=""))
 
-    @cached_property
-    def dof_names(self) -> list[str] | None:
-        """The names of dofs that the array, a group or a dataset of names says."""
+    def _dof_names(self) -> list[str] | None:
         stated = self.array.attributes.get("joint_names")
         stated = self.attribute("joint_names")[1] if stated is None else stated
         if isinstance(stated, list) or getattr(stated, "ndim", 0) == 1:  # headings of columns, too

@@ -195,12 +195,8 @@ class Hdf5File(Catalogue):
         plain = plain and item.get_type().equal(h5py.h5t.py_create(dtype))  # or HDF5 converts
         held = math.prod(shape) * dtype.itemsize if plain and not foreign else 0
         if 0 < held <= handle.bytes.size - (offset or 0):
-
-            def read_rows(start: int, stop: int) -> Any:
-                data = (self._handle or self.opened()).bytes
-                return data.read_rows(dtype, shape, offset, start, stop)
-
-            return decoded(self.described(name, shape, dtype, read_rows, attributes, "contiguous"))
+            read = functools.partial(self._mapped, dtype, shape, offset)
+            return decoded(self.described(name, shape, dtype, read, attributes, "contiguous"))
         if _is_bare_dimension(item):
             return None
         where = self.place(name)
@@ -223,7 +219,10 @@ class Hdf5File(Catalogue):
         read = functools.partial(self._rows, name)
         array = self.described(name, shape, dtype, read, attributes, storage)
         turned = functools.partial(self._rows, name, last=True)
-        return decoded(_of_matlab(array, self.described(name, shape, dtype, turned).reader))
+        return decoded(_of_matlab(array, functools.partial(self._rows_of, name, turned)))
+
+    def _mapped(self, *place: Any) -> Any:
+        return (self._handle or self.opened()).bytes.read_rows(*place)
 
     def _check_storage(self, dataset: Any, path: str) -> int:
         """Returns the size of a decompressed chunk in bytes, or 0 if values are not compressed.

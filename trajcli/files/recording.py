@@ -96,6 +96,14 @@ class ArrayGroup:
     named: bool = False
     guessed: bool = False
     dofs: str | None = None
+    companions: Companions = field(init=False)
+    """What lies beside the arrays."""
+
+    def __post_init__(self) -> None:
+        array = next(iter(self.datasets.values()))
+        folder = self.path.rpartition("/")[0]
+        companions = Companions(self.file, folder, array, self.layout, self.member)
+        object.__setattr__(self, "companions", companions)
 
     @property
     def group(self) -> str:
@@ -116,13 +124,6 @@ class ArrayGroup:
         folder = self.path.rpartition("/")[0]
         path = path if path.startswith(f"{folder}/") else f"{folder}/{path}".lstrip("/")
         return replace(self, path=path, datasets=named)
-
-    @cached_property
-    def companions(self) -> Companions:
-        """What lies beside the arrays."""
-        array = next(iter(self.datasets.values()))
-        folder = self.path.rpartition("/")[0]
-        return Companions(self.file, folder, array, self.layout, self.member)
 
 
 @dataclass(frozen=True)
@@ -430,7 +431,7 @@ class Recording:
         """The units that the actions or the first array were in; None if unknown."""
         return self.units.get(self._first) or self.given.positions
 
-    @cached_property
+    @property
     def position_units(self) -> Units | None:
         """The units of positions that the input units imply: deg for deg/s^2."""
         return of_order(self.input_units, 0) if self.input_units else None
@@ -508,27 +509,28 @@ class Recording:
             goal=self.goal.take(places),
         )
 
-    @cached_property
+    @property
     def clock(self) -> Clock | None:
         """The times of the rows; None where nothing says them."""
-        if not self.parts:
-            return self.own_clock
-        clocks = [clock for clock, _ in self._clocks if clock is not None]
-        return Clock.join(clocks) if len(clocks) == len(self._clocks) else None
+        return self._joined_clock if self.parts else self.own_clock
 
     @cached_property
-    def _clocks(self) -> Sequence[tuple[Clock | None, Integers]]:
-        """The times of the trajectories that follow each other in one group, and their places."""
-        places = np.arange(len(self))
+    def _joined_clock(self) -> Clock | None:
+        clocks = [clock for clock, _ in self._clocks()]
+        known = [clock for clock in clocks if clock is not None]
+        return Clock.join(known) if len(known) == len(clocks) else None
+
+    def _clocks(self) -> Iterator[tuple[Clock | None, range]]:
+        """Yields the times of trajectories that follow each other in a group, and their places."""
         if not self.parts:
-            return [(self.own_clock, places)]
-        end, clocks = self.first_row + self.rows, list[tuple[Clock | None, Integers]]()
-        for run in np.split(places, np.flatnonzero(np.diff(self.part_of)) + 1):
-            k = self.part_of[run[0]] if len(run) else 0
-            part = self.parts[k]
-            rows = range(self.first_row, min(end, part.rows))
-            clocks.append((part.take(self.numbers[run] - self.begins[k], rows).clock, run))
-        return clocks
+            yield self.own_clock, range(len(self))
+            return
+        edges, last = np.flatnonzero(np.diff(self.part_of)) + 1, self.first_row + self.rows
+        for begin, end in pairwise([0, *edges.tolist(), len(self)]):
+            k = self.part_of[begin] if end else 0
+            part, inside = self.parts[k], self.numbers[begin:end] - self.begins[k]
+            rows = range(self.first_row, min(last, part.rows))
+            yield part.take(inside, rows).clock, range(begin, end)
 
     def segment(self, trajectories: Numbers, rows: Numbers, suffix: str, clock: Clock) -> Recording:
         """Returns some rows of some trajectories, with their times, as a recording of its own."""
@@ -585,19 +587,19 @@ class Recording:
     def times(self) -> Floats | None:
         """Returns times [B, T] in seconds, as stored; None if nothing states them. Raises
         InputError for a file that contradicts itself."""
-        if any(clock is None for clock, _ in self._clocks):
+        if any(part.own_clock is None for part in self.parts_in_use()):
             return None
         return np.broadcast_to(self.lines(Clock.rows), self.shape[:2])
 
     def lines(self, times: Callable[[Clock], Floats]) -> Floats:
         """Returns times [B or 1, n] that the clock of each group gives: k steps are not the sum of
         k steps to the last digit."""
-        lines = [(times(clock), places) for clock, places in self._clocks if clock is not None]
+        lines = [(times(clock), places) for clock, places in self._clocks() if clock is not None]
         if len(lines) == 1:
             return lines[0][0]
         values = np.zeros((len(self), max(line.shape[1] for line, _ in lines)))
         for line, places in lines:
-            values[places, : line.shape[1]] = line
+            values[places.start : places.stop, : line.shape[1]] = line
         return values
 
     def known_times(self) -> Floats | None:
@@ -614,16 +616,17 @@ class Recording:
         of_rows: of actions with one stamp more than rows, that of the first row. None where not all
         have stamps of one unit, or where all are 0 and they may not be ``relative``.
         """
-        known = [
-            (stamps, clock.unit or "s")
-            for clock, places in self._clocks
-            if clock and (stamps := clock.since(range(len(places)), of_rows)) is not None
-        ]
-        kinds = {(stamps.dtype.kind, unit) for stamps, unit in known}
-        if len(known) < len(self._clocks) or len(kinds) != 1:
+        known, units = list[Array](), set[str]()
+        for clock, places in self._clocks():
+            first = None if clock is None else clock.since(range(len(places)), of_rows)
+            if clock is None or first is None:
+                return None
+            known.append(first)
+            units.add(clock.unit or "s")
+        if len(units) != 1 or len({first.dtype.kind for first in known}) != 1:
             return None
-        joined = np.concatenate([first for first, _ in known])
-        return (joined, known[0][1]) if relative or joined.any() else None
+        joined = np.concatenate(known)
+        return (joined, units.pop()) if relative or joined.any() else None
 
     def blocks(
         self, on_progress: Progress = lambda done, total: None, size: int = READ_BYTES
