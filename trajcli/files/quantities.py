@@ -24,6 +24,11 @@ SMOOTHING: dict[str, dict[str, str]] = {
     "reweighted": {"long_name": "rows with less weight"},
 }
 """Arrays of the smoothing spline for each dof of each trajectory, with their labels."""
+ANGULAR_SMOOTHING = {
+    "angular_bandlimit": SMOOTHING["bandlimit"],
+    "angular_residual": {**SMOOTHING["residual"], "units": "rad"},
+}
+"""The same of rotations, for each axis."""
 RECORDED_POSITION = "recorded_position"
 """The positions that an output was smoothed from."""
 RECORDED_START = "the recording's first row"

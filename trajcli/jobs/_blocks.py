@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import TypeAlias
@@ -15,7 +15,7 @@ from trajcli.files.clock import Clock
 from trajcli.files.recording import Recording
 from trajcli.inputs import Inputs, shape_faults, value_faults
 from trajcli.jobs._commands import Commands
-from trajcli.memory import SCANNED_BYTES
+from trajcli.jobs.request import Request
 from trajcli.modes import Mode
 
 MOST_FAULTS = 5
@@ -37,44 +37,39 @@ class Batch:
     inputs: Inputs
     commands: Commands
 
-    def of_parts(self) -> Iterator[tuple[Batch, np.ndarray]]:
-        """Yields the trajectories of each group alone, with their places, where there are several
-        groups: their faults name the file they are in."""
-        for part, places in self.recording.by_part() if self.recording.parts else ():
-            inputs = inputs_of(part, self.inputs.mode, self.inputs.recorded)
-            yield Batch(part, inputs, self.commands), places
-
     def shape_faults(self, steps: bool) -> list[Fault]:
         """Returns the faults of shapes and numbers and, with ``steps``, of steps that are not
         positive; of several files, each with the file it is in."""
-        misfits = shape_faults(self.inputs, steps)
-        parts = self.of_parts() if misfits else ()
-        located = (shape_faults(part.inputs, steps) for part, _ in parts)
+        misfits, mode, recorded = (
+            shape_faults(self.inputs, steps),
+            self.inputs.mode,
+            self.inputs.recorded,
+        )
+        parts = self.recording.by_part() if misfits and self.recording.parts else ()
+        located = (shape_faults(inputs_of(part, mode, recorded), steps) for part, _ in parts)
         return list(islice(chain.from_iterable(located), MOST_FAULTS)) or misfits
 
-    def read(self, begin: int, end: int, allow_nonfinite: bool = False) -> Inputs:
+    def read(self, begin: int, end: int) -> Inputs:
         """Returns the inputs of trajectories begin to end, in memory, named by their places."""
         actions = self.inputs.actions.read_rows(begin, end)
         if actions.dtype.kind == "f" and actions.dtype.itemsize > 8:
             # no kernel reads long doubles
             actions = actions.astype(np.float64)
-        inputs = replace(self.inputs, allow_nonfinite=allow_nonfinite)
         if begin == end:
-            return inputs.block(actions, begin, end, 0, {})
-        where, number = self.recording.place(begin)
+            return self.inputs.block(actions, begin, end, 0, {})
+        (where, number), clock = self.recording.place(begin), self.recording.part(begin).clock
         names = {"actions": str(where)}
-        inputs = inputs.block(actions, begin, end, begin - number, names)
+        if clock is not None:
+            names |= dict.fromkeys(("dt", "times"), str(clock.where))
+        inputs = self.inputs.block(actions, begin, end, begin - number, names)
         rows = self.inputs.row_numbers if self.inputs.rates else self.recording.rows_of(begin)
         return self.commands.used(replace(inputs, row_numbers=rows))
 
     def check(self, begin: int, inputs: Inputs) -> None:
         """Raises InputError for the values of a block that begins at trajectory ``begin``."""
-        allow_nonfinite, end = inputs.allow_nonfinite, begin + len(inputs.actions)
-        faults = value_faults(inputs, allow_nonfinite)
+        faults, end = value_faults(inputs, inputs.allow_nonfinite), begin + len(inputs.actions)
         parts, inside = self.recording.part_of[begin:end], self.recording.inside[begin:end]
-        if not faults or end - begin < 2:
-            raise_if_any(faults)
-        elif (
+        if faults and (
             (parts != parts[:1]).any()
             or self.recording.part(begin).file.members
             or (np.diff(inside) != 1).any()
@@ -82,43 +77,25 @@ class Batch:
         ):
             # numbers in the block and in the files differ by more than a constant: one trajectory
             # after the other, so that faults name its place in its file
-            located = (faults for _, (_, faults) in self._bad(begin, end, allow_nonfinite))
-            raise_if_any(list(islice(chain.from_iterable(located), MOST_FAULTS)) or faults)
-        else:
-            raise_if_any(faults)
-
-    def bad(self, allow_nonfinite: bool) -> dict[int, LeftOut]:
-        """Reads all values; returns the trajectories that cannot be integrated, by number."""
-        batch, rows, dofs = self.inputs.actions.shape
-        size = max(1, SCANNED_BYTES // (rows * dofs * 8))
-        bad: dict[int, LeftOut] = {}
-        for begin in range(0, batch, size):
-            end = min(begin + size, batch)
-            if value_faults(self.read(begin, end), allow_nonfinite):
-                bad |= dict(self._bad(begin, end, allow_nonfinite))
-        numbers = self.recording.numbers
-        for part, places in self.of_parts() if bad else ():
-            if not bad.keys().isdisjoint(numbers[places].tolist()):
-                located = part.bad(allow_nonfinite)
-                where = dict(zip(part.recording.numbers.tolist(), places, strict=True))
-                bad |= {int(numbers[where[k]]): left_out for k, left_out in located.items()}
-        return bad
-
-    def _bad(self, begin: int, end: int, allow_nonfinite: bool) -> Iterator[tuple[int, LeftOut]]:
-        for k in range(begin, end):
-            if faults := value_faults(self.read(k, k + 1), allow_nonfinite):
-                yield int(self.recording.numbers[k]), (self.recording.place_text(k), faults)
+            alone = (self.read(k, k + 1) for k in range(begin, end))
+            located = (value_faults(one, inputs.allow_nonfinite) for one in alone)
+            faults = list(islice(chain.from_iterable(located), MOST_FAULTS)) or faults
+        raise_if_any(faults)
 
 
-def batches_of(recording: Recording, mode: Mode, commands: Commands, recorded: bool) -> list[Batch]:
+def batches_of(
+    recording: Recording, mode: Mode, commands: Commands, request: Request
+) -> list[Batch]:
     """Returns the trajectories of each length with their inputs, the shortest first.
 
     Raises InputError where the inputs of several files do not fit together.
     """
+    allowed = request.allow_nonfinite
     report, batches = Report(), list[Batch]()
     for part in recording.by_length():
         with report.faults():
-            batches.append(Batch(part, inputs_of(part, mode, recorded), commands))
+            inputs = replace(inputs_of(part, mode, request.recorded), allow_nonfinite=allowed)
+            batches.append(Batch(part, inputs, commands))
     report.raise_faults()
     return batches
 

@@ -18,7 +18,7 @@ from trajcli.files.atomic_output import refuse_input
 from trajcli.files.catalogue import in_memory
 from trajcli.files.clock import Clock
 from trajcli.files.opening import Files, clock_from_options
-from trajcli.files.outputs import Variable, describe_output, row_variable
+from trajcli.files.outputs import Span, Variable, describe_output, row_variable
 from trajcli.files.reader import (
     one_per_group,
     read_recordings,
@@ -33,7 +33,7 @@ from trajcli.files.repair import repaired
 from trajcli.files.source import first_and_more
 from trajcli.files.writing import write
 from trajcli.jobs._blocks import MOST_FAULTS
-from trajcli.jobs.job import Block, Job, Results, blocks_of, write_blocks
+from trajcli.jobs.job import Block, Job, Results, blocks_of, faulty, write_blocks
 from trajcli.jobs.request import SourceRequest
 from trajcli.jobs.resolve import units_report
 from trajcli.kernels.program import Floats, Integers
@@ -99,27 +99,18 @@ def computable(
     if not request.skip_bad:
         return np.arange(len(whole)), []
 
-    good, faults = list[int](), list[Fault]()
+    def check(span: Span) -> None:
+        block = whole.take(slice(span.begin, span.end))
+        row_times(block, acting)
+        for name in whole.arrays:
+            finite_rows(block, name, request.allow_nonfinite)
 
-    def read(places: range) -> None:
-        block = whole.take(slice(places.start, places.stop))
-        try:
-            row_times(block, acting)
-            for name in whole.arrays:
-                finite_rows(block, name, request.allow_nonfinite)
-            good.extend(places)
-        except InputError as error:
-            if len(places) == 1:
-                faults.extend(error.faults)
-                return
-            for k in places:  # one after the other, to tell the bad from the good
-                read(range(k, k + 1))
-
-    for span in whole.spans(CHANGED_BYTES):
-        read(range(span.start, span.stop))
-    if not good:
+    spans = (Span(begin=x.start, end=x.stop) for x in whole.spans(CHANGED_BYTES))
+    bad = faulty(spans, check)
+    faults = [fault for faults in bad.values() for fault in faults]
+    if len(bad) == len(whole):
         raise InputError(*faults[:MOST_FAULTS])
-    return np.array(good), faults
+    return np.setdiff1d(np.arange(len(whole)), [span.begin for span in bad]), faults
 
 
 def finite_rows(block: Recording, name: str, allow_nonfinite: bool = False) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 
-from trajcli.errors import Note, Report, UsageError
+from trajcli.errors import Fault, InputError, Note, Report, UsageError
 from trajcli.files.outputs import Description, Span
 from trajcli.files.recording import Recording
 from trajcli.files.writing import stopped
@@ -125,3 +125,22 @@ def blocks_of(recording: Recording, rows: Integers) -> Iterator[Block]:
             yield Block(
                 group=group, begin=span.start, end=span.stop, of_length=of_length, numbers=numbers
             )
+
+
+def faulty(spans: Iterable[Span], check: Callable[[Span], object]) -> dict[Span, Sequence[Fault]]:
+    """Returns the trajectories for which ``check`` raises InputError, each alone, and their faults.
+
+    ``check`` is called with trajectories that are read at once and, where it fails, with each.
+    """
+    bad: dict[Span, Sequence[Fault]] = {}
+    for span in spans:
+        try:
+            check(span)
+        except InputError:
+            for k in range(span.begin, span.end):
+                one = replace(span, begin=k, end=k + 1)
+                try:
+                    check(one)
+                except InputError as error:
+                    bad[one] = error.faults
+    return bad

@@ -18,6 +18,7 @@ from trajcli.files.opening import Files
 from trajcli.files.outputs import (
     ROWS,
     Description,
+    Span,
     Variable,
     describe_output,
     row_variable,
@@ -25,6 +26,7 @@ from trajcli.files.outputs import (
     time_variable,
 )
 from trajcli.files.quantities import (
+    ANGULAR_SMOOTHING,
     QUANTITIES,
     RECORDED_POSITION,
     RECORDED_START,
@@ -37,8 +39,10 @@ from trajcli.files.quantities import (
 from trajcli.files.recording import Recording
 from trajcli.files.source import Place, first_and_more
 from trajcli.files.writing import refuse_form, refuse_output
+from trajcli.inputs import value_faults
 from trajcli.jobs._blocks import MOST_FAULTS, Batch, LeftOut, batches_of
 from trajcli.jobs._gradient import Gradient
+from trajcli.jobs.job import faulty
 from trajcli.jobs.request import Request
 from trajcli.jobs.resolve import (
     Resolved,
@@ -50,16 +54,17 @@ from trajcli.jobs.resolve import (
 )
 from trajcli.kernels.choose import Choice, choose
 from trajcli.kernels.cuda import free_bytes
-from trajcli.memory import BLOCK_VALUES, BYTES_PER_STEP, BYTES_PER_VALUE, SHARE_OF_FREE
+from trajcli.memory import (
+    BLOCK_VALUES,
+    BYTES_PER_STEP,
+    BYTES_PER_VALUE,
+    SCANNED_BYTES,
+    SHARE_OF_FREE,
+)
 from trajcli.units import units_of_dofs
 
 # The options of methods of differentiation.
 _RECORDING_OPTIONS = ("window", "degree", "order", "bandlimit", "noise", "robust")
-SMOOTHED = {
-    "bandlimit": {"long_name": "cutoff frequency", "units": "Hz"},
-    "residual": {"long_name": "deviation of residuals", "units": "rad"},
-}
-"""What method smooth chooses for each axis, with its labels."""
 
 
 class Plan:
@@ -114,7 +119,7 @@ class Plan:
             batches = self._batches(resolved, recording)
         self.left_out = resolved.left_out
         if request.skip_bad:
-            bad = _bad_trajectories(batches, request.allow_nonfinite)
+            bad = _bad_trajectories(batches)
             recording = recording.take(~np.isin(recording.numbers, list(bad)))
             self.left_out += bad.values()
             batches = self._batches(resolved, recording)
@@ -143,7 +148,7 @@ class Plan:
     def _batches(self, resolved: Resolved, recording: Recording) -> list[Batch]:
         """Returns the trajectories of each length; raises InputError for shapes that do not fit."""
         request = self.request
-        batches = batches_of(recording, resolved.mode, resolved.commands, request.recorded)
+        batches = batches_of(recording, resolved.mode, resolved.commands, request)
         raise_if_any(f for batch in batches for f in batch.shape_faults(not request.skip_bad))
         return batches
 
@@ -191,8 +196,8 @@ class Plan:
             variables += rotation_variables(rotations, self.quantities, self.dtype, frame)
             if self.mode.chooses:
                 axes = ("trajectory", *["rotation"] * (len(rotations) > 1), "axis")
-                for name, labels in SMOOTHED.items():
-                    variables.append(Variable(f"angular_{name}", axes, np.dtype("f8"), labels))
+                for name, labels in ANGULAR_SMOOTHING.items():
+                    variables.append(Variable(name, axes, np.dtype("f8"), labels))
         variables.append(time_variable(shared=not self.own_times))
         # a part keeps stamps that are all 0: only merge knows those of the other parts
         stamps = recording.start_stamps(relative=request.shard is not None)
@@ -315,12 +320,25 @@ class Plan:
         }  # fmt: skip
 
 
-def _bad_trajectories(batches: Sequence[Batch], allow_nonfinite: bool) -> Mapping[int, LeftOut]:
+def _bad_trajectories(batches: Sequence[Batch]) -> Mapping[int, LeftOut]:
     """Reads all values; returns the trajectories, by number, with values that are not finite or
     steps that are not positive. Raises InputError where all trajectories are bad."""
-    bad: dict[int, LeftOut] = {}
-    for batch in batches:
-        bad |= batch.bad(allow_nonfinite)
+
+    def spans() -> Iterator[Span]:
+        for group, batch in enumerate(batches):
+            count, rows, dofs = batch.inputs.actions.shape
+            size = max(1, SCANNED_BYTES // (rows * dofs * 8))
+            for begin in range(0, count, size):
+                yield Span(group=group, begin=begin, end=min(begin + size, count))
+
+    def check(span: Span) -> None:
+        inputs = batches[span.group].read(span.begin, span.end)
+        raise_if_any(value_faults(inputs, inputs.allow_nonfinite))
+
+    bad = dict[int, LeftOut]()
+    for span, faults in faulty(spans(), check).items():
+        recording = batches[span.group].recording
+        bad[int(recording.numbers[span.begin])] = recording.place_text(span.begin), faults
     in_order = dict(sorted(bad.items()))
     if len(bad) == sum(len(batch.recording) for batch in batches):
         first = list(in_order.values())[:MOST_FAULTS]

@@ -16,14 +16,14 @@ from trajcli.errors import InputError, OutputError, Report, listed
 from trajcli.files.atomic_output import os_fault, remove_dead
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Output, Span
-from trajcli.files.quantities import QUANTITIES, RECORDED_POSITION, ROTATIONS
+from trajcli.files.quantities import ANGULAR_SMOOTHING, QUANTITIES, RECORDED_POSITION, ROTATIONS
 from trajcli.files.repair import TurnJumps
 from trajcli.files.writing import output_family, write
 from trajcli.inputs import Inputs
 from trajcli.jobs._commands import of_dofs
 from trajcli.jobs._orientations import integrated_orientations, recorded_orientations
 from trajcli.jobs.job import Arrays, Block, Job, Results, write_blocks
-from trajcli.jobs.plan import SMOOTHED, Plan
+from trajcli.jobs.plan import Plan
 from trajcli.jobs.request import Request
 from trajcli.modes.mode import Smoothed
 
@@ -146,7 +146,7 @@ class Integration:
     def compute(self, region: PlaceInFile, block: Block) -> Results:
         """Reads, checks and computes a block; yields what is not written into the file already."""
         plan, batch = self.plan, self.plan.batches[block.group]
-        inputs = batch.read(block.begin, block.end, plan.request.allow_nonfinite)
+        inputs = batch.read(block.begin, block.end)
         positions = inputs.actions
         yield 0, {"time": inputs.row_times()}
         # rotations are computed apart: their dofs mean nothing one by one
@@ -280,7 +280,13 @@ class Integration:
                 },
             )
             if inputs.mode.chooses:
-                yield 0, {f"angular_{name}": motion.options[name] for name in SMOOTHED}
+                yield (
+                    0,
+                    {
+                        name: motion.options[name.removeprefix("angular_")]
+                        for name in ANGULAR_SMOOTHING
+                    },
+                )
 
     def notes(self) -> Iterator[str]:
         """Yields warnings about the results, when all are written."""

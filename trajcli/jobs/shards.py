@@ -45,6 +45,7 @@ from trajcli.files.outputs import (
     time_variable,
 )
 from trajcli.files.quantities import (
+    ANGULAR_SMOOTHING,
     QUANTITIES,
     RECORDED_POSITION,
     ROTATIONS,
@@ -54,7 +55,6 @@ from trajcli.files.quantities import (
 from trajcli.files.source import relative_path
 from trajcli.files.writing import refuse_output, write
 from trajcli.jobs.job import Job, Results, write_blocks
-from trajcli.jobs.plan import SMOOTHED
 from trajcli.jobs.request import parts_folder
 from trajcli.memory import MERGED_BYTES
 
@@ -389,7 +389,7 @@ def _describe(parts: Parts) -> Description:
     # variables lie in the order in which a run without shards writes them
     gradients = [f"grad/{name}" for name in (*NAMES, "dt")]
     variables = []
-    rows = (*QUANTITIES, *ROTATIONS, *(f"angular_{name}" for name in SMOOTHED))
+    rows = (*QUANTITIES, *ROTATIONS, *ANGULAR_SMOOTHING)
     beside = ("time", "start_stamp", "start_index", RECORDED_POSITION, *SMOOTHING, "guessed")
     for name in dict.fromkeys((*rows, *beside, *gradients, *versions[0])):
         if name == "time":
