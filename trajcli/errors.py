@@ -213,8 +213,8 @@ class Report:
         return time.perf_counter() - self.began
 
 
-def raise_if_any(faults: Iterable[Fault], error: type[TrajcliError] = InputError) -> None:
+def raise_if_any(faults: Iterable[Fault | None], error: type[TrajcliError] = InputError) -> None:
     """Raises one error that carries all ``faults``, if there are any."""
-    collected = tuple(faults)
+    collected = tuple(fault for fault in faults if fault is not None)
     if collected:
         raise error(*collected)

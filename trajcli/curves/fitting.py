@@ -102,8 +102,7 @@ def fit(
         raise UsageError("either knots or an error, and either dt or times", where="fit")
     # as NumPy, which every part of the fit reads: times have no gradient here
     stamps = knots_of(np.broadcast_to(0.0, tuple(rows.shape)), dt, times)[0]
-    bad = nonfinite_fault(rows, "positions", ("trajectory", "row", "dof"))
-    raise_if_any([] if bad is None else [bad])
+    raise_if_any([nonfinite_fault(rows, "positions", ("trajectory", "row", "dof"))])
     held = _held(start, rows, "start"), _held(goal, rows, "goal")
 
     fitted = partial(_fit, rows, stamps, degree, held)
@@ -178,8 +177,7 @@ def _held(state: StateLike, rows: Array, role: str) -> dict[str, Array]:
         if part.shape not in ((1, rows.shape[2]), (len(rows), rows.shape[2])):
             expected = f"[{rows.shape[2]}] or [{len(rows)}, {rows.shape[2]}]"
             raise InputError(wrong_shape(where, expected, part.shape))
-        bad = nonfinite_fault(part, where, ("trajectory", "dof"))
-        raise_if_any([] if bad is None else [bad])
+        raise_if_any([nonfinite_fault(part, where, ("trajectory", "dof"))])
         parts[name] = float64(matched(part, rows))[:, None] + 0.0 * float64(rows[:, :1])
     return parts
 

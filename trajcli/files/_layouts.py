@@ -76,6 +76,12 @@ def metadata(file: Catalogue, name: str) -> Metadata:
     return Metadata(Place(str(file.path_beside(beside))), file.beside(beside))
 
 
+def first_actions(layout: Layout, member: Member) -> PathAndArrays:
+    """Returns the path of a trajectory's first array of actions, and that array."""
+    path = member.path(layout.family.actions[0])
+    return path, {"actions": member.rows_of(layout.file.require(path))}
+
+
 @dataclass(frozen=True)
 class Family:
     """Describes how a family of projects stores trajectories in files: a row of FAMILIES.
@@ -94,7 +100,7 @@ class Family:
 
     What one family does by itself: marked: whether a file is marked otherwise than by ``marks``.
     in_file: returns the row for a file that says more. arrays: returns the arrays of a trajectory
-    that are read by default, if they are not its first actions. step: returns the time step, if it
+    that are read by default and the path of the first of them. step: returns the time step, if it
     is not simply a rate. dof_names: returns the names of an array's dofs.
     """
 
@@ -114,11 +120,11 @@ class Family:
     filter_keys: str = ""
     commands_positions: bool = False
     normalises: bool = False
-    marked: Callable[[Catalogue], bool] | None = None
-    in_file: Callable[[Layout], Family] | None = None
-    arrays: Callable[[Layout, Member], PathAndArrays] | None = None
-    step: Callable[[Layout], Clock | None] | None = None
-    dof_names: Callable[[Layout, str], list[str] | None] | None = None
+    marked: Callable[[Catalogue], bool] = lambda file: False
+    in_file: Callable[[Layout], Family] = lambda layout: layout.family
+    arrays: Callable[[Layout, Member], PathAndArrays] = first_actions
+    step: Callable[[Layout], Clock | None] = lambda layout: None
+    dof_names: Callable[[Layout, str], list[str] | None] = lambda layout, name: None
 
     def fits(self, file: Catalogue) -> bool:
         """Whether a file is of this family."""
@@ -131,7 +137,7 @@ class Family:
             return False
         if self.labels and (file.family not in ("csv", "parquet") or self.label(file) is None):
             return False
-        if not self.marks or (self.marked is not None and self.marked(file)):
+        if not self.marks or self.marked(file):
             return True
         places = file.attributes("data"), file.children(first), metadata(file, "env_args").table
         return any(mark in there for there in places for mark in self.marks)
@@ -156,7 +162,8 @@ class Layout:
     def __init__(self, family: Family, file: Catalogue) -> None:
         self.file = file
         self._metadata: dict[str, Metadata] = {}
-        self.family = family = family.in_file(self) if family.in_file else family
+        self.family: Family = family
+        self.family = family.in_file(self)
         self.name = family.name
 
     @cached_property
@@ -167,7 +174,7 @@ class Layout:
     @cached_property
     def step(self) -> Clock | None:
         """The time step, if the file or a side-car file states it."""
-        if self.family.step and (step := self.family.step(self)) is not None:
+        if (step := self.family.step(self)) is not None:
             return step
         for name, *keys in self.family.rates:
             stated = self.metadata(name)
@@ -206,16 +213,6 @@ class Layout:
         stored = (self.file.get(member.path(name)) for name in names)
         return next((member.rows_of(array) for array in stored if array is not None), None)
 
-    def first_actions(self, member: Member) -> PathAndArrays:
-        """Returns the path of a trajectory's first array of actions, and that array."""
-        path = member.path(self.family.actions[0])
-        return path, {"actions": member.rows_of(self.file.require(path))}
-
-    def arrays_of(self, member: Member) -> PathAndArrays:
-        """Returns the path of the first array that is read by default, and all such arrays."""
-        own = self.family.arrays
-        return own(self, member) if own else self.first_actions(member)
-
     def guesses(self, path: str) -> bool:
         """Whether an array was chosen only because its name is likely."""
         return self.family.arrays is known_columns and path not in _COLUMNS
@@ -223,10 +220,6 @@ class Layout:
     def recorded(self, member: Member) -> list[str]:
         """Returns the datasets of recorded positions, as a user names them after FILE:."""
         return [name for name in self.family.positions if self.array(member, [name]) is not None]
-
-    def dof_names(self, name: str) -> list[str] | None:
-        """Returns the names of an array's dofs, if the family states them elsewhere."""
-        return self.family.dof_names(self, name) if self.family.dof_names else None
 
     def metadata(self, name: str) -> Metadata:
         """Returns metadata of the recordings, which are read once."""
@@ -295,7 +288,7 @@ def known_columns(layout: Layout, member: Member) -> PathAndArrays:
 def _replay_actions(layout: Layout, member: Member) -> PathAndArrays:
     """Returns the actions of a replay buffer, else its likely array: UMI's has none."""
     if layout.file.get(layout.family.actions[0]) is not None:
-        return layout.first_actions(member)
+        return first_actions(layout, member)
     path = likely_arrays(layout.file, "data/")[0]
     return path, {path: member.rows_of(layout.file.require(path))}
 
@@ -304,7 +297,7 @@ def _minari_actions(layout: Layout, member: Member) -> PathAndArrays:
     """Returns the actions of an episode, which may be the only array in a group."""
     file, group = layout.file, member.path("actions")
     if not file.has_group(group):
-        return layout.first_actions(member)
+        return first_actions(layout, member)
     leaves = file.children(group)
     if len(leaves) == 1:
         return f"{group}/{leaves[0]}", {"actions": file.require(f"{group}/{leaves[0]}")}

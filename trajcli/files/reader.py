@@ -538,7 +538,7 @@ def _laid_out(
     ]
 
     def of_member(member: Member) -> ArrayGroup:
-        path, arrays = layout.arrays_of(member)
+        path, arrays = layout.family.arrays(layout, member)
         guessed = layout.guesses(path)
         if actions and "actions" not in arrays and "position" in arrays:
             arrays, guessed = {"position": arrays["position"]}, True
@@ -741,12 +741,12 @@ def timed(recordings: Sequence[Recording], option: Clock | None) -> list[Recordi
             times = option.take(range(first, first + batch), range(rows)).fitted(batch, rows)
             # with a time for each row, rows are actions only if the file states a mode
             acting = recording.of_actions and (bool(recording.stated.name) or not times.fits)
-            padded = recording.lengths if recording.padded else None
+            padded = recording.lengths if (recording.lengths < rows).any() else None
             recording = replace(recording, own_clock=times.fitted(batch, rows, acting, padded))
         if recording.fault is None:  # which is raised where the recording is used
             if (clock := recording.own_clock) is None:
                 raise InputError(no_time(recording))
-            raise_if_any(filter(None, [clock.contradiction]))
+            raise_if_any([clock.contradiction])
             _require_times_of(clock, batch)
             require_stamps(recording)
         at_times.append(recording)

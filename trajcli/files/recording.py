@@ -294,11 +294,6 @@ class Recording:
         return self.shape[1]
 
     @property
-    def padded(self) -> bool:
-        """Whether some trajectories have fewer rows than others, or than their arrays."""
-        return bool((self.lengths < self.rows).any())
-
-    @property
     def where(self) -> Place:
         """The place of the first array, for messages."""
         return next(iter(self.arrays.values())).where
@@ -811,7 +806,7 @@ def record(
     names = _axis_names(path, companions, count) if last in ROTATIONS else None
     names = names or companions.dof_names
     if names is None and layout is not None:
-        names = layout.dof_names(path)
+        names = layout.family.dof_names(layout, path)
     picked = Dofs(count, range(count))
     own = names if names is not None and len(names) == count else None
     where = next(iter(stored.values())).where

@@ -199,7 +199,7 @@ def _fitting(
     places: list[int] = []  # of those left out
     for place, recording in enumerate(recordings):
         try:
-            raise_if_any([recording.fault] if recording.fault else ())
+            raise_if_any([recording.fault])
             require_alike([*fitting[:1], recording])
             if option is None:
                 timed([recording], None)
