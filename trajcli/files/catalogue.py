@@ -529,8 +529,8 @@ class Catalogue(ABC):
         hint = f"trajcli inspect {shlex.quote(str(self.path))} lists them"
         if not wanted.startswith(group):
             near.insert(0, f"/{group}")
-        for meant in near[:1]:
-            hint = f"{self.typed(meant)}, if it is meant; {hint}"
+        if near:
+            hint = f"{self.typed(near[0])}, if it is meant; {hint}"
         return Fault(
             "no such dataset",
             where=f"{self.path}:{name}",

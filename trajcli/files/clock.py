@@ -387,9 +387,8 @@ class Clock:
         since = self.since(range(self.batch))
         if since is not None and since.any():
             stamps = stamps_after(stamps, since, unit)
-        absolute = Dataset(
-            self.where, (len(stamps), 1), stamps.dtype, lambda *k: stamps[slice(*k), None]
-        )
+        read = lambda start, stop: stamps[start:stop, None]  # noqa: E731
+        absolute = Dataset(self.where, (len(stamps), 1), stamps.dtype, read)
         return replace(self, absolute=absolute, unit=unit)
 
     def steps(self, begin: int, end: int) -> Floats:

@@ -461,12 +461,13 @@ class Recording:
         names = list(names)
         if names == list(self.arrays):
             return self
-        stored, first = self.stored, names[0]
+        path, stored = self.array_name, self.stored
+        if names[0] != next(iter(self.arrays)):
+            path = f"{path.rpartition('/')[0]}/{names[0]}".lstrip("/")
         return replace(
-            self, arrays={name: self.arrays[name] for name in names},
+            self, array_name=path, arrays={name: self.arrays[name] for name in names},
             stored={name: stored[name] for name in names if name in stored},
             parts=[part.only(names) for part in self.parts],
-            array_name=self.array_name if first == next(iter(self.arrays)) else first,
         )  # fmt: skip
 
     def take(self, which: Any, rows: range | None = None) -> Recording:
