@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from trajcli.errors import Fault, InputError, UsageError, raise_if_any
+from trajcli.errors import Fault, InputError, UsageError, raise_if_any, wrong_shape
 from trajcli.errors import describe as describe
 from trajcli.kernels.program import Array
 from trajcli.system import HUGE_PAGE, PAGE, allocate_memory, free_memory
@@ -69,8 +69,7 @@ def number(value: Any, where: str) -> float:
     """Returns a number as float, that of an array or a tensor of one, too; raises UsageError."""
     values = read_values(as_array(value, where), where)
     if values.size != 1:
-        found = describe(values.shape)
-        raise UsageError("not a number", where=where, expected="one number", found=found)
+        raise UsageError(wrong_shape(where, "one number", values.shape, what="not a number"))
     return float(values.item())
 
 
@@ -438,16 +437,10 @@ def time_stamp_shape_faults(
     """Returns the fault of time stamps of a shape that does not fit [batch, rows]."""
     if tuple(shape) in ((rows,), (batch, rows), (1, rows)):
         return []
-    return [
-        Fault(
-            "wrong number of time stamps",
-            where=where,
-            expected=f"one per row: [{rows}] or [{batch}, {rows}]",
-            found=describe(shape),
-            hint="one dt for all; integrate has a row more than actions (recorded rates: as many), "
-            "differentiate as many as positions",
-        )
-    ]
+    expected, what = f"one per row: [{rows}] or [{batch}, {rows}]", "wrong number of time stamps"
+    hint = "one dt for all; integrate has a row more than actions (recorded rates: as many), "
+    hint += "differentiate as many as positions"
+    return [wrong_shape(where, expected, shape, what=what, hint=hint)]
 
 
 def step_faults(
@@ -571,7 +564,7 @@ def state_count_fault(role: str, where: str, batch: int, shape: Sequence[int]) -
     what = f"{role} states and trajectories differ in number (B)"
     expected = f"[{batch}, {shape[1]}], or one for all: [{shape[1]}]"
     hint = f"{role}_index [B] beside them{option} says which each trajectory uses"
-    return Fault(what, where=where, expected=expected, found=describe(shape), hint=hint)
+    return wrong_shape(where, expected, shape, what=what, hint=hint)
 
 
 def index_shape_faults(where: str, batch: int, index: Array) -> list[Fault]:

@@ -74,9 +74,17 @@ def unknown(
     return Fault(f"unknown {noun}", where=where, expected=expected, found=found, hint=hint)
 
 
-def wrong_shape(where: object, expected: str, found: Sequence[int]) -> Fault:
+def wrong_shape(
+    where: object,
+    expected: str | Sequence[int],
+    found: Sequence[int],
+    *,
+    what: str = "wrong shape",
+    hint: str = "",
+) -> Fault:
     """Returns the fault of an array of another shape than expected."""
-    return Fault("wrong shape", where=where, expected=expected, found=describe(found))
+    expected = expected if isinstance(expected, str) else describe(expected)
+    return Fault(what, where=where, expected=expected, found=describe(found), hint=hint)
 
 
 def describe(shape: Sequence[int]) -> str:

@@ -20,7 +20,7 @@ from trajcli.arrays import (
     time_stamp_faults,
     to_numpy,
 )
-from trajcli.errors import InputError, UsageError, describe, raise_if_any
+from trajcli.errors import InputError, UsageError, raise_if_any, wrong_shape
 from trajcli.kernels.program import Array, Floats
 from trajcli.modes import MODES, QUANTITIES
 from trajcli.modes.mode import promise
@@ -181,12 +181,8 @@ def located(times: Array, knots: Array, batch: int, rounding: float = 0.0) -> Ar
     at = float64(times)
     at = at[None] if at.ndim == 1 else at
     if at.ndim != 2 or at.shape[0] not in (1, batch):
-        raise InputError(
-            "wrong shape of times",
-            where="times",
-            expected=f"[N] or [{batch}, N]",
-            found=describe(times.shape),
-        )
+        expected, what = f"[N] or [{batch}, N]", "wrong shape of times"
+        raise InputError(wrong_shape("times", expected, times.shape, what=what))
     # within torch.func, and while a graph is captured, no values can be read
     if readable(at) and readable(knots) and (wrong := outside(to_numpy(at), to_numpy(knots))):
         (trajectory, entry), ends = wrong, to_numpy(knots)[:, [0, -1]]

@@ -23,7 +23,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.errors import Fault, InputError, Progress, TrajcliError, describe
+from trajcli.errors import Fault, InputError, Progress, TrajcliError, describe, wrong_shape
 from trajcli.files.file_bytes import (
     SourceFiles,
     State,
@@ -102,13 +102,9 @@ class Dataset:
         if shape:
             shape = len(range(*slice(start, stop).indices(shape[0]))), *shape[1:]
         if values.shape != shape:
-            raise InputError(
-                "not the rows that the file says it has",
-                where=self.where,
-                expected=describe(shape),
-                found=describe(values.shape),
-                hint="a damaged file: get or write it again",
-            )
+            what = "not the rows that the file says it has"
+            hint = "a damaged file: get or write it again"
+            raise InputError(wrong_shape(self.where, shape, values.shape, what=what, hint=hint))
         return values
 
     def read(self) -> Any:

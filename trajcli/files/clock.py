@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trajcli.arrays import step_faults, time_stamp_faults, time_stamp_shape_faults
-from trajcli.errors import Fault, InputError, describe, raise_if_any
+from trajcli.errors import Fault, InputError, raise_if_any, wrong_shape
 from trajcli.files.catalogue import Dataset, Numbers, in_memory, stacked
 from trajcli.files.conversion import as_line, converted, divided, stated_unit
 from trajcli.files.quantities import split_unit
@@ -111,29 +111,26 @@ class Clock:
         if column and stored.shape[1:] == (1,):
             rows = stored.reader
             stored = replace(stored, shape=stored.shape[:1], reader=lambda *part: rows(*part)[:, 0])
-        values, unit, source = stored_times(stored, given, stamps=True)
-        kind = None if values.dtype == stored.dtype or stored.dtype.kind != "f" else stored.dtype
-        step = None if isinstance(values, Dataset) else equal_step(values, lengths, nominal, kind)
+        clock = _stored_times(stored, given, stamps=True)
+        values, kind = clock.values, clock.converted_from
+        step = (
+            equal_step(values, lengths, nominal, kind) if isinstance(values, np.ndarray) else None
+        )
         absolute = stored if stored.ndim in (1, 2) and stored.shape[-1] else None
         if absolute is not None and absolute.ndim == 1:
             absolute = as_line(absolute)
-        return cls(
-            source=replace(source, title="time stamps "), where=stored.where, step=step,
-            values=values if step is None else None, stamped=True, shape=stored.shape, unit=unit,
-            converted_from=kind, absolute=absolute,
+        return replace(
+            clock, source=replace(clock.source, title="time stamps "), step=step,
+            values=values if step is None else None, absolute=absolute,
         )  # fmt: skip
 
     @classmethod
     def steps_of(cls, stored: Dataset, given: Unit | None = None) -> Clock:
         """Returns the times that a dataset of one step or of steps gives; see :meth:`stamps`."""
-        values, unit, source = stored_times(stored, given, stamps=False)
-        known = np.ravel([] if isinstance(values, Dataset) else values)
+        clock = _stored_times(stored, given, stamps=False)
+        known = np.ravel(clock.values if isinstance(clock.values, np.ndarray) else [])
         same = known.size > 0 and bool((known == known[0]).all())
-        kind = None if values.dtype == stored.dtype or stored.dtype.kind != "f" else stored.dtype
-        return cls(
-            source=source, where=stored.where, step=float(known[0]) if same else None,
-            values=None if same else values, shape=stored.shape, unit=unit, converted_from=kind,
-        )  # fmt: skip
+        return replace(clock, step=float(known[0]), values=None) if same else clock
 
     @classmethod
     def join(cls, clocks: Sequence[Clock]) -> Clock:
@@ -313,14 +310,8 @@ class Clock:
         one_step = shape in {(), (1,), (1, 1), (batch, 1)}
         if one_step or (shape and shape[-1] in counts and shape[:-1] in {(), (1,), (batch,)}):
             return []
-        return [
-            Fault(
-                "wrong number of steps",
-                where=self.where,
-                expected=f"one, [{batch}, 1], [{rows - 1}] or [{batch}, {rows - 1}]",
-                found=describe(shape),
-            )
-        ]
+        expected = f"one, [{batch}, 1], [{rows - 1}] or [{batch}, {rows - 1}]"
+        return [wrong_shape(self.where, expected, shape, what="wrong number of steps")]
 
     def faults(self, begin: int = 0, end: int | None = None) -> list[Fault]:
         """Returns what is wrong with the steps or stamps of trajectories begin to end: steps must
@@ -412,8 +403,6 @@ def _rows(values: Values, begin: int, end: int) -> npt.NDArray[Any]:
 
 def positive(value: object) -> float | None:
     """Returns a number above zero that a float can hold; None for anything else."""
-    if value is None:
-        return None
     if isinstance(value, np.ndarray) and value.size == 1:
         value = value.ravel()[0]
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
@@ -425,9 +414,9 @@ def positive(value: object) -> float | None:
     return number if math.isfinite(number) and number > 0 else None
 
 
-def stored_times(stored: Dataset, given: Unit | None, stamps: bool) -> tuple[Values, str, Place]:
-    """Returns times in seconds, their unit in the file, and their origin; large datasets of times
-    for every trajectory stay in the file."""
+def _stored_times(stored: Dataset, given: Unit | None, stamps: bool) -> Clock:
+    """Returns the stamps or steps of a dataset in seconds; large datasets of times for every
+    trajectory stay in the file."""
     text = given.name if given is not None else stated_unit(stored)
     text = text or split_unit(re.split("[:/]", stored.where.last)[-1])[1]
     unit = given or parse_time_unit(text)
@@ -446,12 +435,17 @@ def stored_times(stored: Dataset, given: Unit | None, stamps: bool) -> tuple[Val
     if stamps:
         _refuse_coarse(stored, unit)
     lazy = stored.nbytes > EAGER_BYTES and stored.ndim == 2 and stored.shape[0] > 1
-    if unit is None or unit.per_si == 1.0:
-        return (stored if lazy else np.asarray(stored.read())), text, stored.where
-    convert = partial(in_seconds, unit=unit, stamps=stamps)
-    values = converted(stored, convert) if lazy else convert(np.asarray(stored.read()))
-    origin = stored.where.then(f", in {unit}{' since 1970 by their size' if by_size else ''}")
-    return values, text or by_size, origin
+    values: Values = stored if lazy else np.asarray(stored.read())
+    source = stored.where
+    if unit is not None and unit.per_si != 1.0:
+        convert = partial(in_seconds, unit=unit, stamps=stamps)
+        values = converted(stored, convert) if lazy else convert(values)
+        source = source.then(f", in {unit}{' since 1970 by their size' if by_size else ''}")
+    kind = None if values.dtype == stored.dtype or stored.dtype.kind != "f" else stored.dtype
+    return Clock(
+        source=source, where=stored.where, values=values, stamped=stamps, shape=stored.shape,
+        unit=text or by_size, converted_from=kind,
+    )  # fmt: skip
 
 
 def _refuse_coarse(stored: Dataset, unit: Unit | None) -> None:

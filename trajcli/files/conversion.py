@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.errors import InputError, describe
+from trajcli.errors import InputError, describe, wrong_shape
 from trajcli.files.catalogue import Dataset, PartReader, reader_of_each
 from trajcli.files.quantities import QUANTITIES, order_of
 from trajcli.memory import SCANNED_BYTES
@@ -88,12 +88,8 @@ def as_batch(stored: Dataset) -> Dataset:
         return stored
     stored = with_axes(stored, "T")
     if stored.ndim != 2:
-        raise InputError(
-            "wrong number of dimensions",
-            where=stored.where,
-            expected="[B, T, D], or [T, D] for one trajectory",
-            found=describe(stored.shape),
-        )
+        expected, what = "[B, T, D], or [T, D] for one trajectory", "wrong number of dimensions"
+        raise InputError(wrong_shape(stored.where, expected, stored.shape, what=what))
     return as_line(stored)
 
 

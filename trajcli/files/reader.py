@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.errors import Fault, InputError, Note, UsageError, describe, raise_if_any
+from trajcli.errors import Fault, InputError, Note, UsageError, describe, raise_if_any, wrong_shape
 from trajcli.files._layouts import PLAIN, Layout
 from trajcli.files.catalogue import Catalogue, Dataset
 from trajcli.files.clock import Clock
@@ -547,12 +547,9 @@ def _laid_out(
     def of_path(member: Member, path: str) -> ArrayGroup:
         stored = file.require(path)
         if member.end is not None and stored.shape[:1] < (layout.split.rows,):
-            raise InputError(
-                "too few rows",
-                where=stored.where,
-                expected=f"at least {layout.split.rows} rows, those of the trajectories",
-                found=describe(stored.shape),
-            )
+            expected = f"at least {layout.split.rows} rows, those of the trajectories"
+            fault = wrong_shape(stored.where, expected, stored.shape, what="too few rows")
+            raise InputError(fault)
         arrays = {common or path: member.rows_of(stored)}
         if common:  # several arrays, each of which holds all trajectories
             member = member._replace(name=f"{path}/{member.name}", group=path)
@@ -812,9 +809,6 @@ def _near_times(recording: Recording) -> list[str]:
 def _require_times_of(clock: Clock, count: int) -> None:
     """Raises InputError for steps or stamps of another number of trajectories."""
     if clock.shape[:-1] not in ((), (1,), (count,)):
-        raise InputError(
-            "steps and trajectories differ in number",
-            where=clock.where,
-            expected=f"{count}, one per trajectory, or one for all",
-            found=describe(clock.shape),
-        )
+        what = "steps and trajectories differ in number"
+        expected = f"{count}, one per trajectory, or one for all"
+        raise InputError(wrong_shape(clock.where, expected, clock.shape, what=what))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.arrays import time_stamp_faults
-from trajcli.errors import InputError, Note, Report, describe, raise_if_any
+from trajcli.errors import InputError, Note, Report, raise_if_any, wrong_shape
 from trajcli.files.catalogue import in_memory
 from trajcli.files.dofs import parse_dofs
 from trajcli.files.quantities import QUANTITIES, named_rate
@@ -64,12 +64,8 @@ def _split_at_gaps(
     batch, length, _ = recording.shape
     stamps = np.atleast_2d(in_memory(clock.values))
     if stamps.shape[1] != length or len(stamps) not in (1, batch):
-        raise InputError(
-            "wrong number of time stamps",
-            where=clock.where,
-            expected=f"[{length}], one per row",
-            found=describe(clock.values.shape),
-        )
+        expected, what = f"[{length}], one per row", "wrong number of time stamps"
+        raise InputError(wrong_shape(clock.where, expected, clock.values.shape, what=what))
     lengths = recording.lengths
     # trajectories of one length that share their stamps share the rows between gaps
     if len(stamps) == 1 and not recording.file.members:  # whose segments follow each other

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from trajcli.errors import InputError, UsageError, describe
+from trajcli.errors import InputError, UsageError, wrong_shape
 from trajcli.files.catalogue import Catalogue, Dataset, Values, in_memory, stacked
 from trajcli.files.conversion import dataset_in_si, divided, stated_unit, with_joined_axes
 from trajcli.files.dofs import RotationDofs, named_rotations, pick_dofs
@@ -179,8 +179,8 @@ def _state(
         if isinstance(values, Dataset):
             values = with_joined_axes(values, len(group.turning))
         if len(values.shape) not in (1, 2):
-            what, found = "wrong number of dimensions", describe(values.shape)
-            raise InputError(what, where=where, expected="[B, D] or [D]", found=found)
+            what = "wrong number of dimensions"
+            raise InputError(wrong_shape(where, "[B, D] or [D]", values.shape, what=what))
         turned = _in_form_of(group, values, where) if part == "position" else None
         values = group.pick(values) if turned is None else turned
         count, dataset = values.shape[-1], values if isinstance(values, Dataset) else None
@@ -242,8 +242,8 @@ def _in_form_of(group: Recording, values: Values, where: Place) -> Values | None
     if not turning or width != 4 * count or (dofs == width and not order):
         # three numbers called orientation are rotation vectors, or roll, pitch and yaw
         if turning and where.name.endswith(ROTATIONS[0]) and (width != dofs or width == 3 * count):
-            expected, found = f"[B, {4 * count}]: w, x, y, z", describe(values.shape)
-            raise InputError("no quaternions", where=where, expected=expected, found=found)
+            expected, what = f"[B, {4 * count}]: w, x, y, z", "no quaternions"
+            raise InputError(wrong_shape(where, expected, values.shape, what=what))
         return None
     from trajcli.rotations.quaternions import from_quaternions, to_quaternions
 

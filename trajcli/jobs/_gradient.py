@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trajcli.errors import Fault, InputError, UsageError, describe, raise_if_any
+from trajcli.errors import Fault, InputError, UsageError, raise_if_any, wrong_shape
 from trajcli.files.catalogue import Dataset, candidates, rows_by_number
 from trajcli.files.outputs import Variable
 from trajcli.files.quantities import QUANTITIES
@@ -71,9 +71,9 @@ class Gradient:
             )
         batch, _, dofs = batches[0].inputs.actions.shape
         shape = (batch, batches[0].inputs.rows, dofs)
-        what, expected = "upstream of another shape", describe(shape)
+        what = "upstream of another shape"
         raise_if_any(
-            Fault(what, where=stored.where, expected=expected, found=describe(stored.shape))
+            wrong_shape(stored.where, shape, stored.shape, what=what)
             for stored in self.upstream.values()
             if stored.shape != shape
         )

@@ -305,9 +305,8 @@ def to_quaternions(
     width = FORMS[form][0]
     given = float64(as_array(values, where))
     if given.shape[-1:] != (width,):
-        raise InputError(
-            f"not {form}", where=where, expected=f"[..., {width}]", found=describe(given.shape)
-        )
+        fault = wrong_shape(where, f"[..., {width}]", given.shape, what=f"not {form}")
+        raise InputError(fault)
     quaternions, off = unit(given, form)
     if readable(off):
         fits = to_numpy(off) <= TOLERANCE * (1.0 + 1e-6)
