@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
@@ -37,6 +37,8 @@ _LEROBOT_CLOCKS = ("frame_index", "timestamp")
 _COLUMNS = ("actions", "action", *QUANTITIES)
 
 Names: TypeAlias = tuple[str, ...]
+Children: TypeAlias = Callable[[str], list[str]]
+"""Returns the names directly in a group."""
 PathAndArrays: TypeAlias = tuple[str, dict[str, Dataset]]
 """The path of the first array that is read, and all such arrays of a trajectory."""
 
@@ -126,26 +128,26 @@ class Family:
     step: Callable[[Layout], Clock | None] = lambda layout: None
     dof_names: Callable[[Layout, str], list[str] | None] = lambda layout, name: None
 
-    def fits(self, file: Catalogue) -> bool:
+    def fits(self, file: Catalogue, children: Children) -> bool:
         """Whether a file is of this family."""
         # the first trajectory stands for all
-        first = next(self.numbered(file), "")
+        first = next(self.numbered(children), "")
         if self.groups and not first:
             return False
         paths = (f"{first}/{name}".strip("/").rpartition("/") for name in self.holds)
-        if any(last not in file.children(group) for group, _, last in paths):
+        if any(last not in children(group) for group, _, last in paths):
             return False
         if self.labels and (file.family not in ("csv", "parquet") or self.label(file) is None):
             return False
         if not self.marks or self.marked(file):
             return True
-        places = file.attributes("data"), file.children(first), metadata(file, "env_args").table
+        places = file.attributes("data"), children(first), metadata(file, "env_args").table
         return any(mark in there for there in places for mark in self.marks)
 
-    def numbered(self, file: Catalogue) -> Iterator[str]:
+    def numbered(self, children: Children) -> Iterator[str]:
         """Yields the numbered groups, in natural order."""
         parent, slash, prefix = self.groups.rpartition("/")
-        for child in file.children(parent) if self.groups else ():
+        for child in children(parent) if self.groups else ():
             if child.startswith(prefix) and child[len(prefix) :].isdecimal():
                 yield parent + slash + child
 
@@ -233,7 +235,7 @@ def numbered_groups(layout: Layout) -> Split:
     """Returns the numbered groups of a file, or the whole file for a family without groups."""
     if not layout.family.groups:
         return Split([Member(layout.file.path.stem)])
-    return Split([Member(group, group) for group in layout.family.numbered(layout.file)])
+    return Split([Member(group, group) for group in layout.family.numbered(layout.file.children)])
 
 
 def episodes_by_ends(layout: Layout) -> Split:
@@ -461,7 +463,8 @@ def layout_of(file: Catalogue, wanted: str | None = None) -> Layout | None:
         raise UsageError(unknown("layout", choices=names, found=repr(wanted), where="--layout"))
     if wanted is None and file.family in ("npy", "npz"):
         return None
+    children = cache(file.children)  # which some formats find among all names
     for family in FAMILIES:
-        if family.name == wanted or (wanted is None and family.fits(file)):
+        if family.name == wanted or (wanted is None and family.fits(file, children)):
             return Layout(family, file)
     return None

@@ -101,7 +101,7 @@ def read_recordings(
     wanted = [
         (group, fault)
         for group, fault in groups
-        if not actions or group.named or group.guessed or _acts(group)
+        if not actions or group.named or group.guessed or group.acting
     ]
     if not wanted:
         first, expected = groups[0][0], "a dataset called actions, or one that is named"
@@ -127,11 +127,6 @@ def read_recordings(
         if misfit is not None and compare:
             raise InputError(misfit)
     return recordings
-
-
-def _acts(group: ArrayGroup) -> bool:
-    """Whether a group holds actions."""
-    return any(array_name(path) == "actions" for path in group.datasets)
 
 
 def _given_units(files: Files, groups: Sequence[ArrayGroup]) -> InputUnits:
@@ -328,7 +323,7 @@ def _arranged(found: Sequence[_Found], files: Files) -> list[_Found]:
 
 def _episodes(group: ArrayGroup) -> tuple[list[ArrayGroup], list[str]]:
     """Returns a group for each episode of arrays [N, D] that hold several, and notes."""
-    array = next(iter(group.datasets.values()))
+    array = group.companions.array
     edges, where, remarks = episode_edges(group.file, group.companions.groups, array)
     if edges == [0, array.shape[0]]:
         return [group], remarks
@@ -346,8 +341,7 @@ def _episodes(group: ArrayGroup) -> tuple[list[ArrayGroup], list[str]]:
 
 def _axes_remarks(group: ArrayGroup) -> list[str]:
     """Returns a warning of axes that seem to be others; InputError where stamps say so."""
-    axes, why, stamped = group.companions.likely_axes()
-    array = next(iter(group.datasets.values()))
+    array, (axes, why, stamped) = group.companions.array, group.companions.likely_axes()
     batch, rows, dofs = (1, 1, 1, *array.shape)[-3:] if array.ndim > 1 else (1, *array.shape, 1)
     if stamped:
         raise InputError(
@@ -425,7 +419,7 @@ def require_one_topic(groups: Sequence[ArrayGroup]) -> None:
         positions = {t: "position" in map(array_name, g.datasets) for t, g in topics.items()}
         names = [t if g.guessed or positions[t] else g.path for t, g in topics.items()]
         names += (p for p in file.names() if _POSE.search(p) and p.rpartition("/")[0] not in topics)
-        arrays = ((group.path, next(iter(group.datasets.values()))) for group in topics.values())
+        arrays = ((group.path, group.companions.array) for group in topics.values())
         found = ", ".join(f"/{path} {describe(array.shape[-2:])}" for path, array in arrays)
         hint = f"name one: {' or '.join(file.typed(f'/{name}') for name in names)}"
         what, where = "several topics with trajectories", str(file.path)
@@ -451,7 +445,7 @@ def _plain(file: Catalogue, source: Source, actions: bool) -> list[ArrayGroup]:
     prefixes = [f"{path.strip('/')}/" if path else "" for path in below or [name or ""]]
     groups = [group for prefix in prefixes for group in _recognised(file, prefix)]
     if actions and "request" not in file.attributes():
-        groups = [group for group in groups if _acts(group)]
+        groups = [group for group in groups if group.acting]
     return groups or [
         ArrayGroup(file, path, {path: file.require(path)}, guessed=True)
         for prefix in prefixes

@@ -111,6 +111,11 @@ class ArrayGroup:
         return self.path.rpartition("/")[0] if self.member is None else self.member.group
 
     @property
+    def acting(self) -> bool:
+        """Whether it holds actions."""
+        return any(array_name(path) == "actions" for path in self.datasets)
+
+    @property
     def array_name(self) -> str:
         """The path of the first array within the trajectory: "obs/joint_pos"."""
         return self.path[len(self.group) :].strip("/")
