@@ -41,8 +41,7 @@ def check(
     """
     from trajcli.errors import Fault
     from trajcli.files.source import parse_source
-    from trajcli.views.check import check_source, report
-    from trajcli.views.findings import Finding, recompute_finding
+    from trajcli.views.check import Finding, check_source, recompute_finding, report
     from trajcli.views.recordings import expand_globs
 
     reports: list[dict[str, Any]] = []

@@ -42,8 +42,7 @@ def diff(
     """
     from trajcli.errors import Fault, UsageError
     from trajcli.files.source import expand_files, parse_source
-    from trajcli.views.diff import Tolerance, attributes_apart, compare, report
-    from trajcli.views.recordings import datasets
+    from trajcli.views.diff import Tolerance, attributes_apart, compare, datasets, report
 
     faults = [
         Fault("not a tolerance", where=option, expected="a finite number >= 0", found=f"{value:g}")

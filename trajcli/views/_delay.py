@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from trajcli.arrays import describe
-from trajcli.errors import InputError
-from trajcli.files.dofs import pair_dofs
-from trajcli.files.opening import Files
-from trajcli.files.reader import read_recordings
-from trajcli.files.recording import Array, Recording, join
-from trajcli.files.source import parse_source
+from trajcli.files.recording import Array
 from trajcli.kernels.program import Floats
-from trajcli.modes.central import WINDOW
-from trajcli.trajectory import differentiate
-from trajcli.views.findings import Finding
-from trajcli.views.recordings import label, paired_times, values_at
 
 # The most rows by which a signal may be late or early.
 _LAGS = 16
@@ -27,8 +16,8 @@ _LAGS = 16
 _CLEARLY = 0.5
 # Correlations that differ by less are equally good: about what noise and interpolation leave.
 _AS_WELL = 0.008
-# Encoders and filters make velocities differ by some per cent from differences of positions.
-_TOLERANCE = 0.1
+LARGEST_ERROR = 0.1
+"""Encoders and filters make velocities differ by some per cent from differences of positions."""
 _UNITS = {
     180 / np.pi: "degrees for radians?",
     np.pi / 180: "radians for degrees?",
@@ -147,107 +136,6 @@ def _listed(values: Floats) -> str:
     return ", ".join(f"{value:.3g}" for value in values)
 
 
-def read_positions(files: Files, batch: Recording, positions: str) -> Recording:
-    """Returns the positions that FILE:DATASET names, or DATASET in the file of a batch."""
-    name = positions if parse_source(positions).path.exists() else f"{batch.file.path}:{positions}"
-    return join(read_recordings(files, [name]))
-
-
-def velocities_finding(
-    batch: Recording, numbers: Sequence[int], others: Recording, positions: str
-) -> Finding:
-    """Compares velocities of trajectories with the five-point differences of ``others``, which the
-    command line calls ``positions``.
-
-    The facts of the finding have, per dof, the RMS of the difference as a share of the RMS of the
-    differences, and the factor, delay and rate that fit best. Raises InputError for other positions
-    than velocities, and without a time step.
-    """
-    velocity, position = (
-        name if name in members.arrays else next(iter(members.arrays))
-        for name, members in (("velocity", batch), ("position", others))
-    )
-    shapes = [[part.shape for part in side.members] for side in (batch, others)]
-    if any(0 in shape for shape in shapes[0]):
-        raise InputError(
-            "nothing to compare",
-            where=batch.file.path,
-            expected="rows and dofs",
-            found="an empty array",
-        )
-    places = batch.source, others.source
-    pairs = pair_dofs(batch.labels_to_pair, others.labels_to_pair, places)
-    times = None
-    if len(batch) == len(others):
-        with suppress(InputError):
-            times = paired_times(batch.take(numbers), others.take(numbers))
-    rows = [[shape[:2] for shape in side] for side in shapes]
-    by_time = times is not None and (times.clock or rows[0] != rows[1]) and not times.same
-    if not (pairs.first and (by_time or rows[0] == rows[1])):
-        expected, actual = (
-            f"{len(side)} × {', '.join(dict.fromkeys(map(describe, side)))}".removeprefix("1 × ")
-            for side in shapes
-        )
-        raise InputError(
-            "positions and velocities of different shapes" if pairs.first else "no dofs of both",
-            where=others.source,
-            expected=f"{expected}, as the velocities",
-            found="; ".join(filter(None, [actual, pairs.remark])),
-        )
-    fit, overlap = VelocityFit(len(pairs.first), int(np.median(batch.lengths))), [0, 0.0]
-    single = map(batch.take, np.asarray(numbers)[:, None])
-    for k, block in enumerate(single if by_time else batch.take(numbers).blocks()):
-        beside = others.take(block.numbers)
-        at = block.times() if batch.clock is not None else beside.times()
-        known = beside.times() if by_time else at
-        if at is None or known is None:
-            raise InputError(
-                "no time step",
-                where=batch.file.path,
-                expected="dt or time stamps",
-                hint="--dt SECONDS or --rate HZ says it",
-            )
-        if beside.rows < 2:
-            continue
-        method = "central" if beside.rows >= WINDOW else "backward"
-        d: Any = differentiate(
-            beside.arrays[position].read(), times=known, method=method, write=("velocity",),
-            dtype="float64", allow_nonfinite=True, backend="auto",
-        )  # fmt: skip
-        v, derived = block.arrays[velocity].read()[..., pairs.first], d.velocity[..., pairs.second]
-        if by_time and times:
-            at, stamps = times.rows_of(k)
-            inside = times.inside((at, stamps))[0]
-            derived = values_at(at[inside], stamps, derived[0], times.near(at))[0][None]
-            v, at = v[:, inside], at[None, inside]
-            overlap = [overlap[0] + len(inside), overlap[1] + float(np.ptp(at))]
-        fit.add(v.astype(np.float64), derived, at)
-    facts = fit.facts()
-    worst = int(np.argmax(facts["per_dof"]))
-    error = facts["per_dof"][worst]
-    facts |= {"paired": pairs.by, "only": pairs.only}
-    texts = [f"{100 * error:.3g} % (RMS) off the derivative of {positions}"]
-    if error > _TOLERANCE:
-        texts.append(_fit_text(facts, worst))
-    if by_time:
-        how = "on one clock" if times and times.clock else "by time"
-        texts.append(f"{how}, {overlap[0]} rows ({overlap[1]:.6g} s)")
-        facts["overlap"] = {"rows": overlap[0], "seconds": overlap[1]}
-    texts += [times.remark if times else "", pairs.remark]
-    if pairs.by == "place":
-        texts.append("dofs paired by place")
-    return Finding(
-        "velocity",
-        label(batch, velocity),
-        # a velocity without positions was not looked at
-        passed=error <= _TOLERANCE and not pairs.only["a"],
-        text="; ".join(filter(None, texts)),
-        trajectories=len(numbers),
-        where=f"dof {batch.dofs.numbers[pairs.first[worst]]}",
-        facts=facts,
-    )
-
-
 class VelocityFit:
     """Fits velocities v_t by factor · d_{t − delay}, d being the derivatives of the positions.
 
@@ -301,8 +189,8 @@ class VelocityFit:
         rate = self._steps / self._seconds if self._seconds > 0 else None
         fitted, factor = None, float(np.median(factors[moves])) if moves.any() else 1.0
         # one factor for all dofs that is no ratio of units is another rate
-        agree = np.abs(factors[moves] - factor) <= _TOLERANCE * factor
-        if rate and agree.all() and (residuals <= _TOLERANCE).all() and not _meaning(factor):
+        agree = np.abs(factors[moves] - factor) <= LARGEST_ERROR * factor
+        if rate and agree.all() and (residuals <= LARGEST_ERROR).all() and not _meaning(factor):
             fitted = factor * rate
         delays = np.where(moves, delay, 0.0) / (fitted or rate or np.inf)
         arrays = {"per_dof": errors, "factors": factors, "delays": delays, "residuals": residuals}
@@ -324,15 +212,15 @@ def _tops(values: Floats) -> tuple[Floats, Floats]:
     return tops[0], tops[1]
 
 
-def _fit_text(facts: Mapping[str, Any], worst: int) -> str:
+def fit_text(facts: Mapping[str, Any], worst: int) -> str:
     """Returns how velocities differ from the derivative of the positions, in words."""
     factor, delay, residual = (facts[n][worst] for n in ("factors", "delays", "residuals"))
     rate, words = facts["rate"], []
     if meaning := _meaning(factor):
         words.append(f"{factor:.4g} times as large: {meaning}")
-    elif rate["fitted"] and abs(factor - 1) > _TOLERANCE / 2:
+    elif rate["fitted"] and abs(factor - 1) > LARGEST_ERROR / 2:
         words.append(f"fits {rate['fitted']:.3g} rows a second, not {rate['stated']:.3g}")
-    if residual > _TOLERANCE:
+    if residual > LARGEST_ERROR:
         return "; ".join([*words, f"no rate and delay fits: {100 * residual:.3g} % remain"])
     if abs(delay) * (rate["fitted"] or rate["stated"] or 0.0) > 0.25:
         words.append(f"{1000 * abs(delay):.3g} ms {'late' if delay > 0 else 'early'}")
@@ -341,7 +229,7 @@ def _fit_text(facts: Mapping[str, Any], worst: int) -> str:
 
 def _meaning(factor: float) -> str:
     """Returns which mistake in units a factor suggests; "" for others."""
-    near = (text for known, text in _UNITS.items() if abs(factor / known - 1) < _TOLERANCE)
+    near = (text for known, text in _UNITS.items() if abs(factor / known - 1) < LARGEST_ERROR)
     return next(near, "")
 
 

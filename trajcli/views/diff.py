@@ -16,15 +16,27 @@ from trajcli.arrays import describe
 from trajcli.errors import InputError, Progress, listed
 from trajcli.files.catalogue import NUMERIC_KINDS, Catalogue, Dataset, json_object, text_of
 from trajcli.files.clock import Clock
-from trajcli.files.conversion import as_batch, in_one_unit
-from trajcli.files.dofs import RotationDofs, pair_dofs
+from trajcli.files.conversion import as_batch, in_one_unit, stated_unit
+from trajcli.files.dofs import Dofs, RotationDofs, named_rotations, pair_dofs, pick_dofs
+from trajcli.files.opening import Files, clock_from_options
 from trajcli.files.quantities import DOF_NAMES, TAKEN
-from trajcli.files.recording import Array, numberless
+from trajcli.files.reader import timed
+from trajcli.files.reading import select
+from trajcli.files.recording import (
+    Array,
+    ArrayGroup,
+    Recording,
+    numberless,
+    record,
+    without_rotations,
+)
+from trajcli.files.source import Source, expand_files, parse_source
 from trajcli.kernels.program import Floats
 from trajcli.memory import SCANNED_BYTES
 from trajcli.rotations.quaternions import angle, continuous, unit
+from trajcli.units import parse_units, unit_text
 from trajcli.views._delay import DelayFit, delay_text
-from trajcli.views.recordings import Compared, PairedTimes, paired_times, values_at
+from trajcli.views.recordings import PairedTimes, array_path, paired_times, read_batches, values_at
 from trajcli.views.terminal import TextTable
 
 if TYPE_CHECKING:
@@ -35,6 +47,39 @@ _HEADINGS = ("dataset", "> differ", "> beyond", "> absolute", "> relative", "> u
 _LONGEST, _BEFORE = 60, 20
 # More datasets than that whose names differ only in numbers share a line.
 _LISTED = 3
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A dataset to compare, the rotations among its dofs, and the trajectories that it holds, which
+    tell names and times; None without any.
+
+    array: what the source calls it within every trajectory; "" where it does not name one array.
+    """
+
+    dataset: Dataset
+    rotations: Sequence[RotationDofs]
+    recording: Recording | None
+    array: str = ""
+
+    def with_units_of_dofs(self) -> Compared:
+        """Returns it with no unit for the numbers of rotations that are no angles."""
+        units, side = parse_units(stated_unit(self.dataset)), self.recording
+        if not units or side is None or len(units) not in (1, side.shape[2]):
+            return self
+        units = without_rotations(side.turning, units, side.shape[2])
+        about = {**self.dataset.attributes, "units": unit_text(units)}
+        return replace(self, dataset=replace(self.dataset, attributes=about))
+
+    def pick(self, dofs: Sequence[int]) -> Compared:
+        """Returns some of the dofs, in this order."""
+        rotations = [
+            replace(rotation, dofs=tuple(map(dofs.index, rotation.dofs)))
+            for rotation in self.rotations
+            if set(rotation.dofs) <= set(dofs)
+        ]
+        dataset = Dofs(self.dataset.shape[-1], dofs).pick(self.dataset)
+        return replace(self, dataset=dataset, rotations=rotations)
 
 
 @dataclass(frozen=True)
@@ -184,6 +229,101 @@ def last_places(a: Array, b: Array) -> Floats:
         unit = np.spacing(np.maximum(np.abs(x), np.abs(y)))
         places = np.abs(x.astype(np.float64) - y) / unit
     return np.where(x == y, 0.0, np.where(np.isnan(places), np.inf, places))
+
+
+def datasets(files: Files, text: str) -> dict[str, Compared]:
+    """Returns the datasets that a source names, by name.
+
+    The names of several files begin with their places in the folder. A single dataset that is
+    named is called "": it is compared with whatever the other source holds. With --episodes
+    these are the arrays of each of these trajectories, by its place among them.
+    """
+    source, episodes = parse_source(text), files.reading.episodes
+    if episodes is not None:
+        compared: dict[str, Compared] = {}
+        for batch in read_batches(files, [text], as_stored=True):
+            for place, number in enumerate(select(episodes, len(batch))):
+                own = batch.part(number).take(batch.inside[[number]])
+                alone = source.dataset and len(own.arrays) == 1
+                for name, array in own.arrays.items():
+                    path = f"trajectory {place}/{'' if alone else name}"
+                    compared[path] = Compared(array, own.rotations, own)
+        return compared
+    several = expand_files(source)
+    if several == [source]:
+        return _in_file(files, source, False)
+    folder = source.path if source.path.is_dir() else source.path.parent
+    return {
+        f"{os.path.relpath(member.path, folder)}/{name}": compared
+        for member in several
+        for name, compared in _in_file(files, member, len(several) > 1).items()
+    }
+
+
+def _in_file(files: Files, source: Source, several: bool) -> dict[str, Compared]:
+    """Returns the datasets of one file, by name.
+
+    Where a layout or options say how to read the file, these are the arrays of its trajectories.
+    """
+    file, plain = files.open(source.path), files.reading.plain
+    of_group = source.dataset is None or file.has_group(source.dataset)
+    prefix = f"{source.dataset.strip('/')}/" if of_group and source.dataset else ""
+    if plain and of_group:
+        named = {
+            name.removeprefix(prefix): name for name in file.names() if name.startswith(prefix)
+        }
+    elif plain and file.get(str(source.dataset)) and not (several and files.layout(file)):
+        named = {"": str(source.dataset)}
+    else:
+        return _of_recordings(files, source, prefix, of_group)
+    compared: dict[str, Compared] = {}
+    recordings: dict[tuple[str, tuple[int, ...], bool, str], Recording | None] = {}
+    for name, path in named.items():
+        stored = file.require(path)
+        if stored.dtype.kind not in f"{NUMERIC_KINDS}SUOb":
+            continue
+        # the names of the dofs are one dataset of HDF5, found by any of its links
+        name = "dof" if name.endswith("/dof") and not stored.numeric else name
+        dataset = pick_dofs(stored, source.dofs)
+        # arrays of one shape beside each other share names and times, unless they say their own
+        folder, _, last = path.rpartition("/")
+        own = path if {"joint_names", "dt"} & stored.attributes.keys() else ""
+        key = folder, stored.shape, last in TAKEN, own
+        if key not in recordings:
+            recordings[key] = None
+            with suppress(InputError):
+                origin = ArrayGroup(file, path, {path: stored}, files.layout(file), named=True,
+                                    dofs=source.dofs)  # fmt: skip
+                option = clock_from_options(files)
+                recording = record(origin, files.reading, option=option is not None)
+                recordings[key] = recording if option is None else timed([recording], option)[0]
+        compared[name] = Compared(dataset, _named_rotations(dataset), recordings[key])
+    return compared
+
+
+def _of_recordings(
+    files: Files, source: Source, prefix: str, of_group: bool
+) -> dict[str, Compared]:
+    """Returns the arrays of the trajectories of a file, by their paths behind a prefix."""
+    compared: dict[str, Compared] = {}
+    for batch in read_batches(files, [str(source)], as_stored=True):
+        for part in batch.members:
+            folder = part.group if part.member is None else part.name
+            for name, array in part.arrays.items():
+                path = array_path(folder, part, name).removeprefix(prefix)
+                within = "" if of_group else array_path("", part, name)
+                compared[path] = Compared(array, part.rotations, part, within)
+    return compared
+
+
+def _named_rotations(dataset: Dataset) -> Sequence[RotationDofs]:
+    """Returns the rotations that a dataset's name or those of its columns tell: the angle between
+    two does not depend on the order of their components."""
+    if not dataset.ndim or dataset.dtype.kind != "f":
+        return ()
+    names, order = dataset.attributes.get("joint_names"), dataset.attributes.get("order", "wxyz")
+    names, path = names if isinstance(names, list) else (), dataset.where.name
+    return named_rotations(path, names, dataset.shape[-1], "", order, dataset.where)
 
 
 def compare(
