@@ -18,10 +18,7 @@ Examples, on files in sample_data:
 
 @options.command(options.READING)
 def inspect(
-    console: Console,
-    source: options.Sources,
-    full: options.Full = False,
-    **reading: Any,
+    console: Console, source: options.Sources, full: options.Full = False, **reading: Any
 ) -> None:
     """Show what a file holds: datasets, times, ranges, peaks, a plot.
 

@@ -10,15 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.arrays import (
-    as_array,
-    float64,
-    is_torch,
-    matched,
-    output_dtype,
-    read_values,
-    seconds,
-)
+from trajcli.arrays import as_array, float64, is_torch, matched, output_dtype, read_values, seconds
 from trajcli.curves.sampling import derivative, is_known, missing_parts, taylor
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any, wrong_shape
 from trajcli.kernels.program import Array, Floats

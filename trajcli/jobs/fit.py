@@ -16,13 +16,7 @@ from trajcli.files.recording import Recording, States
 from trajcli.files.repair import TurnJumps
 from trajcli.files.state_sources import state_from_option
 from trajcli.files.writing import refuse_output
-from trajcli.jobs._rows import (
-    computable,
-    finite_rows,
-    read_trajectories,
-    row_times,
-    write_rows,
-)
+from trajcli.jobs._rows import computable, finite_rows, read_trajectories, row_times, write_rows
 from trajcli.jobs.job import Block, Results, blocks_of
 from trajcli.jobs.request import SourceRequest
 from trajcli.kernels.program import Integers

@@ -10,14 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from trajcli.arrays import largest
-from trajcli.errors import (
-    Fault,
-    InputError,
-    Note,
-    TrajcliError,
-    UsageError,
-    raise_if_any,
-)
+from trajcli.errors import Fault, InputError, Note, TrajcliError, UsageError, raise_if_any
 from trajcli.files.catalogue import text_of
 from trajcli.files.clock import Clock
 from trajcli.files.conversion import stated_unit

@@ -36,14 +36,7 @@ from trajcli.files.file_bytes import SourceFiles, file_content
 from trajcli.files.hdf5 import Hdf5File
 from trajcli.files.hdf5_output import INPUTS, SOURCES
 from trajcli.files.opening import Files
-from trajcli.files.outputs import (
-    Description,
-    Group,
-    Span,
-    Variable,
-    describe_output,
-    time_variable,
-)
+from trajcli.files.outputs import Description, Group, Span, Variable, describe_output, time_variable
 from trajcli.files.quantities import (
     ANGULAR_SMOOTHING,
     QUANTITIES,
