@@ -52,10 +52,10 @@ def check(
     for text in (texts := expand_globs(source)):
         bad, findings, notes = dict[str, Fault](), list[Finding](), list[str]()
         alone = text == texts[-1] and not any(report["checks"] for report in reports)
-        with console.going_on(text, bad, alone), console.opened(reading) as (files, progress):
+        with console.going_on(text, bad, alone), console.opened(reading) as files:
             files.compare_all((text, velocity_of) if velocity_of else (text,))
             findings = check_source(
-                files, text, start_rows, limits, velocity_of, progress, bad if skip_bad else None
+                files, text, start_rows, limits, velocity_of, bad if skip_bad else None
             )
             notes = files.report.notes
         console.remark(*notes)

@@ -13,7 +13,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -116,9 +116,7 @@ class Console:
             yield Report(progress)
 
     @contextlib.contextmanager
-    def opened(
-        self, reading: Mapping[str, Any], what: str = "trajectories"
-    ) -> Iterator[tuple[Files, Callable[[float, int], None]]]:
+    def opened(self, reading: Mapping[str, Any], what: str = "trajectories") -> Iterator[Files]:
         """Opens files for a command that only reads, with progress in ``what``.
 
         reading: the fields of files.reading.Reading. Raises InputError where a file has changed
@@ -131,7 +129,7 @@ class Console:
             self.report(what) as report,
             Files(Reading(**reading), report=report) as files,
         ):
-            yield files, report.on_progress
+            yield files
             files.sources.require_unchanged()
 
     @contextlib.contextmanager

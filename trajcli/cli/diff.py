@@ -52,10 +52,10 @@ def diff(
     if faults:
         raise UsageError(*faults)
     sources = parse_source(first), parse_source(second)
-    with console.opened(reading, "datasets") as (files, progress):
+    with console.opened(reading, "datasets") as files:
         files.compare_all((first, second))
         pair = datasets(files, first), datasets(files, second)
-        differences = list(compare(*pair, Tolerance(rtol, atol, ulp), progress))
+        differences = list(compare(*pair, Tolerance(rtol, atol, ulp), files.report))
         # attributes are compared only where A and B are whole files
         whole = files.reading.episodes is None and all(
             source.dataset is None and expand_files(source) == [source] for source in sources

@@ -52,7 +52,7 @@ def export(
         refuse_place(out, overwrite)
     elif overwrite:
         raise UsageError("--lerobot DIR writes to a new folder", where="--overwrite")
-    with console.opened(reading) as (files, _):
+    with console.opened(reading) as files:
         chosen = select_trajectories(files, source, repair, to)
         refuse_input(out, files.paths())  # --overwrite never replaces what is read
         if lerobot is None:

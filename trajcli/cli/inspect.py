@@ -33,8 +33,8 @@ def inspect(
 
     reports = []
     for text in expand_globs(source):
-        with console.opened(reading) as (files, progress):
-            facts, charts, dofs = inspect_source(files, text, full, progress)
+        with console.opened(reading) as files:
+            facts, charts, dofs = inspect_source(files, text, full)
         console.remark(*files.report.notes)
         reports.append(facts)
         console.show(report(facts, charts, dofs, bytes_text(facts["bytes"]), console.rich))

@@ -57,7 +57,7 @@ def plot(
     refuse_place(out, overwrite)
     # its absence is reported before a long read
     matplotlib = figures.require_matplotlib()
-    with console.opened(reading) as (files, progress):
+    with console.opened(reading) as files:
         table = read_limits(limits, files.sources) if limits else None
         files.compare_all(source)
         chosen = plot_sources(files, source, table, labels, to)
@@ -68,13 +68,13 @@ def plot(
             if score is not None:
                 names = short_labels(chosen)
                 scored = {
-                    label: score_source(files, str(plotted.origin), table, progress)
+                    label: score_source(files, str(plotted.origin), table)
                     for label, plotted in zip(names, chosen, strict=True)
                 }
                 heading = ("" if names[1:] else names[0]) if title is None else title
                 figure = figures.draw_score(scored, score, heading)
             elif histogram:
-                drawn = [peaks for plotted in chosen for peaks in plotted.peaks(progress)]
+                drawn = [peaks for plotted in chosen for peaks in plotted.peaks(files.report)]
                 figure = figures.draw_peaks(drawn, chosen, title)
             else:
                 drawn, remarks = drawn_lines(chosen)

@@ -56,10 +56,10 @@ def score(
     texts = expand_globs(source)
     for text in texts:  # a large batch of files is read one file at a time
         bad, alone = dict[str, Fault](), text == texts[-1] and not tables
-        with console.going_on(text, bad, alone), console.opened(reading) as (files, progress):
+        with console.going_on(text, bad, alone), console.opened(reading) as files:
             bounds = read_limits(limits, files.sources) if limits else None
             skipped = bad if skip_bad else None
-            tables[text] = scores.score_source(files, text, bounds, progress, skipped)
+            tables[text] = scores.score_source(files, text, bounds, skipped)
             if csv is not None:
                 refuse_input(csv, [*files.paths(), *([limits] if limits else [])])
         left_out, table = console.left_out(bad), tables.get(text, scores.NOTHING)

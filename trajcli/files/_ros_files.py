@@ -102,7 +102,7 @@ class RosFile(Catalogue):
                 break
             if not most and size > _BETWEEN:
                 size = 0
-                self.pool.on_progress(min(len(messages) / count, 1.0), 1)
+                self.pool.report.on_progress(min(len(messages) / count, 1.0), 1)
                 self.pool.refuse_larger(messages.nbytes, where, "a part of the bag")
         else:
             if len(messages) != count:

@@ -23,7 +23,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.errors import Fault, InputError, Progress, TrajcliError, describe, wrong_shape
+from trajcli.errors import Fault, InputError, Report, TrajcliError, describe, wrong_shape
 from trajcli.files.file_bytes import (
     SourceFiles,
     State,
@@ -274,9 +274,9 @@ class OpenFiles:
 
     A closed file is opened again by the next read. lock: held while a file is in use, so that no
     other thread closes it. memory: how many bytes may be held decompressed, at least 64 MiB.
-    allow_external: whether links out of a file are followed. on_progress: called while one
-    trajectory takes long to read. sources: the files that readers opened. clock: what options say
-    of the time of rows.
+    allow_external: whether links out of a file are followed. report: hears of progress while
+    one trajectory takes long to read. sources: the files that readers opened. clock: what options
+    say of the time of rows.
     """
 
     clock: Sequence[str] = ()
@@ -285,12 +285,12 @@ class OpenFiles:
         self,
         memory: int | None = None,
         allow_external: bool = False,
-        on_progress: Progress = lambda done, total: None,
+        report: Report | None = None,
     ) -> None:
         self.sources = SourceFiles()
         self.memory = max(memory_bound() if memory is None else memory, LEAST_MEMORY)
         self.allow_external = allow_external
-        self.on_progress = on_progress
+        self.report = report or Report()
         self._files: dict[Catalogue, int] = {}  # and the bytes that each has unpacked
         self.lock = threading.RLock()
 

@@ -88,7 +88,7 @@ class Files:
         report: Report | None = None,
     ) -> None:
         self.report = report or Report()
-        self._pool = OpenFiles(memory, reading.allow_external, self.report.on_progress)
+        self._pool = OpenFiles(memory, reading.allow_external, self.report)
         self._pool.clock = reading.clock
         self._files: dict[str, Catalogue] = {}
         self._layouts: dict[str, Layout | None] = {}

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trajcli.arrays import index_shape_faults, state_count_fault
-from trajcli.errors import Fault, InputError, Note, Progress, UsageError, raise_if_any
+from trajcli.errors import Fault, InputError, Note, Report, UsageError, raise_if_any
 from trajcli.files._layouts import Layout
 from trajcli.files.catalogue import (
     Catalogue,
@@ -629,13 +629,12 @@ class Recording:
         joined = np.concatenate(known)
         return (joined, units.pop()) if relative or joined.any() else None
 
-    def blocks(
-        self, on_progress: Progress = lambda done, total: None, size: int = READ_BYTES
-    ) -> Iterator[Recording]:
+    def blocks(self, report: Report | None = None, size: int = READ_BYTES) -> Iterator[Recording]:
         """Yields the trajectories in blocks of one length; see :meth:`spans`."""
         for span in self.spans(size):
             yield self.take(span)
-            on_progress(span.stop, len(self))
+            if report is not None:
+                report.on_progress(span.stop, len(self))
 
     def spans(self, size: int = READ_BYTES, rows: int = 0) -> Iterator[slice]:
         """Yields which trajectories are read at once, of one length, each once and in their order.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from trajcli.errors import Fault, InputError, Progress, describe, listed
+from trajcli.errors import Fault, InputError, describe, listed
 from trajcli.files.clock import JUMP, Clock, positive
 from trajcli.files.dofs import Dofs, pair_dofs
 from trajcli.files.limits import Limits, read_limits
@@ -74,7 +74,6 @@ def check_source(
     start_of: Callable[[Files, Path], StartRows | str],
     limits: Path | None = None,
     velocity_of: str | None = None,
-    on_progress: Progress = lambda done, total: None,
     left_out: dict[str, Fault] | None = None,
 ) -> list[Finding]:
     """Checks the trajectories that a source names, each batch in one pass.
@@ -117,7 +116,7 @@ def check_source(
         jumps = TurnJumps(batch)
         checks: tuple[Summary | None, ...] = (turning, held, times, start, jumps)
         summaries = [*arrays.values(), *filter(None, checks)]
-        read_blocks(chosen.blocks(on_progress), batch.arrays, summaries, faults)
+        read_blocks(chosen.blocks(files.report), batch.arrays, summaries, faults)
         if faults and len(faults) == len(numbers):
             raise InputError(*faults.values())
         if left_out is not None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trajcli.arrays import describe
-from trajcli.errors import InputError, Progress, listed
+from trajcli.errors import InputError, Report, listed
 from trajcli.files.catalogue import NUMERIC_KINDS, Catalogue, Dataset, json_object, text_of
 from trajcli.files.clock import Clock
 from trajcli.files.conversion import as_batch, in_one_unit, stated_unit
@@ -330,7 +330,7 @@ def compare(
     first: Mapping[str, Compared],
     second: Mapping[str, Compared],
     tolerance: Tolerance,
-    on_progress: Progress = lambda done, total: None,
+    report: Report,
 ) -> Iterator[Difference]:
     """Compares the datasets of the same name, in the order of the first source.
 
@@ -348,7 +348,7 @@ def compare(
             yield Difference(name, f"only in {'a' if name in first else 'b'}")
         else:
             yield _difference(name, first[name], second[name], tolerance)
-        on_progress(done + 1, len(names))
+        report.on_progress(done + 1, len(names))
 
 
 def _by_trajectory(side: Mapping[str, Compared]) -> Mapping[str, Compared]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from trajcli.errors import InputError, Progress, raise_if_any
+from trajcli.errors import InputError, Report, raise_if_any
 from trajcli.files.catalogue import Catalogue, Dataset
 from trajcli.files.companions import STAMPS
 from trajcli.files.episodes import NoTrajectories
@@ -60,7 +60,7 @@ _TIMES = ("dt", "dt_source", "source_dt", "rate", "fps", "control_freq")
 
 
 def inspect_source(
-    files: Files, text: str, full: bool = False, on_progress: Progress = lambda done, total: None
+    files: Files, text: str, full: bool = False
 ) -> tuple[dict[str, Any], list[Chart], Sequence[str]]:
     """Inspects a file, a folder of them, or the datasets that a source names.
 
@@ -116,7 +116,7 @@ def inspect_source(
                  for batch in batches for part in batch.members]  # fmt: skip
     paths = (path for file in opened for path in [file.path, *file.path.rglob("*")])
     size = sum(path.stat().st_size for path in paths if path.is_file())
-    datasets = Datasets(batches, numbers, episodes, full, size, on_progress)
+    datasets = Datasets(batches, numbers, episodes, full, size, files.report)
     counts: dict[str, Any] = _trajectories(main, chosen, full) if main else {"count": 0}
     for batch, which in zip(batches, numbers, strict=True):  # beside those of the main batch
         group = _group_name(batch)
@@ -260,7 +260,7 @@ class Datasets:
     episodes: str | None
     full: bool
     size: int
-    on_progress: Progress
+    report: Report
     sampled: bool = False
     remarks: list[str] = field(default_factory=list)
 
@@ -333,7 +333,7 @@ class Datasets:
         jumps = TurnJumps(batch)
         rows = max(len(chosen), int(chosen.lengths.sum()))
         whole = self.full or rows * chosen.row_bytes <= budget
-        blocks = chosen.blocks(self.on_progress) if whole else sample(chosen, budget * len(arrays))
+        blocks = chosen.blocks(self.report) if whole else sample(chosen, budget * len(arrays))
         read_blocks(blocks, batch.arrays, (*arrays, turning, jumps))
         self.sampled |= not whole
         self.remarks += jumps.notes()

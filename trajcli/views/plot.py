@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.arrays import describe
-from trajcli.errors import InputError, Note, Progress, UsageError, raise_if_any
+from trajcli.errors import InputError, Note, Report, UsageError, raise_if_any
 from trajcli.files.conversion import as_batch
 from trajcli.files.dofs import match_names, pair_dofs
 from trajcli.files.limits import Bounds, Limits
@@ -137,13 +137,13 @@ class PlotSource:
             raise InputError("nothing to draw", where=where, expected=expected, found="no rows")
         return drawn
 
-    def peaks(self, on_progress: Progress) -> Iterator[Peaks]:
+    def peaks(self, report: Report) -> Iterator[Peaks]:
         """Yields the peaks of the chosen trajectories, of all where none are chosen."""
         chosen = sorted(select(self.episodes, len(self.main)))
         for batch in self.batches:
             numbers = [number for number in chosen if number < len(batch)]
             ends = BlockExtremes({name: [] for name in batch.arrays})
-            read_blocks(batch.take(numbers).blocks(on_progress), batch.arrays, [ends])
+            read_blocks(batch.take(numbers).blocks(report), batch.arrays, [ends])
             for name, parts in ends.of.items() if numbers else ():
                 peaks = self._quantity(batch, name)
                 yield replace(peaks, values=np.concatenate(parts, axis=1) * peaks.factors)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from trajcli.errors import Fault, InputError, Progress, UsageError, raise_if_any
+from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.files.limits import Limits
 from trajcli.files.opening import Files
 from trajcli.files.quantities import QUANTITIES
@@ -221,7 +221,6 @@ def score_source(
     files: Files,
     source: str,
     limits: Limits | None = None,
-    on_progress: Progress = lambda done, total: None,
     left_out: dict[str, Fault] | None = None,
 ) -> ScoreTable:
     """Returns the scores of the trajectories that a source names.
@@ -277,7 +276,7 @@ def score_source(
     jumps = TurnJumps(batch)
     # trajectories of one length share a block
     by_length = np.argsort(batch.lengths[numbers], kind="stable")
-    blocks = batch.take(numbers[by_length]).blocks(on_progress)
+    blocks = batch.take(numbers[by_length]).blocks(files.report)
     read_blocks(blocks, stored.values(), (scores, jumps), left_out)
     if not scores.parts:
         raise InputError(*(left_out or {}).values())
