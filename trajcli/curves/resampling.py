@@ -16,7 +16,7 @@ from trajcli.arrays import (
     concatenate,
     float64,
     interleaved,
-    is_torch,
+    library,
     matched,
     number,
     output_dtype,
@@ -410,10 +410,10 @@ def _ramped(rows: Array, knots: Array, at: Array, hold: float) -> list[Array]:
     ramp = (ramp + 1.0 * (ramp == 0.0))[..., None]  # a single row has no step
     share = (at - begin)[..., None] / ramp
     first, rise = take(rows, before), take(rows, after) - take(rows, before)
-    there = share >= 1.0  # whatever the row before holds
+    there, choose = share >= 1.0, library(rows).where  # whatever the row before holds
     return [
-        _where(there, take(rows, after), first + rise * share),
-        _where(share > 1.0, 0.0 * rise, rise / ramp),
+        choose(there, take(rows, after), first + rise * share),
+        choose(share > 1.0, 0.0 * rise, rise / ramp),
     ]
 
 
@@ -522,7 +522,3 @@ def _solve_tridiagonal(below: Array, on: Array, above: Array, right: Array) -> A
     padded = concatenate([end, others, end], 1)
     solved = even[2] - even[0] * padded[:, :count] - even[1] * padded[:, 1 : count + 1]
     return interleaved(solved, others)
-
-
-def _where(condition: Array, yes: Array, no: Array) -> Array:
-    return no.where(~condition, yes) if is_torch(no) else np.where(condition, yes, no)

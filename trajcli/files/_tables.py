@@ -54,9 +54,6 @@ class Table(Catalogue):
     fractional: Sequence[str] = ()
     remarks: Sequence[str] = ()
 
-    def __init__(self, path: Path, family: str, pool: OpenFiles | None = None) -> None:
-        super().__init__(path, family, pool)
-
     @abstractmethod
     def column(self, name: str) -> Dataset:
         """Returns the numbers of a column, [N] or [N, D]."""

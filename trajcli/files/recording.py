@@ -576,7 +576,7 @@ class Recording:
     def rows_of(self, k: int) -> Numbers | None:
         """Returns which rows of the file those of the k-th trajectory are, where some were left
         out."""
-        return self.row_numbers if not self.parts else self.part(k).row_numbers
+        return self.part(k).row_numbers
 
     @property
     def step(self) -> float | None:
