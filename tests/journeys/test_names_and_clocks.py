@@ -216,7 +216,8 @@ def test_plot_draws_a_joint_in_one_colour_and_on_the_clock_of_both(trajcli, one,
         for late, start in ((0.5, 0.5), (50.0, 0.0)):
             recording(other, "b", first=first + late)
             with Files() as files:
-                lines, notes = drawn_lines(plot_sources(files, [a, b]))
+                lines = drawn_lines(plot_sources(files, [a, b]), files.report)
+                notes = files.report.notes
             assert [line.time[0] for line in lines] == pytest.approx([0.0, start], abs=1e-6)
             assert any("clock" in note or "overlap" in note for note in notes)
 

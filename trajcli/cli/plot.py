@@ -77,8 +77,7 @@ def plot(
                 drawn = [peaks for plotted in chosen for peaks in plotted.peaks(files.report)]
                 figure = figures.draw_peaks(drawn, chosen, title)
             else:
-                drawn, remarks = drawn_lines(chosen)
-                report.add(*remarks)
+                drawn = drawn_lines(chosen, report)
                 figure = figures.draw_lines(drawn, chosen, title)
             if limits is not None and score is None:
                 require_bounds(drawn, limits)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, cast
 
@@ -137,7 +137,6 @@ def inspect_source(
         "one_sided": one_sided(main) if main else 0,
     }
     drawn = main.take(chosen[:1]) if main and chosen else None
-    said.add(*datasets.remarks)
     return report, list(_charts(drawn)) if drawn else [], drawn.dof_labels if drawn else []
 
 
@@ -251,8 +250,8 @@ class Datasets:
     Attributes:
         numbers: the trajectories of each batch that are read, as ``episodes`` says.
         size: the size of the stored file, in bytes.
+        report: takes warnings about the values that are read.
         sampled: whether only a sample was read.
-        remarks: warnings about the values that were read.
     """
 
     batches: Sequence[Recording]
@@ -262,7 +261,6 @@ class Datasets:
     size: int
     report: Report
     sampled: bool = False
-    remarks: list[str] = field(default_factory=list)
 
     def reports(self, names: Sequence[tuple[Catalogue, str]], named: bool) -> list[dict[str, Any]]:
         """Returns a report for each dataset, and one for all whose groups differ only in numbers.
@@ -336,7 +334,7 @@ class Datasets:
         blocks = chosen.blocks(self.report) if whole else sample(chosen, budget * len(arrays))
         read_blocks(blocks, batch.arrays, (*arrays, turning, jumps))
         self.sampled |= not whole
-        self.remarks += jumps.notes()
+        self.report.add(*jumps.notes())
         reports: dict[str, dict[str, Any]] = {}
         for statistics in arrays:
             statistics.sampled = not whole

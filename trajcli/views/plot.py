@@ -239,36 +239,41 @@ def plot_sources(
     return sources
 
 
-def drawn_lines(sources: Sequence[PlotSource]) -> tuple[list[Line], list[str]]:
-    """Returns the lines of all sources, and notes.
+def drawn_lines(sources: Sequence[PlotSource], report: Report) -> list[Line]:
+    """Returns the lines of all sources.
 
     A dof has one number and name in all of them; times are those of the clock that sources share
     with the first, else from their starts.
     """
-    first, remarks, notes = sources[0], dict[str, None](), list[str]()
-    starts = [source.starts() for source in sources]
+    first, remarks = sources[0], Report()
+    starts, shared = [source.starts() for source in sources], False
     for source in sources[1:]:
         with suppress(InputError):  # nothing says the times
             if len(source.chosen) == len(first.chosen):
                 times = paired_times(*(x.main.take(list(x.chosen)) for x in (first, source)))
-                remarks |= {times.remark: None} if times.remark else {}
+                if times.remark:
+                    remarks.add(times.remark)
                 if times.clock:
                     starts[source.number] = (np.array(starts[0]) + times.late).tolist()
-                    notes = [Note("drawn on one clock")]
-    if remarks:  # all begin at 0
-        notes, starts = [f"drawn {'; '.join(remarks)}"], [[0.0] * len(x.chosen) for x in sources]
-    dofs, lines = _FigureDofs(short_labels(sources)), list[Line]()
-    for source, begin in zip(sources, starts, strict=True):
-        lines += [replace(line, dofs=dofs.names_of(line)) for line in source.lines(begin)]
-    return lines, [*notes, *dofs.notes]
+                    shared = True
+    if remarks.notes:
+        report.add(f"drawn {'; '.join(remarks.notes)}")
+        starts = [[0.0] * len(source.chosen) for source in sources]
+    elif shared:
+        report.add(Note("drawn on one clock"))
+    dofs = _FigureDofs(short_labels(sources), report)
+    return [
+        replace(line, dofs=dofs.names_of(line))
+        for source, begin in zip(sources, starts, strict=True)
+        for line in source.lines(begin)
+    ]
 
 
 class _FigureDofs:
     """The dofs of a figure, each with one number, which is its colour, and one name."""
 
-    def __init__(self, sources: Sequence[str]) -> None:
-        self.notes: dict[str, None] = {}
-        self._sources = sources
+    def __init__(self, sources: Sequence[str], report: Report) -> None:
+        self._sources, self._report = sources, report
         self._known: list[tuple[int, str]] = []
         self._lines: dict[tuple[Any, ...], list[tuple[int, str]]] = {}
 
@@ -286,7 +291,7 @@ class _FigureDofs:
                 places = [f"{self._sources[k]}, {quantity}" for k in (source, line.source)]
                 pairs = pair_dofs([name for _, name in others], names, places)
                 if pairs.by == "place" and len(names) > 1:
-                    self.notes[Note("dofs without names are drawn by place")] = None
+                    self._report.add(Note("dofs without names are drawn by place"))
                 for a, b in zip(pairs.first, pairs.second, strict=True):
                     dofs[b] = others[a]
                 break
