@@ -1,312 +1,343 @@
-"""Repeated calls of integrate with the same shapes and options, as an optimiser makes them.
+"""Calls of integrate and differentiate: built for arrays of one layout, run, and kept for others.
 
-The first such call caches what depends on shapes and options alone: checks, the program, tables,
-the filled structure of the compiled kernels. A later one allocates the outputs and runs, and the
-kernels report inputs that are not finite. The bits are the same.
+A call is what depends on layouts and options alone: checks, the program, tables, the filled
+structure of the compiled kernels. It runs on the arrays it is built for, and again on others like
+them, as an optimiser has them in a loop. Their values are checked in every run.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from trajcli.arrays import (
-    capturing,
-    current_stream,
-    empty,
-    is_finite,
-    is_torch,
-    keep_for_graphs,
-    to_torch,
+from trajcli.arrays import capturing, current_stream, is_finite, is_torch, output_dtype, to_torch
+from trajcli.errors import InputError, UsageError, raise_if_any
+from trajcli.inputs import (
+    Inputs,
+    LateTimes,
+    nonfinite_faults,
+    repeated,
+    shape_faults,
+    step_value_faults,
+    written,
 )
-from trajcli.inputs import Inputs, LateTimes
-from trajcli.kernels.choose import Choice
-from trajcli.kernels.program import Array, Gradients, Operands, Parts, Program
+from trajcli.kernels.choose import choose, choose_for
+from trajcli.kernels.program import Array, Operands
 from trajcli.modes import QUANTITIES
 
+DTYPES = ("float32", "float64")
+"""The types of outputs."""
+
 _CACHE_SIZE = 64
-_FLOATS = {np.dtype(np.float32), np.dtype(np.float64)}
+# Steps of so many bytes are compared with those of the call before, and kept.
+_FEW_BYTES = 1 << 12
 
 
-def key_of(actions: Any, start: Any, dt: Any, about: tuple[Any, ...]) -> Any:
-    """Returns what decides how a call is computed: libraries, types, shapes, options ``about``, and
-    a device's stream.
+class Arrays(NamedTuple):
+    """The arrays of a call, as they are given; ``parts``: four of the start, four of the goal."""
 
-    None for a call that is not cached: arrays that are not float32 or float64, C contiguous, in the
-    memory of the CPU or of one CUDA device, a dt that is not a number, tensors within torch.func
-    or without memory, and what is traced or captured: that is recorded, not computed.
-    """
-    if not isinstance(dt, float):
-        return None
-    arrays = (actions, *parts_of(start))
-    if is_torch(actions):
-        from trajcli import autograd
-
-        if autograd.needs_torch() or capturing(actions.device) or not autograd.addressable(arrays):
-            return None
-        if actions.is_cuda:  # another stream would not wait for what this one fills
-            about = (*about, current_stream(actions.device))
-    kinds = tuple([x if x is None else _kind(x) for x in arrays])
-    library = kinds[0] and kinds[0][0]
-    if any(x is not None and (not x or x[0] != library) for x in kinds):
-        return None
-    return kinds, start if isinstance(start, str) else "", about
-
-
-def parts_of(start: Any) -> tuple[Any, ...]:
-    """Returns four parts of a start state: of a State, a position, or none."""
-    if start is None or isinstance(start, str):
-        return (None,) * 4
-    if hasattr(start, "jerk"):
-        return start.position, start.velocity, start.acceleration, start.jerk
-    return start, None, None, None
-
-
-def _kind(array: Any) -> tuple[Any, ...]:
-    """Returns library, type and shape of an array that kernels read in place; () for others."""
-    if type(array) is np.ndarray:
-        flags = array.flags
-        plain = array.dtype in _FLOATS and flags.c_contiguous and flags.aligned
-        return ("numpy", array.dtype, array.shape) if plain else ()
-    if is_torch(array) and (array.is_cpu or array.is_cuda) and array.is_contiguous():
-        plain = array.dtype.is_floating_point and array.dtype.itemsize >= 4 and not array.is_neg()
-        return (array.device, array.dtype, array.shape) if plain else ()
-    return ()
+    actions: Any
+    dt: Any
+    times: Any
+    start: Any = None
+    goal: Any = None
+    start_index: Any = None
+    goal_index: Any = None
+    parts: tuple[Any, ...] = (None,) * 8
 
 
 class _Cache(threading.local):
     """The calls of a thread: a structure serves one call at a time."""
 
     def __init__(self) -> None:
-        self.calls: dict[Any, PreparedCall | DeviceCall] = {}
+        self.calls: dict[Any, Call] = {}
 
 
 _cache = _Cache()
 
 
-def lookup(key: Any) -> PreparedCall | DeviceCall | None:
-    """Returns the cached call of this key, if there is one."""
+def run(
+    make: Callable[..., Inputs], arrays: Arrays, options: tuple[Any, ...], wanted: Sequence[str],
+    dtype: Any, backend: str, allow_nonfinite: bool,
+) -> tuple[Any, ...]:  # fmt: skip
+    """Returns the fields of the Trajectory of ``make(arrays, allow_nonfinite, *options)``."""
+
+    def inputs() -> Inputs:
+        return make(arrays, allow_nonfinite, *options)
+
+    # True equals 1, but is refused
+    about = (make, options, *map(type, options), wanted, dtype, backend, allow_nonfinite)
+    key, calls = key_of(arrays, about), _cache.calls
     try:
-        return _cache.calls.get(key)
+        call = calls.get(key)
     except TypeError:  # an option that has no hash
-        return None
+        call = key = None
+    if call is not None:
+        return call.run(arrays, inputs)
+    first = inputs()
+    call = Call(first, arrays, wanted, dtype, backend, plain=key is not None and _plain(arrays))
+    fields = call.run(arrays, lambda: first)
+    if call.serves_others:
+        if len(calls) >= _CACHE_SIZE:
+            del calls[next(iter(calls))]  # the oldest
+        calls[key] = call
+    return fields
 
 
-def store(key: Any, call: PreparedCall | DeviceCall) -> None:
-    """Caches a call."""
-    calls = _cache.calls
-    if len(calls) >= _CACHE_SIZE:
-        del calls[next(iter(calls))]  # the oldest
-    calls[key] = call
+def key_of(arrays: Arrays, about: tuple[Any, ...]) -> Any:
+    """Returns what decides how a call is computed: libraries, types and layouts of arrays, options
+    ``about``, whether gradients are recorded, and a device's stream.
+
+    None for tensors within torch.func or without memory, and for what is traced or captured: that
+    is recorded, not computed.
+    """
+    actions, dt, times, start, goal, start_index, goal_index, parts = arrays
+    torch = sys.modules.get("torch")
+    kinds: list[Any] = [start if isinstance(start, str) else None]
+    kinds.append(goal if isinstance(goal, str) else None)
+    tensors = []
+    for x in (actions, *parts, dt, times, start_index, goal_index):
+        if x is None:
+            kinds.append(None)
+        elif type(x) is np.ndarray:
+            kinds.append((x.dtype, x.shape, x.strides, x.flags.aligned))
+        elif torch is not None and isinstance(x, torch.Tensor):
+            try:
+                kinds.append((x.dtype, x.shape, x.stride(), x.device, x.is_neg(), x.requires_grad))
+            except RuntimeError:  # a sparse one has no strides
+                return None
+            tensors.append(x)
+        elif isinstance(x, int | np.generic) and not isinstance(x, float):
+            kinds.append(np.asarray(x).dtype)
+        else:
+            kinds.append(float if isinstance(x, float) else type(x))
+    if torch is not None and tensors:
+        from trajcli import autograd
+
+        if autograd.needs_torch() or not autograd.addressable(tensors):
+            return None
+        device = tensors[0].device
+        if capturing(device):
+            return None
+        # another stream would not wait for what this one fills
+        kinds += [torch.is_grad_enabled(), current_stream(device) if device.type == "cuda" else 0]
+    return (*kinds, *about)
 
 
-class CheckingKernels:
-    """The compiled kernels, which set ``finite`` to whether all inputs of the first run were
-    finite; those of later ones are derivatives, which may be NaN."""
+def _plain(arrays: Arrays) -> bool:
+    """Returns whether kernels read the actions and states as they lie, in the memory of the CPU or
+    of one CUDA device, and the host reads the steps and indices."""
+    values = [x for x in (arrays.actions, *arrays.parts) if x is not None]
+    beside = [arrays.dt, arrays.times, arrays.start_index, arrays.goal_index]
+    numbers = [x for x in beside if x is not None and not isinstance(x, int | float | np.generic)]
+    if is_torch(arrays.actions):
+        device = arrays.actions.device
+        in_place = all(is_torch(x) and x.device == device and not x.is_neg() for x in values)
+    else:
+        in_place = all(type(x) is np.ndarray and x.flags.aligned for x in values)
+        in_place = in_place and not any(map(is_torch, beside[:2]))
+    return (
+        in_place
+        and all(str(x.dtype).removeprefix("torch.") in DTYPES for x in values)
+        and all(x.is_cpu if is_torch(x) else type(x) is np.ndarray for x in numbers)
+        and not any(str(x.dtype) == "torch.bfloat16" for x in numbers)
+    )
 
-    def __init__(self, kernels: Any) -> None:
-        self._forward, self.adjoint = kernels.forward, kernels.adjoint
-        self.finite: bool | None = None
 
-    def forward(self, program: Program, operands: Operands, out: Parts) -> None:
-        """As :func:`trajcli.kernels.native.forward`."""
-        finite = self._forward(program, operands, out, allow_nonfinite=self.finite is not None)
-        self.finite = finite if self.finite is None else self.finite
+class Call:
+    """A call for arrays of one layout. It keeps none of them.
 
-
-class PreparedCall:
-    """A call for certain shapes and options. autograd runs it as it runs kernels.
-
-    It refers to no array of the first call, but for the start state if that is ``zero``.
+    ``plain``: the arrays may be read as they lie.
     """
 
     def __init__(
-        self, inputs: Inputs, dtype: str, wanted: Sequence[str], allow_nonfinite: bool, zero: bool
-    ) -> None:
-        from trajcli.kernels import native
-
-        operands = inputs.operands()
-        batch, _, dofs = operands.actions.shape
-        self._native, self._address = native, native.address
-        self._program = inputs.program()
-        self._mode, self._horizon, self._recorded = inputs.mode, inputs.horizon, inputs.recorded
-        self._options = inputs.mode.options(inputs.recorded)
-        self._shape, self._dtype = (batch, inputs.rows, dofs), dtype
-        self._wanted = tuple([name in wanted for name in QUANTITIES])
-        start = [x if x is None or zero else _without_memory(x) for x in operands.start]
-        self._default = [x if x is None else self._address(x) for x in start]
-        self._operands = operands._replace(actions=_without_memory(operands.actions), start=start)
-        nothing = np.empty(0, dtype)
-        out = [_without_memory(nothing, self._shape) if want else None for want in self._wanted]
-        self._forward = native.Forward(self._program, self._operands, out, allow_nonfinite)
-        self._adjoints: dict[Any, Any] = {}
-        self._finite = True
-        self._torch: Any = None
-        self._take_step(float(operands.dt[0, 0]))
-
-    def _take_step(self, dt: float) -> None:
-        """Uses another dt, in a new array: a backward pass may still need the previous one."""
-        self._dt, self._step = dt, np.array([[dt]])
-        self._forward.step_at(self._address(self._step))
-        self._time = self._mode.row_times(self._step, self._horizon, self._recorded)[0]
-        self._torch = None
-
-    def run(self, actions: Array, start: Sequence[Array | None], dt: Any) -> Any:
-        """The fields of a Trajectory. None if an input is not finite or dt is not positive: then
-        the general path is taken."""
-        if dt != self._dt:
-            if not 0.0 < dt < np.inf:
-                return None
-            self._take_step(float(dt))
-        if type(actions) is np.ndarray:
-            rows = [empty(self._shape, self._dtype) if x else None for x in self._wanted]
-            self._forward.at(
-                self._address(actions),
-                self._addresses(start),
-                [x if x is None else self._address(x) for x in rows],
+        self, inputs: Inputs, arrays: Arrays, wanted: Sequence[str], dtype: Any, backend: str,
+        plain: bool,
+    ) -> None:  # fmt: skip
+        raise_if_any(shape_faults(inputs))
+        if dtype not in (None, *DTYPES):
+            raise UsageError(
+                "unknown dtype", where="dtype", expected=" or ".join(DTYPES), found=repr(dtype)
             )
-            if not self._forward.run():
-                return None
-            time = self._time.copy()
+        self._dtype = dtype or output_dtype(inputs.actions.dtype)
+        states = (*inputs.start.values(), *inputs.goal.values())
+        tensors = [x for x in (inputs.actions, inputs.dt, inputs.times, *states) if is_torch(x)]
+        if tensors and tensors[0].device.type != "cpu":
+            from trajcli.autograd import addressable
+
+            # what is tried on a device is not tried on imitations
+            backend = backend if addressable(tensors) else "torch"
+        choice = choose_for(tensors[0].device, backend) if tensors else choose("cpu", backend)
+        inputs = inputs.chosen(choice)
+        self._inputs, self._mode = inputs, inputs.mode
+        self._program, self._options = inputs.program(), inputs.options()
+        self._wanted = tuple([name in wanted for name in QUANTITIES])
+        self._native, self._device = choice.backend == "native", choice.device
+        kernels: Any = choice.kernels
+        self._kernels = kernels
+        if self._native:
+            self._kernels = kernels.Prepared(inputs.allow_nonfinite)
+        elif plain and choice.backend == "triton" and not kernels.by_torch(self._program):
+            plain = isinstance(arrays.dt, float) and arrays.goal is arrays.start_index is None
+            values = [x for x in (arrays.actions, *arrays.parts) if x is not None]
+            plain = plain and all(x.is_contiguous() for x in values)
+            self._kernels = kernels.Prepared() if plain else kernels
         else:
-            rows, time = self._of_torch(actions, start)
-            if not self._finite:
-                return None
+            plain = False
+        self._plain, self._torch = plain, sys.modules["torch"] if tensors else None
+        self.serves_others = plain and not self._mode.reads_steps
+        if self._torch is not None:
+            from trajcli import autograd
+
+            self._integrate, kind = autograd.integrate, getattr(self._torch, self._dtype)
+            self._task = autograd.Task(self._program, self._kernels, kernels, kind, self._wanted)
+        if plain:
+            self._forget(arrays)
+
+    def _forget(self, arrays: Arrays) -> None:
+        """Lets go of the arrays it is built for, and keeps what is needed for others."""
+        inputs = self._inputs
+        self._counts = [
+            max([len(x) for x in state.values()], default=1)
+            for state in (inputs.start, inputs.goal)
+        ]
+        like = np.broadcast_to(0.0, inputs.actions.shape)
+        self._inputs = replace(
+            inputs, actions=like, start={}, goal={}, dt=None, times=None,
+            start_index=None, goal_index=None,
+        )  # fmt: skip
+        # the parts of states that are no arrays of the caller
+        zero: Any = np.zeros((1, like.shape[2]))
+        zero = zero if self._torch is None else to_torch(zero, self._device)
+        self._zero = [zero if isinstance(x, str) else None for x in (arrays.start, arrays.goal)]
+        steps = [x for x in (arrays.dt, arrays.times) if is_torch(x)]
+        self._of_dt = any(x.requires_grad for x in steps)
+        self._given: Any = None
+        self._steps: Any = None
+        self._time: Any = None
+
+    def run(self, arrays: Arrays, inputs: Callable[[], Inputs]) -> tuple[Any, ...]:
+        """Returns the fields of a Trajectory. ``inputs`` are of the arrays, to tell what is wrong
+        with them."""
+        checked, kernels = self._inputs.allow_nonfinite, self._kernels
+        if self._plain:
+            operands, time = self._operands(arrays, inputs), self._times()
+        else:
+            in_place = self._native and self._torch is None
+            operands = self._inputs.operands(None if in_place else self._device)
+            time = _row_times(self._inputs, None if self._torch is None else self._device)
+        if self._native:  # whose kernels check values as they read them
+            kernels.finite = None
+        elif not checked:
+            self._check_values(arrays, inputs)
+        rows: Sequence[Any]
+        if self._torch is None:
+            rows = written(self._program, operands, kernels, self._dtype, self._wanted)
+        else:
+            rows = self._integrate(self._task, operands, self._plain)
+        if self._native and not (checked or kernels.finite):
+            self._check_values(arrays, inputs)
+            if kernels.finite is False:
+                where = self._inputs.name("actions")
+                raise InputError("not finite when it was computed", where=where)
         return *rows, time, self._mode.name, dict(self._options)
 
-    def _of_torch(self, actions: Any, start: Sequence[Any]) -> Any:
-        import torch
+    def _check_values(self, arrays: Arrays, inputs: Callable[[], Inputs]) -> None:
+        """Raises InputError where an input that is used is not finite."""
+        values = [x for x in (arrays.actions, *arrays.parts) if x is not None]
+        if not (self._plain and self._torch is not None and is_finite(values)):
+            raise_if_any(nonfinite_faults(inputs()))
 
-        from trajcli import autograd
+    def _operands(self, arrays: Arrays, inputs: Callable[[], Inputs]) -> Operands:
+        """Returns the operands of plain arrays."""
+        actions, dt, times, _, _, start_index, goal_index, states = arrays
+        if self._of_dt:
+            clock = replace(self._inputs, dt=dt, times=times)
+            if step_value_faults(clock):
+                raise_if_any(shape_faults(inputs()))
+            self._steps, self._time = clock.steps, _row_times(clock, self._device)
+        else:
+            self._take_steps(dt, times, inputs)
+        actions = actions[None] if actions.ndim == 2 else actions
+        parts = [x if x is None or x.ndim == 2 else x[None] for x in states]
+        start, goal = parts[:4], parts[4:]
+        for state, zero in zip((start, goal), self._zero, strict=True):
+            state[0] = state[0] if zero is None else zero
+        if self._inputs.rates:
+            start[self._mode.derivatives_of], actions = actions[:, 0], actions[:, 1:]
+        if start_index is None and goal_index is None:
+            return Operands(actions, self._steps, start, goal)
+        indices = []
+        roles = (start, start_index, self._counts[0]), (goal, goal_index, self._counts[1])
+        for state, index, count in roles:
+            indices.append(index if index is None else self._index(index, count, inputs))
+            if index is not None:  # a part of one row is shared, whatever the index says
+                state[:] = [x if x is None else repeated(x, count) for x in state]
+        return Operands(actions, self._steps, start, goal, *indices)
 
-        if self._torch is None:
-            with torch.inference_mode(False):  # a backward pass may need it
-                step = torch.from_numpy(self._step)
-            dtype = getattr(torch, self._dtype)
-            task = autograd.Task(self._program, self, self._native, dtype, self._wanted)
-            self._torch = task, step
-        actions = actions[None] if actions.dim() == 2 else actions
-        start = [x[None] if x is not None and x.dim() == 1 else x for x in start]
-        rows = autograd.Integrate.apply(*self._torch, actions, *start, *(None,) * 4)
-        return rows, torch.from_numpy(self._time.copy())
+    def _index(self, index: Any, count: int, inputs: Callable[[], Inputs]) -> Array:
+        """Returns an index of ``count`` states, as int64."""
+        values = index.numpy(force=True) if is_torch(index) else index
+        if values.size and not (values.min() >= 0 and values.max() < count):
+            raise_if_any(shape_faults(inputs()))
+        values = values.astype(np.int64)
+        return values if self._torch is None else self._torch.from_numpy(values)
 
-    def _addresses(self, start: Sequence[Any]) -> list[int | None]:
-        return [
-            default if part is None else self._address(part)
-            for part, default in zip(start, self._default, strict=True)
-        ]
+    def _take_steps(self, dt: Any, times: Any, inputs: Callable[[], Inputs]) -> None:
+        """Takes the steps that are dt, or between time stamps, and the times of rows.
 
-    def forward(self, program: Program, operands: Operands, out: Parts) -> None:
-        """As :func:`trajcli.kernels.native.forward`, for arrays of the first call's layout."""
-        places = [None if x is None else x.data_ptr() for x in out]
-        start = self._addresses(operands.start)
-        self._forward.at(operands.actions.data_ptr(), start, places)
-        self._finite = self._forward.run()
-
-    def adjoint(
-        self, program: Program, operands: Operands, upstream: Parts, gradients: Gradients
-    ) -> None:
-        """As :func:`trajcli.kernels.native.adjoint`."""
-        arrays = (*upstream, gradients.actions, *gradients.start)
-        if not all(x is None or x.is_contiguous() for x in arrays):
-            self._native.adjoint(program, operands, upstream, gradients)
+        Other steps than before get a new array: a backward pass may still need the previous ones.
+        """
+        given = dt if times is None else times
+        if not isinstance(given, float):
+            values = given.numpy(force=True) if is_torch(given) else np.asarray(given)
+            given = values.tobytes() if values.nbytes <= _FEW_BYTES else None
+        if given is not None and given == self._given:
             return
-        at = [None if x is None else x.data_ptr() for x in arrays]
-        # a backward pass may run in another thread than its forward pass
-        key = threading.get_ident(), *[None if x is None else x.dtype for x in arrays]
-        call = self._adjoints.get(key)
-        if call is None:
-            call = self._native.Adjoint(program, self._operands, upstream, gradients)
-            self._adjoints[key] = call
-        call.at(at[:4], at[4], at[5:])
-        call.step_at(operands.dt.data_ptr())
-        call.run()
+        inner = self._inputs
+        if isinstance(given, float):
+            if not 0.0 < given < np.inf:
+                raise_if_any(shape_faults(inputs()))
+            steps = np.array([[given]], np.float64)
+        else:
+            stamped = times is not None
+            clock = replace(
+                inner, dt=None if stamped else values, times=values if stamped else None
+            )
+            if step_value_faults(clock):
+                raise_if_any(shape_faults(inputs()))
+            steps = np.array(clock.steps, order="C")
+        self._given, self._steps = given, steps
+        if self._device == "cpu":
+            time = self._mode.row_times(steps, inner.horizon, inner.recorded)
+            self._time = time[0] if len(time) == 1 else time
+        else:
+            late = self._mode, inner.horizon, inner.recorded, float(dt), self._device
+            self._time = LateTimes(*late)
+        if self._torch is not None:
+            with self._torch.inference_mode(False):  # a backward pass may need it
+                self._steps = to_torch(steps, self._device)
 
-
-class DeviceCall:
-    """A call for tensors on a CUDA device, by Triton's kernels."""
-
-    def __init__(
-        self, inputs: Inputs, choice: Choice, dtype: str, wanted: Sequence[str], zero: bool
-    ) -> None:
-        import torch
-
-        from trajcli import autograd
-        from trajcli.kernels import triton_ops
-
-        self._launch, self._apply = triton_ops, autograd.Integrate.apply
-        operands, self._program = inputs.operands(choice.device), inputs.program()
-        self._mode, self._horizon, self._recorded = inputs.mode, inputs.horizon, inputs.recorded
-        self._options = inputs.mode.options(inputs.recorded)
-        self._allow_nonfinite, self._device = inputs.allow_nonfinite, operands.actions.device
-        self._start = operands.start if zero else (None,) * 4
-        # parts for all trajectories beside parts for each: kernels read as many rows of all
-        self._mixed = len({len(x) for x in operands.start if x is not None}) > 1
-        names = tuple([name in wanted for name in QUANTITIES])
-        self._task = autograd.Task(
-            self._program, self, choice.kernels, getattr(torch, dtype), names
+    def _times(self) -> Any:
+        """Returns the times of the rows, for a caller who may write into them."""
+        if self._of_dt or isinstance(self._time, LateTimes):
+            return self._time
+        return (
+            self._time.copy() if self._torch is None else self._torch.from_numpy(self._time.copy())
         )
-        self._forward: Any = None
-        self._adjoints: dict[Any, Any] = {}
-        self._take_step(float(operands.dt[0, 0]) if inputs.dt is None else float(inputs.dt))
-
-    def _take_step(self, dt: float) -> None:
-        device = str(self._device)
-        self._step = to_torch(np.array([[dt]]), device)
-        self._time = LateTimes(self._mode, self._horizon, self._recorded, dt, device)
-        self._dt = dt
-
-    def run(self, actions: Array, start: Sequence[Array | None], dt: Any) -> Any:
-        """As :meth:`PreparedCall.run`."""
-        if dt != self._dt:
-            if not 0.0 < dt < np.inf:
-                return None
-            self._take_step(float(dt))
-        if not (
-            self._allow_nonfinite or is_finite([x for x in (actions, *start) if x is not None])
-        ):
-            return None
-        actions = actions[None] if actions.dim() == 2 else actions
-        start = [
-            default if x is None else x[None] if x.dim() == 1 else x
-            for x, default in zip(start, self._start, strict=True)
-        ]
-        rows = self._apply(self._task, self._step, actions, *start, *(None,) * 4)
-        return *rows, self._time, self._mode.name, dict(self._options)
-
-    def forward(self, program: Program, operands: Operands, out: Parts) -> None:
-        """As :func:`trajcli.kernels.triton_ops.forward`."""
-        if self._forward is None:
-            self._forward = self._launch.forward_launch(program, operands, out).without_tensors()
-        start = operands.start
-        if self._mixed:
-            start = self._launch.state("start", start, None)["start"]
-        self._forward(operands.actions, start, operands.dt, out)
-
-    def adjoint(
-        self, program: Program, operands: Operands, upstream: Parts, gradients: Gradients
-    ) -> None:
-        """As :func:`trajcli.kernels.triton_ops.adjoint`."""
-        if capturing(self._device):  # the forward pass ran before the capture
-            keep_for_graphs(operands.dt)
-            self._launch.adjoint(program, operands, upstream, gradients)
-            return
-        upstream = [x if x is None else x.contiguous() for x in upstream]
-        arrays = (*upstream, gradients.actions, *gradients.start)
-        key = tuple([None if x is None else x.dtype for x in arrays])
-        call = self._adjoints.get(key)
-        if call is None:
-            call = self._launch.adjoint_launch(program, operands, upstream, gradients)
-            self._adjoints[key] = call.without_tensors()
-        call(gradients.actions, gradients.start, operands.dt, upstream)
 
 
-def _without_memory(array: Any, shape: tuple[int, ...] | None = None) -> Any:
-    """Returns an array of this type and shape, or another shape, C contiguous, without memory."""
-    shape = array.shape if shape is None else shape
-    size = array.dtype.itemsize
-    strides = [size * int(np.prod(shape[k + 1 :], dtype=np.int64)) for k in range(len(shape))]
-    return np.lib.stride_tricks.as_strided(np.zeros(1, array.dtype), shape, strides)
+def _row_times(inputs: Inputs, device: str | None) -> Any:
+    """Returns the times of the rows, as a tensor on a device if there is one."""
+    dt = inputs.dt
+    if device not in (None, "cpu") and isinstance(dt, np.ndarray) and dt.size == 1:
+        return LateTimes(inputs.mode, inputs.horizon, inputs.recorded, float(dt.item()), device)
+    time = inputs.row_times()
+    if device is not None and not is_torch(time):
+        time = to_torch(time, device).clone()  # a copy: small arrays on a device are cached
+    return time[0] if time.shape[0] == 1 else time

@@ -28,12 +28,15 @@ from trajcli.kernels import torch_ops
 from trajcli.kernels.program import Gradients, Operands, Program
 
 
-def integrate(
-    program: Program, operands: Operands, kernels: Any, dtype: torch.dtype, wanted: Sequence[bool]
-) -> list[Tensor | None]:
-    """Returns a program's outputs [B, T, D], differentiable in all operands; None if not wanted."""
-    dt = operands.dt
-    of_dt = dt.requires_grad or forward_ad.unpack_dual(dt).tangent is not None
+def integrate(task: Task, operands: Operands, plain: bool = False) -> Sequence[Tensor | None]:
+    """Returns a program's outputs [B, T, D], differentiable in all operands; None if not wanted.
+
+    ``plain``: nothing is transformed or traced, and all tensors are in memory.
+    """
+    program, dt = task.program, operands.dt
+    tensors = (dt, operands.actions, *operands.start, *operands.goal)
+    indices = (operands.start_index, operands.goal_index)
+    of_dt = dt.requires_grad or not (plain or forward_ad.unpack_dual(dt).tangent is None)
     if of_dt and program.of_actions_alone:
         raise UsageError(
             "method smooth has no gradient of dt and times",
@@ -41,20 +44,22 @@ def integrate(
             expected="steps without one",
             hint="dt.detach(), or method savgol, which has it",
         )
-    transformed = needs_torch()
-    if transformed and program.of_actions_alone and not traced():
-        task = Task(program, kernels, kernels, dtype, tuple(wanted))
-        made = iter(SmoothedRows.apply(task, None, dt, operands.actions))
-        return [next(made) if want else None for want in wanted]
-    tensors = (dt, operands.actions, *operands.start, *operands.goal)
-    indices = (operands.start_index, operands.goal_index)
-    transformed = transformed or not addressable((*tensors, *indices))
-    if transformed or (dt.shape[1] > 1 and dt.requires_grad):
-        rows = torch_ops.trajectories(program, operands, wanted)
-        rows = [None if x is None else x.to(dtype) for x in rows]
-        return rows if transformed else [None if x is None else _InOrder.apply(x) for x in rows]
-    task = Task(program, kernels, kernels, dtype, tuple(wanted), indices)
-    return list(Integrate.apply(task, *tensors))
+    if not plain:
+        transformed = needs_torch()
+        if transformed and program.of_actions_alone and not traced():
+            made = iter(SmoothedRows.apply(task, None, dt, operands.actions))
+            return [next(made) if want else None for want in task.wanted]
+        if transformed or not addressable((*tensors, *indices)):
+            rows = torch_ops.trajectories(program, operands, task.wanted)
+            return [None if x is None else x.to(task.dtype) for x in rows]
+    if of_dt and dt.shape[1] > 1:
+        rows = torch_ops.trajectories(program, operands, task.wanted)
+        return _Rounded.apply(task.dtype, *rows)  # type: ignore[no-any-return]
+    if not (indices[0] is None and indices[1] is None):
+        task = task._replace(indices=indices)
+    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):
+        return Integrate.apply(task, *tensors)  # type: ignore[no-any-return]
+    return _rows(task, task.dtype, dt, tensors[1:])
 
 
 class Task(NamedTuple):
@@ -117,6 +122,23 @@ class Integrate(Function):
             values = (operands.actions, *operands.states())
             steps = gradient_of_even_dt(task.program, dt, values, pulled, rows, upstream)
         return None, steps, *grads
+
+
+class _Rounded(Function):
+    """Rounds rows of float64 to a type. Their gradients become contiguous, because torch's sums
+    follow the order of memory, and so does their rounding."""
+
+    @staticmethod
+    def forward(ctx: Any, dtype: torch.dtype, *rows: Tensor | None) -> tuple[Tensor | None, ...]:
+        ctx.set_materialize_grads(False)
+        rounded = [None if x is None else x.to(dtype, copy=True) for x in rows]
+        pairs = zip(rounded, ctx.needs_input_grad[1:], strict=True)
+        ctx.mark_non_differentiable(*[x for x, need in pairs if x is not None and not need])
+        return tuple(rounded)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        return None, *[None if x is None else x.contiguous().double() for x in grads]
 
 
 class PullBack(Function):
@@ -368,19 +390,6 @@ class _Identity(Function):
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor, *_: Any) -> Tensor:
         return tangent.view_as(tangent)
-
-
-class _InOrder(_Identity):
-    """Returns x; makes its gradient contiguous, because torch's sums follow the order of memory,
-    and so does their rounding."""
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        return grad.contiguous()
 
 
 class _ScaleGradient(_Identity):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
@@ -294,7 +293,7 @@ class Inputs:
             placed = {name: _floats(_placed(part, device)) for name, part in parts.items()}
             if index is not None:  # a part of one row is shared, whatever the index says
                 count = max((part.shape[0] for part in placed.values()), default=1)
-                placed = {name: _repeated(part, count) for name, part in placed.items()}
+                placed = {name: repeated(part, count) for name, part in placed.items()}
             return [placed.get(name) for name in QUANTITIES]
 
         def index(rows: Array | None) -> Array | None:
@@ -324,18 +323,29 @@ class Inputs:
         choice: Choice,
         dtype: str,
         wanted: Sequence[str],
-        kernels: Any = None,
     ) -> dict[str, Any]:
-        """Returns the outputs [B, T, D] as NumPy arrays, by ``kernels`` or those of the choice."""
-        kernels = kernels or choice.kernels
+        """Returns the outputs [B, T, D] as NumPy arrays."""
         self = self.chosen(choice)
-        shape = (self.actions.shape[0], self.rows, self.actions.shape[2])
-        device = None if choice.backend == "native" else choice.device
-        operands = self.operands(device)
-        outputs = {name: empty(shape, dtype, device) for name in wanted}
-        with nullcontext() if device is None else sys.modules["torch"].inference_mode():
-            kernels.forward(self.program(), operands, [outputs.get(name) for name in QUANTITIES])
-        return {name: to_numpy(values) for name, values in outputs.items()}
+        operands = self.operands(None if choice.backend == "native" else choice.device)
+        flags = [name in wanted for name in QUANTITIES]
+        rows = written(self.program(), operands, choice.kernels, dtype, flags)
+        return {name: x for name, x in zip(QUANTITIES, rows, strict=True) if x is not None}
+
+
+def written(
+    program: Program, operands: Operands, kernels: Any, dtype: str, wanted: Sequence[bool]
+) -> list[Any]:
+    """Returns the rows [B, T, D] that kernels write, as NumPy arrays; None if not wanted."""
+    batch, _, dofs = operands.actions.shape
+    device = str(operands.actions.device) if is_torch(operands.actions) else None
+    shape = batch, program.rows, dofs
+    rows = [empty(shape, dtype, device) if want else None for want in wanted]
+    if device is None:
+        kernels.forward(program, operands, rows)
+        return rows
+    with sys.modules["torch"].inference_mode():
+        kernels.forward(program, operands, rows)
+    return [x if x is None else to_numpy(x) for x in rows]
 
 
 @lru_cache(maxsize=256)
@@ -357,7 +367,7 @@ def _floats(part: Array) -> Array:
     return part if str(part.dtype) in ("torch.float32", "torch.float64") else part.double()
 
 
-def _repeated(part: Array, count: int) -> Array:
+def repeated(part: Array, count: int) -> Array:
     """Returns [1, D] as a view [count, D]."""
     if part.shape[0] == count:
         return part
@@ -381,7 +391,7 @@ def shape_faults(inputs: Inputs, steps: bool = True) -> list[Fault]:
         return [Fault("no actions", where=where, expected=expected, found=describe(shape))]
     faults = _step_shape_faults(inputs)
     if steps and not faults:
-        faults = _step_value_faults(inputs)
+        faults = step_value_faults(inputs)
     faults += _state_faults(inputs, "start")
     faults += _state_faults(inputs, "goal")
     faults += inputs.mode.faults(inputs.case)
@@ -390,7 +400,7 @@ def shape_faults(inputs: Inputs, steps: bool = True) -> list[Fault]:
 
 def value_faults(inputs: Inputs, allow_nonfinite: bool) -> list[Fault]:
     """Returns the faults of the values of a block whose shapes are right."""
-    faults = _step_value_faults(inputs)
+    faults = step_value_faults(inputs)
     for role in ("start", "goal"):
         index = getattr(inputs, f"{role}_index")
         if index is not None:
@@ -457,7 +467,7 @@ def _step_shape_faults(inputs: Inputs) -> list[Fault]:
     return [Fault("wrong shape", where=where, expected=expected, found=found, hint=hint)]
 
 
-def _step_value_faults(inputs: Inputs) -> list[Fault]:
+def step_value_faults(inputs: Inputs) -> list[Fault]:
     """Returns the faults of steps that are not positive and of stamps that do not increase.
 
     Values that are not in memory are not checked.

@@ -17,23 +17,16 @@ from trajcli.arrays import (
     capturing,
     describe,
     in_one_library,
-    is_torch,
-    output_dtype,
     time_stamp_shape_faults,
     to_numpy,
-    to_torch,
 )
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
-from trajcli.inputs import Inputs, LateTimes, nonfinite_faults, shape_faults
-from trajcli.kernels.choose import Choice, choose, choose_for
+from trajcli.inputs import Inputs, LateTimes
 from trajcli.kernels.program import Array
 from trajcli.modes import MODES, QUANTITIES, make_method, make_mode
 from trajcli.system import variable
 
 P = ParamSpec("P")
-
-DTYPES = ("float32", "float64")
-"""The types of outputs."""
 
 
 @dataclass(frozen=True)
@@ -240,50 +233,10 @@ def integrate(
     maps over (grad, vjp, jvp and the Jacobians read and check them), or where torch traces or
     imitates operations (make_fx, torch.export, FakeTensorMode, meta tensors).
     """
-    write = _names(write)
-    dtype, backend = _dtype_name(dtype), backend or variable(b"TRAJCLI_BACKEND") or "auto"
-    key = None
-    # a call in a loop on arrays of the same shapes is prepared once
-    if times is None and goal is None and start_index is None and goal_index is None:
-        about = (
-            mode, scheme, ends, degree, steps, frames, convention, dtype, write, backend,
-            allow_nonfinite, type(degree), type(steps),  # True equals 1, but is refused
-        )  # fmt: skip
-        key = _prepared.key_of(actions, start, dt, about)
-        call = _prepared.lookup(key)
-        outputs = None if call is None else call.run(actions, _prepared.parts_of(start), dt)
-        if outputs is not None:
-            return Trajectory(*outputs)
-    if isinstance(start, str) and start != "zero":
-        raise UsageError(_recording("start", "zero or a State", start))
-    if ends == "recording":
-        raise UsageError(_recording("ends", "plan or goal", ends))
-    made = make_mode(
-        mode, scheme=scheme, ends=ends, degree=degree, steps=steps, frames=frames,
-        convention=convention,
-    )  # fmt: skip
-    if not made.takes_start:
-        raise UsageError(_recording("mode", "a mode that has a start state", mode))
-    wanted = wanted_outputs(write)
-    actions = as_array(actions, "actions")
-    actions = actions[None] if actions.ndim == 2 else actions
-    inputs = Inputs(
-        mode=made,
-        actions=actions,
-        start=state_parts(start, "start", actions.shape[-1:]),
-        goal=state_parts(goal, "goal", actions.shape[-1:]),
-        dt=_optional(dt, "dt"),
-        times=_optional(times, "times"),
-        start_index=_optional(start_index, "start_index"),
-        goal_index=_optional(goal_index, "goal_index"),
-        allow_nonfinite=allow_nonfinite,
-    )
-    stamps = actions.ndim == 3 and inputs.times is not None and inputs.times.shape[-1:]
-    of_rates = stamps and stamps[0] == inputs.horizon > 1
-    if of_rates and made.derivatives_of:
-        inputs = replace(inputs, mode=made.of_rates(scheme))
-        inputs = inputs.of_rates(actions[:, 1:], actions[:, 0])
-    return _checked(inputs, dtype, wanted, backend, key, isinstance(start, str))
+    parts = (*_parts(start), *_parts(goal))
+    arrays = _prepared.Arrays(actions, dt, times, start, goal, start_index, goal_index, parts)
+    options = mode, scheme, ends, degree, steps, frames, convention
+    return _trajectory(_integration, arrays, options, dtype, write, backend, allow_nonfinite)
 
 
 @_not_compiled
@@ -339,37 +292,89 @@ def differentiate(
         InputError, UsageError: as ``integrate`` does; also where dt or times of ``smooth``
             require a gradient.
     """
-    made = make_method(
-        method, window=window, degree=degree, bandlimit=bandlimit, noise=noise,
-        robust=bool(robust), order=order,
+    arrays = _prepared.Arrays(positions, dt, times)
+    options = method, window, degree, bandlimit, noise, bool(robust), order
+    return _trajectory(_differentiation, arrays, options, dtype, write, backend, allow_nonfinite)
+
+
+def _trajectory(
+    make: Callable[..., Inputs], arrays: _prepared.Arrays, options: tuple[Any, ...], dtype: Any,
+    write: Any, backend: str | None, allow_nonfinite: bool,
+) -> Trajectory:  # fmt: skip
+    backend = backend or variable(b"TRAJCLI_BACKEND") or "auto"
+    wanted, dtype = wanted_outputs(write), _dtype_name(dtype)
+    fields = _prepared.run(make, arrays, options, wanted, dtype, backend, allow_nonfinite)
+    return Trajectory(*fields)
+
+
+def _integration(
+    arrays: _prepared.Arrays, allow_nonfinite: bool, mode: str, scheme: str | None,
+    ends: str | None, degree: int | None, steps: int | None, frames: str | None,
+    convention: str | None,
+) -> Inputs:  # fmt: skip
+    """Returns the inputs of integrate."""
+    start = arrays.start
+    if isinstance(start, str) and start != "zero":
+        raise UsageError(_recording("start", "zero or a State", start))
+    if ends == "recording":
+        raise UsageError(_recording("ends", "plan or goal", ends))
+    made = make_mode(
+        mode, scheme=scheme, ends=ends, degree=degree, steps=steps, frames=frames,
+        convention=convention,
     )  # fmt: skip
-    method = made.name
-    write = _names(write)
-    dtype, backend = _dtype_name(dtype), backend or variable(b"TRAJCLI_BACKEND") or "auto"
-    key = None
-    # a window in seconds depends on dt, which the key leaves out, and mode smooth on all values
-    if times is None and not made.reads_steps:
-        types = (type(degree), type(window))
-        about = (method, window, degree, *types, dtype, write, backend, allow_nonfinite)
-        key = _prepared.key_of(positions, "first", dt, about)
-        call = _prepared.lookup(key)
-        outputs = None if call is None else call.run(positions, (None,) * 4, dt)
-        if outputs is not None:
-            return Trajectory(*outputs)
-    wanted = wanted_outputs(write)
-    positions = as_array(positions, "positions")
+    if not made.takes_start:
+        raise UsageError(_recording("mode", "a mode that has a start state", mode))
+    actions = as_array(arrays.actions, "actions")
+    actions = actions[None] if actions.ndim == 2 else actions
     inputs = Inputs(
+        mode=made,
+        actions=actions,
+        start=state_parts(start, "start", actions.shape[-1:]),
+        goal=state_parts(arrays.goal, "goal", actions.shape[-1:]),
+        dt=_optional(arrays.dt, "dt"),
+        times=_optional(arrays.times, "times"),
+        start_index=_optional(arrays.start_index, "start_index"),
+        goal_index=_optional(arrays.goal_index, "goal_index"),
+        allow_nonfinite=allow_nonfinite,
+    )
+    stamps = actions.ndim == 3 and inputs.times is not None and inputs.times.shape[-1:]
+    of_rates = stamps and stamps[0] == inputs.horizon > 1
+    if of_rates and made.derivatives_of:
+        inputs = replace(inputs, mode=made.of_rates(scheme))
+        inputs = inputs.of_rates(actions[:, 1:], actions[:, 0])
+    return inputs
+
+
+def _differentiation(
+    arrays: _prepared.Arrays, allow_nonfinite: bool, method: str | None, window: int | str | None,
+    degree: int | None, bandlimit: Any, noise: float | None, robust: bool, order: int | None,
+) -> Inputs:  # fmt: skip
+    """Returns the inputs of differentiate."""
+    made = make_method(
+        method, window=window, degree=degree, bandlimit=bandlimit, noise=noise, robust=robust,
+        order=order,
+    )  # fmt: skip
+    positions = as_array(arrays.actions, "positions")
+    return Inputs(
         mode=made,
         actions=positions[None] if positions.ndim == 2 else positions,
         start={},
         goal={},
-        dt=_optional(dt, "dt"),
-        times=_optional(times, "times"),
+        dt=_optional(arrays.dt, "dt"),
+        times=_optional(arrays.times, "times"),
         recorded=True,
         allow_nonfinite=allow_nonfinite,
         names={"actions": "positions"},
     )
-    return _checked(inputs, dtype, wanted, backend, key, zero=False)
+
+
+def _parts(state: Any) -> tuple[Any, ...]:
+    """Returns position, velocity, acceleration and jerk of a start or goal state."""
+    if state is None or isinstance(state, str):
+        return (None,) * 4
+    if isinstance(state, State):
+        return state.position, state.velocity, state.acceleration, state.jerk
+    return state, None, None, None
 
 
 def _recording(where: str, expected: str, found: str) -> Fault:
@@ -381,79 +386,6 @@ def _recording(where: str, expected: str, found: str) -> Fault:
         found=repr(found),
         hint="trajcli.differentiate(positions, dt=...) takes recorded positions",
     )
-
-
-def _checked(
-    inputs: Inputs, dtype: str | None, wanted: Sequence[str], backend: str, key: Any, zero: bool
-) -> Trajectory:
-    """Checks inputs and returns their trajectory; ``key`` caches the call, unless None."""
-    raise_if_any(shape_faults(inputs))
-    if dtype not in (None, *DTYPES):
-        raise UsageError(
-            "unknown dtype", where="dtype", expected=" or ".join(DTYPES), found=repr(dtype)
-        )
-    dtype = dtype or output_dtype(inputs.actions.dtype)
-    states = (*inputs.start.values(), *inputs.goal.values())
-    tensors = [x for x in (inputs.actions, inputs.dt, inputs.times, *states) if is_torch(x)]
-    if tensors and tensors[0].device.type != "cpu":
-        from trajcli.autograd import addressable
-
-        # what is tried on a device is not tried on imitations
-        backend = backend if addressable(tensors) else "torch"
-    choice = choose_for(tensors[0].device, backend) if tensors else choose("cpu", backend)
-    if key is not None and choice.backend == "native":
-        _prepared.store(
-            key, _prepared.PreparedCall(inputs, dtype, wanted, inputs.allow_nonfinite, zero)
-        )
-    elif (
-        key is not None
-        and choice.backend == "triton"
-        and not choice.kernels.by_torch(inputs.program())
-    ):
-        _prepared.store(key, _prepared.DeviceCall(inputs, choice, dtype, wanted, zero))
-    return _compute(inputs, choice, dtype, wanted, tensors=bool(tensors))
-
-
-def _compute(
-    inputs: Inputs, choice: Choice, dtype: str, wanted: Sequence[str], *, tensors: bool
-) -> Trajectory:
-    """Returns the trajectory of inputs of right shapes; refuses NaN and Inf unless allowed."""
-    kernels: Any = choice.kernels
-    inputs, checking = inputs.chosen(choice), None
-    if (
-        not inputs.allow_nonfinite and choice.backend == "native"
-    ):  # which checks values as it reads them
-        kernels = checking = _prepared.CheckingKernels(kernels)
-    elif not inputs.allow_nonfinite:
-        raise_if_any(nonfinite_faults(inputs))
-    rows: Sequence[Array | None]
-    if tensors:
-        import torch
-
-        from trajcli import autograd
-
-        program, operands = inputs.program(), inputs.operands(choice.device)
-        outputs = [name in wanted for name in QUANTITIES]
-        rows = autograd.integrate(program, operands, kernels, getattr(torch, dtype), outputs)
-        dt = inputs.dt
-        if choice.device != "cpu" and isinstance(dt, np.ndarray) and dt.size == 1:
-            late = inputs.mode, inputs.horizon, inputs.recorded, float(dt.item())
-            time = LateTimes(*late, choice.device)
-        else:
-            time = inputs.row_times()
-            # a copy: small arrays on a device are cached
-            time = time if is_torch(time) else to_torch(time, choice.device).clone()
-    else:
-        arrays = inputs.compute(choice, dtype, wanted, kernels)
-        rows, time = [arrays.get(name) for name in QUANTITIES], inputs.row_times()
-    if checking is not None and not checking.finite:
-        raise_if_any(nonfinite_faults(inputs))
-        if checking.finite is False:
-            raise InputError("not finite when it was computed", where=inputs.name("actions"))
-    p, v, a, j = rows
-    if not isinstance(time, LateTimes):
-        time = time[0] if time.shape[0] == 1 else time
-    return Trajectory(p, v, a, j, time, inputs.mode.name, inputs.options())
 
 
 def as_trajectory(value: Any) -> Trajectory:
@@ -497,9 +429,12 @@ def load(path: str | Path) -> Trajectory:
     return Trajectory(p, v, a, j, time, mode, {k: about[k] for k in options if k in about})
 
 
-def wanted_outputs(write: str | Iterable[str]) -> list[str]:
+def wanted_outputs(write: str | Iterable[str]) -> tuple[str, ...]:
     """Returns names of outputs by order; raises UsageError for none and for unknown ones."""
-    names = _names(write)
+    try:
+        names: tuple[Any, ...] = (write,) if isinstance(write, str) else tuple(write)
+    except TypeError:
+        names = (write,)
     unknown = [name for name in names if name not in QUANTITIES]
     if unknown or not names:
         raise UsageError(
@@ -508,15 +443,7 @@ def wanted_outputs(write: str | Iterable[str]) -> list[str]:
             expected=", ".join(QUANTITIES),
             found=repr(unknown or [*names]),
         )
-    return [name for name in QUANTITIES if name in names]
-
-
-def _names(write: Any) -> tuple[Any, ...]:
-    """Returns names of outputs as a tuple, which may be part of a key."""
-    try:
-        return (write,) if isinstance(write, str) else tuple(write)
-    except TypeError:
-        return (write,)
+    return tuple([name for name in QUANTITIES if name in names])
 
 
 def _optional(values: Any, where: str) -> Array | None:
@@ -528,7 +455,7 @@ def _dtype_name(dtype: Any) -> Any:
     if dtype is None or isinstance(dtype, str):
         return dtype
     name = getattr(dtype, "__name__", str(dtype)).removeprefix("torch.")
-    return name if name in DTYPES else dtype
+    return name if name in _prepared.DTYPES else dtype
 
 
 def state_parts(state: StateLike, role: str, shape: Sequence[int]) -> dict[str, Array]:

@@ -20,7 +20,7 @@ from kernels.cases import BANDS, CASCADES, Case, Job, case
 from kernels.comparison import gradients, rows
 
 from trajcli.kernels import native
-from trajcli.kernels.native import Adjoint, Forward, InFile, address
+from trajcli.kernels.native import Adjoint, Forward, InFile
 from trajcli.kernels.program import Gradients, Operands
 
 pytestmark = pytest.mark.skipif(bool(native.absence()), reason=native.absence())
@@ -241,7 +241,7 @@ def test_a_prepared_call_runs_on_other_arrays(work: Job) -> None:
     call = Forward(first.program, sample, out)
     operands = sample._replace(actions=second.operands.actions, start=later)
     place = [np.zeros_like(x) for x in out]
-    call.at(address(operands.actions), [*map(address, later)], [*map(address, place)])
+    call.at(operands, place)
     assert call.run()
     assert_same(place, rows("native", replace(first, operands=operands)))
 
@@ -250,7 +250,7 @@ def test_a_prepared_call_runs_on_other_arrays(work: Job) -> None:
 
     into, other = buffers(), buffers()
     back = Adjoint(first.program, sample, first.upstream, into)
-    back.at([*map(address, second.upstream)], address(other.actions), [*map(address, other.start)])
+    back.at(sample.dt, second.upstream, other)
     assert back.run()
     want = gradients("native", replace(first, operands=sample, upstream=second.upstream))
     assert_same([other.actions, *other.start], want[:5])

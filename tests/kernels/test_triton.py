@@ -228,7 +228,6 @@ def test_later_calls_have_the_bits_of_the_first(work):
         for a, b in zip(*results, strict=True):
             assert torch.equal(a, b)
     assert len(calls) == 1
-    assert isinstance(next(iter(calls.values())), _prepared.DeviceCall)
     actions.data[1, 2] = float("nan")
     with pytest.raises(InputError, match="NaN or Inf"):
         work.trajectory(actions, State(*parts), dt, backend="triton")
@@ -250,7 +249,7 @@ def test_a_prepared_call_keeps_no_tensor_of_a_backward_pass():
 def test_what_a_graph_captures_is_not_prepared(monkeypatch):
     device = "cuda" if cuda.count() else "cpu"
     actions = torch.randn(2, 5, 2, device=device)
-    key = _prepared.key_of(actions, "zero", 0.1, ())
-    assert key is not None
+    arrays = _prepared.Arrays(actions, 0.1, None, "zero")
+    assert _prepared.key_of(arrays, ()) is not None
     monkeypatch.setattr(_prepared, "capturing", lambda device: True)
-    assert _prepared.key_of(actions, "zero", 0.1, ()) is None
+    assert _prepared.key_of(arrays, ()) is None

@@ -141,7 +141,7 @@ def test_results_are_the_callers_own() -> None:
 def test_a_full_cache_drops_its_oldest_call() -> None:
     for k in range(_prepared._CACHE_SIZE + 5):
         integrate(np.zeros((1, 1 + k, 1)), "zero", 0.02)
-    shapes = [key[0][0][2] for key in _prepared._cache.calls]
+    shapes = [key[2][1] for key in _prepared._cache.calls]
     assert shapes == [(1, 1 + k, 1) for k in range(5, _prepared._CACHE_SIZE + 5)]
 
 

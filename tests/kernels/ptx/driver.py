@@ -96,16 +96,16 @@ def emulate(capability: int) -> None:
 
 def stand_in() -> None:
     """Have calls with tensors on the CPU that ask for backend triton get it."""
-    from trajcli import trajectory
+    from trajcli import _prepared
     from trajcli.kernels.choose import Choice
 
-    choose = trajectory.choose_for
+    choose = _prepared.choose_for
 
     def choose_for(device: Any, backend: str) -> Choice:
         asked = backend == "triton" and device.type == "cpu"
         return Choice("triton", "cpu", "emulated") if asked else choose(device, backend)
 
-    trajectory.choose_for = choose_for
+    _prepared.choose_for = choose_for
 
 
 def _flatten(kind: Any, value: Any, into: list[Any]) -> None:

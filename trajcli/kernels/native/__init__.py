@@ -12,6 +12,7 @@ import errno
 import math
 import os
 import re
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -37,9 +38,11 @@ from trajcli.kernels.program import (
 from trajcli.memory import NATIVE_TILE
 from trajcli.system import processors, variable
 
-__all__ = ["Adjoint", "Forward", "InFile", "absence", "address", "adjoint", "forward"]
+__all__ = ["Adjoint", "Forward", "InFile", "Prepared", "absence", "adjoint", "forward"]
 
 _MOST_THREADS = 1024
+# Of gradients, each with a structure of its own.
+_MOST_LAYOUTS = 16
 LEVELS = {1: "any machine's instructions", 3: "x86-64-v3 (AVX2)", 4: "x86-64-v4 (AVX-512)"}
 """The levels of instructions that kernels are compiled for; all give the same bits."""
 
@@ -129,14 +132,14 @@ def _limits() -> tuple[str, str]:
 class Call:
     """A job that runs again and again, on arrays of one layout: :class:`Forward`, :class:`Adjoint`.
 
-    It holds the arrays it is made of; those put in their place later the caller keeps alive while
-    it runs. Results in memory are C contiguous.
+    It holds the arrays it is made of until it is told to forget them; those put in their place the
+    caller keeps alive while it runs. Results in memory are C contiguous.
     """
 
     def __init__(self, program: Program, *arrays: Any) -> None:
         self._limits = _limits()
         self._job = Job(threads=threads(), level=level(), allow_nonfinite=True)
-        self._arrays = arrays
+        self._arrays: Any = arrays
         self._program = set_program(self._job, program)
         self._function = _library()[0].trajcli_run
         self._pointer = ctypes.addressof(self._job)
@@ -154,9 +157,9 @@ class Call:
             raise MemoryError if status == errno.ENOMEM else OSError(status, os.strerror(status))
         return status == 0
 
-    def step_at(self, place: int) -> None:
-        """Puts another dt in the place of the first: the address of float64 in the same layout."""
-        self._job.dt.data = place
+    def forget(self) -> None:
+        """Lets go of the arrays, before others are put in their place."""
+        self._arrays = self._placed = None
 
     @property
     def faults(self) -> int:
@@ -171,15 +174,20 @@ class Forward(Call):
         self, program: Program, operands: Operands, out: Outputs, allow_nonfinite: bool = True
     ) -> None:
         super().__init__(program, operands, out)
-        self._placed = set_operands(self._job, operands)
-        set_outputs(self._job, out)
-        self._job.allow_nonfinite = allow_nonfinite
-        self._entries = [self._job.actions, *self._job.start, *self._job.out]
+        job = self._job
+        self._placed: Any = set_operands(job, operands)
+        set_outputs(job, out)
+        job.allow_nonfinite = allow_nonfinite
+        indices = job.start_index, job.goal_index
+        self._entries = [job.actions, job.dt, *job.start, *job.goal, *indices, *job.out]
 
-    def at(self, actions: int, start: Sequence[int | None], out: Sequence[int | None]) -> None:
-        """Puts others in the place of these arrays: their addresses (see :func:`address`)."""
-        for entry, where in zip(self._entries, (actions, *start, *out), strict=True):
-            entry.data = where
+    def at(self, operands: Operands, out: Parts) -> None:
+        """Puts arrays of the same layout in the place of these."""
+        actions, dt, start, goal, *indices = operands
+        arrays = (actions, dt, *start, *goal, *indices, *out)
+        for entry, array in zip(self._entries, arrays, strict=True):
+            if array is not None:
+                entry.data = address(array)
 
 
 class Adjoint(Call):
@@ -193,22 +201,67 @@ class Adjoint(Call):
         # the gradient by the actions is written where forward writes its first output
         job.adjoint = 1
         parts = zip(job.upstream, upstream, strict=True)
-        self._placed = [set_array(entry, part, (0, 1, 2)) for entry, part in parts]
+        self._placed: Any = [set_array(entry, part, (0, 1, 2)) for entry, part in parts]
         self._placed.append(set_array(job.dt, operands.dt, (0, 1)))
         job.start_gradient[:] = [x if x is None else address(x) for x in gradients.start]
         job.goal_gradient[:] = [x if x is None else address(x) for x in gradients.goal]
         actions = operands.actions if gradients.actions is None else gradients.actions
         job.batch, job.horizon, job.dofs = actions.shape
         set_outputs(job, (gradients.actions, None, None, None))
-        self._entries = [*job.upstream, job.out[0]]
 
-    def at(
-        self, upstream: Sequence[int | None], actions: int | None, start: Sequence[int | None]
+    def at(self, dt: Array, upstream: Parts, gradients: Gradients) -> None:
+        """Puts arrays of the same layout in the place of these."""
+        job = self._job
+        entries = job.dt, job.out[0], *job.upstream
+        for entry, array in zip(entries, (dt, gradients.actions, *upstream), strict=True):
+            if array is not None:
+                entry.data = address(array)
+        job.start_gradient[:] = [x if x is None else address(x) for x in gradients.start]
+        job.goal_gradient[:] = [x if x is None else address(x) for x in gradients.goal]
+
+
+class Prepared:
+    """The kernels for a program and arrays of one layout, whose structures are filled once.
+
+    They keep no array. ``finite``: whether all inputs that the last forward pass used were; they
+    are looked at unless ``allow_nonfinite``.
+    """
+
+    def __init__(self, allow_nonfinite: bool) -> None:
+        self._allow_nonfinite = allow_nonfinite
+        self.finite: bool | None = None
+        self._forward: Forward | None = None
+        self._adjoints: dict[Any, Adjoint] = {}
+
+    def forward(self, program: Program, operands: Operands, out: Parts) -> None:
+        """As :func:`forward`; one thread at a time."""
+        if self._forward is None:
+            self._forward = Forward(program, operands, out, self._allow_nonfinite)
+        else:
+            self._forward.at(operands, out)
+        self.finite = self._forward.run()
+        self._forward.forget()
+
+    def adjoint(
+        self, program: Program, operands: Operands, upstream: Parts, gradients: Gradients
     ) -> None:
-        """Puts others in the place of these arrays: their addresses (see :func:`address`)."""
-        for entry, where in zip(self._entries, (*upstream, actions), strict=True):
-            entry.data = where
-        self._job.start_gradient[:] = start
+        """As :func:`adjoint`, in any thread."""
+        layouts = [x if x is None else (x.dtype, x.stride()) for x in upstream]
+        wanted = [x if x is None else x.dtype for x in (gradients.actions, *gradients.start)]
+        key = (threading.get_ident(), *layouts, *wanted)
+        call = self._adjoints.get(key)
+        if call is not None:
+            call.at(operands.dt, upstream, gradients)
+            call.run()
+            return
+        call = Adjoint(program, operands, upstream, gradients)
+        call.run()
+        call.forget()
+        # what is not of these types was copied, to where it may not be the next time
+        if all(x is None or x.dtype.itemsize >= 4 for x in upstream):
+            if len(self._adjoints) >= _MOST_LAYOUTS:
+                self._adjoints.clear()
+            self._adjoints[key] = call
 
 
 def forward(

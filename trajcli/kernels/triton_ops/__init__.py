@@ -72,6 +72,44 @@ class Launch:
         return self
 
 
+class Prepared:
+    """The kernels for a program without indices and goal, and contiguous tensors of one layout.
+
+    Launches are made once, and keep no tensor.
+    """
+
+    def __init__(self) -> None:
+        self._forward: Launch | None = None
+        self._adjoints: dict[Any, Launch] = {}
+
+    def forward(self, program: Program, operands: Operands, out: Parts) -> None:
+        """As :func:`forward`."""
+        start = operands.start
+        if self._forward is None:
+            self._forward = forward_launch(program, operands, out).without_tensors()
+            self._mixed = len({len(x) for x in start if x is not None}) > 1
+        if self._mixed:  # kernels read as many rows of all parts
+            start = state("start", start, None)["start"]
+        self._forward(operands.actions, start, operands.dt, out)
+
+    def adjoint(
+        self, program: Program, operands: Operands, upstream: Parts, gradients: Gradients
+    ) -> None:
+        """As :func:`adjoint`."""
+        if capturing(operands.dt.device):  # the forward pass ran before the capture
+            keep_for_graphs(operands.dt)
+            adjoint(program, operands, upstream, gradients)
+            return
+        upstream = [x if x is None else x.contiguous() for x in upstream]
+        arrays = (*upstream, gradients.actions, *gradients.start)
+        key = tuple([None if x is None else x.dtype for x in arrays])
+        launch = self._adjoints.get(key)
+        if launch is None:
+            launch = adjoint_launch(program, operands, upstream, gradients).without_tensors()
+            self._adjoints[key] = launch
+        launch(gradients.actions, gradients.start, operands.dt, upstream)
+
+
 def forward(program: Program, operands: Operands, out: Parts) -> None:
     """Fills the outputs that are wanted."""
     if by_torch(program):
