@@ -10,7 +10,6 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -173,8 +172,10 @@ class Call:
             # what is tried on a device is not tried on imitations
             backend = backend if addressable(tensors) else "torch"
         choice = choose_for(tensors[0].device, backend) if tensors else choose("cpu", backend)
-        inputs = inputs.chosen(choice)
-        self._inputs, self._mode = inputs, inputs.mode
+        self._inputs: Inputs | None = inputs.chosen(choice)
+        inputs = self._inputs
+        self._mode, self._horizon, self._recorded = inputs.mode, inputs.horizon, inputs.recorded
+        self._rates, self._allow_nonfinite = inputs.rates, inputs.allow_nonfinite
         self._program, self._options = inputs.program(), inputs.options()
         self._wanted = tuple([name in wanted for name in QUANTITIES])
         self._native, self._device = choice.backend == "native", choice.device
@@ -197,53 +198,47 @@ class Call:
             self._integrate, kind = autograd.integrate, getattr(self._torch, self._dtype)
             self._task = autograd.Task(self._program, self._kernels, kernels, kind, self._wanted)
         if plain:
-            self._forget(arrays)
+            self._inputs = None
+            self._shape = tuple(inputs.actions.shape)
+            # what is not of the caller's arrays, and the number of states
+            self._zero = [self._zeros(x) for x in (arrays.start, arrays.goal)]
+            roles = inputs.start, inputs.goal
+            lengths = [[len(x) for x in parts.values()] for parts in roles]
+            self._counts = [max(x, default=1) for x in lengths]
+            self._of_dt = any(is_torch(x) and x.requires_grad for x in (arrays.dt, arrays.times))
+            self._given: Any = None
+            self._steps: Any = None
+            self._time: Any = None
 
-    def _forget(self, arrays: Arrays) -> None:
-        """Lets go of the arrays it is built for, and keeps what is needed for others."""
-        inputs = self._inputs
-        self._counts = [
-            max([len(x) for x in state.values()], default=1)
-            for state in (inputs.start, inputs.goal)
-        ]
-        like = np.broadcast_to(0.0, inputs.actions.shape)
-        self._inputs = replace(
-            inputs, actions=like, start={}, goal={}, dt=None, times=None,
-            start_index=None, goal_index=None,
-        )  # fmt: skip
-        # the parts of states that are no arrays of the caller
-        zero: Any = np.zeros((1, like.shape[2]))
-        zero = zero if self._torch is None else to_torch(zero, self._device)
-        self._zero = [zero if isinstance(x, str) else None for x in (arrays.start, arrays.goal)]
-        steps = [x for x in (arrays.dt, arrays.times) if is_torch(x)]
-        self._of_dt = any(x.requires_grad for x in steps)
-        self._given: Any = None
-        self._steps: Any = None
-        self._time: Any = None
+    def _zeros(self, state: Any) -> Any:
+        """Returns the position of a state that is given as zero, else None."""
+        if not isinstance(state, str):
+            return None
+        zero = np.zeros((1, self._shape[2]))
+        return zero if self._torch is None else to_torch(zero, self._device)
 
     def run(self, arrays: Arrays, inputs: Callable[[], Inputs]) -> tuple[Any, ...]:
         """Returns the fields of a Trajectory. ``inputs`` are of the arrays, to tell what is wrong
         with them."""
-        checked, kernels = self._inputs.allow_nonfinite, self._kernels
-        if self._plain:
-            operands, time = self._operands(arrays, inputs), self._times()
+        kernels, device = self._kernels, None if self._torch is None else self._device
+        if self._inputs is None:
+            operands, time = self._operands(arrays, inputs)
         else:
-            in_place = self._native and self._torch is None
-            operands = self._inputs.operands(None if in_place else self._device)
-            time = _row_times(self._inputs, None if self._torch is None else self._device)
+            operands = self._inputs.operands(device if self._native else self._device)
+            time = _row_times(self._inputs, device)
         if self._native:  # whose kernels check values as they read them
             kernels.finite = None
-        elif not checked:
+        elif not self._allow_nonfinite:
             self._check_values(arrays, inputs)
         rows: Sequence[Any]
         if self._torch is None:
             rows = written(self._program, operands, kernels, self._dtype, self._wanted)
         else:
             rows = self._integrate(self._task, operands, self._plain)
-        if self._native and not (checked or kernels.finite):
+        if self._native and not (self._allow_nonfinite or kernels.finite):
             self._check_values(arrays, inputs)
             if kernels.finite is False:
-                where = self._inputs.name("actions")
+                where = inputs().name("actions")
                 raise InputError("not finite when it was computed", where=where)
         return *rows, time, self._mode.name, dict(self._options)
 
@@ -253,32 +248,28 @@ class Call:
         if not (self._plain and self._torch is not None and is_finite(values)):
             raise_if_any(nonfinite_faults(inputs()))
 
-    def _operands(self, arrays: Arrays, inputs: Callable[[], Inputs]) -> Operands:
-        """Returns the operands of plain arrays."""
+    def _operands(self, arrays: Arrays, inputs: Callable[[], Inputs]) -> tuple[Operands, Any]:
+        """Returns the operands of plain arrays, and the times of the rows."""
         actions, dt, times, _, _, start_index, goal_index, states = arrays
-        if self._of_dt:
-            clock = replace(self._inputs, dt=dt, times=times)
-            if step_value_faults(clock):
-                raise_if_any(shape_faults(inputs()))
-            self._steps, self._time = clock.steps, _row_times(clock, self._device)
-        else:
-            self._take_steps(dt, times, inputs)
-        actions = actions[None] if actions.ndim == 2 else actions
+        steps, time = self._clock(dt, times, inputs)
+        if actions.ndim == 2:
+            actions = actions[None]
         parts = [x if x is None or x.ndim == 2 else x[None] for x in states]
         start, goal = parts[:4], parts[4:]
         for state, zero in zip((start, goal), self._zero, strict=True):
-            state[0] = state[0] if zero is None else zero
-        if self._inputs.rates:
+            if zero is not None:
+                state[0] = zero
+        if self._rates:
             start[self._mode.derivatives_of], actions = actions[:, 0], actions[:, 1:]
         if start_index is None and goal_index is None:
-            return Operands(actions, self._steps, start, goal)
+            return Operands(actions, steps, start, goal), time
         indices = []
         roles = (start, start_index, self._counts[0]), (goal, goal_index, self._counts[1])
         for state, index, count in roles:
             indices.append(index if index is None else self._index(index, count, inputs))
             if index is not None:  # a part of one row is shared, whatever the index says
                 state[:] = [x if x is None else repeated(x, count) for x in state]
-        return Operands(actions, self._steps, start, goal, *indices)
+        return Operands(actions, steps, start, goal, *indices), time
 
     def _index(self, index: Any, count: int, inputs: Callable[[], Inputs]) -> Array:
         """Returns an index of ``count`` states, as int64."""
@@ -288,48 +279,51 @@ class Call:
         values = values.astype(np.int64)
         return values if self._torch is None else self._torch.from_numpy(values)
 
-    def _take_steps(self, dt: Any, times: Any, inputs: Callable[[], Inputs]) -> None:
-        """Takes the steps that are dt, or between time stamps, and the times of rows.
-
-        Other steps than before get a new array: a backward pass may still need the previous ones.
-        """
+    def _clock(self, dt: Any, times: Any, inputs: Callable[[], Inputs]) -> tuple[Array, Any]:
+        """Returns the steps [b, h], and the times of rows for a caller who may write into them."""
         given = dt if times is None else times
+        values = None
+        if self._of_dt:
+            clock = self._inputs_of(dt, times, inputs)
+            return clock.steps, _row_times(clock, self._device)
         if not isinstance(given, float):
             values = given.numpy(force=True) if is_torch(given) else np.asarray(given)
             given = values.tobytes() if values.nbytes <= _FEW_BYTES else None
-        if given is not None and given == self._given:
-            return
-        inner = self._inputs
-        if isinstance(given, float):
-            if not 0.0 < given < np.inf:
-                raise_if_any(shape_faults(inputs()))
-            steps = np.array([[given]], np.float64)
-        else:
-            stamped = times is not None
-            clock = replace(
-                inner, dt=None if stamped else values, times=values if stamped else None
-            )
-            if step_value_faults(clock):
-                raise_if_any(shape_faults(inputs()))
-            steps = np.array(clock.steps, order="C")
-        self._given, self._steps = given, steps
-        if self._device == "cpu":
-            time = self._mode.row_times(steps, inner.horizon, inner.recorded)
-            self._time = time[0] if len(time) == 1 else time
-        else:
-            late = self._mode, inner.horizon, inner.recorded, float(dt), self._device
-            self._time = LateTimes(*late)
-        if self._torch is not None:
-            with self._torch.inference_mode(False):  # a backward pass may need it
-                self._steps = to_torch(steps, self._device)
+        if given is None or given != self._given:
+            # in new arrays: a backward pass may still need the previous ones
+            if values is None:
+                if not 0.0 < given < np.inf:
+                    raise_if_any(shape_faults(inputs()))
+                steps = np.array([[given]], np.float64)
+            else:
+                stamped = times is not None
+                stamps, values = (values, None) if stamped else (None, values)
+                steps = np.array(self._inputs_of(values, stamps, inputs).steps, order="C")
+            self._steps, self._time = steps, self._row_times(steps)
+            if self._torch is not None:
+                with self._torch.inference_mode(False):  # a backward pass may need it
+                    self._steps = to_torch(steps, self._device)
+            self._given = given
+        if isinstance(self._time, LateTimes):
+            return self._steps, self._time
+        time = self._time.copy()
+        return self._steps, time if self._torch is None else self._torch.from_numpy(time)
 
-    def _times(self) -> Any:
-        """Returns the times of the rows, for a caller who may write into them."""
-        if self._of_dt or isinstance(self._time, LateTimes):
-            return self._time
-        return (
-            self._time.copy() if self._torch is None else self._torch.from_numpy(self._time.copy())
-        )
+    def _inputs_of(self, dt: Any, times: Any, inputs: Callable[[], Inputs]) -> Inputs:
+        """Returns inputs of these steps; raises InputError where they are not positive."""
+        like = np.ndarray(self._shape, np.float64, np.zeros(1), strides=(0, 0, 0))
+        clock = Inputs(self._mode, like, {}, {}, dt, times, recorded=self._recorded)
+        if step_value_faults(clock):
+            raise_if_any(shape_faults(inputs()))
+        return clock
+
+    def _row_times(self, steps: Array) -> Any:
+        """Returns the times of the rows, NumPy [b, T] or [T], or of a device late."""
+        if self._device != "cpu":
+            step = float(steps.item())
+            return LateTimes(self._mode, self._horizon, self._recorded, step, self._device)
+        time = self._mode.row_times(steps, self._horizon, self._recorded)
+        return time[0] if len(time) == 1 else time
 
 
 def _row_times(inputs: Inputs, device: str | None) -> Any:

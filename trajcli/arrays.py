@@ -121,6 +121,20 @@ def empty(shape: Sequence[int], dtype: str, device: str | None = None) -> Array:
     return array if device is None else sys.modules["torch"].from_numpy(array)
 
 
+def empties(
+    shape: Sequence[int], dtype: str, device: str | None, wanted: Sequence[bool]
+) -> list[Any]:
+    """Returns an array whose values are not set for each that is wanted, and None for the others:
+    NumPy without a device, else tensors."""
+    if device not in (None, "cpu") or math.prod(shape) * 8 >= _REUSED:
+        return [empty(shape, dtype, device) if want else None for want in wanted]
+    arrays = [np.empty(shape, dtype) if want else None for want in wanted]
+    if device is None:
+        return arrays
+    from_numpy = sys.modules["torch"].from_numpy
+    return [x if x is None else from_numpy(x) for x in arrays]
+
+
 def float64(values: Array) -> Array:
     """Returns the values as float64."""
     return values.double() if is_torch(values) else np.asarray(values, dtype=np.float64)

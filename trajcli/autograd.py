@@ -22,7 +22,7 @@ from torch.autograd import Function, forward_ad
 from torch.nn import Parameter
 
 from trajcli.adjoint import gradient_of_even_dt
-from trajcli.arrays import as_array, empty, matched, number, traced
+from trajcli.arrays import as_array, empties, empty, matched, number, traced
 from trajcli.errors import UsageError
 from trajcli.kernels import torch_ops
 from trajcli.kernels.program import Gradients, Operands, Program
@@ -55,11 +55,9 @@ def integrate(task: Task, operands: Operands, plain: bool = False) -> Sequence[T
     if of_dt and dt.shape[1] > 1:
         rows = torch_ops.trajectories(program, operands, task.wanted)
         return _Rounded.apply(task.dtype, *rows)  # type: ignore[no-any-return]
-    if not (indices[0] is None and indices[1] is None):
-        task = task._replace(indices=indices)
-    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):
-        return Integrate.apply(task, *tensors)  # type: ignore[no-any-return]
-    return _rows(task, task.dtype, dt, tensors[1:])
+    if torch.is_grad_enabled() and any(x.requires_grad for x in tensors if x is not None):
+        return Integrate.apply(task._replace(indices=indices), *tensors)  # type: ignore[no-any-return]
+    return (_written if plain else _rows)(task, task.dtype, operands)
 
 
 class Task(NamedTuple):
@@ -85,7 +83,8 @@ class Integrate(Function):
         # the gradient of dt needs outputs that are not rounded
         of_dt = ctx.needs_input_grad[1]
         dtype = torch.float64 if of_dt else task.dtype
-        rows = _rows(task, dtype, dt, inputs)
+        operands = Operands(inputs[0], dt, inputs[1:5], inputs[5:], *task.indices)
+        rows = _rows(task, dtype, operands)
         ctx.task, ctx.inputs = task, [None if x is None else (x.shape, x.dtype) for x in inputs]
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(dt, *((*inputs, *rows) if of_dt else ()))
@@ -178,17 +177,22 @@ class PullBack(Function):
         return None, None, None, steps, *grads
 
 
-def _rows(task: Task, dtype: torch.dtype, dt: Tensor, inputs: Any) -> list[Tensor | None]:
+def _rows(task: Task, dtype: torch.dtype, operands: Operands) -> list[Tensor | None]:
     """Computes what Integrate does, without its place in the graph."""
-    plain = _in_memory(inputs)
-    values = inputs if plain is None else plain
-    operands = Operands(values[0], dt, values[1:5], values[5:9], *task.indices)
+    actions, dt, start, goal, *indices = operands
+    plain = _in_memory((actions, *start, *goal))
     if plain is None:
         found = torch_ops.trajectories(task.program, operands, task.wanted)
         return [None if x is None else x.to(dtype) for x in found]
-    batch, _, dofs = inputs[0].shape
-    shape, kind, device = (batch, task.program.rows, dofs), str(dtype)[6:], str(dt.device)
-    rows = [empty(shape, kind, device) if x else None for x in task.wanted]
+    return _written(task, dtype, Operands(plain[0], dt, plain[1:5], plain[5:], *indices))
+
+
+def _written(task: Task, dtype: torch.dtype, operands: Operands) -> list[Tensor | None]:
+    """Returns the rows that kernels write, of operands in memory."""
+    actions, dt = operands.actions, operands.dt
+    batch, _, dofs = actions.shape
+    shape, device = (batch, task.program.rows, dofs), "cpu" if dt.is_cpu else str(dt.device)
+    rows = empties(shape, str(dtype)[6:], device, task.wanted)
     task.kernels.forward(task.program, operands, rows)
     return rows
 
@@ -227,7 +231,7 @@ class SmoothedRows(Function):
             upstream = [next(given) if want else None for want in task.wanted]
             grads = _pulled_back(task, (inputs[0].shape, back), of_positions, dt, *upstream)
             return tuple([x.to(back) for x in grads if x is not None])
-        rows = _rows(task, task.dtype, dt, (*inputs, *(None,) * 8))
+        rows = _rows(task, task.dtype, Operands(inputs[0], dt))
         return tuple([x for x in rows if x is not None])
 
     @staticmethod

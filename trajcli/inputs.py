@@ -15,7 +15,7 @@ from trajcli.arrays import (
     concatenate,
     describe,
     differences,
-    empty,
+    empties,
     float64,
     index_shape_faults,
     is_torch,
@@ -338,8 +338,7 @@ def written(
     """Returns the rows [B, T, D] that kernels write, as NumPy arrays; None if not wanted."""
     batch, _, dofs = operands.actions.shape
     device = str(operands.actions.device) if is_torch(operands.actions) else None
-    shape = batch, program.rows, dofs
-    rows = [empty(shape, dtype, device) if want else None for want in wanted]
+    rows = empties((batch, program.rows, dofs), dtype, device, wanted)
     if device is None:
         kernels.forward(program, operands, rows)
         return rows
