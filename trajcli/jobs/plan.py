@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.arrays import output_dtype
-from trajcli.errors import InputError, Note, UsageError, raise_if_any
+from trajcli.errors import InputError, Note, UsageError, raise_if_any, unknown
 from trajcli.files.atomic_output import refuse_input
 from trajcli.files.catalogue import in_memory
 from trajcli.files.dofs import RotationDofs
@@ -366,14 +366,10 @@ def _memory_notes(batches: Sequence[Batch], kind: str, memory: int) -> Iterator[
 
 
 def _quantities(write: Sequence[str]) -> list[str]:
-    unknown = [name for name in write if name not in QUANTITIES]
-    if unknown or not write:
-        raise UsageError(
-            "unknown output",
-            where="--write",
-            expected=", ".join(QUANTITIES),
-            found=", ".join(unknown) or "nothing",
-        )
+    others = [name for name in write if name not in QUANTITIES]
+    if others or not write:
+        found = ", ".join(others) or "nothing"
+        raise UsageError(unknown("output", where="--write", choices=QUANTITIES, found=found))
     return [name for name in QUANTITIES if name in write]
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from trajcli import __version__
 from trajcli.arrays import describe
-from trajcli.errors import Fault, InputError, OutputError, Report, UsageError, raise_if_any
+from trajcli.errors import Fault, InputError, OutputError, Report, UsageError, raise_if_any, unknown
 from trajcli.files.atomic_output import HiddenFolder, new_file, os_failures, reserve
 from trajcli.files.catalogue import text_of
 from trajcli.files.dofs import bodies_of
@@ -195,12 +195,20 @@ def require_kind(out: Path, to: InputUnits = _IN_SI) -> None:
     in units ``to``."""
     suffix = out.suffix.lower()
     if (suffix == ".tum" and to != _IN_SI) or (suffix == ".rrd" and to.time is not None):
-        expected = f"none: {suffix} has times in s" + ", positions in m" * (suffix == ".tum")
+        lengths = ", positions in m" if suffix == ".tum" else ""
+        expected = f"none: {suffix} has times in s{lengths}"
         raise UsageError("units that are fixed", where="--to-units", expected=expected)
     if suffix not in _WRITERS and suffix not in _ARRAYS:
         expected = f"a name that ends in {', '.join([*_WRITERS, *_ARRAYS])}"
-        what, found, hint = "unknown kind of export", suffix or "no ending", other_kind(out)
-        raise UsageError(what, where=str(out), expected=expected, found=found, hint=hint)
+        raise UsageError(
+            unknown(
+                "kind of export",
+                where=out,
+                choices=expected,
+                found=suffix or "no ending",
+                hint=other_kind(out),
+            )
+        )
     library, package = _LIBRARIES.get(suffix, ("numpy", "numpy"))
     try:
         import_module(library)
@@ -492,7 +500,9 @@ def _frames(chosen: Export, copy: LeRobotCopy) -> list[slice]:
     counts = [part.stop - part.start for part in frames]
     rows = batch.lengths.tolist()
     more = mode(length - count for length, count in zip(rows, counts, strict=True)) == 1
-    expected = "a row for each of {} frames" + ", and one for the state after them" * more
+    expected = "a row for each of {} frames"
+    if more:
+        expected += ", and one for the state after them"
     raise_if_any(
         Fault(
             "other rows than frames",

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.errors import UsageError, listed
+from trajcli.errors import UsageError, listed, unknown
 from trajcli.files.catalogue import text_of
 from trajcli.files.limits import Bounds
 from trajcli.kernels.program import Floats
@@ -78,7 +78,7 @@ def require_format(path: Path) -> None:
     """Raises UsageError where the ending of a path is no format of figures."""
     if path.suffix.lower() not in _UNDATED:
         expected, ending = "FIG.png, FIG.svg or FIG.pdf", path.suffix or "no ending"
-        raise UsageError("unknown kind of figure", where=str(path), expected=expected, found=ending)
+        raise UsageError(unknown("kind of figure", where=path, choices=expected, found=ending))
 
 
 def require_matplotlib() -> Any:
