@@ -281,49 +281,48 @@ class Call:
 
     def _clock(self, dt: Any, times: Any, inputs: Callable[[], Inputs]) -> tuple[Array, Any]:
         """Returns the steps [b, h], and the times of rows for a caller who may write into them."""
-        given = dt if times is None else times
-        values = None
-        if self._of_dt:
-            clock = self._inputs_of(dt, times, inputs)
-            return clock.steps, _row_times(clock, self._device)
+        given = values = dt if times is None else times
         if not isinstance(given, float):
             values = given.numpy(force=True) if is_torch(given) else np.asarray(given)
             given = values.tobytes() if values.nbytes <= _FEW_BYTES else None
         if given is None or given != self._given:
-            # in new arrays: a backward pass may still need the previous ones
-            if values is None:
-                if not 0.0 < given < np.inf:
-                    raise_if_any(shape_faults(inputs()))
-                steps = np.array([[given]], np.float64)
-            else:
-                stamped = times is not None
-                stamps, values = (values, None) if stamped else (None, values)
-                steps = np.array(self._inputs_of(values, stamps, inputs).steps, order="C")
-            self._steps, self._time = steps, self._row_times(steps)
-            if self._torch is not None:
-                with self._torch.inference_mode(False):  # a backward pass may need it
-                    self._steps = to_torch(steps, self._device)
+            self._take(values, times is not None, inputs)
             self._given = given
+        if self._of_dt:
+            clock = self._inputs_of(dt, times)
+            return clock.steps, _row_times(clock, self._device)
         if isinstance(self._time, LateTimes):
             return self._steps, self._time
         time = self._time.copy()
         return self._steps, time if self._torch is None else self._torch.from_numpy(time)
 
-    def _inputs_of(self, dt: Any, times: Any, inputs: Callable[[], Inputs]) -> Inputs:
-        """Returns inputs of these steps; raises InputError where they are not positive."""
-        like = np.ndarray(self._shape, np.float64, np.zeros(1), strides=(0, 0, 0))
-        clock = Inputs(self._mode, like, {}, {}, dt, times, recorded=self._recorded)
-        if step_value_faults(clock):
-            raise_if_any(shape_faults(inputs()))
-        return clock
+    def _take(self, values: Any, stamped: bool, inputs: Callable[[], Inputs]) -> None:
+        """Takes other steps, or time stamps; raises InputError where they are not positive.
 
-    def _row_times(self, steps: Array) -> Any:
-        """Returns the times of the rows, NumPy [b, T] or [T], or of a device late."""
-        if self._device != "cpu":
-            step = float(steps.item())
-            return LateTimes(self._mode, self._horizon, self._recorded, step, self._device)
-        time = self._mode.row_times(steps, self._horizon, self._recorded)
-        return time[0] if len(time) == 1 else time
+        They get new arrays: a backward pass may still need the previous ones.
+        """
+        if isinstance(values, float):
+            fine, steps = 0.0 < values < np.inf, np.array([[values]], np.float64)
+        else:
+            clock = self._inputs_of(None, values) if stamped else self._inputs_of(values, None)
+            fine, steps = not step_value_faults(clock), np.array(clock.steps, order="C")
+        if not fine:
+            raise_if_any(shape_faults(inputs()))
+        self._steps = steps
+        if self._torch is not None:
+            with self._torch.inference_mode(False):  # a backward pass may need it
+                self._steps = to_torch(steps, self._device)
+        if self._device == "cpu":
+            time = self._mode.row_times(steps, self._horizon, self._recorded)
+            self._time = time[0] if len(time) == 1 else time
+        else:
+            late = self._mode, self._horizon, self._recorded, float(values), self._device
+            self._time = LateTimes(*late)
+
+    def _inputs_of(self, dt: Any, times: Any) -> Inputs:
+        """Returns inputs of these steps, with actions that have no memory."""
+        like = np.ndarray(self._shape, np.float64, np.zeros(1), strides=(0, 0, 0))
+        return Inputs(self._mode, like, {}, {}, dt, times, recorded=self._recorded)
 
 
 def _row_times(inputs: Inputs, device: str | None) -> Any:

@@ -34,10 +34,12 @@ _REAL = {
 
 def as_array(values: Any, where: str = "input") -> Array:
     """Returns a torch tensor or a NumPy array; raises InputError unless it holds real numbers."""
-    ma = sys.modules.get("numpy.ma")  # which takes a fortieth of a short command to load
+    # which takes a fortieth of a short command to load, and which another thread may be loading
+    ma: Any = sys.modules.get("numpy.ma")
+    masked = getattr(ma, "MaskedArray", ())
     for part in values if isinstance(values, list | tuple) else (values,):
         # what is masked is still in memory, and would be read as data
-        if ma is not None and isinstance(part, ma.MaskedArray) and ma.is_masked(part):
+        if isinstance(part, masked) and ma.is_masked(part):
             found = f"{np.sum(part.mask)} of them"
             hint = "values.astype(float).filled(numpy.nan) makes them NaN"
             raise InputError("masked values", where=where, found=found, hint=hint)

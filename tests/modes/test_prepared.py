@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import gc
+import math
 import pickle
+import random
 import threading
 import weakref
 from typing import Any
@@ -161,3 +163,74 @@ def test_threads_do_not_disturb_each_other() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def drawn_call(draw: random.Random) -> tuple[Any, list[Any]]:
+    """A call by a backend, and the tensors by which it has gradients."""
+    batch, horizon = draw.choice([(1, 6), (3, 6), (3, 9)])
+    torch_too = draw.random() < 0.7
+    tensors: list[Any] = []
+
+    def array(*shape: int, low: float = -1.0, high: float = 1.0) -> Any:
+        values = np.array([draw.uniform(low, high) for _ in range(math.prod(shape))])
+        x = torch.from_numpy(values.reshape(shape))
+        if not torch_too:
+            return x.numpy()
+        if draw.random() < 0.5:
+            tensors.append(x.requires_grad_())
+        if len(shape) > 1 and draw.random() < 0.3:  # strided
+            return x.repeat_interleave(2, -1)[..., ::2]
+        return x
+
+    actions = array(batch, horizon, 2)
+    form = draw.choice(["float", "int", "numpy", "()", "(h,)", "(b, 1)", "(b, h)", "times"])
+    options: dict[str, Any] = {"mode": draw.choice(["acceleration", "jerk", "central"])}
+    if form == "times":
+        stamps = array(batch, horizon + 1, low=0.1, high=0.3)
+        options["times"] = stamps.cumsum(1)
+    elif form.startswith("("):
+        sizes = {"()": (), "(h,)": (horizon,), "(b, 1)": (batch, 1), "(b, h)": (batch, horizon)}
+        options["dt"] = array(*sizes[form], low=0.1, high=0.3)
+    else:
+        options["dt"] = {"float": draw.uniform(0.1, 0.3), "int": 1, "numpy": np.float32(0.2)}[form]
+    if options["mode"] == "central" and draw.random() < 0.5:
+        options |= {"ends": "goal", "goal": array(batch, 2)}
+    if draw.random() < 0.3:
+        options["start_index"] = np.array([draw.randrange(4) for _ in range(batch)])
+    start = array(4 if "start_index" in options else batch, 2)
+    return (lambda backend: integrate(actions, start, backend=backend, **options)), tensors
+
+
+def test_interleaved_calls_and_late_backward_passes_agree_with_backend_torch() -> None:
+    faults: list[Any] = []
+
+    def assert_close(a: Any, b: Any) -> None:
+        a, b = (x if x is None else torch.as_tensor(x).detach() for x in (a, b))
+        torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-8)
+
+    def work(seed: int) -> None:
+        draw, waiting = random.Random(seed), []
+        for _ in range(60):
+            call, tensors = drawn_call(draw)
+            made, want = ([*found, found.time] for found in map(call, (None, "torch")))
+            list(map(assert_close, made, want))
+            if tensors:
+                waiting.append((tensors, made, want))
+        draw.shuffle(waiting)
+        for tensors, *calls in waiting:
+            sums = [sum(x.sum() for x in found if x.requires_grad) for found in calls]
+            grads = [torch.autograd.grad(x, tensors, allow_unused=True) for x in sums]
+            list(map(assert_close, *grads))
+
+    def guarded(seed: int) -> None:
+        try:
+            work(seed)
+        except BaseException as fault:
+            faults.append(fault)
+
+    threads = [threading.Thread(target=guarded, args=(k,)) for k in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not faults, faults[0]
