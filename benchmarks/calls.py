@@ -3,17 +3,20 @@
     python benchmarks/calls.py [--calls 200] [--rounds 9]
 
 Mode acceleration on [1024, 30, 7], [64, 32, 7] and [1, 32, 7], float32, all four outputs; processor
-time of one thread, in turns, medians over the rounds.
+time of one thread, in turns, medians over the rounds. Then the forms of dt, times and states on
+[1, 30, 7], the gradient by dt [H], and calls of which each has another shape: beside them
+calls that no later one can use, because their start is a list.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -34,6 +37,15 @@ TARGETS = {
     (1, "torch, forward and backward"): 150,
 }
 DT = 0.02
+SHARES = {
+    "dt a number": 1.1,
+    "dt a tensor [H]": 1.5,
+    "start_index": 1.5,
+    "times": 1.5,
+    "gradient by dt [H]": 1.5,
+    "another shape each time": 1.0,
+}
+"""Of the time by hand: the targets of the forms."""
 
 
 def numpy_by_hand(actions: Any, start: Any) -> tuple[Any, ...]:
@@ -52,6 +64,16 @@ def torch_by_hand(actions: Any, start: Any) -> tuple[Any, ...]:
     return p, v, a, j
 
 
+def steps_by_hand(actions: Any, start: Any, dt: Any) -> tuple[Any, ...]:
+    """The same for dt [H]."""
+    pad, step = torch.nn.functional.pad, dt[:, None]
+    a = pad(actions, (0, 0, 1, 0))
+    v = pad(torch.cumsum(step * actions, 1), (0, 0, 1, 0))
+    p = start[:, None] + pad(torch.cumsum(step * v[:, 1:], 1), (0, 0, 1, 0))
+    j = pad(torch.diff(a, dim=1) / step, (0, 0, 1, 0))
+    return p, v, a, j
+
+
 def with_trajcli(actions: Any, start: Any) -> tuple[Any, ...]:
     found = trajcli.integrate(actions, start, DT)
     return found.position, found.velocity, found.acceleration, found.jerk
@@ -64,10 +86,60 @@ def and_backward(
     return torch.autograd.grad(forward(actions, start), actions, upstream)
 
 
+def forms() -> dict[str, tuple[tuple[int, ...], Callable[[], object], Callable[[], object]]]:
+    """Shapes, calls of trajcli and the same by hand, by the form of dt, times or states."""
+    small, large = torch.randn(1, 30, 7), torch.randn(100, 30, 7, requires_grad=True)
+    start, starts, states = torch.randn(1, 7), torch.randn(100, 7), torch.randn(5, 7)
+    index, dt = torch.tensor([2]), torch.full((30,), DT)
+    times = torch.arange(31, dtype=torch.float64) * DT
+    leaf = dt.clone().requires_grad_()
+    upstream = [torch.randn(100, 31, 7) for _ in range(4)]
+    lengths, long = itertools.cycle(range(31, 1000)), torch.randn(1, 1000, 7)
+
+    def gradient(rows: Any) -> Any:
+        return torch.autograd.grad([*rows], [leaf, large], upstream)
+
+    def of_length(state: Any) -> Any:
+        return trajcli.integrate(long[:, : next(lengths)], state, DT)
+
+    one, many, listed = (1, 30, 7), (100, 30, 7), start.tolist()
+    integrate = trajcli.integrate
+    return {
+        "dt a number": (
+            one,
+            lambda: integrate(small, start, DT),
+            lambda: torch_by_hand(small, start),
+        ),
+        "dt a tensor [H]": (
+            one,
+            lambda: integrate(small, start, dt),
+            lambda: steps_by_hand(small, start, dt),
+        ),
+        "start_index": (
+            one,
+            lambda: integrate(small, states, DT, start_index=index),
+            lambda: torch_by_hand(small, states[index]),
+        ),
+        "times": (
+            one,
+            lambda: integrate(small, start, times=times),
+            lambda: steps_by_hand(small, start, times.diff().float()),
+        ),
+        "gradient by dt [H]": (
+            many,
+            lambda: gradient(integrate(large, starts, leaf)),
+            lambda: gradient(steps_by_hand(large, starts, leaf)),
+        ),
+        "another shape each time": ((1, 0, 7), lambda: of_length(start), lambda: of_length(listed)),
+    }
+
+
 def measure(calls: int, rounds: int) -> list[dict[str, Any]]:
     torch.set_num_threads(1)
     os.environ["TRAJCLI_THREADS"] = "1"
     found = []
+    for name, (shape, *of_name) in forms().items():
+        found.append(row(shape, name, of_name, calls, rounds, SHARES[name]))
     for shape in SHAPES:
         random = np.random.default_rng(0)
         arrays = [random.standard_normal(s, dtype=np.float32) for s in (shape, (shape[0], 7))]
@@ -83,18 +155,24 @@ def measure(calls: int, rounds: int) -> list[dict[str, Any]]:
             ),
         }
         for name, pair in cases.items():
-            rounds_of = [[per_call(work, calls) for work in pair] for _ in range(rounds + 1)]
-            ours, by_hand = (statistics.median(x) for x in zip(*rounds_of[1:], strict=True))
-            found.append(
-                {
-                    "shape": shape,
-                    "case": name,
-                    "microseconds": ours,
-                    "by_hand": by_hand,
-                    "target": TARGETS.get((shape[0], name), SHARE * by_hand),
-                }
-            )
+            found.append(row(shape, name, pair, calls, rounds, SHARE))
+            found[-1]["target"] = TARGETS.get((shape[0], name), found[-1]["target"])
     return found
+
+
+def row(
+    shape: tuple[int, ...],
+    case: str,
+    pair: Sequence[Callable[[], object]],
+    calls: int,
+    rounds: int,
+    share: float,
+) -> dict[str, Any]:
+    """Medians of both in turns, without the first round; the target is a share of the second."""
+    turns = [[per_call(work, calls) for work in pair] for _ in range(rounds + 1)]
+    ours, by_hand = (statistics.median(x) for x in zip(*turns[1:], strict=True))
+    times = {"microseconds": ours, "by_hand": by_hand, "target": share * by_hand}
+    return {"shape": shape, "case": case, **times}
 
 
 def per_call(work: Callable[[], object], calls: int) -> float:
