@@ -17,11 +17,8 @@ from trajcli.arrays import as_array, read_values, require_counts, step_faults
 from trajcli.errors import InputError, UsageError, describe, raise_if_any, unknown, wrong_shape
 from trajcli.inputs import Inputs, shape_faults
 from trajcli.kernels.choose import choose
-from trajcli.kernels.program import Band
+from trajcli.kernels.program import Array, Band
 from trajcli.modes import QUANTITIES, make_mode
-
-Array = Any
-"""numpy.ndarray, float64."""
 
 # Smaller entries, relative to the largest of their row, are zeros with a rounding error.
 _CANCELLED = 2.0**-50

@@ -135,8 +135,14 @@ def answer_signals() -> None:
     heard = _heard()
     for number in heard:
         signal.signal(number, interrupt)
-    for number in heard:
-        _once(number)
+    # from its second time on, a signal acts as without handlers, which also ends a process whose
+    # handler waits for a library that does not return; where C lacks the call, once it has run
+    with contextlib.suppress(AttributeError):
+        handler_of, handle = ctypes.pythonapi.PyOS_getsig, ctypes.CDLL(None).sysv_signal
+        handler_of.restype, handle.argtypes = ctypes.c_void_p, (ctypes.c_int, ctypes.c_void_p)
+        handle.restype = ctypes.c_void_p
+        for number in heard:
+            handle(number, handler_of(number))
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
@@ -193,16 +199,3 @@ def _remove_handlers() -> None:
     """Lets every signal act as on a process without handlers."""
     for number in _heard():
         signal.signal(number, signal.SIG_DFL)
-
-
-def _once(number: int) -> None:
-    """Lets a signal act as without handlers from its second time on.
-
-    That also ends a process whose handler waits for a library that does not return. Where C lacks
-    the call, it only holds once the handler has run.
-    """
-    with contextlib.suppress(AttributeError):
-        handler_of, handle = ctypes.pythonapi.PyOS_getsig, ctypes.CDLL(None).sysv_signal
-        handler_of.restype, handle.argtypes = ctypes.c_void_p, (ctypes.c_int, ctypes.c_void_p)
-        handle.restype = ctypes.c_void_p
-        handle(number, handler_of(number))

@@ -145,12 +145,8 @@ def _with_flags(failure: TrajcliError, words: Sequence[str]) -> TrajcliError:
     options = command_line(name).commands[name].params  # loaded already: the command ran
     flags = {option.name: max(option.opts, key=len) for option in options}
     flags.pop("actions", None)  # where a fault names it, it is the array
-    return type(failure)(
-        *(
-            replace(fault, where=flags.get(str(fault.where), fault.where))
-            for fault in failure.faults
-        )
-    )
+    faults = [replace(f, where=flags.get(str(f.where), f.where)) for f in failure.faults]
+    return type(failure)(*faults)
 
 
 def _usage_fault(error: Any) -> Fault:

@@ -55,13 +55,8 @@ def datasets(incomplete: str) -> list[str]:
             names = [slash + name for name in file.names() if _PLAIN(name)]
     except (TrajcliError, OSError):
         return []
-    return [f"{head}:{name}"[len(_typed) :] for name in _next(names, beginning)]
-
-
-def _next(names: list[str], typed: str) -> list[str]:
-    """Returns the names that begin with what was typed; many as their groups, like folders."""
-    fitting = [name for name in names if name.startswith(typed)]
-    if len(fitting) <= _MANY:
-        return fitting
-    ends = (name.find("/", len(typed)) + 1 or len(name) for name in fitting)
-    return list(dict.fromkeys(name[:end] for name, end in zip(fitting, ends, strict=True)))
+    names = [name for name in names if name.startswith(beginning)]
+    if len(names) > _MANY:
+        ends = (name.find("/", len(beginning)) + 1 or len(name) for name in names)
+        names = list(dict.fromkeys(name[:end] for name, end in zip(names, ends, strict=True)))
+    return [f"{head}:{name}"[len(_typed) :] for name in names]

@@ -40,7 +40,7 @@ def diff(
     trajectory are compared. With --episodes (3, 0:10 or all) trajectories are compared in their
     order, whatever their groups are called. Without tolerances no value may differ.
     """
-    from trajcli.errors import Fault, UsageError
+    from trajcli.errors import Fault, UsageError, raise_if_any
     from trajcli.files.source import expand_files, parse_source
     from trajcli.views.diff import Tolerance, attributes_apart, compare, datasets, report
 
@@ -49,8 +49,7 @@ def diff(
         for option, value in {"--rtol": rtol, "--atol": atol, "--ulp": ulp}.items()
         if not 0 <= value < math.inf
     ]
-    if faults:
-        raise UsageError(*faults)
+    raise_if_any(faults, UsageError)
     sources = parse_source(first), parse_source(second)
     with console.opened(reading, "datasets") as files:
         files.compare_all((first, second))

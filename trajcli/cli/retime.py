@@ -42,8 +42,8 @@ def retime(
         *source_lines(result),
         f"time × {' to '.join(paces)} · limited by {reasons}",
         *(_lines(result) if verbose or result["trajectories"] == 1 else ()),
+        f"{request.out}: {bytes_text(result['bytes_written'])}",
     )
-    console.say(f"{request.out}: {bytes_text(result['bytes_written'])}")
     code = console.remarks_of(result)
     console.document(result)
     return code

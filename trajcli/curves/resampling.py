@@ -138,11 +138,11 @@ def placed(
     as ``resample``. held: see ``new_count``."""
     if (rate is None) == (at is None):
         raise UsageError("either rate or at names the new times", where="rate, at")
-    rate = None if rate is None else number(rate, "rate")
     knots, rounding, durations = of_rows
-    # one knot more than rows: the end of the last action
-    acting = knots.shape[1] > rows.shape[1]
-    if at is None:
+    if rate is None:
+        new = within = as_array(at, "at")
+    else:
+        rate = number(rate, "rate")
         if durations is None:
             raise UsageError(
                 "a rate needs times that can be read",
@@ -150,11 +150,24 @@ def placed(
                 found="tensors that are traced, or within torch.func",
                 hint="at= names the new times",
             )
-        new = _uniform(rate, durations, rounding, acting, held)
+        if not (math.isfinite(rate) and rate > 0):
+            raise UsageError(
+                "a rate that is not positive", where="rate", expected="Hz > 0", found=str(rate)
+            )
+        # one knot more than rows: the end of the last action
+        acting = knots.shape[1] > rows.shape[1]
+        counts = {new_count(rate, end, rounding, acting, held) for end in durations[:, 0].tolist()}
+        if len(counts) > 1:
+            raise InputError(
+                "trajectories of different duration",
+                where="rate",
+                expected="one",
+                found=f"{min(counts)} to {max(counts)} rows",
+                hint="at= names times [N] for all, or [B, N]",
+            )
+        new = np.arange(counts.pop()) / rate
         # the last holds the last row, or is past it by rounding
         within = np.minimum(new, durations)
-    else:
-        new = within = as_array(at, "at")
     new, within = (matched(x, rows, "at") for x in (new, within))
     return new, located(within, knots, rows.shape[0], rounding)
 
@@ -332,25 +345,6 @@ def rounding_of(stamps: npt.NDArray[Any], kind: np.dtype[Any] | None = None) -> 
         return 0.0
     largest = np.abs(stamps.astype(np.float64)).max(initial=0.0)
     return 4.0 * float(np.spacing(np.asarray(largest, kind if kind.itemsize < 8 else np.float64)))
-
-
-def _uniform(rate: float | None, ends: Floats, rounding: float, acting: bool, held: bool) -> Floats:
-    """Returns times k/rate [N]; raises InputError for trajectories of different duration."""
-    if rate is None or not (math.isfinite(rate) and rate > 0):
-        raise UsageError(
-            "a rate that is not positive", where="rate", expected="Hz > 0", found=str(rate)
-        )
-    counts = {new_count(rate, end, rounding, acting, held) for end in ends[:, 0].tolist()}
-    if len(counts) > 1:
-        least, most = min(counts), max(counts)
-        raise InputError(
-            "trajectories of different duration",
-            where="rate",
-            expected="one",
-            found=f"{least} to {most} rows",
-            hint="at= names times [N] for all, or [B, N]",
-        )
-    return np.arange(counts.pop()) / rate
 
 
 def curve_through(

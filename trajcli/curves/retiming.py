@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,11 +13,9 @@ import numpy.typing as npt
 from trajcli.arrays import as_array, float64, is_torch, matched, output_dtype, read_values, seconds
 from trajcli.curves.sampling import derivative, is_known, missing_parts, taylor
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any, wrong_shape
-from trajcli.kernels.program import Array, Floats
+from trajcli.kernels.program import Array, Floats, Integers
 from trajcli.modes.mode import QUANTITIES
 from trajcli.trajectory import Trajectory, as_trajectory
-
-Ints: TypeAlias = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -35,8 +33,8 @@ class Retimed:
     factor: Floats
     parts: Mapping[str, Array]
     limited_by: list[str]
-    dof: Ints
-    row: Ints
+    dof: Integers
+    row: Integers
     slack: Mapping[str, Floats]
 
 
@@ -147,7 +145,7 @@ def _places(
     shares: Mapping[str, Floats],
     values: Mapping[str, Array],
     bounds: Mapping[str, _Pair],
-) -> tuple[Ints, Ints]:
+) -> tuple[Integers, Integers]:
     """Returns the dof and the row [B] that are at a limit, −1 where none is."""
     dofs, rows = np.full((2, len(limited_by)), -1)
     for name, share in shares.items():

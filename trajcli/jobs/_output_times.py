@@ -78,14 +78,6 @@ class OutputTimes:
         chosen = rows_by_number(self.values, numbers) if self.differ else self.values
         return np.atleast_2d(in_memory(chosen))
 
-    def zeros(self, clock: StartStamps, numbers: Integers) -> StartStamps:
-        """Returns the stamps [b] of a clock at which the times of trajectories are 0: those of an
-        output of trajcli, else those of ``clock``."""
-        if self.starts is None:
-            return clock
-        stamps, text = self.starts
-        return stamps[numbers % len(stamps)], text
-
 
 class PlacedTimes:
     """The stamps of --at as a clock counts them, and which lie within the rows of n trajectories.
@@ -125,8 +117,8 @@ class PlacedTimes:
             else:
                 terms = [(stamps[0], self.unit.name)]
                 if times.starts is not None:
-                    zeros, text = times.zeros(clock, numbers[k : k + 1])
-                    terms.append((zeros[0], text))
+                    zeros, text = times.starts
+                    terms.append((zeros[number % len(zeros)], text))
                 # exact: int64 nanoseconds since 1970 have more digits than float64
                 first, source = sum(exact_seconds(*term) for term in terms), (clock[0][k], clock[1])
                 at = in_seconds(stamps, self.unit, True) + float(first - exact_seconds(*source))
@@ -197,16 +189,15 @@ class PlacedTimes:
         same = len(since) == 1 and (shifts == shifts[0]).all()
         return since + (shifts[:1] if same else shifts), since
 
-    def start_stamps(self, clock: StartStamps | None) -> StartStamps | None:
+    def start_stamps(self, clock: StartStamps) -> StartStamps:
         """Returns the stamps, on the source's clock, of the first rows that are written; those of
         --at itself where they are of this clock. clock: the stamps of the source's first rows."""
-        if clock is None:
-            return None
+        starts, text = clock
         if self.shifts is not None:
             if self.times.starts is None:
                 return self.firsts, self.unit.name
-            clock = self.times.zeros(clock, self.numbers)
-        starts, text = clock
+            zeros, text = self.times.starts
+            starts = zeros[self.numbers % len(zeros)]
         return stamps_after(starts, divided(self.firsts, self.unit.per_si), text), text
 
 

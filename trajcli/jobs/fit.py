@@ -12,7 +12,7 @@ from trajcli.errors import InputError, Report, UsageError, raise_if_any
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Variable
 from trajcli.files.quantities import QUANTITIES, unit_of
-from trajcli.files.recording import Recording, States
+from trajcli.files.recording import States
 from trajcli.files.repair import TurnJumps
 from trajcli.files.state_sources import state_from_option
 from trajcli.files.writing import refuse_output
@@ -52,8 +52,13 @@ def run_fit(request: FitRequest, report: Report | None = None) -> dict[str, Any]
             found=f"{request.knots} and {request.error}, steps {request.steps}",
         )
     with Files(request, report=report) as files:
-        recording, states = _recorded_positions(request, files), dict[str, States]()
-        (name,) = recording.arrays
+        least = 8 if request.knots is None else request.knots - request.degree + 6
+        recording = read_trajectories(request, files, actions=False, least=least)
+        name = "position" if "position" in recording.arrays else next(iter(recording.arrays))
+        if name in QUANTITIES[1:]:
+            where, expected = recording.source, "recorded positions"
+            raise InputError("not positions", where=where, expected=expected, found=name)
+        recording, states = recording.only([name]), dict[str, States]()
         for role, (word, _) in _ENDS.items():
             if (text := getattr(request, role)) not in (None, word, "rest"):
                 words = f"{word}, rest, "
@@ -113,21 +118,6 @@ def run_fit(request: FitRequest, report: Report | None = None) -> dict[str, Any]
         "error": {"median": float(np.median(error)), "most": float(error.max())},
         "errors": error.tolist(),
     }  # fmt: skip
-
-
-def _recorded_positions(request: FitRequest, files: Files) -> Recording:
-    """Returns the trajectories with the array that is fitted alone.
-
-    Raises InputError where they have no positions.
-    """
-    least = 8 if request.knots is None else request.knots - request.degree + 6
-    recording = read_trajectories(request, files, actions=False, least=least)
-    name = "position" if "position" in recording.arrays else next(iter(recording.arrays))
-    if name in QUANTITIES[1:]:
-        raise InputError(
-            "not positions", where=recording.source, expected="recorded positions", found=name
-        )
-    return recording.only([name])
 
 
 def _variables(unit: str | None) -> list[Variable]:

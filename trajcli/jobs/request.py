@@ -73,11 +73,8 @@ class SourceRequest(Reading, Repair):
             for name, value in vars(self).items()
             if name not in _NOT_STORED and value != defaults[name]
         }
-        chosen["sources"] = [
-            named
-            for text in self.sources
-            for named in map(str, expand_pattern(parse_source(text)) or (text,))
-        ]
+        sources = (expand_pattern(parse_source(text)) or (text,) for text in self.sources)
+        chosen["sources"] = [*map(str, itertools.chain.from_iterable(sources))]
         moved = _with_paths(chosen, lambda text: relative_path(text, folder))
         if command := type(self).__name__.removesuffix("Request").lower():
             moved["command"] = command

@@ -188,7 +188,11 @@ class Curves:
         lowest = values[self.names[0]]  # others of its curve are of its type
         arrays = {name: np.empty(shape, values.get(name, lowest).dtype) for name in self.names}
         size = max(1, RESAMPLED_VALUES // (batch * dofs))
-        self._look(values)
+        # dofs that have only two values, like a gripper, open or closed
+        rows = next(iter(values.values()))
+        low, high = rows.min((0, 1)), rows.max((0, 1))
+        self._two_valued &= ((rows == low) | (rows == high)).all((0, 1))
+        self._moving |= (low < high) & (rows.shape[1] > 10)  # fewer are points of a plan
         for first in range(0, at.shape[1], size):
             part = slice(first, first + size)
             for curve, names in curves:
@@ -201,13 +205,6 @@ class Curves:
             (rows,) = curve_through("hold", [held], knots)(at)
             arrays[name][..., self.held] = 0 * rows if rate else rows
         return arrays
-
-    def _look(self, values: Arrays) -> None:
-        """Notes which dofs have only two values in a block, like a gripper, open or closed."""
-        rows = next(iter(values.values()))
-        ends = rows.min((0, 1)), rows.max((0, 1))
-        self._two_valued &= ((rows == ends[0]) | (rows == ends[1])).all((0, 1))
-        self._moving |= (ends[0] < ends[1]) & (rows.shape[1] > 10)  # fewer are points of a plan
 
     def two_valued(self) -> list[str]:
         """Returns a warning about dofs with two values, between which the curve takes others."""

@@ -10,7 +10,15 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from trajcli.arrays import largest
-from trajcli.errors import Fault, InputError, Note, TrajcliError, UsageError, raise_if_any
+from trajcli.errors import (
+    Fault,
+    InputError,
+    Note,
+    Report,
+    TrajcliError,
+    UsageError,
+    raise_if_any,
+)
 from trajcli.files.catalogue import text_of
 from trajcli.files.clock import Clock
 from trajcli.files.conversion import stated_unit
@@ -75,8 +83,12 @@ def resolve(request: Request, files: Files, sources: Sequence[str]) -> Resolved:
     Raises InputError or UsageError with everything that is missing or does not fit.
     """
     report, left_out = files.report, list[LeftOut]()
-    with report.faults():
-        _refuse_options(request)
+    with report.faults():  # options that are wrong whatever the inputs are
+        request.refuse_gap()
+        if request.recorded:
+            make_method(request.mode, **request.options)
+        elif request.mode is not None:
+            make_mode(request.mode, **request.options)
     recordings: list[Recording] = []
     with report.faults():
         recordings = _read(request, files, sources, left_out)
@@ -88,49 +100,59 @@ def resolve(request: Request, files: Files, sources: Sequence[str]) -> Resolved:
     if not recordings:
         report.collected += [fault for _, faults in left_out for fault in faults]
         report.raise_faults()
-    chosen: ChosenMode | None = None
+    mode: Mode | None = None
+    mode_source: Place | None = None
     states: dict[str, States] = {}
     with report.faults():
-        states = _option_states(request, files, recordings[0])
+        texts = {"start": request.start, "goal": request.goal}
+        states = {
+            role: state_from_option(files, role, text, recordings[0])
+            for role, text in texts.items()
+            if text is not None
+        }
     with report.faults():
-        chosen = resolve_mode(request, recordings)
+        mode, mode_source = resolve_mode(request, recordings, report)
     # recordings begin at their first row; only modes that end at a goal read goal states
     if request.recorded:
         states.setdefault("start", NO_STATE)
-    if chosen is None or chosen.mode.options().get("ends") != "goal":
+    if mode is None or mode.options().get("ends") != "goal":
         states.setdefault("goal", NO_STATE)
     fitting, bad = _fitting(request, recordings, states, option)
     usable = [recording for recording in fitting if recording.fault is None]
     left_out += bad if request.episodes is None or not fitting else ()
     if not request.skip_bad and request.episodes is None:
         report.collected += [fault for _, faults in bad for fault in faults]
-    if not request.recorded:
+    if usable and not request.recorded:
         with report.faults():
-            _require_turns(request, usable, None if chosen is None else chosen.mode)
+            _require_turns(request, usable[0], mode)
         if request.mode is None:
             with report.faults():
                 _refuse_normalised(usable)
     if not fitting:
         report.collected += [fault for _, faults in left_out for fault in faults]
     report.raise_faults()
-    assert chosen is not None  # else its fault was raised
-    mode = chosen.mode
-    report.add(*chosen.disagreements)
+    assert mode is not None  # else its fault was raised
     # stamps of --times are those of all files together, so they are given out once all are known
     fitting = timed(fitting, option)
     usable = [recording for recording in fitting if recording.fault is None]
     raise_if_any(_guess_faults(fitting, mode), UsageError)
-    commands = _commands(request, usable[0])
+    first = usable[0]
+    absolute: Sequence[int] = ()
+    turning = [] if request.recorded else [dof for turn in first.turning for dof in turn.dofs]
+    if (which := request.absolute) is not None:
+        names = first.joint_names or ()
+        absolute = parse_dofs(which, first.shape[2], "--absolute", names).numbers
+    commands = Commands(request.actions, absolute, turning)
     raise_if_any(commands.faults(mode), UsageError)
     if request.recorded:
-        if (units := usable[0].position_units) is not None:
+        if (units := first.position_units) is not None:
             mode = mode.noise_in(per_si(units))
         fitting = repaired(fitting, request, mode.least_rows, report)
-        usable[0].require_rotations()
+        first.require_rotations()
     recording = join(fitting)
     count = len(recording)
     if not request.recorded and all(recorded_rates(part, mode) for part in usable):
-        mode, note = _of_rates(request, usable[0], mode)
+        mode, note = _of_rates(request, first, mode)
         report.add(note)
     if request.start_index is not None:
         start = recording.start.with_index("start", files.dataset(request.start_index))
@@ -142,16 +164,7 @@ def resolve(request: Request, files: Files, sources: Sequence[str]) -> Resolved:
         if not request.skip_bad or not len(recording):
             raise_if_any(faulty.values())
         left_out += ((name, [fault]) for name, fault in faulty.items())
-    return Resolved(recording, mode, chosen.source, commands, left_out)
-
-
-def _refuse_options(request: Request) -> None:
-    """Raises UsageError for options that are wrong whatever the inputs are."""
-    request.refuse_gap()
-    if request.recorded:
-        make_method(request.mode, **request.options)
-    elif request.mode is not None:
-        make_mode(request.mode, **request.options)
+    return Resolved(recording, mode, mode_source, commands, left_out)
 
 
 def _read(
@@ -214,16 +227,6 @@ def _fitting(
     return fitting, left_out
 
 
-def _option_states(request: Request, files: Files, first: Recording) -> dict[str, States]:
-    """Returns the states that --start and --goal name, by role."""
-    texts = {"start": request.start, "goal": request.goal}
-    return {
-        role: state_from_option(files, role, text, first)
-        for role, text in texts.items()
-        if text is not None
-    }
-
-
 def _of_rates(request: Request, first: Recording, mode: Mode) -> tuple[Mode, str]:
     """Returns the mode that integrates rates with a time stamp each, and a note that says so.
 
@@ -246,90 +249,71 @@ def _of_rates(request: Request, first: Recording, mode: Mode) -> tuple[Mode, str
     )
 
 
-def _require_turns(request: Request, members: Sequence[Recording], mode: Mode | None) -> None:
+def _require_turns(request: Request, first: Recording, mode: Mode | None) -> None:
     """Raises InputError or UsageError for rotations that the mode does not integrate."""
-    for group in members[:1]:
-        group.require_rotations()
-        if mode is None:
-            return
-        for rotation in group.turning[:1]:
-            where, hint = group.input.where, "--rotation none takes them as dofs, --dofs others"
-            if not (mode.scheme and mode.frames == "full"):
-                raise InputError(
-                    f"mode {mode.name} takes dofs one by one, and these are a rotation",
-                    where=where,
-                    expected="clique, velocity, acceleration or jerk, with frames full",
-                    found=str(rotation),
-                    hint=hint,
-                )
-            if mode.derivatives_of and any(turn.form != "rotvec" for turn in group.turning):
-                raise InputError(
-                    f"orientations, and mode {mode.name} takes angular rates",
-                    where=where,
-                    expected="three dofs about x, y and z, which --rotation WHICH=rotvec names",
-                    found=str(rotation),
-                    hint=hint,
-                )
-            if request.grad is not None or request.cost is not None:
-                raise UsageError(
-                    "no gradients of rotations in files",
-                    where="--grad" if request.grad is not None else "--cost",
-                    expected="none",
-                    hint="trajcli.rotations.integrate has them",
-                )
+    first.require_rotations()
+    if mode is None or not first.turning:
+        return
+    where, found = first.input.where, str(first.turning[0])
+    hint = "--rotation none takes them as dofs, --dofs others"
+    if not (mode.scheme and mode.frames == "full"):
+        raise InputError(
+            f"mode {mode.name} takes dofs one by one, and these are a rotation",
+            where=where,
+            expected="clique, velocity, acceleration or jerk, with frames full",
+            found=found,
+            hint=hint,
+        )
+    if mode.derivatives_of and any(turn.form != "rotvec" for turn in first.turning):
+        raise InputError(
+            f"orientations, and mode {mode.name} takes angular rates",
+            where=where,
+            expected="three dofs about x, y and z, which --rotation WHICH=rotvec names",
+            found=found,
+            hint=hint,
+        )
+    if request.grad is not None or request.cost is not None:
+        raise UsageError(
+            "no gradients of rotations in files",
+            where="--grad" if request.grad is not None else "--cost",
+            expected="none",
+            hint="trajcli.rotations.integrate has them",
+        )
 
 
 def _refuse_normalised(members: Sequence[Recording]) -> None:
     """Raises UsageError for commands in [-1, 1] of a controller or family that normalises them,
     whose mode neither the user nor the file says."""
-    for group in members[:1]:
-        layout, last = group.layout, group.array_name.rpartition("/")[2]
-        family = layout.family.title if layout is not None and layout.family.normalises else ""
-        by = group.companions.controller() or family
-        if not by or last not in ACTIONS or group.input_units or _stated_mode(group)[0]:
-            return
-        # what is beyond [-1, 1] is not normalised; some rows tell
-        some = [*members[:_FIRST], members[-1]]
-        if all(largest(g.input.read_part(0, 1, 0, _ROWS)) <= 1.0 + 1e-6 for g in some):
-            ways = [recorded_positions(group), "--mode acceleration, if these are accelerations"]
-            raise UsageError(
-                "normalised commands, and nothing says how to read them",
-                where=group.input.where,
-                expected="--mode, which reads them as they are, in physical units",
-                found=f"values in [-1, 1], as {by} takes them",
-                hint="; ".join(filter(None, ways)),
-            )
+    first, layout = members[0], members[0].layout
+    family = layout.family.title if layout is not None and layout.family.normalises else ""
+    by, last = first.companions.controller() or family, first.array_name.rpartition("/")[2]
+    if not by or last not in ACTIONS or first.input_units or _stated_mode(first)[0]:
+        return
+    # what is beyond [-1, 1] is not normalised; some rows tell
+    some = [*members[:_FIRST], members[-1]]
+    if all(largest(g.input.read_part(0, 1, 0, _ROWS)) <= 1.0 + 1e-6 for g in some):
+        ways = [recorded_positions(first), "--mode acceleration, if these are accelerations"]
+        raise UsageError(
+            "normalised commands, and nothing says how to read them",
+            where=first.input.where,
+            expected="--mode, which reads them as they are, in physical units",
+            found=f"values in [-1, 1], as {by} takes them",
+            hint="; ".join(filter(None, ways)),
+        )
 
 
-def _commands(request: Request, first: Recording) -> Commands:
-    """Returns what --actions and --absolute say about the picked dofs."""
-    turning = [] if request.recorded else [dof for turn in first.turning for dof in turn.dofs]
-    if request.absolute is None:
-        return Commands(request.actions, turning=turning)
-    names = first.joint_names or ()
-    absolute = parse_dofs(request.absolute, first.shape[2], "--absolute", names)
-    return Commands(request.actions, absolute.numbers, turning)
-
-
-@dataclass(frozen=True)
-class ChosenMode:
-    """The mode of a run, the file that states it (None: the request does), and warnings of files
-    that state another mode."""
-
-    mode: Mode
-    source: Place | None = None
-    disagreements: Sequence[str] = ()
-
-
-def resolve_mode(request: Request, recordings: Sequence[Recording]) -> ChosenMode:
-    """Returns the mode of a run.
+def resolve_mode(
+    request: Request, recordings: Sequence[Recording], report: Report
+) -> tuple[Mode, Place | None]:
+    """Returns the mode of a run, and the file that states it, if the request does not; warns of
+    files that state another mode.
 
     A recording has the method of the request, whatever files state. Raises InputError where files
     state different modes and the request names none.
     """
     if request.recorded:
         turning = bool(recordings[0].rotations)
-        return ChosenMode(make_method(request.mode, turning, **request.options))
+        return make_method(request.mode, turning, **request.options), None
     stated: dict[_Stated, Place] = {}
     for recording in recordings[:_FIRST]:
         mode, with_options, where = _stated_mode(recording)
@@ -342,7 +326,8 @@ def resolve_mode(request: Request, recordings: Sequence[Recording]) -> ChosenMod
             found="; ".join(f"{where} {_described(*mode)}" for mode, where in stated.items()),
             hint="--mode and its options say which",
         )
-    options, notes, source = dict(request.options), list[str](), None
+    options, notes = dict(request.options), list[str]()
+    source: Place | None = None
     for (mode, with_options), where in stated.items():
         # a file fills in what the request leaves open: the mode, and options of the same mode
         fills_in = name is None
@@ -357,7 +342,9 @@ def resolve_mode(request: Request, recordings: Sequence[Recording]) -> ChosenMod
             typed = " ".join(f"--{option} {value}" for option, value in words)
             states = _described(mode, with_options)
             notes.append(f"{where} states {states}, which this run is not ({typed})")
-    return ChosenMode(make_mode(name or _DEFAULT, **options), source, notes)
+    made = make_mode(name or _DEFAULT, **options)
+    report.add(*notes)
+    return made, source
 
 
 def _stated_mode(group: Recording) -> tuple[str, tuple[tuple[str, Any], ...], Place]:

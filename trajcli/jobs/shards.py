@@ -408,12 +408,9 @@ def _has_stamps(parts: Parts) -> bool:
     kinds = {(v.dtype.kind, str(v.attributes["units"])) for v in variables}
     if len(variables) < len(parts) or len(kinds) > 1:
         return False
-    return any(
-        file.require(path).read().any()
-        for file in parts
-        for path in file.names()
-        if path.rpartition("/")[2] == "start_stamp"
-    )
+    paths = ((file, path) for file in parts for path in file.names())
+    stored = (file.require(p) for file, p in paths if p.rpartition("/")[2] == "start_stamp")
+    return any(stamps.read().any() for stamps in stored)
 
 
 def _require_same_axes(parts: Parts) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from trajcli.curves.resampling import at_rest, knots_of, placed
 from trajcli.curves.sampling import search, take
 from trajcli.errors import InputError, UsageError, describe, raise_if_any, unknown, wrong_shape
 from trajcli.inputs import Inputs, nonfinite_faults, shape_faults
+from trajcli.kernels.program import Array
 from trajcli.memory import ROTATION_VALUES
 from trajcli.modes import QUANTITIES, make_method, make_mode
 from trajcli.modes.cascade import Clique
@@ -47,9 +48,6 @@ from trajcli.rotations.quaternions import (
     to_quaternions,
 )
 from trajcli.trajectory import State, state_parts
-
-Array: TypeAlias = Any
-"""numpy.ndarray or torch.Tensor."""
 
 __all__ = ["CURVES", "FORMS", "RATES", "RotationTrajectory", "angle", "compose", "conjugate",
            "continuous", "cumulative_product", "decompose", "differentiate", "exp",

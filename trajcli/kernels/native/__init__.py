@@ -416,11 +416,8 @@ def _place_band(job: Any, program: Band) -> list[Any]:
     windows = program.windows
     # a kind's base, the differences that have weights, from the first to behind the last, and pairs
     kinds = np.array([(base, 0, program.width - 1, 0) for base in program.base], np.int64)
-    arrays: list[Any] = [
-        np.ascontiguousarray(program.head, np.float64),
-        np.ascontiguousarray(program.tail, np.float64),
-        kinds,
-    ]
+    ends = (np.ascontiguousarray(x, np.float64) for x in (program.head, program.tail))
+    arrays: list[Any] = [*ends, kinds]
     job.band = 1
     job.head, job.tail, job.kinds = map(address, arrays)
     job.head_count, job.tail_count = len(program.head), len(program.tail)

@@ -206,11 +206,7 @@ def _states(parts: Parts, index: Tensor | None, batch: int) -> list[Tensor | Non
 
 
 def _cascade(
-    program: Cascade,
-    actions: Tensor,
-    dt: Tensor,
-    start: Sequence[Tensor | None],
-    wanted: Sequence[bool],
+    program: Cascade, actions: Tensor, dt: Tensor, start: Parts, wanted: Sequence[bool]
 ) -> list[Tensor | None]:
     """Returns rows [B, T, D] of the used actions, dt [b, h] and start parts [B, D], all float64."""
     k, recorded = program.derivatives_of, int(program.recorded)
@@ -224,8 +220,7 @@ def _cascade(
     rows: list[Tensor] = [zero] * 4  # [B, 1 + count, D], the state first
     # row 0 is the start state, row t the state after action t
     rows[k] = torch.cat([state[k][:, None], actions], 1)
-    # lower orders are sums: x_m,t = x_m,t−1 + gain_t
-    # sums from the action's order down, then differences from it up
+    # from the action's order down, orders are sums: x_m,t = x_m,t−1 + gain_t
     for m in reversed(range(k)):
         gain = _gain_by_scheme(program.scheme, rows, dt, m, k)
         rows[m] = torch.cat([state[m][:, None], gain], 1).cumsum(1)

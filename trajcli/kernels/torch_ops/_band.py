@@ -11,21 +11,14 @@ from torch.nn.functional import pad
 
 from trajcli.arrays import columns, to_torch
 from trajcli.kernels.least_squares import fit_weights
-from trajcli.kernels.program import Band
+from trajcli.kernels.program import Band, Floats, Parts
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from trajcli.kernels.program import Floats
-
 
 def outputs(
-    program: Band,
-    actions: Tensor,
-    dt: Tensor,
-    start: Sequence[Tensor | None],
-    goal: Sequence[Tensor | None],
-    wanted: Sequence[bool],
+    program: Band, actions: Tensor, dt: Tensor, start: Parts, goal: Parts, wanted: Sequence[bool]
 ) -> list[Tensor | None]:
     """Returns rows [B, T, D] of the used actions, dt [b, h] and state parts [B, D], all float64."""
     spacing = program.spacing * columns(dt, 0, 1)
@@ -46,9 +39,7 @@ def outputs(
     return rows
 
 
-def _points(
-    coefficients: Floats, state: Sequence[Tensor | None], spacing: Tensor, zero: Tensor
-) -> list[Tensor]:
+def _points(coefficients: Floats, state: Parts, spacing: Tensor, zero: Tensor) -> list[Tensor]:
     """Returns points of a state's Taylor polynomial, [B, 1, D]: Σ_m coefficient·spacingᵐ·part."""
     scaled = [part if part is None else spacing**m * part for m, part in enumerate(state)]
     points = []
@@ -87,7 +78,6 @@ def _of_windows(
         used = _points_used(program, torch.as_tensor(program.base, device=device)[kind])
         weights, scales = weights_of_rows(program, dt), [torch.ones_like(spacing[..., None])] * 4
     orders = [m for m in range(4) if wanted[m]]
-    # orders whose rows have the same base share the differences from it
     # orders with the same point n share its differences
     near = {place[m].tobytes(): place[m] for m in orders}
     here = {

@@ -113,11 +113,9 @@ def _solve(m: int, lanes: _Lanes, leverages: bool = False) -> tuple[list[Tensor]
         measured = torch.cat([root[t][:, None, None], zero[:, :1, 1:]], 2)
         rows = torch.cat([known, measured], 1) @ backs[t]
         sides = torch.cat([zero[:, 0], side, (root[t] * lanes.values[t])[:, None]], 1)
-        scale = (
-            zero[:, :1]
-            if t == count - 1
-            else (lanes.stiffness.sqrt()[:, None, None] * steps[t][:, None, None] ** power)
-        )
+        scale = zero[:, :1]
+        if t < count - 1:
+            scale = lanes.stiffness.sqrt()[:, None, None] * steps[t][:, None, None] ** power
         process = penalty_rows * scale
         near = [torch.cat([process, zero], 2), torch.cat([-rows, rows], 2)]
         long = [torch.cat([rows, 0.0 * rows], 2), torch.cat([process @ -aheads[t], process], 2)]
