@@ -282,9 +282,8 @@ def _columns(inputs: Inputs) -> list[Array]:
     actions = np.eye(horizon, horizon + 8)[None]
     units = np.eye(8, horizon + 8, horizon)[:, None]
     start, goal = (dict(zip(QUANTITIES, parts, strict=True)) for parts in (units[:4], units[4:]))
-    outputs = replace(inputs, actions=actions, start=start, goal=goal).compute(
-        choose("cpu"), "float64", QUANTITIES
-    )
+    inputs = replace(inputs, actions=actions, start=start, goal=goal)
+    outputs = inputs.compute(choose("cpu"), "float64", QUANTITIES)
     table = np.concatenate([outputs[part][0] for part in QUANTITIES])  # [4·T, H + 8]
     if not np.isfinite(table).all():
         raise InputError(

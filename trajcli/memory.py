@@ -81,7 +81,6 @@ def memory_bound() -> int:
     except (ValueError, OverflowError):
         size = 0
     if size <= 0:
-        raise UsageError(
-            "not a size", where="TRAJCLI_MEMORY", expected="like 256MiB or 2GB", found=repr(text)
-        )
+        where, expected = "TRAJCLI_MEMORY", "like 256MiB or 2GB"
+        raise UsageError("not a size", where=where, expected=expected, found=repr(text))
     return size

@@ -17,7 +17,7 @@ def two_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "absence", lambda: "")
     monkeypatch.setattr(cuda, "count", lambda: 2)
     monkeypatch.setattr(cuda, "trouble", lambda name: "")
-    monkeypatch.setattr(cuda, "capability", lambda name: (9, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda name: (9, 0))
     monkeypatch.setattr("trajcli.kernels.choose._probe", lambda name: None)
     monkeypatch.setattr("trajcli.kernels.choose._device_backends", {})
 
@@ -45,7 +45,7 @@ def test_a_device_that_does_not_answer_is_an_error(two_devices, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [
-        ("trajcli.kernels.cuda.capability", (7, 0), "needs compute capability 7.5, this has 7.0"),
+        ("torch.cuda.get_device_capability", (7, 0), "needs compute capability 7.5, this has 7.0"),
         ("trajcli.kernels.choose.triton_absence", "it is too old", "absent: it is too old"),
     ],
 )
@@ -96,7 +96,7 @@ def test_the_first_call_on_a_device_is_not_captured(two_devices, monkeypatch):
     monkeypatch.undo()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-    monkeypatch.setattr(cuda, "capability", lambda name: (9, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda name: (9, 0))
     monkeypatch.setattr("trajcli.kernels.choose._device_backends", {})
     with pytest.raises(UsageError, match="cannot be captured"):
         choose_for(torch.device("cuda:0"), "auto")

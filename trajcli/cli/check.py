@@ -54,9 +54,8 @@ def check(
         alone = text == texts[-1] and not any(report["checks"] for report in reports)
         with console.going_on(text, bad, alone), console.opened(reading) as files:
             files.compare_all((text, velocity_of) if velocity_of else (text,))
-            findings = check_source(
-                files, text, start_rows, limits, velocity_of, bad if skip_bad else None
-            )
+            skipped = bad if skip_bad else None
+            findings = check_source(files, text, start_rows, limits, velocity_of, skipped)
             notes = files.report.notes
         console.remark(*notes)
         left_out = console.left_out(bad)

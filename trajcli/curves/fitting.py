@@ -236,9 +236,7 @@ def _fit(
 
 def _curve(unknowns: Array, places: Floats, degree: int) -> Array:
     """Returns the positions [B, T, D] of unknowns at places [1 or B, T] in knots."""
-    start, goal = (
-        State(*(part[:, m] for m in range(4))) for part in (unknowns[:, :4], unknowns[:, -4:])
-    )
+    start, goal = (State(*(unknowns[:, k + m] for m in range(4))) for k in (0, -4))
     points = concatenate([unknowns[:, 4:-4], goal.position[:, None]], 1)
     made = integrate(
         points, start, 1.0, "bspline", degree=degree, ends="goal", goal=goal, backend="auto"

@@ -109,14 +109,10 @@ class Gradient:
 
         def upstream(outputs: Mapping[str, Any]) -> dict[str, Any]:
             if self.cost:  # d/dx of weight · Σ x²
-                return {
-                    name: (2.0 * weight * outputs[name].astype(np.float64)).astype(dtype)
-                    for name, weight in self.cost.items()
-                }
-            return {
-                name: np.asarray(rows_by_number(stored, numbers).read(), dtype)
-                for name, stored in self.upstream.items()
-            }
+                grads = {n: 2.0 * w * outputs[n].astype(np.float64) for n, w in self.cost.items()}
+            else:
+                grads = {n: rows_by_number(x, numbers).read() for n, x in self.upstream.items()}
+            return {name: np.asarray(grad, dtype) for name, grad in grads.items()}
 
         outputs, grads = commands.pull_back(inputs, upstream, choice, dtype)
         arrays = dict(outputs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,7 +107,7 @@ def run_fit(request: FitRequest, report: Report | None = None) -> dict[str, Any]
             yield 0, values
 
         points = intervals - request.degree - 1
-        counts, variables = np.full(len(lengths), points), _variables(recording.unit(name))
+        counts, variables = np.full(len(lengths), points), [*_variables(recording.unit(name))]
         stated = {"mode": "bspline", "degree": request.degree, "steps": steps, "ends": "goal"}
         sizes = {"point": points, "each": 1}
         result = write_rows(
@@ -120,18 +121,15 @@ def run_fit(request: FitRequest, report: Report | None = None) -> dict[str, Any]
     }  # fmt: skip
 
 
-def _variables(unit: str | None) -> list[Variable]:
+def _variables(unit: str | None) -> Iterator[Variable]:
     """Describes what ``integrate --mode bspline --ends goal`` reads: control points, dt and both
     states. unit: of the positions, where it is known."""
     labels = {"long_name": "control points", **({"units": unit} if unit else {})}
     spacing = {"long_name": "knot spacing / steps", "units": "s"}
     kind = np.dtype("f8")
-    variables = [
-        Variable("actions", ("trajectory", "point", "dof"), kind, labels),
-        Variable("dt", ("trajectory", "each"), kind, spacing),
-    ]
+    yield Variable("actions", ("trajectory", "point", "dof"), kind, labels)
+    yield Variable("dt", ("trajectory", "each"), kind, spacing)
     for role in _ENDS:
         for part in QUANTITIES:
             labels = {"units": unit_of(part, unit)} if unit else {}
-            variables.append(Variable(f"{role}/{part}", ("trajectory", "dof"), kind, labels))
-    return variables
+            yield Variable(f"{role}/{part}", ("trajectory", "dof"), kind, labels)

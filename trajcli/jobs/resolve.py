@@ -211,9 +211,7 @@ def _fitting(
                 timed([recording], None)
             else:
                 require_stamps(replace(recording, own_clock=option))
-            start, goal = (
-                states.get(role) or stored_state(role, recording) for role in ("start", "goal")
-            )
+            start, goal = (states.get(x) or stored_state(x, recording) for x in ("start", "goal"))
             if request.skip_bad and fitting and start.parts.keys() != fitting[0].start.parts.keys():
                 raise InputError("another start state than the others", where=recording.name)
             fitting.append(replace(recording, start=start, goal=goal))
@@ -244,9 +242,8 @@ def _of_rates(request: Request, first: Recording, mode: Mode) -> tuple[Mode, str
     named = f"{first.input.where}: a time stamp for each row, so these are recorded"
     how = "integrated by foh (trapezoidal rule) from the first on; row 0 is the start"
     rates = {"velocity": "velocities", "acceleration": "accelerations", "jerk": "jerks"}
-    return mode.of_rates(request.options.get("scheme", stated)), Note(
-        f"{named} {rates[mode.name]}, {how}"
-    )
+    note = Note(f"{named} {rates[mode.name]}, {how}")
+    return mode.of_rates(request.options.get("scheme", stated)), note
 
 
 def _require_turns(request: Request, first: Recording, mode: Mode | None) -> None:

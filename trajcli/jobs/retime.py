@@ -136,9 +136,7 @@ class Paces:
             expected, found = ", ".join(bounds), ", ".join(arrays)
             hint = _way(request, recording) if "position" in arrays else "leave them out"
             raise InputError(what, where=where, expected=expected, found=found, hint=hint)
-        remarks = [
-            x for name in bounds for x in stored.unit_remarks(name, recording.units.get(name))
-        ]
+        remarks = [x for n in bounds for x in stored.unit_remarks(n, recording.units.get(n))]
         self._remarks = [*dict.fromkeys(remarks), *stored.remarks(names, picked)]
         self.matched = stored.matched(names, picked)
         listed = str(recording.file.attributes().get("absolute", "")).split(",")

@@ -96,10 +96,8 @@ class Part:
     ) -> Fault | None:
         """Returns the fault of a part that was written by another command than this request, or
         that read an input in another state than in ``states``."""
-        there, here = (
-            {**options, "trajcli": number}
-            for options, number in ((self.request, self.version), (request, version))
-        )
+        there = {**self.request, "trajcli": self.version}
+        here = {**request, "trajcli": version}
         if request.get("skip_bad"):
             there["skip_bad"] = True  # a part that left nothing out does not state it
         if there != here:
@@ -131,9 +129,8 @@ class Part:
 def input_lines(sources: SourceFiles, out: Path) -> list[str]:
     """Returns the lines by which a part lists the files that were opened for it."""
     folder = os.path.realpath(out.parent)
-    return sorted(
-        json.dumps([relative_path(path, folder), content]) for path, content in sources.contents()
-    )
+    named = ((relative_path(path, folder), content) for path, content in sources.contents())
+    return sorted(map(json.dumps, named))
 
 
 def part_is_done(path: Path, request: str, overwrite: bool) -> bool:
@@ -299,9 +296,8 @@ def merge(out: Path, overwrite: bool = False, report: Report | None = None) -> d
     report.add(*remarks)
     seconds = report.seconds
     # files of float32 and of float64 in different shards give parts of both
-    kinds = {
-        v.dtype.name for part in contents.values() for v in part.variables if v.name in QUANTITIES
-    }
+    variables = (v for part in contents.values() for v in part.variables)
+    kinds = {v.dtype.name for v in variables if v.name in QUANTITIES}
     if len(kinds) > 1:
         types = " and ".join(sorted(kinds))
         report.add(Note(f"parts of {types}, as their files are; --dtype makes them one"))

@@ -144,7 +144,9 @@ def device_backend(name: str) -> tuple[str, str]:
             line = cuda.first_line(error)
             why = f"backend triton compiles no kernel here: {type(error).__name__}: {line}"
         else:
-            capability = ".".join(map(str, cuda.capability(name)))
+            import torch
+
+            capability = ".".join(map(str, torch.cuda.get_device_capability(name)))
             backend, why = "triton", f"compiled for compute capability {capability}"
     _device_backends[name] = backend, why
     return backend, why
@@ -156,10 +158,9 @@ def _device_fault(name: str) -> str:
 
     if not name.startswith("cuda") or torch.version.hip is not None:
         return "backend triton is for CUDA devices"
-    why = triton_absence()
-    if why:
+    if why := triton_absence():
         return f"backend triton is absent: {why}"
-    capability = cuda.capability(name)
+    capability = torch.cuda.get_device_capability(name)
     number, least = (".".join(map(str, x)) for x in (capability, LEAST_CAPABILITY))
     if capability < LEAST_CAPABILITY:
         return f"backend triton needs compute capability {least}, this has {number}"

@@ -70,13 +70,6 @@ def trouble(name: str) -> str:
     return ""
 
 
-def capability(name: str) -> tuple[int, int]:
-    """Returns the compute capability of a device."""
-    import torch
-
-    return torch.cuda.get_device_capability(name)
-
-
 def free_bytes(name: str) -> int:
     """Returns how many bytes of a device's memory are free."""
     import torch

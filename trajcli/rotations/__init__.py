@@ -229,17 +229,15 @@ def integrate(
     outputs = list(rows.outputs().values())[:3]
     given = matched(given, outputs[0])  # tensors where any argument is one
     rates = [sign * _flat(x.reshape(batch, -1, *given.shape[2:])) for x in outputs]
-    turns = turns_of_rates(
-        rates, order, scheme, for_bodies(matched(steps, given), _bodies(given))[..., None]
-    )
+    steps = for_bodies(matched(steps, given), _bodies(given))[..., None]
+    turns = turns_of_rates(rates, order, scheme, steps)
     first = _broadcast(parts["position"], (batch, *bodies, 4), "start").reshape(-1, 1, 4)
     first = to_quaternions(matched(first, given), where="start", allow_nonfinite=allow_nonfinite)
     first = _framed(first, frame)
     turned = multiply(cumulative_product(exp(turns)), first)
     values = concatenate([first, turned / dot(turned, turned) ** 0.5], 1)
-    return _result(
-        [continuous(values), *rates], rows.time, frame, given, {"mode": mode, "scheme": scheme}
-    )
+    options = {"mode": mode, "scheme": scheme}
+    return _result([continuous(values), *rates], rows.time, frame, given, options)
 
 
 def resample(
