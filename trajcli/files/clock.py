@@ -112,10 +112,9 @@ class Clock:
             rows = stored.reader
             stored = replace(stored, shape=stored.shape[:1], reader=lambda *part: rows(*part)[:, 0])
         clock = _stored_times(stored, given, stamps=True)
-        values, kind = clock.values, clock.converted_from
-        step = (
-            equal_step(values, lengths, nominal, kind) if isinstance(values, np.ndarray) else None
-        )
+        values, step = clock.values, None
+        if not isinstance(values, Dataset):
+            step = equal_step(np.asarray(values), lengths, nominal, clock.converted_from)
         absolute = stored if stored.ndim in (1, 2) and stored.shape[-1] else None
         if absolute is not None and absolute.ndim == 1:
             absolute = as_line(absolute)
@@ -128,7 +127,8 @@ class Clock:
     def steps_of(cls, stored: Dataset, given: Unit | None = None) -> Clock:
         """Returns the times that a dataset of one step or of steps gives; see :meth:`stamps`."""
         clock = _stored_times(stored, given, stamps=False)
-        known = np.ravel(clock.values if isinstance(clock.values, np.ndarray) else [])
+        values = clock.values  # one step in another unit is a number, no array
+        known = np.ravel([] if isinstance(values, Dataset) else np.asarray(values))
         same = known.size > 0 and bool((known == known[0]).all())
         return replace(clock, step=float(known[0]), values=None) if same else clock
 
