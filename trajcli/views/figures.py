@@ -216,7 +216,8 @@ def draw_peaks(peaks: Sequence[Peaks], sources: Sequence[PlotSource], title: str
         _peak_panel(axis, quantity)
     for axis in axes[len(shown) :]:
         axis.set_visible(False)
-    limits = [("limit", _LIMIT)] * any(quantity.bounds is not None for quantity in peaks)
+    limited = any(quantity.bounds is not None for quantity in peaks)
+    limits: list[_LegendEntry] = [("limit", _LIMIT)] if limited else []
     _finish(figure, short_labels(sources)[0] if title is None else title, limits)
     return figure
 

@@ -76,7 +76,7 @@ class TextTable:
             smallest = [w if c[0][:1] == ">" else 1 for w, c in zip(smallest, shown, strict=True)]
         widths = [least(column, r".+") for column in shown]
         while excess(widths) > 0 and widths != smallest:  # the widest that may be is narrowed
-            room = [width * (width > low) for width, low in zip(widths, smallest, strict=True)]
+            room = [w if w > low else 0 for w, low in zip(widths, smallest, strict=True)]
             widths[room.index(max(room))] -= 1
         grid = table.Table(
             box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0)
