@@ -82,6 +82,13 @@ class Console:
         self.remark(*report["notes"], *lines)
         return 1 if left_out else 0
 
+    def finish(self, result: Mapping[str, Any], *lines: str) -> int:
+        """Writes the notes of a run, its last lines and its document; returns the exit code."""
+        code = self.remarks_of(result)
+        self.say(*lines)
+        self.document(result)
+        return code
+
     def document(self, value: Any) -> None:
         """Writes the one JSON document of a run, with null for NaN and Inf.
 

@@ -52,6 +52,4 @@ def fit(
         # OUT states its mode and options, so that integrate needs none
         f"next: trajcli integrate {shlex.join(next_words)}",
     )
-    code = console.remarks_of(result)
-    console.document(result)
-    return code
+    return console.finish(result)

@@ -53,10 +53,7 @@ def run_request(console: Console, kind: "type[Request]", typed: dict[str, Any], 
 
     with console.report() as report:
         result = run(kind(**own, **typed), report, say_plan, dry_run)
-    code = console.remarks_of(result)
-    console.say(*smoothing_lines(result), last_line(result))
-    console.document(result)
-    return code
+    return console.finish(result, *smoothing_lines(result), last_line(result))
 
 
 def plan_lines(plan: dict[str, Any]) -> list[str]:

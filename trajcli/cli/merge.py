@@ -24,8 +24,6 @@ def merge(console: Console, out: options.Divided, overwrite: options.Overwrite =
 
     with console.report() as report:
         result = merge_parts(out, overwrite, report)
-    console.remarks_of(result)
     trajectories = counted(result["trajectories"], "trajectory", "trajectories")
     parts = counted(result["parts"], "part")
-    console.say(f"{result['out']}: {trajectories} of {parts}, {speed_text(result)}")
-    console.document(result)
+    console.finish(result, f"{result['out']}: {trajectories} of {parts}, {speed_text(result)}")

@@ -39,13 +39,8 @@ def resample(console: Console, **typed: Any) -> int:
     curve = f"exactly as {result['samples_of']}" if result["samples_of"] else result["method"]
     times = f"{request.to:g} Hz" if request.at is None else f"at the times of {request.at}"
     console.say(first, ", ".join(result["arrays"]), *others, f"{curve} · {times}")
-    code = console.remarks_of(result)
-    console.say(
-        f"{request.out}: {result['trajectories']} × {_range(result['rows'])} rows, "
-        f"{bytes_text(result['bytes_written'])}"
-    )
-    console.document(result)
-    return code
+    size = f"{result['trajectories']} × {_range(result['rows'])} rows"
+    return console.finish(result, f"{request.out}: {size}, {bytes_text(result['bytes_written'])}")
 
 
 def _range(rows: dict[str, Any]) -> str:

@@ -44,9 +44,7 @@ def retime(
         *(_lines(result) if verbose or result["trajectories"] == 1 else ()),
         f"{request.out}: {bytes_text(result['bytes_written'])}",
     )
-    code = console.remarks_of(result)
-    console.document(result)
-    return code
+    return console.finish(result)
 
 
 def _lines(result: dict[str, Any]) -> list[str]:

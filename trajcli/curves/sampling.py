@@ -150,24 +150,9 @@ def missing_parts(mode: str, options: Mapping[str, Any], parts: Iterable[str]) -
     return [name for name in QUANTITIES[lowest : order + 1] if name not in known]
 
 
-def outside(times: Floats, knots: Floats) -> tuple[int, int] | None:
-    """Returns trajectory and entry of the first of times [b or 1, N] outside knots [b or 1, T]."""
-    first, last = _slack(knots)
-    wrong = ~((times >= knots[:, :1] - first) & (times <= knots[:, -1:] + last))
-    if not wrong.any():
-        return None
-    trajectory, entry = np.argwhere(wrong)[0].tolist()
-    return trajectory, entry
-
-
-def slack_at_ends(knots: Floats) -> Floats:
-    """Returns how far the first and the last of knots [b, T] may be off as sums of steps [b]."""
-    slack: Floats = np.maximum(*_slack(knots))[:, 0]
-    return slack
-
-
-def _slack(knots: Floats) -> list[Floats]:
-    # the first and the last row may be off by rounding, and so may times at them
+def slack_at_ends(knots: Floats) -> list[Floats]:
+    """Returns how far the first and the last of knots [b, T], and times at them, may be off as sums
+    of steps, [b, 1] each."""
     ends = [min(1, knots.shape[1] - 1), knots.shape[1] - 1]
     return [_rounding(knots, np.full((len(knots), 1), end)) for end in ends]
 
@@ -183,17 +168,20 @@ def located(times: Array, knots: Array, batch: int, rounding: float = 0.0) -> Ar
     if at.ndim != 2 or at.shape[0] not in (1, batch):
         expected, what = f"[N] or [{batch}, N]", "wrong shape of times"
         raise InputError(wrong_shape("times", expected, times.shape, what=what))
-    # within torch.func, and while a graph is captured, no values can be read
-    if readable(at) and readable(knots) and (wrong := outside(to_numpy(at), to_numpy(knots))):
-        (trajectory, entry), ends = wrong, to_numpy(knots)[:, [0, -1]]
-        begin, end = ends[min(trajectory, len(ends) - 1)].tolist()
-        several = f"trajectory {trajectory}, " if len(at) > 1 or len(ends) > 1 else ""
-        raise InputError(
-            "a time that is not within the trajectory",
-            where=f"times, {several}entry {entry}",
-            expected=f"{begin!r} to {end!r} s",
-            found=repr(float(to_numpy(at)[min(trajectory, len(at) - 1), entry])),
-        )
+    if readable(at) and readable(knots):  # not within torch.func, nor while a graph is captured
+        values, known = to_numpy(at), to_numpy(knots)
+        early, late = slack_at_ends(known)
+        outside = ~((values >= known[:, :1] - early) & (values <= known[:, -1:] + late))
+        if outside.any():
+            number, entry = np.argwhere(outside)[0].tolist()
+            begin, end = known[number % len(known), [0, -1]].tolist()
+            several = f"trajectory {number}, " if len(outside) > 1 else ""
+            raise InputError(
+                "a time that is not within the trajectory",
+                where=f"times, {several}entry {entry}",
+                expected=f"{begin!r} to {end!r} s",
+                found=repr(float(values[number % len(values), entry])),
+            )
     after, last = search(knots, at, right=False), knots.shape[1] - 1
     after = after.clip(max=last)
     # a time just before or after a row may mean that row

@@ -10,20 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from trajcli.arrays import output_dtype
-from trajcli.curves.resampling import (
-    DEFAULT,
-    SAMPLED_ROWS,
-    at_rest,
-    curve_of_mode,
-    curve_of_rows,
-    curve_through,
-    default_method,
-    finite_parts,
-    finite_parts_of_mode,
-    new_count,
-    option_faults,
-    stops,
-)
+from trajcli.curves import resampling
+from trajcli.curves.resampling import DEFAULT, new_count
 from trajcli.curves.sampling import is_known, located, missing_parts, slack_at_ends
 from trajcli.errors import InputError, Note, Report, UsageError, raise_if_any
 from trajcli.files.catalogue import text_of
@@ -94,7 +82,7 @@ class Curves:
         self.method, self.hold = method or DEFAULT, request.hold
         # a recording, by stamps of a clock, may go on after its last row
         recorded = not mode[0] and recording.start_stamps() is not None
-        self.stops = stops(method, *mode) and not recorded
+        self.stops = resampling.stops(method, *mode) and not recorded
         self._numbers, self._labels = recording.free_dofs, recording.dof_labels
         self._precision = {name: recording.arrays[name].precision for name in quantities}
         self.held: list[int] = []
@@ -109,12 +97,13 @@ class Curves:
         self._moving = np.zeros(len(self._numbers), bool)
         known: Sequence[str] = ()
         if self.mode is not None:
-            known = finite_parts_of_mode(*self.mode, quantities)
+            known = resampling.finite_parts_of_mode(*self.mode, quantities)
         elif quantities:
-            known = finite_parts(self.method, quantities)
+            known = resampling.finite_parts(self.method, quantities)
         self._others = [name for name in recording.arrays if name not in QUANTITIES]
         if self._others:
-            finite_parts(self.method, QUANTITIES[:1])  # refuses methods that take derivatives
+            # refuses methods that take derivatives
+            resampling.finite_parts(self.method, QUANTITIES[:1])
         self.names = [*known, *self._others]
         if left := [name for name in quantities if name not in known]:
             curve = f"scheme {self.mode[1].get('scheme')}" if self.mode else self.method
@@ -129,9 +118,9 @@ class Curves:
         if request.method or not names:
             return request.method or DEFAULT
         one, known = whole.take([0]), is_known(*mode)
-        part = one.take(slice(None), range(min(one.rows, SAMPLED_ROWS)))
+        part = one.take(slice(None), range(min(one.rows, resampling.SAMPLED_ROWS)))
         rows, knots = {name: part.arrays[name].read() for name in names}, row_times(one)[0]
-        method, what = default_method(*mode, rows, knots[:, : part.rows]), ""
+        method, what = resampling.default_method(*mode, rows, knots[:, : part.rows]), ""
         if not mode[0] and method == DEFAULT and "velocity" in names[1:]:
             what = "velocities are zeros or differences, not the derivatives at the rows"
         elif not mode[0] or (method == DEFAULT and not known):
@@ -152,7 +141,7 @@ class Curves:
             return [True] * len(block)
         last = block.take(slice(None), range(max(0, block.rows - 2), block.rows))
         rows = {name: last.arrays[name].read() for name in QUANTITIES if name in block.arrays}
-        return list(at_rest(rows or {QUANTITIES[0]: last.input.read()}, knots))
+        return list(resampling.at_rest(rows or {QUANTITIES[0]: last.input.read()}, knots))
 
     def attributes(self) -> dict[str, Any]:
         """Returns what an output says of its curves."""
@@ -170,18 +159,17 @@ class Curves:
         values = {n: x.astype(output_dtype(x.dtype), copy=False) for n, x in values.items()}
         quantities = {name: values[name] for name in values if name in QUANTITIES}
         curves = [
-            (curve_of_rows(self.method, {QUANTITIES[0]: values[name]}, knots, self.hold),
+            (resampling.curve_of_rows(self.method, {QUANTITIES[0]: values[name]}, knots, self.hold),
              {QUANTITIES[0]: name})
             for name in self._others
         ]  # fmt: skip
         if quantities:
-            if self.mode is not None:  # which knows how far rounding has moved the rows
+            if self.mode is None:
+                curve = resampling.curve_of_rows(self.method, quantities, knots, self.hold)
+            else:  # which knows how far rounding has moved the rows
                 for name, rows in quantities.items():
                     quantities[name] = rows.astype(output_dtype(self._precision[name]), copy=False)
-            curve = (
-                curve_of_rows(self.method, quantities, knots, self.hold) if self.mode is None
-                else curve_of_mode(*self.mode, quantities, knots)
-            )  # fmt: skip
+                curve = resampling.curve_of_mode(*self.mode, quantities, knots)
             curves.append((curve, {name: name for name in self.names if name in QUANTITIES}))
         batch, _, dofs = next(iter(values.values())).shape
         shape = (batch, at.shape[1], dofs)
@@ -202,7 +190,7 @@ class Curves:
         for name in self.names if self.held else ():
             held = values.get(name, lowest)[..., self.held]
             rate = name in QUANTITIES[1:]  # a held dof stands still: its rates are 0
-            (rows,) = curve_through("hold", [held], knots)(at)
+            (rows,) = resampling.curve_through("hold", [held], knots)(at)
             arrays[name][..., self.held] = 0 * rows if rate else rows
         return arrays
 
@@ -231,7 +219,7 @@ def run_resample(request: ResampleRequest, report: Report | None = None) -> dict
         turns = _turns_method(request.method) if rotations else ""
         frame = request.rotation_frame
         new = None if rate else OutputTimes(files, str(request.at), len(recording))
-        raise_if_any(option_faults(request.method, request.hold), UsageError)
+        raise_if_any(resampling.option_faults(request.method, request.hold), UsageError)
         holding = request.method == "hold"
         good, left_out = computable(request, recording, holding)
         remarks, recording = list[str](), recording.take(good)
@@ -368,7 +356,8 @@ def _measured(
     for of_length in blocks_of(recording, recording.lengths):
         block, places = of_length.recording, of_length.places
         knots, rounding = row_times(block, acting=holding)
-        ends[places], slack[places] = knots[:, -1], slack_at_ends(knots) + rounding
+        ends[places] = knots[:, -1]
+        slack[places] = np.maximum(*slack_at_ends(knots))[:, 0] + rounding
         if rate is not None:
             acting, held = knots.shape[1] > block.rows, curves.may_hold(block, knots)
             each = zip(ends[places].tolist(), held, strict=True)

@@ -10,15 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from trajcli.arrays import largest
-from trajcli.errors import (
-    Fault,
-    InputError,
-    Note,
-    Report,
-    TrajcliError,
-    UsageError,
-    raise_if_any,
-)
+from trajcli.errors import Fault, InputError, Note, TrajcliError, UsageError, raise_if_any
 from trajcli.files.catalogue import text_of
 from trajcli.files.clock import Clock
 from trajcli.files.conversion import stated_unit
@@ -111,7 +103,7 @@ def resolve(request: Request, files: Files, sources: Sequence[str]) -> Resolved:
             if text is not None
         }
     with report.faults():
-        mode, mode_source = resolve_mode(request, recordings, report)
+        mode, mode_source = resolve_mode(request, files, recordings)
     # recordings begin at their first row; only modes that end at a goal read goal states
     if request.recorded:
         states.setdefault("start", NO_STATE)
@@ -300,7 +292,7 @@ def _refuse_normalised(members: Sequence[Recording]) -> None:
 
 
 def resolve_mode(
-    request: Request, recordings: Sequence[Recording], report: Report
+    request: Request, files: Files, recordings: Sequence[Recording]
 ) -> tuple[Mode, Place | None]:
     """Returns the mode of a run, and the file that states it, if the request does not; warns of
     files that state another mode.
@@ -340,7 +332,7 @@ def resolve_mode(
             states = _described(mode, with_options)
             notes.append(f"{where} states {states}, which this run is not ({typed})")
     made = make_mode(name or _DEFAULT, **options)
-    report.add(*notes)
+    files.report.add(*notes)
     return made, source
 
 

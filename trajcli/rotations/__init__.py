@@ -24,15 +24,8 @@ from trajcli.kernels.program import Array
 from trajcli.memory import ROTATION_VALUES
 from trajcli.modes import QUANTITIES, make_method, make_mode
 from trajcli.modes.cascade import Clique
-from trajcli.rotations._rates import (
-    CURVES,
-    backward,
-    filled,
-    for_bodies,
-    in_windows,
-    smooth,
-    turns_of_rates,
-)
+from trajcli.rotations import _rates
+from trajcli.rotations._rates import CURVES, for_bodies
 from trajcli.rotations.quaternions import (
     FORMS,
     angle,
@@ -156,7 +149,7 @@ def differentiate_rows(
         values, size = rows(0, shape[1]), max(1, ROTATION_VALUES // shape[1])
         parts = [slice(k, k + size) for k in range(0, len(values), size)]
         few = [  # at once: each row has some hundred temporary numbers
-            smooth(values[part], steps if len(steps) == 1 else steps[part], mode.options())
+            _rates.smooth(values[part], steps if len(steps) == 1 else steps[part], mode.options())
             for part in parts
         ]
         whole = [concatenate(part, 0) for part in zip(*(rows for rows, _ in few), strict=True)]
@@ -165,12 +158,12 @@ def differentiate_rows(
         options |= {name: x.reshape(per_axis) for name, x in chosen.items()}
         blocks = iter([(0, whole)])
     elif isinstance(mode, Clique):
-        options["method"], blocks = "backward", backward(rows, shape, steps)
+        options["method"], blocks = "backward", _rates.backward(rows, shape, steps)
     else:
-        blocks = in_windows(rows, shape, steps, inputs.program(), bodies)
+        blocks = _rates.in_windows(rows, shape, steps, inputs.program(), bodies)
     for first, (values, *rates) in blocks:
         values = continuous(values, before)
-        before = filled(values)[0][:, -1:]
+        before = _rates.filled(values)[0][:, -1:]
         yield first, _result([values, *rates], None, frame, read(0, 1), options)
 
 
@@ -230,7 +223,7 @@ def integrate(
     given = matched(given, outputs[0])  # tensors where any argument is one
     rates = [sign * _flat(x.reshape(batch, -1, *given.shape[2:])) for x in outputs]
     steps = for_bodies(matched(steps, given), _bodies(given))[..., None]
-    turns = turns_of_rates(rates, order, scheme, steps)
+    turns = _rates.turns_of_rates(rates, order, scheme, steps)
     first = _broadcast(parts["position"], (batch, *bodies, 4), "start").reshape(-1, 1, 4)
     first = to_quaternions(matched(first, given), where="start", allow_nonfinite=allow_nonfinite)
     first = _framed(first, frame)

@@ -34,7 +34,6 @@ from trajcli.errors import InputError, UsageError, describe, unknown, wrong_shap
 from trajcli.kernels.program import Array
 
 Function: TypeAlias = Callable[..., Array]
-Form: TypeAlias = tuple[int, Callable[[Array], Array], Callable[[Array], Array]]
 
 TOLERANCE = 1e-3
 """By how much the norm of a quaternion, or an entry of a matrix, may be off."""
@@ -260,7 +259,7 @@ def _to_rpy(quaternions: Array) -> Array:
     return xp.stack([roll, xp.arctan2(-m20, cosine), yaw], -1)
 
 
-FORMS: dict[str, Form] = {
+FORMS: dict[str, tuple[int, Function, Function]] = {
     "wxyz": (4, lambda v: v, lambda q: q),
     "xyzw": (4, lambda v: v[..., [3, 0, 1, 2]], lambda q: q[..., [1, 2, 3, 0]]),
     "rotvec": (3, exp, log),

@@ -38,8 +38,6 @@ from trajcli.kernels.program import (
 from trajcli.memory import NATIVE_TILE
 from trajcli.system import processors, variable
 
-__all__ = ["Adjoint", "Forward", "InFile", "Prepared", "absence", "adjoint", "forward"]
-
 _MOST_THREADS = 1024
 # Of gradients, each with a structure of its own.
 _MOST_LAYOUTS = 16
