@@ -196,7 +196,9 @@ class Call:
             from trajcli import autograd
 
             self._integrate, kind = autograd.integrate, getattr(self._torch, self._dtype)
-            self._task = autograd.Task(self._program, self._kernels, kernels, kind, self._wanted)
+            self._task = autograd.Task(
+                self._program, self._kernels, kernels, kind, self._wanted, plain=plain
+            )
         if plain:
             self._inputs = None
             self._shape = tuple(inputs.actions.shape)
@@ -234,7 +236,7 @@ class Call:
         if self._torch is None:
             rows = written(self._program, operands, kernels, self._dtype, self._wanted)
         else:
-            rows = self._integrate(self._task, operands, self._plain)
+            rows = self._integrate(self._task, operands)
         if self._native and not (self._allow_nonfinite or kernels.finite):
             self._check_values(arrays, inputs)
             if kernels.finite is False:

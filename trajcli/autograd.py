@@ -28,12 +28,9 @@ from trajcli.kernels import torch_ops
 from trajcli.kernels.program import Gradients, Operands, Program
 
 
-def integrate(task: Task, operands: Operands, plain: bool = False) -> Sequence[Tensor | None]:
-    """Returns a program's outputs [B, T, D], differentiable in all operands; None if not wanted.
-
-    ``plain``: nothing is transformed or traced, and all tensors are in memory.
-    """
-    program, dt = task.program, operands.dt
+def integrate(task: Task, operands: Operands) -> Sequence[Tensor | None]:
+    """Returns a program's outputs [B, T, D], differentiable in all operands; None if not wanted."""
+    program, dt, plain = task.program, operands.dt, task.plain
     tensors = (dt, operands.actions, *operands.start, *operands.goal)
     indices = (operands.start_index, operands.goal_index)
     of_dt = dt.requires_grad or not (plain or forward_ad.unpack_dual(dt).tangent is None)
@@ -56,15 +53,18 @@ def integrate(task: Task, operands: Operands, plain: bool = False) -> Sequence[T
         rows = torch_ops.trajectories(program, operands, task.wanted)
         return _Rounded.apply(task.dtype, *rows)  # type: ignore[no-any-return]
     if torch.is_grad_enabled() and any(x.requires_grad for x in tensors if x is not None):
-        return Integrate.apply(task._replace(indices=indices), *tensors)  # type: ignore[no-any-return]
-    return (_written if plain else _rows)(task, task.dtype, operands)
+        if not (indices[0] is None and indices[1] is None):
+            task = task._replace(indices=indices)
+        return Integrate.apply(task, *tensors)  # type: ignore[no-any-return]
+    return _rows(task, task.dtype, operands)
 
 
 class Task(NamedTuple):
     """All arguments of a linear function but its tensors.
 
     ``kernels`` run the first forward and backward pass, ``general`` any later one. ``indices``:
-    the start and the goal index.
+    the start and the goal index. ``plain``: in the first forward pass nothing is transformed or
+    traced, and all tensors are in memory.
     """
 
     program: Program
@@ -73,6 +73,11 @@ class Task(NamedTuple):
     dtype: torch.dtype
     wanted: tuple[bool, ...]
     indices: tuple[Tensor | None, Tensor | None] = (None, None)
+    plain: bool = False
+
+    def later(self) -> Task:
+        """Returns the task for passes after the first, whose rows are not rounded."""
+        return self._replace(kernels=self.general, dtype=torch.float64, plain=False)
 
 
 class Integrate(Function):
@@ -115,8 +120,7 @@ class Integrate(Function):
             inputs, rows = saved[:9], saved[9:]
             if torch.is_grad_enabled() and task.dtype != torch.float64:
                 # saved rows that are not rounded are no outputs, and have no derivatives
-                again = task._replace(kernels=task.general, dtype=torch.float64)
-                rows = Integrate.apply(again, dt, *inputs)
+                rows = Integrate.apply(task.later(), dt, *inputs)
             operands = Operands(inputs[0], dt, inputs[1:5], inputs[5:], *task.indices)
             values = (operands.actions, *operands.states())
             steps = gradient_of_even_dt(task.program, dt, values, pulled, rows, upstream)
@@ -163,12 +167,8 @@ class PullBack(Function):
         if seconds[0] is None:
             seconds = (present[0].new_zeros(()).expand(ctx.shape), *seconds[1:])
         of_dt = ctx.needs_input_grad[3]
-        task = ctx.task._replace(
-            kernels=ctx.task.general,
-            dtype=torch.float64,
-            wanted=(True,) * 4 if of_dt else ctx.wanted,
-            indices=(None, None),
-        )
+        wanted = (True,) * 4 if of_dt else ctx.wanted
+        task = ctx.task.later()._replace(wanted=wanted, indices=(None, None))
         rows = Integrate.apply(task, dt, *seconds)
         steps = None
         if of_dt:
@@ -180,16 +180,12 @@ class PullBack(Function):
 def _rows(task: Task, dtype: torch.dtype, operands: Operands) -> list[Tensor | None]:
     """Computes what Integrate does, without its place in the graph."""
     actions, dt, start, goal, *indices = operands
-    plain = _in_memory((actions, *start, *goal))
-    if plain is None:
-        found = torch_ops.trajectories(task.program, operands, task.wanted)
-        return [None if x is None else x.to(dtype) for x in found]
-    return _written(task, dtype, Operands(plain[0], dt, plain[1:5], plain[5:], *indices))
-
-
-def _written(task: Task, dtype: torch.dtype, operands: Operands) -> list[Tensor | None]:
-    """Returns the rows that kernels write, of operands in memory."""
-    actions, dt = operands.actions, operands.dt
+    if not task.plain:
+        plain = _in_memory((actions, *start, *goal))
+        if plain is None:
+            found = torch_ops.trajectories(task.program, operands, task.wanted)
+            return [None if x is None else x.to(dtype) for x in found]
+        operands = Operands(plain[0], dt, plain[1:5], plain[5:], *indices)
     batch, _, dofs = actions.shape
     shape, device = (batch, task.program.rows, dofs), "cpu" if dt.is_cpu else str(dt.device)
     rows = empties(shape, str(dtype)[6:], device, task.wanted)
@@ -238,7 +234,7 @@ class SmoothedRows(Function):
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         task, ctx.back, dt, first, *_ = inputs
         # the kernels of the first run may look for NaN, which a derivative may have
-        ctx.task = task._replace(kernels=task.general)
+        ctx.task = task._replace(kernels=task.general, plain=False)
         ctx.other = None if ctx.back else first.dtype
         ctx.save_for_backward(dt)
         ctx.save_for_forward(dt)

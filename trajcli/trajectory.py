@@ -431,6 +431,8 @@ def load(path: str | Path) -> Trajectory:
 
 def wanted_outputs(write: str | Iterable[str]) -> tuple[str, ...]:
     """Returns names of outputs by order; raises UsageError for none and for unknown ones."""
+    if write is QUANTITIES:
+        return QUANTITIES
     try:
         names: tuple[Any, ...] = (write,) if isinstance(write, str) else tuple(write)
     except TypeError:

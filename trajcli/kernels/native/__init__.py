@@ -176,16 +176,20 @@ class Forward(Call):
         self._placed: Any = set_operands(job, operands)
         set_outputs(job, out)
         job.allow_nonfinite = allow_nonfinite
-        indices = job.start_index, job.goal_index
-        self._entries = [job.actions, job.dt, *job.start, *job.goal, *indices, *job.out]
+        entries = [job.actions, *job.start, *job.out, *job.goal, job.start_index, job.goal_index]
+        present = (operands.actions, *operands.start, *out, *operands.goal, *operands[4:])
+        self._entries = [(k, entries[k]) for k, x in enumerate(present) if x is not None]
+        self._dt: Any = None
 
     def at(self, operands: Operands, out: Parts) -> None:
         """Puts arrays of the same layout in the place of these."""
         actions, dt, start, goal, *indices = operands
-        arrays = (actions, dt, *start, *goal, *indices, *out)
-        for entry, array in zip(self._entries, arrays, strict=True):
-            if array is not None:
-                entry.data = address(array)
+        if dt is not self._dt:  # mostly that of the run before; a tensor may have a graph
+            self._dt = dt if isinstance(dt, np.ndarray) else None
+            self._job.dt.data = address(dt)
+        arrays = (actions, *start, *out, *goal, *indices)
+        for k, entry in self._entries:
+            entry.data = address(arrays[k])
 
 
 class Adjoint(Call):
@@ -214,8 +218,13 @@ class Adjoint(Call):
         for entry, array in zip(entries, (dt, gradients.actions, *upstream), strict=True):
             if array is not None:
                 entry.data = address(array)
-        job.start_gradient[:] = [x if x is None else address(x) for x in gradients.start]
-        job.goal_gradient[:] = [x if x is None else address(x) for x in gradients.goal]
+        for places, parts in (
+            (job.start_gradient, gradients.start),
+            (job.goal_gradient, gradients.goal),
+        ):
+            for m, part in enumerate(parts):
+                if part is not None:
+                    places[m] = address(part)
 
 
 class Prepared:
@@ -235,18 +244,20 @@ class Prepared:
         """As :func:`forward`; one thread at a time."""
         if self._forward is None:
             self._forward = Forward(program, operands, out, self._allow_nonfinite)
+            self.finite = self._forward.run()
+            self._forward.forget()
         else:
             self._forward.at(operands, out)
-        self.finite = self._forward.run()
-        self._forward.forget()
+            self.finite = self._forward.run()
 
     def adjoint(
         self, program: Program, operands: Operands, upstream: Parts, gradients: Gradients
     ) -> None:
         """As :func:`adjoint`, in any thread."""
+        actions, start, goal = gradients
         layouts = [x if x is None else (x.dtype, x.stride()) for x in upstream]
-        wanted = [x if x is None else x.dtype for x in (gradients.actions, *gradients.start)]
-        key = (threading.get_ident(), *layouts, *wanted)
+        kinds = [x if x is None else x.dtype for x in (actions, *start, *goal)]
+        key = (threading.get_ident(), *layouts, *kinds)
         call = self._adjoints.get(key)
         if call is not None:
             call.at(operands.dt, upstream, gradients)
