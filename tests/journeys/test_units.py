@@ -616,7 +616,7 @@ def test_a_figure_has_everything_in_its_units(trajcli, folder):
                 close(b.recorded, JOINTS, rtol=1e-12, atol=1e-12)
                 close(b.bounds.upper, np.degrees(a.bounds.upper))
                 close(b.bounds.lower, np.degrees(a.bounds.lower))
-        for a, b in zip(si.peaks(print), other.peaks(print), strict=True):
+        for a, b in zip(si.peaks(files.report), other.peaks(files.report), strict=True):
             close(b.values, np.degrees(a.values))
 
 
