@@ -88,6 +88,24 @@ def test_a_step_that_is_not_positive_is_refused_in_a_later_call(dt: float) -> No
         integrate(ACTIONS, START, dt)
 
 
+@pytest.mark.parametrize("index", [-1, 3])
+def test_an_index_of_no_state_is_refused_in_a_later_call(index: int) -> None:
+    integrate(ACTIONS, START, 0.02, start_index=np.array([0, 1, 2]))
+    with pytest.raises(trajcli.InputError, match="index out of range"):
+        integrate(ACTIONS, START, 0.02, start_index=np.array([0, index, 2]))
+
+
+@pytest.mark.parametrize("form", ["dt", "times"])
+def test_steps_that_are_not_positive_are_refused_in_a_later_call(form: str) -> None:
+    stamps = torch.arange(9.0) * 0.1
+    integrate(torch.from_numpy(ACTIONS), "zero", **{form: stamps[1:] if form == "dt" else stamps})
+    stamps[4] = -1.0
+    with pytest.raises(trajcli.InputError, match=r"not positive|go back"):
+        integrate(
+            torch.from_numpy(ACTIONS), "zero", **{form: stamps[1:] if form == "dt" else stamps}
+        )
+
+
 def test_arrays_that_lie_otherwise_are_not_taken_for_those_of_an_earlier_call() -> None:
     integrate(ACTIONS, START, 0.02)
     turned = np.ascontiguousarray(ACTIONS.transpose(1, 0, 2)).transpose(1, 0, 2)
