@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-FILES, CALLS = 36, 380
+FILES, CALLS = 36, 300
 """At most so many in a small run."""
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = str(ROOT / "trajcli")
