@@ -99,7 +99,7 @@ def write_blocks(job: Job[S], write: Callable[[Span, Arrays, int], object], repo
                         found=str(short),
                         hint="--device cpu, or wait until others have left the device",
                     ) from None
-                most = max(1, len(block) // 2)
+                most = len(block) // 2
                 waiting.append(block)
                 continue
             except DeviceLost as lost:
