@@ -148,7 +148,8 @@ def answer_signals() -> None:
 def interrupt(number: int, frame: FrameType | None) -> None:
     """Raises Interrupt with the name of a signal, unless signals are held back; the next signal
     acts as without handlers."""
-    _remove_handlers()
+    for heard in _heard():  # from here on every signal acts as without handlers
+        signal.signal(heard, signal.SIG_DFL)
     _answered.append(signal.Signals(number).name)
     if not (_held or _complete):
         raise Interrupt(_answered[0])
@@ -193,9 +194,3 @@ def ignore_signals() -> None:
 def _heard() -> list[signal.Signals]:
     """Returns the signals that are not ignored; nohup starts processes that ignore some."""
     return [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-
-
-def _remove_handlers() -> None:
-    """Lets every signal act as on a process without handlers."""
-    for number in _heard():
-        signal.signal(number, signal.SIG_DFL)

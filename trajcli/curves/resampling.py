@@ -42,7 +42,7 @@ from trajcli.curves.sampling import (
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any, unknown, wrong_shape
 from trajcli.inputs import Inputs, shape_faults
 from trajcli.kernels.program import Array, Floats
-from trajcli.modes import QUANTITIES, make_mode
+from trajcli.modes import MODES, QUANTITIES, make_mode
 from trajcli.trajectory import Trajectory, as_trajectory
 
 Outputs: TypeAlias = Mapping[str, Array]
@@ -209,7 +209,8 @@ def _joined(rows: Floats, rates: Floats, knots: Floats) -> bool:
 def stops(method: str | None, mode: str, options: Mapping[str, Any]) -> bool:
     """Returns whether the last row may be held however fast it is reached: after lines, which turn
     at every row, and after the plan of a mode, which ends there."""
-    made = mode not in ("", "savgol", "smooth") and options.get("ends") != "recording"
+    takes_start = mode not in MODES or MODES[mode].takes_start
+    made = mode != "" and takes_start and options.get("ends") != "recording"
     return made or method in METHODS[:3]
 
 
@@ -241,7 +242,7 @@ def curve_of_mode(mode: str, options: Mapping[str, Any], parts: Outputs, knots: 
 def finite_parts_of_mode(mode: str, options: Mapping[str, Any], parts: Iterable[str]) -> list[str]:
     """Returns the outputs that are finite everywhere between the rows of a mode."""
     # foh is linear in the action, whose slope is finite as well
-    order = polynomial_order(mode, options, "trajectory") + (options.get("scheme") == "foh")
+    order = polynomial_order(mode, options) + (options.get("scheme") == "foh")
     return [name for name in QUANTITIES[: order + 1] if name in parts]
 
 
@@ -405,10 +406,8 @@ def _ramped(rows: Array, knots: Array, at: Array, hold: float) -> list[Array]:
     share = (at - begin)[..., None] / ramp
     first, rise = take(rows, before), take(rows, after) - take(rows, before)
     there, choose = share >= 1.0, library(rows).where  # whatever the row before holds
-    return [
-        choose(there, take(rows, after), first + rise * share),
-        choose(share > 1.0, 0.0 * rise, rise / ramp),
-    ]
+    values = choose(there, take(rows, after), first + rise * share)
+    return [values, choose(share > 1.0, 0.0 * rise, rise / ramp)]
 
 
 def _hermite(

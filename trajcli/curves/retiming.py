@@ -110,9 +110,7 @@ def paced(
             shares[name] = np.maximum(shares[name], _shares(*pair, bounds[name]))
     worst = {name: share.max(1, initial=0.0) for name, share in shares.items()}
     # each quantity falls with the power of the factor that is its order
-    roots: dict[str, np.ufunc] = dict(
-        zip(QUANTITIES[1:], (np.positive, np.sqrt, np.cbrt), strict=True)
-    )
+    roots = {"velocity": np.positive, "acceleration": np.sqrt, "jerk": np.cbrt}
     needed = np.stack([roots[name](share) for name, share in worst.items()])
     # the quantity that needs the most time decides
     limited_by, factor = np.array(list(bounds))[needed.argmax(0)], needed.max(0)
@@ -127,9 +125,7 @@ def paced(
         )
     for extreme in (peaks, beyond):
         factor = _after_rounding(factor, extreme, {name: bounds[name] for name in extreme})
-    scaled = {
-        name: scaled_by(array, factor, QUANTITIES.index(name)) for name, array in values.items()
-    }
+    scaled = {name: scaled_by(array, factor, name) for name, array in values.items()}
     used = {name: share / factor ** QUANTITIES.index(name) for name, share in worst.items()}
     slack = {name: np.maximum(1.0 - share, 0.0) for name, share in used.items()}
     # values on the rows, and behind them those between
@@ -242,12 +238,12 @@ def _shares(low: Array, high: Array, bounds: _Pair) -> Floats:
     return share
 
 
-def scaled_by(values: Array, factor: Floats, order: int) -> Array:
-    """Returns the order-th derivative [B, ...] of trajectories ``factor`` [B] times as long.
+def scaled_by(values: Array, factor: Floats, name: str) -> Array:
+    """Returns a quantity [B, ...] of trajectories ``factor`` [B] times as long.
 
     It is divided in float64, and has the type of the values (integers: float64).
     """
-    power = (factor**order).reshape(-1, *(1,) * (values.ndim - 1))
+    power = (factor ** QUANTITIES.index(name)).reshape(-1, *(1,) * (values.ndim - 1))
     scaled = np.empty(values.shape, output_dtype(values.dtype))
     return np.divide(values, power, out=scaled, casting="same_kind", dtype=np.float64)
 
@@ -263,7 +259,7 @@ def _after_rounding(
         over = np.zeros(len(factor), bool)
         step = float(np.finfo(np.float64).eps)
         for name, (lower, upper) in limits.items():
-            low, high = (scaled_by(side, factor, QUANTITIES.index(name)) for side in peaks[name])
+            low, high = (scaled_by(side, factor, name) for side in peaks[name])
             outside = (high.astype(np.float64) > upper) | (low.astype(np.float64) < lower)
             over |= outside.any(1)
             step = max(step, float(np.finfo(high.dtype).eps) / 2)
@@ -303,10 +299,8 @@ def extremes(
         if any(part is None for part in known[order:]) or order >= len(known):
             continue
         shape = np.broadcast_shapes(known[order].shape, begin.shape)
-        roots = _roots(
-            known[order + 1 :], *(np.broadcast_to(x, shape) for x in (begin, begin + steps))
-        )
-        if roots:
+        ends = (np.broadcast_to(x, shape) for x in (begin, begin + steps))
+        if roots := _roots(known[order + 1 :], *ends):
             extrema[QUANTITIES[order]] = np.stack([derivative(known, at, order) for at in roots], 1)
     return extrema
 
@@ -320,10 +314,8 @@ def _roots(taylor: Sequence[Floats], begin: Floats, end: Floats) -> list[Floats]
         if degree == 1:
             candidates = [-taylor[0] / taylor[1]]
         elif degree == 2:  # without cancellation: Press et al., "Numerical Recipes", 5.6
-            half = -(
-                taylor[1]
-                + np.copysign(np.sqrt(taylor[1] ** 2 - 2 * taylor[2] * taylor[0]), taylor[1])
-            )
+            root = np.sqrt(taylor[1] ** 2 - 2 * taylor[2] * taylor[0])
+            half = -(taylor[1] + np.copysign(root, taylor[1]))
             candidates = [half / taylor[2], 2 * taylor[0] / half]
         else:  # between its own extremes it is monotonic
             edges = np.sort([begin, *_roots(taylor[1:], begin, end), end], axis=0)

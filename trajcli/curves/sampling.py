@@ -61,8 +61,7 @@ def sample(
     """
     trajectory = as_trajectory(trajectory)
     outputs = trajectory.outputs()
-    missing = missing_parts(trajectory.mode, trajectory.options, outputs)
-    if missing:
+    if missing := missing_parts(trajectory.mode, trajectory.options, outputs):
         raise UsageError(
             f"{next(iter(outputs))} between rows takes outputs above it",
             where="trajectory",
@@ -95,7 +94,7 @@ def taylor(
     rounded to, None where absent, ``knots`` their times [b, T]. Raises UsageError for a mode whose
     rows no known polynomial joins.
     """
-    order = polynomial_order(mode, options, "trajectory")
+    order = polynomial_order(mode, options)
     wide = [None if x is None else float64(x) for x in rows]
     if degree := spline_degree(mode, options):
         return _spline(wide, [*map(half_place, rows)], knots, at, degree)
@@ -120,7 +119,7 @@ def is_known(mode: str, options: Mapping[str, Any]) -> bool:
     return spline_degree(mode, options) > 0 or options.get("scheme") in ("zoh", "foh")
 
 
-def polynomial_order(mode: str, options: Mapping[str, Any], where: str) -> int:
+def polynomial_order(mode: str, options: Mapping[str, Any]) -> int:
     """Returns the highest order of derivative that values between rows are computed from.
 
     Raises UsageError for a mode and options whose rows no known polynomial joins.
@@ -133,7 +132,7 @@ def polynomial_order(mode: str, options: Mapping[str, Any], where: str) -> int:
     about = f"mode {mode}" if mode else "a trajectory of no mode"
     raise UsageError(
         "no polynomial is known between these rows",
-        where=where,
+        where="trajectory",
         expected="scheme zoh or foh, or mode bspline",
         found=f"{about}, scheme {scheme}" if scheme else about,
         hint="resample interpolates any rows",
@@ -142,11 +141,10 @@ def polynomial_order(mode: str, options: Mapping[str, Any], where: str) -> int:
 
 def missing_parts(mode: str, options: Mapping[str, Any], parts: Iterable[str]) -> list[str]:
     """Returns the outputs that values between rows are computed from and that ``parts`` lacks."""
-    known, order = set(parts), polynomial_order(mode, options, "trajectory")
+    known, order = set(parts), polynomial_order(mode, options)
     # degrees 5 and 7 need what is below jerk too, for the derivatives above it
-    lowest = min(
-        [*map(QUANTITIES.index, known), {5: 2, 7: 0}.get(spline_degree(mode, options), order)]
-    )
+    needed = {5: 2, 7: 0}.get(spline_degree(mode, options), order)
+    lowest = min([*map(QUANTITIES.index, known), needed])
     return [name for name in QUANTITIES[lowest : order + 1] if name not in known]
 
 
@@ -213,10 +211,12 @@ def _held(
     known: list[Array] = [x if x is None else take(x, index) for x in rows[: order + 1]]
     if scheme == "foh":  # the first row has no step before it, and takes the one after
         before = (index - 1).clip(min=0)
+        after = (before + 1).clip(max=knots.shape[1] - 1)
         if not above or above[0] is None:
-            known.append(_slope(rows[order], knots, before))
+            rise = take(rows[order], after) - take(rows[order], before)
+            known.append(rise / _step(knots, before))
         else:  # which was computed from actions that were not rounded
-            known.append(take(above[0], (before + 1).clip(max=knots.shape[1] - 1)))
+            known.append(take(above[0], after))
     return known, tau
 
 
@@ -262,12 +262,6 @@ def _step(knots: Array, index: Array) -> Array:
     last = knots.shape[1] - 1
     step = take(knots, (index + 1).clip(max=last)) - take(knots, index)
     return (step + 1.0 * (index == last))[..., None]
-
-
-def _slope(rows: Array, knots: Array, index: Array) -> Array:
-    """Returns the mean derivative over the step that begins at a row."""
-    after = (index + 1).clip(max=knots.shape[1] - 1)
-    return (take(rows, after) - take(rows, index)) / _step(knots, index)
 
 
 def derivative(known: Sequence[Array], tau: Array, order: int) -> Array:

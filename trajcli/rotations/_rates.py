@@ -51,7 +51,7 @@ def backward(
         if values.shape[1] == 1:
             yield begin, [values, *[values[..., 1:] * 0.0] * 3]
             return
-        omega = log(multiply(values[:, 1:], conjugate(values[:, :-1]))) / own[..., None]
+        omega = turns_between(values) / own[..., None]
         later = own if own.shape[1] == 1 else own[:, 1:]
         later = later if later.shape[1] else own  # one rate has no step before it
         rates = trajectory.differentiate(
