@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.arrays import describe
 from trajcli.curves.resampling import rounding_of
-from trajcli.errors import Fault, InputError
+from trajcli.errors import Fault, InputError, wrong_shape
 from trajcli.files.catalogue import Values, in_memory, rows_by_number
 from trajcli.files.clock import exact_seconds, in_seconds, stamps_after, unit_by_size
 from trajcli.files.companions import STAMPS
@@ -58,12 +57,9 @@ class OutputTimes:
                 starts = np.ravel(first.read()), stated_unit(first) or "s"
                 counts.add(len(starts[0]))
         if stored.ndim not in (1, 2) or not stored.shape[-1] or not counts <= {1, count}:
-            raise InputError(
-                "wrong shape of times",
-                where=stored.where,
-                expected=f"[N], or [{count}, N] for {count} trajectories",
-                found=describe(stored.shape),
-            )
+            what = "wrong shape of times"
+            expected = f"[N], or [{count}, N] for {count} trajectories"
+            raise InputError(wrong_shape(stored.where, expected, stored.shape, what=what))
         lazy = stored.nbytes > EAGER_BYTES and stored.ndim == 2 and stored.shape[0] > 1
         self.values: Values = stored if lazy else in_memory(stored)
         self.where, self.unit, self.starts = stored.where, unit, starts

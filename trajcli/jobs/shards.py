@@ -64,7 +64,7 @@ class Part:
         index, count = _numbers_of(path.name)
         if not path.is_file():
             raise InputError(
-                "cannot be read", where=str(path), expected="a file", found="something else"
+                "cannot be read", where=path, expected="a file", found="something else"
             )
         with Hdf5File(path) as file:
             stated, stored = dict(file.attributes()), file.get(INPUTS)
@@ -72,15 +72,13 @@ class Part:
                 lines = [json.loads(text) for text in stored.texts()] if stored else []
                 self.inputs = {str(name): str(content) for name, content in lines}
             except (TypeError, ValueError):
-                raise InputError(
-                    "damaged", where=str(path), expected=f"files in {INPUTS}"
-                ) from None
+                raise InputError("damaged", where=path, expected=f"files in {INPUTS}") from None
         self.path, self.request = path, json_object(stated.get("request"))
         shard, self.version = stated.get("shard"), str(stated.get("trajcli_version"))
         if not self.request or shard != f"{index}/{count}":
             raise InputError(
                 "not a part",
-                where=str(path),
+                where=path,
                 expected=f"shard {index}/{count} of a run",
                 found=f"shard {shard}",
             )
@@ -105,7 +103,7 @@ class Part:
             keys = sorted(k for k in {**there, **here} if there.get(k) != here.get(k))
             return Fault(
                 "a part of another command",
-                where=str(self.path),
+                where=self.path,
                 expected="parts of one command",
                 found="; ".join(
                     f"{k} {there.get(k, absent)} there, {here.get(k, absent)} here" for k in keys
@@ -118,7 +116,7 @@ class Part:
                 copied = content.startswith(size) and content.endswith(ends[-16:])
                 return Fault(
                     "a part of another state of its inputs",
-                    where=str(self.path),
+                    where=self.path,
                     expected=f"{name}: {expected or 'no such file'}",
                     found=content,
                     hint="cp -p and rsync -t keep the times of copies; " if copied else "",
@@ -172,7 +170,7 @@ class Run:
         if not names:
             raise InputError(
                 "no run in shards",
-                where=str(folder),
+                where=folder,
                 expected="a folder of parts",
                 found=reason,
                 hint=f"trajcli integrate … -o {shlex.quote(str(out))} --shard I/N writes parts",
@@ -246,7 +244,7 @@ def _count_fault(folder: Path, names: Sequence[str]) -> Fault | None:
         return None
     return Fault(
         "parts of different numbers of shards",
-        where=str(folder),
+        where=folder,
         expected="one number",
         found=" and ".join(f"{count} shards" for count in counts),
         hint=f"rm {shlex.quote(str(folder))}/*-of-{counts[0]:05}.h5 removes those of {counts[0]}",
@@ -267,7 +265,7 @@ def merge(out: Path, overwrite: bool = False, report: Report | None = None) -> d
         faults.append(
             Fault(
                 "the run is not complete",
-                where=str(run.folder),
+                where=run.folder,
                 expected=f"shards 0 to {run.count - 1}",
                 found=f"{ranges(run.missing)} missing",
                 hint=f"trajcli status {shlex.quote(str(out))} says what to run",
