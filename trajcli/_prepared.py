@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trajcli.arrays import capturing, current_stream, is_finite, is_torch, output_dtype, to_torch
-from trajcli.errors import InputError, UsageError, raise_if_any
+from trajcli.errors import InputError, UsageError, raise_if_any, unknown
 from trajcli.inputs import (
     Inputs,
     LateTimes,
@@ -160,9 +160,7 @@ class Call:
     ) -> None:  # fmt: skip
         raise_if_any(shape_faults(inputs))
         if dtype not in (None, *DTYPES):
-            raise UsageError(
-                "unknown dtype", where="dtype", expected=" or ".join(DTYPES), found=repr(dtype)
-            )
+            raise UsageError(unknown("dtype", choices=" or ".join(DTYPES), found=repr(dtype)))
         self._dtype = dtype or output_dtype(inputs.actions.dtype)
         states = (*inputs.start.values(), *inputs.goal.values())
         tensors = [x for x in (inputs.actions, inputs.dt, inputs.times, *states) if is_torch(x)]
@@ -293,10 +291,14 @@ class Call:
         if self._of_dt:
             clock = self._inputs_of(dt, times)
             return clock.steps, _row_times(clock, self._device)
-        if isinstance(self._time, LateTimes):
-            return self._steps, self._time
-        time = self._time.copy()
-        return self._steps, time if self._torch is None else self._torch.from_numpy(time)
+        steps, time = self._steps, self._time
+        if given is None:  # what is large is not kept
+            self._steps = self._time = None
+        elif not isinstance(time, LateTimes):
+            time = time.copy()
+        if self._torch is not None and not isinstance(time, LateTimes):
+            time = self._torch.from_numpy(time)
+        return steps, time
 
     def _take(self, values: Any, stamped: bool, inputs: Callable[[], Inputs]) -> None:
         """Takes other steps, or time stamps; raises InputError where they are not positive.
@@ -307,9 +309,14 @@ class Call:
             fine, steps = 0.0 < values < np.inf, np.array([[values]], np.float64)
         else:
             clock = self._inputs_of(None, values) if stamped else self._inputs_of(values, None)
-            fine, steps = not step_value_faults(clock), np.array(clock.steps, order="C")
+            fine, steps = not step_value_faults(clock), clock.steps
         if not fine:
             raise_if_any(shape_faults(inputs()))
+        if self._of_dt:  # steps and times are functions of dt
+            return
+        kept = self._torch is not None or np.asarray(values).nbytes <= _FEW_BYTES
+        if kept and np.may_share_memory(steps, values):
+            steps = np.array(steps, order="C")
         self._steps = steps
         if self._torch is not None:
             with self._torch.inference_mode(False):  # a backward pass may need it

@@ -28,7 +28,7 @@ from trajcli.arrays import (
     to_numpy,
     to_torch,
 )
-from trajcli.errors import Fault, UsageError
+from trajcli.errors import Fault, UsageError, wrong_shape
 from trajcli.kernels.choose import Choice, choose
 from trajcli.kernels.program import Array, Operands, Program
 from trajcli.modes import QUANTITIES, Mode
@@ -283,8 +283,12 @@ class Inputs:
 
     def options(self) -> dict[str, Any]:
         """Returns the options of the mode, with what it chose."""
-        chosen = {} if self.smoothed is None else self.smoothed.results
-        return {**self.mode.options(self.recorded), **chosen}
+        options = self.mode.options(self.recorded)
+        if self.smoothed is None:
+            return options
+        options |= self.smoothed.results
+        names = dict.fromkeys((*self.mode.option_names(), *options))
+        return {name: options[name] for name in names if name in options}
 
     def operands(self, device: str | None = None) -> Operands:
         """Returns the operands for the kernels: NumPy arrays, or torch tensors on a device."""
@@ -384,10 +388,10 @@ def shape_faults(inputs: Inputs, steps: bool = True) -> list[Fault]:
     if len(shape) != 3:
         what, expected = "wrong number of dimensions", "[B, H, D], or [H, D] for one trajectory"
         hint = "[:, None] makes one number per row one dof" if len(shape) == 1 else ""
-        return [Fault(what, where=where, expected=expected, found=describe(shape), hint=hint)]
+        return [wrong_shape(where, expected, shape, what=what, hint=hint)]
     if shape[1] < 1 or shape[2] < 1:
         expected = "H >= 1 and D >= 1"
-        return [Fault("no actions", where=where, expected=expected, found=describe(shape))]
+        return [wrong_shape(where, expected, shape, what="no actions")]
     faults = _step_shape_faults(inputs)
     if steps and not faults:
         faults = step_value_faults(inputs)
@@ -462,8 +466,7 @@ def _step_shape_faults(inputs: Inputs) -> list[Fault]:
         return []
     where, expected = inputs.name("dt"), " or ".join(dict.fromkeys(map(describe, allowed)))
     hint = "one dt per trajectory has shape [B, 1]" if shape == (batch,) else ""
-    found = describe(shape)
-    return [Fault("wrong shape", where=where, expected=expected, found=found, hint=hint)]
+    return [wrong_shape(where, expected, shape, hint=hint)]
 
 
 def step_value_faults(inputs: Inputs) -> list[Fault]:
@@ -509,7 +512,7 @@ def _part_faults(inputs: Inputs, role: str, part: str, shape: tuple[int, ...]) -
     where, indexed = inputs.name(f"{role}/{part}"), getattr(inputs, f"{role}_index") is not None
     if len(shape) != 2:
         what, expected = "wrong number of dimensions", "[B, D] or [D]"
-        return [Fault(what, where=where, expected=expected, found=describe(shape))]
+        return [wrong_shape(where, expected, shape, what=what)]
     if shape[1] != dofs:
         what = f"{role} and actions differ in their dofs (D)"
         expected = f"D = {dofs}, as in {inputs.name('actions')}"

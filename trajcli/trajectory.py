@@ -20,7 +20,7 @@ from trajcli.arrays import (
     time_stamp_shape_faults,
     to_numpy,
 )
-from trajcli.errors import Fault, InputError, UsageError, raise_if_any
+from trajcli.errors import Fault, InputError, UsageError, raise_if_any, unknown, wrong_shape
 from trajcli.inputs import Inputs, LateTimes
 from trajcli.kernels.program import Array
 from trajcli.modes import MODES, QUANTITIES, make_method, make_mode
@@ -139,7 +139,8 @@ class Trajectory:
         tables = {
             name: (dims[::2], about.pop(name)) for name in [*about] if np.ndim(about[name]) == 2
         }
-        coordinates = {"time": (("trajectory", along)[2 - time.ndim :], time, {"units": "s"})}
+        axes = along if time.ndim == 1 else ("trajectory", along)
+        coordinates = {"time": (axes, time, {"units": "s"})}
         return xarray.Dataset(arrays | tables, coordinates, about)
 
 
@@ -379,13 +380,8 @@ def _parts(state: Any) -> tuple[Any, ...]:
 
 def _recording(where: str, expected: str, found: str) -> Fault:
     """Returns the fault of a recording given to integrate."""
-    return Fault(
-        f"unknown {where}",
-        where=where,
-        expected=expected,
-        found=repr(found),
-        hint="trajcli.differentiate(positions, dt=...) takes recorded positions",
-    )
+    hint = "trajcli.differentiate(positions, dt=...) takes recorded positions"
+    return unknown(where, choices=expected, found=repr(found), hint=hint)
 
 
 def as_trajectory(value: Any) -> Trajectory:
@@ -406,7 +402,7 @@ def as_trajectory(value: Any) -> Trajectory:
     shape = tuple(next(iter(arrays.values())).shape)
     sound = len(shape) == 3 and shape[1] >= 1
     raise_if_any(
-        Fault("wrong shape", where=name, expected="[B, T, D], T >= 1", found=describe(x.shape))
+        wrong_shape(name, "[B, T, D], T >= 1", x.shape)
         for name, x in arrays.items()
         if name in outputs and not (sound and tuple(x.shape) == shape)
     )
@@ -437,14 +433,10 @@ def wanted_outputs(write: str | Iterable[str]) -> tuple[str, ...]:
         names: tuple[Any, ...] = (write,) if isinstance(write, str) else tuple(write)
     except TypeError:
         names = (write,)
-    unknown = [name for name in names if name not in QUANTITIES]
-    if unknown or not names:
-        raise UsageError(
-            "unknown output",
-            where="write",
-            expected=", ".join(QUANTITIES),
-            found=repr(unknown or [*names]),
-        )
+    others = [name for name in names if name not in QUANTITIES]
+    if others or not names:
+        found = repr(others or [*names])
+        raise UsageError(unknown("output", where="write", choices=QUANTITIES, found=found))
     return tuple([name for name in QUANTITIES if name in names])
 
 
@@ -467,7 +459,7 @@ def state_parts(state: StateLike, role: str, shape: Sequence[int]) -> dict[str, 
     if isinstance(state, str):
         if state == "zero":
             return {"position": np.zeros((1, *shape))}
-        raise UsageError(f"unknown {role}", where=role, expected="zero or a State", found=state)
+        raise UsageError(unknown(role, choices="zero or a State", found=state))
     # (p, v) for two trajectories would be read as two positions; lists of lists are one array
     rows = (list, tuple) if isinstance(state, tuple) else ()
     hint = ""
@@ -475,7 +467,7 @@ def state_parts(state: StateLike, role: str, shape: Sequence[int]) -> dict[str, 
         hint = f"State(position=..., velocity=...), or State(**{role})"
     elif isinstance(state, list | tuple):
         pair = any(getattr(x, "ndim", isinstance(x, rows)) for x in state)
-        hint = "State(p, v); of positions alone numpy.stack(...)" * pair
+        hint = "State(p, v); of positions alone numpy.stack(...)" if pair else ""
     if hint:
         expected, found = "a State, or positions as one array", f"a {type(state).__name__}"
         raise UsageError(f"no {role} state", where=role, expected=expected, found=found, hint=hint)

@@ -52,7 +52,19 @@ RUNS: dict[str, Callable[[], Request]] = {
         120, out=Path("far/off/out.h5")
     ),
     "gradients of files": lambda: many_files(cost="jerk", start="zero"),
+    "groups with steps of every row": lambda: steps_of_groups(),
+    "bad ones left out, of which there are none": lambda: one_array(skip_bad=True),
 }
+
+
+def steps_of_groups() -> Request:
+    """Groups of several lengths, the shortest first, with steps of their own."""
+    random = np.random.default_rng(7)
+    with h5py.File("in.h5", "w") as file:
+        for k, rows in enumerate((5, 9, 7, 9)):
+            file[f"data/demo_{k}/actions"] = random.standard_normal((rows, 2))
+            file[f"data/demo_{k}/dt"] = random.uniform(0.01, 0.1, rows)
+    return Request(sources=["in.h5"], out=OUT, start="zero")
 
 
 def bad_demonstrations(count: int = 9, **more: Any) -> Request:
@@ -78,7 +90,8 @@ def short_files(count: int, **more: Any) -> Request:
 
 
 MORE_THAN_TRAJECTORIES = (
-    "an array", "compressed", "an array with lengths", "gradients", "gradients of one start"
+    "an array", "compressed", "an array with lengths", "gradients", "gradients of one start",
+    "groups with steps of every row", "bad ones left out, of which there are none",
 )  # fmt: skip
 
 

@@ -252,3 +252,22 @@ def test_interleaved_calls_and_late_backward_passes_agree_with_backend_torch() -
     for thread in threads:
         thread.join()
     assert not faults, faults[0]
+
+
+@pytest.mark.parametrize("module", [np, torch])
+@pytest.mark.parametrize("stamped", [False, True])
+def test_a_call_keeps_no_large_steps_and_times_and_gives_the_values_of_the_first(module, stamped):
+    actions = np.random.default_rng(0).normal(size=(40, 300, 1))
+    stamps = np.cumsum(np.random.default_rng(1).uniform(0.01, 0.1, (40, 301)), 1)
+    clock = {"times": stamps} if stamped else {"dt": np.diff(stamps)}
+    given = {name: module.asarray(x.copy()) for name, x in {"actions": actions, **clock}.items()}
+    kept = [weakref.ref(integrate(start="zero", **given).time) for _ in range(2)]
+    gc.collect()
+    (call,) = _prepared._cache.calls.values()
+    assert call._steps is None
+    assert call._time is None
+    assert not any(reference() is not None for reference in kept)
+    expected = integrate(actions, "zero", **clock)
+    found = integrate(start="zero", **given)
+    np.testing.assert_array_equal(np.asarray(found.position), expected.position)
+    np.testing.assert_array_equal(np.asarray(found.time), expected.time)

@@ -108,7 +108,7 @@ def computable(
     spans = (Span(begin=x.start, end=x.stop) for x in whole.spans(CHANGED_BYTES))
     bad = faulty(spans, check)
     faults = [fault for faults in bad.values() for fault in faults]
-    if len(bad) == len(whole):
+    if bad and len(bad) == len(whole):
         raise InputError(*faults[:MOST_FAULTS])
     return np.setdiff1d(np.arange(len(whole)), [span.begin for span in bad]), faults
 

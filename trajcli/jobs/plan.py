@@ -340,7 +340,7 @@ def _bad_trajectories(batches: Sequence[Batch]) -> Mapping[int, LeftOut]:
         recording = batches[span.group].recording
         bad[int(recording.numbers[span.begin])] = recording.place_text(span.begin), faults
     in_order = dict(sorted(bad.items()))
-    if len(bad) == sum(len(batch.recording) for batch in batches):
+    if bad and len(bad) == sum(len(batch.recording) for batch in batches):
         first = list(in_order.values())[:MOST_FAULTS]
         raise InputError(*(fault for _, faults in first for fault in faults))
     return in_order

@@ -176,7 +176,7 @@ def recompute(
         file = files.open(path)
         plan = _plan_again(file, files)
         output = StoredOutput(file, plan)
-        job = replace(Integration(plan, Report()).job(), out=path)
+        job = replace(Integration(plan).job(), out=path)
         write_blocks(job, output.write, files.report)
         files.sources.require_unchanged()
         return list(output.compared.values())

@@ -82,7 +82,7 @@ def run(
         result = plan.description | {"notes": report.notes} | result
         if dry:
             return result
-        integration = Integration(plan, report)
+        integration = Integration(plan)
 
         def fill(output: Output) -> None:
             write_blocks(integration.job(output.region), output.write, report)
@@ -114,9 +114,10 @@ class Integration:
             first block with one beyond 1.
     """
 
-    def __init__(self, plan: Plan, report: Report) -> None:
-        self.plan, self.report = plan, report
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
         self.bad, self.largest = 0, 0.0
+        self.of_rotations = Report()  # what is noted of them comes behind all else
         self.turns: TurnJumps | None = None
         if not plan.mode.derivatives_of:
             self.turns = TurnJumps(plan.recording, acting=True)
@@ -252,7 +253,7 @@ class Integration:
             rows = actions if whole else actions[:, first:last]
             try:
                 return recorded_orientations(
-                    rows, plan.rotations, lambda k: place(block.begin + k), self.report,
+                    rows, plan.rotations, lambda k: place(block.begin + k), self.of_rotations,
                     request.allow_nonfinite,
                 )  # fmt: skip
             except InputError:
@@ -304,6 +305,7 @@ class Integration:
                 "all actions lie within [-1, 1], as normalised commands do; they were read as "
                 f"{QUANTITIES[plan.mode.derivatives_of]} in physical units; {plan.positions}"
             )
+        yield from self.of_rotations.notes
 
 
 class Smoothing:

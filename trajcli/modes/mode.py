@@ -105,7 +105,8 @@ class Mode:
             )
         options = self.options()
         if "ends" not in options and case.goal:
-            what, found = f"mode {self.name} takes no goal state", ", ".join(case.goal)
+            given = [name for name in QUANTITIES if name in case.goal]
+            what, found = f"mode {self.name} takes no goal state", ", ".join(given)
             hint = "leave the goal out, or use --mode bspline or central with --ends goal"
             yield Fault(what, where="goal", expected="none", found=found, hint=hint)
         elif options.get("ends") == "goal" and "position" not in case.goal:
