@@ -68,13 +68,12 @@ class Curves:
         stops: whether a row after the end may hold the last row of any trajectory.
         names: the arrays that can be evaluated between the rows.
         held: dofs that keep each row until the next, as a gripper does.
-        notes: remarks for the user.
     """
 
-    def __init__(self, request: ResampleRequest, recording: Recording) -> None:
+    def __init__(self, request: ResampleRequest, recording: Recording, report: Report) -> None:
         """Raises UsageError for options that do not fit the rows."""
         quantities = [name for name in QUANTITIES if name in recording.arrays]
-        self.notes: list[str] = []
+        self._report = report
         modes = [_mode_of_file(part) for part in recording.members]
         mode = modes[0] if modes.count(modes[0]) == len(modes) else ("", {})
         method = self._chosen(request, recording, quantities, mode)
@@ -108,7 +107,7 @@ class Curves:
         if left := [name for name in quantities if name not in known]:
             curve = f"scheme {self.mode[1].get('scheme')}" if self.mode else self.method
             why = f"by {curve} it is not finite between the rows"
-            self.notes.append(Note(f"no {', '.join(left)}: {why}"))
+            report.add(Note(f"no {', '.join(left)}: {why}"))
 
     def _chosen(
         self, request: ResampleRequest, whole: Recording, names: Sequence[str], mode: ModeAndOptions
@@ -132,7 +131,8 @@ class Curves:
             method = DEFAULT
         elif known and (missing := ", ".join(missing_parts(*mode, names))):
             what = f"exactly, as {described(*mode)}, it takes {missing} as well"
-        self.notes += [Note(f"by {method}: {what}")] if what else []
+        if what:
+            self._report.add(Note(f"by {method}: {what}"))
         return method
 
     def may_hold(self, block: Recording, knots: Floats) -> list[bool]:
@@ -223,7 +223,7 @@ def run_resample(request: ResampleRequest, report: Report | None = None) -> dict
         holding = request.method == "hold"
         good, left_out = computable(request, recording, holding)
         remarks, recording = list[str](), recording.take(good)
-        curves = Curves(request, recording)
+        curves = Curves(request, recording, files.report)
         counts, ends, slack = _measured(recording, holding, rate, curves)
         # by how much the new rows of each trajectory end after its last row
         late = (counts - 1) / rate - ends if rate else 0.0 * ends
@@ -289,7 +289,6 @@ def run_resample(request: ResampleRequest, report: Report | None = None) -> dict
             *stamp_variables(clock),
             *_beside_actions(recording, rate),
         ]
-        files.report.add(*curves.notes)
         result = write_rows(
             request, files, recording, counts, variables, compute, stated, left_out,
             rotation_sizes(rotations),

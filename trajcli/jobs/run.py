@@ -49,7 +49,7 @@ PlaceInFile: TypeAlias = Callable[[str, Span], Region | None]
 def run(
     request: Request,
     report: Report | None = None,
-    on_plan: Callable[[Plan], None] = lambda plan: None,
+    on_plan: Callable[[Plan], None] | None = None,
     dry: bool = False,
 ) -> dict[str, Any]:
     """Runs a request and returns its result as plain values; ``dry`` plans it and stops.
@@ -78,7 +78,8 @@ def run(
         files.sources.add(request.paths())
         plan = Plan(request, files)
         files.sources.add(files.paths())
-        on_plan(plan)
+        if on_plan is not None:
+            on_plan(plan)
         result = plan.description | {"notes": report.notes} | result
         if dry:
             return result
@@ -126,7 +127,7 @@ class Integration:
             names = plan.recording.dof_labels
             self.smoothing = Smoothing([names[dof] for dof in plan.other_dofs])
 
-    def job(self, region: PlaceInFile = lambda name, span: None) -> Job[Block]:
+    def job(self, region: PlaceInFile | None = None) -> Job[Block]:
         """Returns the job; kernels write the variables that ``region`` finds a place for."""
         plan = self.plan
         compute, device = partial(self.compute, region), plan.choice.device
@@ -144,7 +145,7 @@ class Integration:
                     numbers=recording.numbers,
                 )  # fmt: skip
 
-    def compute(self, region: PlaceInFile, block: Block) -> Results:
+    def compute(self, region: PlaceInFile | None, block: Block) -> Results:
         """Reads, checks and computes a block; yields what is not written into the file already."""
         plan, batch = self.plan, self.plan.batches[block.group]
         inputs = batch.read(block.begin, block.end)
@@ -178,7 +179,7 @@ class Integration:
         self.bad += sum(x.size - int(np.isfinite(x).sum()) for x in arrays.values())
         return arrays
 
-    def _rows(self, inputs: Inputs, region: PlaceInFile, block: Block) -> Arrays:
+    def _rows(self, inputs: Inputs, region: PlaceInFile | None, block: Block) -> Arrays:
         """Returns the rows of the dofs that are no rotations, and their gradients."""
         plan, batch = self.plan, self.plan.batches[block.group]
         commands = plan.commands.among(plan.other_dofs) if plan.rotations else plan.commands
@@ -195,8 +196,8 @@ class Integration:
             # the kernel notices NaN and Inf as it reads; a search for their place follows only then
             batch.check(block.begin, replace(inputs, allow_nonfinite=True))
             if commands.apart(inputs):  # the rows of some dofs are replaced
-                region = lambda name, span: None  # noqa: E731
-            arrays, finite = self._native(inputs, lambda name: region(name, block))
+                region = None
+            arrays, finite = self._native(inputs, region, block)
             if not finite:
                 batch.check(block.begin, inputs)
                 raise InputError("not finite when it was computed", where=inputs.name("actions"))
@@ -204,7 +205,7 @@ class Integration:
         return arrays
 
     def _native(
-        self, inputs: Inputs, region: Callable[[str], Region | None]
+        self, inputs: Inputs, region: PlaceInFile | None, block: Block
     ) -> tuple[dict[str, Any], bool]:
         """Computes rows by the compiled kernels, which write straight into the output file.
 
@@ -217,7 +218,7 @@ class Integration:
         arrays, out = dict[str, Any](), list[Any]()
         wanted = self.plan.quantities if len(inputs.actions) else ()
         for name in QUANTITIES:
-            place = region(name) if name in wanted else None
+            place = region(name, block) if region and name in wanted else None
             if place is None and name in wanted:
                 arrays[name] = np.empty(shape, self.plan.dtype)
             out.append(InFile(*place, self.plan.dtype) if place else arrays.get(name))
