@@ -177,13 +177,15 @@ class Report:
 
     def __init__(self, on_progress: Progress | None = None) -> None:
         self.notes: list[str] = []
+        self._known: set[str] = set()  # a list of thousands is slow to look through
         self.on_progress: Progress = on_progress or (lambda done, total: None)
         self.began = time.perf_counter()
         self.collected: list[Fault] = []
 
     def add(self, *notes: str) -> None:
         """Adds remarks that are not there yet."""
-        self.notes += [note for note in dict.fromkeys(notes) if note not in self.notes]
+        self.notes += (note for note in dict.fromkeys(notes) if note not in self._known)
+        self._known.update(notes)
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
@@ -192,6 +194,7 @@ class Report:
         try:
             yield
         except TrajcliError:
+            self._known.difference_update(self.notes[known:])
             del self.notes[known:]
             raise
 

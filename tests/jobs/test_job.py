@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,12 @@ def test_a_report_has_each_note_once_and_raises_faults_together():
     report = Report()
     report.add("a", "b", "a")
     report.add("b", "c")
+    with suppress(UsageError), report.attempt():
+        report.add("c", "d")
+        raise UsageError("of what is tried")
     assert report.notes == ["a", "b", "c"]
+    report.add("d")
+    assert report.notes.pop() == "d"
     for place in ("x", "y", "y", "z"):
         with report.faults():
             raise UsageError("of one kind", where=place)
