@@ -527,10 +527,11 @@ class Recording:
             yield self.own_clock, range(len(self))
             return
         edges, last = np.flatnonzero(np.diff(self.part_of)) + 1, self.first_row + self.rows
-        # without trajectories it has the rows of all of them
-        longest = max(range(len(self.parts)), key=lambda k: self.parts[k].rows)
         for begin, end in pairwise([0, *edges.tolist(), len(self)]):
-            k = self.part_of[begin] if end else longest
+            if end:
+                k = self.part_of[begin]
+            else:  # without trajectories there are the rows of the longest
+                k = max(range(len(self.parts)), key=lambda k: self.parts[k].rows)
             part, inside = self.parts[k], self.numbers[begin:end] - self.begins[k]
             rows = range(self.first_row, min(last, part.rows))
             yield part.take(inside, rows).clock, range(begin, end)
