@@ -11,6 +11,8 @@ from exact import QUANTITIES
 
 import trajcli
 from trajcli import State
+from trajcli.errors import InputError
+from trajcli.modes import make_method
 
 MODES = ("clique", "velocity", "acceleration", "jerk", "central", "bspline", "teleport")
 CASCADE = MODES[:4]
@@ -295,3 +297,27 @@ def test_errors_name_the_argument() -> None:
         trajcli.integrate(actions, {"position": actions[:, 0]}, 0.1)
     with pytest.raises(trajcli.InputError, match=r'start="zero" or a State'):
         trajcli.integrate(actions, dt=0.1)
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "rows"),
+    [
+        ("central", {}, 5),
+        ("backward", {}, 1),
+        ("smooth", {}, 4),
+        ("smooth", {"order": 4}, 5),
+        ("savgol", {"window": 31}, 31),
+        ("savgol", {"window": "0.3s", "degree": 5}, 6),
+    ],
+)
+def test_a_method_takes_the_fewest_rows_that_it_names_and_no_fewer(
+    method: str, options: dict[str, Any], rows: int
+) -> None:
+    assert make_method(method, **options).least_rows == rows
+    positions = np.random.default_rng(0).normal(size=(1, rows, 2))
+    assert (
+        trajcli.differentiate(positions, dt=0.1, method=method, **options).position.shape[1] == rows
+    )
+    if rows > 1:
+        with pytest.raises(InputError):
+            trajcli.differentiate(positions[:, 1:], dt=0.1, method=method, **options)

@@ -7,8 +7,9 @@ import gc
 import math
 import pickle
 import random
-import threading
 import weakref
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,12 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("bspline", {"degree": 4, "steps": 3}),
     ("teleport", {}),
 ]
+
+
+def in_threads(work: Callable[[int], object], count: int) -> None:
+    """Calls work(0), work(1), … in threads of their own; raises what the first of them raises."""
+    with ThreadPoolExecutor(count) as pool:
+        list(pool.map(work, range(count)))
 
 
 @pytest.fixture(autouse=True)
@@ -175,11 +182,7 @@ def test_threads_do_not_disturb_each_other() -> None:
             if k % 2 and not np.array_equal(result.position, want):
                 wrong.append(k)
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, 4)
     assert not wrong
 
 
@@ -220,8 +223,6 @@ def drawn_call(draw: random.Random) -> tuple[Any, list[Any]]:
 
 
 def test_interleaved_calls_and_late_backward_passes_agree_with_backend_torch() -> None:
-    faults: list[Any] = []
-
     def assert_close(a: Any, b: Any) -> None:
         a, b = (x if x is None else torch.as_tensor(x).detach() for x in (a, b))
         torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-8)
@@ -240,18 +241,7 @@ def test_interleaved_calls_and_late_backward_passes_agree_with_backend_torch() -
             grads = [torch.autograd.grad(x, tensors, allow_unused=True) for x in sums]
             list(map(assert_close, *grads))
 
-    def guarded(seed: int) -> None:
-        try:
-            work(seed)
-        except BaseException as fault:
-            faults.append(fault)
-
-    threads = [threading.Thread(target=guarded, args=(k,)) for k in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not faults, faults[0]
+    in_threads(work, 3)
 
 
 @pytest.mark.parametrize("module", [np, torch])

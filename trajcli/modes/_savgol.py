@@ -42,11 +42,15 @@ class SavitzkyGolay(Mode):
     def reads_steps(self) -> bool:
         return isinstance(self.window, str)
 
+    @property
+    def least_rows(self) -> int:
+        return self.degree + 1 if isinstance(self.window, str) else self.window
+
     def faults(self, case: Case) -> Iterator[Fault]:
         yield from super().faults(case)
         rows = str(case.horizon)
         if isinstance(self.window, str):
-            if case.horizon <= self.degree:
+            if case.horizon < self.least_rows:
                 what, expected = "too few rows for the degree", f"more than {self.degree} rows"
                 hint = "method backward differences recordings of any length"
                 yield Fault(what, where="actions", expected=expected, found=rows, hint=hint)
@@ -54,7 +58,7 @@ class SavitzkyGolay(Mode):
             expected = f"an odd number of rows, over the degree ({self.degree}), up to {MOST_ROWS}"
             found = str(self.window)
             yield Fault("no such window", where="window", expected=expected, found=found)
-        elif self.window > case.horizon:
+        elif case.horizon < self.least_rows:
             yield Fault(
                 "a window that is longer than the trajectory",
                 where="window",

@@ -79,9 +79,13 @@ class Smooth(Mode):
         """Returns the mode with the noise of each dof, one number where all have the same."""
         return replace(self, noise=noise[0] if len(set(noise)) == 1 else noise)
 
+    @property
+    def least_rows(self) -> int:
+        return self.order + 1
+
     def faults(self, case: Case) -> Iterator[Fault]:
         yield from super().faults(case)
-        if case.horizon <= self.order:
+        if case.horizon < self.least_rows:
             yield Fault(
                 "too few rows for the order",
                 where="actions",

@@ -40,16 +40,20 @@ class Central(FramedMode):
     def copies_actions(self) -> bool:
         return self.convention == "standard"
 
+    @property
+    def least_rows(self) -> int:
+        return WINDOW
+
     def faults(self, case: Case) -> Iterator[Fault]:
         yield from super().faults(case)
         if case.recorded and self.ends not in (None, "recording"):
             what, found = "a recording ends where it ends", self.ends or ""
             yield Fault(what, where="ends", expected="recording", found=found)
-        if case.recorded and case.horizon < WINDOW:
+        if case.recorded and case.horizon < self.least_rows:
             yield Fault(
                 "too few rows for five-point stencils",
                 where="actions",
-                expected=f"a recording of at least {WINDOW} rows",
+                expected=f"a recording of at least {self.least_rows} rows",
                 found=str(case.horizon),
                 hint="method backward differences recordings of any length",
             )
