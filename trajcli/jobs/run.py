@@ -166,10 +166,8 @@ class Integration:
                 self.smoothing.add(smoothed)
                 extra = {RECORDED_POSITION: inputs.actions, "guessed": smoothed.guessed}
                 extra |= smoothed.results
-                yield (
-                    0,
-                    {variable.name: extra[variable.name] for variable in plan.smoothing_variables},
-                )
+                names = (variable.name for variable in plan.smoothing_variables)
+                yield 0, {name: extra[name] for name in names}
             self._look_for_normalised(inputs, block)
         if self.turns is not None:
             self.turns.add({self.turns.name: positions}, block.recording)
