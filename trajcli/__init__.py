@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from trajcli.autograd import clip_gradient, scale_gradient
+    from trajcli.calls import differentiate, integrate
     from trajcli.curves.fitting import Fitted, fit
     from trajcli.curves.resampling import resample
     from trajcli.curves.retiming import Retimed, retime
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from trajcli.matrices import Operator, operator
     from trajcli.modes import MODES
     from trajcli.scores import score
-    from trajcli.trajectory import State, Trajectory, differentiate, integrate, load
+    from trajcli.trajectory import State, Trajectory, load
 
 __version__ = "0.1.0"
 
@@ -55,7 +56,8 @@ _MODULES = {
     "curves.retiming": {"Retimed", "retime"},
     "curves.sampling": {"sample"},
     "scores": {"score"},
-    "trajectory": {"State", "Trajectory", "differentiate", "integrate", "load"},
+    "calls": {"differentiate", "integrate"},
+    "trajectory": {"State", "Trajectory", "load"},
 }
 
 

@@ -9,6 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from trajcli.arrays import matched, read_values, seconds
+from trajcli.calls import differentiate
 from trajcli.curves.retiming import Limit, limit_pairs, limit_shape_faults
 from trajcli.errors import InputError, describe, raise_if_any
 from trajcli.kernels.program import Array, Floats
@@ -16,7 +17,7 @@ from trajcli.modes.central import WINDOW
 from trajcli.modes.mode import QUANTITIES
 from trajcli.rotations import angle
 from trajcli.rotations import differentiate as differentiate_rotations
-from trajcli.trajectory import Trajectory, as_trajectory, differentiate
+from trajcli.trajectory import Trajectory, as_trajectory
 
 Scores: TypeAlias = dict[str, Floats]
 

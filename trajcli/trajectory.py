@@ -1,17 +1,14 @@
-"""Integrates actions and differentiates recordings: the calls of the library."""
+"""Trajectories and states: what calls of the library take and return."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from trajcli import _prepared
 from trajcli.arrays import (
     as_array,
     capturing,
@@ -20,13 +17,10 @@ from trajcli.arrays import (
     time_stamp_shape_faults,
     to_numpy,
 )
-from trajcli.errors import Fault, InputError, UsageError, raise_if_any, unknown, wrong_shape
-from trajcli.inputs import Inputs, LateTimes
+from trajcli.errors import InputError, UsageError, raise_if_any, unknown, wrong_shape
+from trajcli.inputs import LateTimes
 from trajcli.kernels.program import Array
-from trajcli.modes import MODES, QUANTITIES, make_method, make_mode
-from trajcli.system import variable
-
-P = ParamSpec("P")
+from trajcli.modes import MODES, QUANTITIES
 
 
 @dataclass(frozen=True)
@@ -147,243 +141,6 @@ class Trajectory:
 StateLike = State | Array | Literal["zero"] | None
 
 
-def _not_compiled(function: Callable[P, Trajectory]) -> Callable[P, Trajectory]:
-    """Returns the function such that torch.compile calls it without compiling it."""
-
-    @wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> Trajectory:
-        torch = sys.modules.get("torch")
-        if torch is not None and torch.compiler.is_compiling():
-            eager: Any = torch.compiler.disable(function)
-            return eager(*args, **kwargs)  # type: ignore[no-any-return]
-        return function(*args, **kwargs)
-
-    return call
-
-
-@_not_compiled
-def integrate(
-    actions: Array,
-    start: StateLike = None,
-    dt: Array | float | None = None,
-    mode: str = "acceleration",
-    *,
-    times: Array | None = None,
-    goal: State | Array | None = None,
-    start_index: Array | None = None,
-    goal_index: Array | None = None,
-    scheme: str | None = None,
-    ends: str | None = None,
-    degree: int | None = None,
-    steps: int | None = None,
-    frames: str | None = None,
-    convention: str | None = None,
-    dtype: Any = None,
-    write: str | Iterable[str] = QUANTITIES,
-    backend: str | None = None,
-    allow_nonfinite: bool = False,
-) -> Trajectory:
-    """Integrates actions and a start state into position, velocity, acceleration and jerk.
-
-    Everything is computed in float64 and rounded once. Row 0 is the start state. The formulas are
-    in the README, "Modes".
-
-    Parameters:
-        actions: [B, H, D], or [H, D] for one trajectory (B = 1); NumPy, or torch on any device
-            that has float64.
-        start: a ``State``, a position [B, D] or [D], or ``"zero"``. A tuple or list of arrays is
-            refused, as it may mean positions or ``State(p, v)``; lists of lists of numbers are one
-            array. Recorded positions, which have no start state, are for ``differentiate``.
-        dt: the step in seconds, a number or an array that broadcasts to [B, H]; dt[t] ends with
-            row t + 1.
-        mode: what the actions are: acceleration (acc), jerk, velocity, clique (position), central,
-            bspline or teleport.
-        times: instead of dt, the time stamps of all rows [H + 1] or [B, H + 1]. Rates that were
-            recorded with a stamp each have as many as actions: velocity, acceleration or jerk, [H]
-            or [B, H]. They are integrated by foh from the first on (the trapezoidal rule), so that
-            there are H rows, and row 0 is the start with the first action.
-        goal: a state like ``start``, for ``ends="goal"``.
-        start_index: [B]; trajectory b starts at row start_index[b] of the start states [S, D].
-        goal_index: the same for goal states.
-        scheme: euler, zoh (zero-order hold) or foh (first-order hold), for the sums of clique to
-            jerk; this and the options below belong to the modes, whose defaults None means.
-        ends: plan or goal, for central and bspline.
-        degree: 3, 4 or 5, for bspline.
-        steps: rows per knot interval, for bspline.
-        frames: full (rows 0 to H), actions (1 to H) or curobo (0 to H − 1).
-        convention: standard or curobo.
-        dtype: float32 or float64, by name or of NumPy or torch; None keeps that of the actions
-            (integers: float64, half precision: float32).
-        write: the outputs to compute, one name or several.
-        backend: auto, native, triton or torch; None: what TRAJCLI_BACKEND says, else auto.
-        allow_nonfinite: computes with NaN and Inf, which stay in their trajectory and dof.
-
-    Returns:
-        A ``Trajectory`` of the library, device and dtype of the actions.
-
-    Raises:
-        InputError: shapes that do not match, a dt that is not positive and finite, or NaN or Inf
-            in values that are used; all faults at once.
-        UsageError: an unknown mode or option.
-
-    On a CUDA device the work is queued on the current stream. The host waits for it only to check
-    values, and to send numbers and NumPy arrays, of which those of up to 4 KiB are sent once. With
-    ``allow_nonfinite``, and while a CUDA graph is captured (after one call to warm up), no values
-    on the device are checked: a start or goal index out of range gives NaN, and the formulas are
-    applied to a dt that is not positive. Nor are values, in any function, that ``torch.func.vmap``
-    maps over (grad, vjp, jvp and the Jacobians read and check them), or where torch traces or
-    imitates operations (make_fx, torch.export, FakeTensorMode, meta tensors).
-    """
-    parts = (*_parts(start), *_parts(goal))
-    arrays = _prepared.Arrays(actions, dt, times, start, goal, start_index, goal_index, parts)
-    options = mode, scheme, ends, degree, steps, frames, convention
-    return _trajectory(_integration, arrays, options, dtype, write, backend, allow_nonfinite)
-
-
-@_not_compiled
-def differentiate(
-    positions: Array,
-    *,
-    dt: Array | float | None = None,
-    times: Array | None = None,
-    method: str | None = None,
-    window: int | str | None = None,
-    degree: int | None = None,
-    bandlimit: Array | float | None = None,
-    noise: float | None = None,
-    robust: bool = False,
-    order: int | None = None,
-    dtype: Any = None,
-    write: str | Iterable[str] = QUANTITIES,
-    backend: str | None = None,
-    allow_nonfinite: bool = False,
-) -> Trajectory:
-    """Differentiates recorded positions into position, velocity, acceleration and jerk.
-
-    Differentiable by positions and, but for ``smooth``, by dt and times. The formulas are in the
-    README, "Modes". The gradient of ``smooth`` is exact for the bandlimits and weights that were
-    used. These are not differentiated, because they are chosen from all rows of a dof at once.
-
-    Parameters:
-        positions: [B, T, D], or [T, D] for one recording (B = 1); NumPy, or torch on any device
-            that has float64.
-        dt: the step in seconds, a number or an array that broadcasts to [B, T − 1], row 1 first;
-            [T] and [B, T] have the step into row 0, which is not used, before it.
-        times: instead of dt, the time stamps of the rows, [T] or [B, T], in seconds. Integers are
-            subtracted as integers.
-        method: ``smooth`` is the smoothing spline, ``savgol`` fits local polynomials, ``central``
-            takes five-point differences, which do not smooth, and ``backward`` differences of
-            neighbours. None: savgol where window or degree is given, else smooth.
-        window: of savgol, an odd number of rows, or seconds like "0.2s", for which steps are read
-            from their device; None: "0.3s".
-        degree: of savgol's polynomials, 2 to 5; None: 4.
-        bandlimit: of smooth, the frequency in Hz above which motion is cut off, a number or an
-            array that broadcasts to [B, D]. None, or NaN, chooses it for each dof of each
-            trajectory by cross-validation; the options of the result have what was chosen.
-        noise: of smooth, the deviation that the residuals are to have, in the positions' unit,
-            instead of a bandlimit.
-        robust: whether smooth lowers the weights of outliers.
-        order: of the derivative that smooth penalises, 3 or 4; None: 3.
-        dtype, write, backend, allow_nonfinite: as for ``integrate``.
-
-    Returns:
-        A ``Trajectory`` with T rows, of the library, device and dtype of the positions.
-
-    Raises:
-        InputError, UsageError: as ``integrate`` does; also where dt or times of ``smooth``
-            require a gradient.
-    """
-    arrays = _prepared.Arrays(positions, dt, times)
-    options = method, window, degree, bandlimit, noise, bool(robust), order
-    return _trajectory(_differentiation, arrays, options, dtype, write, backend, allow_nonfinite)
-
-
-def _trajectory(
-    make: Callable[..., Inputs], arrays: _prepared.Arrays, options: tuple[Any, ...], dtype: Any,
-    write: Any, backend: str | None, allow_nonfinite: bool,
-) -> Trajectory:  # fmt: skip
-    backend = backend or variable(b"TRAJCLI_BACKEND") or "auto"
-    wanted, dtype = wanted_outputs(write), _dtype_name(dtype)
-    fields = _prepared.run(make, arrays, options, wanted, dtype, backend, allow_nonfinite)
-    return Trajectory(*fields)
-
-
-def _integration(
-    arrays: _prepared.Arrays, allow_nonfinite: bool, mode: str, scheme: str | None,
-    ends: str | None, degree: int | None, steps: int | None, frames: str | None,
-    convention: str | None,
-) -> Inputs:  # fmt: skip
-    """Returns the inputs of integrate."""
-    start = arrays.start
-    if isinstance(start, str) and start != "zero":
-        raise UsageError(_recording("start", "zero or a State", start))
-    if ends == "recording":
-        raise UsageError(_recording("ends", "plan or goal", ends))
-    made = make_mode(
-        mode, scheme=scheme, ends=ends, degree=degree, steps=steps, frames=frames,
-        convention=convention,
-    )  # fmt: skip
-    if not made.takes_start:
-        raise UsageError(_recording("mode", "a mode that has a start state", mode))
-    actions = as_array(arrays.actions, "actions")
-    actions = actions[None] if actions.ndim == 2 else actions
-    inputs = Inputs(
-        mode=made,
-        actions=actions,
-        start=state_parts(start, "start", actions.shape[-1:]),
-        goal=state_parts(arrays.goal, "goal", actions.shape[-1:]),
-        dt=_optional(arrays.dt, "dt"),
-        times=_optional(arrays.times, "times"),
-        start_index=_optional(arrays.start_index, "start_index"),
-        goal_index=_optional(arrays.goal_index, "goal_index"),
-        allow_nonfinite=allow_nonfinite,
-    )
-    stamps = actions.ndim == 3 and inputs.times is not None and inputs.times.shape[-1:]
-    of_rates = stamps and stamps[0] == inputs.horizon > 1
-    if of_rates and made.derivatives_of:
-        inputs = replace(inputs, mode=made.of_rates(scheme))
-        inputs = inputs.of_rates(actions[:, 1:], actions[:, 0])
-    return inputs
-
-
-def _differentiation(
-    arrays: _prepared.Arrays, allow_nonfinite: bool, method: str | None, window: int | str | None,
-    degree: int | None, bandlimit: Any, noise: float | None, robust: bool, order: int | None,
-) -> Inputs:  # fmt: skip
-    """Returns the inputs of differentiate."""
-    made = make_method(
-        method, window=window, degree=degree, bandlimit=bandlimit, noise=noise, robust=robust,
-        order=order,
-    )  # fmt: skip
-    positions = as_array(arrays.actions, "positions")
-    return Inputs(
-        mode=made,
-        actions=positions[None] if positions.ndim == 2 else positions,
-        start={},
-        goal={},
-        dt=_optional(arrays.dt, "dt"),
-        times=_optional(arrays.times, "times"),
-        recorded=True,
-        allow_nonfinite=allow_nonfinite,
-        names={"actions": "positions"},
-    )
-
-
-def _parts(state: Any) -> tuple[Any, ...]:
-    """Returns position, velocity, acceleration and jerk of a start or goal state."""
-    if state is None or isinstance(state, str):
-        return (None,) * 4
-    if isinstance(state, State):
-        return state.position, state.velocity, state.acceleration, state.jerk
-    return state, None, None, None
-
-
-def _recording(where: str, expected: str, found: str) -> Fault:
-    """Returns the fault of a recording given to integrate."""
-    hint = "trajcli.differentiate(positions, dt=...) takes recorded positions"
-    return unknown(where, choices=expected, found=repr(found), hint=hint)
-
-
 def as_trajectory(value: Any) -> Trajectory:
     """Returns a trajectory whose arrays fit each other and are of one library.
 
@@ -438,18 +195,6 @@ def wanted_outputs(write: str | Iterable[str]) -> tuple[str, ...]:
         found = repr(others or [*names])
         raise UsageError(unknown("output", where="write", choices=QUANTITIES, found=found))
     return tuple([name for name in QUANTITIES if name in names])
-
-
-def _optional(values: Any, where: str) -> Array | None:
-    return None if values is None else as_array(values, where)
-
-
-def _dtype_name(dtype: Any) -> Any:
-    """Returns "float32" for numpy.float32 and torch.float32, and so on; anything else unchanged."""
-    if dtype is None or isinstance(dtype, str):
-        return dtype
-    name = getattr(dtype, "__name__", str(dtype)).removeprefix("torch.")
-    return name if name in _prepared.DTYPES else dtype
 
 
 def state_parts(state: StateLike, role: str, shape: Sequence[int]) -> dict[str, Array]:

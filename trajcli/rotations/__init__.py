@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli import trajectory
+from trajcli import calls
 from trajcli.arrays import as_array, cast, concatenate, library, matched, output_dtype
 from trajcli.curves.resampling import at_rest, knots_of, placed
 from trajcli.curves.sampling import search, take
@@ -212,7 +212,7 @@ def integrate(
     # the cascade of ω, whose position is the angular velocity
     flat, inner = given.reshape(*given.shape[:2], -1), ("clique", "velocity", "acceleration")[order]
     states.setdefault("position", np.zeros((1, flat.shape[2])))
-    rows = trajectory.integrate(
+    rows = calls.integrate(
         flat, State(**states), dt, inner, times=times, scheme=scheme, dtype="float64",
         backend="auto", allow_nonfinite=allow_nonfinite,
     )  # fmt: skip

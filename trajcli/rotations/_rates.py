@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli import trajectory
+from trajcli import calls
 from trajcli.arrays import concatenate, interleaved, is_torch, library, matched, readable, to_numpy
 from trajcli.curves.sampling import derivative, search, take
 from trajcli.errors import InputError
@@ -31,6 +31,7 @@ from trajcli.rotations.quaternions import (
     rotate,
     slope_of_log,
 )
+from trajcli.trajectory import Trajectory
 
 # How far rows of a window may turn away from its middle; the logarithm ends at 2π.
 _FARTHEST = 1.5 * math.pi
@@ -54,7 +55,7 @@ def backward(
         omega = turns_between(values) / own[..., None]
         later = own if own.shape[1] == 1 else own[:, 1:]
         later = later if later.shape[1] else own  # one rate has no step before it
-        rates = trajectory.differentiate(
+        rates = calls.differentiate(
             omega, dt=later, method="backward", allow_nonfinite=True, backend="auto"
         )
         parts = [concatenate([x[:, :1], x], 1) for x in rates.outputs().values()]
@@ -77,9 +78,9 @@ def smooth(
 
     some = readable(values) and bool(absent.any())
 
-    def spline(rows: Array, **more: Any) -> trajectory.Trajectory:
+    def spline(rows: Array, **more: Any) -> Trajectory:
         rows = library(rows).where(absent, math.nan, rows) if some else rows
-        return trajectory.differentiate(
+        return calls.differentiate(
             rows, dt=steps, allow_nonfinite=True, backend="auto",
             method="smooth", **{**options, **more},
         )  # fmt: skip

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from trajcli.calls import differentiate
 from trajcli.errors import Fault, InputError, describe, listed
 from trajcli.files.clock import JUMP, Clock, positive
 from trajcli.files.dofs import Dofs, pair_dofs
@@ -25,7 +26,6 @@ from trajcli.modes import MODES
 from trajcli.modes.central import WINDOW
 from trajcli.rotations.quaternions import TOLERANCE
 from trajcli.scores import with_derivatives
-from trajcli.trajectory import differentiate
 from trajcli.units import Units, in_si, of_order, unit_of_dof
 from trajcli.views._delay import LARGEST_ERROR, VelocityFit, fit_text
 from trajcli.views._statistics import (
