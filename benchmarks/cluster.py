@@ -8,6 +8,9 @@ peak memory.
 
 Shards: a run that writes so many gigabytes; as one shard bound to one core, then as two bound
 to a core each, in turns; seconds until all are done. The target is 0.6. Then their merge.
+
+Small files of 8 × 30 actions × 7 dofs: milliseconds each, by two processes at a time, one for each;
+by two shards of all; and, where Ray is installed, by its workers.
 """
 
 from __future__ import annotations
@@ -20,7 +23,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -43,6 +48,7 @@ def main() -> None:
                 plan(kind, options.files, shard)
             shutil.rmtree(kind)
         shards(options.gigabytes)
+        small_files()
 
 
 def plan(kind: str, count: int, shard: str) -> None:
@@ -109,6 +115,51 @@ def timed(cores: list[int]) -> float:
     codes = [process.wait() for process in processes]
     assert not any(codes)
     return time.perf_counter() - began
+
+
+def small_files(count: int = 400, few: int = 40) -> None:
+    """The same files by a process for each (few of them), by two shards, and by Ray's workers."""
+    Path("small").mkdir()
+    random = np.random.default_rng(0)
+    names = [f"small/{number:03}.npy" for number in range(count)]
+    for name in names:
+        np.save(name, random.standard_normal((8, 30, 7), "f4"))
+    line = ["--dt", "0.02", "--start", "zero", "--mode", "jerk", "-o"]
+    os.environ["TRAJCLI_THREADS"] = "1"
+
+    began = time.perf_counter()
+    for pair in zip(names[:few:2], names[1:few:2], strict=True):
+        running = [start([name, *line, f"{name}.h5"], "0/1") for name in pair]
+        codes = [process.wait() for process in running]
+        assert not any(codes)
+    print(f"a process for each: {1e3 * (time.perf_counter() - began) / few:.1f} ms a file")
+
+    began = time.perf_counter()
+    running = [start(["small/*.npy", *line, "small.h5"], f"{k}/2") for k in (0, 1)]
+    codes = [process.wait() for process in running]
+    assert not any(codes)
+    print(f"two shards of all: {1e3 * (time.perf_counter() - began) / count:.1f} ms a file")
+
+    if find_spec("ray") is None:
+        print("by Ray: not installed")
+        return
+    import ray
+
+    import trajcli
+
+    @ray.remote  # type: ignore[untyped-decorator, unused-ignore]
+    def computed(source: str) -> float:
+        trajectory: Any = trajcli.integrate(np.load(source), "zero", 0.02, "jerk")
+        trajectory.save(f"{source}.by-ray.h5")
+        return float(np.max(np.abs(trajectory.velocity)))
+
+    began = time.perf_counter()
+    ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR")
+    ready = time.perf_counter()
+    ray.get([computed.remote(os.path.abspath(name)) for name in names])
+    each = 1e3 * (time.perf_counter() - ready) / count
+    print(f"by Ray: {each:.1f} ms a file, after {ready - began:.1f} s in which Ray starts")
+    ray.shutdown()
 
 
 def start(line: list[str], shard: str, core: int | None = None) -> subprocess.Popen[bytes]:
