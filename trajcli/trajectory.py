@@ -61,6 +61,8 @@ class Trajectory:
             trajectories.
         mode: the mode that made the rows; "" for the rows of other curves.
         options: the options of the mode; of the rows of another curve its method, if it has one.
+        lengths: [B], integers: the first rows of each trajectory that are data, the others being
+            padding. None: all.
     """
 
     position: Array | None
@@ -70,6 +72,7 @@ class Trajectory:
     time: Array
     mode: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
+    lengths: Array | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.time, LateTimes):
