@@ -88,6 +88,12 @@ def run(
     return fields
 
 
+def run_once(inputs: Inputs, wanted: Sequence[str], dtype: Any, backend: str) -> tuple[Any, ...]:
+    """Returns the fields of the Trajectory of inputs, without looking for a call to use again."""
+    none = Arrays(None, None, None)
+    return Call(inputs, none, wanted, dtype, backend, plain=False).run(none, lambda: inputs)
+
+
 def key_of(arrays: Arrays, about: tuple[Any, ...]) -> Any:
     """Returns what decides how a call is computed: libraries, types and layouts of arrays, options
     ``about``, whether gradients are recorded, and a device's stream.
@@ -225,7 +231,7 @@ class Call:
             operands, time = self._operands(arrays, inputs)
         else:
             operands = self._inputs.operands(device if self._native else self._device)
-            time = _row_times(self._inputs, device)
+            time = row_times(self._inputs, device)
         if self._native:  # whose kernels check values as they read them
             kernels.finite = None
         elif not self._allow_nonfinite:
@@ -290,7 +296,7 @@ class Call:
             self._given = given
         if self._of_dt:
             clock = self._inputs_of(dt, times)
-            return clock.steps, _row_times(clock, self._device)
+            return clock.steps, row_times(clock, self._device)
         steps, time = self._steps, self._time
         if given is None:  # what is large is not kept
             self._steps = self._time = None
@@ -334,7 +340,7 @@ class Call:
         return Inputs(self._mode, like, {}, {}, dt, times, recorded=self._recorded)
 
 
-def _row_times(inputs: Inputs, device: str | None) -> Any:
+def row_times(inputs: Inputs, device: str | None) -> Any:
     """Returns the times of the rows, as a tensor on a device if there is one."""
     dt = inputs.dt
     if device not in (None, "cpu") and isinstance(dt, np.ndarray) and dt.size == 1:

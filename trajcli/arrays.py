@@ -180,7 +180,7 @@ def elapsed(steps: Array) -> Array:
 
 def differences(stamps: Array) -> Array:
     """Returns stamps[:, 1:] − stamps[:, :-1] as float64; integers are subtracted as integers."""
-    wide = _wide(stamps)
+    wide = widened(stamps)
     with np.errstate(invalid="ignore"):
         return float64(wide[:, 1:] - wide[:, :-1])
 
@@ -191,11 +191,12 @@ def seconds(stamps: Array, *others: Array) -> list[Array]:
     Those of integers, such as nanoseconds since 1970, are from the first one on, as float64 would
     round them.
     """
-    first: Any = 0 if "float" in str(stamps.dtype) else _wide(stamps)[:, :1]
-    return [float64(_wide(times) - first) for times in (stamps, *others)]
+    first: Any = 0 if "float" in str(stamps.dtype) else widened(stamps)[:, :1]
+    return [float64(widened(times) - first) for times in (stamps, *others)]
 
 
-def _wide(stamps: Array) -> Array:
+def widened(stamps: Array) -> Array:
+    """Returns steps or time stamps as float64 or int64."""
     if is_torch(stamps):
         return stamps.double() if stamps.is_floating_point() else stamps.long()
     return stamps.astype(np.float64 if stamps.dtype.kind == "f" else np.int64)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import wraps
 from typing import Any, ParamSpec
 
+import numpy as np
+
 from trajcli import _prepared
-from trajcli.arrays import as_array
-from trajcli.errors import Fault, UsageError, unknown
-from trajcli.inputs import Inputs
+from trajcli.arrays import as_array, is_torch
+from trajcli.errors import Fault, UsageError, raise_if_any, unknown
+from trajcli.inputs import Inputs, nonfinite_faults, shape_faults
 from trajcli.kernels.program import Array
 from trajcli.modes import QUANTITIES, make_method, make_mode
+from trajcli.padding import beside, continued, grouped, joined, of_some, read_lengths, zeroed
 from trajcli.system import variable
 from trajcli.trajectory import State, StateLike, Trajectory, state_parts, wanted_outputs
 
@@ -55,6 +58,7 @@ def integrate(
     write: str | Iterable[str] = QUANTITIES,
     backend: str | None = None,
     allow_nonfinite: bool = False,
+    lengths: Array | None = None,
 ) -> Trajectory:
     """Integrates actions and a start state into position, velocity, acceleration and jerk.
 
@@ -90,6 +94,8 @@ def integrate(
         write: the outputs to compute, one name or several.
         backend: auto, native, triton or torch; None: what TRAJCLI_BACKEND says, else auto.
         allow_nonfinite: computes with NaN and Inf, which stay in their trajectory and dof.
+        lengths: [B], integers: how many actions each trajectory has, where the others are padding,
+            which is not read. Its rows are those that it has alone, with zeros behind them.
 
     Returns:
         A ``Trajectory`` of the library, device and dtype of the actions.
@@ -110,7 +116,8 @@ def integrate(
     parts = (*_parts(start), *_parts(goal))
     arrays = _prepared.Arrays(actions, dt, times, start, goal, start_index, goal_index, parts)
     options = mode, scheme, ends, degree, steps, frames, convention
-    return _trajectory(_integration, arrays, options, dtype, write, backend, allow_nonfinite)
+    values = dtype, write, backend, allow_nonfinite, lengths
+    return _trajectory(_integration, arrays, options, *values)
 
 
 @_not_compiled
@@ -130,6 +137,7 @@ def differentiate(
     write: str | Iterable[str] = QUANTITIES,
     backend: str | None = None,
     allow_nonfinite: bool = False,
+    lengths: Array | None = None,
 ) -> Trajectory:
     """Differentiates recorded positions into position, velocity, acceleration and jerk.
 
@@ -158,6 +166,7 @@ def differentiate(
         robust: whether smooth lowers the weights of outliers.
         order: of the derivative that smooth penalises, 3 or 4; None: 3.
         dtype, write, backend, allow_nonfinite: as for ``integrate``.
+        lengths: [B], integers: how many rows each recording has, as for ``integrate``.
 
     Returns:
         A ``Trajectory`` with T rows, of the library, device and dtype of the positions.
@@ -168,17 +177,70 @@ def differentiate(
     """
     arrays = _prepared.Arrays(positions, dt, times)
     options = method, window, degree, bandlimit, noise, bool(robust), order
-    return _trajectory(_differentiation, arrays, options, dtype, write, backend, allow_nonfinite)
+    values = dtype, write, backend, allow_nonfinite, lengths
+    return _trajectory(_differentiation, arrays, options, *values)
 
 
 def _trajectory(
     make: Callable[..., Inputs], arrays: _prepared.Arrays, options: tuple[Any, ...], dtype: Any,
-    write: Any, backend: str | None, allow_nonfinite: bool,
+    write: Any, backend: str | None, allow_nonfinite: bool, lengths: Array | None,
 ) -> Trajectory:  # fmt: skip
     backend = backend or variable(b"TRAJCLI_BACKEND") or "auto"
     wanted, dtype = wanted_outputs(write), _dtype_name(dtype)
+    if lengths is not None:
+        values = wanted, dtype, backend, allow_nonfinite
+        return _padded(make, arrays, options, *values, lengths=lengths)
     fields = _prepared.run(make, arrays, options, wanted, dtype, backend, allow_nonfinite)
     return Trajectory(*fields)
+
+
+def _padded(
+    make: Callable[..., Inputs], arrays: _prepared.Arrays, options: tuple[Any, ...],
+    wanted: Sequence[str], dtype: Any, backend: str, allow_nonfinite: bool, lengths: Array,
+) -> Trajectory:  # fmt: skip
+    """Returns the trajectories of a padded batch.
+
+    A mode that is causal computes all at once, with zeros behind the last actions; another one the
+    trajectories of each length by themselves, as their ends are part of its formulas.
+    """
+    inputs = make(arrays, allow_nonfinite, *options)
+    if inputs.actions.ndim != 3:
+        raise_if_any(shape_faults(inputs))
+    actions = as_array(arrays.actions)
+    actions = actions[None] if actions.ndim == 2 else actions
+    horizon = actions.shape[1]
+    counts = read_lengths(lengths, len(actions), horizon)
+    dt, times = (
+        None
+        if x is None
+        else continued(x, counts, horizon, stamps=x is inputs.times, recorded=inputs.recorded)
+        for x in (inputs.dt, inputs.times)
+    )
+    clean = arrays._replace(actions=zeroed(actions, counts), dt=dt, times=times)
+    whole = make(clean, allow_nonfinite, *options)
+    rows = [whole.mode.rows(count - whole.rates, whole.recorded) for count in counts.tolist()]
+    own = beside(np.array(rows, np.int64), actions)
+    if whole.mode.causal and not whole.recorded:  # whose first rows are differences of later ones
+        *outputs, time, name, chosen = _prepared.run(
+            make, clean, options, wanted, dtype, backend, allow_nonfinite
+        )
+        p, v, a, j = (None if x is None else zeroed(x, np.array(rows)) for x in outputs)
+        return Trajectory(p, v, a, j, time, name, chosen, own)
+    # the faults of all are numbered as the caller numbers them
+    raise_if_any([*shape_faults(whole), *([] if allow_nonfinite else nonfinite_faults(whole))])
+    whole.program()
+    groups = grouped(counts.tolist())
+    parts = [of_some(whole, numbers, int(counts[numbers[0]])) for numbers in groups]
+    of_parts = [_prepared.run_once(part, wanted, dtype, backend) for part in parts]
+    *of_each, _, names, options_of_parts = zip(*of_parts, strict=True)
+    p, v, a, j = (None if x[0] is None else joined(x, groups, whole.rows) for x in of_each)
+    time = _prepared.row_times(whole, str(actions.device) if is_torch(actions) else None)
+    # what the values decide for each dof is [B, D]
+    chosen = {
+        key: joined([x[key] for x in options_of_parts], groups) if np.ndim(value) == 2 else value
+        for key, value in options_of_parts[0].items()
+    }
+    return Trajectory(p, v, a, j, time, names[0], chosen, own)
 
 
 def _integration(

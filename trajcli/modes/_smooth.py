@@ -13,7 +13,7 @@ import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
 from trajcli.errors import Fault, InputError
-from trajcli.kernels.program import Booleans, Floats, Operands, Smoother
+from trajcli.kernels.program import Booleans, Floats, Integers, Operands, Smoother
 from trajcli.modes.mode import Case, Mode, Smoothed
 
 _GRID_STEP, _GOLDEN_STEPS, _BISECTIONS = 0.35, 7, 30
@@ -71,6 +71,11 @@ class Smooth(Mode):
         if not isinstance(self.noise, list):  # one noise for all
             return self
         return self._with_noise([self.noise[dof] for dof in dofs])
+
+    def of_trajectories(self, numbers: Integers) -> Smooth:
+        if np.ndim(self.bandlimit) < 2 or len(self.bandlimit) == 1:
+            return self
+        return replace(self, bandlimit=self.bandlimit[numbers])
 
     def noise_in(self, per_si: Floats) -> Smooth:
         return self if self.noise is None else self._with_noise((self.noise / per_si).tolist())

@@ -62,6 +62,10 @@ class CascadeMode(FramedMode):
         """Returns 1 for cuRobo, where dt[t] is the step into row t and dt[0] is unused."""
         return int(self.convention == "curobo")
 
+    @property
+    def causal(self) -> bool:
+        return not self.dt_ahead
+
     def program(self, horizon: int, recorded: bool, uneven: bool) -> program.Cascade:
         return program.Cascade(
             derivatives_of=self.derivatives_of,
@@ -105,6 +109,10 @@ class Teleport(FramedMode):
     """The actions are positions; velocity, acceleration and jerk are zero."""
 
     name = "teleport"
+
+    @property
+    def causal(self) -> bool:
+        return True
 
     def program(self, horizon: int, recorded: bool, uneven: bool) -> Band:
         used = self.used(horizon)

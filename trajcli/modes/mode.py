@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from trajcli.arrays import columns, counting, elapsed
 from trajcli.errors import Fault
-from trajcli.kernels.program import Array, Booleans, Floats, Program, Smoother
+from trajcli.kernels.program import Array, Booleans, Floats, Integers, Program, Smoother
 
 QUANTITIES = ("position", "velocity", "acceleration", "jerk")
 """The parts of a state and the outputs, by order of derivative."""
@@ -140,12 +140,22 @@ class Mode:
         """Which entry of dt is the step from row 0 to row 1."""
         return 0
 
+    @property
+    def causal(self) -> bool:
+        """Whether no row depends on actions or steps after it: a longer horizon has the same rows
+        first."""
+        return False
+
     def row_times(self, dt: Array, horizon: int, recorded: bool) -> Array:
         """Returns the times of the rows in seconds, float64 [b, T]; the start state is at 0."""
         return times_after(dt, 0, self.rows(horizon, recorded))
 
     def of_dofs(self, dofs: Sequence[int]) -> Mode:
         """Returns the mode for some of the dofs."""
+        return self
+
+    def of_trajectories(self, numbers: Integers) -> Mode:
+        """Returns the mode for some of the trajectories."""
         return self
 
     def of_rates(self, scheme: str | None) -> Mode:
