@@ -110,19 +110,24 @@ class Trajectory:
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Writes an .h5 or .npz file as ``trajcli integrate`` does; it appears whole or not at all.
 
+        Trajectories of unequal length have a group each, ``trajectory_0`` and so on.
+
         Raises:
             OutputError: the file exists and ``overwrite`` is False, or it cannot be written.
         """
         from trajcli.files.clock import equal_step
         from trajcli.files.writing import save
+        from trajcli.padding import read_lengths
 
         self = as_trajectory(self)
         outputs = {name: to_numpy(values) for name, values in self.outputs().items()}
         time = to_numpy(self.time)
-        about = self._about()
-        if (step := equal_step(time)) is not None:
+        about, lengths = self._about(), self.lengths
+        if lengths is not None:
+            lengths = read_lengths(lengths, *next(iter(outputs.values())).shape[:2])
+        if (step := equal_step(time, lengths)) is not None:
             about["dt"] = step
-        save(Path(path), outputs, time, about, overwrite)
+        save(Path(path), outputs, time, about, overwrite, lengths)
 
     def to_xarray(self) -> Any:
         """Returns an ``xarray.Dataset`` with dimensions trajectory, time (or row) and dof."""
@@ -173,16 +178,19 @@ def as_trajectory(value: Any) -> Trajectory:
 def load(path: str | Path) -> Trajectory:
     """Reads what ``Trajectory.save``, ``trajcli integrate`` or ``differentiate`` wrote, as NumPy.
 
+    Trajectories of unequal length, which have a group each, are one padded batch in the natural
+    order of their names, with ``lengths``.
+
     Raises:
-        InputError: the file has no trajectories of one length.
+        InputError: the file has no trajectories.
     """
     from trajcli.files.writing import load
 
-    outputs, time, about = load(Path(path))
+    outputs, time, about, lengths = load(Path(path))
     p, v, a, j = (outputs.get(name) for name in QUANTITIES)
     mode = str(about.get("mode", ""))
     options = MODES[mode].option_names() if mode in MODES else ("method",)
-    return Trajectory(p, v, a, j, time, mode, {k: about[k] for k in options if k in about})
+    return Trajectory(p, v, a, j, time, mode, {k: about[k] for k in options if k in about}, lengths)
 
 
 def wanted_outputs(write: str | Iterable[str]) -> tuple[str, ...]:

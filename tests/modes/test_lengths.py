@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -207,3 +209,55 @@ def test_actions_may_be_few(mode: str, options: dict[str, Any]) -> None:
     given = {"start": STATES[1, 1], "dt": 0.1, "mode": mode, **options, **goal}
     alone = [trajcli.integrate(values[b, :n], **given) for b, n in enumerate(lengths)]
     require_equal(trajcli.integrate(values, **given, lengths=lengths), alone)
+
+
+@pytest.mark.parametrize("clock", CLOCKS)
+@pytest.mark.parametrize("name", ["out.h5", "out.npz"])
+def test_what_is_saved_is_read_back_with_its_lengths(tmp_path: Path, name: str, clock: str) -> None:
+    made = trajcli.differentiate(
+        np.where(BEHIND[..., None], 0.0, VALUES),
+        **{k: x[..., :H] if np.ndim(x) else x for k, x in CLOCKS[clock](H).items()},
+        lengths=LENGTHS,
+    )
+    made.save(tmp_path / name)
+    read = trajcli.load(tmp_path / name)
+    for a, b in zip([*made, made.lengths], [*read, read.lengths], strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(made.options["bandlimit"], read.options["bandlimit"])
+    for b, n in enumerate(LENGTHS):
+        np.testing.assert_array_equal(*(np.atleast_2d(t.time)[b % len(np.atleast_2d(t.time)), :n]
+                                        for t in (made, read)))  # fmt: skip
+    assert (np.diff(read.time) > 0).all()
+
+
+def test_trajectories_that_end_together_are_saved_as_one_array(tmp_path: Path) -> None:
+    actions = torch.zeros(2, 8, 1)
+    trajcli.integrate(actions, "zero", 0.1, lengths=[5, 5]).save(tmp_path / "out.h5")
+    read = trajcli.load(tmp_path / "out.h5")
+    assert read.position.shape == (2, 6, 1)
+    assert read.lengths is None
+
+
+def test_a_run_of_the_shell_has_groups_that_are_loaded_in_natural_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lengths = {"demo_10": 9, "demo_2": 6, "demo_0": 7}
+    with h5py.File("in.h5", "w") as file:
+        for name, n in lengths.items():
+            file[f"data/{name}/actions"] = VALUES[0, :n]
+    from trajcli.cli import main
+
+    command = ["integrate", "in.h5:data/*/actions", "--start", "zero", "--mode", "jerk"]
+    for out in ("out.h5", "out.npz"):
+        assert main([*command, "--rate", "20", "-o", out]) == 0
+        read = trajcli.load(out)
+        assert read.lengths.tolist() == [8, 7, 10]
+        actions = np.where(
+            np.arange(9)[:, None] < np.array([7, 6, 9])[:, None, None], VALUES[0, :9], 0
+        )
+        mine = trajcli.integrate(actions, "zero", 0.05, "jerk", lengths=[7, 6, 9])
+        require_equal(mine, [trajcli.Trajectory(
+            *(x[b : b + 1, :n] for x in read), read.time[:n], options=read.options
+        ) for b, n in enumerate(read.lengths)])  # fmt: skip

@@ -12,7 +12,7 @@ import numpy as np
 
 from trajcli.errors import Fault, InputError, OutputError, Stopped, unknown
 from trajcli.files.atomic_output import refuse_place
-from trajcli.files.catalogue import candidates, python_line
+from trajcli.files.catalogue import Catalogue, Numbers, candidates, python_line
 from trajcli.files.file_bytes import SourceFiles
 from trajcli.files.opening import open_arrays
 from trajcli.files.outputs import (
@@ -27,6 +27,7 @@ from trajcli.files.outputs import (
     time_variable,
 )
 from trajcli.files.quantities import QUANTITIES, SMOOTHING
+from trajcli.padding import continued, joined
 from trajcli.system import held
 
 _FAMILIES = {".h5": "hdf5", ".hdf5": "hdf5", ".npz": "npz", ".npy": "npy"}
@@ -156,8 +157,10 @@ def save(
     time: Any,
     attributes: Mapping[str, Any],
     overwrite: bool,
+    lengths: Numbers | None = None,
 ) -> None:
-    """Writes outputs [B, T, D] and their time [T] or [B, T] as a run from the shell would."""
+    """Writes outputs [B, T, D] and their time [T] or [B, T] as a run from the shell would:
+    trajectories of unequal length, of which ``lengths`` [B] says the rows, in groups."""
     batch, rows, dofs = next(iter(outputs.values())).shape
     variables = [row_variable(name, values.dtype.name) for name, values in outputs.items()]
     variables.append(time_variable(shared=time.ndim < 2))
@@ -168,14 +171,25 @@ def save(
         Variable(name, ("trajectory", "dof"), values.dtype, SMOOTHING[name])
         for name, values in tables.items()
     ]
-    description = describe_output({rows: range(batch)}, {"dof": dofs}, variables, attributes)
-    arrays = {"time": np.reshape(time, (-1, rows)), **outputs, **tables}
-    every = Span(begin=0, end=batch)
-    write(path, description, lambda output: output.write(every, arrays), overwrite=overwrite)
+    counts = np.full(batch, rows) if lengths is None else lengths
+    numbers = {int(n): np.flatnonzero(counts == n) for n in np.unique(counts)}
+    names = [f"trajectory_{number}" for number in range(batch)] if len(numbers) > 1 else None
+    description = describe_output(numbers, {"dof": dofs}, variables, attributes, names=names)
+    times = np.reshape(time, (-1, rows))
+
+    def fill(output: Output) -> None:
+        for group, (count, members) in enumerate(sorted(numbers.items())):
+            arrays = {name: values[members, :count] for name, values in outputs.items()}
+            arrays["time"] = times[members if len(times) > 1 else [0], :count]
+            arrays |= {name: values[members] for name, values in tables.items()}
+            output.write(Span(begin=0, end=len(members), group=group), arrays)
+
+    write(path, description, fill, overwrite=overwrite)
 
 
-def load(path: Path) -> tuple[dict[str, Any], Any, Mapping[str, Any]]:
-    """Returns the outputs [B, T, D], their time and the attributes of a file that trajcli wrote.
+def load(path: Path) -> tuple[dict[str, Any], Any, Mapping[str, Any], Numbers | None]:
+    """Returns the outputs [B, T, D], their time and the attributes of a file that trajcli wrote;
+    where trajectories differ in length, padded, with the lengths [B] beside them.
 
     Raises InputError if the file holds no output, or no time.
     """
@@ -187,13 +201,47 @@ def load(path: Path) -> tuple[dict[str, Any], Any, Mapping[str, Any]]:
             if array is not None and array.ndim == 3
         }
         time = file.get("time")
-        if not outputs or time is None:
+        if outputs and time is not None:
+            tables = {name: x.read() for name in SMOOTHING if (x := file.get(name)) is not None}
+            return outputs, np.array(time.read()), {**file.attributes(), **tables}, None
+        names = file.names()
+        members = [name.removesuffix("/time") for name in names if name.endswith("/time")]
+        of_each = [_read_members(file, member) for member in members]
+        wanted = [name for name in (*QUANTITIES, *SMOOTHING) if all(name in x for x in of_each)]
+        widths = {x[name].shape[1:] for x in of_each for name in wanted if name in QUANTITIES}
+        if len(widths) != 1:
             raise InputError(
-                "not one array of trajectories for each output",
+                "no trajectories with outputs that they all have",
                 where=str(path),
                 expected=f"{', '.join(QUANTITIES)} [B, T, D] and time, as integrate writes them",
-                found=candidates(file.names()[:200], file.get),
-                hint="h5py reads groups of trajectories one by one",
+                found=candidates(names[:200], file.get),
+                hint="differentiate and resample make trajectories of other arrays",
             )
-        tables = {name: array.read() for name in SMOOTHING if (array := file.get(name)) is not None}
-        return outputs, np.array(time.read()), {**file.attributes(), **tables}
+        attributes = dict(file.attributes())
+    lengths = np.array([len(x["time"]) for x in of_each])
+    groups = [np.array([number]) for number in range(len(members))]
+    padded = {
+        name: joined([x[name][None] for x in of_each], groups, lengths.max())
+        for name in (*wanted, "time")
+        if name not in SMOOTHING
+    }
+    longest = of_each[lengths.argmax()]["time"]
+    shared = all(np.array_equal(x["time"], longest[: len(x["time"])]) for x in of_each)
+    times = padded.pop("time")
+    times = continued(times, lengths, len(longest), stamps=True, recorded=True)
+    tables = {name: np.stack([x[name] for x in of_each]) for name in wanted if name in SMOOTHING}
+    return padded, longest if shared else times, {**attributes, **tables}, lengths
+
+
+def _read_members(file: Catalogue, group: str) -> dict[str, Any]:
+    """Returns the outputs [T, D], their time [T] and what was chosen [D] in a group of a file."""
+    found = {name: file.get(f"{group}/{name}") for name in ("time", *QUANTITIES, *SMOOTHING)}
+    time = found["time"]
+    if time is None or time.ndim != 1:
+        return {}
+    wrong = [name for name in QUANTITIES if (x := found[name]) and x.shape[:-1] != time.shape]
+    return {
+        name: np.array(x.require_numeric().read())
+        for name, x in found.items()
+        if x is not None and name not in wrong
+    }
