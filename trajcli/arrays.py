@@ -9,7 +9,7 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -73,6 +73,28 @@ def number(value: Any, where: str) -> float:
     if values.size != 1:
         raise UsageError(wrong_shape(where, "one number", values.shape, what="not a number"))
     return float(values.item())
+
+
+DofChoice: TypeAlias = "int | slice | Sequence[int] | Sequence[bool] | Array"
+"""Some of the dofs: numbers, a slice, or a mask [D]."""
+
+
+def dof_numbers(which: DofChoice, count: int, where: str) -> list[int]:
+    """Returns the numbers of some of ``count`` dofs, which may be none; raises UsageError for
+    others, and for one that is there twice."""
+    try:
+        index = which if isinstance(which, slice) else np.atleast_1d(np.asarray(which))
+        empty = not isinstance(index, slice) and not index.size
+        numbers: list[int] = [] if empty else np.arange(count)[index].tolist()
+    except (IndexError, TypeError, ValueError):
+        numbers = [-1]
+    if numbers == [-1] or len(set(numbers)) < len(numbers):
+        expected, found = (
+            f"numbers from 0 to {count - 1}, a slice, or a mask [{count}]",
+            repr(which),
+        )
+        raise UsageError("no such dofs", where=where, expected=expected, found=found)
+    return numbers
 
 
 # From so many bytes on, the memory of an array is used again, and it has huge pages.

@@ -210,13 +210,8 @@ def _padded(
     actions = actions[None] if actions.ndim == 2 else actions
     horizon = actions.shape[1]
     counts = read_lengths(lengths, len(actions), horizon)
-    dt, times = (
-        None
-        if x is None
-        else continued(x, counts, horizon, stamps=x is inputs.times, recorded=inputs.recorded)
-        for x in (inputs.dt, inputs.times)
-    )
-    clean = arrays._replace(actions=zeroed(actions, counts), dt=dt, times=times)
+    clock = continued(inputs, counts, horizon)
+    clean = arrays._replace(actions=zeroed(actions, counts), dt=clock.dt, times=clock.times)
     whole = make(clean, allow_nonfinite, *options)
     rows = [whole.mode.rows(count - whole.rates, whole.recorded) for count in counts.tolist()]
     own = beside(np.array(rows, np.int64), actions)

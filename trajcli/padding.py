@@ -61,13 +61,30 @@ def zeroed(values: Array, lengths: Numbers) -> Array:
     return np.where(behind, values.dtype.type(0), values)
 
 
-def continued(
-    values: Array, lengths: Numbers, horizon: int, *, stamps: bool, recorded: bool
-) -> Array:
-    """Returns steps or time stamps, [n] or [B, n], that go on as the last one of a trajectory does.
+def rows_of(values: Array, numbers: Numbers, count: int) -> Array:
+    """Returns the first rows of some trajectories of values [B, T, D]."""
+    return values[beside(numbers, values)][:, :count]
 
-    horizon: of the rows or actions that ``lengths`` count. Single steps, and those of a shape that
-    is reported as wrong, are returned unchanged.
+
+def continued(inputs: Inputs, lengths: Numbers, horizon: int) -> Inputs:
+    """Returns inputs whose steps, or time stamps, go on as the last one of each trajectory does.
+
+    horizon: of the rows or actions that ``lengths`` count.
+    """
+    dt, times = inputs.dt, inputs.times
+    if dt is not None:
+        unused = int(inputs.recorded and dt.ndim > 0 and dt.shape[-1] == horizon > 1)
+        dt = _continued(dt, lengths, horizon, unused, stamps=False)
+    if times is not None:
+        times = _continued(times, lengths, horizon, 1, stamps=True)
+    return replace(inputs, dt=dt, times=times)
+
+
+def _continued(values: Array, lengths: Numbers, horizon: int, first: int, *, stamps: bool) -> Array:
+    """Returns steps or time stamps, [n] or [B, n], that go on behind those of each trajectory.
+
+    first: the entry of the first step, or of the stamp at its end. Single steps, and those of a
+    shape that is reported as wrong, are returned unchanged.
     """
     count = values.shape[-1] if values.ndim else 1
     if count == 1 or tuple(values.shape[:-1]) not in ((), (1,), lengths.shape):
@@ -75,14 +92,13 @@ def continued(
     wide = widened(values).reshape(-1, count)
     last = (lengths if len(wide) == len(lengths) else lengths.max(keepdims=True))[:, None]
     last = last - 1 + count - horizon
-    line, since = np.arange(len(wide))[:, None], np.arange(count) - last
+    line, since = beside(np.arange(len(wide))[:, None], wide), np.arange(count) - last
     at, before = (beside(x.clip(min=0), wide) for x in (last, last - 1))
-    end = wide[beside(line, wide), at]
+    end = wide[line, at]
+    step = end - wide[line, before] if stamps else end
     choose = library(wide).where
-    # a row alone has no step, and the one into row 0 is not used; any that is positive serves
-    alone = beside(last < int(stamps or (recorded and count == horizon)), wide)
-    step = end - wide[beside(line, wide), before] if stamps else end
-    step = choose(alone, library(wide).ones_like(step), step)
+    # one row alone has no step; any that is positive serves
+    step = choose(beside(last < first, wide), library(wide).ones_like(step), step)
     going_on = end + beside(since, wide) * step if stamps else step
     going_on = going_on.detach() if is_torch(wide) else going_on
     return choose(beside(since > 0, wide), going_on, wide).reshape(values.shape)
@@ -91,7 +107,6 @@ def continued(
 def of_some(inputs: Inputs, numbers: Numbers, count: int) -> Inputs:
     """Returns inputs of some trajectories with their first ``count`` rows or actions."""
     batch, horizon, _ = inputs.actions.shape
-    index = beside(numbers, inputs.actions)
 
     def pick(values: Any) -> Any:
         single = values is None or values.ndim == 0 or len(values) != batch
@@ -111,7 +126,7 @@ def of_some(inputs: Inputs, numbers: Numbers, count: int) -> Inputs:
     return replace(
         inputs,
         mode=inputs.mode.of_trajectories(numbers),
-        actions=inputs.actions[index][:, :count],
+        actions=rows_of(inputs.actions, numbers, count),
         start=states(inputs.start, inputs.start_index),
         goal=states(inputs.goal, inputs.goal_index),
         dt=inputs.dt if inputs.dt is None else steps(inputs.dt, inputs.unused_steps()),

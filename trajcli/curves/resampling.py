@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from itertools import pairwise, takewhile
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from trajcli.arrays import (
+    DofChoice,
     as_array,
     cast,
     concatenate,
+    dof_numbers,
     float64,
     interleaved,
+    is_torch,
     library,
     matched,
     number,
@@ -43,6 +49,7 @@ from trajcli.errors import Fault, InputError, UsageError, raise_if_any, unknown,
 from trajcli.inputs import Inputs, shape_faults
 from trajcli.kernels.program import Array, Floats
 from trajcli.modes import MODES, QUANTITIES, make_mode
+from trajcli.padding import beside, continued, grouped, joined, of_some, read_lengths, rows_of
 from trajcli.trajectory import Trajectory, as_trajectory
 
 Outputs: TypeAlias = Mapping[str, Array]
@@ -72,6 +79,8 @@ def resample(
     dt: Array | float | None = None,
     times: Array | None = None,
     hold: float = 0.0,
+    hold_dofs: DofChoice | None = None,
+    lengths: Array | None = None,
 ) -> Trajectory:
     """Resamples rows: one curve through them, and its own derivatives, at other times.
 
@@ -99,6 +108,11 @@ def resample(
         dt: the step between rows that are no ``Trajectory``, as for ``differentiate``.
         times: instead of dt, their time stamps [T] or [B, T].
         hold: the share of the step, below 1, that ramp-and-hold waits at the next row.
+        hold_dofs: dofs that keep each row until the next by any method, as a gripper does, with
+            rates of zero: numbers, a slice or a mask [D].
+        lengths: [B], integers: how many rows each trajectory has, where the others are padding,
+            which is not read; None: those of a ``Trajectory``. Each is resampled as it is alone, by
+            the method that the first one decides, with zeros behind its new rows.
 
     Returns:
         A ``Trajectory`` of outputs [B, N, D] in the type of the rows (integers: float64, half
@@ -119,16 +133,120 @@ def resample(
     else:
         values = as_array(rows, "rows")
         parts = {QUANTITIES[0]: values[None] if values.ndim == 2 else values}
-    first = next(iter(parts.values()))
     mode, options = (rows.mode, rows.options) if isinstance(rows, Trajectory) else ("", {})
+    if lengths is None and isinstance(rows, Trajectory):
+        lengths = rows.lengths
+    dofs = next(iter(parts.values())).shape[-1]
+    held = [] if hold_dofs is None else dof_numbers(hold_dofs, dofs, "hold_dofs")
+    source = _Source(mode, options, hold, held)
+    resampled = _resampled if lengths is None else partial(_padded, lengths)
+    return resampled(source, parts, dt, times, method, rate, at)
+
+
+class _Source(NamedTuple):
+    """The mode that made the rows, and how the curve through them holds some of them."""
+
+    mode: str
+    options: Mapping[str, Any]
+    hold: float
+    held: Sequence[int]
+
+
+def _resampled(
+    source: _Source, parts: Outputs, dt: Array | float | None, times: Array | None,
+    method: str | None, rate: float | None, at: Array | None,
+) -> Trajectory:  # fmt: skip
+    """Returns rows [B, T, D], all of which are data, at other times."""
+    mode, options, hold, dofs = source
+    first = next(iter(parts.values()))
     knots, *_ = of_rows = knots_of(first, dt, times, method)
     method = method or default_method(mode, options, parts, knots)
     held = stops(method, mode, options) or (rate is not None and at_rest(parts, knots).all())
     new, within = placed(first, rate, at, bool(held), of_rows)
     curve = method and curve_of_rows(method, parts, knots, hold)
     outputs = (curve or curve_of_mode(mode, options, parts, knots))(within)
+    if dofs:
+        outputs = {
+            name: with_held(x, name, parts.get(name, first), knots, within, dofs)
+            for name, x in outputs.items()
+        }
     p, v, a, j = (outputs.get(name) for name in QUANTITIES)
     return Trajectory(p, v, a, j, float64(new), options={"method": method} if method else {})
+
+
+def _padded(
+    lengths: Array, source: _Source, parts: Outputs, dt: Array | float | None,
+    times: Array | None, method: str | None, rate: float | None, at: Array | None,
+) -> Trajectory:  # fmt: skip
+    """Returns a padded batch at other times, in which each trajectory is as it is alone."""
+    first = next(iter(parts.values()))
+    knots_of(first, 1.0, None)  # refuses rows of another shape
+    batch, horizon, _ = first.shape
+    counts = read_lengths(lengths, batch, horizon)
+    steps, stamps = (
+        x if x is None else as_array(x, name) for x, name in ((dt, "dt"), (times, "times"))
+    )
+    whole = Inputs(make_mode("clique"), first, {}, {}, steps, stamps, recorded=True)
+    clean = continued(whole, counts, horizon)
+    knots, _, durations = knots_of(first, clean.dt, clean.times, method)
+    one = {name: x[:1, : counts[0]] for name, x in parts.items()}
+    method = method or default_method(*source[:2], one, knots[:1, : counts[0]])
+    keys: Sequence[Hashable] = counts.tolist()
+    if rate is not None and durations is not None:
+        # how many new rows there are depends on the end, and on whether it is at rest
+        line, last = np.arange(batch)[:, None], np.stack([(counts - 2).clip(min=0), counts - 1], 1)
+        ends = {name: x[beside(line, x), beside(last, x)] for name, x in parts.items()}
+        times_of_all = np.broadcast_to(to_numpy(knots), (batch, knots.shape[1]))
+        stopped = at_rest(ends, beside(times_of_all[line, last], first))
+        until = times_of_all[line[:, 0], counts - 1 + times_of_all.shape[1] - horizon]
+        keys = [*zip(keys, until.tolist(), stopped.tolist(), strict=True)]
+    if at is not None:
+        at = matched(as_array(at, "at"), first, "at")
+        if at.ndim != 1 and (at.ndim != 2 or len(at) not in (1, batch)):
+            raise InputError(wrong_shape("at", f"[N] or [{batch}, N]", at.shape))
+    groups, of_each = grouped(keys), list[Trajectory]()
+    for numbers in groups:
+        part = of_some(whole, numbers, int(counts[numbers[0]]))
+        rows = {name: rows_of(x, numbers, part.horizon) for name, x in parts.items()}
+        new = at if at is None or at.ndim < 2 or len(at) == 1 else at[beside(numbers, at)]
+        with _faults_of(part.horizon):
+            of_each.append(_resampled(source, rows, part.dt, part.times, method, rate, new))
+    counts_of_each = [next(iter(x.outputs().values())).shape[1] for x in of_each]
+    most = max(counts_of_each)
+    outputs = zip(*of_each, strict=True)
+    p, v, a, j = (None if x[0] is None else joined(x, groups, most) for x in outputs)
+    time = of_each[counts_of_each.index(most)].time if at is None else float64(at)
+    own_counts = np.empty(batch, np.int64)
+    for numbers, count in zip(groups, counts_of_each, strict=True):
+        own_counts[numbers] = count
+    return Trajectory(
+        p, v, a, j, time, options=of_each[0].options, lengths=beside(own_counts, first)
+    )
+
+
+@contextmanager
+def _faults_of(rows: int) -> Iterator[None]:
+    """Says of which trajectories the faults are, which count them within their group."""
+    try:
+        yield
+    except InputError as error:
+        where = f"of the trajectories of {rows} rows"
+        faults = [replace(x, where=f"{x.where} {where}") for x in error.faults]
+        raise InputError(*faults) from None
+
+
+def with_held(
+    values: Array, name: str, rows: Array, knots: Array, at: Array, dofs: Sequence[int]
+) -> Array:
+    """Returns values [B, N, D] of a curve, of which some dofs keep each of the rows [B, T, D] until
+    the next. A dof that does so stands still: its rates are 0. NumPy arrays are written to."""
+    (held,) = curve_through("hold", [rows[..., dofs]], knots)(at)
+    held = 0 * held if name in QUANTITIES[1:] else held
+    if is_torch(values):
+        numbers = beside(np.array(dofs), values)
+        return values.index_copy(2, numbers, held.to(values.dtype))
+    values[..., dofs] = held
+    return values
 
 
 def placed(

@@ -27,6 +27,8 @@ from trajcli.files.outputs import (
     time_variable,
 )
 from trajcli.files.quantities import QUANTITIES, SMOOTHING
+from trajcli.inputs import Inputs
+from trajcli.modes import make_mode
 from trajcli.padding import continued, joined
 from trajcli.system import held
 
@@ -227,8 +229,9 @@ def load(path: Path) -> tuple[dict[str, Any], Any, Mapping[str, Any], Numbers | 
     }
     longest = of_each[lengths.argmax()]["time"]
     shared = all(np.array_equal(x["time"], longest[: len(x["time"])]) for x in of_each)
-    times = padded.pop("time")
-    times = continued(times, lengths, len(longest), stamps=True, recorded=True)
+    rows = next(iter(padded.values()))
+    clock = Inputs(make_mode("clique"), rows, {}, {}, None, padded.pop("time"), recorded=True)
+    times = continued(clock, lengths, len(longest)).times
     tables = {name: np.stack([x[name] for x in of_each]) for name in wanted if name in SMOOTHING}
     return padded, longest if shared else times, {**attributes, **tables}, lengths
 

@@ -188,10 +188,8 @@ class Curves:
                 for name, array in names.items():
                     arrays[array][:, part] = samples[name]
         for name in self.names if self.held else ():
-            held = values.get(name, lowest)[..., self.held]
-            rate = name in QUANTITIES[1:]  # a held dof stands still: its rates are 0
-            (rows,) = resampling.curve_through("hold", [held], knots)(at)
-            arrays[name][..., self.held] = 0 * rows if rate else rows
+            rows = values.get(name, lowest)
+            resampling.with_held(arrays[name], name, rows, knots, at, self.held)
         return arrays
 
     def two_valued(self) -> list[str]:
