@@ -137,6 +137,25 @@ def test_gradients_of_actions_start_dt_and_times(mode: str, options: dict[str, A
     assert torch.autograd.gradgradcheck(call, inputs, fast_mode=True)
 
 
+@pytest.mark.parametrize(
+    "number", [float, np.float64, np.asarray, torch.ones((), dtype=torch.float64).new_tensor]
+)
+@pytest.mark.parametrize("library", [np.asarray, torch.tensor])
+def test_a_number_is_one_time(library: Any, number: Any) -> None:
+    plan = trajcli.integrate(library(random.normal(size=(2, 9, 3))), "zero", 0.1, scheme="zoh")
+    found, want = trajcli.sample(plan, number(0.37)), trajcli.sample(plan, [0.37])
+    for a, b in zip((*found, found.time), (*want, want.time), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_time_without_axes_has_a_gradient() -> None:
+    plan = trajcli.integrate(torch.rand(2, 9, 3).double(), "zero", 0.1, "jerk", scheme="zoh")
+    time = torch.tensor(0.37, dtype=torch.float64, requires_grad=True)
+    found = trajcli.sample(plan, time)
+    (speed,) = torch.autograd.grad(found.position.sum(), time)
+    torch.testing.assert_close(speed, found.velocity.sum())
+
+
 def test_float32_is_rounded_once() -> None:
     wide = trajectory_of("jerk", "zoh")
     narrow = trajcli.Trajectory(*(x.astype("f4") for x in wide), wide.time, wide.mode, wide.options)
@@ -207,7 +226,7 @@ def test_modes_without_polynomials_are_refused(mode: str, options: Any, words: s
     assert "resample" in str(refusal.value)
 
 
-@pytest.mark.parametrize("times", [[0.1, -1e-9], [0.91], [float("nan")], [[0.1], [0.2]], 0.3])
+@pytest.mark.parametrize("times", [[0.1, -1e-9], [0.91], [float("nan")], [[0.1], [0.2]], 0.91])
 def test_times_that_do_not_fit_are_refused(times: Any) -> None:
     plan = trajcli.integrate(np.ones((9, 5)), "zero", 0.1, "jerk", scheme="zoh")
     with pytest.raises(InputError, match="times"):

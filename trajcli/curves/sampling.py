@@ -35,7 +35,7 @@ _CHANGES = ((1,), (6, -12), (60, -360, 720), (840, -10_080, 50_400, -100_800))
 
 
 def sample(
-    trajectory: Trajectory, times: Array, *, write: str | Iterable[str] = QUANTITIES
+    trajectory: Trajectory, times: Array | float, *, write: str | Iterable[str] = QUANTITIES
 ) -> Trajectory:
     """Samples a trajectory exactly, at any times between its first row and its last.
 
@@ -47,8 +47,8 @@ def sample(
 
     Parameters:
         trajectory: what ``integrate`` or ``load`` returns.
-        times: seconds on the axis of ``trajectory.time``, in any order, [N] or [B, N]. The time of
-            a row, up to the rounding of sums of steps, gives that row.
+        times: seconds on the axis of ``trajectory.time``, in any order, [N] or [B, N]; a number is
+            [1]. The time of a row, up to the rounding of sums of steps, gives that row.
         write: the outputs to compute.
 
     Returns:
@@ -70,6 +70,7 @@ def sample(
         )
     like = next(iter(outputs.values()))
     times = matched(as_array(times, "times"), like, "times")
+    times = times.reshape(1) if times.ndim == 0 else times
     if readable(trajectory.time):
         raise_if_any(time_stamp_faults(trajectory.time, "time"))
     stamps = trajectory.time[None] if trajectory.time.ndim == 1 else trajectory.time
