@@ -143,7 +143,7 @@ def calls(folder: Path) -> dict[str, Callable[[], Any]]:
         "fit": lambda: trajcli.fit(u, 0.1, knots=10),
         "operator": lambda: trajcli.operator(10, 0.1, "central"),
         "resample": lambda: trajcli.resample(u, "cubic", rate=30.0, dt=0.1),
-        "retime": lambda: trajcli.retime(found.outputs(), limits),
+        "retime": lambda: trajcli.retime(found, limits),
         "sample": lambda: trajcli.sample(torch_found, torch.tensor([0.05, 0.7])),
         "score": lambda: trajcli.score(found, limits),
         **{f"save{e}": lambda f=f: found.save(f, overwrite=True) for e, f in files.items()},

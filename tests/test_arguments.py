@@ -33,7 +33,7 @@ Call = Callable[..., Any]
 
 
 def retimed(rows: Any, limit: Any) -> Any:
-    return trajcli.retime({"velocity": rows}, {"velocity": limit})
+    return trajcli.retime(Trajectory(None, rows, None, None, STAMPS), {"velocity": limit})
 
 
 def scored(rows: Any, time: Any, limit: Any) -> Any:
@@ -412,8 +412,7 @@ def test_results_of_tensors_are_tensors_and_lose_no_gradient() -> None:
             np.testing.assert_array_equal(found, want)
         actions = torch.tensor(ROWS, requires_grad=True)
         moving = trajcli.integrate(actions, "zero", 0.5, scheme="foh")
-        with pytest.raises(UsageError, match="detach"):
-            call(moving)
+        assert any(x.requires_grad for x in arrays(call(moving)))
         with pytest.raises(UsageError, match="cannot be read"):
             torch.func.vmap(mapped)(actions.detach())
         with torch.no_grad():

@@ -329,14 +329,20 @@ def read_values(values: Array, where: str) -> Any:
     Raises UsageError for a tensor whose gradient would be lost, or that cannot be read.
     """
     array = to_numpy(values, where)
-    if is_torch(values):
-        torch = sys.modules["torch"]
-        dual = torch.autograd.forward_ad.unpack_dual(values).tangent is not None
-        if dual or (values.requires_grad and torch.is_grad_enabled()):
-            what, hint = "a gradient that would be lost", f"{where}.detach()"
-            hint = hint if where.isidentifier() else ".detach()"
-            raise UsageError(what, where=where, expected="values without one", hint=hint)
+    if has_gradient(values):
+        what, hint = "a gradient that would be lost", f"{where}.detach()"
+        hint = hint if where.isidentifier() else ".detach()"
+        raise UsageError(what, where=where, expected="values without one", hint=hint)
     return array
+
+
+def has_gradient(values: Array) -> bool:
+    """Returns whether values are a tensor whose results have a gradient, or a tangent."""
+    if not is_torch(values):
+        return False
+    torch = sys.modules["torch"]
+    dual = torch.autograd.forward_ad.unpack_dual(values).tangent is not None
+    return bool(dual or (values.requires_grad and torch.is_grad_enabled()))
 
 
 def in_one_library(arrays: Mapping[str, Array]) -> dict[str, Array]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trajcli import InputError, integrate, retime
+import trajcli
+from trajcli import InputError, Trajectory, integrate
 
 RANDOM = np.random.default_rng(3)
 QUANTITIES = {
@@ -17,6 +18,16 @@ LIMITS = {
     "acceleration": 2.0,
     "jerk": (np.array([-1.0, -9.0, -9.0]), np.array([2.0, 9.0, 9.0])),
 }
+
+
+def of_rows(parts):
+    """A trajectory of no mode, which has limits at its rows alone."""
+    rows = [parts.get(name) for name in QUANTITIES]
+    return Trajectory(None, *rows, np.arange(next(iter(parts.values())).shape[1]) * 0.1)
+
+
+def retime(parts, limits, **options):
+    return trajcli.retime(of_rows(parts), limits, **options)
 
 
 def pair(limit):
@@ -50,10 +61,10 @@ def test_the_factor_is_the_smallest_and_limits_hold_after_rounding(kind, names):
     np.testing.assert_allclose(found.factor, exact, rtol=4 * np.finfo(kind).eps)
     for order, name in enumerate(parts, 1):
         expected = parts[name] / found.factor[:, None, None] ** order
-        np.testing.assert_allclose(found.parts[name], expected, rtol=2e-7)
-        assert found.parts[name].dtype == kind
+        np.testing.assert_allclose(getattr(found, name), expected, rtol=2e-7)
+        assert getattr(found, name).dtype == kind
     for name in names:
-        values = found.parts[name].astype("f8")
+        values = getattr(found, name).astype("f8")
         assert (values <= pair(limits[name])[1]).all()
         assert (values >= pair(limits[name])[0]).all()
     for b in range(6):  # a thousandth less, and some limit is broken
@@ -68,10 +79,44 @@ def test_a_stretched_trajectory_is_the_same_path_at_its_times():
     first = integrate(jerk, "zero", 0.02, "jerk")
     parts = {name: getattr(first, name) for name in QUANTITIES}
     found = retime(parts, dict.fromkeys(QUANTITIES, 0.05))
+    whole = trajcli.retime(first, dict.fromkeys(QUANTITIES, 0.05))
     for b, s in enumerate(found.factor):
         again = integrate(jerk[b] / s**3, "zero", 0.02 * s, "jerk")
         np.testing.assert_allclose(again.position[0], first.position[b], rtol=0, atol=1e-13)
-        np.testing.assert_allclose(again.velocity[0], found.parts["velocity"][b], atol=1e-13)
+        np.testing.assert_allclose(again.velocity[0], found.velocity[b], atol=1e-13)
+        np.testing.assert_allclose(again.time, whole.time[b], rtol=1e-15)
+    np.testing.assert_array_equal(whole.position, first.position)
+    assert (whole.mode, whole.options) == (first.mode, first.options)
+
+
+def test_times_are_stretched_from_the_first_on():
+    rows = Trajectory(None, np.ones((1, 3, 1)), None, None, np.array([5.0, 6.0, 8.0]))
+    found = trajcli.retime(rows, {"velocity": 0.5})
+    np.testing.assert_allclose(found.time, [5.0, 7.0, 11.0])
+
+
+def test_padding_decides_nothing():
+    made = integrate(RANDOM.standard_normal((3, 12, 2)), "zero", 0.1, "jerk", scheme="foh")
+    limits, lengths = {"velocity": 0.3, "acceleration": 0.7}, np.array([13, 5, 1])
+    rows = made.outputs()
+    for b, length in enumerate(lengths):
+        for values in rows.values():
+            values[b, length:] = [np.nan, 1e9, -1e9][b]
+    padded = trajcli.retime(
+        Trajectory(*rows.values(), made.time, made.mode, made.options, lengths), limits
+    )
+    np.testing.assert_array_equal(padded.lengths, lengths)
+    for b, length in enumerate(lengths):
+        alone = Trajectory(
+            *(x[b : b + 1, :length] for x in rows.values()),
+            made.time[:length],
+            made.mode,
+            made.options,
+        )
+        want = trajcli.retime(alone, limits)
+        assert (padded.factor[b], padded.row[b], padded.dof[b]) == (want.factor, want.row, want.dof)
+        np.testing.assert_array_equal(padded.velocity[b : b + 1, :length], want.velocity)
+        np.testing.assert_array_equal(padded.time[b, :length], want.time)
 
 
 def test_slack_makes_faster_unless_only_slower_is_asked_for():
@@ -79,7 +124,7 @@ def test_slack_makes_faster_unless_only_slower_is_asked_for():
     assert (retime(QUANTITIES, limits).factor < 1).all()
     found = retime(QUANTITIES, limits, slower_only=True)
     np.testing.assert_array_equal(found.factor, np.ones(6))
-    np.testing.assert_array_equal(found.parts["jerk"], QUANTITIES["jerk"])
+    np.testing.assert_array_equal(found.jerk, QUANTITIES["jerk"])
     assert found.limited_by == [""] * 6
 
 
@@ -134,7 +179,7 @@ def test_what_binds_is_named_with_its_dof_and_row_and_the_slack_of_the_others(ki
         used = {}  # share of the limit of each value, after retiming, in plain Python
         for name in parts:
             low, high = (np.broadcast_to(x, 3) for x in pair(LIMITS[name]))
-            for t, row in enumerate(found.parts[name][b].tolist()):
+            for t, row in enumerate(getattr(found, name)[b].tolist()):
                 for d, x in enumerate(row):
                     used[name, t, d] = x / high[d] if x > 0 else x / low[d]
         for name in parts:
@@ -161,4 +206,4 @@ def test_a_dof_without_limits_does_not_bind():
 def test_the_last_place_of_the_smallest_numbers_is_a_large_share_of_them():
     velocity = np.full((1, 4, 1), 1e-44, "f4")  # seven times the smallest there is
     found = retime({"velocity": velocity}, {"velocity": 1e-44 * 0.6})
-    assert 0 < found.parts["velocity"].max() <= 0.6e-44
+    assert 0 < found.velocity.max() <= 0.6e-44

@@ -4,42 +4,80 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.arrays import as_array, float64, is_torch, matched, output_dtype, read_values, seconds
-from trajcli.curves.sampling import derivative, is_known, missing_parts, taylor
-from trajcli.errors import Fault, InputError, UsageError, raise_if_any, wrong_shape
+from trajcli.arrays import (
+    as_array,
+    cast,
+    float64,
+    has_gradient,
+    is_torch,
+    matched,
+    output_dtype,
+    read_values,
+    seconds,
+    to_numpy,
+)
+from trajcli.curves.sampling import derivative, is_known, missing_parts, take, taylor
+from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.kernels.program import Array, Floats, Integers
 from trajcli.modes.mode import QUANTITIES
 from trajcli.trajectory import Trajectory, as_trajectory
 
 
 @dataclass(frozen=True)
-class Retimed:
+class Pace:
+    """How much longer trajectories take within limits, and what decides that, as NumPy arrays.
+
+    Attributes:
+        factor, limited_by, dof, row, slack: as in ``Retimed``.
+        root: which extreme between that row and the next it is, [B]; −1 for the row itself.
+    """
+
+    factor: Floats
+    limited_by: list[str]
+    dof: Integers
+    row: Integers
+    root: Integers
+    slack: Mapping[str, Floats]
+
+    def scaled(self, parts: Mapping[str, Array], growth: Array | float = 1.0) -> dict[str, Array]:
+        """Returns quantities [B, T, D] at this pace; ``growth`` [B] multiplies the factor."""
+        scaled = dict(parts)
+        for order, name in enumerate(QUANTITIES):
+            if order and name in parts:
+                power = matched(self.factor**order, parts[name]) * growth**order
+                scaled[name] = _divided(parts[name], power)
+        return scaled
+
+
+@dataclass(frozen=True, repr=False, eq=False, kw_only=True)
+class Retimed(Trajectory):
     """Trajectories at another pace, as ``retime`` returns them: NumPy, or tensors for tensors.
 
     Attributes:
         factor: how many times as long each trajectory takes, [B].
-        parts: velocity [B, T, D] and so on, those of the call at the new pace.
         limited_by: the quantity of each trajectory that is at its limit; "" where none is.
         dof, row: where that is, [B]; −1 where nothing is at a limit.
         slack: the share of the limit that is left [B], by quantity, of the dof with the least.
     """
 
-    factor: Floats
-    parts: Mapping[str, Array]
+    factor: Array
     limited_by: list[str]
-    dof: Integers
-    row: Integers
-    slack: Mapping[str, Floats]
+    dof: Array
+    row: Array
+    slack: Mapping[str, Array]
 
 
 Limit = tuple[Array, Array] | Array | float
 """The least and the largest value, each a number or [D]; one alone is the largest magnitude."""
+OF_ANY_PACE = {"mode", "scheme", "frames", "ends", "degree", "order", "steps", "convention",
+               "absolute", "method"}  # fmt: skip
+"""Names of what says which curve a trajectory is, and holds at any pace."""
 _Pair = tuple[Floats, Floats]
 # The least factor, whose third power is still a normal number; 1e100 is the largest.
 _LEAST = 1e-100
@@ -48,42 +86,109 @@ _HALVINGS = 60
 
 
 def retime(
-    trajectory: Trajectory | Mapping[str, Array],
-    limits: Mapping[str, Limit],
-    *,
-    slower_only: bool = False,
+    trajectory: Trajectory, limits: Mapping[str, Limit], *, slower_only: bool = False
 ) -> Retimed:
     """Stretches time by the smallest uniform factor that keeps each trajectory within limits.
 
-    A factor s makes velocity v/s, acceleration a/s² and jerk j/s³; positions stay. It is below 1
-    where a trajectory can be faster, and 1 for one that does not move. Values are within the limits
-    also after rounding to their type.
+    A factor s makes velocity v/s, acceleration a/s² and jerk j/s³; positions stay, and times are
+    stretched from the first on. It is below 1 where a trajectory can be faster, and 1 for one that
+    does not move. Values are within the limits also after rounding to their type. Differentiable by
+    rows and times; where several values decide at once, by the first of them.
 
     Parameters:
-        trajectory: what ``integrate`` or ``load`` returns, which keeps its limits between rows too
-            where its mode defines a curve there (see ``sample``); or any of velocity, acceleration
-            and jerk [B, T, D], by name, for limits at the rows alone.
+        trajectory: what ``integrate`` or ``load`` returns. It keeps its limits between rows too
+            where its mode defines a curve there (see ``sample``); one of no mode, such as
+            ``Trajectory(None, velocity, None, None, time)``, at the rows alone.
         limits: a pair (lower < 0 < upper) of numbers or [D], or the largest magnitude, by name.
         slower_only: no factor is below 1.
 
+    Returns:
+        A ``Trajectory`` that has the ``factor`` [B] as well, and what is ``limited_by`` it.
+
     Raises:
         InputError: limits of absent parts or other dofs, or NaN or Inf.
-        UsageError: tensors that require a gradient, which would be lost, or within vmap.
+        UsageError: limits that require a gradient, which would be lost, or within vmap.
     """
-    whole = None if isinstance(trajectory, Mapping) else as_trajectory(trajectory)
-    given: Any = trajectory if whole is None else whole.outputs()
-    given = {k: as_array(given[k], k) for k in QUANTITIES if k in given}
-    arrays = {name: read_values(values, name) for name, values in given.items()}
+    trajectory = as_trajectory(trajectory)
+    outputs, time = trajectory.outputs(), trajectory.time
+    rows = {name: to_numpy(values, name) for name, values in outputs.items()}
     between: Mapping[str, Floats] = {}
-    if whole is not None and is_known(whole.mode, whole.options):
-        times = read_values(whole.time, "time")
-        between = extremes(whole.mode, whole.options, arrays, times)
-    found = paced(arrays, limits, bool(slower_only), between)
-    like = next(filter(is_torch, given.values()), found.factor)
-    fields: dict[str, Any] = {k: matched(getattr(found, k), like) for k in ("factor", "dof", "row")}
-    for name in ("parts", "slack"):
-        fields[name] = {k: matched(x, like) for k, x in getattr(found, name).items()}
-    return replace(found, **fields)
+    if is_known(trajectory.mode, trajectory.options):
+        between = extremes(trajectory.mode, trajectory.options, rows, to_numpy(time, "time"))
+    if trajectory.lengths is not None:  # what is padding decides nothing
+        numbers = np.arange(time.shape[-1])
+        data = numbers < to_numpy(trajectory.lengths, "lengths")[:, None]
+        rows = {name: np.where(data[..., None], x, 0) for name, x in rows.items()}
+        inner = data[:, None, 1:, None]
+        between = {name: np.where(inner, x, 0) for name, x in between.items()}
+    pace = paced(rows, limits, bool(slower_only), between)
+    like = next(iter(outputs.values()))
+    growth = 1.0
+    if any(map(has_gradient, (*outputs.values(), time))):
+        growth = _growth(trajectory, pace)
+    factor = matched(pace.factor, like) * growth
+    (times,) = seconds(time[None] if time.ndim == 1 else time)
+    times = times[:, :1] + (times - times[:, :1]) * factor[:, None]
+    return Retimed(
+        **dict.fromkeys(QUANTITIES) | pace.scaled(outputs, growth),
+        time=times[0] if time.ndim == len(times) == 1 else times,
+        mode=trajectory.mode,
+        options={k: x for k, x in trajectory.options.items() if k in OF_ANY_PACE},
+        lengths=trajectory.lengths,
+        factor=factor,
+        limited_by=pace.limited_by,
+        dof=matched(pace.dof, like),
+        row=matched(pace.row, like),
+        slack={name: matched(share, like) for name, share in pace.slack.items()},
+    )
+
+
+def _growth(trajectory: Trajectory, pace: Pace) -> Array:
+    """Returns ones [B] with the gradient of the logarithm of the factor.
+
+    The factor is a root of the value that is at its limit, times a constant.
+    """
+    (knots,) = seconds(trajectory.time[None] if trajectory.time.ndim == 1 else trajectory.time)
+    growth = matched(np.ones(len(pace.factor)), knots)
+    limited_by, values = np.array(pace.limited_by), trajectory.outputs()
+    for order, name in enumerate(QUANTITIES):
+        for at_rows in (True, False):
+            numbers = np.flatnonzero((limited_by == name) & ((pace.root < 0) == at_rows))
+            if not len(numbers):
+                continue
+            row, dof, root = (x[numbers] for x in (pace.row, pace.dof, pace.root))
+            if at_rows:
+                value = float64(values[name])[numbers, row, dof]
+            else:
+                own = knots if len(knots) == 1 else knots[numbers]
+                rows = [x if x is None else x[numbers] for x in trajectory]
+                curve = trajectory.mode, trajectory.options, rows, own
+                value = _extreme(*curve, order, row, dof, root)
+            share = (value / value.detach()) ** (1 / order)
+            growth = growth.index_put((matched(numbers, knots),), share)
+    return growth
+
+
+def _extreme(
+    mode: str, options: Mapping[str, Any], rows: list[Array], knots: Array, order: int,
+    row: Integers, dof: Integers, root: Integers,
+) -> Array:  # fmt: skip
+    """Returns one extreme of each trajectory, differentiable: a derivative of one dof between a row
+    and the next, [b], where the derivative above it has its root of that number."""
+    first = matched(row[:, None], knots)
+    begin, end = take(knots, first), take(knots, first + 1)
+    known, tau = taylor(mode, options, rows, knots, (begin + end) / 2)
+    of_dof = np.arange(len(row)), 0, dof
+    curve = [x if x is None else x[of_dof] for x in known]
+    half, middle = ((end - begin) / 2)[:, 0], tau[:, 0, 0]
+    low, high = middle - half, middle + half
+    ends = to_numpy(low), to_numpy(high)
+    found = np.choose(root, _roots([to_numpy(x) for x in curve[order + 1 :]], *ends))
+    at, inside = matched(found, knots), matched(1 * (found > ends[0]), knots) > 0
+    # one step of Newton's method leaves the root where it is, and gives it its gradient
+    bend = derivative(curve, at, order + 2)
+    step = derivative(curve, at, order + 1) / bend.where(inside & (bend != 0), 1.0)
+    return derivative(curve, (at - step).where(inside, low), order)
 
 
 def paced(
@@ -91,8 +196,8 @@ def paced(
     limits: Mapping[str, Limit],
     slower_only: bool,
     between: Mapping[str, Floats],
-) -> Retimed:
-    """Retimes parts by limits that also hold between their rows, at values [B, n, T−1, D]."""
+) -> Pace:
+    """Returns the pace of parts whose limits also hold between rows, at values [B, n, T−1, D]."""
     values = {name: parts[name] for name in QUANTITIES[1:] if name in parts}
     bounds = {name: pair for name, pair in limit_pairs(limits).items() if name != QUANTITIES[0]}
     raise_if_any(_limit_faults(values, bounds), InputError)
@@ -125,15 +230,16 @@ def paced(
         )
     for extreme in (peaks, beyond):
         factor = _after_rounding(factor, extreme, {name: bounds[name] for name in extreme})
-    scaled = {name: scaled_by(array, factor, name) for name, array in values.items()}
     used = {name: share / factor ** QUANTITIES.index(name) for name, share in worst.items()}
     slack = {name: np.maximum(1.0 - share, 0.0) for name, share in used.items()}
     # values on the rows, and behind them those between
     joined = {name: np.concatenate([values[name], more], 1) for name, more in within.items()}
-    place = _places(limited_by, shares, {**values, **joined}, bounds)
+    dof, row = _places(limited_by, shares, {**values, **joined}, bounds)
     rows = next(iter(values.values())).shape[1]  # what is between rows is of the row before
-    place = place[0], np.where(place[1] < rows, place[1], (place[1] - rows) % max(rows - 1, 1))
-    return Retimed(factor, scaled, limited_by.tolist(), *place, slack)
+    root, step = np.divmod(row - rows, max(rows - 1, 1))
+    at_row = row < rows
+    row, root = np.where(at_row, row, step), np.where(at_row, -1, root)
+    return Pace(factor, limited_by.tolist(), dof, row, root, slack)
 
 
 def _places(
@@ -177,7 +283,7 @@ def limit_pairs(limits: Any) -> dict[str, _Pair]:
 
 
 def _limit_faults(parts: Mapping[str, Array], limits: Mapping[str, _Pair]) -> Iterator[Fault]:
-    """Yields the faults of limits, and of parts of different shape."""
+    """Yields the faults of limits."""
     if not limits:
         expected = "limits of velocity, acceleration or jerk"
         yield Fault("no limits", where="limits", expected=expected)
@@ -192,13 +298,6 @@ def _limit_faults(parts: Mapping[str, Array], limits: Mapping[str, _Pair]) -> It
                 what, where = "a limit that no pace can keep", f"{name} {side}"
                 expected, values = f"{side} {'> 0' if sign > 0 else '< 0'}", str(array.tolist())
                 yield Fault(what, where=where, expected=expected, found=values)
-    for name, values in parts.items():
-        if values.ndim != 3:
-            yield wrong_shape(name, "[B, T, D]", values.shape)
-    shapes = {values.shape for values in parts.values()}
-    if len(shapes) > 1:
-        where = ", ".join(parts)
-        yield Fault("quantities of different shape", where=where, found=str(shapes))
 
 
 def limit_shape_faults(name: str, limits: _Pair, dofs: int) -> Iterator[Fault]:
@@ -238,13 +337,15 @@ def _shares(low: Array, high: Array, bounds: _Pair) -> Floats:
     return share
 
 
-def scaled_by(values: Array, factor: Floats, name: str) -> Array:
-    """Returns a quantity [B, ...] of trajectories ``factor`` [B] times as long.
+def _divided(values: Array, power: Array) -> Array:
+    """Returns values [B, ...] over a power of the factor [B].
 
-    It is divided in float64, and has the type of the values (integers: float64).
+    They are divided in float64, and have the type of the values (integers: float64).
     """
-    power = (factor ** QUANTITIES.index(name)).reshape(-1, *(1,) * (values.ndim - 1))
-    scaled = np.empty(values.shape, output_dtype(values.dtype))
+    power, kind = power.reshape(-1, *(1,) * (values.ndim - 1)), output_dtype(values.dtype)
+    if is_torch(values):
+        return cast(float64(values) / power, kind)
+    scaled = np.empty(values.shape, kind)
     return np.divide(values, power, out=scaled, casting="same_kind", dtype=np.float64)
 
 
@@ -259,7 +360,8 @@ def _after_rounding(
         over = np.zeros(len(factor), bool)
         step = float(np.finfo(np.float64).eps)
         for name, (lower, upper) in limits.items():
-            low, high = (scaled_by(side, factor, name) for side in peaks[name])
+            power = factor ** QUANTITIES.index(name)
+            low, high = (_divided(side, power) for side in peaks[name])
             outside = (high.astype(np.float64) > upper) | (low.astype(np.float64) < lower)
             over |= outside.any(1)
             step = max(step, float(np.finfo(high.dtype).eps) / 2)

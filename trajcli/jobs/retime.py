@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.curves.retiming import Limit, Retimed, extremes, paced
+from trajcli.curves.retiming import OF_ANY_PACE, Limit, Pace, extremes, paced
 from trajcli.curves.sampling import is_known, missing_parts
 from trajcli.errors import InputError, Note, Report
 from trajcli.files.limits import read_limits
@@ -32,10 +32,6 @@ from trajcli.jobs._rows import (
 from trajcli.jobs.job import Arrays, Block, Results
 from trajcli.jobs.request import SourceRequest
 from trajcli.kernels.program import Floats, Integers
-
-# Attributes that hold at any pace: they say which curve the trajectory is.
-_MODE_ATTRIBUTES = {"mode", "scheme", "frames", "ends", "degree", "order", "steps", "convention",
-                    "absolute", "method"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -68,14 +64,13 @@ def run_retime(request: RetimeRequest, report: Report | None = None) -> dict[str
             values = {name: finite_rows(block.recording, name) for name in arrays}
             times = row_times(block.recording)[0]
             reached = paces.between(values, times)
-            retimed = paced(values, paces.limits, request.slower_only, reached)
-            times = times * retimed.factor[:, None]  # t → s·t
-            paces.add(block.places, values, retimed, times)
-            scale = {"time_scale": retimed.factor}
-            yield 0, {"time": times, **values, **retimed.parts, **scale}
+            pace = paced(values, paces.limits, request.slower_only, reached)
+            times = times * pace.factor[:, None]  # t → s·t
+            paces.add(block.places, values, pace, times)
+            yield 0, {"time": times, **pace.scaled(values), "time_scale": pace.factor}
 
         stored = recording.file.attributes()
-        stated: dict[str, Any] = {k: v for k, v in stored.items() if k in _MODE_ATTRIBUTES}
+        stated: dict[str, Any] = {k: v for k, v in stored.items() if k in OF_ANY_PACE}
         if "absolute" in stated:
             stated["absolute"] = ",".join(map(str, paces.copied))
         # each trajectory has its own factor, and so its own steps
@@ -167,13 +162,13 @@ class Paces:
             part[..., self.copied] = 0.0
         return reached
 
-    def add(self, places: Integers, values: Arrays, retimed: Retimed, times: Floats) -> None:
+    def add(self, places: Integers, values: Arrays, pace: Pace, times: Floats) -> None:
         """Adds a block with values [b, T, D] at times [b, T]."""
-        self.factor[places], self._dof[places] = retimed.factor, retimed.dof
-        self._quantity[places] = retimed.limited_by
-        bound = retimed.row >= 0
-        self._time[places[bound]] = times[bound, retimed.row[bound]]
-        for name, share in retimed.slack.items():
+        self.factor[places], self._dof[places] = pace.factor, pace.dof
+        self._quantity[places] = pace.limited_by
+        bound = pace.row >= 0
+        self._time[places[bound]] = times[bound, pace.row[bound]]
+        for name, share in pace.slack.items():
             self._slack[name][places] = share
         bounds, position = self._position, values.get("position")
         if bounds is not None and position is not None:

@@ -1,0 +1,98 @@
+"""Gradients of what comes after integrate: retime, score and operator."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.autograd import gradcheck, gradgradcheck
+
+import trajcli
+from trajcli import State, Trajectory, UsageError
+
+Case = tuple[str, dict[str, Any], dict[str, Any]]
+# what binds: a row, or the curve between two
+AT_ROWS: list[Case] = [
+    ("velocity", {}, {"velocity": 1.0}),
+    ("acceleration", {"scheme": "zoh"}, {"acceleration": (-0.5, 2.0), "velocity": 50.0}),
+    ("jerk", {"scheme": "zoh"}, {"jerk": 1.0}),
+    ("central", {}, {"velocity": 50.0, "acceleration": 1.0}),
+]
+BETWEEN: list[Case] = [
+    ("acceleration", {"scheme": "foh"}, {"velocity": 1.0}),
+    ("jerk", {"scheme": "foh"}, {"acceleration": 1.0}),
+    ("jerk", {"scheme": "zoh"}, {"velocity": (-1.0, 2.0)}),
+    *(("bspline", {"degree": k}, {"velocity": 1.0}) for k in (3, 4, 5)),
+    ("bspline", {"degree": 5, "steps": 2}, {"acceleration": 1.0}),
+    ("bspline", {"degree": 5}, {"jerk": 1.0}),
+]
+
+
+def inputs(seed: int = 3) -> list[torch.Tensor]:
+    """Actions, starts and steps."""
+    random = np.random.default_rng(seed)
+    drawn = [random.normal(size=(3, 7, 2)), random.normal(size=(2, 2)), [[0.1], [0.15], [0.2]]]
+    return [torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in drawn]
+
+
+def plan(mode: str, options: dict[str, Any], u: Any, s: Any, dt: Any) -> Trajectory:
+    return trajcli.integrate(u, State(s[0], s[1]), dt, mode, **options)
+
+
+@pytest.mark.parametrize(("mode", "options", "limits"), AT_ROWS + BETWEEN)
+def test_a_pace_has_the_gradient_of_what_decides_it(
+    mode: str, options: dict[str, Any], limits: dict[str, Any]
+) -> None:
+    def call(*given: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        paced = trajcli.retime(plan(mode, options, *given), limits)
+        return (paced.factor, paced.time, *(x for x in paced if x is not None))
+
+    given = inputs()
+    made = plan(mode, options, *(x.detach() for x in given))
+    rows = trajcli.retime(replace(made, mode="", options={}), limits).factor
+    between = trajcli.retime(made, limits).factor > (1 + 1e-9) * rows
+    assert between.any() == ((mode, options, limits) in BETWEEN)
+    assert gradcheck(call, given, fast_mode=True, check_forward_ad=True)
+    assert gradgradcheck(call, given, fast_mode=True)
+
+
+def test_a_pace_by_a_row_has_the_gradient_of_that_row_alone() -> None:
+    velocity = torch.tensor([[1.0, -3.0], [2.0, 0.0]], dtype=torch.float64)[..., None]
+    velocity.requires_grad_()
+    rows = Trajectory(None, velocity, None, None, torch.arange(2.0))
+    paced = trajcli.retime(rows, {"velocity": (-2.0, 4.0)})
+    (gradient,) = torch.autograd.grad(paced.factor.sum(), velocity)
+    assert gradient[..., 0].tolist() == [[0.0, -0.5], [0.25, 0.0]]
+
+
+def test_what_no_limit_decides_has_no_gradient_and_no_nan() -> None:
+    velocity = torch.zeros(2, 3, 1, dtype=torch.float64)
+    velocity[1] = 0.5
+    rows = Trajectory(None, velocity.requires_grad_(), None, None, torch.arange(3.0))
+    paced = trajcli.retime(rows, {"velocity": 1.0}, slower_only=True)
+    assert paced.limited_by == ["", ""]
+    (gradient,) = torch.autograd.grad(paced.velocity.sum() + paced.factor.sum(), velocity)
+    assert (gradient == 1.0).all()
+
+
+def test_transforms_of_torch_reach_through_a_pace() -> None:
+    u, s, dt = (x.detach() for x in inputs())
+
+    def factor(u: Any) -> Any:
+        made = plan("bspline", {"degree": 5}, u, s, dt)
+        return trajcli.retime(made, {"velocity": 1.0, "jerk": 99.0}).factor
+
+    want = torch.autograd.functional.jacobian(factor, u)
+    torch.testing.assert_close(torch.func.jacrev(factor)(u), want)
+    tangent = torch.ones_like(u)
+    _, along = torch.func.jvp(factor, (u,), (tangent,))
+    torch.testing.assert_close(along, (want * tangent).sum((1, 2, 3)))
+
+
+def test_limits_with_a_gradient_are_refused() -> None:
+    made = plan("jerk", {}, *inputs())
+    with pytest.raises(UsageError, match="detach"):
+        trajcli.retime(made, {"velocity": torch.ones(2, requires_grad=True)})
