@@ -2,21 +2,34 @@
 
 The columns of a mode are what the kernels compute from unit vectors. The building blocks multiply
 an array [n, D] of time steps from the left. They do what cuRobo's ``integration_utils`` do, with
-one rule for the ends and steps that may differ.
+one rule for the ends and steps that may differ. Where dt is a tensor, matrices are tensors on its
+device, differentiable by it; else they are NumPy arrays.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
-from trajcli.arrays import as_array, read_values, require_counts, step_faults
+from trajcli import _prepared
+from trajcli.arrays import (
+    as_array,
+    concatenate,
+    contiguous,
+    float64,
+    library,
+    matched,
+    read_values,
+    readable,
+    require_counts,
+    step_faults,
+    to_numpy,
+)
 from trajcli.errors import InputError, UsageError, describe, raise_if_any, unknown, wrong_shape
-from trajcli.inputs import Inputs, shape_faults
-from trajcli.kernels.choose import choose
+from trajcli.inputs import Inputs
 from trajcli.kernels.program import Array, Band
 from trajcli.modes import QUANTITIES, make_mode
 
@@ -54,14 +67,14 @@ def difference_matrix(
     steps = _steps(n, dt)
     # the rows before the first belong to a larger matrix, and are dropped at the end
     size = n + order if previous else n
-    steps = np.concatenate([np.full(size - n, steps[0]), steps])
-    matrix = np.eye(size)
+    steps = concatenate([steps[:1].repeat(size - n), steps], 0)
+    matrix, zeros = (matched(x, steps) for x in (np.eye(size), np.zeros((size, size))))
     for _ in range(order):
-        matrix = (matrix - np.concatenate([np.zeros((1, size)), matrix[:-1]])) / steps[:, None]
+        matrix = (matrix - concatenate([zeros[:1], matrix[:-1]], 0)) / steps[:, None]
     if previous:
         return matrix[order:]
-    matrix[:order] = 0.0
-    return np.concatenate([matrix[order:], matrix[:order]]) if shifted else matrix
+    parts = [zeros[:order], matrix[order:]]
+    return concatenate(parts[::-1] if shifted else parts, 0)
 
 
 def integration_matrix(
@@ -81,8 +94,9 @@ def integration_matrix(
     """
     require_counts(n=n, order=order)
     require_counts(-n, offset=offset)
-    once = np.tri(n, n, offset) * _steps(n, dt)
-    result: Array = np.linalg.matrix_power(once, order)
+    steps = _steps(n, dt)
+    once = matched(np.tri(n, n, offset), steps) * steps
+    result: Array = library(once).linalg.matrix_power(once, order)
     return result
 
 
@@ -106,7 +120,7 @@ def clique_matrix(n: int, dt: Array | float) -> Array:
         dt: seconds, a number or one per step [n], dt[t] the step into position t.
     """
     made = operator(n, _steps(n, dt), "clique", frames="actions")
-    return np.concatenate([made.C, made.A], 1)
+    return concatenate([made.C, made.A], 1)
 
 
 def hold_matrix(n: int, factor: int) -> Array:
@@ -163,11 +177,13 @@ def _upsampling(n: int, factor: int, share: Array) -> Array:
 
 def _steps(n: int, dt: Array | float) -> Array:
     """Returns dt as float64 [n]; raises UsageError for another shape or steps that are not > 0."""
-    steps = read_values(as_array(dt, "dt"), "dt").astype(np.float64)
-    if steps.shape not in ((), (n,)):
+    steps = float64(as_array(dt, "dt"))
+    if tuple(steps.shape) not in ((), (n,)):
         raise UsageError(wrong_shape("dt", f"a number or [{n}]", steps.shape))
-    raise_if_any(step_faults(steps, "dt"), UsageError)
-    return np.broadcast_to(steps, (n,))
+    if readable(steps):
+        raise_if_any(step_faults(to_numpy(steps), "dt"), UsageError)
+    expanded: Array = library(steps).broadcast_to(steps, (n,))
+    return expanded
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,7 +192,7 @@ class Operator:
 
     x [4·T] holds the positions of all rows, then their velocities, accelerations and jerks; u [H]
     are the actions; s and g [4] are position, velocity, acceleration and jerk of the start and the
-    goal state.
+    goal state. They are tensors where dt or times is one, else NumPy arrays.
 
     Attributes:
         A: float64 [4·T, H].
@@ -223,7 +239,8 @@ def operator(
 
     Parameters:
         horizon: the number of actions H.
-        dt: the step in seconds, a number or one per step [H].
+        dt: the step in seconds, a number or one per step [H]. Where it is a tensor the matrices
+            are tensors on its device, differentiable by it.
         mode: as for ``integrate``, or savgol.
         times: instead of dt, the stamps of all rows [H + 1].
         start: ``"first"`` where the actions are a recording, with H − 1 steps and H stamps.
@@ -252,48 +269,38 @@ def operator(
             found=f"about {needed:.3g} bytes",
             hint="a shorter horizon",
         )
-    zero = np.zeros((1, 1))
+    # each column is a dof of its own: H actions, 4 parts of the start, 4 of the goal
+    units = np.eye(8, horizon + 8, horizon)[:, None]
+    of_goal = QUANTITIES[:1] if made.name == "central" else QUANTITIES  # which comes to rest there
     inputs = Inputs(
         mode=made,
-        actions=np.broadcast_to(0.0, (1, horizon, 1)),
-        start={} if recorded else {"position": zero},
-        goal={"position": zero} if ends == "goal" else {},
-        dt=None if dt is None else read_values(as_array(dt, "dt"), "dt").astype(np.float64),
-        times=None if times is None else read_values(as_array(times, "times"), "times"),
+        actions=np.eye(horizon, horizon + 8)[None],
+        start={} if recorded else dict(zip(QUANTITIES, units, strict=False)),
+        goal=dict(zip(of_goal, units[4:], strict=False)) if ends == "goal" else {},
+        dt=None if dt is None else as_array(dt, "dt"),
+        times=None if times is None else as_array(times, "times"),
         recorded=recorded,
         names={"actions": "horizon"},
+        allow_nonfinite=True,
     )
-    raise_if_any(shape_faults(inputs))
-    of_actions, of_start, of_goal = _columns(inputs)
-    return Operator(
-        A=of_actions,
-        C=None if recorded else of_start,
-        G=of_goal if inputs.goal else None,
-        time=inputs.row_times()[0],
-        mode=made.name,
-        options=made.options(recorded),
-    )
-
-
-def _columns(inputs: Inputs) -> list[Array]:
-    """Returns A, C and G: the outputs of unit vectors as actions, start and goal, one per dof."""
-    horizon = inputs.horizon
-    # each column is a dof of its own: H actions, 4 parts of the start, 4 of the goal
-    actions = np.eye(horizon, horizon + 8)[None]
-    units = np.eye(8, horizon + 8, horizon)[:, None]
-    start, goal = (dict(zip(QUANTITIES, parts, strict=True)) for parts in (units[:4], units[4:]))
-    inputs = replace(inputs, actions=actions, start=start, goal=goal)
-    outputs = inputs.compute(choose("cpu"), "float64", QUANTITIES)
-    table = np.concatenate([outputs[part][0] for part in QUANTITIES])  # [4·T, H + 8]
-    if not np.isfinite(table).all():
+    *rows, time, _, _ = _prepared.run_once(inputs, QUANTITIES, "float64", "auto")
+    table = concatenate([x[0] for x in rows], 0)  # [4·T, H + 8]
+    if readable(table) and not np.isfinite(to_numpy(table)).all():
         raise InputError(
             "steps so small or large that entries are beyond float64",
             where=inputs.name("dt"),
             expected="dt like 0.02, in seconds",
         )
-    blocks = np.split(table, (horizon, horizon + 4), axis=1)
-    of_actions, *of_states = (np.ascontiguousarray(block) for block in blocks)
+    of_actions = table[:, :horizon]
     if isinstance(inputs.program(), Band):
         size = abs(of_actions)
-        of_actions[size < _CANCELLED * size.max(1, initial=0.0, keepdims=True)] = 0.0
-    return [of_actions, *of_states]
+        lost = size < _CANCELLED * library(size).amax(size, 1)[:, None]
+        of_actions = library(size).where(lost, 0.0, of_actions)
+    return Operator(
+        A=contiguous(of_actions),
+        C=None if recorded else contiguous(table[:, horizon : horizon + 4]),
+        G=contiguous(table[:, horizon + 4 :]) if inputs.goal else None,
+        time=time,
+        mode=made.name,
+        options=made.options(recorded),
+    )

@@ -11,7 +11,7 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 
 import trajcli
-from trajcli import State, Trajectory, UsageError
+from trajcli import State, Trajectory, UsageError, matrices
 
 Case = tuple[str, dict[str, Any], dict[str, Any]]
 # what binds: a row, or the curve between two
@@ -96,3 +96,59 @@ def test_limits_with_a_gradient_are_refused() -> None:
     made = plan("jerk", {}, *inputs())
     with pytest.raises(UsageError, match="detach"):
         trajcli.retime(made, {"velocity": torch.ones(2, requires_grad=True)})
+
+
+MATRICES: dict[str, dict[str, Any]] = {
+    **{f"{mode} {scheme}": {"mode": mode, "scheme": scheme}
+       for mode in ("clique", "velocity", "acceleration", "jerk") for scheme in ("euler", "foh")},
+    "central": {"mode": "central"},
+    "central, goal": {"mode": "central", "ends": "goal"},
+    "central, recording": {"mode": "central", "start": "first"},
+    "bspline": {"mode": "bspline", "ends": "goal", "degree": 4},
+    "savgol": {"mode": "savgol", "start": "first", "window": 5, "degree": 3},
+    "backward": {"mode": "clique", "start": "first"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MATRICES)
+@pytest.mark.parametrize("each", [False, True], ids=["one", "each"])
+def test_matrices_of_tensors_are_those_of_numpy_and_have_gradients(name: str, each: bool) -> None:
+    options = MATRICES[name]
+    if each and name == "bspline":
+        return
+    dt = np.random.default_rng(5).uniform(0.3, 0.9, 6 - ("start" in options)) if each else 0.4
+    want = trajcli.operator(6, dt, **options)
+    steps = torch.tensor(dt, dtype=torch.float64, requires_grad=True)
+
+    def call(steps: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        found = trajcli.operator(6, steps, **options)
+        return tuple(x for x in (found.A, found.C, found.G, found.time) if x is not None)
+
+    known = [x for x in (want.A, want.C, want.G, want.time) if x is not None]
+    for x, y in zip(call(steps), known, strict=True):
+        np.testing.assert_allclose(x.detach().numpy(), y, 1e-13, 1e-13 * abs(y).max())
+    assert gradcheck(call, [steps], fast_mode=True, check_forward_ad=True)
+    assert gradgradcheck(call, [steps], fast_mode=True)
+    each_step = steps.expand(6 - ("start" in options))
+    stamps = torch.cat([steps.new_zeros(1), each_step.cumsum(0)])
+    if name != "bspline":
+        by_times = trajcli.operator(6, times=stamps, **options)
+        torch.testing.assert_close(by_times.A, call(steps)[0])
+    torch.testing.assert_close(torch.func.jacfwd(call)(steps)[0], torch.func.jacrev(call)(steps)[0])
+
+
+@pytest.mark.parametrize("each", [False, True], ids=["one", "each"])
+def test_building_blocks_of_tensors_are_those_of_numpy_and_have_gradients(each: bool) -> None:
+    dt = np.random.default_rng(5).uniform(0.3, 0.9, 6) if each else np.array(0.4)
+    steps = torch.tensor(dt, requires_grad=True)
+    for block in (
+        lambda dt: matrices.difference_matrix(6, 2, dt),
+        lambda dt: matrices.difference_matrix(6, 3, dt, shifted=True),
+        lambda dt: matrices.difference_matrix(6, 1, dt, previous=True),
+        lambda dt: matrices.integration_matrix(6, 2, dt, offset=-1),
+        lambda dt: matrices.clique_matrix(6, dt),
+    ):
+        np.testing.assert_allclose(block(steps).detach().numpy(), block(dt), 1e-13)
+        assert gradcheck(block, [steps], fast_mode=True)
+        with pytest.raises(UsageError, match="dt"):
+            block(-steps)

@@ -64,6 +64,11 @@ def gradients(work: Function, *inputs: Tensor) -> list[Tensor]:
     return list(torch.autograd.grad(cost, leaves))
 
 
+def matrices_of(t: Tensor) -> list[Tensor]:
+    made = trajcli.operator(6, t, "central")
+    return [made.A, made.C, made.time]
+
+
 def integrated(mode: str, **options: Any) -> Function:
     return lambda u, s: trajcli.integrate(u, s, 0.1, mode, **options)
 
@@ -94,6 +99,7 @@ FUNCTIONS: dict[str, tuple[str, Function]] = {
     "sample": ("ust", lambda u, s, t: trajcli.sample(PLANNED(u, s), t / 3)),
     "resample": ("u", lambda u: trajcli.resample(u, "cubic", rate=30.0, dt=0.1)),
     "resample at": ("ut", lambda u, t: trajcli.resample(u, "linear", at=STAMPS[:3], times=t)),
+    "operator": ("t", matrices_of),
     "fit": ("us", lambda u, s: trajcli.fit(u.repeat(1, 2, 1), 0.1, knots=6, start=State(s))),
     "gradients": ("us", lambda u, s: gradients(PLANNED, u, s)),
     "clip_gradient": ("u", lambda u: gradients(lambda x: trajcli.clip_gradient(x, norm=0.5), u)),
@@ -117,7 +123,6 @@ REFUSED: dict[str, tuple[str, Function]] = {
     "times": ("ut", lambda u, t: trajcli.fit(u, times=t, knots=5)),
     "a pace": ("us", lambda u, s: trajcli.retime(PLANNED(u, s), {"velocity": 1.0})),
     "scores": ("us", lambda u, s: trajcli.score(PLANNED(u, s))),
-    "a matrix": ("t", lambda t: trajcli.operator(6, t)),
 }
 
 
