@@ -8,18 +8,19 @@ from typing import TypeAlias
 
 import numpy as np
 
-from trajcli.arrays import matched, read_values, seconds
+from trajcli.arrays import float64, has_gradient, is_torch, library, matched, seconds, to_numpy
 from trajcli.calls import differentiate
 from trajcli.curves.retiming import Limit, limit_pairs, limit_shape_faults
 from trajcli.errors import InputError, describe, raise_if_any
 from trajcli.kernels.program import Array, Floats
 from trajcli.modes.central import WINDOW
 from trajcli.modes.mode import QUANTITIES
+from trajcli.padding import grouped, joined, read_lengths
 from trajcli.rotations import angle
 from trajcli.rotations import differentiate as differentiate_rotations
 from trajcli.trajectory import Trajectory, as_trajectory
 
-Scores: TypeAlias = dict[str, Floats]
+Scores: TypeAlias = dict[str, Array]
 
 UNITS = {"duration": "s", "path_length": "position", "rms_jerk": "jerk", "p95_jerk": "jerk",
          "log_jerk": "", "sparc": "", "angular_path": "rad", "angular_sparc": "",
@@ -37,7 +38,12 @@ _AT_LIMIT = 1e-3
 _LARGEST_HZ, _LEAST_MAGNITUDE, _PADDING = 10.0, 0.05, 4
 
 
-def score(trajectory: Trajectory, limits: Mapping[str, Limit] | None = None) -> Scores:
+def score(
+    trajectory: Trajectory,
+    limits: Mapping[str, Limit] | None = None,
+    *,
+    lengths: Array | None = None,
+) -> Scores:
     """Scores trajectories: duration, jerk, smoothness, standstill and more.
 
     Velocity, acceleration and jerk that are absent are central differences of the positions.
@@ -47,26 +53,58 @@ def score(trajectory: Trajectory, limits: Mapping[str, Limit] | None = None) -> 
         trajectory: what ``integrate`` or ``load`` returns, NumPy or torch.
         limits: for ``limit_share``, a pair (lower, upper) of numbers or [D], or the largest
             magnitude, by quantity.
+        lengths: [B], integers: how many rows each trajectory has, where the others are padding.
+            Each is scored as if it were alone, but for ``saturation``, which compares it to the
+            others. None: ``trajectory.lengths``.
 
     Returns:
-        The scores by name, float64 [B], tensors for tensors; those that require a gradient, which
-        would be lost, raise UsageError. A score whose quantities are absent is left out; it is NaN
-        for a trajectory that does not have it (too few rows, NaN, no motion).
+        The scores by name, float64 [B], tensors for tensors. duration, path_length, rms_jerk and
+        log_jerk are differentiable by rows and times, where their gradient at a norm of zero is
+        zero; the other scores have no gradient. A score whose quantities are absent is left out; it
+        is NaN for a trajectory that does not have it (too few rows, NaN, no motion).
     """
     trajectory = as_trajectory(trajectory)
-    parts = {name: read_values(values, name) for name, values in trajectory.outputs().items()}
+    outputs, time = trajectory.outputs(), trajectory.time
     bounds = limit_pairs({} if limits is None else limits)
-    name, values = next(iter(parts.items()))
-    count, _, dofs = values.shape
+    name, values = next(iter(outputs.items()))
+    count, rows, dofs = values.shape
     if not count:
         raise InputError("no trajectories", where=name, found=describe(values.shape))
     raise_if_any(
         fault for known, pair in bounds.items() for fault in limit_shape_faults(known, pair, dofs)
     )
-    (times,) = seconds(np.atleast_2d(read_values(trajectory.time, "time")))
-    scores = block_scores(parts, times, None, bounds)
-    scores["saturation"] = saturation(block_extremes(values, bounds.get(name)))
-    return {name: matched(scores[name], trajectory.time) for name in UNITS if name in scores}
+    (times,) = seconds(time[None] if time.ndim == 1 else time)
+    times = library(times).broadcast_to(times, (count, rows))
+    lengths = trajectory.lengths if lengths is None else lengths
+    counts = np.full(count, rows) if lengths is None else read_lengths(lengths, count, rows)
+    groups, scored, extremes = grouped(counts.tolist()), [], []
+    for numbers in groups:
+        # trajectories of one length, without a copy where that is all of them
+        part = slice(None) if len(groups) == 1 else numbers, slice(counts[numbers[0]])
+        own = {known: x[part] for known, x in outputs.items()}
+        scored.append(_length_scores(own, times[part], bounds))
+        reached = block_extremes(to_numpy(own[name]), bounds.get(name))
+        extremes.append(reached.swapaxes(0, 1))
+    scores = {known: joined([x[known] for x in scored], groups) for known in scored[0]}
+    scores["saturation"] = saturation(joined(extremes, groups).swapaxes(0, 1))
+    return {name: matched(scores[name], time) for name in UNITS if name in scores}
+
+
+def _length_scores(
+    parts: Mapping[str, Array], times: Array, bounds: Mapping[str, tuple[Floats, Floats]]
+) -> Scores:
+    """Returns all scores but saturation of trajectories [b, T, D] at times [b, T], NumPy but for
+    those that have a gradient."""
+    arrays = {name: to_numpy(values, name) for name, values in parts.items()}
+    stamps = to_numpy(times, "time")
+    scores = block_scores(arrays, stamps, None, bounds)
+    if any(map(has_gradient, (*parts.values(), times))):
+        good = np.all(np.diff(stamps) > 0, axis=1)
+        parts = with_derivatives(parts, times, None, good, {"velocity", "jerk"})
+        scores |= _smooth_scores(parts, times)
+        scores["duration"] = times[:, -1] - times[:, 0]
+        scores = {name: matched(values, times) for name, values in scores.items()}
+    return scores
 
 
 def block_scores(
@@ -103,9 +141,6 @@ def block_scores(
         if not increasing.all():
             times = np.where(increasing[:, None], times, np.nan)
             steps = np.diff(times)
-        if "position" in parts:
-            steps_of = np.diff(parts["position"].astype(np.float64), axis=1)
-            scores["path_length"] = _norm(steps_of).sum(1)
         if "velocity" in parts:
             speed = _norm(parts["velocity"])
             peak = speed.max(1)
@@ -114,19 +149,36 @@ def block_scores(
             scores["still"] = (slow * steps).sum(1) / (times[:, -1] - times[:, 0]) + 0.0 * peak
             scores["sparc"] = _sparc(speed if step is not None else _evenly(speed, times), times)
         if "jerk" in parts:
-            squares = _norm(parts["jerk"]) ** 2
             values = np.abs(parts["jerk"].reshape(count, -1), dtype=np.float64)
-            scores["rms_jerk"] = np.sqrt(squares.mean(1) / parts["jerk"].shape[2])
             scores["p95_jerk"] = np.quantile(values, 0.95, axis=1)
-            if "velocity" in parts:
-                # dimensionless jerk: T³/v_peak² · ∫ |j|² dt, by the trapezoidal rule
-                total = (0.5 * (squares[:, 1:] + squares[:, :-1]) * steps).sum(1)
-                cost = (times[:, -1] - times[:, 0]) ** 3 * total / peak**2
-                scores["log_jerk"] = np.where(peak > 0, -np.log(cost), np.nan)
         if shares := [
             _share(parts[n], *bounds[n], n) for n in QUANTITIES if n in parts and n in bounds
         ]:
             scores["limit_share"] = np.max(shares, axis=0)
+        return scores | _smooth_scores(parts, times)
+
+
+def _smooth_scores(parts: Mapping[str, Array], times: Array) -> Scores:
+    """Returns path length, RMS jerk and log dimensionless jerk in the library of the arrays.
+
+    Of times [b, T] that do not increase, the last one is NaN.
+    """
+    array, scores = library(times), {}
+    if "position" in parts:
+        rows = float64(parts["position"])
+        scores["path_length"] = _norm(rows[:, 1:] - rows[:, :-1]).sum(1)
+    if "jerk" not in parts:
+        return scores
+    squares = _squares(parts["jerk"])
+    scores["rms_jerk"] = _root(squares.mean(1) / parts["jerk"].shape[2])
+    if "velocity" in parts:
+        # dimensionless jerk: T³/v_peak² · ∫ |j|² dt, by the trapezoidal rule
+        steps, peak = times[:, 1:] - times[:, :-1], array.amax(_norm(parts["velocity"]), 1)
+        total = (0.5 * (squares[:, 1:] + squares[:, :-1]) * steps).sum(1)
+        moving = (peak > 0) & (steps > 0).all(1)
+        duration, peak = times[:, -1] - times[:, 0], array.where(moving, peak, 1.0)
+        cost = duration**3 * total / peak**2
+        scores["log_jerk"] = -array.log(array.where(moving, cost, np.nan))
     return scores
 
 
@@ -141,15 +193,17 @@ def with_derivatives(
     if not missing or "position" not in parts:
         return dict(parts)
     position = parts["position"]
-    derived = {name: np.full(position.shape, np.nan) for name in missing}
-    if position.shape[1] >= WINDOW and good.any():
-        rows, time = position[good], {"times": times[good]} if step is None else {"dt": step}
-        differences = differentiate(
-            rows, method="central", write=missing, dtype="float64", allow_nonfinite=True,
-            backend="auto", **time,
-        )  # fmt: skip
-        for name in missing:
-            derived[name][good] = getattr(differences, name)
+    good = good & (position.shape[1] >= WINDOW)
+    groups = [np.flatnonzero(good), np.flatnonzero(~good)]
+    lost = matched(np.full((len(groups[1]), *position.shape[1:]), np.nan), position)
+    if not good.any():
+        return {**parts, **dict.fromkeys(missing, lost)}
+    rows, time = position[groups[0]], {"times": times[groups[0]]} if step is None else {"dt": step}
+    differences = differentiate(
+        rows, method="central", write=missing, dtype="float64", allow_nonfinite=True,
+        backend="auto", **time,
+    )  # fmt: skip
+    derived = {name: joined([getattr(differences, name), lost], groups) for name in missing}
     return {**parts, **derived}
 
 
@@ -185,10 +239,23 @@ def angular_scores(quaternions: Floats, times: Floats, step: float | None) -> Sc
         return {"angular_path": _norm(turns).sum(1), "angular_sparc": _sparc(speed, times)}
 
 
-def _norm(values: Array) -> Floats:
+def _squares(values: Array) -> Array:
+    """Returns the squared Euclidean norm over the dofs, [b, T]."""
+    wide = float64(values)
+    return library(wide).einsum("btd,btd->bt", wide, wide)
+
+
+def _norm(values: Array) -> Array:
     """Returns the Euclidean norm over the dofs, [b, T]."""
-    wide = values.astype(np.float64, copy=False)
-    return np.asarray(np.sqrt(np.einsum("btd,btd->bt", wide, wide)))
+    return _root(_squares(values))
+
+
+def _root(values: Array) -> Array:
+    """Returns square roots, which have the gradient zero where they are zero."""
+    if not is_torch(values):
+        return np.sqrt(values)
+    zero = values == 0.0
+    return values.masked_fill(zero, 1.0).sqrt().masked_fill(zero, 0.0)
 
 
 def _evenly(speed: Floats, times: Floats) -> Floats:

@@ -152,3 +152,84 @@ def test_building_blocks_of_tensors_are_those_of_numpy_and_have_gradients(each: 
         assert gradcheck(block, [steps], fast_mode=True)
         with pytest.raises(UsageError, match="dt"):
             block(-steps)
+
+
+SMOOTH = ("duration", "path_length", "rms_jerk", "log_jerk")
+
+
+@pytest.mark.parametrize("write", [trajcli.modes.QUANTITIES, ["position"], ["velocity", "jerk"]])
+@pytest.mark.parametrize("uneven", [False, True])
+def test_smooth_scores_are_those_of_numpy_and_have_gradients(write: Any, uneven: bool) -> None:
+    u, s, dt = inputs()
+    dt = dt * torch.linspace(0.5, 1.0, 7, dtype=torch.float64) if uneven else dt
+
+    def made(u: Any, s: Any, dt: Any) -> Trajectory:
+        return trajcli.integrate(u, State(s[0], s[1]), dt, "jerk", write=write)
+
+    def call(*given: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        found = trajcli.score(made(*given))
+        return tuple(found[name] for name in SMOOTH if name in found)
+
+    want = trajcli.score(made(*(x.detach().numpy() for x in (u, s, dt))))
+    found = trajcli.score(made(u, s, dt))
+    assert set(found) == set(want)
+    for name, values in found.items():
+        assert values.requires_grad == (name in SMOOTH)
+        np.testing.assert_allclose(values.detach().numpy(), want[name], 1e-12)
+    given = [x.detach().requires_grad_() for x in (u, s, dt)]
+    assert gradcheck(call, given, fast_mode=True, check_forward_ad=True)
+    assert gradgradcheck(call, given, fast_mode=True)
+    torch.testing.assert_close(
+        torch.func.jacrev(lambda u: call(u, *given[1:])[-1])(given[0]),
+        torch.autograd.functional.jacobian(lambda u: call(u, *given[1:])[-1], given[0]),
+    )
+
+
+def test_gradients_of_scores_are_zero_where_nothing_moves() -> None:
+    jerk = torch.zeros(2, 8, 2, dtype=torch.float64)
+    jerk[1, 2:] = 1.0
+    found = trajcli.score(trajcli.integrate(jerk.requires_grad_(), "zero", 0.1, "jerk"))
+    assert found["log_jerk"][0].isnan()
+    total = found["path_length"].sum() + found["rms_jerk"].sum() + found["log_jerk"][1]
+    (gradient,) = torch.autograd.grad(total, jerk)
+    assert (gradient[0] == 0.0).all()
+    assert gradient[1].isfinite().all()
+    assert (gradient[1] != 0.0).any()
+
+
+@pytest.mark.parametrize("write", [trajcli.modes.QUANTITIES, ["position"]])
+@pytest.mark.parametrize("library", [np.asarray, torch.tensor])
+def test_a_padded_trajectory_scores_as_it_does_alone(library: Any, write: Any) -> None:
+    random, lengths = np.random.default_rng(2), np.array([9, 3, 30, 9, 1])
+    made = trajcli.integrate(random.normal(size=(5, 29, 2)), "zero", 0.1, "jerk", write=write)
+    rows = [None if x is None else x.copy() for x in made]
+    for values in (*rows, time := made.time * np.ones((5, 1))):
+        for b, length in enumerate(lengths):
+            if values is not None:
+                values[b, length:] = np.nan
+    padded = Trajectory(*(x if x is None else library(x) for x in rows), library(time))
+    limits = {"position": 9.0, "velocity": 5.0}
+    found = trajcli.score(padded, limits, lengths=lengths)
+    for name, values in trajcli.score(replace(padded, lengths=library(lengths)), limits).items():
+        np.testing.assert_array_equal(values, found[name])
+    for b, length in enumerate(lengths):
+        alone = (x if x is None else library(x[b : b + 1, :length]) for x in rows)
+        want = trajcli.score(Trajectory(*alone, library(time[b, :length])), limits)
+        assert set(found) == set(want)
+        for name in set(want) - {"saturation"}:  # which compares trajectories
+            np.testing.assert_array_equal(found[name][b : b + 1], want[name], err_msg=name)
+
+
+def test_padding_has_no_gradient_of_a_score() -> None:
+    u, s, dt = inputs()
+    made = plan("jerk", {}, u, s, dt)
+    found = trajcli.score(made, lengths=[8, 6, 2])
+    (gradient,) = torch.autograd.grad(found["rms_jerk"].sum() + found["path_length"].sum(), u)
+    assert [int((row != 0).any(1).sum()) for row in gradient] == [7, 5, 1]
+
+
+@pytest.mark.parametrize("lengths", [[1, 2], [0, 1, 2], [9, 9, 9], [1.0, 1.0, 1.0], "x"])
+def test_lengths_that_do_not_fit_are_refused(lengths: Any) -> None:
+    made = plan("jerk", {}, *(x.detach() for x in inputs()))
+    with pytest.raises(trajcli.InputError, match="lengths"):
+        trajcli.score(made, lengths=lengths)
