@@ -14,7 +14,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from trajcli.arrays import capturing, current_stream, is_finite, is_torch, output_dtype, to_torch
+from trajcli.arrays import (
+    capturing,
+    current_stream,
+    is_finite,
+    is_torch,
+    output_dtype,
+    to_torch,
+    traced,
+)
 from trajcli.errors import InputError, UsageError, raise_if_any, unknown
 from trajcli.inputs import (
     Inputs,
@@ -28,6 +36,8 @@ from trajcli.inputs import (
 from trajcli.kernels.choose import choose, choose_for
 from trajcli.kernels.program import Array, Operands
 from trajcli.modes import QUANTITIES
+from trajcli.system import variable
+from trajcli.trajectory import State
 
 DTYPES = ("float32", "float64")
 """The types of outputs."""
@@ -62,9 +72,10 @@ _cache = _Cache()
 
 def run(
     make: Callable[..., Inputs], arrays: Arrays, options: tuple[Any, ...], wanted: Sequence[str],
-    dtype: Any, backend: str, allow_nonfinite: bool,
+    dtype: Any, backend: str | None, allow_nonfinite: bool,
 ) -> tuple[Any, ...]:  # fmt: skip
     """Returns the fields of the Trajectory of ``make(arrays, allow_nonfinite, *options)``."""
+    backend = backend or variable(b"TRAJCLI_BACKEND") or "auto"
 
     def inputs() -> Inputs:
         return make(arrays, allow_nonfinite, *options)
@@ -79,6 +90,8 @@ def run(
     if call is not None:
         return call.run(arrays, inputs)
     first = inputs()
+    if key is None and _traced(first):
+        return _recorded(first, wanted, dtype, backend)
     call = Call(first, arrays, wanted, dtype, backend, plain=key is not None and _plain(arrays))
     fields = call.run(arrays, lambda: first)
     if call.serves_others:
@@ -134,6 +147,90 @@ def key_of(arrays: Arrays, about: tuple[Any, ...]) -> Any:
     return (*kinds, *about)
 
 
+def compiled(
+    make: Callable[..., Inputs], arrays: Arrays, options: tuple[Any, ...], wanted: Sequence[str],
+    dtype: Any, backend: str | None, allow_nonfinite: bool,
+) -> tuple[Any, ...]:  # fmt: skip
+    """Returns what ``run`` does, within torch.compile, whose Dynamo reads this function and records
+    one call in it."""
+    from trajcli import _compiled
+
+    states = [isinstance(x, State) for x in (arrays.start, arrays.goal)]
+    start, goal = (None if isinstance(x, State) else x for x in (arrays.start, arrays.goal))
+    about = options, wanted, dtype, backend, allow_nonfinite
+    made = _compiled.call(
+        "trajcli._prepared", "_outputs", make.__module__, make.__name__, states,
+        (*arrays[:3], start, goal, *arrays[5:]), *about,
+    )  # fmt: skip
+    if not any([is_torch(x) for x in (*arrays[:3], *arrays.parts)]):
+        made = [x.numpy() for x in made]
+    outputs = dict(zip((*wanted, "time"), made, strict=True))
+    rows = [outputs.get(name) for name in QUANTITIES]
+    return *rows, outputs["time"], *_compiled.constants()
+
+
+def _outputs(
+    module: str, name: str, states: Sequence[bool], given: Sequence[Any], *about: Any
+) -> tuple[Any, ...]:
+    """Returns the wanted outputs and the time of what ``run`` is told in numbers and tensors."""
+    from trajcli import _compiled
+
+    make, arrays = getattr(sys.modules[module], name), Arrays(*given)
+    options, wanted, dtype, backend, allow_nonfinite = about
+    start, goal = (
+        State(*parts) if state else x
+        for x, state, parts in zip(
+            arrays[3:5], states, (arrays.parts[:4], arrays.parts[4:]), strict=True
+        )
+    )
+    arrays = arrays._replace(start=start, goal=goal)
+    torch = sys.modules["torch"]
+    if isinstance(arrays.dt, torch.SymFloat):  # a number that has changed since the last call
+        steps = torch.ones((), dtype=torch.float64) * arrays.dt
+        inputs = make(arrays._replace(dt=steps), allow_nonfinite, *options)
+        steps = float(arrays.dt) if inputs.mode.reads_steps else steps
+        arrays = arrays._replace(dt=steps)
+    *rows, time, mode, chosen = run(
+        make, arrays, tuple(options), wanted, dtype, backend, allow_nonfinite
+    )
+    _compiled.keep((mode, chosen))
+    time = time.compute() if isinstance(time, LateTimes) else time
+    return *[x for x in rows if x is not None], time
+
+
+def _traced(inputs: Inputs) -> bool:
+    """Returns whether an operator stands for the kernels: where torch records or imitates what is
+    computed, but not in torch.func and forward mode, in which an operator has no tangents."""
+    states = (*inputs.start.values(), *inputs.goal.values())
+    if not any(map(is_torch, (inputs.actions, inputs.dt, inputs.times, *states))):
+        return False
+    from trajcli import autograd
+
+    return traced() and not autograd.needs_torch()
+
+
+def _recorded(
+    inputs: Inputs, wanted: Sequence[str], dtype: Any, backend: str
+) -> tuple[Any, ...]:
+    """Returns the fields of a Trajectory whose rows an operator computes."""
+    from trajcli import _operators
+
+    raise_if_any(shape_faults(inputs))
+    dtype = _output_dtype(dtype, inputs)
+    states = (*inputs.start.values(), *inputs.goal.values())
+    arrays = (inputs.actions, inputs.dt, inputs.times, *states)
+    device = next(x.device for x in arrays if is_torch(x))
+    # what is tried on a device is not tried on imitations
+    choice = choose_for(device, backend if device.type == "cpu" else "torch")
+    inputs = inputs.chosen(choice)
+    if inputs.mode.reads_steps:
+        inputs.program()  # which raises where steps cannot be read
+    flags = [name in wanted for name in QUANTITIES]
+    operands = inputs.operands(choice.device)
+    rows = _operators.integrate(inputs, operands, dtype, flags, backend)
+    return *rows, _row_times(inputs, choice.device), inputs.mode.name, inputs.options()
+
+
 def _plain(arrays: Arrays) -> bool:
     """Returns whether kernels read the actions and states as they lie, in the memory of the CPU or
     of one CUDA device, and the host reads the steps and indices."""
@@ -154,6 +251,13 @@ def _plain(arrays: Arrays) -> bool:
     )
 
 
+def _output_dtype(dtype: Any, inputs: Inputs) -> str:
+    """Returns float32 or float64, that of the actions for None; raises UsageError for others."""
+    if dtype not in (None, *DTYPES):
+        raise UsageError(unknown("dtype", choices=" or ".join(DTYPES), found=repr(dtype)))
+    return dtype or output_dtype(inputs.actions.dtype)
+
+
 class Call:
     """A call for arrays of one layout. It keeps none of them.
 
@@ -165,9 +269,7 @@ class Call:
         plain: bool,
     ) -> None:  # fmt: skip
         raise_if_any(shape_faults(inputs))
-        if dtype not in (None, *DTYPES):
-            raise UsageError(unknown("dtype", choices=" or ".join(DTYPES), found=repr(dtype)))
-        self._dtype = dtype or output_dtype(inputs.actions.dtype)
+        self._dtype = _output_dtype(dtype, inputs)
         states = (*inputs.start.values(), *inputs.goal.values())
         tensors = [x for x in (inputs.actions, inputs.dt, inputs.times, *states) if is_torch(x)]
         if tensors and tensors[0].device.type != "cpu":

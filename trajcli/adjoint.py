@@ -70,7 +70,7 @@ def pull_back(
         steps = _gradient_of_steps(inputs, arrays)
     else:
         values = [operands.actions, *operands.states()]
-        steps = to_numpy(gradient_of_even_dt(program, operands.dt, values, grads, rows, pulled))
+        steps = to_numpy(gradient_of_even_dt(program.derivatives_of, operands.dt, values, grads, rows, pulled))
     return outputs, {**named, "dt": inputs.unaligned(steps)}
 
 
@@ -81,18 +81,11 @@ def _gradient_of_steps(inputs: Inputs, upstream: Arrays) -> Any:
     from trajcli.kernels import torch_ops
 
     operands = inputs.operands("cpu")
-    dt = operands.dt.expand(operands.actions.shape[0], -1).clone().requires_grad_()
-    wanted = [name in upstream for name in QUANTITIES]
-    rows = torch_ops.trajectories(inputs.program(), operands._replace(dt=dt), wanted)
-    pairs = [
-        (x, torch.as_tensor(upstream[name]).double())
-        for name, x in zip(QUANTITIES, rows, strict=True)
-        if x is not None and x.requires_grad
-    ]
-    if not pairs:
-        return np.zeros(tuple(dt.shape))
-    (grad,) = torch.autograd.grad([x for x, _ in pairs], [dt], [g for _, g in pairs])
-    return grad.numpy()
+    dt = operands.dt.expand(operands.actions.shape[0], -1).clone()
+    grads = [torch.as_tensor(upstream[x]) if x in upstream else None for x in QUANTITIES]
+    with torch.no_grad():
+        steps = torch_ops.gradient_of_steps(inputs.program(), operands._replace(dt=dt), grads)
+    return steps.numpy()
 
 
 def _gradient_of_cascade_steps(
@@ -154,7 +147,7 @@ def _gradient_of_cascade_steps(
 
 
 def gradient_of_even_dt(
-    program: Program,
+    order: int,
     dt: Array,
     inputs: Sequence[Array | None],
     pulled: Sequence[Array | None],
@@ -163,18 +156,18 @@ def gradient_of_even_dt(
 ) -> Array:
     """Returns the gradient of dt [b, 1] for each trajectory, [B, 1] float64, NumPy or torch.
 
-    ``inputs`` are the actions [B, H, D] and four parts of the start and of the goal, gathered per
+    ``order`` is that of the actions, from 0 (position) to 3 (jerk). ``inputs`` are the actions [B, H, D] and four parts of the start and of the goal, gathered per
     trajectory [B, D], with the gradients ``pulled``; ``rows`` are the outputs, with the gradients
     ``upstream``.
 
     dt only sets the unit of time: x⁽ᵐ⁾·dtᵐ depends on u·dtᵏ, s⁽ʳ⁾·dtʳ and g⁽ʳ⁾·dtʳ alone, k being
-    the order of the actions. So, by Euler's theorem on homogeneous functions, in every mode, end
+    ``order``. So, by Euler's theorem on homogeneous functions, in every mode, end
     and convention
 
         dt·d̄t = k⟨ū, u⟩ + Σ_r r⟨s̄⁽ʳ⁾, s⁽ʳ⁾⟩ + Σ_r r⟨ḡ⁽ʳ⁾, g⁽ʳ⁾⟩ − Σ_m m⟨x̄⁽ᵐ⁾, x⁽ᵐ⁾⟩
     """
     # of the actions, four parts of the start, four of the goal, four outputs
-    weights = (program.derivatives_of, 0, 1, 2, 3, 0, 1, 2, 3, 0, -1, -2, -3)
+    weights = (order, 0, 1, 2, 3, 0, 1, 2, 3, 0, -1, -2, -3)
     total: Any = dt * 0.0
     for weight, values, grad in zip(weights, [*inputs, *rows], [*pulled, *upstream], strict=True):
         if weight and values is not None and grad is not None:

@@ -112,7 +112,7 @@ class Integrate(Function):
         pulled = pull(task, actions, wanted, dt, *upstream)
         indices = (None, *(task.indices[:1] * 4), *(task.indices[1:] * 4))
         grads = [
-            _summed(grad, about[0][0], index) if need and about is not None else None
+            summed(grad, about[0][0], index) if need and about is not None else None
             for grad, about, need, index in zip(pulled, ctx.inputs, needed, indices, strict=True)
         ]
         steps = None
@@ -123,7 +123,7 @@ class Integrate(Function):
                 rows = Integrate.apply(task.later(), dt, *inputs)
             operands = Operands(inputs[0], dt, inputs[1:5], inputs[5:], *task.indices)
             values = (operands.actions, *operands.states())
-            steps = gradient_of_even_dt(task.program, dt, values, pulled, rows, upstream)
+            steps = gradient_of_even_dt(task.program.derivatives_of, dt, values, pulled, rows, upstream)
         return None, steps, *grads
 
 
@@ -172,7 +172,7 @@ class PullBack(Function):
         rows = Integrate.apply(task, dt, *seconds)
         steps = None
         if of_dt:
-            steps = gradient_of_even_dt(task.program, dt, seconds, saved[4:], rows, saved[:4])
+            steps = gradient_of_even_dt(task.program.derivatives_of, dt, seconds, saved[4:], rows, saved[:4])
         grads = [x if want else None for x, want in zip(rows, ctx.wanted, strict=True)]
         return None, None, None, steps, *grads
 
@@ -186,7 +186,13 @@ def _rows(task: Task, dtype: torch.dtype, operands: Operands) -> list[Tensor | N
             found = torch_ops.trajectories(task.program, operands, task.wanted)
             return [None if x is None else x.to(dtype) for x in found]
         operands = Operands(plain[0], dt, plain[1:5], plain[5:], *indices)
-    batch, _, dofs = actions.shape
+    return rows_of(task, dtype, operands)
+
+
+def rows_of(task: Task, dtype: torch.dtype, operands: Operands) -> list[Tensor | None]:
+    """Returns the outputs of operands in memory, by kernels; None if not wanted."""
+    batch, _, dofs = operands.actions.shape
+    dt = operands.dt
     shape, device = (batch, task.program.rows, dofs), "cpu" if dt.is_cpu else str(dt.device)
     rows = empties(shape, str(dtype)[6:], device, task.wanted)
     task.kernels.forward(task.program, operands, rows)
@@ -197,22 +203,28 @@ def _pulled_back(
     task: Task, actions: Any, wanted: tuple[bool, ...], dt: Tensor, *upstream: Any
 ) -> tuple[Tensor | None, ...]:
     """Computes what PullBack does, without its place in the graph."""
-    (batch, _, dofs), dtype = shape, _ = actions
     plain = _in_memory(upstream)
     if plain is not None:
-        # kernels write no half precision
-        kind = dtype if dtype in (torch.float32, torch.float64) else torch.float64
-        grads = [empty(shape, str(kind)[6:], str(dt.device)) if wanted[0] else None]
-        grads += [dt.new_empty((batch, dofs)) if want else None for want in wanted[1:]]
-        # only the shape of the actions matters
-        like = dt.new_empty(()).expand(shape) if grads[0] is None else grads[0]
-        gradients = Gradients(grads[0], grads[1:5], grads[5:9])
-        task.kernels.adjoint(task.program, Operands(like, dt), plain, gradients)
-        if grads[0] is not None and kind != dtype:
-            grads[0] = grads[0].to(dtype)
-    else:
-        pulled = torch_ops.pulled_back(task.program, shape, dt, upstream)
-        grads = [x if want else None for x, want in zip(pulled, wanted, strict=True)]
+        return adjoint_of(task, actions, wanted, dt, *plain)
+    pulled = torch_ops.pulled_back(task.program, actions[0], dt, upstream)
+    return tuple([x if want else None for x, want in zip(pulled, wanted, strict=True)])
+
+
+def adjoint_of(
+    task: Task, actions: Any, wanted: Sequence[bool], dt: Tensor, *upstream: Any
+) -> tuple[Tensor | None, ...]:
+    """Returns gradients from upstream ones in memory, by kernels; None if not wanted."""
+    (batch, _, dofs), dtype = shape, _ = actions
+    # kernels write no half precision
+    kind = dtype if dtype in (torch.float32, torch.float64) else torch.float64
+    grads = [empty(shape, str(kind)[6:], str(dt.device)) if wanted[0] else None]
+    grads += [dt.new_empty((batch, dofs)) if want else None for want in wanted[1:]]
+    # only the shape of the actions matters
+    like = dt.new_empty(()).expand(shape) if grads[0] is None else grads[0]
+    gradients = Gradients(grads[0], grads[1:5], grads[5:9])
+    task.kernels.adjoint(task.program, Operands(like, dt), upstream, gradients)
+    if grads[0] is not None and kind != dtype:
+        grads[0] = grads[0].to(dtype)
     return tuple(grads)
 
 
@@ -264,7 +276,7 @@ class SmoothedRows(Function):
         return tuple([x.unflatten(0, (count, -1)) for x in made]), (0,) * len(made)
 
 
-def _summed(grad: Tensor | None, count: int, index: Tensor | None) -> Tensor | None:
+def summed(grad: Tensor | None, count: int, index: Tensor | None = None) -> Tensor | None:
     """Sums gradients per trajectory over those that share a state.
 
     Those of an index that is out of range, whose rows are NaN, are gradients of no state.

@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import wraps
-from typing import Any, ParamSpec
+from typing import Any
 
 import numpy as np
 
@@ -17,27 +16,9 @@ from trajcli.inputs import Inputs, nonfinite_faults, shape_faults
 from trajcli.kernels.program import Array
 from trajcli.modes import QUANTITIES, make_method, make_mode
 from trajcli.padding import beside, continued, grouped, joined, of_some, read_lengths, zeroed
-from trajcli.system import variable
 from trajcli.trajectory import State, StateLike, Trajectory, state_parts, wanted_outputs
 
-P = ParamSpec("P")
 
-
-def _not_compiled(function: Callable[P, Trajectory]) -> Callable[P, Trajectory]:
-    """Returns the function such that torch.compile calls it without compiling it."""
-
-    @wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> Trajectory:
-        torch = sys.modules.get("torch")
-        if torch is not None and torch.compiler.is_compiling():
-            eager: Any = torch.compiler.disable(function)
-            return eager(*args, **kwargs)  # type: ignore[no-any-return]
-        return function(*args, **kwargs)
-
-    return call
-
-
-@_not_compiled
 def integrate(
     actions: Array,
     start: StateLike = None,
@@ -120,7 +101,6 @@ def integrate(
     return _trajectory(_integration, arrays, options, *values)
 
 
-@_not_compiled
 def differentiate(
     positions: Array,
     *,
@@ -185,13 +165,14 @@ def _trajectory(
     make: Callable[..., Inputs], arrays: _prepared.Arrays, options: tuple[Any, ...], dtype: Any,
     write: Any, backend: str | None, allow_nonfinite: bool, lengths: Array | None,
 ) -> Trajectory:  # fmt: skip
-    backend = backend or variable(b"TRAJCLI_BACKEND") or "auto"
     wanted, dtype = wanted_outputs(write), _dtype_name(dtype)
     if lengths is not None:
         values = wanted, dtype, backend, allow_nonfinite
         return _padded(make, arrays, options, *values, lengths=lengths)
-    fields = _prepared.run(make, arrays, options, wanted, dtype, backend, allow_nonfinite)
-    return Trajectory(*fields)
+    torch = sys.modules.get("torch")
+    compiling = torch is not None and torch.compiler.is_dynamo_compiling()
+    run = _prepared.compiled if compiling else _prepared.run
+    return Trajectory(*run(make, arrays, options, wanted, dtype, backend, allow_nonfinite))
 
 
 def _padded(

@@ -88,7 +88,7 @@ class Inputs:
     @property
     def horizon(self) -> int:
         """H, the number of actions per trajectory."""
-        return int(self.actions.shape[1])
+        return self.actions.shape[1]  # type: ignore[no-any-return]  # a symbol while torch traces
 
     @cached_property
     def rows(self) -> int:
@@ -131,7 +131,7 @@ class Inputs:
         """Returns 1 where the dt of a recording has an entry for the step into row 0, else 0."""
         assert self.dt is not None
         count = self.dt.shape[-1] if self.dt.ndim else 1
-        return int(self.recorded and count == self.horizon and self.horizon > 1)
+        return 1 if self.recorded and count == self.horizon and self.horizon > 1 else 0
 
     def of_rates(self, rest: Array, first: Array) -> Inputs:
         """Returns the inputs where actions are rates that were recorded with a time stamp each.
@@ -248,7 +248,7 @@ class Inputs:
         if self.smoothed is not None:
             return self.smoothed.program
         if not self.mode.reads_steps:
-            return _program(self.mode, self.horizon, self.recorded, self.uneven)
+            return program_for(self.mode, self.horizon, self.recorded, self.uneven)
         if not readable(self.steps):
             raise UsageError(
                 "steps that cannot be read",
@@ -352,7 +352,7 @@ def written(
 
 
 @lru_cache(maxsize=256)
-def _program(mode: Mode, horizon: int, recorded: bool, uneven: bool) -> Program:
+def program_for(mode: Mode, horizon: int, recorded: bool, uneven: bool) -> Program:
     return mode.program(horizon, recorded, uneven)
 
 
@@ -493,9 +493,9 @@ def _state_faults(inputs: Inputs, role: str) -> list[Fault]:
         for part, values in parts.items()
         for fault in _part_faults(inputs, role, part, tuple(values.shape))
     ]
-    counts = {int(v.shape[0]) for v in parts.values() if v.ndim == 2 and v.shape[0] != 1}
     if index is None:
         return faults
+    counts = {int(v.shape[0]) for v in parts.values() if v.ndim == 2 and v.shape[0] != 1}
     faults += _index_faults(inputs, role, index, max(counts, default=1))
     if not parts:
         faults.append(Fault(f"a {role} index without a {role} state", where=inputs.name(role)))

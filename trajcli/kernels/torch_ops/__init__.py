@@ -184,6 +184,34 @@ def pulled_back(
     return [x.detach() if grad is None else grad for x, grad in zip(inputs, pulled, strict=True)]
 
 
+def gradient_of_steps(
+    program: Program, operands: Operands, upstream: Sequence[Tensor | None]
+) -> Tensor:
+    """Returns the gradient of unequal steps dt [b, h] from those of the outputs, in float64.
+
+    It is differentiable where gradients are recorded.
+    """
+    again = torch.is_grad_enabled()
+    with torch.enable_grad():
+        # another tensor, as actions and states may be functions of dt
+        dt = operands.dt.view_as(operands.dt) if again else operands.dt.detach()
+        dt.requires_grad_()
+        wanted = [grad is not None for grad in upstream]
+        rows = trajectories(program, operands._replace(dt=dt), wanted)
+        pairs = [
+            (x, grad.double())
+            for x, grad in zip(rows, upstream, strict=True)
+            if x is not None and grad is not None and x.requires_grad
+        ]
+        if not pairs:
+            return torch.zeros_like(dt)
+        outputs, of_rows = zip(*pairs, strict=True)
+        (grad,) = torch.autograd.grad(
+            outputs, dt, of_rows, create_graph=again, allow_unused=True, materialize_grads=True
+        )
+    return grad
+
+
 def trajectories(
     program: Program, operands: Operands, wanted: Sequence[bool] = (True,) * 4
 ) -> list[Tensor | None]:

@@ -1,0 +1,47 @@
+"""Calls of functions that torch.compile records without looking into them.
+
+Dynamo reads the Python of what it compiles. Ours has arrays of NumPy, caches and checks, which it
+does not follow; it runs as always on tensors without values, and records operators for them.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import Any
+
+import torch
+
+from trajcli.arrays import traced
+from trajcli.errors import TrajcliError
+
+
+_kept = threading.local()
+
+
+def keep(values: Any) -> None:
+    """Keeps what a call has made beside tensors, for :func:`constants`."""
+    _kept.values = values
+
+
+@torch.compiler.assume_constant_result
+def constants() -> Any:
+    """Returns what the last call has kept, which is part of what torch.compile makes."""
+    return _kept.values
+
+
+@torch.compiler.allow_in_graph
+def call(module: str, function: str, *args: Any, **options: Any) -> Any:
+    """Returns what a function of a module returns: tensors, which torch records as one call.
+
+    Where torch has no values, an error makes
+    torch.compile run the caller without compiling it, as values may be what was missing; with
+    ``fullgraph`` it is torch's error, which has the text of this one.
+    """
+    try:
+        work = torch.compiler.disable(getattr(sys.modules[module], function))
+        return work(*args, **options)
+    except TrajcliError as error:
+        if traced():
+            raise NotImplementedError(str(error)) from error
+        raise
