@@ -194,7 +194,6 @@ def _outputs(
         make, arrays, tuple(options), wanted, dtype, backend, allow_nonfinite
     )
     _compiled.keep((mode, chosen))
-    time = time.compute() if isinstance(time, LateTimes) else time
     return *[x for x in rows if x is not None], time
 
 
@@ -228,7 +227,9 @@ def _recorded(
     flags = [name in wanted for name in QUANTITIES]
     operands = inputs.operands(choice.device)
     rows = _operators.integrate(inputs, operands, dtype, flags, backend)
-    return *rows, _row_times(inputs, choice.device), inputs.mode.name, inputs.options()
+    time = inputs.mode.row_times(operands.dt, inputs.horizon, inputs.recorded)
+    time = time[0] if time.shape[0] == 1 else time
+    return *rows, time, inputs.mode.name, inputs.options()
 
 
 def _plain(arrays: Arrays) -> bool:

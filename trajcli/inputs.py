@@ -448,7 +448,7 @@ def _without_unnamed(states: Array, index: Array) -> Array:
 def _step_shape_faults(inputs: Inputs) -> list[Fault]:
     """Returns the fault of dt or time stamps that are absent, both given, or of another shape."""
     # steps between the rows of the input, which is the number of entries in dt
-    batch, steps = int(inputs.actions.shape[0]), inputs.horizon - inputs.recorded
+    batch, steps = inputs.actions.shape[0], inputs.horizon - inputs.recorded
     if inputs.times is not None:
         where = inputs.name("times")
         if inputs.dt is not None:
