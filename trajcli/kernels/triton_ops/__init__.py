@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from math import gcd
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -152,12 +153,15 @@ def forward_launch(program: Program, operands: Operands, rows: Parts) -> Launch:
     (actions,) = in_rows([operands.actions])
     arguments = arguments_of(program, operands, actions, rows)
     arguments |= state("start", operands.start, operands.start_index)
+    pitch, together, phase = exchange_of(program, operands, arguments["K"])
+    arguments |= {"PITCH": pitch, "ROWS": together, "PHASE": phase}
     if not isinstance(program, Band):
-        return Launch(_cascade.forward, columns_of(operands), arguments)
+        return Launch(_cascade.forward, columns_of(operands, pitch), arguments)
     arguments |= state("goal", operands.goal, operands.goal_index)
     batch, _, dofs = operands.actions.shape
     steps = program.windows.steps
-    tiles = tiles_of(operands, arguments["inner"], arguments["K"]) * steps
+    inner = arguments["inner"]
+    tiles = tiles_of(operands, inner and inner + phase - 1, arguments["K"], pitch) * steps
     others = batch * (program.rows - arguments["inner"] * steps) * dofs
     count = tiles + -(-others // arguments["LANES"])
     return Launch(_band.forward, count, arguments | {"tiles": tiles})
@@ -174,13 +178,13 @@ def adjoint_launch(
         for part in gradients.goal:
             if part is not None:
                 part.zero_()
-        return Launch(_cascade.adjoint, columns_of(operands), arguments)
+        return Launch(_cascade.adjoint, columns_of(operands, dofs), arguments)
     arguments["goal"], lanes, tiles, programs = tuple(gradients.goal), arguments["LANES"], 0, 0
     if wide(gradients.actions, *upstream):
         arguments["K"] //= 2  # as many as registers hold
     if gradients.actions is not None:
         alone = max(arguments["inner"] - (program.width - 1), 0)
-        tiles = tiles_of(operands, alone, arguments["K"])
+        tiles = tiles_of(operands, alone, arguments["K"], dofs)
         programs = tiles + -(-batch * (horizon - alone) * dofs // lanes)
     arguments |= {"tiles": tiles, "programs": programs, "steps": program.windows.steps}
     wanted = [any(x is not None for x in parts) for parts in (gradients.start, gradients.goal)]
@@ -188,15 +192,33 @@ def adjoint_launch(
     return Launch(_band.adjoint, programs + roles * -(-batch * dofs // lanes), arguments)
 
 
-def tiles_of(operands: Operands, windows: int, size: int) -> int:
+def exchange_of(program: Program, operands: Operands, size: int) -> tuple[int, int, int]:
+    """Returns how forward stores: how many lanes a trajectory has; how many rows, out of ``size``,
+    are exchanged between lanes and stored at once; and of which number a row's is a multiple where
+    ``size`` rows begin. Where lanes exchange nothing, each has a column: as many as dofs, 1, 1.
+
+    A warp so stores 32 values in a row, as nearly as a power of two of lanes allows; a number of
+    rows that fills whole sectors of memory, of 32 bytes, begins at one.
+    """
+    dofs = operands.actions.shape[2]
+    pitch = 1 << (dofs - 1).bit_length()
+    together = min(WARP // pitch, size)
+    apart = isinstance(program, Band) and program.windows.steps > 1
+    far = WARP // pitch * program.rows * dofs >= 2**31  # places are of 32 bits
+    if together < 2 or apart or far or dofs % 8 == 0:
+        return dofs, 1, 1
+    return pitch, together, 8 // gcd(8, dofs)
+
+
+def tiles_of(operands: Operands, windows: int, size: int, pitch: int) -> int:
     """Returns how many programs compute the windows of all columns, ``size`` windows each."""
-    return columns_of(operands) * -(-windows // size) if windows else 0
+    return columns_of(operands, pitch) * -(-windows // size) if windows else 0
 
 
-def columns_of(operands: Operands) -> int:
-    """Returns how many warps have a lane for each column of the actions."""
-    batch, _, dofs = operands.actions.shape
-    return int(-(-batch * dofs // WARP))
+def columns_of(operands: Operands, pitch: int) -> int:
+    """Returns how many warps have a lane for each column of the actions, where a trajectory has
+    ``pitch`` lanes."""
+    return int(-(-operands.actions.shape[0] * pitch // WARP))
 
 
 def arguments_of(program: Program, operands: Operands, actions: Any, rows: Parts) -> dict[str, Any]:

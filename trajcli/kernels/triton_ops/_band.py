@@ -3,10 +3,11 @@
 Inner rows, whose windows hold actions alone and repeat the same weights, are computed in tiles: a
 lane owns K consecutive windows of a column and, in forward, computes one row of each. It loads and
 converts each point once and takes each difference once for all orders; weights are loaded once for
-a program, which is one warp. All other rows are computed one by one, by the same formula: a lane
-computes one row of one dof from the points of its window; in the adjoint, one point from the rows
-that use it. These lanes are in the order of memory. Windows overlap, so that caches have most of
-what lanes load.
+a program, which is one warp. Where windows have one row each, lanes exchange the rows before they
+store them, see :func:`store_tile`. All other rows are computed one by one, by the same formula: a
+lane computes one row of one dof from the points of its window; in the adjoint, one point from the
+rows that use it. These lanes are in the order of memory. Windows overlap, so that caches have most
+of what lanes load.
 
 A table [order, point, kind] has the weights of the points of one kind of window in a column; where
 steps differ, those of each row. A point of weight zero is not used: its NaN stays in other rows.
@@ -17,7 +18,20 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from trajcli.kernels.triton_ops._access import kernel, load_row, load_state, store, store_row, zeros
+from trajcli.kernels.triton_ops._access import (
+    columns,
+    kernel,
+    load_row,
+    load_state,
+    rounded,
+    shift_of,
+    store,
+    store_row,
+    store_tile,
+    tile_of,
+    within,
+    zeros,
+)
 
 NARROW = tl.constexpr(8)
 """The widest window whose points all are in registers at once; only such have states about them,
@@ -34,6 +48,7 @@ def forward(
     START_ROW: tl.constexpr, HEAD: tl.constexpr, SPACING: tl.constexpr,
     D: tl.constexpr, WIDTH: tl.constexpr, STEPS: tl.constexpr, EVEN: tl.constexpr,
     FIRST: tl.constexpr, COPIES: tl.constexpr, K: tl.constexpr, LANES: tl.constexpr,
+    PITCH: tl.constexpr, ROWS: tl.constexpr, PHASE: tl.constexpr,
 ):  # fmt: skip
     """Computes rows [B, T, D] from actions [B, H, D] and states [S, D].
 
@@ -46,7 +61,7 @@ def forward(
             forward_tile(
                 actions, dt, rows, table, batch, horizon, all_rows, dt_stride, entries, shift,
                 inner, inner_row, inner_action,
-                SPACING, D, WIDTH, STEPS, FIRST, COPIES, K, LANES,
+                SPACING, D, WIDTH, STEPS, FIRST, COPIES, K, LANES, PITCH, ROWS, PHASE,
             )  # fmt: skip
     else:
         program, outer = tl.program_id(0) - tiles, all_rows - inner * STEPS
@@ -164,15 +179,11 @@ def adjoint(
 
 
 @triton.jit
-def tile(program, batch, windows, D: tl.constexpr, K: tl.constexpr, LANES: tl.constexpr):
-    """Returns the trajectory and the dof of each lane, the first of K windows that all lanes of the
-    program compute, and whether there is such a trajectory."""
+def tile(program, windows, K: tl.constexpr):
+    """Returns the number of the program's group of columns, and the first of its K windows."""
     blocks = tl.cdiv(windows, K)
     group = program // blocks
-    column = group.to(tl.int64) * LANES + tl.arange(0, LANES)
-    trajectory = column // D
-    begin = (program - group * blocks) * K
-    return trajectory, (column % D).to(tl.int32), begin, trajectory < batch
+    return group, (program - group * blocks) * K
 
 
 @triton.jit
@@ -180,7 +191,7 @@ def forward_tile(
     actions, dt, rows, table, batch, horizon, all_rows, dt_stride, entries, shift,
     inner, inner_row, inner_action, SPACING: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr,
     STEPS: tl.constexpr, FIRST: tl.constexpr, COPIES: tl.constexpr, K: tl.constexpr,
-    LANES: tl.constexpr,
+    LANES: tl.constexpr, PITCH: tl.constexpr, ROWS: tl.constexpr, PHASE: tl.constexpr,
 ):  # fmt: skip
     """Computes one row of each of K inner windows by the formula of :func:`add_point`.
 
@@ -189,7 +200,11 @@ def forward_tile(
     FIRST: for each order the first point of a window that it uses.
     """
     step = tl.program_id(0) % STEPS
-    trajectory, dof, begin, there = tile(tl.program_id(0) // STEPS, batch, inner, D, K, LANES)
+    group, block = tile(tl.program_id(0) // STEPS, inner + (PHASE - 1), K)
+    trajectory, dof, there = columns(group, batch, D, PITCH, LANES)
+    begin = block
+    if PHASE > 1:
+        begin -= shift_of(trajectory, all_rows, inner_row, PHASE)
     action = actions + (trajectory * horizon + inner_action + begin) * D + dof
     row = (trajectory * all_rows + inner_row + begin * STEPS + step) * D + dof
     scale = scale_of(SPACING * tl.load(dt + trajectory * dt_stride, mask=there, other=1.0), True)
@@ -198,7 +213,8 @@ def forward_tile(
     points = ()
     spoilt = tl.zeros([LANES], tl.float32)
     for k in tl.static_range(K + WIDTH - 1):
-        loaded = tl.load(action + k * D, mask=there & (begin + k < inner + WIDTH - 1), other=0.0)
+        mine = there & within(begin + k, inner + WIDTH - 1)
+        loaded = tl.load(action + k * D, mask=mine, other=0.0)
         # NaN if any is NaN or Inf, or so large that differences may be Inf
         spoilt += ((loaded + loaded) * 0.0).to(tl.float32)
         points = points + (loaded.to(tl.float64),)
@@ -209,26 +225,44 @@ def forward_tile(
                 weights = weights + (0.0,)
             else:
                 weights = weights + (tl.load(kind + (m * WIDTH + i) * entries),)
-    for k in tl.static_range(K):
-        for m in tl.static_range(4):
-            if rows[m] is not None:
-                near = points[k + FIRST[m]]
-                total = zero
-                if m > 0 or not COPIES:
-                    for i in tl.static_range(FIRST[m] + 1, WIDTH):
-                        total = tl.fma(weights[m * WIDTH + i], points[k + i] - near, total)
-                value = total + near if m == 0 else total * scale[m]
-                store(rows[m], value, row + k * STEPS * D, there & (begin + k < inner))
     if tl.max((spoilt != 0.0).to(tl.int32), 0) > 0:
-        # compute these rows again without points of weight zero, which may be NaN or Inf
+        # without points of weight zero, which may be NaN or Inf
         for w in range(K):
-            uses = there & (begin + w < inner)
+            uses = there & within(begin + w, inner)
             column = (kind + dof * 0, entries.to(tl.int64))
             sums = (zeros(dof, 4), zeros(dof, 4), zeros(dof, 4))
             for j in range(WIDTH):
                 point = tl.load(action + (w + j) * D, mask=uses, other=0.0).to(tl.float64)
                 sums = add_point(sums, point, column, j, uses, WIDTH)
             store_row(rows, values_of(sums, scale), row + w * STEPS * D, uses)
+    else:
+        if ROWS > 1:
+            origin, places, number, exists = tile_of(
+                group, batch, all_rows, inner_row, D, PITCH, ROWS, PHASE, LANES
+            )  # fmt: skip
+        kept = ()
+        for k in tl.static_range(K):
+            values = ()
+            for m in tl.static_range(4):
+                value = zero
+                if rows[m] is not None:
+                    near = points[k + FIRST[m]]
+                    total = zero
+                    if m > 0 or not COPIES:
+                        for i in tl.static_range(FIRST[m] + 1, WIDTH):
+                            total = tl.fma(weights[m * WIDTH + i], points[k + i] - near, total)
+                    value = total + near if m == 0 else total * scale[m]
+                values = values + (value,)
+            if ROWS == 1 or STEPS > 1:
+                store_row(rows, values, row + k * STEPS * D, there & (begin + k < inner))
+            else:
+                kept = kept + (rounded(rows, values),)
+                if len(kept) == ROWS:
+                    now = number + (block + k + 1 - ROWS)
+                    wanted = exists & within(now, inner)
+                    at = origin + (block + k + 1 - ROWS).to(tl.int64) * D
+                    store_tile(rows, kept, at, places, wanted, PITCH, LANES)
+                    kept = ()
 
 
 @triton.jit
@@ -243,7 +277,8 @@ def adjoint_tile(
     Action k of the tile is used by windows k to k + WIDTH − 1 of the tile.
     """
     alone = inner - (WIDTH - 1)
-    trajectory, dof, begin, there = tile(tl.program_id(0), batch, alone, D, K, LANES)
+    group, begin = tile(tl.program_id(0), alone, K)
+    trajectory, dof, there = columns(group, batch, D, D, LANES)
     row = (trajectory * all_rows + inner_row + begin * STEPS) * D + dof
     action = inner_action + WIDTH - 1 + begin
     into = (trajectory * horizon + action) * D + dof

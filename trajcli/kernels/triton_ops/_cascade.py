@@ -1,10 +1,11 @@
 """The cascade and its adjoint in Triton; see :class:`trajcli.kernels.program.Cascade`.
 
 A lane computes one column, a dof of a trajectory, row after row, and has what it loads of K rows
-ahead of those that it computes. A program is one warp; lanes exchange nothing. Where D is no
-multiple of 8, a warp's access to a row takes up to 2.2 times the sectors that its bytes fill, which
-caches serve. Tiles of rows that lanes exchange through shared memory avoid that, but take twice the
-instructions, and barriers: by counted cycles they are three times slower with data in L2.
+ahead of those that it computes. A program is one warp. Its loads are of one row of all its columns:
+where D is no multiple of 8 these take up to 2.2 times the sectors that their bytes fill, which
+caches serve. Stores would, too, but each sector that is written in part takes memory as much time
+as a whole one: with many trajectories they took four times what a copy takes. So lanes of forward
+exchange rows, see :func:`store_tile`, and begin at rows from which whole sectors are written.
 """
 
 from __future__ import annotations
@@ -12,36 +13,75 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from trajcli.kernels.triton_ops._access import kernel, load_row, load_state, store, store_row, zeros
+from trajcli.kernels.triton_ops._access import (
+    columns,
+    kernel,
+    load_row,
+    load_state,
+    rounded,
+    shift_of,
+    store,
+    store_row,
+    store_tile,
+    tile_of,
+    within,
+    zeros,
+)
 
 
 @kernel
 def forward(
     actions, start, start_index, start_count, dt, rows, batch, horizon, used, dt_stride, dt_step,
     START_ROW: tl.constexpr, D: tl.constexpr, ORDER: tl.constexpr, SCHEME: tl.constexpr,
-    EVEN: tl.constexpr, K: tl.constexpr, LANES: tl.constexpr,
+    EVEN: tl.constexpr, K: tl.constexpr, LANES: tl.constexpr, PITCH: tl.constexpr,
+    ROWS: tl.constexpr, PHASE: tl.constexpr,
 ):  # fmt: skip
     """Computes rows [B, T, D] from actions [B, H, D] and states [S, D]."""
-    trajectory, dof, there = columns(batch, D, LANES)
+    trajectory, dof, there = columns(tl.program_id(0), batch, D, PITCH, LANES)
     action = trajectory * horizon * D + dof
     row = trajectory * (START_ROW + used) * D + dof
     step = dt + trajectory * dt_stride
     factors = factors_of(tl.load(step, mask=there, other=1.0))
     x = load_state(start, start_index, start_count, trajectory, dof, there, D)
-    if START_ROW:
-        store_row(rows, x, row, there)
-        row += D
+    total = START_ROW + used
+    first = 0  # of K rows, counted as the actions are
+    if ROWS == 1:
+        if START_ROW:
+            store_row(rows, x, row, there)
+            row += D
+        count = used
+    else:  # the start is a row as others are; the first of all may be of the trajectory before
+        count = total + (PHASE - 1)
+        first -= START_ROW + shift_of(trajectory, total, 0, PHASE)
+        action += first * D
+        step += first * dt_step.to(tl.int64)
+        origin, places, number, exists = tile_of(
+            tl.program_id(0), batch, total, 0, D, PITCH, ROWS, PHASE, LANES
+        )  # fmt: skip
     array = (actions,)
-    fetched = fetch(array, 1, action, step, dt_step, 0, used, there, D, EVEN, K)
-    for begin in range(0, used, K):
+    fetched = fetch(array, 1, action, step, dt_step, first, used, there, D, EVEN, K)
+    for begin in range(0, count, K):
         action += K * D
         step += K * dt_step.to(tl.int64)
-        ahead = fetch(array, 1, action, step, dt_step, begin + K, used, there, D, EVEN, K)
+        ahead = fetch(array, 1, action, step, dt_step, first + K, used, there, D, EVEN, K)
+        kept = ()
         for k in tl.static_range(K):
             if not EVEN:
                 factors = factors_of(fetched[K + k])
-            x = next_row(x, fetched[k].to(tl.float64), factors, ORDER, SCHEME)
-            store_row(rows, x, row + k * D, there & (begin + k < used))
+            y = next_row(x, fetched[k].to(tl.float64), factors, ORDER, SCHEME)
+            if ROWS > 1 and k < START_ROW + PHASE - 1:
+                y = chosen(first + k >= 0, y, x)  # until the first action, the start
+            x = y
+            if ROWS == 1:
+                store_row(rows, x, row + k * D, there & (first + k < used))
+            else:
+                kept = kept + (rounded(rows, x),)
+                if len(kept) == ROWS:
+                    done = begin + (k + 1 - ROWS)
+                    wanted = exists & within(done + number, total)
+                    store_tile(rows, kept, origin + done * D, places, wanted, PITCH, LANES)
+                    kept = ()
+        first += K
         row += K * D
         fetched = ahead
 
@@ -53,7 +93,7 @@ def adjoint(
     EVEN: tl.constexpr, K: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
     """Computes gradients of actions and of states [B, D] from those of rows, the last row first."""
-    trajectory, dof, there = columns(batch, D, LANES)
+    trajectory, dof, there = columns(tl.program_id(0), batch, D, D, LANES)
     row_0 = trajectory * (START_ROW + used) * D + dof
     step = dt + trajectory * dt_stride
     factors = factors_of(tl.load(step, mask=there, other=1.0))
@@ -88,11 +128,12 @@ def adjoint(
 
 
 @triton.jit
-def columns(batch, D: tl.constexpr, LANES: tl.constexpr):
-    """Returns the trajectory and the dof of each lane, and whether there is such a trajectory."""
-    column = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)
-    trajectory = column // D
-    return trajectory, (column % D).to(tl.int32), trajectory < batch
+def chosen(condition, row, other):
+    """Returns the four values of a row where the condition holds, or else of the other one."""
+    values = ()
+    for m in tl.static_range(4):
+        values = values + (tl.where(condition, row[m], other[m]),)
+    return values
 
 
 @triton.jit
@@ -107,11 +148,11 @@ def fetch(
             if arrays[m] is None:
                 values = values + (tl.zeros(place.shape, tl.float32),)
             else:
-                mask = there & (begin >= 0) & (begin + k < used)
+                mask = there & within(begin + k, used)
                 values = values + (tl.load(arrays[m] + place + k * D, mask=mask, other=0),)
     if not EVEN:
         for k in tl.static_range(K):
-            mask = there & (begin >= 0) & (begin + k < used)
+            mask = there & within(begin + k, used)
             values = values + (tl.load(step + k * dt_step, mask=mask, other=1.0),)
     return values
 
