@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(bool(toolchain_absence()), reason=toolchain_abse
 CAPABILITIES = ["7.5", "9.0"]
 
 
-MOST = {"acceleration": (50, 9), "jerk zoh": (50, 16)}
+MOST = {"acceleration": (55, 9), "jerk zoh": (55, 16)}
 """Instructions per action, and those of the float64 pipe: at 1/64 of the rate of float32, more than
 about 10 keep a card's memory waiting."""
 MOST_OF_TILES = {"forward": 120, "adjoint": 140}

@@ -27,8 +27,8 @@ from trajcli.memory import TORCH_VALUES
 
 WARP, LANES = 32, 128
 REGISTERS = 96
-"""How many registers a thread of a tile may use: few values spill, and five warps fit on each
-scheduler of a multiprocessor."""
+"""How many registers a thread may use that holds rows of a tile or of an exchange: few values spill,
+and five warps fit on each scheduler of a multiprocessor."""
 TENSORS = ("actions", "start", "dt", "rows")
 """The arguments that calls of a launch may put others in the place of."""
 
@@ -49,7 +49,7 @@ class Launch:
         self._values = [arguments[name] for name in names]
         # a difference of equal products has to be zero, so kernels fuse explicitly
         self._options = {"num_warps": arguments["LANES"] // WARP, "enable_fp_fusion": False}
-        if "tiles" in arguments and arguments["K"]:
+        if arguments.get("ROWS", 1) > 1 or ("tiles" in arguments and arguments["K"]):
             self._options["maxnreg"] = REGISTERS
 
     def __call__(self, *tensors: Any) -> None:
