@@ -27,8 +27,8 @@ from trajcli.memory import TORCH_VALUES
 
 WARP, LANES = 32, 128
 REGISTERS = 96
-"""How many registers a thread may use that holds rows of a tile or of an exchange: few values spill,
-and five warps fit on each scheduler of a multiprocessor."""
+"""How many registers a thread may use that holds rows of a tile, or such that lanes exchange: few
+values spill, and five warps fit on each scheduler of a multiprocessor."""
 TENSORS = ("actions", "start", "dt", "rows")
 """The arguments that calls of a launch may put others in the place of."""
 
