@@ -159,7 +159,11 @@ def _forward_backward(ctx: Any, grads: Sequence[Tensor | None]) -> tuple[Any, ..
         pulled = _spread(made, wanted)
     steps = None
     if of_dt:
-        actions, states, rows = saved[0], saved[1 : 1 + len(ctx.counts)], saved[1 + len(ctx.counts) :]
+        actions, states, rows = (
+            saved[0],
+            saved[1 : 1 + len(ctx.counts)],
+            saved[1 + len(ctx.counts) :],
+        )
         values = [actions, *_spread(states, ctx.given)]
         steps = _gradient_of_dt(ctx, dt, values, pulled, _spread(rows, ctx.wanted), upstream)
     counts = _spread(ctx.counts, ctx.given)
@@ -210,7 +214,9 @@ def _adjoint_backward(ctx: Any, seconds: Sequence[Tensor | None]) -> tuple[Any, 
             pulled = _spread(saved[sum(ctx.present) :], ctx.wanted)
             steps = _gradient_of_dt(ctx, dt, [actions, *states], pulled, rows, upstream)
     needs = iter(of_upstream)
-    grads = [x if next(needs) else None for x, there in zip(rows, ctx.present, strict=True) if there]
+    grads = [
+        x if next(needs) else None for x, there in zip(rows, ctx.present, strict=True) if there
+    ]
     return steps, grads, *(None,) * 6
 
 

@@ -75,7 +75,7 @@ def run(
     dtype: Any, backend: str | None, allow_nonfinite: bool,
 ) -> tuple[Any, ...]:  # fmt: skip
     """Returns the fields of the Trajectory of ``make(arrays, allow_nonfinite, *options)``."""
-    backend = backend or variable(b"TRAJCLI_BACKEND") or "auto"
+    backend = _backend(backend)
 
     def inputs() -> Inputs:
         return make(arrays, allow_nonfinite, *options)
@@ -101,10 +101,17 @@ def run(
     return fields
 
 
-def run_once(inputs: Inputs, wanted: Sequence[str], dtype: Any, backend: str) -> tuple[Any, ...]:
+def _backend(backend: str | None) -> str:
+    return backend or variable(b"TRAJCLI_BACKEND") or "auto"
+
+
+def run_once(
+    inputs: Inputs, wanted: Sequence[str], dtype: Any, backend: str | None
+) -> tuple[Any, ...]:
     """Returns the fields of the Trajectory of inputs, without looking for a call to use again."""
     none = Arrays(None, None, None)
-    return Call(inputs, none, wanted, dtype, backend, plain=False).run(none, lambda: inputs)
+    call = Call(inputs, none, wanted, dtype, _backend(backend), plain=False)
+    return call.run(none, lambda: inputs)
 
 
 def key_of(arrays: Arrays, about: tuple[Any, ...]) -> Any:
@@ -208,9 +215,7 @@ def _traced(inputs: Inputs) -> bool:
     return traced() and not autograd.needs_torch()
 
 
-def _recorded(
-    inputs: Inputs, wanted: Sequence[str], dtype: Any, backend: str
-) -> tuple[Any, ...]:
+def _recorded(inputs: Inputs, wanted: Sequence[str], dtype: Any, backend: str) -> tuple[Any, ...]:
     """Returns the fields of a Trajectory whose rows an operator computes."""
     from trajcli import _operators
 

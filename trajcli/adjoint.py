@@ -70,7 +70,9 @@ def pull_back(
         steps = _gradient_of_steps(inputs, arrays)
     else:
         values = [operands.actions, *operands.states()]
-        steps = to_numpy(gradient_of_even_dt(program.derivatives_of, operands.dt, values, grads, rows, pulled))
+        steps = to_numpy(
+            gradient_of_even_dt(program.derivatives_of, operands.dt, values, grads, rows, pulled)
+        )
     return outputs, {**named, "dt": inputs.unaligned(steps)}
 
 

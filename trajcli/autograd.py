@@ -123,7 +123,9 @@ class Integrate(Function):
                 rows = Integrate.apply(task.later(), dt, *inputs)
             operands = Operands(inputs[0], dt, inputs[1:5], inputs[5:], *task.indices)
             values = (operands.actions, *operands.states())
-            steps = gradient_of_even_dt(task.program.derivatives_of, dt, values, pulled, rows, upstream)
+            steps = gradient_of_even_dt(
+                task.program.derivatives_of, dt, values, pulled, rows, upstream
+            )
         return None, steps, *grads
 
 
@@ -172,7 +174,9 @@ class PullBack(Function):
         rows = Integrate.apply(task, dt, *seconds)
         steps = None
         if of_dt:
-            steps = gradient_of_even_dt(task.program.derivatives_of, dt, seconds, saved[4:], rows, saved[:4])
+            steps = gradient_of_even_dt(
+                task.program.derivatives_of, dt, seconds, saved[4:], rows, saved[:4]
+            )
         grads = [x if want else None for x, want in zip(rows, ctx.wanted, strict=True)]
         return None, None, None, steps, *grads
 

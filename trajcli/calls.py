@@ -177,7 +177,7 @@ def _trajectory(
 
 def _padded(
     make: Callable[..., Inputs], arrays: _prepared.Arrays, options: tuple[Any, ...],
-    wanted: Sequence[str], dtype: Any, backend: str, allow_nonfinite: bool, lengths: Array,
+    wanted: Sequence[str], dtype: Any, backend: str | None, allow_nonfinite: bool, lengths: Array,
 ) -> Trajectory:  # fmt: skip
     """Returns the trajectories of a padded batch.
 
