@@ -39,11 +39,9 @@ _LARGEST_HZ, _LEAST_MAGNITUDE, _PADDING = 10.0, 0.05, 4
 
 
 def score(
-    trajectory: Trajectory,
-    limits: Mapping[str, Limit] | None = None,
-    *,
+    trajectory: Trajectory, limits: Mapping[str, Limit] | None = None, *,
     lengths: Array | None = None,
-) -> Scores:
+) -> Scores:  # fmt: skip
     """Scores trajectories: duration, jerk, smoothness, standstill and more.
 
     Velocity, acceleration and jerk that are absent are central differences of the positions.
@@ -81,30 +79,18 @@ def score(
     for numbers in groups:
         # trajectories of one length, without a copy where that is all of them
         part = slice(None) if len(groups) == 1 else numbers, slice(counts[numbers[0]])
-        own = {known: x[part] for known, x in outputs.items()}
-        scored.append(_length_scores(own, times[part], bounds))
-        reached = block_extremes(to_numpy(own[name]), bounds.get(name))
-        extremes.append(reached.swapaxes(0, 1))
+        own, stamps = {known: x[part] for known, x in outputs.items()}, times[part]
+        arrays = {known: to_numpy(x, known) for known, x in own.items()}
+        found = block_scores(arrays, to_numpy(stamps, "time"), None, bounds)
+        if any(map(has_gradient, (*own.values(), stamps))):
+            good = to_numpy(stamps[:, 1:] > stamps[:, :-1]).all(1)
+            own = with_derivatives(own, stamps, None, good, {"velocity", "jerk"})
+            found |= {"duration": stamps[:, -1] - stamps[:, 0], **_smooth_scores(own, stamps)}
+        scored.append(found)
+        extremes.append(block_extremes(arrays[name], bounds.get(name)).swapaxes(0, 1))
     scores = {known: joined([x[known] for x in scored], groups) for known in scored[0]}
     scores["saturation"] = saturation(joined(extremes, groups).swapaxes(0, 1))
     return {name: matched(scores[name], time) for name in UNITS if name in scores}
-
-
-def _length_scores(
-    parts: Mapping[str, Array], times: Array, bounds: Mapping[str, tuple[Floats, Floats]]
-) -> Scores:
-    """Returns all scores but saturation of trajectories [b, T, D] at times [b, T], NumPy but for
-    those that have a gradient."""
-    arrays = {name: to_numpy(values, name) for name, values in parts.items()}
-    stamps = to_numpy(times, "time")
-    scores = block_scores(arrays, stamps, None, bounds)
-    if any(map(has_gradient, (*parts.values(), times))):
-        good = np.all(np.diff(stamps) > 0, axis=1)
-        parts = with_derivatives(parts, times, None, good, {"velocity", "jerk"})
-        scores |= _smooth_scores(parts, times)
-        scores["duration"] = times[:, -1] - times[:, 0]
-        scores = {name: matched(values, times) for name, values in scores.items()}
-    return scores
 
 
 def block_scores(

@@ -29,40 +29,15 @@ from trajcli.modes.mode import QUANTITIES
 from trajcli.trajectory import Trajectory, as_trajectory
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Pace:
-    """How much longer trajectories take within limits, and what decides that, as NumPy arrays.
-
-    Attributes:
-        factor, limited_by, dof, row, slack: as in ``Retimed``.
-        root: which extreme between that row and the next it is, [B]; −1 for the row itself.
-    """
-
-    factor: Floats
-    limited_by: list[str]
-    dof: Integers
-    row: Integers
-    root: Integers
-    slack: Mapping[str, Floats]
-
-    def scaled(self, parts: Mapping[str, Array], growth: Array | float = 1.0) -> dict[str, Array]:
-        """Returns quantities [B, T, D] at this pace; ``growth`` [B] multiplies the factor."""
-        scaled = dict(parts)
-        for order, name in enumerate(QUANTITIES):
-            if order and name in parts:
-                power = matched(self.factor**order, parts[name]) * growth**order
-                scaled[name] = _divided(parts[name], power)
-        return scaled
-
-
-@dataclass(frozen=True, repr=False, eq=False, kw_only=True)
-class Retimed(Trajectory):
-    """Trajectories at another pace, as ``retime`` returns them: NumPy, or tensors for tensors.
+    """The pace of trajectories within limits, and what decides it.
 
     Attributes:
         factor: how many times as long each trajectory takes, [B].
         limited_by: the quantity of each trajectory that is at its limit; "" where none is.
         dof, row: where that is, [B]; −1 where nothing is at a limit.
+        root: which extreme between that row and the next it is, [B]; −1 for the row itself.
         slack: the share of the limit that is left [B], by quantity, of the dof with the least.
     """
 
@@ -70,7 +45,13 @@ class Retimed(Trajectory):
     limited_by: list[str]
     dof: Array
     row: Array
+    root: Array
     slack: Mapping[str, Array]
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class Retimed(Trajectory, Pace):
+    """Trajectories at another pace, as ``retime`` returns them: NumPy, or tensors for tensors."""
 
 
 Limit = tuple[Array, Array] | Array | float
@@ -122,46 +103,42 @@ def retime(
         inner = data[:, None, 1:, None]
         between = {name: np.where(inner, x, 0) for name, x in between.items()}
     pace = paced(rows, limits, bool(slower_only), between)
-    like = next(iter(outputs.values()))
+    (knots,) = seconds(time[None] if time.ndim == 1 else time)
     growth = 1.0
     if any(map(has_gradient, (*outputs.values(), time))):
-        growth = _growth(trajectory, pace)
-    factor = matched(pace.factor, like) * growth
-    (times,) = seconds(time[None] if time.ndim == 1 else time)
-    times = times[:, :1] + (times - times[:, :1]) * factor[:, None]
+        growth = _growth(trajectory, knots, pace)
+    factor = matched(pace.factor, knots) * growth
+    times = knots[:, :1] + (knots - knots[:, :1]) * factor[:, None]
     return Retimed(
-        **dict.fromkeys(QUANTITIES) | pace.scaled(outputs, growth),
+        **dict.fromkeys(QUANTITIES) | at_pace(outputs, pace.factor, growth),
         time=times[0] if time.ndim == len(times) == 1 else times,
         mode=trajectory.mode,
         options={k: x for k, x in trajectory.options.items() if k in OF_ANY_PACE},
         lengths=trajectory.lengths,
         factor=factor,
         limited_by=pace.limited_by,
-        dof=matched(pace.dof, like),
-        row=matched(pace.row, like),
-        slack={name: matched(share, like) for name, share in pace.slack.items()},
+        **{name: matched(getattr(pace, name), knots) for name in ("dof", "row", "root")},
+        slack={name: matched(share, knots) for name, share in pace.slack.items()},
     )
 
 
-def _growth(trajectory: Trajectory, pace: Pace) -> Array:
+def _growth(trajectory: Trajectory, knots: Array, pace: Pace) -> Array:
     """Returns ones [B] with the gradient of the logarithm of the factor.
 
     The factor is a root of the value that is at its limit, times a constant.
     """
-    (knots,) = seconds(trajectory.time[None] if trajectory.time.ndim == 1 else trajectory.time)
-    growth = matched(np.ones(len(pace.factor)), knots)
-    limited_by, values = np.array(pace.limited_by), trajectory.outputs()
+    growth, limited_by = matched(np.ones(len(pace.factor)), knots), np.array(pace.limited_by)
     for order, name in enumerate(QUANTITIES):
         for at_rows in (True, False):
             numbers = np.flatnonzero((limited_by == name) & ((pace.root < 0) == at_rows))
             if not len(numbers):
                 continue
             row, dof, root = (x[numbers] for x in (pace.row, pace.dof, pace.root))
+            rows = [x if x is None else x[numbers] for x in trajectory]
             if at_rows:
-                value = float64(values[name])[numbers, row, dof]
+                value = float64(rows[order])[np.arange(len(row)), row, dof]
             else:
                 own = knots if len(knots) == 1 else knots[numbers]
-                rows = [x if x is None else x[numbers] for x in trajectory]
                 curve = trajectory.mode, trajectory.options, rows, own
                 value = _extreme(*curve, order, row, dof, root)
             share = (value / value.detach()) ** (1 / order)
@@ -238,8 +215,14 @@ def paced(
     rows = next(iter(values.values())).shape[1]  # what is between rows is of the row before
     root, step = np.divmod(row - rows, max(rows - 1, 1))
     at_row = row < rows
-    row, root = np.where(at_row, row, step), np.where(at_row, -1, root)
-    return Pace(factor, limited_by.tolist(), dof, row, root, slack)
+    return Pace(
+        factor=factor,
+        limited_by=limited_by.tolist(),
+        dof=dof,
+        row=np.where(at_row, row, step),
+        root=np.where(at_row, -1, root),
+        slack=slack,
+    )
 
 
 def _places(
@@ -335,6 +318,18 @@ def _shares(low: Array, high: Array, bounds: _Pair) -> Floats:
     lower, upper = bounds
     share: Floats = np.maximum(high.astype(np.float64) / upper, low.astype(np.float64) / lower)
     return share
+
+
+def at_pace(
+    parts: Mapping[str, Array], factor: Floats, growth: Array | float = 1.0
+) -> dict[str, Array]:
+    """Returns quantities [B, ...] of trajectories ``factor`` · ``growth`` [B] times as long."""
+    scaled = dict(parts)
+    for order, name in enumerate(QUANTITIES):
+        if order and name in parts:
+            power = matched(factor**order, parts[name]) * growth**order
+            scaled[name] = _divided(parts[name], power)
+    return scaled
 
 
 def _divided(values: Array, power: Array) -> Array:

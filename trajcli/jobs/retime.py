@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.curves.retiming import OF_ANY_PACE, Limit, Pace, extremes, paced
+from trajcli.curves.retiming import OF_ANY_PACE, Limit, Pace, at_pace, extremes, paced
 from trajcli.curves.sampling import is_known, missing_parts
 from trajcli.errors import InputError, Note, Report
 from trajcli.files.limits import read_limits
@@ -67,7 +67,8 @@ def run_retime(request: RetimeRequest, report: Report | None = None) -> dict[str
             pace = paced(values, paces.limits, request.slower_only, reached)
             times = times * pace.factor[:, None]  # t → s·t
             paces.add(block.places, values, pace, times)
-            yield 0, {"time": times, **pace.scaled(values), "time_scale": pace.factor}
+            scaled = at_pace(values, pace.factor)
+            yield 0, {"time": times, **scaled, "time_scale": pace.factor}
 
         stored = recording.file.attributes()
         stated: dict[str, Any] = {k: v for k, v in stored.items() if k in OF_ANY_PACE}
