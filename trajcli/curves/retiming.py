@@ -51,7 +51,12 @@ class Pace:
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Retimed(Trajectory, Pace):
-    """Trajectories at another pace, as ``retime`` returns them: NumPy, or tensors for tensors."""
+    """Trajectories at another pace, as ``retime`` returns them: NumPy, or tensors for tensors.
+
+    Some of them, ``retimed[2:5]``, are a ``Trajectory``.
+    """
+
+    constants = "mode", "options", "limited_by"
 
 
 Limit = tuple[Array, Array] | Array | float
