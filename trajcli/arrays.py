@@ -178,11 +178,6 @@ def concatenate(arrays: Sequence[Array], axis: int) -> Array:
     return np.concatenate(list(arrays), axis)
 
 
-def contiguous(values: Array) -> Array:
-    """Returns values that lie in memory one row after the other."""
-    return values.contiguous() if is_torch(values) else np.ascontiguousarray(values)
-
-
 def library(values: Array) -> Any:
     """Returns the module of an array: torch for a tensor, else NumPy."""
     return sys.modules["torch"] if is_torch(values) else np

@@ -18,7 +18,6 @@ from trajcli import _prepared
 from trajcli.arrays import (
     as_array,
     concatenate,
-    contiguous,
     float64,
     library,
     matched,
@@ -271,12 +270,12 @@ def operator(
         )
     # each column is a dof of its own: H actions, 4 parts of the start, 4 of the goal
     units = np.eye(8, horizon + 8, horizon)[:, None]
-    of_goal = QUANTITIES[:1] if made.name == "central" else QUANTITIES  # which comes to rest there
+    aim = QUANTITIES[:1] if made.name == "central" else QUANTITIES  # which comes to rest there
     inputs = Inputs(
         mode=made,
         actions=np.eye(horizon, horizon + 8)[None],
         start={} if recorded else dict(zip(QUANTITIES, units, strict=False)),
-        goal=dict(zip(of_goal, units[4:], strict=False)) if ends == "goal" else {},
+        goal=dict(zip(aim, units[4:], strict=False)) if ends == "goal" else {},
         dt=None if dt is None else as_array(dt, "dt"),
         times=None if times is None else as_array(times, "times"),
         recorded=recorded,
@@ -284,22 +283,23 @@ def operator(
         allow_nonfinite=True,
     )
     *rows, time, _, _ = _prepared.run_once(inputs, QUANTITIES, "float64", "auto")
-    table = concatenate([x[0] for x in rows], 0)  # [4·T, H + 8]
-    if readable(table) and not np.isfinite(to_numpy(table)).all():
+    blocks = slice(horizon), slice(horizon, horizon + 4), slice(horizon + 4, None)
+    tables = [concatenate([x[0][:, block] for x in rows], 0) for block in blocks]
+    if not all(np.isfinite(to_numpy(x)).all() for x in tables if readable(x)):
         raise InputError(
             "steps so small or large that entries are beyond float64",
             where=inputs.name("dt"),
             expected="dt like 0.02, in seconds",
         )
-    of_actions = table[:, :horizon]
+    of_actions, of_start, of_goal = tables
     if isinstance(inputs.program(), Band):
         size = abs(of_actions)
         lost = size < _CANCELLED * library(size).amax(size, 1)[:, None]
         of_actions = library(size).where(lost, 0.0, of_actions)
     return Operator(
-        A=contiguous(of_actions),
-        C=None if recorded else contiguous(table[:, horizon : horizon + 4]),
-        G=contiguous(table[:, horizon + 4 :]) if inputs.goal else None,
+        A=of_actions,
+        C=None if recorded else of_start,
+        G=of_goal if inputs.goal else None,
         time=time,
         mode=made.name,
         options=made.options(recorded),
