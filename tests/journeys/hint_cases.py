@@ -889,8 +889,8 @@ case("a pair as a start", nothing, lambda: trajcli.integrate(CURVE, (CURVE[:2], 
      lambda: trajcli.integrate(np.stack([CURVE, CURVE]), np.stack([CURVE[0], CURVE[1]]), 0.1))
 case("a score of an array", nothing, lambda: trajcli.score(CURVE),  # type: ignore[arg-type]
      lambda: trajcli.score(trajcli.differentiate(CURVE, dt=0.1)))
-case("a score with a gradient", nothing, lambda: _scored(False), lambda: _scored(True))
-case("a score within torch.func", nothing, lambda: _scored(True, "vmap"), lambda: _scored(True))
+case("a limit with a gradient", nothing, lambda: _limited(False), lambda: _limited(True))
+case("a score within torch.func", nothing, lambda: _scored("vmap"), lambda: _scored())
 case("steps with a gradient", nothing, lambda: _fitted_dt(False), lambda: _fitted_dt(True))
 case("a fit to an error within torch.func", nothing, lambda: _fitted_in_func(error=0.1),
      lambda: _fitted_in_func(knots=8))
@@ -941,9 +941,16 @@ def _jacobian(window: str | int) -> None:
     torch.func.vmap(positions)(torch.tensor([0.1], dtype=torch.float64))
 
 
-def _scored(detached: bool, transform: str = "") -> None:
+def _limited(detached: bool) -> None:
     torch = pytest.importorskip("torch")
-    positions = torch.tensor(CURVE, requires_grad=not detached)
+    limit = torch.tensor(1.0, requires_grad=not detached)
+    rows = trajcli.differentiate(CURVE, dt=0.1, method="central")
+    trajcli.retime(rows, {"velocity": limit})
+
+
+def _scored(transform: str = "") -> None:
+    torch = pytest.importorskip("torch")
+    positions = torch.tensor(CURVE)
 
     def scores(q: Any) -> Any:
         return trajcli.score(trajcli.differentiate(q, dt=0.1, method="central"))
