@@ -89,7 +89,8 @@ def retime(
         slower_only: no factor is below 1.
 
     Returns:
-        A ``Trajectory`` that has the ``factor`` [B] as well, and what is ``limited_by`` it.
+        A ``Trajectory`` with its ``factor`` [B], and what decides that: ``limited_by``, ``dof``,
+        ``row`` and ``slack``. Rows behind ``lengths`` decide nothing.
 
     Raises:
         InputError: limits of absent parts or other dofs, or NaN or Inf.
