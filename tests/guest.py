@@ -143,6 +143,7 @@ def calls(folder: Path) -> dict[str, Callable[[], Any]]:
         "fit": lambda: trajcli.fit(u, 0.1, knots=10),
         "operator": lambda: trajcli.operator(10, 0.1, "central"),
         "resample": lambda: trajcli.resample(u, "cubic", rate=30.0, dt=0.1),
+        "concatenate": lambda: trajcli.concatenate([found, found[0, :3]]).to("cpu").state(-1),
         "retime": lambda: trajcli.retime(found, limits),
         "sample": lambda: trajcli.sample(torch_found, torch.tensor([0.05, 0.7])),
         "score": lambda: trajcli.score(found, limits),

@@ -46,6 +46,10 @@ def sampled(rows: Any, time: Any, times: Any) -> Any:
     )
 
 
+def concatenated(rows: Any, time: Any) -> Any:
+    return trajcli.concatenate([Trajectory(rows, None, None, None, time)] * 2)
+
+
 def saved(rows: Any) -> Any:
     path = Path(os.environ["TRAJCLI_TEST_FOLDER"]) / "out.npz"
     Trajectory(rows, None, None, None, STAMPS).save(path, overwrite=True)
@@ -79,6 +83,7 @@ CALLS: dict[str, tuple[Call, dict[str, Any]]] = {
     "resample": (trajcli.resample, {"rows": ROWS, "dt": STEPS, "at": NEW}),
     "resample, times": (given(trajcli.resample, rows=ROWS), {"times": STAMPS, "rate": 2.0}),
     "sample": (sampled, {"rows": ROWS, "time": STAMPS, "times": NEW + 2.0}),
+    "concatenate": (concatenated, {"rows": ROWS, "time": STAMPS}),
     "retime": (retimed, {"rows": ROWS, "limit": np.array([9.0, 7.0])}),
     "score": (scored, {"rows": ROWS, "time": STAMPS, "limit": 9.0}),
     "load": (saved, {"rows": ROWS}),

@@ -9,6 +9,8 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
+from trajcli import _torch_import
+
 TYPE_CHECKING = False  # a command answers signals before it imports typing
 
 if sys.platform == "win32":
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from trajcli.curves.fitting import Fitted, fit
     from trajcli.curves.resampling import resample
     from trajcli.curves.retiming import Retimed, retime
-    from trajcli.curves.sampling import sample
     from trajcli.errors import (
         DataError,
         Fault,
@@ -35,13 +36,13 @@ if TYPE_CHECKING:
     from trajcli.matrices import Operator, operator
     from trajcli.modes import MODES
     from trajcli.scores import score
-    from trajcli.trajectory import State, Trajectory, load
+    from trajcli.trajectory import State, Trajectory, concatenate, load, sample
 
 __version__ = "0.1.0"
 
 __all__ = ["MODES", "DataError", "Fault", "Fitted", "InputError", "Operator", "OutputError",
            "Retimed", "State", "Stopped", "TrajcliError", "Trajectory", "UsageError",
-           "clip_gradient", "differentiate", "fit", "integrate", "load", "operator",
+           "clip_gradient", "concatenate", "differentiate", "fit", "integrate", "load", "operator",
            "resample", "retime", "sample", "scale_gradient", "score"]  # fmt: skip
 
 # Modules that are attributes of the package before anybody imports them.
@@ -54,10 +55,9 @@ _MODULES = {
     "matrices": {"Operator", "operator"},
     "curves.resampling": {"resample"},
     "curves.retiming": {"Retimed", "retime"},
-    "curves.sampling": {"sample"},
     "scores": {"score"},
     "calls": {"differentiate", "integrate"},
-    "trajectory": {"State", "Trajectory", "load"},
+    "trajectory": {"State", "Trajectory", "concatenate", "load", "sample"},
 }
 
 
@@ -73,3 +73,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted([*__all__, *_PUBLIC, "__version__"])
+
+
+_torch_import.register()

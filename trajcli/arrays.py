@@ -266,6 +266,8 @@ def traced() -> bool:
     """Returns whether torch records operations, imitates them on tensors without values, or is
     within functionalize, where values are what lies in memory by chance."""
     torch = sys.modules["torch"]
+    if torch.compiler.is_compiling():
+        return True
     core = torch._C
     if core._get_tracing_state() or core._dispatch_tls_is_dispatch_key_included(
         core.DispatchKey.PreDispatch

@@ -25,12 +25,11 @@ from trajcli.arrays import (
 )
 from trajcli.calls import integrate
 from trajcli.curves.resampling import knots_of
-from trajcli.curves.sampling import sample
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any, wrong_shape
 from trajcli.kernels.program import Array, Floats
 from trajcli.modes.bspline import BSpline
 from trajcli.modes.mode import QUANTITIES
-from trajcli.trajectory import State, StateLike, state_parts
+from trajcli.trajectory import State, StateLike, sample, state_parts
 
 # Knot intervals that are solved for at once.
 _INTERVALS = 8

@@ -41,7 +41,6 @@ from trajcli.curves.sampling import (
     located,
     missing_parts,
     polynomial_order,
-    sample,
     search,
     take,
 )
@@ -50,7 +49,7 @@ from trajcli.inputs import Inputs, shape_faults
 from trajcli.kernels.program import Array, Floats
 from trajcli.modes import MODES, QUANTITIES, make_mode
 from trajcli.padding import beside, continued, grouped, joined, of_some, read_lengths, rows_of
-from trajcli.trajectory import Trajectory, as_trajectory
+from trajcli.trajectory import Trajectory, as_trajectory, sample
 
 Outputs: TypeAlias = Mapping[str, Array]
 """Outputs [B, T, D] by name."""

@@ -9,22 +9,15 @@ from typing import Any
 import numpy as np
 
 from trajcli.arrays import (
-    as_array,
-    cast,
     float64,
     is_torch,
-    matched,
-    output_dtype,
     readable,
-    seconds,
-    time_stamp_faults,
     to_numpy,
 )
-from trajcli.errors import InputError, UsageError, raise_if_any, wrong_shape
+from trajcli.errors import InputError, UsageError, wrong_shape
 from trajcli.kernels.program import Array, Floats
 from trajcli.modes import MODES, QUANTITIES
 from trajcli.modes.mode import promise
-from trajcli.trajectory import Trajectory, as_trajectory, wanted_outputs
 
 # A time within this share of a step of a row may be the time of that row.
 _LEAST_SHARE = 1e-9
@@ -32,57 +25,6 @@ HALF_PLACE = 2.0**-53
 # Of a jerk that ends a step at its value of there, then changes acceleration, velocity or position
 # there by one, and nothing that is above: its derivatives at the beginning of a step of one unit.
 _CHANGES = ((1,), (6, -12), (60, -360, 720), (840, -10_080, 50_400, -100_800))
-
-
-def sample(
-    trajectory: Trajectory, times: Array | float, *, write: str | Iterable[str] = QUANTITIES
-) -> Trajectory:
-    """Samples a trajectory exactly, at any times between its first row and its last.
-
-    This is defined where a known polynomial joins two rows: jerk, acceleration and velocity (and
-    positions by clique) under ``zoh`` or ``foh``, and ``bspline``. Under zoh the action of a row
-    holds over the step that ends there, and derivatives above it are zero; under foh it is linear,
-    and the derivative above it constant. Everything is computed in float64 and rounded once;
-    differentiable with respect to the rows and, for torch, the times.
-
-    Parameters:
-        trajectory: what ``integrate`` or ``load`` returns.
-        times: seconds on the axis of ``trajectory.time``, in any order, [N] or [B, N]; a number is
-            [1]. The time of a row, up to the rounding of sums of steps, gives that row.
-        write: the outputs to compute.
-
-    Returns:
-        A ``Trajectory`` of outputs [B, N, D] of the same library, device and dtype.
-
-    Raises:
-        UsageError: another mode or scheme, unknown outputs, or absent ones that are needed: those
-            from the wanted one up to the action's, of bspline all.
-        InputError: times that are NaN or outside the trajectory.
-    """
-    trajectory = as_trajectory(trajectory)
-    outputs = trajectory.outputs()
-    if missing := missing_parts(trajectory.mode, trajectory.options, outputs):
-        raise UsageError(
-            f"{next(iter(outputs))} between rows takes outputs above it",
-            where="trajectory",
-            expected=f"{', '.join(missing)} as well",
-            hint="write= (--write) of integrate names the outputs",
-        )
-    like = next(iter(outputs.values()))
-    times = matched(as_array(times, "times"), like, "times")
-    times = times.reshape(1) if times.ndim == 0 else times
-    if readable(trajectory.time):
-        raise_if_any(time_stamp_faults(trajectory.time, "time"))
-    stamps = trajectory.time[None] if trajectory.time.ndim == 1 else trajectory.time
-    knots, at = seconds(stamps, times)
-    at = located(at, knots, like.shape[0])
-    known, tau = taylor(trajectory.mode, trajectory.options, [*trajectory], knots, at)
-    wanted, dtype = wanted_outputs(write), output_dtype(like.dtype)
-    p, v, a, j = (
-        None if row is None or name not in wanted else cast(derivative(known, tau, m), dtype)
-        for m, (name, row) in enumerate(zip(QUANTITIES, trajectory, strict=True))
-    )
-    return Trajectory(p, v, a, j, times)
 
 
 def taylor(
