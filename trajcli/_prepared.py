@@ -173,7 +173,9 @@ def compiled(
         made = [x.numpy() for x in made]
     outputs = dict(zip((*wanted, "time"), made, strict=True))
     rows = [outputs.get(name) for name in QUANTITIES]
-    return *rows, outputs["time"], *_compiled.constants()
+    mode, options = _compiled.constants()
+    # a dictionary that torch.compile can read, too
+    return *rows, outputs["time"], mode, {name: options[name] for name in options}
 
 
 def _outputs(

@@ -454,6 +454,17 @@ def test_compiled_functions_take_and_return_them(function: Any) -> None:
         assert torch.equal(x, y)
 
 
+def test_plans_that_go_on_are_compiled_as_one_graph() -> None:
+    def planned(x: torch.Tensor, start: State) -> list[Any]:
+        first = trajcli.integrate(x, start, 0.1, "jerk", scheme="zoh")
+        second = trajcli.integrate(x, first.state(3), 0.1, "jerk", scheme="zoh")
+        return [first[:, :4], pytree.tree_map(torch.clone, second), second.state(-1)]
+
+    x, start = torch.from_numpy(ACTIONS), State(torch.ones(2, dtype=torch.float64))
+    compiled = torch.compile(planned, fullgraph=True, backend="eager")
+    assert compiled(x, start) == planned(x, start)
+
+
 class Twice(torch.nn.Module):
     def forward(self, x: Trajectory) -> Trajectory:
         return twice(x)
