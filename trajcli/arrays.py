@@ -252,6 +252,17 @@ def counting(first: int, last: int, like: Array) -> Array:
     return np.arange(first, last, dtype=np.float64)
 
 
+def with_dofs(values: Array, dofs: Sequence[int], others: Array) -> Array:
+    """Returns values [B, T, D] with ``others`` [B, T, n] in some dofs. NumPy arrays are written to,
+    tensors are not, so that gradients pass."""
+    if is_torch(values):
+        torch = sys.modules["torch"]
+        index = torch.tensor(list(dofs), dtype=torch.int64, device=values.device)
+        return values.index_copy(2, index, others.to(values.dtype))
+    values[..., list(dofs)] = others
+    return values
+
+
 def columns(values: Array, begin: int, count: int) -> Array:
     """Returns values[:, begin : begin + count].
 

@@ -10,7 +10,15 @@ from typing import Any
 import numpy as np
 
 from trajcli import _prepared
-from trajcli.arrays import as_array, is_torch
+from trajcli.arrays import (
+    DofChoice,
+    as_array,
+    dof_numbers,
+    is_torch,
+    output_dtype,
+    with_dofs,
+)
+from trajcli.commands import Commands, clique_like
 from trajcli.errors import Fault, UsageError, raise_if_any, unknown
 from trajcli.inputs import Inputs, nonfinite_faults, shape_faults
 from trajcli.kernels.program import Array
@@ -40,6 +48,8 @@ def integrate(
     backend: str | None = None,
     allow_nonfinite: bool = False,
     lengths: Array | None = None,
+    commands: str | None = None,
+    absolute: DofChoice | None = None,
 ) -> Trajectory:
     """Integrates actions and a start state into position, velocity, acceleration and jerk.
 
@@ -77,6 +87,10 @@ def integrate(
         allow_nonfinite: computes with NaN and Inf, which stay in their trajectory and dof.
         lengths: [B], integers: how many actions each trajectory has, where the others are padding,
             which is not read. Its rows are those that it has alone, with zeros behind them.
+        commands: what the actions of a mode of positions are instead: delta, increments from one
+            step to the next, or relative, offsets from the start position.
+        absolute: dofs whose actions are positions whatever the mode and ``commands``, as those of a
+            gripper, and whose rows are those of clique: numbers, a slice or a mask [D].
 
     Returns:
         A ``Trajectory`` of the library, device and dtype of the actions.
@@ -97,6 +111,10 @@ def integrate(
     parts = (*_parts(start), *_parts(goal))
     arrays = _prepared.Arrays(actions, dt, times, start, goal, start_index, goal_index, parts)
     options = mode, scheme, ends, degree, steps, frames, convention
+    if commands is not None or absolute is not None:
+        return _commanded(
+            arrays, options, dtype, write, backend, allow_nonfinite, lengths, commands, absolute
+        )
     values = dtype, write, backend, allow_nonfinite, lengths
     return _trajectory(_integration, arrays, options, *values)
 
@@ -159,6 +177,39 @@ def differentiate(
     options = method, window, degree, bandlimit, noise, bool(robust), order
     values = dtype, write, backend, allow_nonfinite, lengths
     return _trajectory(_differentiation, arrays, options, *values)
+
+
+def _commanded(
+    arrays: _prepared.Arrays, options: tuple[Any, ...], dtype: Any, write: Any,
+    backend: str | None, allow_nonfinite: bool, lengths: Array | None, commands: str | None,
+    absolute: DofChoice | None,
+) -> Trajectory:  # fmt: skip
+    """Returns the trajectory of actions that are increments, offsets or, of some dofs, positions:
+    that of the positions they stand for, with the rows of clique for these dofs."""
+    if commands not in (None, "delta", "relative"):
+        raise UsageError(unknown("commands", choices="delta or relative", found=repr(commands)))
+    inputs = _integration(arrays, allow_nonfinite, *options)
+    raise_if_any(shape_faults(inputs, steps=False))
+    dofs = () if absolute is None else dof_numbers(absolute, inputs.actions.shape[2], "absolute")
+    if dofs and inputs.rates:
+        what = "absolute dofs beside rates with a time stamp each"
+        raise UsageError(what, where="absolute", expected="none", hint="a call for the other dofs")
+    meaning = Commands(commands, dofs)
+    raise_if_any(meaning.faults(inputs.mode, "commands"), UsageError)
+    dtype = dtype or output_dtype(inputs.actions.dtype)
+    values = dtype, write, backend, allow_nonfinite, lengths
+    positions = meaning.used(inputs).actions
+    whole = _trajectory(_integration, arrays._replace(actions=positions), options, *values)
+    outputs = whole.outputs()
+    if apart := meaning.apart(inputs):
+        start = State(**{name: x[..., apart] for name, x in inputs.start.items()})
+        given = {"actions": positions[..., apart], "start": start, "goal": None, "goal_index": None}
+        some = arrays._replace(**given, parts=(*_parts(start), *_parts(None)))
+        rows = clique_like(inputs.mode)
+        clique = rows.name, rows.scheme, None, None, None, rows.frames, rows.convention
+        others = _trajectory(_integration, some, clique, *values).outputs()
+        outputs = {name: with_dofs(x, apart, others[name]) for name, x in outputs.items()}
+    return replace(whole, **outputs, options={**whole.options, **meaning.options()})
 
 
 def _trajectory(

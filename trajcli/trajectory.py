@@ -316,6 +316,9 @@ def _shapes(named: Mapping[str, Any]) -> str:
     return ", ".join(shown) + (f"; {kind}" if kind else "")
 
 
+COMMANDS = ("actions", "absolute")
+"""What a file says of actions that are not those of its mode; see :mod:`trajcli.commands`."""
+
 StateLike = State | Array | Literal["zero"] | None
 
 
@@ -586,7 +589,7 @@ def load(path: str | Path) -> Trajectory:
     outputs, time, about, lengths = load(Path(path))
     p, v, a, j = (outputs.get(name) for name in QUANTITIES)
     mode = str(about.get("mode", ""))
-    options = MODES[mode].option_names() if mode in MODES else ("method",)
+    options = (*MODES[mode].option_names(), *COMMANDS) if mode in MODES else ("method",)
     return Trajectory(p, v, a, j, time, mode, {k: about[k] for k in options if k in about}, lengths)
 
 

@@ -21,7 +21,6 @@ from trajcli.arrays import (
     dof_numbers,
     float64,
     interleaved,
-    is_torch,
     library,
     matched,
     number,
@@ -31,6 +30,7 @@ from trajcli.arrays import (
     time_stamp_faults,
     time_stamp_shape_faults,
     to_numpy,
+    with_dofs,
 )
 from trajcli.curves.sampling import (
     HALF_PLACE,
@@ -240,12 +240,7 @@ def with_held(
     """Returns values [B, N, D] of a curve, of which some dofs keep each of the rows [B, T, D] until
     the next. A dof that does so stands still: its rates are 0. NumPy arrays are written to."""
     (held,) = curve_through("hold", [rows[..., dofs]], knots)(at)
-    held = 0 * held if name in QUANTITIES[1:] else held
-    if is_torch(values):
-        numbers = beside(np.array(dofs), values)
-        return values.index_copy(2, numbers, held.to(values.dtype))
-    values[..., dofs] = held
-    return values
+    return with_dofs(values, dofs, 0 * held if name in QUANTITIES[1:] else held)
 
 
 def placed(

@@ -58,8 +58,9 @@ def spline_degree(mode: str, options: Mapping[str, Any]) -> int:
 
 
 def is_known(mode: str, options: Mapping[str, Any]) -> bool:
-    """Returns whether known polynomials join the rows of a mode."""
-    return spline_degree(mode, options) > 0 or options.get("scheme") in ("zoh", "foh")
+    """Returns whether known polynomials join the rows of a mode; absolute dofs are of no scheme."""
+    held = options.get("scheme") in ("zoh", "foh") and not options.get("absolute")
+    return spline_degree(mode, options) > 0 or held
 
 
 def polynomial_order(mode: str, options: Mapping[str, Any]) -> int:
@@ -70,6 +71,7 @@ def polynomial_order(mode: str, options: Mapping[str, Any]) -> int:
     if spline_degree(mode, options):
         return 3
     scheme = options.get("scheme")
+    scheme = f"{scheme} with absolute dofs" if scheme and options.get("absolute") else scheme
     if is_known(mode, options):
         return MODES[mode].derivatives_of
     about = f"mode {mode}" if mode else "a trajectory of no mode"

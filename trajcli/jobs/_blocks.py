@@ -9,12 +9,12 @@ from typing import TypeAlias
 
 import numpy as np
 
+from trajcli.commands import Commands
 from trajcli.errors import Fault, InputError, Report, raise_if_any
 from trajcli.files.catalogue import Values
 from trajcli.files.clock import Clock
 from trajcli.files.recording import Recording
 from trajcli.inputs import Inputs, shape_faults, value_faults
-from trajcli.jobs._commands import Commands
 from trajcli.jobs.request import Request
 from trajcli.modes import Mode
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trajcli.commands import Commands
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any, wrong_shape
 from trajcli.files.catalogue import Dataset, candidates, rows_by_number
 from trajcli.files.outputs import Variable
@@ -19,7 +20,6 @@ from trajcli.files.quantities import QUANTITIES
 from trajcli.files.reading import parse_floats
 from trajcli.files.source import parse_source
 from trajcli.inputs import Inputs
-from trajcli.jobs._commands import Commands
 from trajcli.jobs.request import Request
 from trajcli.kernels.choose import Choice
 

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from trajcli.arrays import largest
+from trajcli.commands import Commands
 from trajcli.errors import Fault, InputError, Note, TrajcliError, UsageError, raise_if_any
 from trajcli.files.catalogue import text_of
 from trajcli.files.clock import Clock
@@ -33,7 +34,6 @@ from trajcli.files.source import Place, expand_files, parse_source
 from trajcli.files.state_sources import state_from_option, state_units, stored_state
 from trajcli.inputs import Inputs
 from trajcli.jobs._blocks import LeftOut, recorded_rates
-from trajcli.jobs._commands import Commands
 from trajcli.jobs.request import Request
 from trajcli.modes import ALIASES, Mode, make_method, make_mode
 from trajcli.units import in_si, parse_units, per_si, unit_text
@@ -135,7 +135,7 @@ def resolve(request: Request, files: Files, sources: Sequence[str]) -> Resolved:
         names = first.joint_names or ()
         absolute = parse_dofs(which, first.shape[2], "--absolute", names).numbers
     commands = Commands(request.actions, absolute, turning)
-    raise_if_any(commands.faults(mode), UsageError)
+    raise_if_any(commands.faults(mode, "--actions"), UsageError)
     if request.recorded:
         if (units := first.position_units) is not None:
             mode = mode.noise_in(per_si(units))

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from trajcli.arrays import largest
+from trajcli.commands import of_dofs
 from trajcli.errors import InputError, OutputError, Report, listed
 from trajcli.files.atomic_output import os_fault, remove_dead
 from trajcli.files.opening import Files
@@ -20,7 +21,6 @@ from trajcli.files.quantities import ANGULAR_SMOOTHING, QUANTITIES, RECORDED_POS
 from trajcli.files.repair import TurnJumps
 from trajcli.files.writing import output_family, write
 from trajcli.inputs import Inputs
-from trajcli.jobs._commands import of_dofs
 from trajcli.jobs._orientations import integrated_orientations, recorded_orientations
 from trajcli.jobs.job import Arrays, Block, Job, Results, write_blocks
 from trajcli.jobs.plan import Plan

@@ -1,7 +1,6 @@
 """Commands: increments, offsets, or absolute positions, as of a gripper, in place of actions.
 
-Turning them into actions needs start states and rows of another mode, so it belongs to a run and
-not to files.
+Turning them into actions needs start states and rows of another mode.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from trajcli.arrays import float64, matched, with_dofs
 from trajcli.errors import Fault
 from trajcli.inputs import Inputs
 from trajcli.kernels.choose import Choice
@@ -49,12 +49,12 @@ class Commands:
         texts = {"actions": self.actions or "", "absolute": dofs}
         return {name: text for name, text in texts.items() if text}
 
-    def faults(self, mode: Mode) -> Iterator[Fault]:
-        """Yields the fault of commands that a mode does not take."""
+    def faults(self, mode: Mode, where: str) -> Iterator[Fault]:
+        """Yields the fault of commands that a mode does not take, with the option that has them."""
         if self.actions and mode.derivatives_of:
             yield Fault(
                 f"{self.actions} actions are positions",
-                where="--actions",
+                where=where,
                 expected="clique, central, teleport or bspline",
                 found=f"mode {mode.name}",
             )
@@ -63,21 +63,20 @@ class Commands:
         """Returns the inputs of a block with the actions of the mode; sums are float64."""
         if self.actions is None:
             return inputs
-        start, index = np.asarray(inputs.start["position"], np.float64), inputs.start_index
+        actions, index = float64(inputs.actions), inputs.start_index
+        start = float64(matched(inputs.start["position"], actions, "start/position"))
         if index is not None and len(start) > 1:
-            start = start[np.asarray(index)]
-        actions = np.asarray(inputs.actions, np.float64)
+            start = start[matched(index, actions, "start_index")]
         # p_t = p_0 + Σ_{s ≤ t} delta_s, or p_0 + offset_t. Overflow is found in the sums
         with np.errstate(over="ignore", invalid="ignore"):
-            total = np.cumsum(actions, 1) if self.actions == "delta" else actions
+            total = actions.cumsum(1) if self.actions == "delta" else actions
             positions = start[:, None] + total
         copied = [*self.absolute, *self.turning]
-        positions[..., copied] = actions[..., copied]
-        return replace(inputs, actions=positions)
+        return replace(inputs, actions=with_dofs(positions, copied, actions[..., copied]))
 
     def apart(self, inputs: Inputs) -> list[int]:
         """Returns the dofs whose rows are computed by mode clique instead of the mode."""
-        mode, clique = inputs.mode, _clique(inputs.mode)
+        mode, clique = inputs.mode, clique_like(inputs.mode)
         # two horizons tell whether both modes have as many rows for any
         same = all(mode.rows(n, inputs.recorded) == clique.rows(n, inputs.recorded) for n in (1, 2))
         return list(self.absolute) if same and mode != clique else []
@@ -87,7 +86,7 @@ class Commands:
         apart = self.apart(inputs)
         if not apart:
             return {}
-        positions = replace(of_dofs(inputs, apart), mode=_clique(inputs.mode))
+        positions = replace(of_dofs(inputs, apart), mode=clique_like(inputs.mode))
         return positions.compute(choice, dtype, QUANTITIES)
 
     def pull_back(
@@ -112,7 +111,7 @@ class Commands:
 
         outputs, grads = pull_back(inputs, of_mode, choice, dtype)
         if chosen:  # dt is shared, so its gradients add up; actions and states are by dof
-            positions = replace(of_dofs(inputs, chosen), mode=_clique(inputs.mode))
+            positions = replace(of_dofs(inputs, chosen), mode=clique_like(inputs.mode))
             _, others = pull_back(positions, of_positions, choice, dtype)
             for name, grad in others.items():
                 if name == "dt":
@@ -135,7 +134,7 @@ class Commands:
         """Writes the rows of :meth:`positions` into outputs, in place."""
         for name, values in outputs.items():
             if name in positions:
-                values[..., list(self.absolute)] = positions[name]
+                with_dofs(values, self.absolute, positions[name])
 
 
 def of_dofs(inputs: Inputs, dofs: Sequence[int]) -> Inputs:
@@ -145,7 +144,7 @@ def of_dofs(inputs: Inputs, dofs: Sequence[int]) -> Inputs:
     return replace(inputs, mode=mode, actions=actions, start=start, goal={}, goal_index=None)
 
 
-def _clique(mode: Mode) -> Clique:
+def clique_like(mode: Mode) -> Clique:
     """Returns mode clique with as many rows as a mode and, for cascades, the same steps."""
     convention = mode.convention if mode.scheme else "standard"
     return Clique(mode.frames, mode.scheme or "euler", convention)
