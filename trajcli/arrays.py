@@ -79,21 +79,19 @@ DofChoice: TypeAlias = "int | slice | Sequence[int] | Sequence[bool] | Array"
 """Some of the dofs: numbers, a slice, or a mask [D]."""
 
 
-def dof_numbers(which: DofChoice, count: int, where: str) -> list[int]:
-    """Returns the numbers of some of ``count`` dofs, which may be none; raises UsageError for
+def dof_numbers(which: DofChoice, shape: Sequence[int], where: str) -> list[int]:
+    """Returns the numbers of some dofs of a shape [D], which may be none; raises UsageError for
     others, and for one that is there twice."""
     try:
         index = which if isinstance(which, slice) else np.atleast_1d(np.asarray(which))
         empty = not isinstance(index, slice) and not index.size
-        numbers: list[int] = [] if empty else np.arange(count)[index].tolist()
+        numbers: list[int] = [] if empty else np.arange(*shape)[index].tolist()
+        wrong = len(set(numbers)) < len(numbers)
     except (IndexError, TypeError, ValueError):
-        numbers = [-1]
-    if numbers == [-1] or len(set(numbers)) < len(numbers):
-        expected, found = (
-            f"numbers from 0 to {count - 1}, a slice, or a mask [{count}]",
-            repr(which),
-        )
-        raise UsageError("no such dofs", where=where, expected=expected, found=found)
+        wrong = True
+    if wrong:
+        expected = f"numbers below D, a slice, or a mask {describe(shape)}"
+        raise UsageError("no such dofs", where=where, expected=expected, found=repr(which))
     return numbers
 
 

@@ -15,15 +15,26 @@ from trajcli.arrays import (
     as_array,
     dof_numbers,
     is_torch,
+    number,
     output_dtype,
+    to_numpy,
     with_dofs,
 )
 from trajcli.commands import Commands, clique_like
-from trajcli.errors import Fault, UsageError, raise_if_any, unknown
+from trajcli.errors import Fault, InputError, UsageError, raise_if_any, unknown
 from trajcli.inputs import Inputs, nonfinite_faults, shape_faults
 from trajcli.kernels.program import Array
 from trajcli.modes import QUANTITIES, make_method, make_mode
-from trajcli.padding import beside, continued, grouped, joined, of_some, read_lengths, zeroed
+from trajcli.padding import (
+    Numbers,
+    beside,
+    between_gaps,
+    continued,
+    joined,
+    of_some,
+    read_lengths,
+    zeroed,
+)
 from trajcli.trajectory import State, StateLike, Trajectory, state_parts, wanted_outputs
 
 
@@ -136,6 +147,7 @@ def differentiate(
     backend: str | None = None,
     allow_nonfinite: bool = False,
     lengths: Array | None = None,
+    max_gap: float | None = None,
 ) -> Trajectory:
     """Differentiates recorded positions into position, velocity, acceleration and jerk.
 
@@ -165,6 +177,10 @@ def differentiate(
         order: of the derivative that smooth penalises, 3 or 4; None: 3.
         dtype, write, backend, allow_nonfinite: as for ``integrate``.
         lengths: [B], integers: how many rows each recording has, as for ``integrate``.
+        max_gap: in seconds; where stamps of ``times`` are further apart, one trajectory ends and
+            another begins. The result is a padded batch of these, but for those of fewer rows than
+            the method takes; its options have the number of the ``recording`` of each, and its
+            ``first_row`` there.
 
     Returns:
         A ``Trajectory`` with T rows, of the library, device and dtype of the positions.
@@ -175,8 +191,47 @@ def differentiate(
     """
     arrays = _prepared.Arrays(positions, dt, times)
     options = method, window, degree, bandlimit, noise, bool(robust), order
+    about: dict[str, Numbers] = {}
+    if max_gap is not None:
+        inputs = _differentiation(arrays, allow_nonfinite, *options)
+        arrays, lengths, about = _segments(inputs, lengths, number(max_gap, "max_gap"))
+        of_each: Any = bandlimit
+        if np.ndim(of_each) == 2 and len(of_each) > 1:
+            bandlimit = to_numpy(of_each)[about["recording"]]
+            options = method, window, degree, bandlimit, noise, bool(robust), order
     values = dtype, write, backend, allow_nonfinite, lengths
-    return _trajectory(_differentiation, arrays, options, *values)
+    made = _trajectory(_differentiation, arrays, options, *values)
+    return replace(made, options={**made.options, **about}) if about else made
+
+
+def _segments(
+    inputs: Inputs, lengths: Array | None, gap: float
+) -> tuple[_prepared.Arrays, Numbers, dict[str, Numbers]]:
+    """Returns a padded batch of the segments of recordings, the lengths, and where each is from."""
+    positions, times, least = inputs.actions, inputs.times, inputs.mode.least_rows
+    if times is None or not gap > 0:
+        expected, found = "times=, and seconds > 0", f"{gap}" if times is not None else "no times"
+        raise UsageError("not a gap", where="max_gap", expected=expected, found=found)
+    batch, rows, _ = positions.shape if positions.ndim == 3 else (1, 1, 1)
+    counts = np.full(batch, rows) if lengths is None else read_lengths(lengths, batch, rows)
+    raise_if_any(shape_faults(continued(inputs, counts, rows)))
+    stamps = np.broadcast_to(to_numpy(times, "times"), (batch, rows))
+    segments = [
+        (k, part[0], len(part))
+        for k, count in enumerate(counts)
+        for part in between_gaps(stamps[k, :count], gap)
+        if len(part) >= least
+    ]
+    if not segments:
+        what, hint = f"no segment of {least} rows between gaps", "a larger max_gap"
+        raise InputError(what, where="max_gap", hint=hint)
+    recording, first, of_each = np.array(segments).T
+    line, column = recording[:, None], first[:, None] + np.arange(of_each.max())
+    column = column.clip(max=rows - 1)  # what is behind the end of a segment is padding
+    stamps = times if times.ndim == 2 else times[None]
+    taken = (x[beside(line % len(x), x), beside(column, x)] for x in (positions, stamps))
+    parts = _prepared.Arrays(next(taken), None, next(taken))
+    return parts, of_each, {"recording": recording, "first_row": first}
 
 
 def _commanded(
@@ -190,7 +245,7 @@ def _commanded(
         raise UsageError(unknown("commands", choices="delta or relative", found=repr(commands)))
     inputs = _integration(arrays, allow_nonfinite, *options)
     raise_if_any(shape_faults(inputs, steps=False))
-    dofs = () if absolute is None else dof_numbers(absolute, inputs.actions.shape[2], "absolute")
+    dofs = () if absolute is None else dof_numbers(absolute, inputs.actions.shape[2:], "absolute")
     if dofs and inputs.rates:
         what = "absolute dofs beside rates with a time stamp each"
         raise UsageError(what, where="absolute", expected="none", hint="a call for the other dofs")
@@ -256,7 +311,7 @@ def _padded(
     # the faults of all are numbered as the caller numbers them
     raise_if_any([*shape_faults(whole), *([] if allow_nonfinite else nonfinite_faults(whole))])
     whole.program()
-    groups = grouped(counts.tolist())
+    groups = [np.flatnonzero(counts == count) for count in sorted({*counts.tolist()})]
     parts = [of_some(whole, numbers, int(counts[numbers[0]])) for numbers in groups]
     of_parts = [_prepared.run_once(part, wanted, dtype, backend) for part in parts]
     *of_each, _, names, options_of_parts = zip(*of_parts, strict=True)

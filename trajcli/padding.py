@@ -5,7 +5,7 @@ This is how ``torch.nn.utils.rnn.pad_sequence`` pads. What a caller has in the p
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -45,12 +45,10 @@ def beside(numbers: npt.NDArray[Any], values: Array) -> Array:
     return library(values).from_numpy(numbers).to(values.device) if is_torch(values) else numbers
 
 
-def grouped(keys: Iterable[Hashable]) -> list[Numbers]:
-    """Returns the numbers of the trajectories that have equal keys."""
-    groups: dict[Hashable, list[int]] = {}
-    for number, key in enumerate(keys):
-        groups.setdefault(key, []).append(number)
-    return [np.array(numbers) for numbers in groups.values()]
+def between_gaps(stamps: npt.NDArray[Any], gap: float) -> list[Numbers]:
+    """Returns the rows of each segment of a recording, by stamps [T] that are ``gap`` apart."""
+    ends = np.flatnonzero(np.diff(stamps.astype(np.float64)) > gap) + 1
+    return np.split(np.arange(len(stamps)), ends)
 
 
 def zeroed(values: Array, lengths: Numbers) -> Array:
@@ -69,39 +67,28 @@ def rows_of(values: Array, numbers: Numbers, count: int) -> Array:
 def continued(inputs: Inputs, lengths: Numbers, horizon: int) -> Inputs:
     """Returns inputs whose steps, or time stamps, go on as the last one of each trajectory does.
 
-    horizon: of the rows or actions that ``lengths`` count.
+    horizon: of the rows or actions that ``lengths`` count. Single steps, and those of a shape that
+    is reported as wrong, are left as they are.
     """
-    dt, times = inputs.dt, inputs.times
-    if dt is not None:
-        unused = int(inputs.recorded and dt.ndim > 0 and dt.shape[-1] == horizon > 1)
-        dt = _continued(dt, lengths, horizon, unused, stamps=False)
-    if times is not None:
-        times = _continued(times, lengths, horizon, 1, stamps=True)
-    return replace(inputs, dt=dt, times=times)
-
-
-def _continued(values: Array, lengths: Numbers, horizon: int, first: int, *, stamps: bool) -> Array:
-    """Returns steps or time stamps, [n] or [B, n], that go on behind those of each trajectory.
-
-    first: the entry of the first step, or of the stamp at its end. Single steps, and those of a
-    shape that is reported as wrong, are returned unchanged.
-    """
-    count = values.shape[-1] if values.ndim else 1
-    if count == 1 or tuple(values.shape[:-1]) not in ((), (1,), lengths.shape):
-        return values
+    stamped = inputs.times is not None
+    values = inputs.times if stamped else inputs.dt
+    count = values.shape[-1] if values is not None and values.ndim else 1
+    if values is None or count == 1 or values.shape[:-1] not in ((), (1,), lengths.shape):
+        return inputs
     wide = widened(values).reshape(-1, count)
     last = (lengths if len(wide) == len(lengths) else lengths.max(keepdims=True))[:, None]
     last = last - 1 + count - horizon
     line, since = beside(np.arange(len(wide))[:, None], wide), np.arange(count) - last
     at, before = (beside(x.clip(min=0), wide) for x in (last, last - 1))
-    end = wide[line, at]
-    step = end - wide[line, before] if stamps else end
+    step = wide[line, at] - wide[line, before] if stamped else wide[line, at]
     choose = library(wide).where
     # one row alone has no step; any that is positive serves
-    step = choose(beside(last < first, wide), library(wide).ones_like(step), step)
-    going_on = end + beside(since, wide) * step if stamps else step
+    unused = 1 if stamped else int(inputs.recorded and count == horizon)
+    step = choose(beside(last < unused, wide), library(wide).ones_like(step), step)
+    going_on = wide[line, at] + beside(since, wide) * step if stamped else step
     going_on = going_on.detach() if is_torch(wide) else going_on
-    return choose(beside(since > 0, wide), going_on, wide).reshape(values.shape)
+    wide = choose(beside(since > 0, wide), going_on, wide).reshape(values.shape)
+    return replace(inputs, **{"times" if stamped else "dt": wide})
 
 
 def of_some(inputs: Inputs, numbers: Numbers, count: int) -> Inputs:

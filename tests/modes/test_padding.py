@@ -261,3 +261,46 @@ def test_a_run_of_the_shell_has_groups_that_are_loaded_in_natural_order(
         require_equal(mine, [trajcli.Trajectory(
             *(x[b : b + 1, :n] for x in read), read.time[:n], options=read.options
         ) for b, n in enumerate(read.lengths)])  # fmt: skip
+
+
+@pytest.mark.parametrize("convert", LIBRARIES.values(), ids=LIBRARIES)
+@pytest.mark.parametrize("method", ["central", "backward", "smooth"])
+def test_recordings_are_split_at_gaps_as_in_the_shell(
+    method: str, convert: Any, tmp_path: Path
+) -> None:
+    times = STEPS[:2, :H].cumsum(1)
+    times[0, 9:] += 1.0
+    times[0, 36:] += 1.0
+    times[0, 38:] += 1.0  # two rows, and two more: too few but for one method
+    position = np.nan_to_num(VALUES[[0, 4]])
+    np.savez(tmp_path / "in.npz", position=position, time=times)
+    source, out = f"{tmp_path}/in.npz", f"{tmp_path}/out.npz"
+    command = f"differentiate {source}:position --times {source}:time --max-gap 0.5"
+    from trajcli.cli import main
+
+    assert main([*command.split(), "--method", method, "-o", out]) == 0
+    given = {"times": convert(times), "method": method, "max_gap": 0.5}
+    made = trajcli.differentiate(convert(position), **given)
+    with np.load(out) as want:
+        names = [name.removesuffix("/time") for name in want.files if name.endswith("/time")]
+        groups = [{x: want[f"{name}/{x}"] for x in (*made.outputs(), "time")} for name in names]
+        rows = np.array([len(group["time"]) for group in groups])
+        stamps = np.array([want[f"{name}/start_stamp"] for name in names])
+    assert len(made.lengths) == len(groups) == (5 if method == "backward" else 3)
+    recording, first = made.options["recording"], made.options["first_row"]
+    for k, n in enumerate(np.asarray(made.lengths)):
+        # found by what it starts with
+        (number,) = np.flatnonzero((rows == n) & np.isclose(stamps, times[recording[k], first[k]]))
+        for name, x in made.outputs().items():
+            np.testing.assert_array_equal(np.asarray(x)[k, :n], groups[number][name])
+        np.testing.assert_array_equal(np.asarray(made.time)[k, :n], groups[number]["time"])
+    made.save(tmp_path / "made.h5")
+    again = trajcli.differentiate(convert(position), **given, lengths=[H, 30])
+    np.testing.assert_array_equal(np.asarray(again.lengths), [*np.asarray(made.lengths)[:-1], 30])
+
+
+@pytest.mark.parametrize("given", [{"dt": 0.1}, {"times": STEPS.cumsum(1)[:, :H], "max_gap": -1.0}])
+def test_a_gap_is_between_time_stamps(given: dict[str, Any]) -> None:
+    with pytest.raises(trajcli.UsageError) as error:
+        trajcli.differentiate(np.zeros((B, H, D)), **{"max_gap": 0.5, **given})
+    assert error.value.faults[0].where == "max_gap"

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import pairwise, takewhile
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -48,7 +46,7 @@ from trajcli.errors import Fault, InputError, UsageError, raise_if_any, unknown,
 from trajcli.inputs import Inputs, shape_faults
 from trajcli.kernels.program import Array, Floats
 from trajcli.modes import MODES, QUANTITIES, make_mode
-from trajcli.padding import beside, continued, grouped, joined, of_some, read_lengths, rows_of
+from trajcli.padding import beside, continued, joined, of_some, read_lengths
 from trajcli.trajectory import Trajectory, as_trajectory, sample
 
 Outputs: TypeAlias = Mapping[str, Array]
@@ -129,109 +127,63 @@ def resample(
             what = "a trajectory has times of its own"
             raise UsageError(what, where="dt, times", expected="neither")
         parts, times = rows.outputs(), rows.time
+        lengths = rows.lengths if lengths is None else lengths
     else:
         values = as_array(rows, "rows")
         parts = {QUANTITIES[0]: values[None] if values.ndim == 2 else values}
-    mode, options = (rows.mode, rows.options) if isinstance(rows, Trajectory) else ("", {})
-    if lengths is None and isinstance(rows, Trajectory):
-        lengths = rows.lengths
-    dofs = next(iter(parts.values())).shape[-1]
-    held = [] if hold_dofs is None else dof_numbers(hold_dofs, dofs, "hold_dofs")
-    source = _Source(mode, options, hold, held)
-    resampled = _resampled if lengths is None else partial(_padded, lengths)
-    return resampled(source, parts, dt, times, method, rate, at)
-
-
-class _Source(NamedTuple):
-    """The mode that made the rows, and how the curve through them holds some of them."""
-
-    mode: str
-    options: Mapping[str, Any]
-    hold: float
-    held: Sequence[int]
-
-
-def _resampled(
-    source: _Source, parts: Outputs, dt: Array | float | None, times: Array | None,
-    method: str | None, rate: float | None, at: Array | None,
-) -> Trajectory:  # fmt: skip
-    """Returns rows [B, T, D], all of which are data, at other times."""
-    mode, options, hold, dofs = source
     first = next(iter(parts.values()))
+    mode, options = (rows.mode, rows.options) if isinstance(rows, Trajectory) else ("", {})
+    if lengths is not None:
+        rest: dict[str, Any] = {"rate": rate, "hold": hold, "hold_dofs": hold_dofs}
+        return _padded(rows, parts, dt, times, lengths, method, at, rest)
     knots, *_ = of_rows = knots_of(first, dt, times, method)
     method = method or default_method(mode, options, parts, knots)
     held = stops(method, mode, options) or (rate is not None and at_rest(parts, knots).all())
     new, within = placed(first, rate, at, bool(held), of_rows)
     curve = method and curve_of_rows(method, parts, knots, hold)
-    outputs = (curve or curve_of_mode(mode, options, parts, knots))(within)
-    if dofs:
-        outputs = {
-            name: with_held(x, name, parts.get(name, first), knots, within, dofs)
-            for name, x in outputs.items()
-        }
+    outputs = dict((curve or curve_of_mode(mode, options, parts, knots))(within))
+    if hold_dofs is not None:
+        dofs = dof_numbers(hold_dofs, first.shape[2:], "hold_dofs")
+        for name, x in outputs.items():
+            outputs[name] = with_held(x, name, parts.get(name, first), knots, within, dofs)
     p, v, a, j = (outputs.get(name) for name in QUANTITIES)
     return Trajectory(p, v, a, j, float64(new), options={"method": method} if method else {})
 
 
 def _padded(
-    lengths: Array, source: _Source, parts: Outputs, dt: Array | float | None,
-    times: Array | None, method: str | None, rate: float | None, at: Array | None,
+    rows: Trajectory | Array, parts: Outputs, dt: Array | float | None, times: Array | None,
+    lengths: Array, method: str | None, at: Array | None, rest: Mapping[str, Any],
 ) -> Trajectory:  # fmt: skip
     """Returns a padded batch at other times, in which each trajectory is as it is alone."""
     first = next(iter(parts.values()))
     knots_of(first, 1.0, None)  # refuses rows of another shape
-    batch, horizon, _ = first.shape
-    counts = read_lengths(lengths, batch, horizon)
+    counts = read_lengths(lengths, *first.shape[:2])
     steps, stamps = (
         x if x is None else as_array(x, name) for x, name in ((dt, "dt"), (times, "times"))
     )
     whole = Inputs(make_mode("clique"), first, {}, {}, steps, stamps, recorded=True)
-    clean = continued(whole, counts, horizon)
-    knots, _, durations = knots_of(first, clean.dt, clean.times, method)
-    one = {name: x[:1, : counts[0]] for name, x in parts.items()}
-    method = method or default_method(*source[:2], one, knots[:1, : counts[0]])
-    keys: Sequence[Hashable] = counts.tolist()
-    if rate is not None and durations is not None:
-        # how many new rows there are depends on the end, and on whether it is at rest
-        line, last = np.arange(batch)[:, None], np.stack([(counts - 2).clip(min=0), counts - 1], 1)
-        ends = {name: x[beside(line, x), beside(last, x)] for name, x in parts.items()}
-        times_of_all = np.broadcast_to(to_numpy(knots), (batch, knots.shape[1]))
-        stopped = at_rest(ends, beside(times_of_all[line, last], first))
-        until = times_of_all[line[:, 0], counts - 1 + times_of_all.shape[1] - horizon]
-        keys = [*zip(keys, until.tolist(), stopped.tolist(), strict=True)]
-    if at is not None:
-        at = matched(as_array(at, "at"), first, "at")
-        if at.ndim != 1 and (at.ndim != 2 or len(at) not in (1, batch)):
-            raise InputError(wrong_shape("at", f"[N] or [{batch}, N]", at.shape))
-    groups, of_each = grouped(keys), list[Trajectory]()
-    for numbers in groups:
-        part = of_some(whole, numbers, int(counts[numbers[0]]))
-        rows = {name: rows_of(x, numbers, part.horizon) for name, x in parts.items()}
-        new = at if at is None or at.ndim < 2 or len(at) == 1 else at[beside(numbers, at)]
-        with _faults_of(part.horizon):
-            of_each.append(_resampled(source, rows, part.dt, part.times, method, rate, new))
-    counts_of_each = [next(iter(x.outputs().values())).shape[1] for x in of_each]
-    most = max(counts_of_each)
-    outputs = zip(*of_each, strict=True)
-    p, v, a, j = (None if x[0] is None else joined(x, groups, most) for x in outputs)
-    time = of_each[counts_of_each.index(most)].time if at is None else float64(at)
-    own_counts = np.empty(batch, np.int64)
-    for numbers, count in zip(groups, counts_of_each, strict=True):
-        own_counts[numbers] = count
-    return Trajectory(
-        p, v, a, j, time, options=of_each[0].options, lengths=beside(own_counts, first)
-    )
-
-
-@contextmanager
-def _faults_of(rows: int) -> Iterator[None]:
-    """Says of which trajectories the faults are, which count them within their group."""
-    try:
-        yield
-    except InputError as error:
-        where = f"of the trajectories of {rows} rows"
-        faults = [replace(x, where=f"{x.where} {where}") for x in error.faults]
-        raise InputError(*faults) from None
+    clean = continued(whole, counts, first.shape[1])
+    knots_of(first, clean.dt, clean.times, method)  # counts the faults as the caller does
+    at = at if at is None else matched(as_array(at, "at"), first, "at")
+    made = list[Trajectory]()
+    given: Any
+    for k, count in enumerate(counts.tolist()):
+        part = of_some(whole, np.array([k]), count)
+        one = {name: x[k : k + 1, :count] for name, x in parts.items()}
+        new = at if at is None or at.ndim < 2 or len(at) == 1 else at[k]
+        if isinstance(rows, Trajectory):
+            given = replace(rows, **one, time=part.times, lengths=None)
+            made.append(resample(given, method, at=new, **rest))
+        else:
+            (given,) = one.values()
+            made.append(resample(given, method, at=new, dt=part.dt, times=part.times, **rest))
+        method = made[0].options.get("method")
+    new_counts = np.array([next(iter(x.outputs().values())).shape[1] for x in made])
+    groups, longest = np.arange(len(made))[:, None], int(new_counts.max())
+    outputs = zip(*made, strict=True)
+    p, v, a, j = (None if x[0] is None else joined(x, [*groups], longest) for x in outputs)
+    time = float64(at) if at is not None else made[int(new_counts.argmax())].time
+    return Trajectory(p, v, a, j, time, "", made[0].options, beside(new_counts, first))
 
 
 def with_held(

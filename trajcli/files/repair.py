@@ -21,6 +21,7 @@ from trajcli.files.reading import Repair
 from trajcli.files.recording import Recording
 from trajcli.files.source import Place
 from trajcli.modes import MODES
+from trajcli.padding import between_gaps
 from trajcli.units import parse_unit
 
 _TURN = 2.0 * math.pi
@@ -101,9 +102,8 @@ def _runs_between_gaps(
         rows = np.flatnonzero(np.concatenate([[True], stamps[1:] != stamps[:-1]]))
         counts["dropped"] += len(stamps) - len(rows)
     raise_if_any(time_stamp_faults(stamps[rows], where, 0, rows))
-    gaps = np.diff(stamps[rows].astype(np.float64)) > (repair.max_gap or math.inf)
-    counts["gaps"] += int(gaps.sum())
-    pieces = np.split(rows, np.flatnonzero(gaps) + 1)
+    pieces = [rows[x] for x in between_gaps(stamps[rows], repair.max_gap or math.inf)]
+    counts["gaps"] += len(pieces) - 1
     counts["pieces"] += len(pieces)
     return pieces
 

@@ -173,8 +173,9 @@ def save(
         Variable(name, ("trajectory", "dof"), values.dtype, SMOOTHING[name])
         for name, values in tables.items()
     ]
-    counts = np.full(batch, rows) if lengths is None else lengths
-    numbers = {int(n): np.flatnonzero(counts == n) for n in np.unique(counts)}
+    numbers: dict[int, Numbers] = {rows: np.arange(batch)}
+    if lengths is not None:
+        numbers = {int(n): np.flatnonzero(lengths == n) for n in np.unique(lengths)}
     names = [f"trajectory_{number}" for number in range(batch)] if len(numbers) > 1 else None
     description = describe_output(numbers, {"dof": dofs}, variables, attributes, names=names)
     times = np.reshape(time, (-1, rows))
