@@ -23,7 +23,7 @@ from trajcli.arrays import (
     to_torch,
     traced,
 )
-from trajcli.errors import InputError, UsageError, raise_if_any, unknown
+from trajcli.errors import Fault, InputError, UsageError, describe, raise_if_any, unknown
 from trajcli.inputs import (
     Inputs,
     LateTimes,
@@ -72,9 +72,12 @@ _cache = _Cache()
 
 def run(
     make: Callable[..., Inputs], arrays: Arrays, options: tuple[Any, ...], wanted: Sequence[str],
-    dtype: Any, backend: str | None, allow_nonfinite: bool,
+    dtype: Any, backend: str | None, allow_nonfinite: bool, out: Any = None,
 ) -> tuple[Any, ...]:  # fmt: skip
-    """Returns the fields of the Trajectory of ``make(arrays, allow_nonfinite, *options)``."""
+    """Returns the fields of the Trajectory of ``make(arrays, allow_nonfinite, *options)``.
+
+    out: a Trajectory whose arrays they become.
+    """
     backend = _backend(backend)
 
     def inputs() -> Inputs:
@@ -88,12 +91,12 @@ def run(
     except TypeError:  # an option that has no hash
         call = key = None
     if call is not None:
-        return call.run(arrays, inputs)
+        return call.run(arrays, inputs, out)
     first = inputs()
     if key is None and _traced(first):
         return _recorded(first, wanted, dtype, backend)
     call = Call(first, arrays, wanted, dtype, backend, plain=key is not None and _plain(arrays))
-    fields = call.run(arrays, lambda: first)
+    fields = call.run(arrays, lambda: first, out)
     if call.serves_others:
         if len(calls) >= _CACHE_SIZE:
             del calls[next(iter(calls))]  # the oldest
@@ -310,6 +313,7 @@ class Call:
             from trajcli import autograd
 
             self._integrate, kind = autograd.integrate, getattr(self._torch, self._dtype)
+            self._integrate_into = autograd.integrate_into
             self._task = autograd.Task(
                 self._program, self._kernels, kernels, kind, self._wanted, plain=plain
             )
@@ -333,9 +337,9 @@ class Call:
         zero = np.zeros((1, self._shape[2]))
         return zero if self._torch is None else to_torch(zero, self._device)
 
-    def run(self, arrays: Arrays, inputs: Callable[[], Inputs]) -> tuple[Any, ...]:
+    def run(self, arrays: Arrays, inputs: Callable[[], Inputs], out: Any = None) -> tuple[Any, ...]:
         """Returns the fields of a Trajectory. ``inputs`` are of the arrays, to tell what is wrong
-        with them."""
+        with them; ``out``: a Trajectory to write into."""
         kernels, device = self._kernels, None if self._torch is None else self._device
         if self._inputs is None:
             operands, time = self._operands(arrays, inputs)
@@ -346,9 +350,13 @@ class Call:
             kernels.finite = None
         elif not self._allow_nonfinite:
             self._check_values(arrays, inputs)
-        rows: Sequence[Any]
+        rows: Sequence[Any] | None = (
+            None if out is None else self._places(out, operands.actions, time)
+        )
         if self._torch is None:
-            rows = written(self._program, operands, kernels, self._dtype, self._wanted)
+            rows = written(self._program, operands, kernels, self._dtype, self._wanted, rows)
+        elif rows is not None:
+            self._integrate_into(self._task, operands, rows)
         else:
             rows = self._integrate(self._task, operands)
         if self._native and not (self._allow_nonfinite or kernels.finite):
@@ -356,7 +364,35 @@ class Call:
             if kernels.finite is False:
                 where = inputs().name("actions")
                 raise InputError("not finite when it was computed", where=where)
+        if out is not None:
+            out.time[...] = time.compute() if isinstance(time, LateTimes) else time
+            time = out.time
         return *rows, time, self._mode.name, dict(self._options)
+
+    def _places(self, out: Any, like: Array, time: Any) -> list[Any]:
+        """Returns the outputs of a Trajectory to write into; raises InputError unless they are as
+        those of this call, beside its actions."""
+        shape = (like.shape[0], self._program.rows, like.shape[2])
+        shared = isinstance(time, LateTimes) or time.ndim == 1
+        sizes = [*(shape if want else None for want in self._wanted), shape[1 if shared else 0 : 2]]
+        faults = []
+        for name, x, size in zip((*QUANTITIES, "time"), (*out, out.time), sizes, strict=True):
+            kind = "float64" if name == "time" else self._dtype
+            if x is None or size is None:
+                fits = x is size
+            elif self._torch is None:
+                fits = type(x) is np.ndarray and x.flags.carray
+            else:
+                fits = is_torch(x) and x.is_contiguous() and x.device == like.device
+            if fits and x is not None:
+                fits = x.shape == size and str(x.dtype).removeprefix("torch.") == kind
+            if not fits:
+                expected = f"contiguous {kind} {describe(size)}" if size else "None, as write= says"
+                found = "None" if x is None else f"{x.dtype} {describe(x.shape)}"
+                what = "not the memory for this output"
+                faults.append(Fault(what, where=f"out.{name}", expected=expected, found=found))
+        raise_if_any(faults)
+        return [*out]
 
     def _check_values(self, arrays: Arrays, inputs: Callable[[], Inputs]) -> None:
         """Raises InputError where an input that is used is not finite."""

@@ -59,6 +59,22 @@ def integrate(task: Task, operands: Operands) -> Sequence[Tensor | None]:
     return _rows(task, task.dtype, operands)
 
 
+def integrate_into(task: Task, operands: Operands, rows: Sequence[Tensor | None]) -> None:
+    """Writes a program's outputs into rows [B, T, D]; raises UsageError where a gradient would be
+    lost, or nothing is computed now."""
+    tensors = (operands.dt, operands.actions, *operands.start, *operands.goal)
+    given = [x for x in (*tensors, *rows) if x is not None]
+    lost = torch.is_grad_enabled() and any(x.requires_grad for x in given)
+    if lost or needs_torch() or not addressable(given):
+        raise UsageError(
+            "out= has no gradient, and is no part of a trace",
+            where="out",
+            expected="inputs and outputs that require none",
+            hint="with torch.no_grad(), or a call without out",
+        )
+    _rows(task, task.dtype, operands, rows)
+
+
 class Task(NamedTuple):
     """All arguments of a linear function but its tensors.
 
@@ -181,7 +197,9 @@ class PullBack(Function):
         return None, None, None, steps, *grads
 
 
-def _rows(task: Task, dtype: torch.dtype, operands: Operands) -> list[Tensor | None]:
+def _rows(
+    task: Task, dtype: torch.dtype, operands: Operands, out: Sequence[Tensor | None] | None = None
+) -> Sequence[Tensor | None]:
     """Computes what Integrate does, without its place in the graph."""
     actions, dt, start, goal, *indices = operands
     if not task.plain:
@@ -198,7 +216,7 @@ def rows_of(task: Task, dtype: torch.dtype, operands: Operands) -> list[Tensor |
     batch, _, dofs = operands.actions.shape
     dt = operands.dt
     shape, device = (batch, task.program.rows, dofs), "cpu" if dt.is_cpu else str(dt.device)
-    rows = empties(shape, str(dtype)[6:], device, task.wanted)
+    rows = empties(shape, str(dtype)[6:], device, task.wanted) if out is None else out
     task.kernels.forward(task.program, operands, rows)
     return rows
 

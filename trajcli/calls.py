@@ -35,7 +35,14 @@ from trajcli.padding import (
     read_lengths,
     zeroed,
 )
-from trajcli.trajectory import State, StateLike, Trajectory, state_parts, wanted_outputs
+from trajcli.trajectory import (
+    State,
+    StateLike,
+    Trajectory,
+    as_trajectory,
+    state_parts,
+    wanted_outputs,
+)
 
 
 def integrate(
@@ -61,6 +68,7 @@ def integrate(
     lengths: Array | None = None,
     commands: str | None = None,
     absolute: DofChoice | None = None,
+    out: Trajectory | None = None,
 ) -> Trajectory:
     """Integrates actions and a start state into position, velocity, acceleration and jerk.
 
@@ -102,6 +110,8 @@ def integrate(
             step to the next, or relative, offsets from the start position.
         absolute: dofs whose actions are positions whatever the mode and ``commands``, as those of a
             gripper, and whose rows are those of clique: numbers, a slice or a mask [D].
+        out: a ``Trajectory`` like the result, with outputs in contiguous memory, that is written to
+            and returned; no gradients pass. Not with lengths, commands or absolute.
 
     Returns:
         A ``Trajectory`` of the library, device and dtype of the actions.
@@ -122,11 +132,16 @@ def integrate(
     parts = (*_parts(start), *_parts(goal))
     arrays = _prepared.Arrays(actions, dt, times, start, goal, start_index, goal_index, parts)
     options = mode, scheme, ends, degree, steps, frames, convention
+    if out is not None and any(x is not None for x in (lengths, commands, absolute)):
+        what = "out= beside lengths, commands or absolute"
+        raise UsageError(what, where="out", expected="none of them")
+    if not isinstance(out, Trajectory | None):
+        as_trajectory(out)  # raises
     if commands is not None or absolute is not None:
         return _commanded(
             arrays, options, dtype, write, backend, allow_nonfinite, lengths, commands, absolute
         )
-    values = dtype, write, backend, allow_nonfinite, lengths
+    values = dtype, write, backend, allow_nonfinite, lengths, out
     return _trajectory(_integration, arrays, options, *values)
 
 
@@ -270,15 +285,21 @@ def _commanded(
 def _trajectory(
     make: Callable[..., Inputs], arrays: _prepared.Arrays, options: tuple[Any, ...], dtype: Any,
     write: Any, backend: str | None, allow_nonfinite: bool, lengths: Array | None,
+    out: Trajectory | None = None,
 ) -> Trajectory:  # fmt: skip
     wanted, dtype = wanted_outputs(write), _dtype_name(dtype)
     if lengths is not None:
         values = wanted, dtype, backend, allow_nonfinite
         return _padded(make, arrays, options, *values, lengths=lengths)
+    about = make, arrays, options, wanted, dtype, backend, allow_nonfinite
     torch = sys.modules.get("torch")
-    compiling = torch is not None and torch.compiler.is_dynamo_compiling()
-    run = _prepared.compiled if compiling else _prepared.run
-    return Trajectory(*run(make, arrays, options, wanted, dtype, backend, allow_nonfinite))
+    if torch is not None and torch.compiler.is_dynamo_compiling() and out is None:
+        return Trajectory(*_prepared.compiled(*about))
+    fields = _prepared.run(*about, out)
+    if out is None:
+        return Trajectory(*fields)
+    vars(out).update(mode=fields[5], options=fields[6], lengths=None)
+    return out
 
 
 def _padded(

@@ -337,12 +337,16 @@ class Inputs:
 
 
 def written(
-    program: Program, operands: Operands, kernels: Any, dtype: str, wanted: Sequence[bool]
-) -> list[Any]:
-    """Returns the rows [B, T, D] that kernels write, as NumPy arrays; None if not wanted."""
+    program: Program, operands: Operands, kernels: Any, dtype: str, wanted: Sequence[bool],
+    out: Sequence[Array | None] | None = None,
+) -> Sequence[Any]:  # fmt: skip
+    """Returns the rows [B, T, D] that kernels write, as NumPy arrays; None if not wanted.
+
+    out: the arrays to write to, for those that compute with NumPy arrays.
+    """
     batch, _, dofs = operands.actions.shape
     device = str(operands.actions.device) if is_torch(operands.actions) else None
-    rows = empties((batch, program.rows, dofs), dtype, device, wanted)
+    rows = empties((batch, program.rows, dofs), dtype, device, wanted) if out is None else out
     if device is None:
         kernels.forward(program, operands, rows)
         return rows
