@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from trajcli.autograd import clip_gradient, scale_gradient
-    from trajcli.calls import differentiate, integrate
+    from trajcli.calls import differentiate, integrate, prepare
     from trajcli.curves.fitting import Fitted, fit
     from trajcli.curves.resampling import resample
     from trajcli.curves.retiming import Retimed, retime
@@ -43,7 +43,7 @@ __version__ = "0.1.0"
 __all__ = ["MODES", "DataError", "Fault", "Fitted", "InputError", "Operator", "OutputError",
            "Retimed", "State", "Stopped", "TrajcliError", "Trajectory", "UsageError",
            "clip_gradient", "concatenate", "differentiate", "fit", "integrate", "load", "operator",
-           "resample", "retime", "sample", "scale_gradient", "score"]  # fmt: skip
+           "prepare", "resample", "retime", "sample", "scale_gradient", "score"]  # fmt: skip
 
 # Modules that are attributes of the package before anybody imports them.
 _PUBLIC = ("errors", "matrices", "modes", "rotations", "units")
@@ -56,7 +56,7 @@ _MODULES = {
     "curves.resampling": {"resample"},
     "curves.retiming": {"Retimed", "retime"},
     "scores": {"score"},
-    "calls": {"differentiate", "integrate"},
+    "calls": {"differentiate", "integrate", "prepare"},
     "trajectory": {"State", "Trajectory", "concatenate", "load", "sample"},
 }
 

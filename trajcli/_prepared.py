@@ -70,13 +70,21 @@ class _Cache(threading.local):
 _cache = _Cache()
 
 
+class Recent(threading.local):
+    """The last call of a thread with the same options, and the kinds of arrays that it is for."""
+
+    kinds: Any = None
+    call: Call | None = None
+
+
 def run(
     make: Callable[..., Inputs], arrays: Arrays, options: tuple[Any, ...], wanted: Sequence[str],
     dtype: Any, backend: str | None, allow_nonfinite: bool, out: Any = None,
+    recent: Recent | None = None,
 ) -> tuple[Any, ...]:  # fmt: skip
     """Returns the fields of the Trajectory of ``make(arrays, allow_nonfinite, *options)``.
 
-    out: a Trajectory whose arrays they become.
+    out: a Trajectory whose arrays they become. recent: takes the call, if it serves others.
     """
     backend = _backend(backend)
 
@@ -85,11 +93,14 @@ def run(
 
     # True equals 1, but is refused
     about = (make, options, *map(type, options), wanted, dtype, backend, allow_nonfinite)
-    key, calls = key_of(arrays, about), _cache.calls
+    kinds, calls = kinds_of(arrays), _cache.calls
+    key = None if kinds is None else (*kinds, *about)
     try:
         call = calls.get(key)
     except TypeError:  # an option that has no hash
         call = key = None
+    if recent is not None:
+        recent.kinds, recent.call = kinds, call
     if call is not None:
         return call.run(arrays, inputs, out)
     first = inputs()
@@ -117,9 +128,9 @@ def run_once(
     return call.run(none, lambda: inputs)
 
 
-def key_of(arrays: Arrays, about: tuple[Any, ...]) -> Any:
-    """Returns what decides how a call is computed: libraries, types and layouts of arrays, options
-    ``about``, whether gradients are recorded, and a device's stream.
+def kinds_of(arrays: Arrays) -> list[Any] | None:
+    """Returns what, beside options, decides how a call is computed: libraries, types and layouts of
+    arrays, whether gradients are recorded, and a device's stream.
 
     None for tensors within torch.func or without memory, and for what is traced or captured: that
     is recorded, not computed.
@@ -154,7 +165,7 @@ def key_of(arrays: Arrays, about: tuple[Any, ...]) -> Any:
             return None
         # another stream would not wait for what this one fills
         kinds += [torch.is_grad_enabled(), current_stream(device) if device.type == "cuda" else 0]
-    return (*kinds, *about)
+    return kinds
 
 
 def compiled(
@@ -375,22 +386,17 @@ class Call:
         shape = (like.shape[0], self._program.rows, like.shape[2])
         shared = isinstance(time, LateTimes) or time.ndim == 1
         sizes = [*(shape if want else None for want in self._wanted), shape[1 if shared else 0 : 2]]
-        faults = []
-        for name, x, size in zip((*QUANTITIES, "time"), (*out, out.time), sizes, strict=True):
-            kind = "float64" if name == "time" else self._dtype
-            if x is None or size is None:
-                fits = x is size
-            elif self._torch is None:
-                fits = type(x) is np.ndarray and x.flags.carray
-            else:
-                fits = is_torch(x) and x.is_contiguous() and x.device == like.device
-            if fits and x is not None:
-                fits = x.shape == size and str(x.dtype).removeprefix("torch.") == kind
-            if not fits:
-                expected = f"contiguous {kind} {describe(size)}" if size else "None, as write= says"
-                found = "None" if x is None else f"{x.dtype} {describe(x.shape)}"
-                what = "not the memory for this output"
-                faults.append(Fault(what, where=f"out.{name}", expected=expected, found=found))
+        kinds, names = [self._dtype] * 4 + ["float64"], (*QUANTITIES, "time")
+        faults = [
+            Fault(
+                "not the memory for this output",
+                where=f"out.{name}",
+                expected=f"contiguous {kind} {describe(size)}" if size else "None, as write= says",
+                found="None" if x is None else f"{x.dtype} {describe(x.shape)}",
+            )
+            for name, x, size, kind in zip(names, (*out, out.time), sizes, kinds, strict=True)
+            if not _is_place(x, size, kind, like)
+        ]
         raise_if_any(faults)
         return [*out]
 
@@ -484,6 +490,17 @@ class Call:
         """Returns inputs of these steps, with actions that have no memory."""
         like = np.ndarray(self._shape, np.float64, np.zeros(1), strides=(0, 0, 0))
         return Inputs(self._mode, like, {}, {}, dt, times, recorded=self._recorded)
+
+
+def _is_place(x: Any, shape: tuple[int, ...] | None, dtype: str, like: Array) -> bool:
+    """Returns whether an output of this shape and type, None for none, may be written to x."""
+    if x is None or shape is None:
+        return x is shape
+    if not is_torch(like):
+        own = type(x) is np.ndarray and x.flags.carray
+        return own and x.shape == shape and x.dtype == getattr(np, dtype)
+    own = is_torch(x) and x.is_contiguous() and x.device == like.device
+    return own and x.shape == shape and x.dtype == getattr(sys.modules["torch"], dtype)
 
 
 def row_times(inputs: Inputs, device: str | None) -> Any:

@@ -21,7 +21,15 @@ from trajcli.arrays import (
     with_dofs,
 )
 from trajcli.commands import Commands, clique_like
-from trajcli.errors import Fault, InputError, UsageError, raise_if_any, unknown
+from trajcli.errors import (
+    Fault,
+    InputError,
+    UsageError,
+    describe,
+    raise_if_any,
+    unknown,
+    wrong_shape,
+)
 from trajcli.inputs import Inputs, nonfinite_faults, shape_faults
 from trajcli.kernels.program import Array
 from trajcli.modes import QUANTITIES, make_method, make_mode
@@ -43,6 +51,8 @@ from trajcli.trajectory import (
     state_parts,
     wanted_outputs,
 )
+
+_MODE_OPTIONS = ("scheme", "ends", "degree", "steps", "frames", "convention")
 
 
 def integrate(
@@ -295,11 +305,100 @@ def _trajectory(
     torch = sys.modules.get("torch")
     if torch is not None and torch.compiler.is_dynamo_compiling() and out is None:
         return Trajectory(*_prepared.compiled(*about))
-    fields = _prepared.run(*about, out)
+    return _filled(_prepared.run(*about, out), out)
+
+
+def _filled(fields: tuple[Any, ...], out: Trajectory | None) -> Trajectory:
+    """Returns the trajectory of a call's fields: ``out`` where its arrays are written already."""
     if out is None:
         return Trajectory(*fields)
     vars(out).update(mode=fields[5], options=fields[6], lengths=None)
     return out
+
+
+def prepare(
+    shape: Sequence[int], mode: str = "acceleration", *, dt: Array | float | None = None,
+    **options: Any,
+) -> Integrator:  # fmt: skip
+    """Returns ``integrate`` for actions of one shape, which looks up its options once.
+
+    Parameters:
+        shape: (B, H, D), or (H, D) for one trajectory.
+        mode, dt, options: as for ``integrate``.
+
+    Raises:
+        InputError: another number of dimensions.
+        UsageError: an unknown mode or option.
+    """
+    from inspect import signature
+
+    if len(shape) not in (2, 3):
+        raise InputError(wrong_shape("shape", "(B, H, D) or (H, D)", shape))
+    known = signature(integrate).parameters.keys() - {"actions", "start", "out"}
+    if others := ", ".join(sorted(options.keys() - known)):
+        raise UsageError(unknown("option", choices="those of integrate", found=others))
+    make_mode(mode, **{name: options.get(name) for name in _MODE_OPTIONS})
+    return Integrator(tuple(shape), {"mode": mode, "dt": dt, **options})
+
+
+class Integrator:
+    """Integrates actions [B, H, D] of one shape, with the options that ``prepare`` was told.
+
+    ``integrator(actions, start)`` returns what ``integrate`` does, for arrays of any library, type
+    and device, and takes fewer microseconds as long as these stay the same. Threads may share it.
+    """
+
+    def __init__(self, shape: tuple[int, ...], options: dict[str, Any]) -> None:
+        self._shape, given = shape, {name: x for name, x in options.items() if x is not None}
+        self._given, get = given, given.get
+        self._mode: tuple[Any, ...] = (get("mode"), *map(get, _MODE_OPTIONS))
+        wanted, dtype = wanted_outputs(get("write", QUANTITIES)), _dtype_name(get("dtype"))
+        backend = get("backend") or variable(b"TRAJCLI_BACKEND") or "auto"
+        self._values = wanted, dtype, backend, get("allow_nonfinite", False)
+        self._indices = get("start_index"), get("goal_index")
+        self._quick = not given.keys() & {"lengths", "commands", "absolute"}
+        self._recent = _prepared.Recent()
+
+    def __repr__(self) -> str:
+        shown = [describe(self._shape)]
+        for name, x in self._given.items():
+            shown.append(f"{name}={describe(x.shape) if hasattr(x, 'shape') else repr(x)}")
+        return f"Integrator({', '.join(shown)})"
+
+    def __call__(
+        self, actions: Array, start: StateLike = None, dt: Array | float | None = None, *,
+        goal: State | Array | None = None, out: Trajectory | None = None,
+    ) -> Trajectory:  # fmt: skip
+        """Returns ``integrate(actions, start, dt, goal=goal, out=out)`` with the options.
+
+        dt and goal replace those that were prepared. Raises InputError for actions of another
+        shape, and what ``integrate`` raises.
+        """
+        given = self._given
+        times = given.get("times") if dt is None else None
+        dt = given.get("dt") if dt is None else dt
+        goal = given.get("goal") if goal is None else goal
+        torch = sys.modules.get("torch")
+        compiling = torch is not None and torch.compiler.is_compiling()
+        if compiling or not self._quick or not (out is None or isinstance(out, Trajectory)):
+            self._require_shape(actions)
+            changed = {"dt": dt, "times": times, "goal": goal, "out": out}
+            return integrate(actions, start, **{**given, **changed})
+        parts = (*_parts(start), *_parts(goal))
+        arrays = _prepared.Arrays(actions, dt, times, start, goal, *self._indices, parts)
+        kinds, recent = _prepared.kinds_of(arrays), self._recent
+        if recent.call is not None and kinds == recent.kinds:
+            lenient, mode = self._values[3], self._mode
+            fields = recent.call.run(arrays, lambda: _integration(arrays, lenient, *mode), out)
+        else:
+            self._require_shape(actions)
+            values = self._values
+            fields = _prepared.run(_integration, arrays, self._mode, *values, out, recent)
+        return _filled(fields, out)
+
+    def _require_shape(self, actions: Array) -> None:
+        if (found := tuple(as_array(actions, "actions").shape)) != self._shape:
+            raise InputError(wrong_shape("actions", self._shape, found))
 
 
 def _padded(
