@@ -127,6 +127,7 @@ def calls(folder: Path) -> dict[str, Callable[[], Any]]:
     return {
         "integrate": lambda: trajcli.integrate(u, State(u[:, 0]), 0.1),
         "integrate, large": lambda: trajcli.integrate(np.ones((300, 100, 7)), "zero", 0.1),
+        "prepare": lambda: trajcli.prepare(u.shape, dt=0.1)(u, "zero"),
         "differentiate": lambda: trajcli.differentiate(u, dt=0.1),
         "differentiate, torch": lambda: trajcli.differentiate(leaf, dt=0.1).jerk.sum().backward(),
         "integrate, refused": lambda: refused(

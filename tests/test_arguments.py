@@ -71,6 +71,9 @@ CALLS: dict[str, tuple[Call, dict[str, Any]]] = {
     "integrate, index": (
         given(trajcli.integrate, actions=ROWS, start=PLACES, dt=0.5),
         {"start_index": np.array([1, 0])}),
+    "prepare": (
+        lambda dt, **arrays: trajcli.prepare(ROWS.shape, dt=dt)(**arrays),
+        {"actions": ROWS, "start": PLACES, "dt": 0.5}),
     "differentiate": (
         given(trajcli.differentiate, method="central"), {"positions": ROWS, "dt": STEPS}),
     "differentiate, smooth": (

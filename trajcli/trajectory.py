@@ -586,11 +586,14 @@ def load(path: str | Path) -> Trajectory:
     """
     from trajcli.files.writing import load
 
-    outputs, time, about, lengths = load(Path(path))
-    p, v, a, j = (outputs.get(name) for name in QUANTITIES)
-    mode = str(about.get("mode", ""))
-    options = (*MODES[mode].option_names(), *COMMANDS) if mode in MODES else ("method",)
-    return Trajectory(p, v, a, j, time, mode, {k: about[k] for k in options if k in about}, lengths)
+    parts = []
+    for outputs, time, about in load(Path(path)):
+        p, v, a, j = map(outputs.get, QUANTITIES)
+        mode = str(about.get("mode", ""))
+        options = (*MODES[mode].option_names(), *COMMANDS) if mode in MODES else ("method",)
+        about = {name: about[name] for name in options if name in about}
+        parts.append(Trajectory(p, v, a, j, time, mode, about))
+    return concatenate(parts)
 
 
 def wanted_outputs(write: str | Iterable[str]) -> tuple[str, ...]:

@@ -33,7 +33,8 @@ CLOCKS["stamps"] = {"times": np.where(BEHIND, 0.0, STAMPS)}
 def require_equal(padded: Any, alone: list[Any]) -> None:
     for b, one in enumerate(alone):
         rows = one.position.shape[1]
-        assert int(padded.lengths[b]) == rows
+        lengths = [padded.shape[1]] * B if padded.lengths is None else padded.lengths
+        assert int(lengths[b]) == rows
         for whole, part in zip(padded, one, strict=True):
             assert (whole is None) == (part is None)
             if whole is not None:

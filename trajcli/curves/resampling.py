@@ -46,7 +46,7 @@ from trajcli.errors import Fault, InputError, UsageError, raise_if_any, unknown,
 from trajcli.inputs import Inputs, shape_faults
 from trajcli.kernels.program import Array, Floats
 from trajcli.modes import MODES, QUANTITIES, make_mode
-from trajcli.padding import beside, continued, joined, of_some, read_lengths
+from trajcli.padding import continued, of_some, read_lengths
 from trajcli.trajectory import Trajectory, as_trajectory, sample
 
 Outputs: TypeAlias = Mapping[str, Array]
@@ -134,7 +134,7 @@ def resample(
     first = next(iter(parts.values()))
     mode, options = (rows.mode, rows.options) if isinstance(rows, Trajectory) else ("", {})
     if lengths is not None:
-        rest: dict[str, Any] = {"rate": rate, "hold": hold, "hold_dofs": hold_dofs}
+        rest = {"rate": rate, "hold": hold, "hold_dofs": hold_dofs}
         return _padded(rows, parts, dt, times, lengths, method, at, rest)
     knots, *_ = of_rows = knots_of(first, dt, times, method)
     method = method or default_method(mode, options, parts, knots)
@@ -164,26 +164,21 @@ def _padded(
     whole = Inputs(make_mode("clique"), first, {}, {}, steps, stamps, recorded=True)
     clean = continued(whole, counts, first.shape[1])
     knots_of(first, clean.dt, clean.times, method)  # counts the faults as the caller does
-    at = at if at is None else matched(as_array(at, "at"), first, "at")
+    at = at if at is None else as_array(at, "at")
+    if at is not None and at.ndim != 1 and at.shape[:-1] not in ((1,), (len(first),)):
+        raise InputError(wrong_shape("at", f"[N] or [{len(first)}, N]", at.shape))
     made = list[Trajectory]()
-    given: Any
     for k, count in enumerate(counts.tolist()):
         part = of_some(whole, np.array([k]), count)
         one = {name: x[k : k + 1, :count] for name, x in parts.items()}
-        new = at if at is None or at.ndim < 2 or len(at) == 1 else at[k]
+        new = at if at is None or at.ndim == 1 else at[k % len(at)]
+        given: Any = one[next(iter(one))]
+        clock: dict[str, Any] = {"dt": part.dt, "times": part.times}
         if isinstance(rows, Trajectory):
-            given = replace(rows, **one, time=part.times, lengths=None)
-            made.append(resample(given, method, at=new, **rest))
-        else:
-            (given,) = one.values()
-            made.append(resample(given, method, at=new, dt=part.dt, times=part.times, **rest))
+            given, clock = replace(rows, **one, time=part.times, lengths=None), {}
+        made.append(resample(given, method, at=new, **clock, **rest))
         method = made[0].options.get("method")
-    new_counts = np.array([next(iter(x.outputs().values())).shape[1] for x in made])
-    groups, longest = np.arange(len(made))[:, None], int(new_counts.max())
-    outputs = zip(*made, strict=True)
-    p, v, a, j = (None if x[0] is None else joined(x, [*groups], longest) for x in outputs)
-    time = float64(at) if at is not None else made[int(new_counts.argmax())].time
-    return Trajectory(p, v, a, j, time, "", made[0].options, beside(new_counts, first))
+    return Trajectory.collate(made)
 
 
 def with_held(

@@ -27,9 +27,6 @@ from trajcli.files.outputs import (
     time_variable,
 )
 from trajcli.files.quantities import QUANTITIES, SMOOTHING
-from trajcli.inputs import Inputs
-from trajcli.modes import make_mode
-from trajcli.padding import continued, joined
 from trajcli.system import held
 
 _FAMILIES = {".h5": "hdf5", ".hdf5": "hdf5", ".npz": "npz", ".npy": "npy"}
@@ -190,62 +187,38 @@ def save(
     write(path, description, fill, overwrite=overwrite)
 
 
-def load(path: Path) -> tuple[dict[str, Any], Any, Mapping[str, Any], Numbers | None]:
-    """Returns the outputs [B, T, D], their time and the attributes of a file that trajcli wrote;
-    where trajectories differ in length, padded, with the lengths [B] beside them.
+def load(path: Path) -> list[tuple[dict[str, Any], Any, dict[str, Any]]]:
+    """Returns the outputs [B, T, D], their time and the attributes of a file that trajcli wrote: of
+    all trajectories together or, where they differ in length, of each.
 
     Raises InputError if the file holds no output, or no time.
     """
     with open_arrays(path) as file:
-        stored = {name: file.get(name) for name in QUANTITIES}
-        outputs = {
-            name: np.array(array.require_numeric().read())
-            for name, array in stored.items()
-            if array is not None and array.ndim == 3
-        }
-        time = file.get("time")
-        if outputs and time is not None:
-            tables = {name: x.read() for name in SMOOTHING if (x := file.get(name)) is not None}
-            return outputs, np.array(time.read()), {**file.attributes(), **tables}, None
-        names = file.names()
-        members = [name.removesuffix("/time") for name in names if name.endswith("/time")]
-        of_each = [_read_members(file, member) for member in members]
-        wanted = [name for name in (*QUANTITIES, *SMOOTHING) if all(name in x for x in of_each)]
-        widths = {x[name].shape[1:] for x in of_each for name in wanted if name in QUANTITIES}
-        if len(widths) != 1:
+        names, attributes = file.names(), dict(file.attributes())
+        every = [name[:-4] for name in names if name.endswith("/time")]
+        groups = [""] if file.get("time") is not None else every
+        found = [_read(file, group) for group in groups]
+        if not found or not all(outputs for outputs, *_ in found):
             raise InputError(
-                "no trajectories with outputs that they all have",
+                "no trajectories with their times",
                 where=str(path),
                 expected=f"{', '.join(QUANTITIES)} [B, T, D] and time, as integrate writes them",
                 found=candidates(names[:200], file.get),
                 hint="differentiate and resample make trajectories of other arrays",
             )
-        attributes = dict(file.attributes())
-    lengths = np.array([len(x["time"]) for x in of_each])
-    groups = [np.array([number]) for number in range(len(members))]
-    padded = {
-        name: joined([x[name][None] for x in of_each], groups, lengths.max())
-        for name in (*wanted, "time")
-        if name not in SMOOTHING
-    }
-    longest = of_each[lengths.argmax()]["time"]
-    shared = all(np.array_equal(x["time"], longest[: len(x["time"])]) for x in of_each)
-    rows = next(iter(padded.values()))
-    clock = Inputs(make_mode("clique"), rows, {}, {}, None, padded.pop("time"), recorded=True)
-    times = continued(clock, lengths, len(longest)).times
-    tables = {name: np.stack([x[name] for x in of_each]) for name in wanted if name in SMOOTHING}
-    return padded, longest if shared else times, {**attributes, **tables}, lengths
+        return [(outputs, time, {**attributes, **tables}) for outputs, time, tables in found]
 
 
-def _read_members(file: Catalogue, group: str) -> dict[str, Any]:
-    """Returns the outputs [T, D], their time [T] and what was chosen [D] in a group of a file."""
-    found = {name: file.get(f"{group}/{name}") for name in ("time", *QUANTITIES, *SMOOTHING)}
-    time = found["time"]
-    if time is None or time.ndim != 1:
-        return {}
-    wrong = [name for name in QUANTITIES if (x := found[name]) and x.shape[:-1] != time.shape]
-    return {
-        name: np.array(x.require_numeric().read())
-        for name, x in found.items()
-        if x is not None and name not in wrong
-    }
+def _read(file: Catalogue, group: str) -> tuple[dict[str, Any], Any, dict[str, Any]]:
+    """Returns the outputs [B, T, D], their time, and what was chosen for each dof [B, D], from the
+    arrays of a file or of the group of one trajectory."""
+    outputs, tables = dict[str, Any](), dict[str, Any]()
+    for found, names, ndim in ((outputs, QUANTITIES, 3), (tables, (*SMOOTHING,), 2)):
+        for name in names:
+            array = file.get(group + name)
+            if array is not None and array.ndim == ndim - bool(group):
+                values = np.array(array.require_numeric().read())
+                found[name] = values[None] if group else values
+    time = file.get(f"{group}time")
+    assert time is not None  # by which the group was found
+    return outputs, np.array(time.require_numeric().read()), tables
