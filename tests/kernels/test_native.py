@@ -9,16 +9,23 @@ from __future__ import annotations
 import errno
 import gc
 import os
-from collections.abc import Iterable
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from kernels.cases import BANDS, CASCADES, Case, Job, case
 from kernels.comparison import gradients, rows
 
+import trajcli
 from trajcli.kernels import native
 from trajcli.kernels.native import Adjoint, Forward, InFile
 from trajcli.kernels.program import Gradients, Operands
@@ -93,6 +100,83 @@ def test_tiles_and_threads_change_no_bit(work: Job, monkeypatch: pytest.MonkeyPa
             monkeypatch.setattr(native, "NATIVE_TILE", tile)
             assert_same(rows("native", sample), forward)
             assert_same(gradients("native", sample), backward)
+
+
+BOUNDS: list[tuple[dict[str, str], int, int]] = [
+    # the environment, torch's number, and how many threads run on six processors
+    ({}, 8, 6),
+    ({}, 3, 3),
+    ({"OMP_NUM_THREADS": "2"}, 8, 2),
+    ({"OMP_NUM_THREADS": " 4 , 2"}, 8, 4),
+    ({"OMP_NUM_THREADS": "4"}, 3, 3),
+    ({"OMP_NUM_THREADS": "99999999999999999999"}, 8, 6),
+    *(({"OMP_NUM_THREADS": bad}, 8, 6)
+      for bad in ("", "many", "0", "-1", "2.5", "2,", "2,0", "2 1", ",2", "²")),
+    ({"TRAJCLI_THREADS": "5", "OMP_NUM_THREADS": "2"}, 3, 5),
+    ({"TRAJCLI_THREADS": "8", "OMP_NUM_THREADS": "bad"}, 1, 8),
+]  # fmt: skip
+
+
+@pytest.fixture
+def six_processors(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Six processors, and no number of threads in the environment; torch has its own back."""
+    monkeypatch.setattr(native, "processors", lambda: 6)
+    for name in ("TRAJCLI_THREADS", "OMP_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    count = torch.get_num_threads()
+    yield
+    torch.set_num_threads(count)
+
+
+def threads_of(function: Callable[[], object], count: int) -> int:
+    """Returns how many threads at most were seen to work while a function ran, with its own. It
+    runs five times, and until ``count`` were seen, if they are within ten seconds."""
+    before, most, done = len(os.listdir("/proc/self/task")), 0, threading.Event()
+
+    def watch() -> None:
+        nonlocal most
+        while not done.is_set():
+            # the watcher is one more, the thread that calls was there before
+            most = max(most, len(os.listdir("/proc/self/task")) - before)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    runs, end = 0, time.monotonic() + 10
+    while runs < 5 or (most < count and time.monotonic() < end):
+        function()
+        runs += 1
+    done.set()
+    watcher.join()
+    return most
+
+
+@pytest.mark.parametrize(("environment", "of_torch", "count"), BOUNDS)
+def test_threads_are_bound_as_those_of_others(
+    environment: dict[str, str],
+    of_torch: int,
+    count: int,
+    six_processors: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    actions, start = np.random.default_rng(0).normal(size=(2000, 200, 4)), np.zeros(4)
+    call = partial(trajcli.integrate, actions, start, 0.5, backend="native", write="position")
+    want = call().position
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    torch.set_num_threads(of_torch)
+    assert native.threads() == count
+    assert threads_of(call, count) == count  # of a call that is prepared with another number
+    np.testing.assert_array_equal(call().position, want)
+
+
+def test_torch_bounds_threads_only_where_it_is_loaded(
+    six_processors: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.set_num_threads(2)
+    monkeypatch.delitem(sys.modules, "torch")
+    assert native.threads() == 6
+    monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))  # while it is imported
+    assert native.threads() == 6
 
 
 @pytest.mark.parametrize("work", [*CASCADES, *BANDS], ids=str)

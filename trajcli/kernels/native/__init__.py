@@ -12,6 +12,7 @@ import errno
 import math
 import os
 import re
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -115,16 +116,27 @@ def level() -> int:
 
 
 def threads() -> int:
-    """Returns how many threads to use: TRAJCLI_THREADS, else the processors of this process."""
-    limit = variable(b"TRAJCLI_THREADS")
+    """Returns how many threads to use: TRAJCLI_THREADS; without it the processors of this process,
+    and no more than OMP_NUM_THREADS and torch.set_num_threads allow others."""
+    limit, _, openmp, torch = _limits()
     if limit and not (limit.isascii() and limit.isdecimal() and int(limit) > 0):
         what, expected = "not a number of threads", "a whole number >= 1"
         raise UsageError(what, where="TRAJCLI_THREADS", expected=expected, found=repr(limit))
-    return min(int(limit or processors()), _MOST_THREADS)
+    if limit:
+        return min(int(limit), _MOST_THREADS)
+    # a number for each level of nesting; like OpenMP, what is no such list counts as not set
+    levels = re.fullmatch(r"\s*0*([1-9]\d{0,8})\s*(,\s*0*[1-9]\d*\s*)*", openmp, re.ASCII)
+    return min(processors(), int(levels[1]) if levels else _MOST_THREADS, torch or _MOST_THREADS)
 
 
-def _limits() -> tuple[str, str]:
-    return variable(b"TRAJCLI_THREADS"), variable(b"TRAJCLI_LEVEL")
+def _limits() -> tuple[str, str, str, int]:
+    """Returns TRAJCLI_THREADS, TRAJCLI_LEVEL, OMP_NUM_THREADS, and torch's number of threads, 0
+    where it is not loaded."""
+    # while another thread imports torch, it has no functions yet
+    count = getattr(sys.modules.get("torch"), "get_num_threads", None)
+    names = b"TRAJCLI_THREADS", b"TRAJCLI_LEVEL", b"OMP_NUM_THREADS"
+    limit, level, openmp = map(variable, names)
+    return limit, level, openmp, count() if count else 0
 
 
 class Call:
