@@ -21,40 +21,30 @@ if TYPE_CHECKING:
 
     from trajcli.autograd import clip_gradient, scale_gradient
     from trajcli.calls import differentiate, integrate, prepare
-    from trajcli.curves.fitting import Fitted, fit
+    from trajcli.curves.fitting import fit
     from trajcli.curves.resampling import resample
-    from trajcli.curves.retiming import Retimed, retime
-    from trajcli.errors import (
-        DataError,
-        Fault,
-        InputError,
-        OutputError,
-        Stopped,
-        TrajcliError,
-        UsageError,
-    )
-    from trajcli.matrices import Operator, operator
-    from trajcli.modes import MODES
+    from trajcli.curves.retiming import retime
+    from trajcli.errors import DataError, InputError, OutputError, TrajcliError, UsageError
+    from trajcli.matrices import operator
     from trajcli.scores import score
     from trajcli.trajectory import State, Trajectory, concatenate, load, sample
 
 __version__ = "0.1.0"
 
-__all__ = ["MODES", "DataError", "Fault", "Fitted", "InputError", "Operator", "OutputError",
-           "Retimed", "State", "Stopped", "TrajcliError", "Trajectory", "UsageError",
-           "clip_gradient", "concatenate", "differentiate", "fit", "integrate", "load", "operator",
-           "prepare", "resample", "retime", "sample", "scale_gradient", "score"]  # fmt: skip
+__all__ = ["DataError", "InputError", "OutputError", "State", "TrajcliError", "Trajectory",
+           "UsageError", "clip_gradient", "concatenate", "differentiate", "fit", "integrate",
+           "load", "operator", "prepare", "resample", "retime", "sample", "scale_gradient",
+           "score"]  # fmt: skip
 
 # Modules that are attributes of the package before anybody imports them.
-_PUBLIC = ("errors", "matrices", "modes", "rotations", "units")
+_PUBLIC = ("errors", "matrices", "modes", "rotations")
 # Where names are defined, all others being errors.
 _MODULES = {
     "autograd": {"clip_gradient", "scale_gradient"},
-    "curves.fitting": {"Fitted", "fit"},
-    "modes": {"MODES"},
-    "matrices": {"Operator", "operator"},
+    "curves.fitting": {"fit"},
+    "matrices": {"operator"},
     "curves.resampling": {"resample"},
-    "curves.retiming": {"Retimed", "retime"},
+    "curves.retiming": {"retime"},
     "scores": {"score"},
     "calls": {"differentiate", "integrate", "prepare"},
     "trajectory": {"State", "Trajectory", "concatenate", "load", "sample"},

@@ -32,6 +32,15 @@ from trajcli.inputs import Inputs
 from trajcli.kernels.program import Array, Band
 from trajcli.modes import QUANTITIES, make_mode
 
+__all__ = ["Operator", "clique_matrix", "difference_matrix", "hold_matrix", "integration_matrix",
+           "linear_matrix", "linspace", "operator", "ramp_and_hold_matrix",
+           "start_state_masks"]  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 # Smaller entries, relative to the largest of their row, are zeros with a rounding error.
 _CANCELLED = 2.0**-50
 

@@ -13,9 +13,10 @@ import h5py
 import numpy as np
 import pytest
 
-from trajcli import Fault, InputError
+from trajcli import InputError
 from trajcli.cli import options
 from trajcli.cli.console import Console, visible
+from trajcli.errors import Fault
 from trajcli.files._layouts import FAMILIES, PLAIN
 from trajcli.modes import ALIASES, METHODS, MODES
 

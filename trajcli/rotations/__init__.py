@@ -47,6 +47,11 @@ __all__ = ["CURVES", "FORMS", "RATES", "RotationTrajectory", "angle", "compose",
            "from_quaternions", "integrate", "log", "multiply", "resample", "rotate", "sample",
            "to_quaternions"]  # fmt: skip
 
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 RATES = ("angular_velocity", "angular_acceleration", "angular_jerk")
 
 
