@@ -11,11 +11,13 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from words import require_words_of_python
 
 import trajcli
 from trajcli import InputError, State, TrajcliError, Trajectory, UsageError, matrices, rotations
@@ -206,6 +208,15 @@ REFUSED: dict[str, Call] = {
     "dates": lambda x: np.ceil(x).astype("datetime64[ns]"),
     "durations": lambda x: np.ceil(x).astype("timedelta64[s]"),
     "sparse": lambda x: torch.tensor(np.atleast_1d(x)).to_sparse(),
+    "nested": lambda x: torch.nested.nested_tensor([*torch.tensor(np.atleast_1d(x))]),
+    "jagged": lambda x: torch.nested.nested_tensor([torch.ones(2, 3)], layout=torch.jagged),
+    "quantised": lambda x: torch.quantize_per_tensor(torch.tensor(x).float(), 0.1, 0, torch.qint8),
+    "float8": torch_of(torch.float8_e4m3fn),
+    "list of tensors with gradients": lambda x: [
+        *torch.tensor(np.atleast_1d(x).astype(float)).requires_grad_()
+    ],
+    "trajectory": lambda x: Trajectory(x, x, x, x, STAMPS),
+    "list of trajectories": lambda x: [Trajectory(x, x, x, x, STAMPS)] * 2,
     "object": lambda x: object(),
     "function": lambda x: np.sin,
 }
@@ -230,7 +241,8 @@ def outcome(function: Call, arguments: Mapping[str, Any]) -> list[Any] | None:
         warnings.simplefilter("ignore", RuntimeWarning)  # NaN and Inf where they are allowed
         try:
             return list(arrays(function(**arguments)))
-        except TrajcliError:
+        except TrajcliError as error:
+            require_words_of_python(error)
             return None
 
 
@@ -243,14 +255,12 @@ def plain(x: Any) -> Any:
 def test_every_public_function_is_in_the_table() -> None:
     public = {name for name in trajcli.__all__ if inspect.isfunction(getattr(trajcli, name))}
     for room, prefix in ((matrices, ""), (rotations, "rotations.")):
-        for name, function in inspect.getmembers(room, inspect.isfunction):
-            names = getattr(
-                room, "__all__", [function.__name__] * (function.__module__ == room.__name__)
-            )
-            public |= {prefix + name} if name in names and name[0] != "_" else set()
+        for name, _ in inspect.getmembers(room, inspect.isfunction):
+            public |= {prefix + name} if name in room.__all__ else set()
     assert public == {name.split(",")[0] for name in CALLS} | OF_COUNTS
 
 
+@pytest.mark.filterwarnings("ignore:.*(nested tensors|torch.quantize_per_tensor):UserWarning")
 @pytest.mark.parametrize("name", CALLS)
 def test_an_argument_of_any_kind_gives_the_numbers_of_float64_or_an_error(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -304,7 +314,8 @@ def test_an_option_of_any_kind_is_taken_or_refused_in_words(function: Call) -> N
     ]
     known = {name: arguments[name] for name in names if name in arguments}
     for name in set(names) - {"actions", "positions", "allow_nonfinite"}:
-        for value in ("x", 2.5, -1, [1], np.int64(3), torch.tensor(3), torch.tensor(2.5), {}, 1j):
+        for value in ("x", ["x"], 2.5, -1, [1], {}, 1j, np.int64(3), np.array(["x"]), None,
+                      torch.tensor(3), torch.tensor(2.5)):  # fmt: skip
             outcome(function, {**known, name: value})
 
 
@@ -467,8 +478,21 @@ def test_smooth_takes_steps_as_tensors_within_transforms(steps: dict[str, Any]) 
 def test_what_the_package_lists_is_there() -> None:
     listed = dir(trajcli)
     assert all(hasattr(trajcli, name) for name in listed)
-    assert {*trajcli.__all__, "errors", "matrices", "modes", "rotations", "units"} <= {*listed}
-    assert not hasattr(trajcli, "matrixes")
+    rooms = {"errors", "matrices", "modes", "rotations"}
+    assert {*listed} == {*trajcli.__all__, *rooms, "__version__"}
+    for name in ("matrixes", "Fault", "Stopped", "MODES", "Fitted", "Retimed", "Operator"):
+        assert not hasattr(trajcli, name)
+
+
+@pytest.mark.parametrize("room", [matrices, rotations])
+def test_rooms_show_what_they_define_and_not_what_they_import(room: ModuleType) -> None:
+    assert dir(room) == sorted(room.__all__)
+    taken: dict[str, Any] = {}
+    exec(f"from {room.__name__} import *", taken)
+    assert taken.keys() - {"__builtins__"} == {*room.__all__}
+    for name in room.__all__:
+        home = getattr(taken[name], "__module__", room.__name__)
+        assert home == room.__name__ or home.startswith(f"{room.__name__}."), name
 
 
 def test_the_environment_counts_at_each_call(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,12 +46,21 @@ def as_array(values: Any, where: str = "input") -> Array:
     try:
         array: Any = values if is_torch(values) else np.asarray(values)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError("not an array of numbers", where=where, found=str(error)) from None
-    kind = str(array.dtype)
+        several = isinstance(values, list | tuple) and any(map(is_torch, values))
+        hint = "torch.stack(...) makes one tensor of them, which keeps gradients" if several else ""
+        found = str(error).partition("\n")[0]
+        raise InputError("not an array of numbers", where=where, found=found, hint=hint) from None
+    kind, hint = str(array.dtype), ""
     if is_torch(array):
         torch = sys.modules["torch"]
-        if array.layout is not torch.strided:
-            kind = f"a tensor of layout {array.layout}"
+        if array.is_nested:
+            kind, hint = "a nested tensor", "tensor.to_padded_tensor(0.0)"
+        elif array.layout is not torch.strided:
+            kind, hint = f"a tensor of layout {array.layout}", "tensor.to_dense()"
+        elif array.is_quantized:
+            hint = "tensor.dequantize()"
+        elif array.is_floating_point():
+            hint = "tensor.float()"
         real = kind in _REAL
         mode, fake = getattr(array, "fake_mode", None), torch._C._TorchDispatchModeKey.FAKE
         if mode and torch._C._get_dispatch_mode(fake) is not mode:
@@ -59,8 +68,12 @@ def as_array(values: Any, where: str = "input") -> Array:
             raise UsageError("a fake tensor outside of its mode", where=where, expected=expected)
     else:
         real = array.dtype.kind in "fiu"
+        if not (real or isinstance(values, np.ndarray | list | tuple)):
+            kind = f"a {type(values).__name__}"
+            hint = "its arrays, such as .position" if hasattr(values, "position") else ""
     if not real:
-        raise InputError("not real numbers", where=where, expected="floats or integers", found=kind)
+        expected = "floats or integers"
+        raise InputError("not real numbers", where=where, expected=expected, found=kind, hint=hint)
     if not is_torch(array) and array.dtype.itemsize > 8:
         with np.errstate(over="ignore"):
             return array.astype(np.float64)
@@ -522,13 +535,11 @@ def time_stamp_faults(
     values = to_numpy(times)
     table = values[None] if values.ndim == 1 else values
     gaps = differences(table)
-    drop_hint = "leave repeated rows out, as trajcli differentiate --repeated-times drop does"
-    sort_hint = "sort the rows by time, or split the recording"
     faults = []
     for what, wrong, first_row, hint in (
         ("time stamps that are not finite", ~np.isfinite(table), 0, ""),
-        ("time stamps that repeat", gaps == 0, 1, drop_hint),
-        ("time stamps that go back", gaps < 0, 1, sort_hint),
+        ("time stamps that repeat", gaps == 0, 1, "leave repeated rows out"),
+        ("time stamps that go back", gaps < 0, 1, "sort the rows by time, or split the recording"),
     ):
         places = np.argwhere(wrong)
         if not len(places):
@@ -540,12 +551,16 @@ def time_stamp_faults(
             stamp = f"row {number} ({float(table[trajectory, row])!r})"
             named.append(f"{spot}, {stamp}" if spot else stamp)
         more = f" and {len(places) - 3} more" if len(places) > 3 else ""
-        if hint == drop_hint and (rate := _rate_of_rows(table[places[0, 0]])):
-            hint = f"--rate {rate:g} (dt={1 / rate:g}) if a coarser clock stamped the rows; else "
-            hint += drop_hint
+        shell = ""
+        if what.endswith("repeat"):
+            shell = f"{hint}, as trajcli differentiate --repeated-times drop does"
+            if rate := _rate_of_rows(table[places[0, 0]]):
+                coarse = "if a coarser clock stamped the rows; else "
+                hint, shell = f"dt={1 / rate:g} {coarse}{hint}", f"--rate {rate:g} {coarse}{shell}"
         found = f"{len(places)} such: " + "; ".join(named) + more
         expected = "strictly increasing seconds"
-        faults.append(Fault(what, where=where, expected=expected, found=found, hint=hint))
+        fault = Fault(what, where=where, expected=expected, found=found, hint=hint, shell=shell)
+        faults.append(fault)
     return faults
 
 
@@ -588,13 +603,14 @@ def nonfinite_fault(
     if row_numbers is not None and "step" in axes:
         first[axes.index("step")] = int(row_numbers[first[axes.index("step")]])
     count = f" ({len(wrong)} values that are not finite)" if len(wrong) > 1 else ""
+    effect = "computes with it; it stays within its trajectory and dof"
     return Fault(
         "NaN or Inf",
         where=indexed(where, axes, first, array.shape, first_trajectory),
         expected="finite numbers",
         found=f"{float(array[tuple(wrong[0])])}{count}",
-        hint="--allow-nonfinite (allow_nonfinite=True) computes with it; "
-        "it stays within its trajectory and dof",
+        hint=f"allow_nonfinite=True {effect}",
+        shell=f"--allow-nonfinite {effect}",
     )
 
 
@@ -619,8 +635,9 @@ def state_count_fault(role: str, where: str, batch: int, shape: Sequence[int]) -
     option = " (trajcli integrate --start-index FILE:DATASET)" if role == "start" else ""
     what = f"{role} states and trajectories differ in number (B)"
     expected = f"[{batch}, {shape[1]}], or one for all: [{shape[1]}]"
-    hint = f"{role}_index [B] beside them{option} says which each trajectory uses"
-    return wrong_shape(where, expected, shape, what=what, hint=hint)
+    hint = f"{role}_index= [B] says which each trajectory uses"
+    shell = f"{role}_index [B] beside them{option} says which each trajectory uses"
+    return wrong_shape(where, expected, shape, what=what, hint=hint, shell=shell)
 
 
 def index_shape_faults(where: str, batch: int, index: Array) -> list[Fault]:

@@ -2,8 +2,11 @@
 
     TrajcliError            anything trajcli raises on purpose
     ├── InputError          input that is wrong, missing or unreadable   exit 2  (also a ValueError)
+    │   └── MissingFileError    a file that is not there                 (also a FileNotFoundError)
     ├── UsageError          options that cannot be combined              exit 2  (also a ValueError)
     ├── OutputError         an output that is refused or cannot be made  exit 2
+    │   ├── MissingFolderError  its folder is not there                  (also a FileNotFoundError)
+    │   ├── ExistingFileError   its name is taken                        (also a FileExistsError)
     │   └── BusyError       an output that another process is writing    exit 75
     ├── DataError           data that failed a check                     exit 1
     ├── Stopped             a signal ended the run                       exit 75
@@ -14,6 +17,7 @@ Faults are collected as values and raised together, so that one run reports all 
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +26,10 @@ from typing import ClassVar, TypeAlias
 
 Progress: TypeAlias = Callable[[float, int], None]
 """Called with the number of trajectories done, which may be fractional, and their total."""
+
+
+# Of an unknown word, so many characters are shown.
+_LONGEST_WORD = 100
 
 
 class Note(str):
@@ -39,6 +47,8 @@ class Fault:
     expected: str = ""
     found: str = ""
     hint: str = ""
+    shell: str = ""
+    """The hint in the words of the command line, where those of Python are others."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "where", str(self.where))
@@ -52,9 +62,13 @@ class Fault:
     def __str__(self) -> str:
         return "\n".join(self.lines())
 
+    def in_shell(self) -> Fault:
+        """Returns the fault with its hint in the words of the command line."""
+        return replace(self, hint=self.shell or self.hint, shell="")
+
     def as_dict(self) -> dict[str, str]:
         """Returns the parts that are not empty, for JSON."""
-        return {name: text for name, text in vars(self).items() if text}
+        return {name: text for name, text in vars(self).items() if text and name != "shell"}
 
 
 def unknown(
@@ -71,6 +85,8 @@ def unknown(
     """
     expected = choices if isinstance(choices, str) else ", ".join(map(str, choices))
     where = noun if where is None else where
+    found = " ".join(found.split())  # an array has lines
+    found = f"{found[:_LONGEST_WORD]}…" if len(found) > _LONGEST_WORD else found
     return Fault(f"unknown {noun}", where=where, expected=expected, found=found, hint=hint)
 
 
@@ -81,10 +97,11 @@ def wrong_shape(
     *,
     what: str = "wrong shape",
     hint: str = "",
+    shell: str = "",
 ) -> Fault:
     """Returns the fault of an array of another shape than expected."""
-    expected = expected if isinstance(expected, str) else describe(expected)
-    return Fault(what, where=where, expected=expected, found=describe(found), hint=hint)
+    expected, shape = expected if isinstance(expected, str) else describe(expected), describe(found)
+    return Fault(what, where=where, expected=expected, found=shape, hint=hint, shell=shell)
 
 
 def describe(shape: Sequence[int]) -> str:
@@ -111,12 +128,13 @@ class TrajcliError(Exception):
         expected: str = "",
         found: str = "",
         hint: str = "",
+        shell: str = "",
     ) -> None:
         """Takes faults, or a text and the keywords of one Fault."""
         self.faults = tuple(
             fault
             if isinstance(fault, Fault)
-            else Fault(fault, where=where, expected=expected, found=found, hint=hint)
+            else Fault(fault, where=where, expected=expected, found=found, hint=hint, shell=shell)
             for fault in faults
         )
         super().__init__("\n".join(str(fault) for fault in self.faults))
@@ -138,6 +156,36 @@ class OutputError(TrajcliError):
     """An output that is refused or cannot be written."""
 
     exit_code = 2
+
+
+class _PathError(TrajcliError, OSError):
+    """An error of a path, which has what users of OSError look for."""
+
+    @property
+    def filename(self) -> str:
+        return str(self.faults[0].where)
+
+    @property
+    def strerror(self) -> str:  # type: ignore[override]
+        return self.faults[0].what
+
+
+class MissingFileError(InputError, _PathError, FileNotFoundError):
+    """A file that is to be read, and is not there."""
+
+    errno = errno.ENOENT
+
+
+class MissingFolderError(OutputError, _PathError, FileNotFoundError):
+    """An output in a folder that is not there."""
+
+    errno = errno.ENOENT
+
+
+class ExistingFileError(OutputError, _PathError, FileExistsError):
+    """An output whose name is taken."""
+
+    errno = errno.EEXIST
 
 
 class BusyError(OutputError):

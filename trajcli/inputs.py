@@ -460,8 +460,11 @@ def _step_shape_faults(inputs: Inputs) -> list[Fault]:
         return time_stamp_shape_faults(inputs.times.shape, batch, steps + 1, where)
     if inputs.dt is None:
         expected, found = "a step, a rate, or time stamps", "none given, and none in the input"
-        hint = "dt= or times= (in the shell --dt SECONDS, --rate HZ or --times FILE:DATASET)"
-        return [Fault("no time step", where="dt", expected=expected, found=found, hint=hint)]
+        hint, shell = "dt= or times=", "--dt SECONDS, --rate HZ or --times FILE:DATASET"
+        fault = Fault(
+            "no time step", where="dt", expected=expected, found=found, hint=hint, shell=shell
+        )
+        return [fault]
     shape = tuple(inputs.dt.shape)
     # a recording may have an entry for the step into row 0, which is unused
     counts = [steps, steps + 1] if inputs.recorded else [steps]

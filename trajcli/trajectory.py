@@ -382,7 +382,7 @@ def sample(
             f"{next(iter(outputs))} between rows takes outputs above it",
             where="trajectory",
             expected=f"{', '.join(missing)} as well",
-            hint="write= (--write) of integrate names the outputs",
+            hint="write= of integrate names the outputs",
         )
     like = next(iter(outputs.values()))
     times = matched(as_array(times, "times"), like, "times")
@@ -604,7 +604,7 @@ def wanted_outputs(write: str | Iterable[str]) -> tuple[str, ...]:
         names: tuple[Any, ...] = (write,) if isinstance(write, str) else tuple(write)
     except TypeError:
         names = (write,)
-    others = [name for name in names if name not in QUANTITIES]
+    others = [name for name in names if not (isinstance(name, str) and name in QUANTITIES)]
     if others or not names:
         found = repr(others or [*names])
         raise UsageError(unknown("output", where="write", choices=QUANTITIES, found=found))
@@ -626,7 +626,8 @@ def state_parts(state: StateLike, role: str, shape: Sequence[int]) -> dict[str, 
         hint = f"State(position=..., velocity=...), or State(**{role})"
     elif isinstance(state, list | tuple):
         pair = any(getattr(x, "ndim", isinstance(x, rows)) for x in state)
-        hint = "State(p, v); of positions alone numpy.stack(...)" if pair else ""
+        library = "torch" if any(map(is_torch, state)) else "numpy"
+        hint = f"State(p, v); of positions alone {library}.stack(...)" if pair else ""
     if hint:
         expected, found = "a State, or positions as one array", f"a {type(state).__name__}"
         raise UsageError(f"no {role} state", where=role, expected=expected, found=found, hint=hint)

@@ -20,6 +20,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+import torch
 from journeys.arrays import write_h5
 from layouts import writers
 
@@ -132,6 +133,20 @@ case("no time step", npy(), differ("in.npy"), differ("in.npy --dt 0.1"), differ(
      npz("t.npz", t=T), differ("in.npy --times t.npz:t"))
 case("no time step in Python", nothing, lambda: trajcli.differentiate(CURVE),
      lambda: trajcli.differentiate(CURVE, dt=0.1), lambda: trajcli.differentiate(CURVE, times=T))
+case("no start in Python", nothing, lambda: trajcli.integrate(CURVE, None, 0.1),
+     lambda: trajcli.integrate(CURVE, "zero", 0.1), lambda: trajcli.differentiate(CURVE, dt=0.1),
+     lambda: trajcli.integrate(CURVE, State(np.zeros(3)), 0.1))
+case("stamps that repeat in Python", nothing,
+     lambda: trajcli.differentiate(CURVE, times=np.where(T == 1, T[9], T)),
+     lambda: trajcli.differentiate(np.delete(CURVE, 10, 0), times=np.delete(T, 10)))
+case("stamps of a coarser clock in Python", nothing,
+     lambda: trajcli.differentiate(CURVE, times=np.arange(30) // 2 / 5),
+     lambda: trajcli.differentiate(CURVE, dt=0.1),
+     lambda: trajcli.differentiate(CURVE[::2], times=np.arange(15) / 5))
+case("rates without their scheme in Python", nothing,
+     lambda: trajcli.integrate(CURVE, "zero", times=T, mode="velocity", scheme="zoh"),
+     lambda: trajcli.integrate(CURVE, "zero", times=T, mode="velocity", scheme="foh"),
+     lambda: trajcli.integrate(CURVE[1:], "zero", times=T, mode="velocity", scheme="zoh"))
 case("likely times", npz(position=CURVE, timestmaps=T), differ("in.npz:position"),
      differ("in.npz:position --times in.npz:timestmaps"), differ("in.npz:position --dt 0.1"),
      differ("in.npz:position --rate 10"))
@@ -245,6 +260,10 @@ case("a moving goal of central", nothing,
 case("an option of another mode", npy(),
      integ("in.npy --dt 0.1 --mode jerk --degree 3 --start zero"), "modes",
      integ("in.npy --dt 0.1 --mode bspline --degree 3 --start zero"))
+case("an option of another mode in Python", nothing,
+     lambda: trajcli.integrate(CURVE, "zero", 0.1, degree=3),
+     lambda: trajcli.integrate(CURVE, "zero", 0.1, "bspline", degree=3),
+     lambda: trajcli.differentiate(CURVE, dt=0.1, method="savgol", degree=3))
 case("an option of another method", npy(), differ("in.npy --dt 0.1 --noise 1"),
      differ("in.npy --dt 0.1 --method smooth --noise 0.01"))
 case("options of another method", npy(),
@@ -345,6 +364,9 @@ for scheme in ("https", "s3", "gs", "hf"):
 case("links out of the file",
      both(h5("other.h5", q=CURVE), h5(position=h5py.ExternalLink("other.h5", "/q"))),
      differ("in.h5 --dt 0.1"), differ("in.h5 --dt 0.1 --allow-external"))
+case("links out of the file in Python",
+     both(h5("other.h5", q=CURVE), h5(position=h5py.ExternalLink("other.h5", "/q"))),
+     lambda: trajcli.load("in.h5"), lambda: h5py.File("in.h5")["position"][()])
 
 
 def _without_rate(name: str, write: Callable[[Path], Any]) -> Make:
@@ -856,6 +878,20 @@ case("a replay buffer without times", _replay, differ("in.zarr:data/action"),
 
 FOH = {"scheme": "foh"}
 PLAN = trajcli.integrate(CURVE, "zero", 0.1)
+TENSORS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    # what is no tensor of numbers, and what makes one of it
+    "a float8 tensor": (lambda x: x.to(torch.float8_e5m2), lambda x: x.float()),
+    "a sparse tensor": (lambda x: x.to_sparse(), lambda x: x.to_dense()),
+    "a quantised tensor": (
+        lambda x: torch.quantize_per_tensor(x.float(), 0.1, 0, torch.qint8),
+        lambda x: x.dequantize()),
+    "a nested tensor": (
+        lambda x: torch.nested.nested_tensor([x, x[:-1]]), lambda x: x.to_padded_tensor(0.0)),
+    "a jagged tensor": (
+        lambda x: torch.nested.nested_tensor([x, x[:-1]], layout=torch.jagged),
+        lambda x: x.to_padded_tensor(0.0)),
+    "a list of tensors with gradients": (lambda x: [*x.requires_grad_()], torch.stack),
+}
 case("a plan of no polynomial", nothing, lambda: trajcli.sample(PLAN, [0.05]),
      lambda: trajcli.resample(PLAN, at=[0.05]))
 case("a plan without its acceleration", nothing,
@@ -881,6 +917,17 @@ case("a factor with a gradient", nothing, lambda: _scaled(detached=False),
 case("a gradient of dt by smooth", nothing, lambda: _by_dt("smooth", False),
      lambda: _by_dt("smooth", True), lambda: _by_dt("savgol", False))
 case("steps that cannot be read", nothing, lambda: _jacobian("0.3s"), lambda: _jacobian(5))
+case("a name that is taken in Python", text("out.h5", ""), lambda: PLAN.save("out.h5"),
+     lambda: PLAN.save("out.h5", overwrite=True))
+case("another kind of output in Python", nothing, lambda: PLAN.save("out.csv"),
+     lambda: PLAN.save("out.h5"), lambda: PLAN.to_xarray().to_dataframe().to_csv("out.csv"))
+case("an array of several outputs in Python", nothing, lambda: PLAN.save("out.npy"),
+     lambda: np.save("out.npy", PLAN.position))
+case("a trajectory for its positions", nothing, lambda: trajcli.differentiate(PLAN, dt=0.1),
+     lambda: trajcli.differentiate(PLAN.position, dt=0.1))
+for layout in TENSORS:
+    case(f"{layout} in Python", nothing, lambda layout=layout: _of_tensor(TENSORS[layout][0]),
+         lambda layout=layout: _of_tensor(*TENSORS[layout]))
 case("masked values", nothing, lambda: trajcli.differentiate(MASKED, dt=0.1),
      lambda: trajcli.differentiate(
          MASKED.astype(float).filled(np.nan), dt=0.1, allow_nonfinite=True))
@@ -918,6 +965,12 @@ case("rates as a recording", nothing, lambda: trajcli.operator(10, 0.1, "velocit
      lambda: trajcli.operator(10, 0.1, "velocity"))
 case("savgol of no recording", nothing, lambda: trajcli.operator(10, 0.1, "savgol", window=5),
      lambda: trajcli.operator(10, 0.1, "savgol", window=5, start="first"))
+
+
+def _of_tensor(make: Callable[[Any], Any], repair: Callable[[Any], Any] = lambda x: x) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what torch has in beta
+        trajcli.differentiate(repair(make(torch.tensor(CURVE))), dt=0.1, method="central")
 
 
 def _scaled(detached: bool) -> None:
@@ -1142,7 +1195,8 @@ UNTRIED: dict[str, str] = {
         "a file system without locks",
     "a damaged bag; `mcap recover` or `rosbag reindex` counts anew": "programs of ROS",
     "one call with the same arguments just before the capture": "a CUDA graph",
-    "tensors on a CUDA device, or --device cuda": "a CUDA device",
+    "tensors on a CUDA device": "a CUDA device",
+    "--device cuda": "a CUDA device",
     "--device cpu, or wait until others have left the device": "a CUDA device whose memory is full",
     "set a smaller TRAJCLI_MEMORY, or use a machine with more memory": "no memory is left",
     "TRAJCLI_DEBUG=1 shows where; please report it": "a bug",

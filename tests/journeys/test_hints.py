@@ -8,7 +8,6 @@ import re
 import shlex
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -20,10 +19,11 @@ import pytest
 from journeys.arrays import close
 from journeys.conftest import ROOT
 from journeys.hint_cases import CASES, CURVE, TYPED, UNTRIED
+from words import require_words_of_python, require_words_of_the_shell
 
 import trajcli.errors
 from trajcli.cli import main
-from trajcli.errors import TrajcliError
+from trajcli.errors import Fault, TrajcliError
 
 OTHERS = r"(?:aws|gcloud|hf|curl|cp|mkdir|rm|gunzip|mcap|rosbag|python|in|convert) "
 """Commands of others, whose options are not looked up."""
@@ -45,18 +45,19 @@ def texts(node: ast.AST) -> Iterator[str]:
 
 def values_of(node: ast.AST) -> Iterator[ast.AST]:
     """The expressions within a node that become hints, wherever they are assigned."""
-    if isinstance(node, ast.keyword) and node.arg == "hint":
+    if isinstance(node, ast.keyword) and node.arg in ("hint", "shell"):
         yield node.value
     elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "refuse_larger":
         yield from node.args[2:]
-    elif isinstance(node, ast.AugAssign) and "hint" in ast.unparse(node.target):
+    elif isinstance(node, ast.AugAssign) and re.search("hint|shell", ast.unparse(node.target)):
         yield node.value
     elif isinstance(node, ast.Assign):
         for target in node.targets:
             pairs = [(target, node.value)]
             if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
                 pairs = list(zip(target.elts, node.value.elts, strict=True))
-            yield from (v for t, v in pairs if isinstance(t, ast.Name) and "hint" in t.id.lower())
+            names = ((t.id.lower(), v) for t, v in pairs if isinstance(t, ast.Name))
+            yield from (v for name, v in names if "hint" in name or name == "shell")
 
 
 def hints() -> Iterator[tuple[str, str]]:
@@ -104,15 +105,15 @@ def require_options(words: str, said: str) -> None:
 
 
 class Hints:
-    """Records the hints of all faults that are made."""
+    """Records the hints of all faults that are made, in the words of whom they are for."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.found: list[str] = []
+        self.found: list[Fault] = []
         original = trajcli.errors.Fault.__init__
 
         def init(fault: Any, *args: Any, **rest: Any) -> None:
             original(fault, *args, **rest)
-            self.found.append(fault.hint)
+            self.found.append(fault)
 
         monkeypatch.setattr(trajcli.errors.Fault, "__init__", init)
 
@@ -124,9 +125,13 @@ class Hints:
             code, *words = words if refused[0].isdecimal() else ("2", *words)
             assert main(words) == int(code), refused
         else:
-            with suppress(TrajcliError):
+            try:
                 refused()
-        return [hint for hint in self.found if hint]
+            except TrajcliError as error:
+                require_words_of_python(error)
+        shell = isinstance(refused, str)
+        faults = [fault.in_shell() if shell else fault for fault in tuple(self.found)]
+        return [hint for fault in faults for hint in (fault.hint, fault.shell) if hint]
 
 
 def make(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,6 +224,7 @@ def test_a_hint_that_is_followed_works(name, tmp_path, monkeypatch, capfd):
     if isinstance(refused, str):
         text = capfd.readouterr().err
         require_options(refused, text)
+        require_words_of_the_shell(text)
         said = re.sub(r"\s", "", text)
         if TYPED in followed:
             type_hint(shlex.join(shlex.split(refused)), text, capfd)

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import errno
+import pickle
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from words import require_words_of_python
 
 import trajcli
-from trajcli import Fault, InputError, State, TrajcliError, UsageError
+from trajcli import InputError, OutputError, State, TrajcliError, UsageError
+from trajcli.errors import Fault
+from trajcli.files.hdf5_output import Hdf5Output
 
 B, H, D = 3, 6, 2
 ACTIONS = np.random.default_rng(0).normal(size=(B, H, D))
 ZERO = np.zeros(D)
+PLAN = trajcli.integrate(ACTIONS, ZERO, 0.1)
 STAMPS = np.arange(H + 1.0)
 MODES = ("clique", "velocity", "acceleration", "jerk", "central", "bspline", "teleport")
 GOAL = {"mode": "central", "ends": "goal"}
@@ -29,6 +37,7 @@ def refusal(
     """The error of a call that must be refused."""
     with pytest.raises(error) as caught:
         trajcli.integrate(actions, start, dt, **options)
+    require_words_of_python(caught.value)
     assert isinstance(caught.value, ValueError)
     assert caught.value.exit_code == 2
     return caught.value
@@ -142,7 +151,10 @@ OPTIONS: list[tuple[dict[str, Any], str, str]] = [
         ("acceleration", "convention", "mujoco"), ("central", "ends", "hold"),
         ("bspline", "degree", 2), ("bspline", "degree", 3.0), ("bspline", "degree", "3"),
         *(("bspline", "steps", steps) for steps in (0, -1, 1.5, "2")))),
-    *(({"write": write}, "output", "") for write in (["speed"], [])),
+    *(({"mode": mode}, "mode", str(mode)) for mode in (["jerk"], None, 3, ("acc", "jerk"))),
+    *(({"write": write}, "output", "") for write in (
+        ["speed"], [], None, 3, [["position"]], trajcli.State(ZERO))),
+    *(({option: np.array(["zoh", "foh"])}, option, "zoh") for option in ("scheme", "frames")),
     *(({"dtype": dtype}, "type", dtype) for dtype in ("float16", "double", "int64")),
     ({"backend": "numpy"}, "backend", "'numpy'"),
 ]  # fmt: skip
@@ -278,3 +290,60 @@ def test_an_unknown_mode_is_answered_with_the_modes_that_can_be_integrated():
     assert listed == [*MODES, "position (= clique)", "acc (= acceleration)"]
     for name in MODES:
         trajcli.integrate(ACTIONS, State(*[ZERO] * 4), 0.1, name)
+
+
+def made(make: Callable[[Path], None]) -> Callable[[Path], Path]:
+    """Returns what makes out.h5 in a folder, and returns its path."""
+
+    def path(folder: Path) -> Path:
+        make(folder / "out.h5")
+        return folder / "out.h5"
+
+    return path
+
+
+FILES: dict[str, tuple[Any, Any, type[OSError], type[TrajcliError], int]] = {
+    # what fails, on which path, and what it raises
+    "load": (trajcli.load, lambda folder: folder / "in.h5", FileNotFoundError, InputError,
+             errno.ENOENT),
+    "load from no folder": (trajcli.load, lambda folder: folder / "no" / "in.h5",
+                            FileNotFoundError, InputError, errno.ENOENT),
+    "save to no folder": (PLAN.save, lambda folder: folder / "no" / "out.h5", FileNotFoundError,
+                          OutputError, errno.ENOENT),
+    "save to a file": (PLAN.save, made(Path.touch), FileExistsError, OutputError, errno.EEXIST),
+    "save to a folder": (PLAN.save, made(Path.mkdir), FileExistsError, OutputError,
+                         errno.EEXIST),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files_that_are_missing_or_there_raise_what_python_raises(
+    name: str, tmp_path: Path
+) -> None:
+    call, place, builtin, own, number = FILES[name]
+    path = place(tmp_path)
+    with pytest.raises(builtin) as caught:
+        call(path)
+    error = caught.value
+    assert isinstance(error, own)
+    for raised in (error, pickle.loads(pickle.dumps(error))):
+        (fault,) = raised.faults
+        assert (type(raised), str(raised), raised.exit_code) == (type(error), str(fault), 2)
+        assert (raised.errno, raised.filename, raised.strerror) == (number, fault.where, fault.what)
+    assert str(path).startswith(error.filename)
+    require_words_of_python(error)
+
+
+def test_a_file_that_appears_while_another_is_written_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, write = tmp_path / "out.h5", Hdf5Output.finish
+
+    def finish(output: Hdf5Output) -> None:
+        path.write_text("another's")
+        write(output)
+
+    monkeypatch.setattr(Hdf5Output, "finish", finish)
+    with pytest.raises(FileExistsError):
+        PLAN.save(path)
+    assert path.read_text() == "another's"

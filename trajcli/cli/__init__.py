@@ -114,7 +114,7 @@ def _run(words: list[str]) -> int:
         else:
             what = f"a bug in trajcli: {type(error).__name__}: {error}"
             failure = TrajcliError(what, hint="TRAJCLI_DEBUG=1 shows where; please report it")
-    return _fail(_with_flags(failure, words), words)
+    return _fail(_in_shell(failure, words), words)
 
 
 def _fail(failure: TrajcliError, words: Sequence[str]) -> int:
@@ -135,18 +135,17 @@ def _interrupted(name: str, words: Sequence[str]) -> TrajcliError:
     return kind(Fault(f"stopped by {name}", hint="run the same command again"))
 
 
-def _with_flags(failure: TrajcliError, words: Sequence[str]) -> TrajcliError:
-    """Returns the error with the shell's options: --window where Python says window."""
+def _in_shell(failure: TrajcliError, words: Sequence[str]) -> TrajcliError:
+    """Returns the error in the shell's words: --window where Python says window."""
     from dataclasses import replace
 
+    faults, flags = [fault.in_shell() for fault in failure.faults], {}
     name = words[0] if words and words[0] in COMMANDS else ""
-    if not name or not any(str(fault.where).isidentifier() for fault in failure.faults):
-        return failure
-    options = command_line(name).commands[name].params  # loaded already: the command ran
-    flags = {option.name: max(option.opts, key=len) for option in options}
-    flags.pop("actions", None)  # where a fault names it, it is the array
-    faults = [replace(f, where=flags.get(str(f.where), f.where)) for f in failure.faults]
-    return type(failure)(*faults)
+    if name and any(str(fault.where).isidentifier() for fault in faults):
+        options = command_line(name).commands[name].params  # loaded already: the command ran
+        flags = {option.name: max(option.opts, key=len) for option in options}
+        flags.pop("actions", None)  # where a fault names it, it is the array
+    return type(failure)(*(replace(f, where=flags.get(str(f.where), f.where)) for f in faults))
 
 
 def _usage_fault(error: Any) -> Fault:

@@ -41,7 +41,7 @@ def status(console: Console, out: options.Divided) -> int:
             "shards": run.count,
             "done": sorted(run.done),
             "missing": run.missing,
-            "faults": {index: fault.as_dict() for index, fault in run.faults.items()},
+            "faults": {index: fault.in_shell().as_dict() for index, fault in run.faults.items()},
             "array": run.array,
         }
     )

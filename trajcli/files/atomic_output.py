@@ -21,7 +21,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from trajcli.errors import BusyError, Fault, OutputError
+from trajcli.errors import (
+    BusyError,
+    ExistingFileError,
+    Fault,
+    MissingFolderError,
+    OutputError,
+    TrajcliError,
+)
 from trajcli.files.file_bytes import file_state
 from trajcli.system import allocate, complete, held, is_command, rename_new
 
@@ -77,7 +84,7 @@ class HiddenFolder:
             try:
                 (os.replace if self._overwrite else rename_new)(self.data, self._out)
             except FileExistsError:
-                raise OutputError(name_taken(self._out)) from None
+                raise ExistingFileError(name_taken(self._out)) from None
             complete()
 
     def close(self) -> list[str]:
@@ -211,16 +218,18 @@ def refuse_place(path: Path, overwrite: bool) -> None:
             hint="write to a file, then send it on",
         )
     if not os.path.isdir(path.parent):
-        raise OutputError(
-            "not a folder" if os.path.exists(path.parent) else "no such folder",
+        there = os.path.exists(path.parent)
+        raise (OutputError if there else MissingFolderError)(
+            "not a folder" if there else "no such folder",
             where=str(path.parent),
             expected="the folder of OUT",
             hint=f"mkdir -p {shlex.quote(str(path.parent))}",
         )
     if path.is_dir():
-        raise OutputError("already exists, and is a folder", where=str(path), expected="a file")
+        what = "already exists, and is a folder"
+        raise ExistingFileError(what, where=str(path), expected="a file")
     if os.path.lexists(path) and not overwrite:
-        raise OutputError(name_taken(path))
+        raise ExistingFileError(name_taken(path))
 
 
 def name_taken(path: Path) -> Fault:
@@ -229,7 +238,8 @@ def name_taken(path: Path) -> Fault:
         "already exists",
         where=str(path),
         expected="a name that is free",
-        hint="--overwrite replaces it once the new one is complete",
+        hint="overwrite=True replaces it once the new one is complete",
+        shell="--overwrite replaces it once the new one is complete",
     )
 
 
@@ -257,7 +267,8 @@ def require_space(path: Path, needed: int) -> None:
             where=str(path.parent),
             expected=f"{needed} bytes for the output",
             found=f"{free} bytes free",
-            hint="--write position writes less; --dtype float32 halves float64",
+            hint='write="position" writes less; dtype="float32" halves float64',
+            shell="--write position writes less; --dtype float32 halves float64",
         )
 
 
@@ -278,6 +289,8 @@ def os_failures(path: Path) -> Iterator[None]:
     """Turns failures to write a file, also within HDF5, into OutputError."""
     try:
         yield
+    except TrajcliError:
+        raise  # some are OSErrors
     except (OSError, RuntimeError, ValueError) as error:
         if not isinstance(error, OSError) and "errno = " not in str(error):
             raise

@@ -171,7 +171,8 @@ class Hdf5File(Catalogue):
                 where=f"{self.path}:/{path}",
                 expected="values in the file itself",
                 found=target,
-                hint="--allow-external reads it, if you trust the file",
+                hint="h5py reads it, if you trust the file",
+                shell="--allow-external reads it, if you trust the file",
             )
         if name is not None:
             other = os.path.join(self.path.parent, os.fsdecode(name))

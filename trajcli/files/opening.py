@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.errors import Fault, InputError, Report, UsageError
+from trajcli.errors import Fault, InputError, MissingFileError, Report, UsageError
 from trajcli.files._layouts import Layout, layout_of
 from trajcli.files.catalogue import (
     Catalogue,
@@ -262,7 +262,7 @@ def recognise(path: Path) -> str:
         finally:
             os.close(descriptor)
     except FileNotFoundError:
-        raise InputError(_missing_file(path)) from None
+        raise MissingFileError(_missing_file(path)) from None
     except OSError as error:
         raise InputError(unreadable(path, "a readable file", error)) from None
     if signature == _HDF5_SIGNATURE:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.errors import Fault, InputError, OutputError, Stopped, unknown
+from trajcli.errors import Fault, InputError, OutputError, Stopped
 from trajcli.files.atomic_output import refuse_place
 from trajcli.files.catalogue import Catalogue, Numbers, candidates, python_line
 from trajcli.files.file_bytes import SourceFiles
@@ -36,14 +36,14 @@ def output_family(path: Path) -> str:
     """Returns "hdf5", "npz" or "npy" by OUT's name; raises OutputError for other names."""
     family = _FAMILIES.get(path.suffix.lower())
     if family is None:
-        fault = unknown(
-            "kind of output",
-            choices="OUT.h5, OUT.npz, or OUT.npy with one quantity",
-            found=path.suffix or "no ending",
+        raise OutputError(
+            "unknown kind of output",
             where=path,
-            hint=other_kind(path),
+            expected="OUT.h5, OUT.npz, or OUT.npy with one quantity",
+            found=path.suffix or "no ending",
+            hint=f"save({str(path.with_suffix('.h5'))!r}), or to_xarray() for other kinds",
+            shell=other_kind(path),
         )
-        raise OutputError(fault)
     return family
 
 
@@ -78,13 +78,16 @@ def refuse_form(
         faults.append(Fault(what, where=str(path), expected="OUT.h5 or OUT.npz", found=path.suffix))
     arrays = [variable.name for variable in description.streamed if variable.name != "time"]
     if family == "npy" and len(arrays) != 1:
-        what, found, hint = "a .npy file holds one array", ", ".join(arrays), ""
+        what, found, hint, shell = "a .npy file holds one array", ", ".join(arrays), "", ""
         for first in arrays[:1]:
             made = str(path.with_suffix(".h5"))
             line = shlex.join(["trajcli", "export", f"{made}:{first}", "-o", str(path)])
-            hint = f"-o {shlex.quote(made)}, and then: {line}"
-            hint = f"--write {first} writes one" if has_write else hint
-        faults.append(Fault(what, where=str(path), expected="OUT.h5", found=found, hint=hint))
+            shell = f"-o {shlex.quote(made)}, and then: {line}"
+            shell = f"--write {first} writes one" if has_write else shell
+            hint = f"numpy.save(path, trajectory.{first}) writes one"
+        faults.append(
+            Fault(what, where=path, expected="OUT.h5", found=found, hint=hint, shell=shell)
+        )
     names = Counter(name for group in description.groups for name in group.names)
     for name, count in names.items():
         if name.rpartition("/")[0] in names or name in ("", "dof") or count > 1:

@@ -122,7 +122,7 @@ def finite_rows(block: Recording, name: str, allow_nonfinite: bool = False) -> A
         where, number = block.place(k, name)
         if fault := nonfinite_fault(rows[None], str(where), axes, number):
             hint = "a curve through them does not exist: repair the input, or leave it out"
-            raise InputError(replace(fault, hint=hint))
+            raise InputError(replace(fault, hint=hint, shell=""))
     return values
 
 
@@ -217,7 +217,7 @@ def write_rows(
         "notes": report.notes,
         "left_out": [
             {"name": fault.where, "reason": f"{fault.what}: {fault.found}",
-             "faults": [fault.as_dict()]}
+             "faults": [fault.in_shell().as_dict()]}
             for fault in left_out
         ],
         "bytes_written": description.nbytes,

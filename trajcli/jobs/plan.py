@@ -314,7 +314,7 @@ class Plan:
             "notes": self.notes,
             "left_out": [
                 {"name": name, "reason": "; ".join(fault.what for fault in faults),
-                 "faults": [fault.as_dict() for fault in faults]}
+                 "faults": [fault.in_shell().as_dict() for fault in faults]}
                 for name, faults in self.left_out
             ],
         }  # fmt: skip

@@ -32,7 +32,9 @@ class Choice(NamedTuple):
         return import_module(f"trajcli.kernels.{module}")
 
 
-_BACKEND = "TRAJCLI_BACKEND, or backend= in Python"
+def _place(backend: object) -> str:
+    """Returns where a backend was named: in the environment, or in a call."""
+    return "TRAJCLI_BACKEND" if variable(b"TRAJCLI_BACKEND") == backend else "backend"
 
 
 def choose(device: str = "auto", backend: str = "auto") -> Choice:
@@ -43,25 +45,28 @@ def choose(device: str = "auto", backend: str = "auto") -> Choice:
     """
     for name in (backend, variable(b"TRAJCLI_BACKEND") or "auto"):
         if name not in (known := ("auto", *BACKENDS)):
-            raise UsageError(unknown("backend", choices=known, found=repr(name), where=_BACKEND))
+            raise UsageError(
+                unknown("backend", choices=known, found=repr(name), where=_place(name))
+            )
     why = "" if backend == "auto" else backend_absence(backend)
     if why:
         raise UsageError(
-            f"backend {backend} is absent", where=_BACKEND, expected="torch", found=why
+            f"backend {backend} is absent", where=_place(backend), expected="torch", found=why
         )
     reason = "the default" if device == "auto" else f"--device {device}"
     name = "cpu" if device in ("auto", "cpu") else _cuda_device(device)
     if backend == "native" and name != "cpu":
         raise UsageError(
-            "backend native runs on the CPU", where=_BACKEND, expected="torch", found=name
+            "backend native runs on the CPU", where=_place(backend), expected="torch", found=name
         )
     if backend == "triton" and name == "cpu":
         raise UsageError(
             "backend triton runs on CUDA devices",
-            where=_BACKEND,
+            where=_place(backend),
             expected="torch",
             found=name,
-            hint="tensors on a CUDA device, or --device cuda",
+            hint="tensors on a CUDA device",
+            shell="--device cuda",
         )
     because = ""
     if backend == "auto" and name != "cpu":
@@ -112,7 +117,7 @@ def choose_for(device: Any, backend: str) -> Choice:
     if backend not in ("auto", used):
         raise UsageError(
             f"backend {backend} cannot run on the device",
-            where=_BACKEND,
+            where=_place(backend),
             expected="auto, torch, triton" if used == "triton" else "auto, torch",
             found=f"{name}; {why}",
         )

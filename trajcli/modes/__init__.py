@@ -99,8 +99,10 @@ def _option_faults(kind: type[Mode], option: str, value: Any) -> list[Fault]:
     names, found = kind.option_names(), repr(value)
     if option not in names:
         what, expected = f"mode {kind.name} takes no option {option}", f"one of {', '.join(names)}"
-        hint = "trajcli modes lists what each mode takes"
-        return [Fault(what, where=option, expected=expected, found=found, hint=hint)]
+        others = [mode for mode, other in MODES.items() if option in other.option_names()]
+        hint = f"it is an option of {', '.join(others)}" if others else ""
+        shell = "trajcli modes lists what each mode takes"
+        return [Fault(what, where=option, expected=expected, found=found, hint=hint, shell=shell)]
     choices = kind.degrees if option == "degree" else _CHOICES.get(option, ())
     expected = ", ".join(str(choice) for choice in choices) or "a whole number >= 1"
     if option == "window":
@@ -115,7 +117,7 @@ def _option_faults(kind: type[Mode], option: str, value: Any) -> list[Fault]:
     if option in WHOLE and not (whole and (choices or value >= 1)):
         what = f"{option} must be a whole number"
         return [Fault(what, where=option, expected=expected, found=found)]
-    if choices and value not in choices:
+    if choices and not (isinstance(value, str | int) and value in choices):
         return [unknown(option, choices=expected, found=found)]
     return []
 

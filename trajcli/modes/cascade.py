@@ -54,7 +54,8 @@ class CascadeMode(FramedMode):
             where="scheme",
             expected="foh, which is linear between the rows",
             found=f"{self.scheme}, convention {self.convention}",
-            hint='scheme="foh" (--scheme foh); or a stamp more than actions, that of the start',
+            hint='scheme="foh"; or a stamp more than actions, that of the start',
+            shell="--scheme foh; or a stamp more than actions, that of the start",
         )
 
     @property

@@ -63,7 +63,8 @@ class Central(FramedMode):
                 where="goal",
                 expected="a goal position alone",
                 found=", ".join(moving),
-                hint="--mode bspline --ends goal reaches a moving goal state",
+                hint='mode="bspline" with ends="goal" reaches a moving goal state',
+                shell="--mode bspline --ends goal reaches a moving goal state",
             )
         if self.convention == "curobo" and self.frames != "full":
             what = "convention curobo fixes the rows of central"

@@ -100,21 +100,27 @@ class Mode:
                 where="start",
                 expected="a start state (position, and optionally velocity, acceleration, jerk)",
                 found="none given, and none in the input",
-                hint='--start zero or --start FILE[:GROUP] (in Python start="zero" or a State); '
+                hint='start="zero" or a State; recorded positions: trajcli.differentiate(...)',
+                shell="--start zero or --start FILE[:GROUP]; "
                 "recorded positions: trajcli differentiate",
             )
         options = self.options()
         if "ends" not in options and case.goal:
             given = [name for name in QUANTITIES if name in case.goal]
             what, found = f"mode {self.name} takes no goal state", ", ".join(given)
-            hint = "leave the goal out, or use --mode bspline or central with --ends goal"
-            yield Fault(what, where="goal", expected="none", found=found, hint=hint)
+            hint = 'leave the goal out, or use mode="bspline" or "central" with ends="goal"'
+            shell = "leave the goal out, or use --mode bspline or central with --ends goal"
+            yield Fault(what, where="goal", expected="none", found=found, hint=hint, shell=shell)
         elif options.get("ends") == "goal" and "position" not in case.goal:
             what, expected = "ends goal needs a goal position", "goal position"
             yield Fault(what, where="goal", expected=expected, found="none given")
         elif options.get("ends") != "goal" and case.goal:
-            what, hint = "a goal state is used with ends goal only", '--ends goal (ends="goal")'
-            yield Fault(what, where="goal", expected="none", hint=hint)
+            what, hint, shell = (
+                "a goal state is used with ends goal only",
+                'ends="goal"',
+                "--ends goal",
+            )
+            yield Fault(what, where="goal", expected="none", hint=hint, shell=shell)
 
     def rows(self, horizon: int, recorded: bool) -> int:
         """Returns T, the number of rows per trajectory of ``horizon`` actions."""

@@ -141,7 +141,7 @@ def inspect_source(
 
 
 def _in_a_line(error: InputError) -> str:
-    return "; ".join(line.strip() for line in error.faults[0].lines()[:3])
+    return "; ".join(line.strip() for line in error.faults[0].in_shell().lines()[:3])
 
 
 def _dt(main: Recording, full: bool) -> dict[str, Any] | None:
@@ -304,7 +304,7 @@ class Datasets:
             except InputError as error:
                 if named and len(groups) == 1:
                     raise
-                about = {"unreadable": str(error.faults[0])}
+                about = {"unreadable": str(error.faults[0].in_shell())}
             reports.append({"name": title, **about})
         return reports
 
