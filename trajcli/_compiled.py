@@ -15,7 +15,6 @@ import torch
 from trajcli.arrays import traced
 from trajcli.errors import TrajcliError
 
-
 _kept = threading.local()
 
 

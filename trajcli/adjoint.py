@@ -12,7 +12,7 @@ import numpy.typing as npt
 from trajcli.arrays import empty, to_numpy, to_torch
 from trajcli.inputs import Inputs
 from trajcli.kernels.choose import Choice
-from trajcli.kernels.program import Array, Cascade, Gradients, Program
+from trajcli.kernels.program import Array, Cascade, Gradients
 from trajcli.modes import QUANTITIES
 
 Arrays = Mapping[str, Any]

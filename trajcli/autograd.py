@@ -208,10 +208,12 @@ def _rows(
             found = torch_ops.trajectories(task.program, operands, task.wanted)
             return [None if x is None else x.to(dtype) for x in found]
         operands = Operands(plain[0], dt, plain[1:5], plain[5:], *indices)
-    return rows_of(task, dtype, operands)
+    return rows_of(task, dtype, operands, out)
 
 
-def rows_of(task: Task, dtype: torch.dtype, operands: Operands) -> list[Tensor | None]:
+def rows_of(
+    task: Task, dtype: torch.dtype, operands: Operands, out: Sequence[Tensor | None] | None = None
+) -> Sequence[Tensor | None]:
     """Returns the outputs of operands in memory, by kernels; None if not wanted."""
     batch, _, dofs = operands.actions.shape
     dt = operands.dt

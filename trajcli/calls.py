@@ -38,6 +38,7 @@ from trajcli.padding import (
     beside,
     between_gaps,
     continued,
+    grouped,
     joined,
     of_some,
     read_lengths,
@@ -353,8 +354,7 @@ class Integrator:
         self._given, get = given, given.get
         self._mode: tuple[Any, ...] = (get("mode"), *map(get, _MODE_OPTIONS))
         wanted, dtype = wanted_outputs(get("write", QUANTITIES)), _dtype_name(get("dtype"))
-        backend = get("backend") or variable(b"TRAJCLI_BACKEND") or "auto"
-        self._values = wanted, dtype, backend, get("allow_nonfinite", False)
+        self._values = wanted, dtype, get("backend"), get("allow_nonfinite", False)
         self._indices = get("start_index"), get("goal_index")
         self._quick = not given.keys() & {"lengths", "commands", "absolute"}
         self._recent = _prepared.Recent()
@@ -431,7 +431,7 @@ def _padded(
     # the faults of all are numbered as the caller numbers them
     raise_if_any([*shape_faults(whole), *([] if allow_nonfinite else nonfinite_faults(whole))])
     whole.program()
-    groups = [np.flatnonzero(counts == count) for count in sorted({*counts.tolist()})]
+    groups = grouped(counts)
     parts = [of_some(whole, numbers, int(counts[numbers[0]])) for numbers in groups]
     of_parts = [_prepared.run_once(part, wanted, dtype, backend) for part in parts]
     *of_each, _, names, options_of_parts = zip(*of_parts, strict=True)

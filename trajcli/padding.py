@@ -40,6 +40,11 @@ def read_lengths(lengths: Array, batch: int, most: int) -> Numbers:
     return numbers
 
 
+def grouped(lengths: Numbers) -> list[Numbers]:
+    """Returns the numbers of the trajectories of each length."""
+    return [np.flatnonzero(lengths == length) for length in sorted({*lengths.tolist()})]
+
+
 def beside(numbers: npt.NDArray[Any], values: Array) -> Array:
     """Returns numbers in the library, and on the device, of values."""
     return library(values).from_numpy(numbers).to(values.device) if is_torch(values) else numbers

@@ -75,7 +75,7 @@ def score(
     times = library(times).broadcast_to(times, (count, rows))
     lengths = trajectory.lengths if lengths is None else lengths
     counts = np.full(count, rows) if lengths is None else read_lengths(lengths, count, rows)
-    groups, scored, extremes = grouped(counts.tolist()), [], []
+    groups, scored, extremes = grouped(counts), [], []
     for numbers in groups:
         # trajectories of one length, without a copy where that is all of them
         part = slice(None) if len(groups) == 1 else numbers, slice(counts[numbers[0]])

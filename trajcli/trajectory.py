@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -114,7 +114,7 @@ class Trajectory(Container):
     options: Mapping[str, Any] = field(default_factory=dict)
     lengths: Array | None = None
 
-    constants = "mode", "options"
+    constants: ClassVar[tuple[str, ...]] = ("mode", "options")
 
     def __post_init__(self) -> None:
         if isinstance(self.time, LateTimes):
