@@ -29,17 +29,30 @@ def constants() -> Any:
     return _kept.values
 
 
+def fixed(values: Any) -> Any:
+    """Returns numbers for symbols, where values are in a tuple or a dictionary; torch.compile
+    compiles again for others."""
+    if isinstance(values, dict):
+        return {name: _number(x) for name, x in values.items()}
+    return tuple([_number(x) for x in values])
+
+
+def _number(value: Any) -> Any:
+    value = float(value) if isinstance(value, torch.SymFloat) else value
+    return int(value) if isinstance(value, torch.SymInt) else value
+
+
 @torch.compiler.allow_in_graph
 def call(module: str, function: str, *args: Any, **options: Any) -> Any:
     """Returns what a function of a module returns: tensors, which torch records as one call.
 
-    Where torch has no values, an error makes
+    Symbols become the numbers that they stand for, but in tuples. Where torch has no values, an error makes
     torch.compile run the caller without compiling it, as values may be what was missing; with
     ``fullgraph`` it is torch's error, which has the text of this one.
     """
+    work = torch.compiler.disable(getattr(sys.modules[module], function))
     try:
-        work = torch.compiler.disable(getattr(sys.modules[module], function))
-        return work(*args, **options)
+        return work(*fixed(args), **fixed(options))
     except TrajcliError as error:
         if traced():
             raise NotImplementedError(str(error)) from error

@@ -1,10 +1,9 @@
-"""Operators that torch records in place of our kernels: torch.compile, torch.export, make_fx.
+"""The operator that torch records in place of calls of kernels: torch.compile, torch.export, make_fx.
 
-torch does not look into them. ``forward`` computes rows, ``adjoint`` their transpose; each is the
-other's derivative. What graphs hold beside tensors are numbers, flags and strings: ``program`` is
-the JSON of a mode with its options, from which :func:`_program` makes the program for the shapes
-that it sees. Lists have only the tensors there are; flags say which: ``given`` of the eight parts
-of start and goal, ``wanted`` of the outputs or of all inputs, ``present`` of the outputs' gradients.
+torch does not look into it. For fixed dt a program is a linear map of actions and states; the
+operator applies it, or its transpose, so that it is its own derivative. What graphs hold beside
+tensors are numbers, flags and strings, so ``program`` is the JSON of a mode with its options, from
+which :func:`_program` makes the program for the shapes that it sees.
 
 Forward mode and torch.func do not come here: an operator would have no tangents.
 """
@@ -24,11 +23,11 @@ from torch.library import custom_op
 
 from trajcli.adjoint import gradient_of_even_dt
 from trajcli.arrays import to_numpy
-from trajcli.autograd import Task, adjoint_of, rows_of, summed
+from trajcli.autograd import Task, adjoint_of, require_fixed_steps, rows_of
 from trajcli.inputs import Inputs, program_for
 from trajcli.kernels import torch_ops
 from trajcli.kernels.choose import choose_for
-from trajcli.kernels.program import Operands, Parts, Program
+from trajcli.kernels.program import Operands, Program
 from trajcli.modes import MODES, Mode
 
 
@@ -36,22 +35,122 @@ def integrate(
     inputs: Inputs, operands: Operands, dtype: str, wanted: Sequence[bool], backend: str
 ) -> list[Tensor | None]:
     """Returns the outputs [B, T, D] of operands, None if not wanted."""
-    states, dt = operands.states(), operands.dt
-    # the gradient of dt needs outputs that are not rounded
-    kind = torch.float64 if dt.requires_grad else getattr(torch, dtype)
-    given = [x is not None for x in states]
-    rows = forward(
-        operands.actions, dt, _present(states), given, list(wanted), kind, named(inputs), backend
-    )
-    return _spread([x.to(getattr(torch, dtype)) for x in rows], wanted)
-
-
-def named(inputs: Inputs) -> str:
-    """Returns the name of the inputs' program."""
+    actions, dt, start, goal, *_ = operands
+    if dt.requires_grad and inputs.mode.chooses:
+        require_fixed_steps()
+    # gradients of states that trajectories share are summed before they are rounded
+    wide = [[None if x is None else x.double() for x in parts] for parts in (start, goal)]
+    states = operands._replace(start=wide[0], goal=wide[1]).states()
+    states = [None if x is None else x.expand(actions.shape[0], -1) for x in states]
+    tensors, given = _present([actions, *states])
     mode = inputs.mode
     options = {field.name: getattr(mode, field.name) for field in fields(mode)}
     about = [mode.name, options, inputs.recorded, inputs.uneven]
-    return json.dumps(about, default=lambda values: np.asarray(values).tolist())
+    program = json.dumps(about, default=lambda values: np.asarray(values).tolist())
+    # the gradient of dt needs outputs that are not rounded
+    kind = torch.float64 if dt.requires_grad else getattr(torch, dtype)
+    rows = linear(dt, tensors, given, actions.shape, wanted, kind, False, program, backend)
+    return _spread([x.to(getattr(torch, dtype)) for x in rows], wanted)
+
+
+@custom_op(
+    "trajcli::linear",
+    mutates_args=(),
+    schema="(Tensor dt, Tensor[] inputs, bool[] given, SymInt[] shape, bool[] wanted, "
+    "ScalarType dtype, bool transposed, str program, str backend) -> Tensor[]",
+)
+def linear(
+    dt: Tensor, inputs: Sequence[Tensor], given: Sequence[bool], shape: Sequence[int],
+    wanted: Sequence[bool], dtype: torch.dtype, transposed: bool, program: str, backend: str,
+) -> list[Tensor]:  # fmt: skip
+    """Returns the wanted outputs [B, T, D] of the inputs: actions of a shape [B, H, D] and eight
+    parts [B, D] of start and goal.
+
+    ``transposed``: the inputs are gradients of the outputs, and it returns the wanted ones of the
+    actions, of this type, and of the states, in float64. Lists have only the tensors that there
+    are; ``given`` and ``wanted`` say which. dt is [b, h].
+    """
+    values = _spread([x.resolve_neg() for x in inputs], given)
+    kernels = choose_for(dt.device, backend).kernels
+    task = Task(_program(program, shape, dt), kernels, kernels, dtype, tuple(wanted), plain=True)
+    if not transposed:
+        actions = dt.new_zeros(()).expand(shape) if values[0] is None else values[0]
+        operands = Operands(actions, dt, values[1:5], values[5:])
+        return _present(rows_of(task, dtype, operands))[0]
+    # the transpose of what is computed by torch's operations is found by autograd, which torch
+    # leaves out within operators
+    with torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.AutogradFunctionality, False):
+        return _present(adjoint_of(task, (shape, dtype), wanted, dt, *values))[0]
+
+
+@linear.register_fake
+def _(dt, inputs, given, shape, wanted, dtype, transposed, program, backend):  # type: ignore
+    mode, recorded, _ = _read(program)
+    batch, horizon, dofs = shape
+    if transposed:
+        made = [(shape, dtype), *[((batch, dofs), torch.float64)] * 8]
+    else:
+        made = [((batch, mode.rows(horizon, recorded), dofs), dtype)] * 4
+    pairs = zip(made, wanted, strict=True)
+    return [dt.new_empty(shape, dtype=kind) for (shape, kind), want in pairs if want]
+
+
+def _keep(ctx: Any, inputs: Any, output: Any) -> None:
+    dt, tensors, ctx.given, *_ = inputs
+    ctx.about, ctx.dtype = inputs[3:], tensors[0].dtype
+    ctx.set_materialize_grads(False)
+    of_dt = ctx.needs_input_grad[0]
+    ctx.save_for_backward(dt, *((*tensors, *output) if of_dt else ()))
+
+
+def _backward(ctx: Any, grads: Sequence[Tensor | None]) -> tuple[Any, ...]:
+    shape, wanted, _, transposed, program, backend = ctx.about
+    dt, *saved = ctx.saved_tensors
+    of_dt, of_inputs, *_ = ctx.needs_input_grad
+    of_inputs = _spread(of_inputs, ctx.given)
+    upstream = _spread(grads, wanted)
+    present, flags = _present(upstream)
+    if not present:
+        return (None, [None] * sum(ctx.given), *(None,) * 7)
+    # the gradient of dt needs those of all inputs, not rounded
+    needed = ctx.given if of_dt else [bool(need) for need in of_inputs]
+    dtype = torch.float64 if of_dt or transposed else ctx.dtype
+    made = linear(dt, present, flags, shape, needed, dtype, not transposed, program, backend)
+    made, steps = _spread(made, needed), None
+    if of_dt:
+        inputs = _spread(saved, ctx.given)
+        outputs = _spread(saved[sum(ctx.given) :], wanted)
+        pairs = [(inputs, outputs), (upstream, made)]
+        (values, rows), (of_rows, pulled) = reversed(pairs) if transposed else pairs
+        mode, *_ = _read(program)
+        if dt.shape[1] == 1:
+            order = mode.derivatives_of
+            steps = gradient_of_even_dt(order, dt, values, pulled, rows, of_rows)
+        else:
+            actions = dt.new_zeros(()).expand(shape) if values[0] is None else values[0]
+            operands = Operands(actions, dt, values[1:5], values[5:])
+            of_shape = _program(program, shape, dt)
+            steps = torch_ops.gradient_of_steps(of_shape, operands, of_rows)
+    pairs = zip(made, of_inputs, ctx.given, strict=True)
+    return steps, [x if need else None for x, need, there in pairs if there], *(None,) * 7
+
+
+linear.register_autograd(_backward, setup_context=_keep)
+
+
+@linear.register_vmap
+def _(info, in_dims, dt, inputs, given, shape, *about):  # type: ignore
+    count, (batch, *rest) = info.batch_size, shape
+
+    def many(x: Tensor, dim: int | None) -> Tensor:
+        x = x.expand(count, *x.shape) if dim is None else x.movedim(dim, 0)
+        return x.expand(count, batch, *x.shape[2:]).flatten(0, 1)
+
+    if in_dims[0] is not None or dt.shape[0] > 1:
+        dt = many(dt, in_dims[0])
+    inputs = [many(x, dim) for x, dim in zip(inputs, in_dims[1], strict=True)]
+    made = linear(dt, inputs, given, [count * batch, *rest], *about)
+    return [x.unflatten(0, (count, batch)) for x in made], [0] * len(made)
 
 
 @lru_cache(maxsize=256)
@@ -66,195 +165,15 @@ def _program(program: str, shape: Sequence[int], dt: Tensor) -> Program:
     mode, recorded, uneven = _read(program)
     if mode.reads_steps:
         return mode.program_of(shape, to_numpy(dt))
-    return program_for(mode, shape[1], recorded, uneven)
+    return program_for(mode, int(shape[1]), recorded, uneven)
 
 
-def _task(program: str, shape: Sequence[int], dt: Tensor, backend: str, **more: Any) -> Task:
-    kernels = choose_for(dt.device, backend).kernels
-    return Task(_program(program, shape, dt), kernels, kernels, plain=True, **more)
+def _present(tensors: Sequence[Tensor | None]) -> tuple[list[Tensor], list[bool]]:
+    """Returns the tensors that there are, and which these are."""
+    return [x for x in tensors if x is not None], [x is not None for x in tensors]
 
 
-def _present(tensors: Sequence[Tensor | None]) -> list[Tensor]:
-    return [x for x in tensors if x is not None]
-
-
-def _spread(tensors: Sequence[Any], flags: Sequence[bool]) -> list[Any]:
-    """Returns tensors where flags are set, else None."""
-    rest = iter(tensors)
+def _spread(values: Sequence[Any], flags: Sequence[bool]) -> list[Any]:
+    """Returns values where flags are set, else None."""
+    rest = iter(values)
     return [next(rest) if flag else None for flag in flags]
-
-
-@custom_op(
-    "trajcli::forward",
-    mutates_args=(),
-    schema="(Tensor actions, Tensor dt, Tensor[] states, bool[] given, bool[] wanted, "
-    "ScalarType dtype, str program, str backend) -> Tensor[]",
-)
-def forward(
-    actions: Tensor, dt: Tensor, states: Sequence[Tensor], given: Sequence[bool],
-    wanted: Sequence[bool], dtype: torch.dtype, program: str, backend: str,
-) -> list[Tensor]:  # fmt: skip
-    """Returns the wanted rows [B, T, D]. actions [B, H, D], dt [b, h], states [B or 1, D]."""
-    actions, *states = [x.resolve_neg() for x in (actions, *states)]
-    parts = _spread(states, given)
-    task = _task(program, actions.shape, dt, backend, dtype=dtype, wanted=tuple(wanted))
-    return _present(rows_of(task, dtype, Operands(actions, dt, parts[:4], parts[4:])))
-
-
-@custom_op(
-    "trajcli::adjoint",
-    mutates_args=(),
-    schema="(Tensor dt, Tensor[] upstream, bool[] present, SymInt[] shape, bool[] wanted, "
-    "ScalarType dtype, str program, str backend) -> Tensor[]",
-)
-def adjoint(
-    dt: Tensor, upstream: Sequence[Tensor], present: Sequence[bool], shape: Sequence[int],
-    wanted: Sequence[bool], dtype: torch.dtype, program: str, backend: str,
-) -> list[Tensor]:  # fmt: skip
-    """Returns the wanted gradients of actions of a shape and dtype, and of the eight parts of
-    states [B, D], from those of the rows."""
-    grads = _spread([x.resolve_neg() for x in upstream], present)
-    task = _task(program, shape, dt, backend, dtype=dtype, wanted=tuple(present))
-    return _present(adjoint_of(task, (shape, dtype), tuple(wanted), dt, *grads))
-
-
-@forward.register_fake
-def _(actions, dt, states, given, wanted, dtype, program, backend):  # type: ignore
-    mode, recorded, _ = _read(program)
-    batch, horizon, dofs = actions.shape
-    shape = batch, mode.rows(horizon, recorded), dofs
-    return [actions.new_empty(shape, dtype=dtype) for want in wanted if want]
-
-
-@adjoint.register_fake
-def _(dt, upstream, present, shape, wanted, dtype, program, backend):  # type: ignore
-    batch, _, dofs = shape
-    of_actions = [dt.new_empty(shape, dtype=dtype)] * wanted[0]
-    return [*of_actions, *(dt.new_empty((batch, dofs)) for want in wanted[1:] if want)]
-
-
-def _forward_context(ctx: Any, inputs: Any, output: Any) -> None:
-    actions, dt, states, ctx.given, ctx.wanted, _, ctx.program, ctx.backend = inputs
-    ctx.shape, ctx.dtype, ctx.counts = actions.shape, actions.dtype, [x.shape[0] for x in states]
-    ctx.set_materialize_grads(False)
-    of_dt = ctx.needs_input_grad[1]
-    ctx.save_for_backward(dt, *((actions, *states, *output) if of_dt else ()))
-
-
-def _forward_backward(ctx: Any, grads: Sequence[Tensor | None]) -> tuple[Any, ...]:
-    of_actions, of_dt, of_states, *_ = ctx.needs_input_grad
-    dt, *saved = ctx.saved_tensors
-    upstream = _spread(grads, ctx.wanted)
-    needed = [of_actions, *_spread(of_states, ctx.given)]
-    exist = [True, *ctx.given]
-    wanted = [bool(need or (of_dt and there)) for need, there in zip(needed, exist, strict=True)]
-    # the gradient of dt needs gradients that are not rounded
-    dtype = torch.float64 if of_dt else ctx.dtype
-    pulled: list[Any] = [None] * 9
-    if any(wanted) and any(x is not None for x in upstream):
-        flags = [x is not None for x in upstream]
-        made = adjoint(
-            dt, _present(upstream), flags, ctx.shape, wanted, dtype, ctx.program, ctx.backend
-        )
-        pulled = _spread(made, wanted)
-    steps = None
-    if of_dt:
-        actions, states, rows = (
-            saved[0],
-            saved[1 : 1 + len(ctx.counts)],
-            saved[1 + len(ctx.counts) :],
-        )
-        values = [actions, *_spread(states, ctx.given)]
-        steps = _gradient_of_dt(ctx, dt, values, pulled, _spread(rows, ctx.wanted), upstream)
-    counts = _spread(ctx.counts, ctx.given)
-    of_parts = [
-        summed(grad, count) if need else None
-        for grad, count, need, there in zip(pulled[1:], counts, needed[1:], ctx.given, strict=True)
-        if there
-    ]
-    return (pulled[0] if of_actions else None), steps, of_parts, *(None,) * 5
-
-
-def _gradient_of_dt(
-    ctx: Any, dt: Tensor, values: Parts, pulled: Parts, rows: Parts, upstream: Parts
-) -> Tensor:
-    """Returns the gradient of dt [b, h], [B, h]. See :func:`gradient_of_even_dt`."""
-    if dt.shape[1] == 1:
-        order = _read(ctx.program)[0].derivatives_of
-        return gradient_of_even_dt(order, dt, values, pulled, rows, upstream)
-    program = _program(ctx.program, ctx.shape, dt)
-    operands = Operands(values[0], dt, values[1:5], values[5:])
-    return torch_ops.gradient_of_steps(program, operands, upstream)
-
-
-def _adjoint_context(ctx: Any, inputs: Any, output: Any) -> None:
-    dt, upstream, ctx.present, ctx.shape, ctx.wanted, _, ctx.program, ctx.backend = inputs
-    ctx.set_materialize_grads(False)
-    of_dt = ctx.needs_input_grad[0]
-    ctx.save_for_backward(dt, *((*upstream, *output) if of_dt else ()))
-
-
-def _adjoint_backward(ctx: Any, seconds: Sequence[Tensor | None]) -> tuple[Any, ...]:
-    dt, *saved = ctx.saved_tensors
-    of_dt, of_upstream, *_ = ctx.needs_input_grad
-    actions, *states = values = _spread(seconds, ctx.wanted)
-    rows: list[Any] = [None] * 4
-    steps = None
-    if any(x is not None for x in values):
-        if actions is None:
-            actions = dt.new_zeros(()).expand(ctx.shape)
-        wanted = [True] * 4 if of_dt else ctx.present
-        given = [x is not None for x in states]
-        made = forward(
-            actions, dt, _present(states), given, wanted, torch.float64, ctx.program, ctx.backend
-        )
-        rows = _spread(made, wanted)
-        if of_dt:
-            upstream = _spread(saved, ctx.present)
-            pulled = _spread(saved[sum(ctx.present) :], ctx.wanted)
-            steps = _gradient_of_dt(ctx, dt, [actions, *states], pulled, rows, upstream)
-    needs = iter(of_upstream)
-    grads = [
-        x if next(needs) else None for x, there in zip(rows, ctx.present, strict=True) if there
-    ]
-    return steps, grads, *(None,) * 6
-
-
-forward.register_autograd(_forward_backward, setup_context=_forward_context)
-adjoint.register_autograd(_adjoint_backward, setup_context=_adjoint_context)
-
-
-def _many(x: Tensor, dim: int | None, count: int, batch: int) -> Tensor:
-    """Returns what vmap maps over, of each of ``count`` batches, as one batch; as it is where all
-    trajectories share it."""
-    if dim is None and x.shape[0] == 1:
-        return x
-    x = x.expand(count, *x.shape) if dim is None else x.movedim(dim, 0)
-    return x.expand(count, batch, *x.shape[2:]).flatten(0, 1)
-
-
-@forward.register_vmap
-def _(info, in_dims, actions, dt, states, *more):  # type: ignore
-    count, of_states = info.batch_size, in_dims[2]
-    batch = actions.shape[0] if in_dims[0] is None else actions.movedim(in_dims[0], 0).shape[1]
-    actions, dt = (
-        _many(x, dim, count, batch) for x, dim in zip((actions, dt), in_dims, strict=False)
-    )
-    states = [_many(x, dim, count, batch) for x, dim in zip(states, of_states, strict=True)]
-    if len(actions) != count * batch:  # one trajectory
-        actions = actions.expand(count, *actions.shape[1:])
-    rows = [x.unflatten(0, (count, batch)) for x in forward(actions, dt, states, *more)]
-    return rows, [0] * len(rows)
-
-
-@adjoint.register_vmap
-def _(info, in_dims, dt, upstream, present, shape, *more):  # type: ignore
-    count, (batch, *rest) = info.batch_size, shape
-    dt = _many(dt, in_dims[0], count, batch)
-    upstream = [
-        _many(x, dim, count, batch).expand(count * batch, *x.shape[-2:])
-        for x, dim in zip(upstream, in_dims[1], strict=True)
-    ]
-    grads = adjoint(dt, upstream, present, [count * batch, *rest], *more)
-    grads = [x.unflatten(0, (count, batch)) for x in grads]
-    return grads, [0] * len(grads)

@@ -208,14 +208,13 @@ def _outputs(
     )
     arrays = arrays._replace(start=start, goal=goal)
     torch = sys.modules["torch"]
-    if isinstance(arrays.dt, torch.SymFloat):  # a number that has changed since the last call
+    options = _compiled.fixed(options)
+    if isinstance(arrays.dt, torch.SymFloat | torch.SymInt):  # it has changed since the last call
         steps = torch.ones((), dtype=torch.float64) * arrays.dt
         inputs = make(arrays._replace(dt=steps), allow_nonfinite, *options)
-        steps = float(arrays.dt) if inputs.mode.reads_steps else steps
+        steps = _compiled.fixed(arrays)[1] if inputs.mode.reads_steps else steps
         arrays = arrays._replace(dt=steps)
-    *rows, time, mode, chosen = run(
-        make, arrays, tuple(options), wanted, dtype, backend, allow_nonfinite
-    )
+    *rows, time, mode, chosen = run(make, arrays, options, wanted, dtype, backend, allow_nonfinite)
     _compiled.keep((mode, chosen))
     return *[x for x in rows if x is not None], time
 

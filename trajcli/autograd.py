@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import torch
@@ -35,12 +35,7 @@ def integrate(task: Task, operands: Operands) -> Sequence[Tensor | None]:
     indices = (operands.start_index, operands.goal_index)
     of_dt = dt.requires_grad or not (plain or forward_ad.unpack_dual(dt).tangent is None)
     if of_dt and program.of_actions_alone:
-        raise UsageError(
-            "method smooth has no gradient of dt and times",
-            where="dt",
-            expected="steps without one",
-            hint="dt.detach(), or method savgol, which has it",
-        )
+        require_fixed_steps()
     if not plain:
         transformed = needs_torch()
         if transformed and program.of_actions_alone and not traced():
@@ -73,6 +68,16 @@ def integrate_into(task: Task, operands: Operands, rows: Sequence[Tensor | None]
             hint="with torch.no_grad(), or a call without out",
         )
     _rows(task, task.dtype, operands, rows)
+
+
+def require_fixed_steps() -> NoReturn:
+    """Raises UsageError for steps with a gradient, which a smoother does not have."""
+    raise UsageError(
+        "method smooth has no gradient of dt and times",
+        where="dt",
+        expected="steps without one",
+        hint="dt.detach(), or method savgol, which has it",
+    )
 
 
 class Task(NamedTuple):
@@ -128,7 +133,7 @@ class Integrate(Function):
         pulled = pull(task, actions, wanted, dt, *upstream)
         indices = (None, *(task.indices[:1] * 4), *(task.indices[1:] * 4))
         grads = [
-            summed(grad, about[0][0], index) if need and about is not None else None
+            _summed(grad, about[0][0], index) if need and about is not None else None
             for grad, about, need, index in zip(pulled, ctx.inputs, needed, indices, strict=True)
         ]
         steps = None
@@ -300,7 +305,7 @@ class SmoothedRows(Function):
         return tuple([x.unflatten(0, (count, -1)) for x in made]), (0,) * len(made)
 
 
-def summed(grad: Tensor | None, count: int, index: Tensor | None = None) -> Tensor | None:
+def _summed(grad: Tensor | None, count: int, index: Tensor | None) -> Tensor | None:
     """Sums gradients per trajectory over those that share a state.
 
     Those of an index that is out of range, whose rows are NaN, are gradients of no state.
@@ -365,6 +370,12 @@ def scale_gradient(x: Tensor, factor: float | Tensor) -> Tensor:
     again, by the chain rule, as in torchlogix's GradFactor. Raises UsageError for a factor that
     requires a gradient, which is not defined.
     """
+    if torch.compiler.is_dynamo_compiling():
+        from trajcli import _compiled
+
+        if isinstance(factor, int | float):  # a number that changes is compiled again, a tensor not
+            factor = factor * torch.ones((), dtype=torch.float64, device=x.device)
+        return _compiled.call(__name__, "scale_gradient", x, factor)  # type: ignore[no-any-return]
     _require_tensor(x)
     factors: Tensor = matched(as_array(factor, "factor"), x)
     if factors.requires_grad:
@@ -393,6 +404,11 @@ def clip_gradient(x: Tensor, *, norm: float | None = None, value: float | None =
     with both, values are clipped first. Computed in float64, for gradients of any size. A second
     derivative differentiates the clipping.
     """
+    if torch.compiler.is_dynamo_compiling():
+        from trajcli import _compiled
+
+        bounds = {"norm": norm, "value": value}
+        return _compiled.call(__name__, "clip_gradient", x, **bounds)  # type: ignore[no-any-return]
     _require_tensor(x)
     given = {"norm": norm, "value": value}
     bounds = {k: None if bound is None else number(bound, k) for k, bound in given.items()}

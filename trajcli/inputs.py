@@ -248,7 +248,7 @@ class Inputs:
         if self.smoothed is not None:
             return self.smoothed.program
         if not self.mode.reads_steps:
-            return program_for(self.mode, self.horizon, self.recorded, self.uneven)
+            return program_for(self.mode, int(self.horizon), self.recorded, self.uneven)
         if not readable(self.steps):
             raise UsageError(
                 "steps that cannot be read",
