@@ -23,7 +23,7 @@ def keep(values: Any) -> None:
     _kept.values = values
 
 
-@torch.compiler.assume_constant_result
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def constants() -> Any:
     """Returns what the last call has kept, which is part of what torch.compile makes."""
     return _kept.values
@@ -42,15 +42,15 @@ def _number(value: Any) -> Any:
     return int(value) if isinstance(value, torch.SymInt) else value
 
 
-@torch.compiler.allow_in_graph
+@torch.compiler.allow_in_graph  # type: ignore[untyped-decorator]
 def call(module: str, function: str, *args: Any, **options: Any) -> Any:
     """Returns what a function of a module returns: tensors, which torch records as one call.
 
-    Symbols become the numbers that they stand for, but in tuples. Where torch has no values, an error makes
-    torch.compile run the caller without compiling it, as values may be what was missing; with
-    ``fullgraph`` it is torch's error, which has the text of this one.
+    Symbols become the numbers that they stand for, but not in tuples. Where torch has no values,
+    an error makes torch.compile run the caller without compiling it, as values may be what was
+    missing; with ``fullgraph`` it is torch's error, which has the text of this one.
     """
-    work = torch.compiler.disable(getattr(sys.modules[module], function))
+    work: Any = torch.compiler.disable(getattr(sys.modules[module], function))  # type: ignore
     try:
         return work(*fixed(args), **fixed(options))
     except TrajcliError as error:

@@ -1,4 +1,4 @@
-"""The operator that torch records in place of calls of kernels: torch.compile, torch.export, make_fx.
+"""The operator that torch records in place of kernels: in torch.compile, torch.export, make_fx.
 
 torch does not look into it. For fixed dt a program is a linear map of actions and states; the
 operator applies it, or its transpose, so that it is its own derivative. What graphs hold beside
@@ -45,7 +45,7 @@ def integrate(
     tensors, given = _present([actions, *states])
     mode = inputs.mode
     options = {field.name: getattr(mode, field.name) for field in fields(mode)}
-    about = [mode.name, options, inputs.recorded, inputs.uneven]
+    about = [mode.name, options, inputs.recorded, bool(inputs.uneven)]
     program = json.dumps(about, default=lambda values: np.asarray(values).tolist())
     # the gradient of dt needs outputs that are not rounded
     kind = torch.float64 if dt.requires_grad else getattr(torch, dtype)
@@ -120,17 +120,16 @@ def _backward(ctx: Any, grads: Sequence[Tensor | None]) -> tuple[Any, ...]:
     if of_dt:
         inputs = _spread(saved, ctx.given)
         outputs = _spread(saved[sum(ctx.given) :], wanted)
-        pairs = [(inputs, outputs), (upstream, made)]
-        (values, rows), (of_rows, pulled) = reversed(pairs) if transposed else pairs
+        values, rows, of_rows, pulled = inputs, outputs, upstream, made
+        if transposed:
+            values, rows, of_rows, pulled = upstream, made, inputs, outputs
         mode, *_ = _read(program)
         if dt.shape[1] == 1:
-            order = mode.derivatives_of
-            steps = gradient_of_even_dt(order, dt, values, pulled, rows, of_rows)
+            steps = gradient_of_even_dt(mode, dt, values, pulled, rows, of_rows)
         else:
             actions = dt.new_zeros(()).expand(shape) if values[0] is None else values[0]
             operands = Operands(actions, dt, values[1:5], values[5:])
-            of_shape = _program(program, shape, dt)
-            steps = torch_ops.gradient_of_steps(of_shape, operands, of_rows)
+            steps = torch_ops.gradient_of_steps(_program(program, shape, dt), operands, of_rows)
     pairs = zip(made, of_inputs, ctx.given, strict=True)
     return steps, [x if need else None for x, need, there in pairs if there], *(None,) * 7
 
@@ -165,7 +164,10 @@ def _program(program: str, shape: Sequence[int], dt: Tensor) -> Program:
     mode, recorded, uneven = _read(program)
     if mode.reads_steps:
         return mode.program_of(shape, to_numpy(dt))
-    return program_for(mode, int(shape[1]), recorded, uneven)
+    horizon = shape[1]
+    if isinstance(horizon, int):
+        return program_for(mode, horizon, recorded, uneven)
+    return mode.program(horizon, recorded, uneven)  # of symbols
 
 
 def _present(tensors: Sequence[Tensor | None]) -> tuple[list[Tensor], list[bool]]:

@@ -183,7 +183,7 @@ def compiled(
         "trajcli._prepared", "_outputs", make.__module__, make.__name__, states,
         (*arrays[:3], start, goal, *arrays[5:]), *about,
     )  # fmt: skip
-    if not any([is_torch(x) for x in (*arrays[:3], *arrays.parts)]):
+    if not any(map(is_torch, (*arrays[:3], *arrays.parts))):
         made = [x.numpy() for x in made]
     outputs = dict(zip((*wanted, "time"), made, strict=True))
     rows = [outputs.get(name) for name in QUANTITIES]
@@ -234,6 +234,9 @@ def _recorded(inputs: Inputs, wanted: Sequence[str], dtype: Any, backend: str) -
     """Returns the fields of a Trajectory whose rows an operator computes."""
     from trajcli import _operators
 
+    if sys.modules["torch"]._C._get_tracing_state():
+        what, hint = "torch.jit.trace, for which shapes are tensors", "torch.export.export"
+        raise UsageError(what, where="actions", expected="another tracer", hint=hint)
     raise_if_any(shape_faults(inputs))
     dtype = _output_dtype(dtype, inputs)
     states = (*inputs.start.values(), *inputs.goal.values())

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from trajcli.arrays import empty, to_numpy, to_torch
 from trajcli.inputs import Inputs
 from trajcli.kernels.choose import Choice
-from trajcli.kernels.program import Array, Cascade, Gradients
-from trajcli.modes import QUANTITIES
+from trajcli.kernels.program import Array, Cascade, Gradients, Program
+from trajcli.modes import QUANTITIES, Mode
 
 Arrays = Mapping[str, Any]
 FloatArray = npt.NDArray[np.float64]
@@ -70,9 +70,7 @@ def pull_back(
         steps = _gradient_of_steps(inputs, arrays)
     else:
         values = [operands.actions, *operands.states()]
-        steps = to_numpy(
-            gradient_of_even_dt(program.derivatives_of, operands.dt, values, grads, rows, pulled)
-        )
+        steps = to_numpy(gradient_of_even_dt(program, operands.dt, values, grads, rows, pulled))
     return outputs, {**named, "dt": inputs.unaligned(steps)}
 
 
@@ -149,7 +147,7 @@ def _gradient_of_cascade_steps(
 
 
 def gradient_of_even_dt(
-    order: int,
+    program: Program | Mode,
     dt: Array,
     inputs: Sequence[Array | None],
     pulled: Sequence[Array | None],
@@ -158,18 +156,18 @@ def gradient_of_even_dt(
 ) -> Array:
     """Returns the gradient of dt [b, 1] for each trajectory, [B, 1] float64, NumPy or torch.
 
-    ``order`` is that of the actions, from 0 (position) to 3 (jerk). ``inputs`` are the actions [B, H, D] and four parts of the start and of the goal, gathered per
+    ``inputs`` are the actions [B, H, D] and four parts of the start and of the goal, gathered per
     trajectory [B, D], with the gradients ``pulled``; ``rows`` are the outputs, with the gradients
     ``upstream``.
 
     dt only sets the unit of time: x⁽ᵐ⁾·dtᵐ depends on u·dtᵏ, s⁽ʳ⁾·dtʳ and g⁽ʳ⁾·dtʳ alone, k being
-    ``order``. So, by Euler's theorem on homogeneous functions, in every mode, end
+    the order of the actions. So, by Euler's theorem on homogeneous functions, in every mode, end
     and convention
 
         dt·d̄t = k⟨ū, u⟩ + Σ_r r⟨s̄⁽ʳ⁾, s⁽ʳ⁾⟩ + Σ_r r⟨ḡ⁽ʳ⁾, g⁽ʳ⁾⟩ − Σ_m m⟨x̄⁽ᵐ⁾, x⁽ᵐ⁾⟩
     """
     # of the actions, four parts of the start, four of the goal, four outputs
-    weights = (order, 0, 1, 2, 3, 0, 1, 2, 3, 0, -1, -2, -3)
+    weights = (program.derivatives_of, 0, 1, 2, 3, 0, 1, 2, 3, 0, -1, -2, -3)
     total: Any = dt * 0.0
     for weight, values, grad in zip(weights, [*inputs, *rows], [*pulled, *upstream], strict=True):
         if weight and values is not None and grad is not None:

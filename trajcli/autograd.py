@@ -144,9 +144,7 @@ class Integrate(Function):
                 rows = Integrate.apply(task.later(), dt, *inputs)
             operands = Operands(inputs[0], dt, inputs[1:5], inputs[5:], *task.indices)
             values = (operands.actions, *operands.states())
-            steps = gradient_of_even_dt(
-                task.program.derivatives_of, dt, values, pulled, rows, upstream
-            )
+            steps = gradient_of_even_dt(task.program, dt, values, pulled, rows, upstream)
         return None, steps, *grads
 
 
@@ -195,9 +193,7 @@ class PullBack(Function):
         rows = Integrate.apply(task, dt, *seconds)
         steps = None
         if of_dt:
-            steps = gradient_of_even_dt(
-                task.program.derivatives_of, dt, seconds, saved[4:], rows, saved[:4]
-            )
+            steps = gradient_of_even_dt(task.program, dt, seconds, saved[4:], rows, saved[:4])
         grads = [x if want else None for x, want in zip(rows, ctx.wanted, strict=True)]
         return None, None, None, steps, *grads
 
@@ -341,8 +337,10 @@ def addressable(tensors: Sequence[Any]) -> bool:
     what they like by it. A mode such as that of make_fx, torch.export, FakeTensorMode and
     FlopCounterMode, which sees operations before torch's kernels do, would not see ours.
     """
-    if _core._len_torch_dispatch_stack() or _core._dispatch_tls_is_dispatch_key_included(
-        _PRE_DISPATCH
+    if (
+        _core._len_torch_dispatch_stack()
+        or _core._dispatch_tls_is_dispatch_key_included(_PRE_DISPATCH)
+        or _core._get_tracing_state()
     ):
         return False
     try:  # a loop, as each small call comes here

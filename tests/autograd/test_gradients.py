@@ -3,77 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from decimal import Context, Decimal, localcontext
 
 import numpy as np
 import pytest
 import torch
-from kernels.cases import FORMS, Job, job
+from autograd.problems import CASES, problem
+from kernels.cases import Job
 
 import trajcli
 from trajcli import State
 
 QUANTITIES = ("position", "velocity", "acceleration", "jerk")
 F64 = torch.float64
-Tensors = tuple[torch.Tensor, ...]
-
-
-def problem(work: Job, form: str) -> tuple[Callable[..., Tensors], Tensors]:
-    """A function of tensors (actions, dt, start parts, goal parts) and random such tensors."""
-    B, H, D = 2, 5 if work.recorded else 3, 1
-    random = torch.Generator().manual_seed(H * 7 + B)
-
-    def draw(*shape: int) -> torch.Tensor:
-        return torch.randn(shape, dtype=F64, generator=random).requires_grad_()
-
-    n = H - work.recorded
-    shape = {"[1,1]": (), "[1,H]": (n,), "[B,1]": (B, 1), "[B,H]": (B, n)}[form]
-    dt = (torch.rand(shape, dtype=F64, generator=random) / 2 + 0.75).requires_grad_()
-    to_goal = ("ends", "goal") in work.options
-    goals = {"central": 1, "bspline": 4}[work.mode] if to_goal else 0
-    start = [] if work.recorded else [draw(B, D) for _ in range(4)]
-    goal = [draw(B, D) for _ in range(goals)]
-
-    def outputs(u: torch.Tensor, dt: torch.Tensor, *states: torch.Tensor) -> Tensors:
-        more = {"goal": State(*states[4:])} if goals else {}
-        return tuple(work.trajectory(u, State(*states[:4]) if states else None, dt, **more))
-
-    return outputs, (draw(B, H, D), dt, *start, *goal)
-
-
-SCHEMES = [
-    ("clique", "euler"),  # clique has no sums
-    *((mode, x) for mode in ("velocity", "acceleration", "jerk") for x in ("euler", "zoh", "foh")),
-]
-FRAMES = ({}, {"frames": "actions"}, {"frames": "curobo"}, {"convention": "curobo"})
-CASES = [
-    *(  # each scheme by all shapes of dt, and by all frames in turns
-        (job(mode, scheme=scheme, **FRAMES[(i + k) % 4]), form)
-        for i, (mode, scheme) in enumerate(SCHEMES)
-        for k, form in enumerate(FORMS)
-    ),
-    *(
-        (work, form)
-        for form in FORMS
-        for work in (
-            job("central"),
-            job("central", frames="actions"),
-            job("central", frames="curobo", ends="goal"),
-            job("central", recorded=True),
-            job("central", convention="curobo", ends="goal"),
-            job("clique", recorded=True),
-            job("teleport"),
-        )
-    ),
-    *(
-        (job("bspline", degree=degree, ends=ends, convention=convention), form)
-        for degree in (3, 4, 5)
-        for ends in ("plan", "goal")
-        for form, convention in (("[1,1]", "standard"), ("[B,1]", "curobo"))
-    ),
-    (job("bspline", steps=3), "[1,1]"),
-]
 
 IN_TURNS = [one for k, one in enumerate(CASES) if (k + k // 4) % 2 == 0]
 """Half of them: of every mode and scheme some shapes of dt, of its neighbour the others."""
@@ -139,26 +81,6 @@ def test_gradients_have_the_type_of_their_inputs(dtype):
             assert grad.dtype == dtype
             assert grad.shape == x.shape
             assert grad.abs().sum() > 0
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning")  # torch's own, while it traces
-def test_compiled_code_gives_the_same_numbers_or_says_that_it_cannot():
-    u = torch.randn(2, 6, 3, requires_grad=True)
-    s = torch.randn(2, 3)
-
-    def cost(u: torch.Tensor) -> torch.Tensor:
-        return (trajcli.integrate(2 * u, s, 0.1, "jerk").position ** 2).sum()
-
-    (want,) = torch.autograd.grad(cost(u), u)
-    (gradient,) = torch.autograd.grad(torch.compile(cost, backend="eager")(u), u)
-    torch.testing.assert_close(gradient, want, rtol=1e-6, atol=0)
-    try:
-        (gradient,) = torch.autograd.grad(
-            torch.compile(cost, backend="eager", fullgraph=True)(u), u
-        )
-    except torch._dynamo.exc.Unsupported:
-        return
-    torch.testing.assert_close(gradient, want, rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize("factor", [0.5, 0.0, -2.0, torch.tensor([1.0, -1.0, 3.0], dtype=F64)])

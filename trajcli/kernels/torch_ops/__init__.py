@@ -206,10 +206,10 @@ def gradient_of_steps(
         if not pairs:
             return torch.zeros_like(dt)
         outputs, of_rows = zip(*pairs, strict=True)
-        (grad,) = torch.autograd.grad(
-            outputs, dt, of_rows, create_graph=again, allow_unused=True, materialize_grads=True
+        (steps,) = torch.autograd.grad(
+            outputs, dt, of_rows, create_graph=again, materialize_grads=True
         )
-    return grad
+        return steps  # type: ignore[no-any-return]
 
 
 def trajectories(

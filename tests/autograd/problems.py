@@ -1,0 +1,70 @@
+"""Every mode and option as a function of tensors, small enough for finite differences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from kernels.cases import FORMS, Job, job
+
+from trajcli import State
+
+F64 = torch.float64
+Tensors = tuple[torch.Tensor, ...]
+
+
+def problem(work: Job, form: str) -> tuple[Callable[..., Tensors], Tensors]:
+    """A function of tensors (actions, dt, start parts, goal parts) and random such tensors."""
+    B, H, D = 2, 5 if work.recorded else 3, 1
+    random = torch.Generator().manual_seed(H * 7 + B)
+
+    def draw(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, dtype=F64, generator=random).requires_grad_()
+
+    n = H - work.recorded
+    shape = {"[1,1]": (), "[1,H]": (n,), "[B,1]": (B, 1), "[B,H]": (B, n)}[form]
+    dt = (torch.rand(shape, dtype=F64, generator=random) / 2 + 0.75).requires_grad_()
+    to_goal = ("ends", "goal") in work.options
+    goals = {"central": 1, "bspline": 4}[work.mode] if to_goal else 0
+    start = [] if work.recorded else [draw(B, D) for _ in range(4)]
+    goal = [draw(B, D) for _ in range(goals)]
+
+    def outputs(u: torch.Tensor, dt: torch.Tensor, *states: torch.Tensor) -> Tensors:
+        more = {"goal": State(*states[4:])} if goals else {}
+        return tuple(work.trajectory(u, State(*states[:4]) if states else None, dt, **more))
+
+    return outputs, (draw(B, H, D), dt, *start, *goal)
+
+
+SCHEMES = [
+    ("clique", "euler"),  # clique has no sums
+    *((mode, x) for mode in ("velocity", "acceleration", "jerk") for x in ("euler", "zoh", "foh")),
+]
+FRAMES = ({}, {"frames": "actions"}, {"frames": "curobo"}, {"convention": "curobo"})
+CASES = [
+    *(  # each scheme by all shapes of dt, and by all frames in turns
+        (job(mode, scheme=scheme, **FRAMES[(i + k) % 4]), form)
+        for i, (mode, scheme) in enumerate(SCHEMES)
+        for k, form in enumerate(FORMS)
+    ),
+    *(
+        (work, form)
+        for form in FORMS
+        for work in (
+            job("central"),
+            job("central", frames="actions"),
+            job("central", frames="curobo", ends="goal"),
+            job("central", recorded=True),
+            job("central", convention="curobo", ends="goal"),
+            job("clique", recorded=True),
+            job("teleport"),
+        )
+    ),
+    *(
+        (job("bspline", degree=degree, ends=ends, convention=convention), form)
+        for degree in (3, 4, 5)
+        for ends in ("plan", "goal")
+        for form, convention in (("[1,1]", "standard"), ("[B,1]", "curobo"))
+    ),
+    (job("bspline", steps=3), "[1,1]"),
+]
