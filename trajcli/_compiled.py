@@ -29,15 +29,8 @@ def constants() -> Any:
     return _kept.values
 
 
-def fixed(values: Any) -> Any:
-    """Returns numbers for symbols, where values are in a tuple or a dictionary; torch.compile
-    compiles again for others."""
-    if isinstance(values, dict):
-        return {name: _number(x) for name, x in values.items()}
-    return tuple([_number(x) for x in values])
-
-
-def _number(value: Any) -> Any:
+def fixed(value: Any) -> Any:
+    """Returns the number for a symbol, for others of which torch.compile compiles again."""
     value = float(value) if isinstance(value, torch.SymFloat) else value
     return int(value) if isinstance(value, torch.SymInt) else value
 
@@ -52,7 +45,7 @@ def call(module: str, function: str, *args: Any, **options: Any) -> Any:
     """
     work: Any = torch.compiler.disable(getattr(sys.modules[module], function))  # type: ignore
     try:
-        return work(*fixed(args), **fixed(options))
+        return work(*map(fixed, args), **{name: fixed(x) for name, x in options.items()})
     except TrajcliError as error:
         if traced():
             raise NotImplementedError(str(error)) from error

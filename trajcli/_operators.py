@@ -23,7 +23,7 @@ from torch.library import custom_op
 
 from trajcli.adjoint import gradient_of_even_dt
 from trajcli.arrays import to_numpy
-from trajcli.autograd import Task, adjoint_of, require_fixed_steps, rows_of
+from trajcli.autograd import Task, pulled_back, rows_of
 from trajcli.inputs import Inputs, program_for
 from trajcli.kernels import torch_ops
 from trajcli.kernels.choose import choose_for
@@ -36,8 +36,6 @@ def integrate(
 ) -> list[Tensor | None]:
     """Returns the outputs [B, T, D] of operands, None if not wanted."""
     actions, dt, start, goal, *_ = operands
-    if dt.requires_grad and inputs.mode.chooses:
-        require_fixed_steps()
     # gradients of states that trajectories share are summed before they are rounded
     wide = [[None if x is None else x.double() for x in parts] for parts in (start, goal)]
     states = operands._replace(start=wide[0], goal=wide[1]).states()
@@ -80,7 +78,7 @@ def linear(
     # the transpose of what is computed by torch's operations is found by autograd, which torch
     # leaves out within operators
     with torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.AutogradFunctionality, False):
-        return _present(adjoint_of(task, (shape, dtype), wanted, dt, *values))[0]
+        return _present(pulled_back(task, (shape, dtype), tuple(wanted), dt, *values))[0]
 
 
 @linear.register_fake

@@ -14,15 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from trajcli.arrays import (
-    capturing,
-    current_stream,
-    is_finite,
-    is_torch,
-    output_dtype,
-    to_torch,
-    traced,
-)
+from trajcli.arrays import capturing, current_stream, is_finite, is_torch, output_dtype, to_torch
 from trajcli.errors import Fault, InputError, UsageError, describe, raise_if_any, unknown
 from trajcli.inputs import (
     Inputs,
@@ -104,8 +96,11 @@ def run(
     if call is not None:
         return call.run(arrays, inputs, out)
     first = inputs()
-    if key is None and _traced(first):
-        return _recorded(first, wanted, dtype, backend)
+    if key is None and _tensors(first):
+        from trajcli import autograd
+
+        if autograd.needs_operator():
+            return _recorded(first, wanted, dtype, backend)
     call = Call(first, arrays, wanted, dtype, backend, plain=key is not None and _plain(arrays))
     fields = call.run(arrays, lambda: first, out)
     if call.serves_others:
@@ -176,7 +171,7 @@ def compiled(
     one call in it."""
     from trajcli import _compiled
 
-    states = [isinstance(x, State) for x in (arrays.start, arrays.goal)]
+    states = isinstance(arrays.start, State), isinstance(arrays.goal, State)
     start, goal = (None if isinstance(x, State) else x for x in (arrays.start, arrays.goal))
     about = options, wanted, dtype, backend, allow_nonfinite
     made = _compiled.call(
@@ -200,34 +195,26 @@ def _outputs(
 
     make, arrays = getattr(sys.modules[module], name), Arrays(*given)
     options, wanted, dtype, backend, allow_nonfinite = about
-    start, goal = (
-        State(*parts) if state else x
-        for x, state, parts in zip(
-            arrays[3:5], states, (arrays.parts[:4], arrays.parts[4:]), strict=True
-        )
-    )
-    arrays = arrays._replace(start=start, goal=goal)
+    if states[0]:
+        arrays = arrays._replace(start=State(*arrays.parts[:4]))
+    if states[1]:
+        arrays = arrays._replace(goal=State(*arrays.parts[4:]))
     torch = sys.modules["torch"]
-    options = _compiled.fixed(options)
+    options = tuple(map(_compiled.fixed, options))
     if isinstance(arrays.dt, torch.SymFloat | torch.SymInt):  # it has changed since the last call
         steps = torch.ones((), dtype=torch.float64) * arrays.dt
         inputs = make(arrays._replace(dt=steps), allow_nonfinite, *options)
-        steps = _compiled.fixed(arrays)[1] if inputs.mode.reads_steps else steps
+        steps = _compiled.fixed(arrays.dt) if inputs.mode.reads_steps else steps
         arrays = arrays._replace(dt=steps)
     *rows, time, mode, chosen = run(make, arrays, options, wanted, dtype, backend, allow_nonfinite)
     _compiled.keep((mode, chosen))
     return *[x for x in rows if x is not None], time
 
 
-def _traced(inputs: Inputs) -> bool:
-    """Returns whether an operator stands for the kernels: where torch records or imitates what is
-    computed, but not in torch.func and forward mode, in which an operator has no tangents."""
+def _tensors(inputs: Inputs) -> list[Any]:
+    """Returns the inputs that are tensors."""
     states = (*inputs.start.values(), *inputs.goal.values())
-    if not any(map(is_torch, (inputs.actions, inputs.dt, inputs.times, *states))):
-        return False
-    from trajcli import autograd
-
-    return traced() and not autograd.needs_torch()
+    return [x for x in (inputs.actions, inputs.dt, inputs.times, *states) if is_torch(x)]
 
 
 def _recorded(inputs: Inputs, wanted: Sequence[str], dtype: Any, backend: str) -> tuple[Any, ...]:
@@ -239,9 +226,7 @@ def _recorded(inputs: Inputs, wanted: Sequence[str], dtype: Any, backend: str) -
         raise UsageError(what, where="actions", expected="another tracer", hint=hint)
     raise_if_any(shape_faults(inputs))
     dtype = _output_dtype(dtype, inputs)
-    states = (*inputs.start.values(), *inputs.goal.values())
-    arrays = (inputs.actions, inputs.dt, inputs.times, *states)
-    device = next(x.device for x in arrays if is_torch(x))
+    device = _tensors(inputs)[0].device
     # what is tried on a device is not tried on imitations
     choice = choose_for(device, backend if device.type == "cpu" else "torch")
     inputs = inputs.chosen(choice)
@@ -294,8 +279,7 @@ class Call:
     ) -> None:  # fmt: skip
         raise_if_any(shape_faults(inputs))
         self._dtype = _output_dtype(dtype, inputs)
-        states = (*inputs.start.values(), *inputs.goal.values())
-        tensors = [x for x in (inputs.actions, inputs.dt, inputs.times, *states) if is_torch(x)]
+        tensors = _tensors(inputs)
         if tensors and tensors[0].device.type != "cpu":
             from trajcli.autograd import addressable
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -35,7 +35,12 @@ def integrate(task: Task, operands: Operands) -> Sequence[Tensor | None]:
     indices = (operands.start_index, operands.goal_index)
     of_dt = dt.requires_grad or not (plain or forward_ad.unpack_dual(dt).tangent is None)
     if of_dt and program.of_actions_alone:
-        require_fixed_steps()
+        raise UsageError(
+            "method smooth has no gradient of dt and times",
+            where="dt",
+            expected="steps without one",
+            hint="dt.detach(), or method savgol, which has it",
+        )
     if not plain:
         transformed = needs_torch()
         if transformed and program.of_actions_alone and not traced():
@@ -51,7 +56,7 @@ def integrate(task: Task, operands: Operands) -> Sequence[Tensor | None]:
         if not (indices[0] is None and indices[1] is None):
             task = task._replace(indices=indices)
         return Integrate.apply(task, *tensors)  # type: ignore[no-any-return]
-    return _rows(task, task.dtype, operands)
+    return rows_of(task, task.dtype, operands)
 
 
 def integrate_into(task: Task, operands: Operands, rows: Sequence[Tensor | None]) -> None:
@@ -67,17 +72,7 @@ def integrate_into(task: Task, operands: Operands, rows: Sequence[Tensor | None]
             expected="inputs and outputs that require none",
             hint="with torch.no_grad(), or a call without out",
         )
-    _rows(task, task.dtype, operands, rows)
-
-
-def require_fixed_steps() -> NoReturn:
-    """Raises UsageError for steps with a gradient, which a smoother does not have."""
-    raise UsageError(
-        "method smooth has no gradient of dt and times",
-        where="dt",
-        expected="steps without one",
-        hint="dt.detach(), or method savgol, which has it",
-    )
+    rows_of(task, task.dtype, operands, rows)
 
 
 class Task(NamedTuple):
@@ -110,7 +105,7 @@ class Integrate(Function):
         of_dt = ctx.needs_input_grad[1]
         dtype = torch.float64 if of_dt else task.dtype
         operands = Operands(inputs[0], dt, inputs[1:5], inputs[5:], *task.indices)
-        rows = _rows(task, dtype, operands)
+        rows = rows_of(task, dtype, operands)
         ctx.task, ctx.inputs = task, [None if x is None else (x.shape, x.dtype) for x in inputs]
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(dt, *((*inputs, *rows) if of_dt else ()))
@@ -129,7 +124,7 @@ class Integrate(Function):
         shape, dtype = ctx.inputs[0]
         # the gradient of dt needs gradients that are not rounded
         actions = shape, torch.float64 if of_dt else dtype
-        pull = PullBack.apply if torch.is_grad_enabled() else _pulled_back
+        pull = PullBack.apply if torch.is_grad_enabled() else pulled_back
         pulled = pull(task, actions, wanted, dt, *upstream)
         indices = (None, *(task.indices[:1] * 4), *(task.indices[1:] * 4))
         grads = [
@@ -172,7 +167,7 @@ class PullBack(Function):
     def forward(
         ctx: Any, task: Task, actions: Any, wanted: tuple[bool, ...], dt: Tensor, *upstream: Any
     ) -> tuple[Tensor | None, ...]:
-        grads = _pulled_back(task, actions, wanted, dt, *upstream)
+        grads = pulled_back(task, actions, wanted, dt, *upstream)
         ctx.task, ctx.shape = task, actions[0]
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(dt, *((*upstream, *grads) if ctx.needs_input_grad[3] else ()))
@@ -198,7 +193,7 @@ class PullBack(Function):
         return None, None, None, steps, *grads
 
 
-def _rows(
+def rows_of(
     task: Task, dtype: torch.dtype, operands: Operands, out: Sequence[Tensor | None] | None = None
 ) -> Sequence[Tensor | None]:
     """Computes what Integrate does, without its place in the graph."""
@@ -209,47 +204,36 @@ def _rows(
             found = torch_ops.trajectories(task.program, operands, task.wanted)
             return [None if x is None else x.to(dtype) for x in found]
         operands = Operands(plain[0], dt, plain[1:5], plain[5:], *indices)
-    return rows_of(task, dtype, operands, out)
-
-
-def rows_of(
-    task: Task, dtype: torch.dtype, operands: Operands, out: Sequence[Tensor | None] | None = None
-) -> Sequence[Tensor | None]:
-    """Returns the outputs of operands in memory, by kernels; None if not wanted."""
-    batch, _, dofs = operands.actions.shape
-    dt = operands.dt
+    batch, _, dofs = actions.shape
+    shape, device = (batch, task.program.rows, dofs), "cpu" if dt.is_cpu else str(dt.device)
+    rows = empties(shape, str(dtype)[6:], device, task.wanted) if out is None else out
+    task.kernels.forward(task.program, operands, rows)
     shape, device = (batch, task.program.rows, dofs), "cpu" if dt.is_cpu else str(dt.device)
     rows = empties(shape, str(dtype)[6:], device, task.wanted) if out is None else out
     task.kernels.forward(task.program, operands, rows)
     return rows
 
 
-def _pulled_back(
+def pulled_back(
     task: Task, actions: Any, wanted: tuple[bool, ...], dt: Tensor, *upstream: Any
 ) -> tuple[Tensor | None, ...]:
     """Computes what PullBack does, without its place in the graph."""
+    (batch, _, dofs), dtype = shape, _ = actions
     plain = _in_memory(upstream)
     if plain is not None:
-        return adjoint_of(task, actions, wanted, dt, *plain)
-    pulled = torch_ops.pulled_back(task.program, actions[0], dt, upstream)
-    return tuple([x if want else None for x, want in zip(pulled, wanted, strict=True)])
-
-
-def adjoint_of(
-    task: Task, actions: Any, wanted: Sequence[bool], dt: Tensor, *upstream: Any
-) -> tuple[Tensor | None, ...]:
-    """Returns gradients from upstream ones in memory, by kernels; None if not wanted."""
-    (batch, _, dofs), dtype = shape, _ = actions
-    # kernels write no half precision
-    kind = dtype if dtype in (torch.float32, torch.float64) else torch.float64
-    grads = [empty(shape, str(kind)[6:], str(dt.device)) if wanted[0] else None]
-    grads += [dt.new_empty((batch, dofs)) if want else None for want in wanted[1:]]
-    # only the shape of the actions matters
-    like = dt.new_empty(()).expand(shape) if grads[0] is None else grads[0]
-    gradients = Gradients(grads[0], grads[1:5], grads[5:9])
-    task.kernels.adjoint(task.program, Operands(like, dt), upstream, gradients)
-    if grads[0] is not None and kind != dtype:
-        grads[0] = grads[0].to(dtype)
+        # kernels write no half precision
+        kind = dtype if dtype in (torch.float32, torch.float64) else torch.float64
+        grads = [empty(shape, str(kind)[6:], str(dt.device)) if wanted[0] else None]
+        grads += [dt.new_empty((batch, dofs)) if want else None for want in wanted[1:]]
+        # only the shape of the actions matters
+        like = dt.new_empty(()).expand(shape) if grads[0] is None else grads[0]
+        gradients = Gradients(grads[0], grads[1:5], grads[5:9])
+        task.kernels.adjoint(task.program, Operands(like, dt), plain, gradients)
+        if grads[0] is not None and kind != dtype:
+            grads[0] = grads[0].to(dtype)
+    else:
+        pulled = torch_ops.pulled_back(task.program, shape, dt, upstream)
+        grads = [x if want else None for x, want in zip(pulled, wanted, strict=True)]
     return tuple(grads)
 
 
@@ -262,9 +246,9 @@ class SmoothedRows(Function):
         if back:
             given, of_positions = iter(inputs), (True,) + 8 * (False,)
             upstream = [next(given) if want else None for want in task.wanted]
-            grads = _pulled_back(task, (inputs[0].shape, back), of_positions, dt, *upstream)
+            grads = pulled_back(task, (inputs[0].shape, back), of_positions, dt, *upstream)
             return tuple([x.to(back) for x in grads if x is not None])
-        rows = _rows(task, task.dtype, Operands(inputs[0], dt))
+        rows = rows_of(task, task.dtype, Operands(inputs[0], dt))
         return tuple([x for x in rows if x is not None])
 
     @staticmethod
@@ -358,6 +342,12 @@ def addressable(tensors: Sequence[Any]) -> bool:
 def needs_torch() -> bool:
     """Returns whether torch.func or forward mode is active: they need torch's operations."""
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+
+
+def needs_operator() -> bool:
+    """Returns whether an operator stands for kernels: where torch records or imitates operations,
+    but not in torch.func and forward mode, in which it would have no tangents."""
+    return traced() and not needs_torch()
 
 
 def scale_gradient(x: Tensor, factor: float | Tensor) -> Tensor:
