@@ -208,9 +208,6 @@ def rows_of(
     shape, device = (batch, task.program.rows, dofs), "cpu" if dt.is_cpu else str(dt.device)
     rows = empties(shape, str(dtype)[6:], device, task.wanted) if out is None else out
     task.kernels.forward(task.program, operands, rows)
-    shape, device = (batch, task.program.rows, dofs), "cpu" if dt.is_cpu else str(dt.device)
-    rows = empties(shape, str(dtype)[6:], device, task.wanted) if out is None else out
-    task.kernels.forward(task.program, operands, rows)
     return rows
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -53,7 +54,24 @@ from trajcli.trajectory import (
     wanted_outputs,
 )
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 _MODE_OPTIONS = ("scheme", "ends", "degree", "steps", "frames", "convention")
+
+
+def _eager(function: Callable[P, R]) -> Callable[P, R]:
+    """Returns a function that reads values, such that torch.compile leaves its graph to call it."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.compiler.is_dynamo_compiling():
+            eager: Any = torch.compiler.disable(function)
+            return eager(*args, **kwargs)  # type: ignore[no-any-return]
+        return function(*args, **kwargs)
+
+    return call
 
 
 def integrate(
@@ -230,6 +248,7 @@ def differentiate(
     return replace(made, options={**made.options, **about}) if about else made
 
 
+@_eager
 def _segments(
     inputs: Inputs, lengths: Array | None, gap: float
 ) -> tuple[_prepared.Arrays, Numbers, dict[str, Numbers]]:
@@ -260,6 +279,7 @@ def _segments(
     return parts, of_each, {"recording": recording, "first_row": first}
 
 
+@_eager
 def _commanded(
     arrays: _prepared.Arrays, options: tuple[Any, ...], dtype: Any, write: Any,
     backend: str | None, allow_nonfinite: bool, lengths: Array | None, commands: str | None,
@@ -401,6 +421,7 @@ class Integrator:
             raise InputError(wrong_shape("actions", self._shape, found))
 
 
+@_eager
 def _padded(
     make: Callable[..., Inputs], arrays: _prepared.Arrays, options: tuple[Any, ...],
     wanted: Sequence[str], dtype: Any, backend: str | None, allow_nonfinite: bool, lengths: Array,
