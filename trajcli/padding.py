@@ -91,7 +91,6 @@ def continued(inputs: Inputs, lengths: Numbers, horizon: int) -> Inputs:
     unused = 1 if stamped else int(inputs.recorded and count == horizon)
     step = choose(beside(last < unused, wide), library(wide).ones_like(step), step)
     going_on = wide[line, at] + beside(since, wide) * step if stamped else step
-    going_on = going_on.detach() if is_torch(wide) else going_on
     wide = choose(beside(since > 0, wide), going_on, wide).reshape(values.shape)
     return replace(inputs, **{"times" if stamped else "dt": wide})
 

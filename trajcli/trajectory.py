@@ -236,10 +236,13 @@ class Trajectory(Container):
         """Returns the outputs that are not None, by name."""
         return {name: x for name, x in zip(QUANTITIES, self, strict=True) if x is not None}
 
-    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+    def save(
+        self, path: str | Path, *, overwrite: bool = False, lengths: Array | None = None
+    ) -> None:
         """Writes an .h5 or .npz file as ``trajcli integrate`` does; it appears whole or not at all.
 
-        Trajectories of unequal length have a group each, ``trajectory_0`` and so on.
+        Trajectories of unequal length have a group each, ``trajectory_0`` and so on. ``lengths``
+        [B] are their numbers of rows; None: those of the trajectory.
 
         Raises:
             OutputError: the file exists and ``overwrite`` is False, or it cannot be written.
@@ -251,7 +254,7 @@ class Trajectory(Container):
         self = as_trajectory(self)
         outputs = {name: to_numpy(values) for name, values in self.outputs().items()}
         time = to_numpy(self.time)
-        about, lengths = self._about(), self.lengths
+        about, lengths = self._about(), self.lengths if lengths is None else lengths
         if lengths is not None:
             lengths = read_lengths(lengths, *next(iter(outputs.values())).shape[:2])
         if (step := equal_step(time, lengths)) is not None:

@@ -117,6 +117,15 @@ def test_held_dofs_are_those_of_the_shell(
             np.testing.assert_allclose(np.asarray(x), want[name], 0.0, rounding, err_msg=name)
 
 
+def test_a_held_dof_keeps_its_rows_and_stands_still() -> None:
+    given = {"rate": 70.0, "dt": 0.02}
+    made = trajcli.resample(ROWS, "cubic", **given, hold_dofs=[1])
+    steps, curve = (trajcli.resample(ROWS, method, **given) for method in ("hold", "cubic"))
+    np.testing.assert_array_equal(made.position[..., 1], steps.position[:, : made.shape[1], 1])
+    assert (made.velocity[..., 1] == 0).all()
+    np.testing.assert_array_equal(made.velocity[..., [0, 2]], curve.velocity[..., [0, 2]])
+
+
 @pytest.mark.parametrize("which", [3, [0, 0], [0.5], [True, False], "gripper", [[0], [1, 2]]])
 def test_dofs_that_are_not_there_are_refused(which: Any) -> None:
     with pytest.raises(trajcli.UsageError) as error:

@@ -65,6 +65,19 @@ def test_gradients_pass_through_what_actions_stand_for(
     assert torch.autograd.gradcheck(rows, (actions, start))
 
 
+def test_positions_are_the_start_and_what_was_added_to_it() -> None:
+    sums = POSITION[:, None] + ACTIONS.astype(np.float64).cumsum(1)
+    sums[..., 1] = ACTIONS[..., 1]
+    given = {"dt": 0.1, "dtype": "float64"}
+    made = trajcli.integrate(ACTIONS, START, mode="clique", commands="delta", absolute=1, **given)
+    np.testing.assert_array_equal(made.position[:, 1:], sums)
+    made = trajcli.integrate(ACTIONS, START, mode="jerk", absolute=[2], **given)
+    want = trajcli.integrate(ACTIONS[..., 2:3], POSITION[:, 2:3], mode="clique", **given)
+    np.testing.assert_array_equal(made.position[..., 2:3], want.position)
+    rest = trajcli.integrate(ACTIONS, START, mode="jerk", **given)
+    np.testing.assert_array_equal(made.velocity[..., [0, 1, 3]], rest.velocity[..., [0, 1, 3]])
+
+
 def test_padding_does_not_spread() -> None:
     lengths = [12, 5, 5]
     actions = ACTIONS.copy()

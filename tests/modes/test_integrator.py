@@ -111,6 +111,11 @@ def test_threads_share_an_integrator() -> None:
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(right, range(400)))
+    integrator(ACTIONS, "zero")
+    integrator(ACTIONS, "zero")
+    with ThreadPoolExecutor(1) as pool:  # a call serves one thread at a time
+        assert integrator._recent.call is not None
+        assert pool.submit(lambda: integrator._recent.call).result() is None
 
 
 def test_torch_compile_takes_it_for_integrate() -> None:

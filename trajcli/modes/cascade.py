@@ -24,6 +24,8 @@ class CascadeMode(FramedMode):
     rows. Differences follow the relation in every scheme.
     """
 
+    causal = True
+
     scheme: str = "euler"
     convention: str = "standard"
 
@@ -62,10 +64,6 @@ class CascadeMode(FramedMode):
     def dt_ahead(self) -> int:
         """Returns 1 for cuRobo, where dt[t] is the step into row t and dt[0] is unused."""
         return int(self.convention == "curobo")
-
-    @property
-    def causal(self) -> bool:
-        return not self.dt_ahead
 
     def program(self, horizon: int, recorded: bool, uneven: bool) -> program.Cascade:
         return program.Cascade(
@@ -110,10 +108,7 @@ class Teleport(FramedMode):
     """The actions are positions; velocity, acceleration and jerk are zero."""
 
     name = "teleport"
-
-    @property
-    def causal(self) -> bool:
-        return True
+    causal = True
 
     def program(self, horizon: int, recorded: bool, uneven: bool) -> Band:
         used = self.used(horizon)

@@ -67,6 +67,7 @@ class Mode:
         derivatives_of: the order of the actions, from 0 (position) to 3 (jerk).
         degrees: the values of the option degree.
         takes_start: it integrates from a start state; else it differentiates recordings alone.
+        causal: no row depends on actions after it; a longer horizon has the same rows first.
         chooses: the names of what it chooses by the values, as :meth:`prepare` does.
     """
 
@@ -74,6 +75,7 @@ class Mode:
     derivatives_of: ClassVar[int] = 0
     degrees: ClassVar[tuple[int, ...]] = ()
     takes_start: ClassVar[bool] = True
+    causal: ClassVar[bool] = False
     chooses: ClassVar[Sequence[str]] = ()
     # of modes without these options; those with a scheme are the cascades
     scheme = ""
@@ -145,12 +147,6 @@ class Mode:
     def dt_ahead(self) -> int:
         """Which entry of dt is the step from row 0 to row 1."""
         return 0
-
-    @property
-    def causal(self) -> bool:
-        """Whether no row depends on actions or steps after it: a longer horizon has the same rows
-        first."""
-        return False
 
     def row_times(self, dt: Array, horizon: int, recorded: bool) -> Array:
         """Returns the times of the rows in seconds, float64 [b, T]; the start state is at 0."""
