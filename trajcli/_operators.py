@@ -19,11 +19,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.library import custom_op
 
 from trajcli.adjoint import gradient_of_even_dt
 from trajcli.arrays import to_numpy
 from trajcli.autograd import Task, pulled_back, rows_of
+from trajcli.errors import UsageError
 from trajcli.inputs import Inputs, program_for
 from trajcli.kernels import torch_ops
 from trajcli.kernels.choose import choose_for
@@ -68,6 +70,9 @@ def linear(
     actions, of this type, and of the states, in float64. Lists have only the tensors that there
     are; ``given`` and ``wanted`` say which. dt is [b, h].
     """
+    if forward_ad._current_level >= 0:  # its tangents would be zero, in silence
+        what, hint = "forward mode through code that was traced", "the transform in what is traced"
+        raise UsageError(what, where="trajcli::linear", expected="backward mode", hint=hint)
     values = _spread([x.resolve_neg() for x in inputs], given)
     kernels = choose_for(dt.device, backend).kernels
     task = Task(_program(program, shape, dt), kernels, kernels, dtype, tuple(wanted), plain=True)

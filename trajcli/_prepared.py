@@ -78,6 +78,12 @@ def run(
 
     out: a Trajectory whose arrays they become. recent: takes the call, if it serves others.
     """
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.compiler.is_dynamo_compiling():
+        # Dynamo has given up our callers, and tries us, whom it would not follow
+        eager: Any = torch.compiler.disable(run)
+        about = wanted, dtype, backend, allow_nonfinite, out, recent
+        return eager(make, arrays, options, *about)  # type: ignore[no-any-return]
     backend = _backend(backend)
 
     def inputs() -> Inputs:

@@ -275,6 +275,14 @@ def test_transforms_within_traced_code_are_exact(name: str) -> None:
         torch.testing.assert_close(compiled(TRANSFORMS[name])(other), want)
 
 
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_compiled_code_is_transformed_from_outside(backend: str) -> None:
+    quick = torch.compile(rows, backend=backend)
+    quick(U)
+    for transform in (lambda f: func.jvp(f, (U,), (U,))[1], lambda f: func.vmap(f)(U[None])):
+        assert torch.equal(transform(quick), transform(rows))
+
+
 @pytest.mark.skipif(not shutil.which("g++"), reason="no compiler for inductor")
 def test_inductor_trains_plans_and_their_step() -> None:
     class Plan(torch.nn.Module):
@@ -312,6 +320,14 @@ def test_smooth_has_no_gradient_of_dt_in_traced_code() -> None:
     dt = torch.tensor(0.1, requires_grad=True)
     with pytest.raises(UsageError, match=r"read|no gradient"):
         make_fx(lambda u, dt: [*differentiate(u, dt=dt, bandlimit=2.0)])(U, dt)
+
+
+def test_forward_mode_through_traced_code_is_refused() -> None:
+    graph = make_fx(rows)(U)
+    with pytest.raises(UsageError, match="forward mode"):
+        func.jvp(graph, (U,), (U,))
+    with pytest.raises(UsageError, match="forward mode"):
+        func.jacfwd(graph)(U)
 
 
 def test_the_older_tracer_is_refused() -> None:
