@@ -17,6 +17,19 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 import typer
 
 from trajcli.cli.console import Console
+from trajcli.names import (
+    ConventionName,
+    CurveName,
+    DtypeName,
+    EndsName,
+    FrameName,
+    FramesName,
+    KindName,
+    MethodName,
+    ModeName,
+    QuantityName,
+    SchemeName,
+)
 
 T = TypeVar("T")
 # The headings of the help, in one order for all commands: options seen often come first.
@@ -82,12 +95,8 @@ def _argument(metavar: str, help: str) -> Any:
 _out = partial(_output, show_default=False, callback=_expanded, allow_from_autoenv=False)
 
 # fmt: off
-ModeName = Literal["acceleration", "acc", "jerk", "velocity", "clique", "position", "central",
-                   "bspline", "teleport"]
 LayoutName = Literal["robomimic", "mimicgen", "robosuite", "libero", "isaaclab", "aloha",
                      "maniskill", "d4rl", "minari", "lerobot", "replay", "table", "plain"]
-CurveName = Literal["hold", "linear", "ramp-and-hold", "cubic", "quintic"]
-DifferencesName = Literal["smooth", "savgol", "central", "backward"]
 
 Sources = Annotated[list[str], _argument("SOURCE...",
     "FILE or FILE:DATASET, where DATASET may contain * or list columns (a,b). Formats: HDF5, "
@@ -121,7 +130,7 @@ Dofs = Annotated[str | None, _read("--dofs WHICH",
     "Dofs to read, by number or name: 0:7, or 2,5,-1, or elbow,wrist. (default: all)")]
 Joints = Annotated[str | None, _read("--joints NAMES",
     "Names of these dofs, in order: a,b,c. (default: those in the file)")]
-Quantity = Annotated[Literal["position", "velocity", "acceleration", "jerk"] | None, _read(
+Quantity = Annotated[QuantityName | None, _read(
     "--as QUANTITY",
     "What the array that SOURCE names is. (default: by its unit or its name, else position)")]
 Rotation = Annotated[str | None, _read("--rotation WHICH=FORM",
@@ -131,7 +140,7 @@ Axes = Annotated[str | None, _read("--axes ORDER",
     "Which axis is which, like TBD or DT: T rows, B trajectories, D dofs. (default: BTD, TD)")]
 Absolute = Annotated[str | None, _read("--absolute WHICH",
     "Dofs (such as a gripper) whose actions are positions in every mode: 7, or names.")]
-Actions = Annotated[Literal["delta", "relative"] | None, _read("--actions KIND",
+Actions = Annotated[KindName | None, _read("--actions KIND",
     "Read position commands as delta (steps from one to the next) or relative (offsets from the "
     "start). (default: as the mode takes them)")]
 SkipBad = Annotated[bool, _read("--skip-bad",
@@ -143,15 +152,15 @@ SkipOutside = Annotated[bool, _read("--skip-bad",
 Mode = Annotated[ModeName | None, _computed("--mode MODE",
     "What the actions are: acceleration (acc), jerk, velocity, clique (position), central, "
     "bspline or teleport. (default: what the file states, else acceleration)")]
-Scheme = Annotated[Literal["euler", "zoh", "foh"] | None, _computed("--scheme SCHEME",
+Scheme = Annotated[SchemeName | None, _computed("--scheme SCHEME",
     "How an action acts over its step: euler, zoh (constant) or foh (linear from row to row). "
     "(default: euler)")]
-Ends = Annotated[Literal["plan", "goal"] | None, _computed("--ends ENDS",
+Ends = Annotated[EndsName | None, _computed("--ends ENDS",
     "End of central and bspline: plan (the last action) or goal (the goal state). "
     "(default: plan)")]
 Degree = Annotated[int | None, _computed("--degree N",
     "Degree of the B-spline: 3, 4 or 5. (default: 3)")]
-Differences = Annotated[DifferencesName | None, _computed("--method NAME",
+Differences = Annotated[MethodName | None, _computed("--method NAME",
     "smooth (a smoothing spline that chooses its cutoff), savgol (local polynomials), central "
     "(five-point differences) or backward (differences from the row before). (default: savgol "
     "with --window or --degree and for rotations, else smooth)")]
@@ -164,7 +173,7 @@ Noise = Annotated[float | None, _computed("--noise SIGMA",
 Robust = Annotated[bool, _computed("--robust", "Give outliers less weight in smooth.")]
 Order = Annotated[int | None, _computed("--order N",
     "Order of the derivative that smooth penalises: 3 or 4. (default: 3)")]
-RotationFrame = Annotated[Literal["world", "body"], _computed("--rotation-frame FRAME",
+RotationFrame = Annotated[FrameName, _computed("--rotation-frame FRAME",
     "Frame of angular velocities and of delta rotations: world or body.")]
 Window = Annotated[str | None, _computed("--window ROWS|SECONDS",
     "Window of savgol around each row: an odd number of rows, or seconds like 0.2s. "
@@ -173,9 +182,9 @@ FitDegree = Annotated[int | None, _computed("--degree N",
     "Degree of savgol's polynomials: 2 to 5. (default: 4)")]
 Steps = Annotated[int | None, _computed("--steps N",
     "Rows per knot interval of the B-spline. (default: 1)")]
-Frames = Annotated[Literal["full", "actions", "curobo"] | None, _computed("--frames FRAMES",
+Frames = Annotated[FramesName | None, _computed("--frames FRAMES",
     "Rows to write: full (0..H), actions (1..H) or curobo (0..H-1). (default: full)")]
-Convention = Annotated[Literal["standard", "curobo"] | None, _computed("--convention NAME",
+Convention = Annotated[ConventionName | None, _computed("--convention NAME",
     "standard, or curobo to match cuRobo 0.7. (default: standard)")]
 ToRate = Annotated[float | None, _computed("--to HZ", "Rows per second of the output.")]
 ToTimes = Annotated[str | None, _computed("--at FILE:DATASET",
@@ -234,7 +243,7 @@ GradFactor = Annotated[float | None, _gradient("--grad-factor F",
     "Multiply all gradients. (default: 1)")]
 
 Write = Annotated[str, _output("--write NAMES", "Any of position,velocity,acceleration,jerk.")]
-Dtype = Annotated[Literal["float32", "float64"] | None, _output("--dtype TYPE",
+Dtype = Annotated[DtypeName | None, _output("--dtype TYPE",
     "float32 or float64. (default: the input's)")]
 Units = Annotated[str | None, _read("--units UNITS",
     "Units of positions (rad, deg, m, cm, mm), for all dofs or each (rad,rad,m), and of time "

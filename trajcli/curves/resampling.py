@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise, takewhile
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +46,7 @@ from trajcli.errors import Fault, InputError, UsageError, raise_if_any, unknown,
 from trajcli.inputs import Inputs, shape_faults
 from trajcli.kernels.program import Array, Floats
 from trajcli.modes import MODES, QUANTITIES, make_mode
+from trajcli.names import CurveName
 from trajcli.padding import continued, of_some, read_lengths
 from trajcli.trajectory import Trajectory, as_trajectory, sample
 
@@ -56,7 +57,7 @@ Curve: TypeAlias = Callable[[Array], Outputs]
 
 Knots: TypeAlias = tuple[Array, float, Floats | None]
 """The times of rows, how far rounding may move them, and the last; see ``knots_of``."""
-METHODS = ("hold", "linear", "ramp-and-hold", "cubic", "quintic")
+METHODS = get_args(CurveName)
 # How many arrays a method takes at most: values, first and second derivatives.
 _GIVEN = {"cubic": 2, "quintic": 3}
 DEFAULT = "linear"

@@ -6,13 +6,14 @@ import re
 from functools import cache
 from importlib import import_module
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from trajcli.errors import UsageError, unknown
 from trajcli.kernels import cuda
+from trajcli.names import BackendName
 from trajcli.system import variable
 
-BACKENDS = ("native", "triton", "torch")
+BACKENDS = get_args(BackendName)[1:]
 
 OLDEST_TRITON = (3, 5)
 LEAST_CAPABILITY = (7, 5)

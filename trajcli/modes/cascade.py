@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import get_args
 
 import numpy as np
 
@@ -11,8 +12,9 @@ from trajcli.errors import Fault, UsageError
 from trajcli.kernels import program
 from trajcli.kernels.program import Band, Windows
 from trajcli.modes.mode import QUANTITIES, Case, FramedMode
+from trajcli.names import SchemeName
 
-SCHEMES = ("euler", "zoh", "foh")
+SCHEMES = get_args(SchemeName)
 
 
 @dataclass(frozen=True)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 from trajcli.arrays import columns, counting, elapsed
 from trajcli.errors import Fault
 from trajcli.kernels.program import Array, Booleans, Floats, Integers, Program, Smoother
+from trajcli.names import ConventionName, FramesName, QuantityName
 
-QUANTITIES = ("position", "velocity", "acceleration", "jerk")
+QUANTITIES: tuple[str, ...] = get_args(QuantityName)
 """The parts of a state and the outputs, by order of derivative."""
 
-FRAMES = ("full", "actions", "curobo")
-CONVENTIONS = ("standard", "curobo")
+FRAMES = get_args(FramesName)
+CONVENTIONS = get_args(ConventionName)
 
 
 def promise(rows: int) -> float:

@@ -1,0 +1,19 @@
+"""The words that calls and commands take for their choices, for type checkers and completion."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+QuantityName = Literal["position", "velocity", "acceleration", "jerk"]
+ModeName = Literal["acceleration", "acc", "jerk", "velocity", "clique", "position", "central",
+                   "bspline", "teleport"]  # fmt: skip
+MethodName = Literal["smooth", "savgol", "central", "backward"]
+CurveName = Literal["hold", "linear", "ramp-and-hold", "cubic", "quintic"]
+SchemeName = Literal["euler", "zoh", "foh"]
+EndsName = Literal["plan", "goal"]
+FramesName = Literal["full", "actions", "curobo"]
+ConventionName = Literal["standard", "curobo"]
+KindName = Literal["delta", "relative"]
+FrameName = Literal["world", "body"]
+DtypeName = Literal["float32", "float64"]
+BackendName = Literal["auto", "native", "triton", "torch"]
