@@ -113,7 +113,7 @@ def worst(found: Any, exact: Any, size: float, horizon: int) -> tuple[float, boo
     return error, error <= max(1e-12, 1.2e-16 * horizon)
 
 
-def measure(mode: str, scheme: str, kind: str, horizon: int, even: bool) -> dict[str, Any]:
+def measure(mode: Any, scheme: str, kind: str, horizon: int, even: bool) -> dict[str, Any]:
     """The largest errors of any part, over its size: of results in float32 and in float64, and of
     positions summed in float32."""
     order = ORDERS[mode]

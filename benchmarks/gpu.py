@@ -81,7 +81,7 @@ SHAPES = [(64, 30, 7), (100_000, 100, 7), (1024, 30, 7), (16_384, 30, 7), (500_0
 MODES = ["acceleration", "central", "bspline", "jerk"]
 RECORDED: Row = {"recorded": True}
 INDEXED: Row = {"index": True, "scheme": "foh"}
-FORMS: dict[str, tuple[str, Row]] = {
+FORMS: dict[str, tuple[Any, Row]] = {
     "acceleration": ("acceleration", {}),
     "central, goal with an index": ("central", {"ends": "goal"}),
     "acceleration, dt [B, H], start with an index": ("acceleration", INDEXED | {"dt": "BH"}),
@@ -137,7 +137,7 @@ class Tensors:
         return self.leaves[name]
 
 
-def call(form: str, dtype: str, tensor: Tensors, backend: str) -> trajcli.Trajectory:
+def call(form: str, dtype: str, tensor: Tensors, backend: Any) -> trajcli.Trajectory:
     """A call of a form."""
     B, H, D = (2, 6, 2) if DRY else (300, 40, 7)
     mode, options = FORMS[form]
@@ -219,7 +219,7 @@ def check(form: str, dtype: str, device: str = DEVICE) -> Row:
 class Work:
     """A call in a loop, as an optimiser makes it, on the device or on the CPU."""
 
-    def __init__(self, mode: str, shape: tuple[int, int, int], device: str, backend: str) -> None:
+    def __init__(self, mode: Any, shape: tuple[int, int, int], device: str, backend: Any) -> None:
         B, _, D = shape
         self.mode, self.backend, self.dt = mode, backend, 0.02
         self.actions, self.start = torch.randn(shape, device=device), torch.randn(B, D).to(device)

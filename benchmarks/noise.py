@@ -30,7 +30,7 @@ import numpy as np
 import trajcli
 
 RATE, SECONDS, DOFS, NOISE = 100.0, 20.0, 7, 2e-4
-MODES: list[tuple[str, dict[str, Any]]] = [
+MODES: list[tuple[Any, dict[str, Any]]] = [
     ("central", {}),
     ("savgol", {"window": 15}),
     ("savgol", {"window": 31}),
@@ -38,7 +38,7 @@ MODES: list[tuple[str, dict[str, Any]]] = [
     ("savgol", {"window": 31, "degree": 3}),
     ("smooth", {}),
 ]
-SPEEDS: list[tuple[str, dict[str, Any]]] = [*MODES, ("smooth", {"bandlimit": 1.5})]
+SPEEDS: list[tuple[Any, dict[str, Any]]] = [*MODES, ("smooth", {"bandlimit": 1.5})]
 STEP, COUNT = 0.01, 400
 TIMES = np.arange(COUNT) * STEP
 

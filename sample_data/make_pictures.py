@@ -107,7 +107,8 @@ def draw_methods(path: Path) -> None:
         exact = [(2 * np.pi * rate) ** k * np.sin(angle + k * np.pi / 2) for k in range(3)]
         rows = exact[0] + random.normal(0.0, noise, len(times))
         column[0].plot(times, rows, ".", color="#888888", markersize=2, label="recorded")
-        for method, colour in (("savgol", "#E69F00"), ("smooth", "#0072B2")):
+        methods: Any = ("savgol", "#E69F00"), ("smooth", "#0072B2")
+        for method, colour in methods:
             found: Any = trajcli.differentiate(rows[:, None], dt=0.01, method=method)
             for axis, values in zip(column, found, strict=False):
                 axis.plot(times, values[0, :, 0], color=colour, linewidth=1.2, label=method)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypedDict, overload
 
 import numpy as np
 
@@ -34,6 +34,16 @@ from trajcli.errors import (
 from trajcli.inputs import Inputs, nonfinite_faults, shape_faults
 from trajcli.kernels.program import Array
 from trajcli.modes import QUANTITIES, make_method, make_mode
+from trajcli.names import (
+    BackendName,
+    ConventionName,
+    EndsName,
+    FramesName,
+    KindName,
+    MethodName,
+    ModeName,
+    SchemeName,
+)
 from trajcli.padding import (
     Numbers,
     beside,
@@ -53,6 +63,20 @@ from trajcli.trajectory import (
     state_parts,
     wanted_outputs,
 )
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+    from typing_extensions import Never, TypeVar, Unpack
+
+    from trajcli.trajectory import Written
+
+    A = TypeVar("A", NDArray[Any], Tensor)
+    N = TypeVar("N", default=Never, covariant=True)  # None where ``write`` is given
+else:
+    from typing import TypeVar
+
+    N = TypeVar("N")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -74,89 +98,116 @@ def _eager(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
+class _Common(TypedDict, total=False):
+    times: Array | None
+    dtype: Any
+    backend: BackendName | None
+    allow_nonfinite: bool
+    lengths: Array | None
+
+
+class _Integration(_Common, total=False):
+    goal: State | Array | None
+    start_index: Array | None
+    goal_index: Array | None
+    scheme: SchemeName | None
+    ends: EndsName | None
+    degree: int | None
+    steps: int | None
+    frames: FramesName | None
+    convention: ConventionName | None
+    commands: KindName | None
+    absolute: DofChoice | None
+    out: Trajectory | None
+
+
+class _Differentiation(_Common, total=False):
+    dt: Array | float | None
+    method: MethodName | None
+    window: int | str | None
+    degree: int | None
+    bandlimit: Array | float | None
+    noise: float | None
+    robust: bool
+    order: int | None
+    max_gap: float | None
+
+
+@overload
+def integrate(
+    actions: A, start: StateLike = ..., dt: Array | float | None = ..., mode: ModeName = ...,
+    **options: Unpack[_Integration],
+) -> Trajectory[A]: ...  # fmt: skip
+@overload
+def integrate(
+    actions: A, start: StateLike = ..., dt: Array | float | None = ..., mode: ModeName = ...,
+    *, write: Written, **options: Unpack[_Integration],
+) -> Trajectory[A | None]: ...  # fmt: skip
 def integrate(
     actions: Array,
     start: StateLike = None,
     dt: Array | float | None = None,
-    mode: str = "acceleration",
+    mode: ModeName = "acceleration",
     *,
     times: Array | None = None,
     goal: State | Array | None = None,
     start_index: Array | None = None,
     goal_index: Array | None = None,
-    scheme: str | None = None,
-    ends: str | None = None,
+    scheme: SchemeName | None = None,
+    ends: EndsName | None = None,
     degree: int | None = None,
     steps: int | None = None,
-    frames: str | None = None,
-    convention: str | None = None,
+    frames: FramesName | None = None,
+    convention: ConventionName | None = None,
     dtype: Any = None,
     write: str | Iterable[str] = QUANTITIES,
-    backend: str | None = None,
+    backend: BackendName | None = None,
     allow_nonfinite: bool = False,
     lengths: Array | None = None,
-    commands: str | None = None,
+    commands: KindName | None = None,
     absolute: DofChoice | None = None,
     out: Trajectory | None = None,
 ) -> Trajectory:
     """Integrates actions and a start state into position, velocity, acceleration and jerk.
 
-    Everything is computed in float64 and rounded once. Row 0 is the start state. The formulas are
-    in the README, "Modes".
+    Everything is computed in float64 and rounded once; row 0 is the start state. Differentiable.
+    Formulas: docs/modes.md. What is checked on a device and within torch.func: docs/cuda.md.
 
     Parameters:
-        actions: [B, H, D], or [H, D] for one trajectory (B = 1); NumPy, or torch on any device
-            that has float64.
-        start: a ``State``, a position [B, D] or [D], or ``"zero"``. A tuple or list of arrays is
-            refused, as it may mean positions or ``State(p, v)``; lists of lists of numbers are one
-            array. Recorded positions, which have no start state, are for ``differentiate``.
+        actions: [B, H, D], or [H, D] for B = 1; NumPy, or torch on a device that has float64.
+        start: a ``State``, positions [B, D] or [D] as one array, or ``"zero"``.
         dt: the step in seconds, a number or an array that broadcasts to [B, H]; dt[t] ends with
             row t + 1.
         mode: what the actions are: acceleration (acc), jerk, velocity, clique (position), central,
-            bspline or teleport.
-        times: instead of dt, the time stamps of all rows [H + 1] or [B, H + 1]. Rates that were
-            recorded with a stamp each have as many as actions: velocity, acceleration or jerk, [H]
-            or [B, H]. They are integrated by foh from the first on (the trapezoidal rule), so that
-            there are H rows, and row 0 is the start with the first action.
+            bspline or teleport. Recorded positions are for ``differentiate``.
+        times: instead of dt, stamps of all rows, [H + 1] or [B, H + 1]; as many as actions, [H] or
+            [B, H], for rates that were recorded with a stamp each (foh, from the first on: H rows).
         goal: a state like ``start``, for ``ends="goal"``.
-        start_index: [B]; trajectory b starts at row start_index[b] of the start states [S, D].
-        goal_index: the same for goal states.
-        scheme: euler, zoh (zero-order hold) or foh (first-order hold), for the sums of clique to
-            jerk; this and the options below belong to the modes, whose defaults None means.
-        ends: plan or goal, for central and bspline.
-        degree: 3, 4 or 5, for bspline.
-        steps: rows per knot interval, for bspline.
+        start_index, goal_index: [B], the row of the start, or goal, states [S, D] for each.
+        scheme: euler, zoh (zero-order hold) or foh (first-order hold), of clique to jerk.
+        ends: plan or goal, of central and bspline.
+        degree: 3, 4 or 5, of bspline.
+        steps: rows per knot interval of bspline.
         frames: full (rows 0 to H), actions (1 to H) or curobo (0 to H − 1).
         convention: standard or curobo.
-        dtype: float32 or float64, by name or of NumPy or torch; None keeps that of the actions
-            (integers: float64, half precision: float32).
-        write: the outputs to compute, one name or several.
+        dtype: float32 or float64; None: that of the actions (integers: float64, half: float32).
+        write: the outputs to compute, one name or several; the others are None.
         backend: auto, native, triton or torch; None: what TRAJCLI_BACKEND says, else auto.
         allow_nonfinite: computes with NaN and Inf, which stay in their trajectory and dof.
-        lengths: [B], integers: how many actions each trajectory has, where the others are padding,
-            which is not read. Its rows are those that it has alone, with zeros behind them.
-        commands: what the actions of a mode of positions are instead: delta, increments from one
-            step to the next, or relative, offsets from the start position.
-        absolute: dofs whose actions are positions whatever the mode and ``commands``, as those of a
-            gripper, and whose rows are those of clique: numbers, a slice or a mask [D].
-        out: a ``Trajectory`` like the result, with outputs in contiguous memory, that is written to
-            and returned; no gradients pass. Not with lengths, commands or absolute.
+        lengths: [B], how many actions each has; others are padding, which is not read. Rows behind
+            are zeros.
+        commands: actions of a mode of positions are delta (increments from step to step) or
+            relative (offsets from the start position).
+        absolute: dofs whose actions are positions in any mode: numbers, a slice or a mask [D].
+        out: a ``Trajectory`` like the result, which is written to and returned; no gradients pass.
 
     Returns:
         A ``Trajectory`` of the library, device and dtype of the actions.
 
     Raises:
-        InputError: shapes that do not match, a dt that is not positive and finite, or NaN or Inf
+        InputError: shapes that do not match, steps that are not positive and finite, or NaN or Inf
             in values that are used; all faults at once.
         UsageError: an unknown mode or option.
-
-    On a CUDA device the work is queued on the current stream. The host waits for it only to check
-    values, and to send numbers and NumPy arrays, of which those of up to 4 KiB are sent once. With
-    ``allow_nonfinite``, and while a CUDA graph is captured (after one call to warm up), no values
-    on the device are checked: a start or goal index out of range gives NaN, and the formulas are
-    applied to a dt that is not positive. Nor are values, in any function, that ``torch.func.vmap``
-    maps over (grad, vjp, jvp and the Jacobians read and check them), or where torch traces or
-    imitates operations (make_fx, torch.export, FakeTensorMode, meta tensors).
     """
     parts = (*_parts(start), *_parts(goal))
     arrays = _prepared.Arrays(actions, dt, times, start, goal, start_index, goal_index, parts)
@@ -174,12 +225,18 @@ def integrate(
     return _trajectory(_integration, arrays, options, *values)
 
 
+@overload
+def differentiate(positions: A, **options: Unpack[_Differentiation]) -> Trajectory[A]: ...
+@overload
+def differentiate(
+    positions: A, *, write: Written, **options: Unpack[_Differentiation]
+) -> Trajectory[A | None]: ...
 def differentiate(
     positions: Array,
     *,
     dt: Array | float | None = None,
     times: Array | None = None,
-    method: str | None = None,
+    method: MethodName | None = None,
     window: int | str | None = None,
     degree: int | None = None,
     bandlimit: Array | float | None = None,
@@ -188,23 +245,22 @@ def differentiate(
     order: int | None = None,
     dtype: Any = None,
     write: str | Iterable[str] = QUANTITIES,
-    backend: str | None = None,
+    backend: BackendName | None = None,
     allow_nonfinite: bool = False,
     lengths: Array | None = None,
     max_gap: float | None = None,
 ) -> Trajectory:
     """Differentiates recorded positions into position, velocity, acceleration and jerk.
 
-    Differentiable by positions and, but for ``smooth``, by dt and times. The formulas are in the
-    README, "Modes". The gradient of ``smooth`` is exact for the bandlimits and weights that were
-    used. These are not differentiated, because they are chosen from all rows of a dof at once.
+    Differentiable by positions and, but for ``smooth``, by dt and times. The gradient of ``smooth``
+    is exact for the bandlimits and weights that were used; these are chosen from all rows of a dof
+    at once, and are not differentiated. Formulas: docs/modes.md.
 
     Parameters:
-        positions: [B, T, D], or [T, D] for one recording (B = 1); NumPy, or torch on any device
-            that has float64.
+        positions: [B, T, D], or [T, D] for B = 1; NumPy, or torch on a device that has float64.
         dt: the step in seconds, a number or an array that broadcasts to [B, T − 1], row 1 first;
             [T] and [B, T] have the step into row 0, which is not used, before it.
-        times: instead of dt, the time stamps of the rows, [T] or [B, T], in seconds. Integers are
+        times: instead of dt, the stamps of the rows in seconds, [T] or [B, T]. Integers are
             subtracted as integers.
         method: ``smooth`` is the smoothing spline, ``savgol`` fits local polynomials, ``central``
             takes five-point differences, which do not smooth, and ``backward`` differences of
@@ -215,16 +271,14 @@ def differentiate(
         bandlimit: of smooth, the frequency in Hz above which motion is cut off, a number or an
             array that broadcasts to [B, D]. None, or NaN, chooses it for each dof of each
             trajectory by cross-validation; the options of the result have what was chosen.
-        noise: of smooth, the deviation that the residuals are to have, in the positions' unit,
-            instead of a bandlimit.
+        noise: of smooth, the deviation of the residuals, in the positions' unit, instead.
         robust: whether smooth lowers the weights of outliers.
         order: of the derivative that smooth penalises, 3 or 4; None: 3.
         dtype, write, backend, allow_nonfinite: as for ``integrate``.
-        lengths: [B], integers: how many rows each recording has, as for ``integrate``.
+        lengths: [B], how many rows each recording has, as for ``integrate``.
         max_gap: in seconds; where stamps of ``times`` are further apart, one trajectory ends and
-            another begins. The result is a padded batch of these, but for those of fewer rows than
-            the method takes; its options have the number of the ``recording`` of each, and its
-            ``first_row`` there.
+            another begins. The result is a padded batch of those that have enough rows; its options
+            have the ``recording`` that each is from, and its ``first_row`` there.
 
     Returns:
         A ``Trajectory`` with T rows, of the library, device and dtype of the positions.
@@ -337,8 +391,18 @@ def _filled(fields: tuple[Any, ...], out: Trajectory | None) -> Trajectory:
     return out
 
 
+@overload
 def prepare(
-    shape: Sequence[int], mode: str = "acceleration", *, dt: Array | float | None = None,
+    shape: Sequence[int], mode: ModeName = ..., *, dt: Array | float | None = ...,
+    **options: Unpack[_Integration],
+) -> Integrator: ...  # fmt: skip
+@overload
+def prepare(
+    shape: Sequence[int], mode: ModeName = ..., *, dt: Array | float | None = ..., write: Written,
+    **options: Unpack[_Integration],
+) -> Integrator[None]: ...  # fmt: skip
+def prepare(
+    shape: Sequence[int], mode: ModeName = "acceleration", *, dt: Array | float | None = None,
     **options: Any,
 ) -> Integrator:  # fmt: skip
     """Returns ``integrate`` for actions of one shape, which looks up its options once.
@@ -362,7 +426,7 @@ def prepare(
     return Integrator(tuple(shape), {"mode": mode, "dt": dt, **options})
 
 
-class Integrator:
+class Integrator(Generic[N]):
     """Integrates actions [B, H, D] of one shape, with the options that ``prepare`` was told.
 
     ``integrator(actions, start)`` returns what ``integrate`` does, for arrays of any library, type
@@ -386,9 +450,9 @@ class Integrator:
         return f"Integrator({', '.join(shown)})"
 
     def __call__(
-        self, actions: Array, start: StateLike = None, dt: Array | float | None = None, *,
+        self, actions: A, start: StateLike = None, dt: Array | float | None = None, *,
         goal: State | Array | None = None, out: Trajectory | None = None,
-    ) -> Trajectory:  # fmt: skip
+    ) -> Trajectory[A | N]:  # fmt: skip
         """Returns ``integrate(actions, start, dt, goal=goal, out=out)`` with the options.
 
         dt and goal replace those that were prepared. Raises InputError for actions of another

@@ -31,6 +31,7 @@ from trajcli.errors import InputError, UsageError, describe, raise_if_any, unkno
 from trajcli.inputs import Inputs
 from trajcli.kernels.program import Array, Band
 from trajcli.modes import QUANTITIES, make_mode
+from trajcli.names import ConventionName, EndsName, FramesName, ModeName, SchemeName
 
 __all__ = ["Operator", "clique_matrix", "difference_matrix", "hold_matrix", "integration_matrix",
            "linear_matrix", "linspace", "operator", "ramp_and_hold_matrix",
@@ -228,17 +229,17 @@ class Operator:
 def operator(
     horizon: int,
     dt: Array | float | None = None,
-    mode: str = "acceleration",
+    mode: ModeName | Literal["savgol", "smooth"] = "acceleration",
     *,
     times: Array | None = None,
     start: Literal["first"] | None = None,
-    scheme: str | None = None,
-    ends: str | None = None,
+    scheme: SchemeName | None = None,
+    ends: EndsName | Literal["recording"] | None = None,
     degree: int | None = None,
     steps: int | None = None,
     window: int | str | None = None,
-    frames: str | None = None,
-    convention: str | None = None,
+    frames: FramesName | None = None,
+    convention: ConventionName | None = None,
 ) -> Operator:
     """Returns a mode as dense matrices, for the actions of one trajectory and dof.
 

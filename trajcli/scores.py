@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -185,8 +185,9 @@ def with_derivatives(
     if not good.any():
         return {**parts, **dict.fromkeys(missing, lost)}
     rows, time = position[groups[0]], {"times": times[groups[0]]} if step is None else {"dt": step}
+    written: list[Any] = missing
     differences = differentiate(
-        rows, method="central", write=missing, dtype="float64", allow_nonfinite=True,
+        rows, method="central", write=written, dtype="float64", allow_nonfinite=True,
         backend="auto", **time,
     )  # fmt: skip
     derived = {name: joined([getattr(differences, name), lost], groups) for name in missing}

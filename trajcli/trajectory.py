@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, overload
 
 import numpy as np
 
@@ -34,6 +34,17 @@ from trajcli.errors import InputError, UsageError, raise_if_any, unknown, wrong_
 from trajcli.inputs import LateTimes, repeated
 from trajcli.kernels.program import Array
 from trajcli.modes import MODES, QUANTITIES
+from trajcli.names import QuantityName
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from typing_extensions import TypeVar
+
+    T = TypeVar("T", default=Any, covariant=True)
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -77,11 +88,12 @@ class State(Container):
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Trajectory(Container):
+class Trajectory(Container, Generic[T]):
     """Trajectories, as ``integrate`` and ``differentiate`` return them.
 
     ``p, v, a, j = trajectory`` unpacks the outputs; those that ``write`` does not name are None.
-    NumPy input gives NumPy arrays, torch input tensors.
+    NumPy input gives NumPy arrays, torch input tensors. Type checkers know it as
+    ``Trajectory[Tensor]``, and as ``Trajectory[Tensor | None]`` where ``write`` is given.
 
     ``trajectory[3]`` is one of the trajectories, as a batch of one; ``trajectory[:, 10:20]`` has
     some rows, which keep their times; ``trajectory[..., :3]`` some dofs. An index is a number, a
@@ -105,10 +117,10 @@ class Trajectory(Container):
             padding. None: all.
     """
 
-    position: Array | None
-    velocity: Array | None
-    acceleration: Array | None
-    jerk: Array | None
+    position: T
+    velocity: T
+    acceleration: T
+    jerk: T
     time: Array
     mode: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -120,7 +132,11 @@ class Trajectory(Container):
         if isinstance(self.time, LateTimes):
             self.__dict__["_times"] = self.__dict__.pop("time")
 
-    if not TYPE_CHECKING:  # which would take any name for an attribute
+    if TYPE_CHECKING:
+
+        def numpy(self) -> Trajectory[NDArray[Any]]: ...  # type: ignore[override]
+
+    else:  # which would take any name for an attribute
 
         def __getattr__(self, name: str) -> Any:
             """Computes the time when it is first looked at. No other attribute comes here."""
@@ -131,14 +147,14 @@ class Trajectory(Container):
                 self.__dict__["time"] = time
             return time
 
-    def __iter__(self) -> Iterator[Array | None]:
+    def __iter__(self) -> Iterator[T]:
         return iter((self.position, self.velocity, self.acceleration, self.jerk))
 
     def __repr__(self) -> str:
         mode = f"{self.mode}: " if self.mode else ""
         return f"Trajectory({mode}{_shapes({**self.outputs(), 'time': self.time})})"
 
-    def __getitem__(self, key: Any) -> Trajectory:
+    def __getitem__(self, key: Any) -> Trajectory[T]:
         which, rows, dofs = indices = _indices(key, self.shape)
         outputs = self.outputs()
         for axis, index in enumerate(indices):
@@ -160,7 +176,8 @@ class Trajectory(Container):
         for name, table in options.items():
             if tuple(getattr(table, "shape", ())) == (batch, width):
                 options[name] = _picked(_picked(table, 0, which), 1, dofs)
-        p, v, a, j = map(outputs.get, QUANTITIES)
+        parts: Any = map(outputs.get, QUANTITIES)
+        p, v, a, j = parts
         return Trajectory(p, v, a, j, time, mode, options, lengths)
 
     @property
@@ -218,7 +235,7 @@ class Trajectory(Container):
         alone = zip(self.unpadded(), places + 0.0 * self.lengths, strict=True)
         return State.collate([trajectory.state(time) for trajectory, time in alone])
 
-    def unpadded(self) -> list[Trajectory]:
+    def unpadded(self) -> list[Trajectory[T]]:
         """Returns each trajectory as a batch of one, without padding."""
         batch, count, _ = self.shape
         counts = [count] * batch if self.lengths is None else to_numpy(self.lengths).tolist()
@@ -323,6 +340,8 @@ COMMANDS = ("actions", "absolute")
 """What a file says of actions that are not those of its mode; see :mod:`trajcli.commands`."""
 
 StateLike = State | Array | Literal["zero"] | None
+Written = QuantityName | Iterable[QuantityName]
+"""The names of outputs, one or several."""
 
 
 def as_trajectory(value: Any) -> Trajectory:
@@ -351,6 +370,12 @@ def as_trajectory(value: Any) -> Trajectory:
     return replace(value, **in_one_library(arrays))
 
 
+@overload
+def sample(trajectory: Trajectory[T], times: Array | float) -> Trajectory[T]: ...
+@overload
+def sample(
+    trajectory: Trajectory[T], times: Array | float, *, write: Written
+) -> Trajectory[T | None]: ...
 def sample(
     trajectory: Trajectory, times: Array | float, *, write: str | Iterable[str] = QUANTITIES
 ) -> Trajectory:
@@ -405,8 +430,8 @@ def sample(
 
 
 def concatenate(
-    trajectories: Iterable[Trajectory], along: Literal["batch", "time"] = "batch"
-) -> Trajectory:
+    trajectories: Iterable[Trajectory[T]], along: Literal["batch", "time"] = "batch"
+) -> Trajectory[T]:
     """Joins trajectories into one batch, or one behind the other in time. Differentiable.
 
     Along ``batch``, those with fewer rows are padded: with zeros, and times that go on as they did;

@@ -60,7 +60,7 @@ Knots: TypeAlias = tuple[Array, float, Floats | None]
 METHODS = get_args(CurveName)
 # How many arrays a method takes at most: values, first and second derivatives.
 _GIVEN = {"cubic": 2, "quintic": 3}
-DEFAULT = "linear"
+DEFAULT: CurveName = "linear"
 SAMPLED_ROWS = 10_000
 """How many rows of the first trajectory tell whether its velocities are derivatives."""
 # Motion slower than this, per second, has stopped: the default stopped_velocity_tolerance of
@@ -70,7 +70,7 @@ _STOPPED = 0.01
 
 def resample(
     rows: Trajectory | Array,
-    method: str | None = None,
+    method: CurveName | None = None,
     *,
     rate: float | None = None,
     at: Array | None = None,
@@ -153,7 +153,7 @@ def resample(
 
 def _padded(
     rows: Trajectory | Array, parts: Outputs, dt: Array | float | None, times: Array | None,
-    lengths: Array, method: str | None, at: Array | None, rest: Mapping[str, Any],
+    lengths: Array, method: CurveName | None, at: Array | None, rest: Mapping[str, Any],
 ) -> Trajectory:  # fmt: skip
     """Returns a padded batch at other times, in which each trajectory is as it is alone."""
     first = next(iter(parts.values()))
@@ -234,7 +234,7 @@ def placed(
 
 def default_method(
     mode: str, options: Mapping[str, Any], parts: Outputs, knots: Array
-) -> str | None:
+) -> CurveName | None:
     """Returns the method where none is named; None is the curve that the mode defines.
 
     Hermite curves, those of ros2_control, need rates that are derivatives at the rows: through the

@@ -215,11 +215,13 @@ def integrate(
         if part in parts
     }
     # the cascade of ω, whose position is the angular velocity
-    flat, inner = given.reshape(*given.shape[:2], -1), ("clique", "velocity", "acceleration")[order]
+    flat, modes = given.reshape(*given.shape[:2], -1), ("clique", "velocity", "acceleration")
+    inner: Any = modes[order]
+    of_mode: Any = {"scheme": scheme}
     states.setdefault("position", np.zeros((1, flat.shape[2])))
     rows = calls.integrate(
-        flat, State(**states), dt, inner, times=times, scheme=scheme, dtype="float64",
-        backend="auto", allow_nonfinite=allow_nonfinite,
+        flat, State(**states), dt, inner, times=times, dtype="float64", backend="auto",
+        allow_nonfinite=allow_nonfinite, **of_mode,
     )  # fmt: skip
     gaps, stamps = (None if x is None else as_array(x) for x in (dt, times))
     steps = Inputs(make_mode(inner, scheme=scheme), flat, {}, {}, gaps, stamps).steps

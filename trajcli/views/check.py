@@ -24,6 +24,7 @@ from trajcli.files.repair import TurnJumps
 from trajcli.files.source import Place, parse_source
 from trajcli.modes import MODES
 from trajcli.modes.central import WINDOW
+from trajcli.names import MethodName
 from trajcli.rotations.quaternions import TOLERANCE
 from trajcli.scores import with_derivatives
 from trajcli.units import Units, in_si, of_order, unit_of_dof
@@ -655,7 +656,7 @@ def velocities_finding(
             )
         if beside.rows < 2:
             continue
-        method = "central" if beside.rows >= WINDOW else "backward"
+        method: MethodName = "central" if beside.rows >= WINDOW else "backward"
         d: Any = differentiate(
             beside.arrays[position].read(), times=known, method=method, write=("velocity",),
             dtype="float64", allow_nonfinite=True, backend="auto",

@@ -1,0 +1,102 @@
+"""What a type checker sees of the calls, and that it is what they take and return."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+import trajcli
+from trajcli import calls, names
+from trajcli.modes import QUANTITIES
+
+ROOT = Path(__file__).parent.parent
+USER = """
+import numpy as np
+import torch
+import trajcli
+
+u, start = torch.zeros(4, 30, 7), trajcli.State(torch.zeros(7))
+plan = trajcli.integrate(u, start, 0.02, mode="jerk", scheme="zoh", frames="full")
+reveal_type(plan.position[:, -1])  # Tensor
+reveal_type(plan.detach().jerk)  # Tensor
+p, v, a, j = plan
+reveal_type(v)  # Tensor
+reveal_type(trajcli.integrate(u, write=["position", "velocity"]).jerk)  # Tensor | None
+reveal_type(trajcli.differentiate(u, dt=0.02, method="central").velocity)  # Tensor
+reveal_type(trajcli.differentiate(u, dt=0.02, write="position").position)  # Tensor | None
+reveal_type(trajcli.differentiate(np.zeros((9, 7)), dt=0.1).position)  # ndarray
+reveal_type(trajcli.prepare((4, 30, 7), "jerk", dt=0.02)(u, start).velocity)  # Tensor
+reveal_type(trajcli.prepare((4, 30, 7), dt=0.02, write="jerk")(u, start).jerk)  # Tensor | None
+reveal_type(trajcli.sample(plan, [0.1]).position)  # Tensor
+reveal_type(plan[:, 3:].position)  # Tensor
+reveal_type(plan.numpy().position)  # ndarray
+
+
+def last(trajectory: trajcli.Trajectory[torch.Tensor]) -> torch.Tensor:
+    return trajectory.position[:, -1]
+
+
+def kept(trajectory: trajcli.Trajectory) -> trajcli.Trajectory:
+    return trajectory
+
+
+last(plan)
+kept(plan).save("out.h5")
+last(trajcli.integrate(u, write="velocity"))  # error: arg-type
+trajcli.integrate(u, mode="jrek")  # error: call-overload
+trajcli.integrate(u, scheme="rk4")  # error: call-overload
+trajcli.differentiate(u, dt=0.1, method="savgoll")  # error: call-overload
+trajcli.integrate(u, write="speed")  # error: arg-type
+trajcli.integrate(u, windows=3)  # error: call-overload
+"""
+
+
+def test_a_user_sees_tensors_and_errors_of_words(tmp_path: Path) -> None:
+    pytest.importorskip("mypy")
+    (tmp_path / "user.py").write_text(USER)
+    command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent",
+               "--config-file=", f"--cache-dir={tmp_path / 'cache'}", "user.py"]  # fmt: skip
+    run = subprocess.run(
+        command, cwd=tmp_path, env={"MYPYPATH": str(ROOT)}, capture_output=True, text=True
+    )
+    assert not run.stderr
+    found: dict[int, str] = {}
+    for number, kind, text in re.findall(r"user\.py:(\d+): (note|error): (.*)", run.stdout):
+        if revealed := re.search('Revealed type is "(.*)"', text):
+            shown = re.sub(r"\[.*\]", "", revealed[1])
+            found[int(number)] = re.sub(r"[a-z_]+\.", "", shown)
+        elif kind == "error":
+            found[int(number)] = "error: " + text.rpartition("[")[2].rstrip("]")
+    lines = enumerate(USER.splitlines(), 1)
+    assert found == {k: line.partition("  # ")[2] for k, line in lines if "  # " in line}, (
+        run.stdout
+    )
+
+
+@pytest.mark.parametrize("name", ["integrate", "differentiate"])
+def test_overloads_take_what_the_function_takes(name: str) -> None:
+    function: Callable[..., Any] = getattr(trajcli, name)
+    parameters = inspect.signature(function).parameters
+    first = {"actions", "start", "dt", "mode"} if name == "integrate" else {"positions"}
+    table = getattr(calls, {"integrate": "_Integration", "differentiate": "_Differentiation"}[name])
+    assert {*table.__annotations__} | first | {"write"} == {*parameters}
+
+
+def test_help_of_the_calls_is_a_screen_and_a_half() -> None:
+    for function in (trajcli.integrate, trajcli.differentiate):
+        documented = str(inspect.getdoc(function))
+        lines = len(documented.splitlines()) + len(str(inspect.signature(function))) // 100
+        assert lines <= 60
+        for name in inspect.signature(function).parameters:
+            assert re.search(rf"^ +[\w, ]*\b{name}\b[\w, ]*:", documented, re.MULTILINE), name
+
+
+def test_the_quantities_are_named_once() -> None:
+    assert get_args(names.QuantityName) == QUANTITIES
