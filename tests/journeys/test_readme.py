@@ -35,8 +35,8 @@ def test_a_shell_example_runs(with_samples, block):
 
 @pytest.mark.parametrize("block", blocks("python"), ids=lambda block: block.split("\n")[0][:60])
 def test_a_python_example_runs(with_samples, block, capsys):
-    if "import ray" in block:
-        pytest.importorskip("ray")
+    for peer in re.findall(r"^(?:import|from) (ray|torchdiffeq|diffrax)\b", block, re.MULTILINE):
+        pytest.importorskip(peer)
     exec(compile(block, "example", "exec"), {"__name__": "__main__"})
     printed = capsys.readouterr().out
     for line in re.findall(r"print\(.*\)  # (.*)", block):
