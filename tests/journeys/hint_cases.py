@@ -365,7 +365,7 @@ case("links out of the file",
      both(h5("other.h5", q=CURVE), h5(position=h5py.ExternalLink("other.h5", "/q"))),
      differ("in.h5 --dt 0.1"), differ("in.h5 --dt 0.1 --allow-external"))
 case("links out of the file in Python",
-     both(h5("other.h5", q=CURVE), h5(position=h5py.ExternalLink("other.h5", "/q"))),
+     both(h5("other.h5", q=CURVE), h5(position=h5py.ExternalLink("other.h5", "/q"), time=T)),
      lambda: trajcli.load("in.h5"), lambda: h5py.File("in.h5")["position"][()])
 
 
@@ -923,6 +923,26 @@ case("another kind of output in Python", nothing, lambda: PLAN.save("out.csv"),
      lambda: PLAN.save("out.h5"), lambda: PLAN.to_xarray().to_dataframe().to_csv("out.csv"))
 case("an array of several outputs in Python", nothing, lambda: PLAN.save("out.npy"),
      lambda: np.save("out.npy", PLAN.position))
+case("a start where the one before does not end", nothing,
+     lambda: trajcli.concatenate([PLAN, PLAN], "time"),
+     lambda: trajcli.concatenate([PLAN, PLAN[:, 1:]], "time"))
+case("a state of some outputs", nothing,
+     lambda: trajcli.integrate(CURVE, "zero", 0.1, write="position").state(-1),
+     lambda: trajcli.integrate(CURVE, "zero", 0.1).state(-1),
+     lambda: State(trajcli.integrate(CURVE, "zero", 0.1, write="position").position[:, -1]))
+case("no segment between gaps in Python", nothing,
+     lambda: trajcli.differentiate(CURVE, times=T, max_gap=0.01),
+     lambda: trajcli.differentiate(CURVE, times=T, max_gap=0.2))
+case("absolute dofs of recorded rates in Python", nothing,
+     lambda: trajcli.integrate(CURVE, "zero", times=T, mode="velocity", absolute=[2]),
+     lambda: trajcli.integrate(CURVE[:, :2], "zero", times=T, mode="velocity"))
+case("a file of other arrays", npz(q=CURVE, t=T), lambda: trajcli.load("in.npz"),
+     lambda: trajcli.differentiate(CURVE, times=T),
+     lambda: trajcli.resample(CURVE, times=T, rate=5))
+case("an out with a gradient", nothing, lambda: _into(grad=True), lambda: _into(grad=False))
+case("torch.jit.trace", nothing, lambda: _traced("jit"), lambda: _traced("export"))
+case("forward mode through a trace", nothing, lambda: _forward_mode(inside=False),
+     lambda: _forward_mode(inside=True))
 case("a trajectory for its positions", nothing, lambda: trajcli.differentiate(PLAN, dt=0.1),
      lambda: trajcli.differentiate(PLAN.position, dt=0.1))
 for layout in TENSORS:
@@ -971,6 +991,40 @@ def _of_tensor(make: Callable[[Any], Any], repair: Callable[[Any], Any] = lambda
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what torch has in beta
         trajcli.differentiate(repair(make(torch.tensor(CURVE))), dt=0.1, method="central")
+
+
+def _into(grad: bool) -> None:
+    actions = torch.tensor(CURVE, requires_grad=True)
+    out = trajcli.integrate(actions.detach(), "zero", 0.1)
+    with torch.set_grad_enabled(grad):
+        trajcli.integrate(actions, "zero", 0.1, out=out)
+
+
+class _Plan(torch.nn.Module):
+    def forward(self, actions: Any) -> Any:
+        return trajcli.integrate(actions, "zero", 0.1).position
+
+
+def _traced(way: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what torch leaves behind
+        if way == "jit":
+            torch.jit.trace(_Plan(), torch.tensor(CURVE))
+        else:
+            torch.export.export(_Plan(), (torch.tensor(CURVE),))
+
+
+def _forward_mode(inside: bool) -> None:
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    def tangent(x: Any) -> Any:
+        return torch.func.jvp(_Plan(), (x,), (x,))[1]
+
+    x = torch.tensor(CURVE)
+    if inside:
+        make_fx(tangent)(x)
+    else:
+        torch.func.jvp(make_fx(_Plan())(x), (x,), (x,))
 
 
 def _scaled(detached: bool) -> None:
