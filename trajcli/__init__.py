@@ -9,8 +9,6 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-from trajcli import _torch_import
-
 TYPE_CHECKING = False  # a command answers signals before it imports typing
 
 if sys.platform == "win32":
@@ -65,4 +63,35 @@ def __dir__() -> list[str]:
     return sorted([*__all__, *_PUBLIC, "__version__"])
 
 
-_torch_import.register()
+def _register() -> None:
+    """Registers the containers with torch, at once or when it is imported, as in
+    ``import trajcli, torch; torch.load(path, weights_only=True)`` nothing else here is called."""
+    if sys.modules.get("torch") is None:
+        sys.meta_path.insert(0, _Finder())
+        return
+    from trajcli import _container, trajectory
+
+    _container.register(trajectory.State, trajectory.joined_states)
+    _container.register(trajectory.Trajectory, trajectory.concatenate)
+
+
+class _Finder:
+    """Finds torch as the other finders do, and registers the containers once it is executed."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name != "torch":
+            return None
+        others = (x.find_spec(name, path, target) for x in sys.meta_path if x is not self)
+        spec: Any = next(filter(None, others), None)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def exec_module(module: Any) -> None:
+                execute(module)
+                _register()
+
+            spec.loader.exec_module = exec_module
+        return spec
+
+
+_register()

@@ -128,16 +128,16 @@ def of_some(inputs: Inputs, numbers: Numbers, count: int) -> Inputs:
     )
 
 
+def padded(values: Array, rows: int) -> Array:
+    """Returns values [B, T, D] with zeros behind them, [B, rows, D]."""
+    shape = (len(values), rows - values.shape[1], *values.shape[2:])
+    zeros = values.new_zeros(shape) if is_torch(values) else np.zeros(shape, values.dtype)
+    return concatenate([values, zeros], 1)
+
+
 def joined(parts: Sequence[Array], groups: Sequence[Numbers], rows: int = 0) -> Array:
     """Returns values [B, D], or rows [B, T, D] with zeros behind those of each trajectory, of all
     trajectories from those of each group."""
-    padded = []
-    for x in parts:
-        if not rows:
-            padded.append(x)
-            continue
-        shape = (len(x), rows - x.shape[1], *x.shape[2:])
-        zeros = x.new_zeros(shape) if is_torch(x) else np.zeros(shape, x.dtype)
-        padded.append(concatenate([x, zeros], 1))
     places = np.argsort(np.concatenate(groups))
-    return concatenate(padded, 0)[beside(places, parts[0])]
+    whole = concatenate([padded(x, rows) for x in parts] if rows else parts, 0)
+    return whole[beside(places, whole)]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, overload
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from trajcli.arrays import (
     describe,
     in_one_library,
     is_torch,
+    library,
     matched,
     output_dtype,
     readable,
@@ -27,14 +28,13 @@ from trajcli.arrays import (
     time_stamp_shape_faults,
     to_numpy,
 )
-from trajcli.arrays import (
-    concatenate as joined_arrays,
-)
+from trajcli.arrays import concatenate as joined_arrays
 from trajcli.errors import InputError, UsageError, raise_if_any, unknown, wrong_shape
 from trajcli.inputs import LateTimes, repeated
 from trajcli.kernels.program import Array
 from trajcli.modes import MODES, QUANTITIES
 from trajcli.names import QuantityName
+from trajcli.padding import padded, read_lengths
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -51,8 +51,7 @@ else:
 class State(Container):
     """A start or goal state; parts that are None are zero.
 
-    torch takes it for a pytree. A DataLoader makes one of many: those of [D] become [S, D], those
-    of [S, D] follow one another.
+    torch takes it for a pytree. A DataLoader joins states to one, of [S, D].
 
     Attributes:
         position: [B, D], [D] where all trajectories share it, or [S, D] with a start index; in rad
@@ -74,18 +73,6 @@ class State(Container):
     def __repr__(self) -> str:
         return f"State({_shapes(self.parts())})"
 
-    @classmethod
-    def collate(cls, batch: Sequence[State]) -> State:
-        """Returns states one behind the other; a part that only some have is zero in others."""
-        tables = [state_parts(state, "state", ()) for state in batch]
-        joined = {}
-        for name in QUANTITIES:
-            if any(name in parts for parts in tables):
-                rows = [parts.get(name, parts["position"] * 0) for parts in tables]
-                counts = [max(map(len, parts.values())) for parts in tables]
-                joined[name] = joined_arrays([*map(repeated, rows, counts)], 0)
-        return cls(**joined)
-
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Trajectory(Container, Generic[T]):
@@ -97,12 +84,11 @@ class Trajectory(Container, Generic[T]):
 
     ``trajectory[3]`` is one of the trajectories, as a batch of one; ``trajectory[:, 10:20]`` has
     some rows, which keep their times; ``trajectory[..., :3]`` some dofs. An index is a number, a
-    slice, a mask or a list of numbers, also as an array or tensor; several are independent of each
-    other. Slices share memory. A wrong one is an IndexError.
+    slice, a mask or numbers; several are independent of each other. Slices share memory, and those
+    of rows keep the mode. A wrong one is an IndexError.
 
-    torch takes it for a pytree, with mode and options as constants. A DataLoader concatenates what
-    it has read along the batch (see ``concatenate``). ``torch.save`` and
-    ``torch.load(weights_only=True)`` take one of tensors.
+    torch takes it for a pytree, with mode and options as constants. A DataLoader joins trajectories
+    by ``concatenate``.
 
     Attributes:
         position: [B, T, D], in rad or m.
@@ -125,8 +111,6 @@ class Trajectory(Container, Generic[T]):
     mode: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     lengths: Array | None = None
-
-    constants: ClassVar[tuple[str, ...]] = ("mode", "options")
 
     def __post_init__(self) -> None:
         if isinstance(self.time, LateTimes):
@@ -155,29 +139,20 @@ class Trajectory(Container, Generic[T]):
         return f"Trajectory({mode}{_shapes({**self.outputs(), 'time': self.time})})"
 
     def __getitem__(self, key: Any) -> Trajectory[T]:
-        which, rows, dofs = indices = _indices(key, self.shape)
-        outputs = self.outputs()
-        for axis, index in enumerate(indices):
-            outputs = {name: _picked(x, axis, index) for name, x in outputs.items()}
+        self = as_trajectory(self)
+        which, rows, dofs = _indices(key, self.shape)
         batch, count, width = self.shape
-        time, lengths = self.time, self.lengths
-        if time.ndim == 2 and len(time) == batch:
-            time = _picked(time, 0, which)
-        time = _picked(time, time.ndim - 1, rows)
+        p, v, a, j = (None if x is None else x[which][:, rows][..., dofs] for x in self)
+        time, lengths, mode, options = self.time, self.lengths, "", {}
+        time = time[rows] if time.ndim == 1 else repeated(time, batch)[which][:, rows]
         if lengths is not None:
             numbers = counting(0, count, lengths)[rows]
             lengths = (numbers < lengths[which][:, None]).sum(1)
-        mode, options = self.mode, dict(self.options)
-        consecutive = (
-            rows.step in (None, 1) if isinstance(rows, slice) else (np.diff(rows) == 1).all()
-        )
-        if not consecutive:  # the curve of the mode does not join them
-            mode, options = "", {}
+        if isinstance(rows, slice) and rows.step in (None, 1):  # its curve joins no others
+            mode, options = self.mode, dict(self.options)
         for name, table in options.items():
             if tuple(getattr(table, "shape", ())) == (batch, width):
-                options[name] = _picked(_picked(table, 0, which), 1, dofs)
-        parts: Any = map(outputs.get, QUANTITIES)
-        p, v, a, j = parts
+                options[name] = table[which][:, dofs]
         return Trajectory(p, v, a, j, time, mode, options, lengths)
 
     @property
@@ -198,52 +173,34 @@ class Trajectory(Container, Generic[T]):
         return self.time[..., 1:] - self.time[..., :-1] if step is None else step
 
     def state(self, at: int | float | Array) -> State:
-        """Returns the state [B, D] at a row or at a time, for ``integrate`` to begin with.
+        """Returns the state [B, D] at a row or at a time. Differentiable.
 
-        ``integrate(actions, plan.state(-1), dt)`` goes on where a plan ends. Differentiable.
+        ``integrate(actions, plan.state(-1), dt)`` goes on where a plan ends.
 
         Parameters:
             at: an integer, or integers [B], is the number of a row; negative, from the last data of
-                each trajectory on. A float, or floats [B], is a time on the axis of ``time``, on
-                the curve of the mode as in ``sample``.
+                each trajectory on. A float, or floats [B], is a time as ``sample`` takes it.
 
         Raises:
-            UsageError: ``write`` left out an output, which a state would have as zero; a time where
-                no curve of a mode is known (``resample`` interpolates any rows).
+            UsageError: ``write`` left out an output, which a state would have as zero; or as
+                ``sample`` does.
             InputError, IndexError: no such time or row.
         """
-        if missing := [name for name in QUANTITIES if getattr(self, name) is None]:
-            raise UsageError(
-                "an output that a state would have as zero is left out",
-                where="trajectory",
-                expected=f"{', '.join(missing)} as well",
-                hint="write= names the outputs; State(trajectory.position[:, -1]) has zeros",
-            )
+        if missing := ", ".join(name for name in QUANTITIES if getattr(self, name) is None):
+            hint = "write= names the outputs; State(trajectory.position[:, -1]) has zeros"
+            raise UsageError(f"no state without {missing}", where="trajectory", hint=hint)
         if type(at) is int and self.lengths is None:
             return State(*[x[:, at] for x in self.outputs().values()])
         places = matched(as_array(at, "at"), self.position, "at")
-        if "int" in str(places.dtype):
-            ends = self.shape[1] if self.lengths is None else self.lengths
-            rows = cast(places, "int64") + (places < 0) * ends
-            wrong = (rows < 0) | (rows >= ends)
-            if readable(wrong) and wrong.any():
-                raise IndexError(f"no row {at} in trajectories of {ends} rows")
-            return State(*[x[np.arange(len(x)), rows] for x in self.outputs().values()])
-        if self.lengths is None:
-            samples = sample(self, places.reshape(-1, 1)).outputs()
-            return State(*[x[:, 0] for x in samples.values()])
-        alone = zip(self.unpadded(), places + 0.0 * self.lengths, strict=True)
-        return State.collate([trajectory.state(time) for trajectory, time in alone])
-
-    def unpadded(self) -> list[Trajectory[T]]:
-        """Returns each trajectory as a batch of one, without padding."""
-        batch, count, _ = self.shape
-        counts = [count] * batch if self.lengths is None else to_numpy(self.lengths).tolist()
-        return [replace(self[b, :rows], lengths=None) for b, rows in enumerate(counts)]
-
-    @classmethod
-    def collate(cls, batch: Sequence[Trajectory]) -> Trajectory:
-        return concatenate(batch)
+        if "int" not in str(places.dtype):
+            samples = sample(self, places.reshape(-1, 1))
+            return State(*[x[:, 0] for x in samples.outputs().values()])
+        ends = self.shape[1] if self.lengths is None else self.lengths
+        rows = cast(places, "int64") + (places < 0) * ends
+        wrong = (rows < 0) | (rows >= ends)
+        if readable(wrong) and wrong.any():
+            raise IndexError(f"no row {at} in trajectories of {ends} rows")
+        return State(*[x[np.arange(len(x)), rows] for x in self.outputs().values()])
 
     def _about(self) -> dict[str, Any]:
         """Returns the mode, where there is one, and the options."""
@@ -266,7 +223,6 @@ class Trajectory(Container, Generic[T]):
         """
         from trajcli.files.clock import equal_step
         from trajcli.files.writing import save
-        from trajcli.padding import read_lengths
 
         self = as_trajectory(self)
         outputs = {name: to_numpy(values) for name, values in self.outputs().items()}
@@ -301,13 +257,9 @@ _ALL = slice(None)
 def _indices(key: Any, shape: Sequence[int]) -> list[Any]:
     """Returns for each axis a slice, or the numbers [n] that an index picks."""
     keys = key if isinstance(key, tuple) else (key,)
-    dots = [number for number, entry in enumerate(keys) if entry is Ellipsis]
-    if dots:
-        rest = keys[dots[0] + 1 :]
-        keys = (*keys[: dots[0]], *[_ALL] * (len(shape) + 1 - len(keys)), *rest)
-    if len(shape) != 3:
-        raise InputError(wrong_shape("trajectory", "[B, T, D]", shape))
-    if len(keys) > 3:
+    if keys and keys[0] is Ellipsis:
+        keys = (*[_ALL] * (len(shape) + 1 - len(keys)), *keys[1:])
+    if len(keys) > len(shape):
         raise IndexError(f"{len(keys)} indices of trajectories {describe(shape)}")
     keys = (*keys, *[_ALL] * (len(shape) - len(keys)))
     return [_index(entry, size) for entry, size in zip(keys, shape, strict=True)]
@@ -324,20 +276,12 @@ def _index(key: Any, size: int) -> Any:
     return np.ascontiguousarray(numbers)  # [n], also of one number
 
 
-def _picked(values: Array, axis: int, index: Any) -> Array:
-    """Returns the values of an index along an axis."""
-    return values if index is _ALL else values[tuple([_ALL] * axis + [index])]
-
-
 def _shapes(named: Mapping[str, Any]) -> str:
     """Returns names with the shapes of their arrays, and the type of the first."""
     shown = [f"{n} {describe(x.shape) if hasattr(x, 'shape') else x}" for n, x in named.items()]
     kind = str(getattr(next(iter(named.values())), "dtype", "")).removeprefix("torch.")
     return ", ".join(shown) + (f"; {kind}" if kind else "")
 
-
-COMMANDS = ("actions", "absolute")
-"""What a file says of actions that are not those of its mode; see :mod:`trajcli.commands`."""
 
 StateLike = State | Array | Literal["zero"] | None
 Written = QuantityName | Iterable[QuantityName]
@@ -419,7 +363,7 @@ def sample(
         raise_if_any(time_stamp_faults(trajectory.time, "time"))
     stamps = trajectory.time[None] if trajectory.time.ndim == 1 else trajectory.time
     knots, at = seconds(stamps, times)
-    at = located(at, knots, like.shape[0])
+    at = located(at, knots, like.shape[0], lengths=trajectory.lengths)
     known, tau = taylor(trajectory.mode, trajectory.options, [*trajectory], knots, at)
     wanted, dtype = wanted_outputs(write), output_dtype(like.dtype)
     p, v, a, j = (
@@ -435,16 +379,14 @@ def concatenate(
     """Joins trajectories into one batch, or one behind the other in time. Differentiable.
 
     Along ``batch``, those with fewer rows are padded: with zeros, and times that go on as they did;
-    the result then has ``lengths``. It has times [T] where all have the same, else [B, T].
+    the result then has ``lengths``. It has times [T] where all have the same, else [B, T], and the
+    mode and options that all have.
 
     Along ``time``, each begins where the one before ends: its times, which are from its start, are
-    shifted so that they go on. Its row at time 0 is the last row of the one before, and is there
-    once, so that ``concatenate([plan[:, :k + 1], integrate(u, plan.state(k), dt)], "time")`` is
-    what was done of two plans. Rows whose times are already later than those before, as of slices
-    of one trajectory, keep them.
-
-    The mode and its options are kept where they are those of all: along time where the rows at
-    each joint are on one curve, so that ``sample`` knows what is between them.
+    shifted, and its row at time 0 is left out, so that
+    ``concatenate([plan[:, :k + 1], integrate(u, plan.state(k), dt)], "time")`` is what was done of
+    two plans. Later times than those before stay, as of slices of one trajectory. The result has no
+    mode, as no curve is known at the joints: ``resample`` interpolates there.
 
     Parameters:
         trajectories: of the same dofs and outputs, along time of the same number B.
@@ -454,153 +396,121 @@ def concatenate(
         A ``Trajectory``, of tensors where one of them is of tensors.
 
     Raises:
-        InputError: other shapes or outputs; along time also one that starts away from where the one
-            before ends (``trajectory[:, 1:]`` leaves its start out).
+        InputError: other shapes or outputs; along time also lengths, and a start away from where
+            the one before ends (``trajectory[:, 1:]`` leaves it out).
         UsageError: another direction; along time also times that cannot be read, as in
             torch.compile.
     """
     if along not in ("batch", "time"):
-        raise UsageError(
-            unknown("direction", where="along", choices="batch, time", found=repr(along))
-        )
+        found = repr(along)
+        raise UsageError(unknown("direction", where="along", choices="batch, time", found=found))
     parts = [as_trajectory(trajectory) for trajectory in trajectories]
     if not parts:
         raise InputError("no trajectories", where="trajectories", expected="one or more")
-    layouts = []
-    for part in parts:
+    layout = ""
+    for number, part in enumerate(parts):
         batch, _, width = part.shape
-        names = f"{', '.join(part.outputs())} [{batch if along == 'time' else 'B'}, T, {width}]"
-        layouts.append(names)
-        if names != layouts[0]:
-            where = f"trajectories, entry {len(layouts) - 1}"
-            raise InputError("another layout", where=where, expected=layouts[0], found=names)
+        found = f"{', '.join(part.outputs())} [{batch if along == 'time' else 'B'}, T, {width}]"
+        layout = layout or found
+        found += " with lengths" if along == "time" and part.lengths is not None else ""
+        if found != layout:
+            where = f"trajectories, entry {number}"
+            raise InputError("another layout", where=where, expected=layout, found=found)
     firsts = [next(iter(part.outputs().values())) for part in parts]
     like = next(filter(is_torch, firsts), firsts[0])
-    parts = [part._converted(lambda name, x: matched(x, like, name)) for part in parts]
+    parts = [part._mapped(lambda x: matched(x, like)) for part in parts]
     return _joined_in_time(parts) if along == "time" else _joined_in_batch(parts)
 
 
 def _joined_in_batch(parts: Sequence[Trajectory]) -> Trajectory:
     """Returns trajectories of one library as one batch; see ``concatenate``."""
-    counts = [part.shape[1] for part in parts]
-    rows, like = max(counts), next(iter(parts[0].outputs().values()))
-    outputs = {}
-    for name in parts[0].outputs():
-        padded = [_with_rows(part.outputs()[name], rows, 0) for part in parts]
-        outputs[name] = joined_arrays(padded, 0)
-    times = [part.time for part in parts]
+    counts, times = [part.shape[1] for part in parts], [part.time for part in parts]
+    rows = max(counts)
+    p, v, a, j = (
+        None if x[0] is None else joined_arrays([padded(values, rows) for values in x], 0)
+        for x in zip(*parts, strict=True)
+    )
     time = times[counts.index(rows)]
-    shared = all(x.ndim == 1 and readable(x) and equal(x, time[: len(x)]) for x in times)
-    if not shared:
-        longer = [_with_rows(_lines(x), rows, _last_step(_lines(x))) for x in times]
-        each = zip(longer, parts, strict=True)
-        time = joined_arrays([repeated(x, part.shape[0]) for x, part in each], 0)
+    if not all(x.ndim == 1 and readable(x) and equal(x, time[: len(x)]) for x in times):
+        lines = [repeated(_going_on(part.time, rows), part.shape[0]) for part in parts]
+        time = joined_arrays(lines, 0)
     lengths = None
     if min(counts) < rows or any(part.lengths is not None for part in parts):
-        lengths = joined_arrays([
-            matched(np.full(part.shape[0], part.shape[1]), like)
-            if part.lengths is None else part.lengths for part in parts
-        ], 0)  # fmt: skip
-    mode, options = _common_mode(parts, beside=True)
-    p, v, a, j = map(outputs.get, QUANTITIES)
-    return Trajectory(p, v, a, j, time, mode, options, lengths)
+        each = [(part.lengths, part.shape[0], part.shape[1]) for part in parts]
+        own = [np.full(batch, count) if x is None else x for x, batch, count in each]
+        lengths = joined_arrays([matched(x, time) for x in own], 0)
+    return Trajectory(p, v, a, j, time, *_common_mode(parts), lengths)
+
+
+def _common_mode(parts: Sequence[Trajectory]) -> tuple[str, dict[str, Any]]:
+    """Returns the mode and the options of all trajectories, those of [B, D] joined; none where
+    they differ."""
+    mode, options = parts[0].mode, dict(parts[0].options)
+    same = all(part.mode == mode and part.options.keys() == options.keys() for part in parts)
+    for name in options if same else ():
+        values = [part.options[name] for part in parts]
+        shapes = [tuple(getattr(x, "shape", ())) for x in values]
+        if shapes == [part.shape[::2] for part in parts]:
+            options[name] = joined_arrays(values, 0)
+        else:
+            same = same and all(equal(values[0], x) for x in values)
+    return (mode, options) if same else ("", {})
 
 
 def _joined_in_time(parts: Sequence[Trajectory]) -> Trajectory:
     """Returns trajectories of one library one behind the other; see ``concatenate``."""
-    if any(part.lengths is not None for part in parts):
-        alone = zip(*[part.unpadded() for part in parts], strict=True)
-        return _joined_in_batch([_joined_in_time(pieces) for pieces in alone])
-    pieces, times = [parts[0]], [_lines(parts[0].time)]
-    on_one_curve = True
+    pieces, times = [parts[0]], [library(parts[0].time).atleast_2d(parts[0].time)]
+    end = times[0][:, -1:]
     for before, part in pairwise(parts):
-        end, time = times[-1][:, -1:], _lines(part.time)
-        first, last = to_numpy(time, "time")[:, :1], to_numpy(end, "time")
-        if (first > last).all():
-            step = to_numpy(_last_step(time[:, :2] if time.shape[1] > 1 else times[-1]))
-            on_one_curve &= np.allclose(first - last, step, _ROUNDING, 0.0)
-        else:
-            time = time + end
-            on_one_curve &= bool((first <= 0.0).all()) and _joins(before, part)
-            if (first <= 0.0).all():
-                part, time = part[:, 1:], time[:, 1:]
-        if part.shape[1]:
-            pieces.append(part)
-            times.append(time)
-    outputs = {
-        name: joined_arrays([piece.outputs()[name] for piece in pieces], 1)
-        for name in parts[0].outputs()
-    }
-    count = max(map(len, times))
-    time = joined_arrays([repeated(x, count) for x in times], 1)
-    mode, options = _common_mode(parts, beside=False) if on_one_curve else ("", {})
-    p, v, a, j = map(outputs.get, QUANTITIES)
-    return Trajectory(p, v, a, j, time[0] if count == 1 else time, mode, options)
+        time = library(part.time).atleast_2d(part.time)
+        begin = to_numpy(time, "time")[:, :1]
+        later = (begin > to_numpy(end, "time")).all()
+        time = time if later else time + end
+        end = time[:, -1:]
+        if not later and (begin <= 0.0).all():
+            _require_joint(before, part)
+            part, time = part[:, 1:], time[:, 1:]
+        pieces.append(part)
+        times.append(time)
+    p, v, a, j = (None if x[0] is None else joined_arrays(x, 1) for x in zip(*pieces, strict=True))
+    batch = max(map(len, times))
+    time = joined_arrays([repeated(x, batch) for x in times], 1)
+    return Trajectory(p, v, a, j, time[0] if batch == 1 else time)
 
 
-# Values are equal within this share, when they were rounded to float32.
-_ROUNDING = 1e-6
+def _require_joint(before: Trajectory, after: Trajectory) -> None:
+    """Raises InputError where the lowest output is seen not to go on as it ends."""
+    name = next(iter(before.outputs()))
+    end, start = before.outputs()[name][:, -1], after.outputs()[name][:, 0]
+    if not (readable(end) and readable(start)):
+        return
+    # equal but for what float32 rounds off
+    if not np.isclose(to_numpy(start), to_numpy(end), 1e-6, 0.0, equal_nan=True).all():
+        what = "a trajectory that does not start where the one before ends"
+        hint = "trajectory[:, 1:] leaves its start out"
+        raise InputError(what, where="trajectories", hint=hint)
 
 
-def _joins(before: Trajectory, after: Trajectory) -> bool:
-    """Returns whether the last rows of trajectories are known to equal the first rows of others in
-    all outputs; raises InputError where they differ in the lowest one."""
-    for number, (name, x) in enumerate(before.outputs().items()):
-        end, start = x[:, -1], after.outputs()[name][:, 0]
-        if not (readable(end) and readable(start)):
-            return False
-        if np.isclose(to_numpy(start), to_numpy(end), _ROUNDING, 0.0, equal_nan=True).all():
-            continue
-        if number:
-            return False
-        raise InputError(
-            "a trajectory that does not start where the one before ends",
-            where="trajectories",
-            expected=f"a first {name} equal to the last one before",
-            hint="trajectory[:, 1:] leaves its start out",
-        )
-    return True
+def _going_on(time: Array, rows: int) -> Array:
+    """Returns times [T] or [b, T] as [b, rows], which go on by the last step; by 1 after one."""
+    time = library(time).atleast_2d(time)
+    if time.shape[1] == rows:
+        return time
+    end, more = time[:, -1:], counting(1, rows - time.shape[1] + 1, time)
+    step = end - time[:, -2:-1] if time.shape[1] > 1 else 1.0
+    return joined_arrays([time, end + step * more], 1)
 
 
-def _common_mode(parts: Sequence[Trajectory], *, beside: bool) -> tuple[str, dict[str, Any]]:
-    """Returns the mode and the options of all trajectories; none where they differ.
-
-    beside: options [B, D] are of the trajectories of each part.
-    """
-    mode, options = parts[0].mode, dict(parts[0].options)
-    for name in options:
-        values: list[Any] = [part.options.get(name) for part in parts]
-        shapes = [tuple(getattr(x, "shape", ())) for x in values]
-        if beside and shapes == [part.shape[::2] for part in parts]:
-            options[name] = joined_arrays(values, 0)
-        elif not all(equal(values[0], x) for x in values):
-            return "", {}
-    same = all(part.mode == mode and part.options.keys() == options.keys() for part in parts)
-    return (mode, options) if same else ("", {})
-
-
-def _lines(time: Array) -> Array:
-    """Returns times [T] as [1, T]."""
-    return time[None] if time.ndim == 1 else time
-
-
-def _last_step(time: Array) -> Array:
-    """Returns the last steps of times [b, T], [b, 1]; 1 where there is one row."""
-    return time[:, -1:] - time[:, -2:-1] if time.shape[1] > 1 else time * 0 + 1
-
-
-def _with_rows(values: Array, rows: int, step: Any) -> Array:
-    """Returns values [b, T] or [b, T, D] with rows appended, each by a step more than the last
-    one; with zeros where the step is 0."""
-    missing = rows - values.shape[1]
-    if not missing:
-        return values
-    if values.ndim == 2:
-        more = values[:, -1:] + step * counting(1, missing + 1, values)
-    else:
-        shape = (len(values), missing, values.shape[2])
-        more = values.new_zeros(shape) if is_torch(values) else np.zeros(shape, values.dtype)
-    return joined_arrays([values, more], 1)
+def joined_states(states: Iterable[State]) -> State:
+    """Returns states one behind the other, [S, D]; a part that only some have is zero in others."""
+    tables = [state_parts(state, "state", ()) for state in states]
+    counts = [max(map(len, parts.values())) for parts in tables]
+    joined = {}
+    for name in QUANTITIES:
+        if any(name in parts for parts in tables):
+            values = [parts.get(name, parts["position"] * 0) for parts in tables]
+            joined[name] = joined_arrays([*map(repeated, values, counts)], 0)
+    return State(**joined)
 
 
 def load(path: str | Path) -> Trajectory:
@@ -618,7 +528,9 @@ def load(path: str | Path) -> Trajectory:
     for outputs, time, about in load(Path(path)):
         p, v, a, j = map(outputs.get, QUANTITIES)
         mode = str(about.get("mode", ""))
-        options = (*MODES[mode].option_names(), *COMMANDS) if mode in MODES else ("method",)
+        options = (
+            (*MODES[mode].option_names(), "actions", "absolute") if mode in MODES else ("method",)
+        )
         about = {name: about[name] for name in options if name in about}
         parts.append(Trajectory(p, v, a, j, time, mode, about))
     return concatenate(parts)

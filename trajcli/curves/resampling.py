@@ -49,6 +49,7 @@ from trajcli.modes import MODES, QUANTITIES, make_mode
 from trajcli.names import CurveName
 from trajcli.padding import continued, of_some, read_lengths
 from trajcli.trajectory import Trajectory, as_trajectory, sample
+from trajcli.trajectory import concatenate as concatenated
 
 Outputs: TypeAlias = Mapping[str, Array]
 """Outputs [B, T, D] by name."""
@@ -179,7 +180,7 @@ def _padded(
             given, clock = replace(rows, **one, time=part.times, lengths=None), {}
         made.append(resample(given, method, at=new, **clock, **rest))
         method = made[0].options.get("method")
-    return Trajectory.collate(made)
+    return concatenated(made)
 
 
 def with_held(

@@ -8,12 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.arrays import (
-    float64,
-    is_torch,
-    readable,
-    to_numpy,
-)
+from trajcli.arrays import float64, is_torch, readable, to_numpy
 from trajcli.errors import InputError, UsageError, wrong_shape
 from trajcli.kernels.program import Array, Floats
 from trajcli.modes import MODES, QUANTITIES
@@ -100,11 +95,14 @@ def slack_at_ends(knots: Floats) -> list[Floats]:
     return [_rounding(knots, np.full((len(knots), 1), end)) for end in ends]
 
 
-def located(times: Array, knots: Array, batch: int, rounding: float = 0.0) -> Array:
+def located(
+    times: Array, knots: Array, batch: int, rounding: float = 0.0, lengths: Array | None = None
+) -> Array:
     """Returns times [N] or [B, N] as float64 [1 or B, N], moved onto rows that they mean.
 
     ``rounding`` is that of the knots, in seconds, beside the rounding of sums of steps. Raises
-    InputError for times of another shape, or outside knots [1 or B, T].
+    InputError for times of another shape, or outside knots [1 or B, T], of which ``lengths`` [B]
+    counts those that are data.
     """
     at = float64(times)
     at = at[None] if at.ndim == 1 else at
@@ -113,11 +111,15 @@ def located(times: Array, knots: Array, batch: int, rounding: float = 0.0) -> Ar
         raise InputError(wrong_shape("times", expected, times.shape, what=what))
     if readable(at) and readable(knots):  # not within torch.func, nor while a graph is captured
         values, known = to_numpy(at), to_numpy(knots)
-        early, late = slack_at_ends(known)
-        outside = ~((values >= known[:, :1] - early) & (values <= known[:, -1:] + late))
+        (early, late), ends = slack_at_ends(known), known[:, -1:]
+        if lengths is not None:
+            last = to_numpy(lengths)[:, None] - 1
+            ends, late = take(known, last.clip(min=0)), _rounding(known, last.clip(min=0))
+            ends = np.where(last < 0, -np.inf, ends)
+        outside = ~((values >= known[:, :1] - early) & (values <= ends + late))
         if outside.any():
             number, entry = np.argwhere(outside)[0].tolist()
-            begin, end = known[number % len(known), [0, -1]].tolist()
+            begin, end = known[number % len(known), 0].item(), ends[number % len(ends), 0].item()
             several = f"trajectory {number}, " if len(outside) > 1 else ""
             raise InputError(
                 "a time that is not within the trajectory",
