@@ -416,8 +416,7 @@ def concatenate(
         if found != layout:
             where = f"trajectories, entry {number}"
             raise InputError("another layout", where=where, expected=layout, found=found)
-    firsts = [next(iter(part.outputs().values())) for part in parts]
-    like = next(filter(is_torch, firsts), firsts[0])
+    like = next((part.time for part in parts if is_torch(part.time)), parts[0].time)
     parts = [part._mapped(lambda x: matched(x, like)) for part in parts]
     return _joined_in_time(parts) if along == "time" else _joined_in_batch(parts)
 
@@ -445,16 +444,14 @@ def _joined_in_batch(parts: Sequence[Trajectory]) -> Trajectory:
 def _common_mode(parts: Sequence[Trajectory]) -> tuple[str, dict[str, Any]]:
     """Returns the mode and the options of all trajectories, those of [B, D] joined; none where
     they differ."""
-    mode, options = parts[0].mode, dict(parts[0].options)
+    mode, options = parts[0].mode, parts[0].options
     same = all(part.mode == mode and part.options.keys() == options.keys() for part in parts)
-    for name in options if same else ():
-        values = [part.options[name] for part in parts]
-        shapes = [tuple(getattr(x, "shape", ())) for x in values]
-        if shapes == [part.shape[::2] for part in parts]:
-            options[name] = joined_arrays(values, 0)
-        else:
-            same = same and all(equal(values[0], x) for x in values)
-    return (mode, options) if same else ("", {})
+    tables = [name for name, x in options.items() if getattr(x, "ndim", 0) == 2]
+    others = [{k: x for k, x in part.options.items() if k not in tables} for part in parts]
+    if not (same and all(equal(x, others[0]) for x in others)):
+        return "", {}
+    joined = {name: joined_arrays([part.options[name] for part in parts], 0) for name in tables}
+    return mode, {**options, **joined}
 
 
 def _joined_in_time(parts: Sequence[Trajectory]) -> Trajectory:
@@ -468,7 +465,13 @@ def _joined_in_time(parts: Sequence[Trajectory]) -> Trajectory:
         time = time if later else time + end
         end = time[:, -1:]
         if not later and (begin <= 0.0).all():
-            _require_joint(before, part)
+            name, first = next(iter(part.outputs().items()))
+            jump = first[:, 0] - before.outputs()[name][:, -1]
+            # but for what float32 rounds off
+            if readable(jump) and (abs(jump) > 1e-6 * abs(first[:, 0])).any():
+                what = "a trajectory that does not start where the one before ends"
+                hint = "trajectory[:, 1:] leaves its start out"
+                raise InputError(what, where="trajectories", hint=hint)
             part, time = part[:, 1:], time[:, 1:]
         pieces.append(part)
         times.append(time)
@@ -476,19 +479,6 @@ def _joined_in_time(parts: Sequence[Trajectory]) -> Trajectory:
     batch = max(map(len, times))
     time = joined_arrays([repeated(x, batch) for x in times], 1)
     return Trajectory(p, v, a, j, time[0] if batch == 1 else time)
-
-
-def _require_joint(before: Trajectory, after: Trajectory) -> None:
-    """Raises InputError where the lowest output is seen not to go on as it ends."""
-    name = next(iter(before.outputs()))
-    end, start = before.outputs()[name][:, -1], after.outputs()[name][:, 0]
-    if not (readable(end) and readable(start)):
-        return
-    # equal but for what float32 rounds off
-    if not np.isclose(to_numpy(start), to_numpy(end), 1e-6, 0.0, equal_nan=True).all():
-        what = "a trajectory that does not start where the one before ends"
-        hint = "trajectory[:, 1:] leaves its start out"
-        raise InputError(what, where="trajectories", hint=hint)
 
 
 def _going_on(time: Array, rows: int) -> Array:
