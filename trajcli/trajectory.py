@@ -142,7 +142,9 @@ class Trajectory(Container, Generic[T]):
         self = as_trajectory(self)
         which, rows, dofs = _indices(key, self.shape)
         batch, count, width = self.shape
-        p, v, a, j = (None if x is None else x[which][:, rows][..., dofs] for x in self)
+        outputs = {name: x[which][:, rows][..., dofs] for name, x in self.outputs().items()}
+        parts: Any = map(outputs.get, QUANTITIES)
+        p, v, a, j = parts
         time, lengths, mode, options = self.time, self.lengths, "", {}
         time = time[rows] if time.ndim == 1 else repeated(time, batch)[which][:, rows]
         if lengths is not None:
