@@ -8,14 +8,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from trajcli.arrays import float64, has_gradient, is_torch, library, matched, seconds, to_numpy
+from trajcli.arrays import counting, float64, library, matched, seconds, to_numpy
 from trajcli.calls import differentiate
 from trajcli.curves.retiming import Limit, limit_pairs, limit_shape_faults
 from trajcli.errors import InputError, describe, raise_if_any
 from trajcli.kernels.program import Array, Floats
 from trajcli.modes.central import WINDOW
 from trajcli.modes.mode import QUANTITIES
-from trajcli.padding import grouped, joined, read_lengths
+from trajcli.padding import beside, grouped, joined, read_lengths
 from trajcli.rotations import angle
 from trajcli.rotations import differentiate as differentiate_rotations
 from trajcli.trajectory import Trajectory, as_trajectory
@@ -79,15 +79,10 @@ def score(
     for numbers in groups:
         # trajectories of one length, without a copy where that is all of them
         part = slice(None) if len(groups) == 1 else numbers, slice(counts[numbers[0]])
-        own, stamps = {known: x[part] for known, x in outputs.items()}, times[part]
-        arrays = {known: to_numpy(x, known) for known, x in own.items()}
-        found = block_scores(arrays, to_numpy(stamps, "time"), None, bounds)
-        if any(map(has_gradient, (*own.values(), stamps))):
-            good = to_numpy(stamps[:, 1:] > stamps[:, :-1]).all(1)
-            own = with_derivatives(own, stamps, None, good, {"velocity", "jerk"})
-            found |= {"duration": stamps[:, -1] - stamps[:, 0], **_smooth_scores(own, stamps)}
-        scored.append(found)
-        extremes.append(block_extremes(arrays[name], bounds.get(name)).swapaxes(0, 1))
+        own = {known: x[part] for known, x in outputs.items()}
+        scored.append(block_scores(own, times[part], None, bounds))
+        reached = block_extremes(to_numpy(own[name], name), bounds.get(name))
+        extremes.append(reached.swapaxes(0, 1))
     scores = {known: joined([x[known] for x in scored], groups) for known in scored[0]}
     scores["saturation"] = saturation(joined(extremes, groups).swapaxes(0, 1))
     return {name: matched(scores[name], time) for name in UNITS if name in scores}
@@ -95,12 +90,14 @@ def score(
 
 def block_scores(
     parts: Mapping[str, Array],
-    times: Floats,
+    times: Array,
     step: float | None,
     bounds: Mapping[str, tuple[Floats, Floats]],
     ends: int = 0,
 ) -> Scores:
     """Returns all scores but saturation of trajectories [b, T, D] by quantity, T >= 1.
+
+    Those that are differentiable are in the library of the times.
 
     Parameters:
         times: [b or 1, T].
@@ -115,12 +112,13 @@ def block_scores(
         chosen = {name: without[name] for name in _OF_PEAKS & without.keys()}
         return block_scores(parts, times, step, bounds) | chosen
     count, rows, _ = next(iter(parts.values())).shape
-    times = np.broadcast_to(times, (count, rows))
+    times = library(times).broadcast_to(times, (count, rows))
     with np.errstate(all="ignore"):  # a score that is undefined becomes NaN
-        steps = np.diff(times)
-        increasing = np.all(steps > 0, axis=1)
+        increasing = to_numpy(times[:, 1:] > times[:, :-1], "time").all(1)
         parts = with_derivatives(parts, times, step, increasing, {"velocity", "jerk", *bounds})
-        scores = {"duration": times[:, -1] - times[:, 0], "time_jumps": np.zeros(count)}
+        scores = _smooth_scores(parts, times) | {"time_jumps": np.zeros(count)}
+        parts, times = {name: to_numpy(x, name) for name, x in parts.items()}, to_numpy(times)
+        steps = np.diff(times)
         if step is None and rows > 1:
             large = steps > _JUMP * np.median(steps, axis=1, keepdims=True)
             scores["time_jumps"] = (large | ~(steps > 0)).sum(1, dtype=np.float64)
@@ -141,15 +139,14 @@ def block_scores(
             _share(parts[n], *bounds[n], n) for n in QUANTITIES if n in parts and n in bounds
         ]:
             scores["limit_share"] = np.max(shares, axis=0)
-        return scores | _smooth_scores(parts, times)
+        return scores
 
 
 def _smooth_scores(parts: Mapping[str, Array], times: Array) -> Scores:
-    """Returns path length, RMS jerk and log dimensionless jerk in the library of the arrays.
-
-    Of times [b, T] that do not increase, the last one is NaN.
-    """
-    array, scores = library(times), {}
+    """Returns duration, path length, RMS jerk and log dimensionless jerk of rows at times [b, T],
+    in the library of the arrays."""
+    array, duration = library(times), times[:, -1] - times[:, 0]
+    scores = {"duration": duration}
     if "position" in parts:
         rows = float64(parts["position"])
         scores["path_length"] = _norm(rows[:, 1:] - rows[:, :-1]).sum(1)
@@ -162,36 +159,36 @@ def _smooth_scores(parts: Mapping[str, Array], times: Array) -> Scores:
         steps, peak = times[:, 1:] - times[:, :-1], array.amax(_norm(parts["velocity"]), 1)
         total = (0.5 * (squares[:, 1:] + squares[:, :-1]) * steps).sum(1)
         moving = (peak > 0) & (steps > 0).all(1)
-        duration, peak = times[:, -1] - times[:, 0], array.where(moving, peak, 1.0)
-        cost = duration**3 * total / peak**2
+        cost = duration**3 * total / array.where(moving, peak, 1.0) ** 2
         scores["log_jerk"] = -array.log(array.where(moving, cost, np.nan))
     return scores
 
 
 def with_derivatives(
-    parts: Mapping[str, Array], times: Floats, step: float | None, good: Array, needed: set[str]
+    parts: Mapping[str, Array], times: Array, step: float | None, good: Array, needed: set[str]
 ) -> dict[str, Array]:
     """Returns the parts and, derived from the positions, those that are needed and absent.
 
-    Trajectories that are not ``good`` [b] get NaN.
+    Trajectories that are not ``good``, NumPy [b], get NaN.
     """
     missing = [name for name in QUANTITIES[1:] if name in needed and name not in parts]
     if not missing or "position" not in parts:
         return dict(parts)
     position = parts["position"]
-    good = good & (position.shape[1] >= WINDOW)
-    groups = [np.flatnonzero(good), np.flatnonzero(~good)]
-    lost = matched(np.full((len(groups[1]), *position.shape[1:]), np.nan), position)
-    if not good.any():
+    array, kept = library(position), beside(good, position)[:, None]
+    if position.shape[1] < WINDOW or not good.any():
+        lost = array.full_like(float64(position), np.nan)
         return {**parts, **dict.fromkeys(missing, lost)}
-    rows, time = position[groups[0]], {"times": times[groups[0]]} if step is None else {"dt": step}
-    written: list[Any] = missing
-    differences = differentiate(
-        rows, method="central", write=written, dtype="float64", allow_nonfinite=True,
+    time = {"dt": step}
+    if step is None:  # others stand in for times that do not increase
+        time = {"times": array.where(kept, times, counting(0, times.shape[1], times))}
+    wanted: list[Any] = missing
+    motion = differentiate(
+        position, method="central", write=wanted, dtype="float64", allow_nonfinite=True,
         backend="auto", **time,
     )  # fmt: skip
-    derived = {name: joined([getattr(differences, name), lost], groups) for name in missing}
-    return {**parts, **derived}
+    kept = kept[..., None]
+    return {**parts, **{n: array.where(kept, getattr(motion, n), np.nan) for n in missing}}
 
 
 def angular_rates(
@@ -239,10 +236,8 @@ def _norm(values: Array) -> Array:
 
 def _root(values: Array) -> Array:
     """Returns square roots, which have the gradient zero where they are zero."""
-    if not is_torch(values):
-        return np.sqrt(values)
-    zero = values == 0.0
-    return values.masked_fill(zero, 1.0).sqrt().masked_fill(zero, 0.0)
+    array, zero = library(values), values == 0.0
+    return array.where(zero, 0.0, array.sqrt(array.where(zero, 1.0, values)))
 
 
 def _evenly(speed: Floats, times: Floats) -> Floats:
