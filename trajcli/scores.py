@@ -179,7 +179,7 @@ def with_derivatives(
     if position.shape[1] < WINDOW or not good.any():
         lost = array.full_like(float64(position), np.nan)
         return {**parts, **dict.fromkeys(missing, lost)}
-    time = {"dt": step}
+    time: dict[str, Any] = {"dt": step}
     if step is None:  # others stand in for times that do not increase
         time = {"times": array.where(kept, times, counting(0, times.shape[1], times))}
     wanted: list[Any] = missing

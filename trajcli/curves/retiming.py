@@ -8,17 +8,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from trajcli.arrays import (
     as_array,
     cast,
+    concatenate,
     float64,
     has_gradient,
     is_torch,
+    library,
     matched,
     output_dtype,
     read_values,
+    reduced,
     seconds,
     to_numpy,
 )
@@ -26,6 +28,7 @@ from trajcli.curves.sampling import derivative, is_known, missing_parts, take, t
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.kernels.program import Array, Floats, Integers
 from trajcli.modes.mode import QUANTITIES
+from trajcli.padding import zeroed
 from trajcli.trajectory import Trajectory, as_trajectory
 
 
@@ -103,11 +106,10 @@ def retime(
     if is_known(trajectory.mode, trajectory.options):
         between = extremes(trajectory.mode, trajectory.options, rows, to_numpy(time, "time"))
     if trajectory.lengths is not None:  # what is padding decides nothing
-        numbers = np.arange(time.shape[-1])
-        data = numbers < to_numpy(trajectory.lengths, "lengths")[:, None]
-        rows = {name: np.where(data[..., None], x, 0) for name, x in rows.items()}
-        inner = data[:, None, 1:, None]
-        between = {name: np.where(inner, x, 0) for name, x in between.items()}
+        lengths = to_numpy(trajectory.lengths, "lengths")
+        rows = {name: zeroed(x, lengths) for name, x in rows.items()}
+        for reached in between.values():
+            reached.swapaxes(1, 2)[np.arange(1, time.shape[-1]) >= lengths[:, None]] = 0
     pace = paced(rows, limits, bool(slower_only), between)
     (knots,) = seconds(time[None] if time.ndim == 1 else time)
     growth = 1.0
@@ -133,45 +135,20 @@ def _growth(trajectory: Trajectory, knots: Array, pace: Pace) -> Array:
 
     The factor is a root of the value that is at its limit, times a constant.
     """
-    growth, limited_by = matched(np.ones(len(pace.factor)), knots), np.array(pace.limited_by)
-    for order, name in enumerate(QUANTITIES):
-        for at_rows in (True, False):
-            numbers = np.flatnonzero((limited_by == name) & ((pace.root < 0) == at_rows))
-            if not len(numbers):
-                continue
-            row, dof, root = (x[numbers] for x in (pace.row, pace.dof, pace.root))
-            rows = [x if x is None else x[numbers] for x in trajectory]
-            if at_rows:
-                value = float64(rows[order])[np.arange(len(row)), row, dof]
-            else:
-                own = knots if len(knots) == 1 else knots[numbers]
-                curve = trajectory.mode, trajectory.options, rows, own
-                value = _extreme(*curve, order, row, dof, root)
-            share = (value / value.detach()) ** (1 / order)
-            growth = growth.index_put((matched(numbers, knots),), share)
+    outputs, growth = trajectory.outputs(), matched(np.ones(len(pace.factor)), knots)
+    between: Mapping[str, Array] = {}
+    if (pace.root >= 0).any():
+        between = extremes(trajectory.mode, trajectory.options, outputs, knots, pace.row)
+    for name in {*pace.limited_by} - {""}:
+        numbers, order = np.flatnonzero(np.array(pace.limited_by) == name), QUANTITIES.index(name)
+        row, dof, root = (x[numbers] for x in (pace.row, pace.dof, pace.root))
+        values = float64(outputs[name])[numbers, row, dof][:, None]
+        if name in between:
+            values = concatenate([values, between[name][numbers, :, 0, dof]], 1)
+        value = values[np.arange(len(numbers)), root + 1]
+        share = (value / value.detach()) ** (1 / order)
+        growth = growth.index_put((matched(numbers, knots),), share)
     return growth
-
-
-def _extreme(
-    mode: str, options: Mapping[str, Any], rows: list[Array], knots: Array, order: int,
-    row: Integers, dof: Integers, root: Integers,
-) -> Array:  # fmt: skip
-    """Returns one extreme of each trajectory, differentiable: a derivative of one dof between a row
-    and the next, [b], where the derivative above it has its root of that number."""
-    first = matched(row[:, None], knots)
-    begin, end = take(knots, first), take(knots, first + 1)
-    known, tau = taylor(mode, options, rows, knots, (begin + end) / 2)
-    of_dof = np.arange(len(row)), 0, dof
-    curve = [x if x is None else x[of_dof] for x in known]
-    half, middle = ((end - begin) / 2)[:, 0], tau[:, 0, 0]
-    low, high = middle - half, middle + half
-    ends = to_numpy(low), to_numpy(high)
-    found = np.choose(root, _roots([to_numpy(x) for x in curve[order + 1 :]], *ends))
-    at, inside = matched(found, knots), matched(1 * (found > ends[0]), knots) > 0
-    # one step of Newton's method leaves the root where it is, and gives it its gradient
-    bend = derivative(curve, at, order + 2)
-    step = derivative(curve, at, order + 1) / bend.where(inside & (bend != 0), 1.0)
-    return derivative(curve, (at - step).where(inside, low), order)
 
 
 def paced(
@@ -184,18 +161,17 @@ def paced(
     values = {name: parts[name] for name in QUANTITIES[1:] if name in parts}
     bounds = {name: pair for name, pair in limit_pairs(limits).items() if name != QUANTITIES[0]}
     raise_if_any(_limit_faults(values, bounds), InputError)
-    peaks = {name: _peaks(values[name], name) for name in bounds}
-    # those of one root after those of another, [B, n·(T−1), D]
-    within = {
-        name: np.asarray(reached, np.float64).reshape(len(reached), -1, reached.shape[-1])
-        for name, reached in between.items()
-        if name in bounds
-    }
-    beyond = {name: _peaks(reached, name) for name, reached in within.items()}
+    # the rows, and what is between: that of one root after that of another, [B, n·(T−1), D]
+    reached = [{name: values[name] for name in bounds}, dict[str, Array]()]
+    for name in filter(between.__contains__, bounds):
+        count, _, _, dofs = between[name].shape
+        reached[1][name] = between[name].reshape(count, -1, dofs)
+    peaks = [{name: _peaks(x, name) for name, x in parts.items()} for parts in reached]
     with np.errstate(over="ignore"):
-        shares = {name: _shares(*peaks[name], bounds[name]) for name in bounds}
-        for name, pair in beyond.items():
-            shares[name] = np.maximum(shares[name], _shares(*pair, bounds[name]))
+        shares = {
+            name: np.max([_shares(*x[name], bounds[name]) for x in peaks if name in x], axis=0)
+            for name in bounds
+        }
     worst = {name: share.max(1, initial=0.0) for name, share in shares.items()}
     # each quantity falls with the power of the factor that is its order
     roots = {"velocity": np.positive, "acceleration": np.sqrt, "jerk": np.cbrt}
@@ -211,13 +187,17 @@ def paced(
             where=f"trajectory {number}, {limited_by[number]}",
             found=f"time × {factor[number]:.3g}",
         )
-    for extreme in (peaks, beyond):
-        factor = _after_rounding(factor, extreme, {name: bounds[name] for name in extreme})
+    for ranges in peaks:
+        factor = _after_rounding(factor, ranges, bounds)
     used = {name: share / factor ** QUANTITIES.index(name) for name, share in worst.items()}
     slack = {name: np.maximum(1.0 - share, 0.0) for name, share in used.items()}
-    # values on the rows, and behind them those between
-    joined = {name: np.concatenate([values[name], more], 1) for name, more in within.items()}
-    dof, row = _places(limited_by, shares, {**values, **joined}, bounds)
+    dof, row = np.full((2, len(factor)), -1)
+    for name in {*limited_by.tolist()} - {""}:
+        numbers = np.flatnonzero(limited_by == name)
+        joined = np.concatenate([x[name][numbers] for x in reached if name in x], 1)
+        with np.errstate(over="ignore"):
+            share = _shares(joined, joined, bounds[name]).swapaxes(1, 2).reshape(len(numbers), -1)
+        dof[numbers], row[numbers] = np.divmod(share.argmax(1), joined.shape[1])
     rows = next(iter(values.values())).shape[1]  # what is between rows is of the row before
     root, step = np.divmod(row - rows, max(rows - 1, 1))
     at_row = row < rows
@@ -229,27 +209,6 @@ def paced(
         root=np.where(at_row, -1, root),
         slack=slack,
     )
-
-
-def _places(
-    limited_by: npt.NDArray[Any],
-    shares: Mapping[str, Floats],
-    values: Mapping[str, Array],
-    bounds: Mapping[str, _Pair],
-) -> tuple[Integers, Integers]:
-    """Returns the dof and the row [B] that are at a limit, −1 where none is."""
-    dofs, rows = np.full((2, len(limited_by)), -1)
-    for name, share in shares.items():
-        numbers = np.flatnonzero(limited_by == name)
-        if not len(numbers):
-            continue
-        worst = share[numbers].argmax(1)
-        lower, upper = (np.broadcast_to(side, share.shape[1:])[worst] for side in bounds[name])
-        used = values[name][numbers, :, worst].astype(np.float64)
-        with np.errstate(over="ignore"):
-            of_limit = np.where(used > 0, used / upper[:, None], used / lower[:, None])
-        dofs[numbers], rows[numbers] = worst, of_limit.argmax(1)
-    return dofs, rows
 
 
 def limit_pairs(limits: Any) -> dict[str, _Pair]:
@@ -299,7 +258,7 @@ def limit_shape_faults(name: str, limits: _Pair, dofs: int) -> Iterator[Fault]:
 
 def _peaks(values: Array, name: str) -> tuple[Array, Array]:
     """Returns the range of each dof [B, D], extended to zero; raises InputError for NaN and Inf."""
-    low, high = _reduced(np.minimum, values), _reduced(np.maximum, values)
+    low, high = reduced(np.minimum, values), reduced(np.maximum, values)
     bad = ~(np.isfinite(low) & np.isfinite(high))
     if bad.any():
         raise InputError(
@@ -307,16 +266,6 @@ def _peaks(values: Array, name: str) -> tuple[Array, Array]:
             where=f"{name}, trajectory {int(np.argwhere(bad)[0, 0])}",
         )
     return np.minimum(low, 0), np.maximum(high, 0)
-
-
-def _reduced(smaller: np.ufunc, values: Array) -> Array:
-    """Reduces [B, T, D] to [B, D] by halving the rows, 20 times as fast as along a short axis."""
-    if not values.shape[1]:
-        return np.zeros((len(values), values.shape[2]), values.dtype)
-    while (rows := values.shape[1]) > 1:
-        half = (rows + 1) // 2
-        values = smaller(values[:, :half], values[:, rows - half :])
-    return values[:, 0]
 
 
 def _shares(low: Array, high: Array, bounds: _Pair) -> Floats:
@@ -343,11 +292,8 @@ def _divided(values: Array, power: Array) -> Array:
 
     They are divided in float64, and have the type of the values (integers: float64).
     """
-    power, kind = power.reshape(-1, *(1,) * (values.ndim - 1)), output_dtype(values.dtype)
-    if is_torch(values):
-        return cast(float64(values) / power, kind)
-    scaled = np.empty(values.shape, kind)
-    return np.divide(values, power, out=scaled, casting="same_kind", dtype=np.float64)
+    quotient = float64(values) / power.reshape(-1, *(1,) * (values.ndim - 1))
+    return cast(quotient, "float32") if output_dtype(values.dtype) == "float32" else quotient
 
 
 def _after_rounding(
@@ -360,9 +306,9 @@ def _after_rounding(
     for turn in range(64):
         over = np.zeros(len(factor), bool)
         step = float(np.finfo(np.float64).eps)
-        for name, (lower, upper) in limits.items():
-            power = factor ** QUANTITIES.index(name)
-            low, high = (_divided(side, power) for side in peaks[name])
+        for name, sides in peaks.items():
+            (lower, upper), power = limits[name], factor ** QUANTITIES.index(name)
+            low, high = (_divided(side, power) for side in sides)
             outside = (high.astype(np.float64) > upper) | (low.astype(np.float64) < lower)
             over |= outside.any(1)
             step = max(step, float(np.finfo(high.dtype).eps) / 2)
@@ -374,14 +320,19 @@ def _after_rounding(
 
 
 def extremes(
-    mode: str, options: Mapping[str, Any], rows: Mapping[str, Any], times: Floats
-) -> dict[str, Floats]:
+    mode: str,
+    options: Mapping[str, Any],
+    rows: Mapping[str, Array],
+    times: Array,
+    steps: Integers | None = None,
+) -> dict[str, Array]:
     """Returns the extreme velocities, accelerations and jerks within the steps between rows.
 
     Parameters:
         mode, options: ``zoh``, ``foh`` or ``bspline``, as :func:`trajcli.sample` takes them.
-        rows: position to jerk [B, T, D] by name.
+        rows: position to jerk [B, T, D] by name, NumPy or torch.
         times: of the rows [T] or [B, T].
+        steps: the number of one step per trajectory [B], not all T − 1.
 
     Returns:
         By name [B, n, T−1, D]: the values where the derivative is zero, at most n in a step;
@@ -390,22 +341,38 @@ def extremes(
     Raises:
         UsageError: a mode whose rows no known polynomial joins.
     """
-    values = [None if name not in rows else np.asarray(rows[name]) for name in QUANTITIES]
-    (knots,) = seconds(np.atleast_2d(times))
+    (knots,) = seconds(times[None] if times.ndim == 1 else times)
     if missing_parts(mode, options, rows) or knots.shape[1] < 2:
         return {}
-    middles, steps = (knots[:, 1:] + knots[:, :-1]) / 2, np.diff(knots)[..., None]
-    known, tau = taylor(mode, options, values, knots, middles)
-    begin = tau - steps / 2
+    numbers = np.arange(knots.shape[1] - 1)[None] if steps is None else steps[:, None].clip(0)
+    first = matched(numbers.clip(max=knots.shape[1] - 2), knots)
+    begin, end = take(knots, first), take(knots, first + 1)
+    values = [rows.get(name) for name in QUANTITIES]
+    known, tau = taylor(mode, options, values, knots, (begin + end) / 2)
+    step = (end - begin)[..., None]
+    low = tau - step / 2
     extrema = {}
     for order in (1, 2, 3):
         if any(part is None for part in known[order:]) or order >= len(known):
             continue
-        shape = np.broadcast_shapes(known[order].shape, begin.shape)
-        ends = (np.broadcast_to(x, shape) for x in (begin, begin + steps))
-        if roots := _roots(known[order + 1 :], *ends):
-            extrema[QUANTITIES[order]] = np.stack([derivative(known, at, order) for at in roots], 1)
+        shape = np.broadcast_shapes(known[order].shape, low.shape)
+        ends = (np.broadcast_to(to_numpy(x), shape) for x in (low, low + step))
+        slope = [to_numpy(x) for x in known[order + 1 :]]
+        if found := [_followed(known, at, low, order + 1) for at in _roots(slope, *ends)]:
+            at_roots = [derivative(known, at, order) for at in found]
+            extrema[QUANTITIES[order]] = library(low).stack(at_roots, 1)
     return extrema
+
+
+def _followed(known: list[Array], found: Floats, low: Array, order: int) -> Array:
+    """Returns roots of a derivative, which NumPy has found, with their gradients; others at low."""
+    if not is_torch(low):
+        return found
+    at = matched(found, low)
+    # one step of Newton's method leaves a root where it is, and gives it its gradient
+    bend, inside = derivative(known, at, order + 1), at > low
+    step = derivative(known, at, order) / bend.where(inside & (bend != 0), 1.0)
+    return (at - step).where(inside, low)
 
 
 def _roots(taylor: Sequence[Floats], begin: Floats, end: Floats) -> list[Floats]:

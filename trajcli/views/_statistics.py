@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
+from trajcli.arrays import reduced
 from trajcli.errors import Fault, InputError
 from trajcli.files.dofs import RotationDofs
 from trajcli.files.limits import Bounds
@@ -19,8 +20,6 @@ from trajcli.scores import angular_rates
 
 # Rows whose rotations are converted at once.
 _ROTATED = 1 << 15
-# Rows reduced side by side: NumPy is slow along an axis of a few dofs.
-_GROUPED = 256
 
 
 @dataclass(frozen=True)
@@ -100,31 +99,10 @@ def read_blocks(
                 faults[block.title(0)] = error.faults[0]
 
 
-def extremes(function: np.ufunc, values: Array) -> Array:
-    """Returns the minimum or maximum, by that function, of values [b, T, D] over the rows, [b, D];
-    NaN without rows.
-
-    NumPy is slow along an axis of a few dofs: rows are reduced side by side, and then by halves.
-    """
-    count, rows, dofs = values.shape
-    if not rows:
-        return np.full((count, dofs), np.nan)
-    if rows > 2 * _GROUPED:  # a long trajectory is mapped, and is not copied
-        whole = rows // _GROUPED * _GROUPED
-        grouped = function.reduce(values[:, :whole].reshape(count, -1, _GROUPED * dofs), 1)
-        parts = [grouped.reshape(count, _GROUPED, dofs), values[:, whole:]]
-        values = np.concatenate(parts, 1)
-    while values.shape[1] > 1:
-        rows = values.shape[1]
-        half = (rows + 1) // 2  # the halves of an odd number share a row
-        values = function(values[:, :half], values[:, rows - half :])
-    return values[:, 0]
-
-
 def _range(values: Array, least: np.ufunc, largest: np.ufunc) -> tuple[Array, Array]:
     """Returns the range [D] of values [b, T, D] by two such functions."""
     rows = values.reshape(1, -1, values.shape[-1])
-    return extremes(least, rows)[0], extremes(largest, rows)[0]
+    return reduced(least, rows)[0], reduced(largest, rows)[0]
 
 
 class Statistics:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.arrays import describe
+from trajcli.arrays import describe, reduced
 from trajcli.errors import InputError, Note, Report, UsageError, raise_if_any
 from trajcli.files.conversion import as_batch
 from trajcli.files.dofs import match_names, pair_dofs
@@ -23,7 +23,7 @@ from trajcli.files.source import Source, parse_source
 from trajcli.kernels.program import Floats
 from trajcli.rotations import angle
 from trajcli.units import InputUnits, Unit
-from trajcli.views._statistics import extremes, orientations, read_blocks
+from trajcli.views._statistics import orientations, read_blocks
 from trajcli.views.recordings import (
     bounds_of,
     expand_globs,
@@ -89,7 +89,7 @@ class BlockExtremes:
         """Adds a block with arrays [b, T, D] by name."""
         for name, parts in self.of.items():
             shown = _drawable(values[name])
-            parts.append(np.stack([extremes(np.fmin, shown), extremes(np.fmax, shown)]))
+            parts.append(np.stack([reduced(np.fmin, shown), reduced(np.fmax, shown)]))
 
 
 @dataclass(frozen=True)
