@@ -17,18 +17,11 @@ from trajcli.modes import QUANTITIES, Mode
 
 Arrays = Mapping[str, Any]
 FloatArray = npt.NDArray[np.float64]
-NAMES = (
-    "actions",
-    *(f"start_{part}" for part in QUANTITIES),
-    *(f"goal_{part}" for part in QUANTITIES),
-)
+NAMES = "actions", *(f"{role}_{part}" for role in ("start", "goal") for part in QUANTITIES)
 
 
 def pull_back(
-    inputs: Inputs,
-    upstream: Callable[[Arrays], Arrays],
-    choice: Choice,
-    dtype: str,
+    inputs: Inputs, upstream: Callable[[Arrays], Arrays], choice: Choice, dtype: str
 ) -> tuple[Arrays, dict[str, Any]]:
     """Returns the outputs, and the gradients of the inputs per trajectory, NumPy, float64.
 
@@ -47,11 +40,9 @@ def pull_back(
         for name, values in zip(QUANTITIES, rows, strict=True)
     }
     arrays = upstream(outputs)
-    pulled = [
-        None if name not in arrays else arrays[name] if device is None
-        else to_torch(arrays[name], device)
-        for name in QUANTITIES
-    ]  # fmt: skip
+    pulled = [arrays.get(name) for name in QUANTITIES]
+    if device is not None:
+        pulled = [x if x is None else to_torch(x, device) for x in pulled]
     states = [*operands.start, *operands.goal]
     grads = [
         empty((batch, horizon, dofs), "float64", device),
@@ -81,11 +72,10 @@ def _gradient_of_steps(inputs: Inputs, upstream: Arrays) -> Any:
     from trajcli.kernels import torch_ops
 
     operands = inputs.operands("cpu")
-    dt = operands.dt.expand(operands.actions.shape[0], -1).clone()
+    operands = operands._replace(dt=operands.dt.expand(len(operands.actions), -1))
     grads = [torch.as_tensor(upstream[x]) if x in upstream else None for x in QUANTITIES]
     with torch.no_grad():
-        steps = torch_ops.gradient_of_steps(inputs.program(), operands._replace(dt=dt), grads)
-    return steps.numpy()
+        return torch_ops.gradient_of_steps(inputs.program(), operands, grads).numpy()
 
 
 def _gradient_of_cascade_steps(

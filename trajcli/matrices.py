@@ -105,8 +105,7 @@ def integration_matrix(
     require_counts(-n, offset=offset)
     steps = _steps(n, dt)
     once = matched(np.tri(n, n, offset), steps) * steps
-    result: Array = library(once).linalg.matrix_power(once, order)
-    return result
+    return library(once).linalg.matrix_power(once, order)
 
 
 def start_state_masks(n: int) -> tuple[Array, Array]:
@@ -180,8 +179,7 @@ def linspace(start: Array, end: Array, rows: int) -> Array:
 def _upsampling(n: int, factor: int, share: Array) -> Array:
     """Returns upsampling in which row i + 1 has the weight share[j] [factor, 1] in i·factor + j."""
     held, ramped = np.kron(np.eye(n), 1.0 - share), np.kron(np.eye(n, k=1), share)
-    result: Array = (held + ramped)[: (n - 1) * factor + 1]
-    return result
+    return (held + ramped)[: (n - 1) * factor + 1]
 
 
 def _steps(n: int, dt: Array | float) -> Array:
@@ -191,8 +189,7 @@ def _steps(n: int, dt: Array | float) -> Array:
         raise UsageError(wrong_shape("dt", f"a number or [{n}]", steps.shape))
     if readable(steps):
         raise_if_any(step_faults(to_numpy(steps), "dt"), UsageError)
-    expanded: Array = library(steps).broadcast_to(steps, (n,))
-    return expanded
+    return library(steps).broadcast_to(steps, (n,))
 
 
 @dataclass(frozen=True, eq=False)
@@ -295,13 +292,13 @@ def operator(
     *rows, time, _, _ = _prepared.run_once(inputs, QUANTITIES, "float64", "auto")
     blocks = slice(horizon), slice(horizon, horizon + 4), slice(horizon + 4, None)
     tables = [concatenate([x[0][:, block] for x in rows], 0) for block in blocks]
+    of_actions, of_start, of_goal = tables
     if not all(np.isfinite(to_numpy(x)).all() for x in tables if readable(x)):
         raise InputError(
             "steps so small or large that entries are beyond float64",
             where=inputs.name("dt"),
             expected="dt like 0.02, in seconds",
         )
-    of_actions, of_start, of_goal = tables
     if isinstance(inputs.program(), Band):
         size = abs(of_actions)
         lost = size < _CANCELLED * library(size).amax(size, 1)[:, None]

@@ -237,15 +237,11 @@ def search(knots: Array, at: Array, *, right: bool) -> Array:
 
 def take(values: Array, index: Array) -> Array:
     """Returns values [b, T] or [b, T, D] at rows [b, N]."""
-    batch = max(len(values), len(index))
-    if is_torch(values):
-        values = values.expand(batch, *values.shape[1:])
-        index = index.expand(batch, -1)
-        if values.ndim == 3:
-            index = index[..., None].expand(-1, -1, values.shape[2])
-        return values.gather(1, index)
-    if len(index) == 1:
+    if len(index) == 1 and not is_torch(values):
         return np.take(values, index[0], axis=1)  # several times as fast as take_along_axis
-    values = np.broadcast_to(values, (batch, *values.shape[1:]))
     index = index[..., None] if values.ndim == 3 else index
-    return np.take_along_axis(values, index, 1)
+    return (
+        values.take_along_dim(index, 1)
+        if is_torch(values)
+        else np.take_along_axis(values, index, 1)
+    )

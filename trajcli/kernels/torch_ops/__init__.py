@@ -166,22 +166,11 @@ def pulled_back(
     """
     batch, _, dofs = shape
     # outputs are linear in actions and states, so gradients do not depend on their values: zeros do
-    with torch.enable_grad():
-        actions = dt.new_zeros(tuple(shape), dtype=torch.float64)
-        states = [dt.new_zeros(batch, dofs, dtype=torch.float64) for _ in range(8)]
-        inputs = [x.requires_grad_() for x in (actions, *states)]
-        operands = Operands(actions, dt.detach(), states[:4], states[4:])
-        rows = trajectories(program, operands, [grad is not None for grad in upstream])
-        pairs = [
-            (x, grad.double())
-            for x, grad in zip(rows, upstream, strict=True)
-            if x is not None and grad is not None and x.requires_grad
-        ]
-    pulled: Sequence[Tensor | None] = [None] * 9
-    if pairs:
-        outputs, of_rows = zip(*pairs, strict=True)
-        pulled = torch.autograd.grad(outputs, inputs, of_rows, allow_unused=True)
-    return [x.detach() if grad is None else grad for x, grad in zip(inputs, pulled, strict=True)]
+    actions = dt.new_zeros(tuple(shape), dtype=torch.float64)
+    states = [dt.new_zeros(batch, dofs, dtype=torch.float64) for _ in range(8)]
+    inputs = [x.requires_grad_() for x in (actions, *states)]
+    operands = Operands(actions, dt.detach(), states[:4], states[4:])
+    return _gradients(program, operands, upstream, inputs)
 
 
 def gradient_of_steps(
@@ -196,20 +185,32 @@ def gradient_of_steps(
         # another tensor, as actions and states may be functions of dt
         dt = operands.dt.view_as(operands.dt) if again else operands.dt.detach()
         dt.requires_grad_()
-        wanted = [grad is not None for grad in upstream]
-        rows = trajectories(program, operands._replace(dt=dt), wanted)
-        pairs = [
-            (x, grad.double())
-            for x, grad in zip(rows, upstream, strict=True)
-            if x is not None and grad is not None and x.requires_grad
-        ]
-        if not pairs:
-            return torch.zeros_like(dt)
-        outputs, of_rows = zip(*pairs, strict=True)
-        (steps,) = torch.autograd.grad(
-            outputs, dt, of_rows, create_graph=again, materialize_grads=True
-        )
-        return steps  # type: ignore[no-any-return]
+    (grad,) = _gradients(program, operands._replace(dt=dt), upstream, [dt], again)
+    return grad
+
+
+def _gradients(
+    program: Program,
+    operands: Operands,
+    upstream: Sequence[Tensor | None],
+    inputs: Sequence[Tensor],
+    again: bool = False,
+) -> list[Tensor]:
+    """Returns gradients of some operands from those of the outputs, ``again`` differentiable."""
+    with torch.enable_grad():
+        rows = trajectories(program, operands, [grad is not None for grad in upstream])
+    pairs = [
+        (x, grad.double())
+        for x, grad in zip(rows, upstream, strict=True)
+        if x is not None and grad is not None and x.requires_grad
+    ]
+    if not pairs:
+        return [torch.zeros_like(x) for x in inputs]
+    outputs, of_rows = zip(*pairs, strict=True)
+    grads = torch.autograd.grad(
+        outputs, inputs, of_rows, create_graph=again, allow_unused=True, materialize_grads=True
+    )
+    return list(grads)
 
 
 def trajectories(
