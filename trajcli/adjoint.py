@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.arrays import empty, to_numpy, to_torch
+from trajcli.arrays import empties, empty, to_numpy, to_torch
 from trajcli.inputs import Inputs
 from trajcli.kernels.choose import Choice
 from trajcli.kernels.program import Array, Cascade, Gradients, Program
@@ -33,7 +33,7 @@ def pull_back(
     program, operands = inputs.program(), inputs.operands(device)
     batch, horizon, dofs = operands.actions.shape
     # the gradient of dt needs outputs that are not rounded
-    rows = [empty((batch, inputs.rows, dofs), "float64", device) for _ in QUANTITIES]
+    rows = empties((batch, inputs.rows, dofs), "float64", device, [True] * 4)
     choice.kernels.forward(program, operands, rows)
     outputs = {
         name: to_numpy(values).astype(dtype, copy=False)
@@ -43,11 +43,9 @@ def pull_back(
     pulled = [arrays.get(name) for name in QUANTITIES]
     if device is not None:
         pulled = [x if x is None else to_torch(x, device) for x in pulled]
-    states = [*operands.start, *operands.goal]
-    grads = [
-        empty((batch, horizon, dofs), "float64", device),
-        *(None if part is None else empty((batch, dofs), "float64", device) for part in states),
-    ]
+    states = [part is not None for part in (*operands.start, *operands.goal)]
+    grads = [empty((batch, horizon, dofs), "float64", device)]
+    grads += empties((batch, dofs), "float64", device, states)
     gradients = Gradients(grads[0], grads[1:5], grads[5:])
     choice.kernels.adjoint(program, operands, pulled, gradients)
     named = {
@@ -98,10 +96,10 @@ def _gradient_of_cascade_steps(
     for m, part in enumerate(start):
         before[m][:, 1:] = now[m][:, :-1]
         before[m][:, 0] = 0.0 if part is None else part
-    adjoint = [np.zeros_like(x) for x in now]
-    for m, name in enumerate(QUANTITIES):
-        if name in upstream:
-            adjoint[m][:] = upstream[name][:, first:]
+    adjoint = [
+        upstream[name][:, first:].astype(np.float64) if name in upstream else np.zeros_like(x)
+        for name, x in zip(QUANTITIES, now, strict=True)
+    ]
 
     def power(r: int) -> FloatArray:
         return step**r / (1 if program.scheme == "euler" else math.factorial(r))
@@ -113,10 +111,8 @@ def _gradient_of_cascade_steps(
         adjoint[m] = adjoint[m][:, ::-1].cumsum(1)[:, ::-1]
         # dt · ∂x_m/∂dt, term by term: each is a power of dt
         n = order - m
-        held = (
-            step**n
-            / {"euler": 1, "zoh": math.factorial(n), "foh": math.factorial(n + 1)}[program.scheme]
-        )
+        ways = {"euler": 1, "zoh": math.factorial(n), "foh": math.factorial(n + 1)}
+        held = step**n / ways[program.scheme]
         slope = n * held * now[order]
         if program.scheme == "foh":
             slope += n * n * held * before[order]

@@ -461,10 +461,8 @@ def _step_shape_faults(inputs: Inputs) -> list[Fault]:
     if inputs.dt is None:
         expected, found = "a step, a rate, or time stamps", "none given, and none in the input"
         hint, shell = "dt= or times=", "--dt SECONDS, --rate HZ or --times FILE:DATASET"
-        fault = Fault(
-            "no time step", where="dt", expected=expected, found=found, hint=hint, shell=shell
-        )
-        return [fault]
+        what = "no time step"
+        return [Fault(what, where="dt", expected=expected, found=found, hint=hint, shell=shell)]
     shape = tuple(inputs.dt.shape)
     # a recording may have an entry for the step into row 0, which is unused
     counts = [steps, steps + 1] if inputs.recorded else [steps]

@@ -145,8 +145,7 @@ def linear_matrix(n: int, factor: int) -> Array:
 
     Row i·factor + j is row i + j/factor, so that every factor-th row is an input row.
     """
-    require_counts(n=n, factor=factor)
-    return _upsampling(n, factor, np.arange(factor)[:, None] / factor)
+    return ramp_and_hold_matrix(n, factor, 0)
 
 
 def ramp_and_hold_matrix(n: int, factor: int, hold: int) -> Array:

@@ -10,8 +10,8 @@ import numpy as np
 
 from trajcli.arrays import counting, float64, library, matched, seconds, to_numpy
 from trajcli.calls import differentiate
-from trajcli.curves.retiming import Limit, limit_pairs, limit_shape_faults
-from trajcli.errors import InputError, describe, raise_if_any
+from trajcli.curves.retiming import Limit, limit_pairs
+from trajcli.errors import InputError, describe
 from trajcli.kernels.program import Array, Floats
 from trajcli.modes.central import WINDOW
 from trajcli.modes.mode import QUANTITIES
@@ -63,14 +63,11 @@ def score(
     """
     trajectory = as_trajectory(trajectory)
     outputs, time = trajectory.outputs(), trajectory.time
-    bounds = limit_pairs({} if limits is None else limits)
     name, values = next(iter(outputs.items()))
     count, rows, dofs = values.shape
     if not count:
         raise InputError("no trajectories", where=name, found=describe(values.shape))
-    raise_if_any(
-        fault for known, pair in bounds.items() for fault in limit_shape_faults(known, pair, dofs)
-    )
+    bounds = limit_pairs({} if limits is None else limits, dofs)
     (times,) = seconds(time[None] if time.ndim == 1 else time)
     times = library(times).broadcast_to(times, (count, rows))
     lengths = trajectory.lengths if lengths is None else lengths

@@ -159,7 +159,8 @@ def paced(
 ) -> Pace:
     """Returns the pace of parts whose limits also hold between rows, at values [B, n, T−1, D]."""
     values = {name: parts[name] for name in QUANTITIES[1:] if name in parts}
-    bounds = {name: pair for name, pair in limit_pairs(limits).items() if name != QUANTITIES[0]}
+    bounds = limit_pairs(limits, next(iter(parts.values())).shape[-1])
+    bounds.pop(QUANTITIES[0], None)
     raise_if_any(_limit_faults(values, bounds), InputError)
     # the rows, and what is between: that of one root after that of another, [B, n·(T−1), D]
     reached = [{name: values[name] for name in bounds}, dict[str, Array]()]
@@ -211,22 +212,28 @@ def paced(
     )
 
 
-def limit_pairs(limits: Any) -> dict[str, _Pair]:
+def limit_pairs(limits: Any, dofs: int) -> dict[str, _Pair]:
     """Returns the lower and the upper limit by quantity, float64 [] or [D].
 
-    Raises UsageError for limits of no quantity.
+    Raises UsageError for limits of no quantity, and InputError for another shape.
     """
     names = [*limits] if isinstance(limits, Mapping) else [None]
     if unknown := [name for name in names if name not in QUANTITIES]:
         found = repr(unknown[0] or limits)
         expected = f'{{"velocity": 2.0}}, of {", ".join(QUANTITIES)}'
         raise UsageError("limits of no quantity", where="limits", expected=expected, found=found)
-    pairs = {}
+    pairs, faults = {}, []
     for name in filter(limits.__contains__, QUANTITIES):
         limit = limits[name]
         pair = limit if isinstance(limit, tuple) and len(limit) == 2 else (limit,)
         sides = [float64(read_values(as_array(x, name), name)) for x in pair]
         pairs[name] = (sides[0] if sides[1:] else -sides[0]), sides[-1]
+        for side, array in zip(("lower", "upper"), pairs[name], strict=True):
+            if array.shape not in ((), (dofs,)):
+                what, expected = "limits of other dofs", f"one number, or {dofs}"
+                where, size = f"{name} {side}", str(array.size)
+                faults.append(Fault(what, where=where, expected=expected, found=size))
+    raise_if_any(faults, InputError)
     return pairs
 
 
@@ -240,20 +247,11 @@ def _limit_faults(parts: Mapping[str, Array], limits: Mapping[str, _Pair]) -> It
             what, known = f"limits of {name}, and no {name}", ", ".join(parts) or "none"
             yield Fault(what, where=name, expected="every limited quantity", found=known)
             continue
-        yield from limit_shape_faults(name, limits[name], parts[name].shape[-1])
         for side, sign, array in zip(("lower", "upper"), (-1.0, 1.0), limits[name], strict=True):
             if not (sign * array > 0).all():  # false for NaN too
                 what, where = "a limit that no pace can keep", f"{name} {side}"
                 expected, values = f"{side} {'> 0' if sign > 0 else '< 0'}", str(array.tolist())
                 yield Fault(what, where=where, expected=expected, found=values)
-
-
-def limit_shape_faults(name: str, limits: _Pair, dofs: int) -> Iterator[Fault]:
-    """Yields the faults of limits of a quantity that are not [] or [D]."""
-    for side, array in zip(("lower", "upper"), limits, strict=True):
-        if array.shape not in ((), (dofs,)):
-            what, expected = "limits of other dofs", f"one number, or {dofs}"
-            yield Fault(what, where=f"{name} {side}", expected=expected, found=str(array.size))
 
 
 def _peaks(values: Array, name: str) -> tuple[Array, Array]:

@@ -46,9 +46,8 @@ def choose(device: str = "auto", backend: str = "auto") -> Choice:
     """
     for name in (backend, variable(b"TRAJCLI_BACKEND") or "auto"):
         if name not in (known := ("auto", *BACKENDS)):
-            raise UsageError(
-                unknown("backend", choices=known, found=repr(name), where=_place(name))
-            )
+            where = _place(name)
+            raise UsageError(unknown("backend", choices=known, found=repr(name), where=where))
     why = "" if backend == "auto" else backend_absence(backend)
     if why:
         raise UsageError(

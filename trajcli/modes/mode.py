@@ -118,12 +118,8 @@ class Mode:
             what, expected = "ends goal needs a goal position", "goal position"
             yield Fault(what, where="goal", expected=expected, found="none given")
         elif options.get("ends") != "goal" and case.goal:
-            what, hint, shell = (
-                "a goal state is used with ends goal only",
-                'ends="goal"',
-                "--ends goal",
-            )
-            yield Fault(what, where="goal", expected="none", hint=hint, shell=shell)
+            what, hint = "a goal state is used with ends goal only", 'ends="goal"'
+            yield Fault(what, where="goal", expected="none", hint=hint, shell="--ends goal")
 
     def rows(self, horizon: int, recorded: bool) -> int:
         """Returns T, the number of rows per trajectory of ``horizon`` actions."""
