@@ -322,12 +322,7 @@ class Inputs:
             index(self.goal_index),
         )
 
-    def compute(
-        self,
-        choice: Choice,
-        dtype: str,
-        wanted: Sequence[str],
-    ) -> dict[str, Any]:
+    def compute(self, choice: Choice, dtype: str, wanted: Sequence[str]) -> dict[str, Any]:
         """Returns the outputs [B, T, D] as NumPy arrays."""
         self = self.chosen(choice)
         operands = self.operands(None if choice.backend == "native" else choice.device)

@@ -282,10 +282,7 @@ class OpenFiles:
     clock: Sequence[str] = ()
 
     def __init__(
-        self,
-        memory: int | None = None,
-        allow_external: bool = False,
-        report: Report | None = None,
+        self, memory: int | None = None, allow_external: bool = False, report: Report | None = None
     ) -> None:
         self.sources = SourceFiles()
         self.memory = max(memory_bound() if memory is None else memory, LEAST_MEMORY)

@@ -31,14 +31,7 @@ from trajcli.files.episodes import (
     named,
     require_equal,
 )
-from trajcli.files.quantities import (
-    DOF_NAMES,
-    POSITIONS,
-    QUANTITIES,
-    TIMES,
-    role,
-    time_rank,
-)
+from trajcli.files.quantities import DOF_NAMES, POSITIONS, QUANTITIES, TIMES, role, time_rank
 from trajcli.files.source import Place
 from trajcli.kernels.program import Integers
 from trajcli.memory import SCANNED_BYTES

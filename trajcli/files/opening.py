@@ -82,10 +82,7 @@ class Files:
     """
 
     def __init__(
-        self,
-        reading: Reading = _AS_STATED,
-        memory: int | None = None,
-        report: Report | None = None,
+        self, reading: Reading = _AS_STATED, memory: int | None = None, report: Report | None = None
     ) -> None:
         self.report = report or Report()
         self._pool = OpenFiles(memory, reading.allow_external, self.report)

@@ -60,15 +60,7 @@ from trajcli.files.reading import Reading
 from trajcli.files.source import Place, first_and_more
 from trajcli.kernels.program import Floats, Integers
 from trajcli.memory import EAGER_BYTES, READ_BYTES
-from trajcli.units import (
-    KNOWN,
-    NO_UNIT,
-    InputUnits,
-    Units,
-    of_order,
-    parse_units,
-    unit_text,
-)
+from trajcli.units import KNOWN, NO_UNIT, InputUnits, Units, of_order, parse_units, unit_text
 
 ACTIONS = ("actions", "action")
 SEVERAL = "several"
