@@ -92,9 +92,8 @@ def _gradient_of_cascade_steps(
     order, first, used = program.derivatives_of, int(program.start_row), program.used
     step = dt[:, :used, None]
     now = [x[:, first:] for x in rows]
-    before = [np.empty_like(x) for x in now]
+    before = [np.roll(x, 1, axis=1) for x in now]
     for m, part in enumerate(start):
-        before[m][:, 1:] = now[m][:, :-1]
         before[m][:, 0] = 0.0 if part is None else part
     adjoint = [
         upstream[name][:, first:].astype(np.float64) if name in upstream else np.zeros_like(x)

@@ -95,17 +95,14 @@ DofChoice: TypeAlias = "int | slice | Sequence[int] | Sequence[bool] | Array"
 def dof_numbers(which: DofChoice, shape: Sequence[int], where: str) -> list[int]:
     """Returns the numbers of some dofs of a shape [D], which may be none; raises UsageError for
     others, and for one that is there twice."""
-    try:
+    with suppress(IndexError, TypeError, ValueError):
         index = which if isinstance(which, slice) else np.atleast_1d(np.asarray(which))
         empty = not isinstance(index, slice) and not index.size
         numbers: list[int] = [] if empty else np.arange(*shape)[index].tolist()
-        wrong = len(set(numbers)) < len(numbers)
-    except (IndexError, TypeError, ValueError):
-        wrong = True
-    if wrong:
-        expected = f"numbers below D, a slice, or a mask {describe(shape)}"
-        raise UsageError("no such dofs", where=where, expected=expected, found=repr(which))
-    return numbers
+        if len(set(numbers)) == len(numbers):
+            return numbers
+    expected = f"numbers below D, a slice, or a mask {describe(shape)}"
+    raise UsageError("no such dofs", where=where, expected=expected, found=repr(which))
 
 
 # From so many bytes on, the memory of an array is used again, and it has huge pages.

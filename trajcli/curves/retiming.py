@@ -318,26 +318,16 @@ def _after_rounding(
 
 
 def extremes(
-    mode: str,
-    options: Mapping[str, Any],
-    rows: Mapping[str, Array],
-    times: Array,
+    mode: str, options: Mapping[str, Any], rows: Mapping[str, Array], times: Array,
     steps: Integers | None = None,
-) -> dict[str, Array]:
+) -> dict[str, Array]:  # fmt: skip
     """Returns the extreme velocities, accelerations and jerks within the steps between rows.
 
-    Parameters:
-        mode, options: ``zoh``, ``foh`` or ``bspline``, as :func:`trajcli.sample` takes them.
-        rows: position to jerk [B, T, D] by name, NumPy or torch.
-        times: of the rows [T] or [B, T].
-        steps: the number of one step per trajectory [B], not all T − 1.
-
-    Returns:
-        By name [B, n, T−1, D]: the values where the derivative is zero, at most n in a step;
-        others repeat a row. Nothing where rows are not there that the curve is computed from.
-
-    Raises:
-        UsageError: a mode whose rows no known polynomial joins.
+    ``rows`` are position to jerk [B, T, D] by name, NumPy or torch, at ``times`` [T] or [B, T];
+    ``steps`` [B] picks one step of each trajectory, None all T − 1. The result has, by name
+    [B, n, T−1, D], the values where the derivative is zero, at most n in a step; others repeat a
+    row. It is empty without the rows that the curve is computed from. Raises UsageError for a mode
+    whose rows no known polynomial joins.
     """
     (knots,) = seconds(times[None] if times.ndim == 1 else times)
     if missing_parts(mode, options, rows) or knots.shape[1] < 2:
