@@ -112,9 +112,8 @@ def retime(
             reached.swapaxes(1, 2)[np.arange(1, time.shape[-1]) >= lengths[:, None]] = 0
     pace = paced(rows, limits, bool(slower_only), between)
     (knots,) = seconds(time[None] if time.ndim == 1 else time)
-    growth = 1.0
-    if any(map(has_gradient, (*outputs.values(), time))):
-        growth = _growth(trajectory, knots, pace)
+    differentiable = any(map(has_gradient, (*outputs.values(), time)))
+    growth = _growth(trajectory, knots, pace) if differentiable else 1.0
     factor = matched(pace.factor, knots) * growth
     times = knots[:, :1] + (knots - knots[:, :1]) * factor[:, None]
     return Retimed(
@@ -195,10 +194,11 @@ def paced(
     dof, row = np.full((2, len(factor)), -1)
     for name in {*limited_by.tolist()} - {""}:
         numbers = np.flatnonzero(limited_by == name)
-        joined = np.concatenate([x[name][numbers] for x in reached if name in x], 1)
+        dof[numbers] = worst = shares[name][numbers].argmax(1)
+        ranged = np.concatenate([x[name][numbers, :, worst] for x in reached if name in x], 1)
+        pair = [np.broadcast_to(side, values[name].shape[2])[worst, None] for side in bounds[name]]
         with np.errstate(over="ignore"):
-            share = _shares(joined, joined, bounds[name]).swapaxes(1, 2).reshape(len(numbers), -1)
-        dof[numbers], row[numbers] = np.divmod(share.argmax(1), joined.shape[1])
+            row[numbers] = _shares(ranged, ranged, pair).argmax(1)
     rows = next(iter(values.values())).shape[1]  # what is between rows is of the row before
     root, step = np.divmod(row - rows, max(rows - 1, 1))
     at_row = row < rows
@@ -266,7 +266,7 @@ def _peaks(values: Array, name: str) -> tuple[Array, Array]:
     return np.minimum(low, 0), np.maximum(high, 0)
 
 
-def _shares(low: Array, high: Array, bounds: _Pair) -> Floats:
+def _shares(low: Array, high: Array, bounds: Sequence[Floats]) -> Floats:
     """Returns the largest share of its limit that each dof takes, [B, D]."""
     lower, upper = bounds
     share: Floats = np.maximum(high.astype(np.float64) / upper, low.astype(np.float64) / lower)
