@@ -194,11 +194,12 @@ def paced(
     dof, row = np.full((2, len(factor)), -1)
     for name in {*limited_by.tolist()} - {""}:
         numbers = np.flatnonzero(limited_by == name)
-        dof[numbers] = worst = shares[name][numbers].argmax(1)
-        ranged = np.concatenate([x[name][numbers, :, worst] for x in reached if name in x], 1)
+        worst = shares[name][numbers].argmax(1)
+        of_worst = np.concatenate([x[name][numbers, :, worst] for x in reached if name in x], 1)
         pair = [np.broadcast_to(side, values[name].shape[2])[worst, None] for side in bounds[name]]
         with np.errstate(over="ignore"):
-            row[numbers] = _shares(ranged, ranged, pair).argmax(1)
+            row[numbers] = _shares(of_worst, of_worst, pair).argmax(1)
+        dof[numbers] = worst
     rows = next(iter(values.values())).shape[1]  # what is between rows is of the row before
     root, step = np.divmod(row - rows, max(rows - 1, 1))
     at_row = row < rows
