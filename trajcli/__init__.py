@@ -64,12 +64,13 @@ def __dir__() -> list[str]:
 
 
 def _register() -> None:
-    """Registers the containers with torch, at once or when it is imported, as in
-    ``import trajcli, torch; torch.load(path, weights_only=True)`` nothing else here is called."""
+    """Registers containers and operators with torch, at once or when it is imported: in ``import
+    trajcli, torch; torch.load(path, weights_only=True)``, and before ``torch.export.load``, nothing
+    else here is called."""
     if sys.modules.get("torch") is None:
         sys.meta_path.insert(0, _Finder())
         return
-    from trajcli import _container, trajectory
+    from trajcli import _container, _operators, trajectory  # noqa: F401
 
     _container.register(trajectory.State, trajectory.joined_states)
     _container.register(trajectory.Trajectory, trajectory.concatenate)

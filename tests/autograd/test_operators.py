@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import io
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -131,6 +134,22 @@ def test_exported_programs_are_saved_and_serve_other_shapes(name: str, strict: b
     want = arrays_of(MODES[name](u, s))
     assert_equal(module(u, s), want)
     assert_equal(slope(module(u, s), u), slope(want, u))
+
+
+@pytest.mark.parametrize("imports", ["import trajcli, torch", "import torch, trajcli"])
+def test_a_process_that_calls_nothing_else_loads_exported_programs(
+    tmp_path: Path, imports: str
+) -> None:
+    class Planner(torch.nn.Module):
+        def forward(self, u: Tensor) -> Tensor:
+            return integrate(u, "zero", 0.02, "jerk").position
+
+    torch.export.save(torch.export.export(Planner(), (U,)), tmp_path / "planner.pt2")
+    script = f"{imports}; print(torch.export.load('planner.pt2').module()(torch.ones(4, 7, 3)))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert "tensor(" in done.stdout, done.stderr
 
 
 @pytest.mark.parametrize("name", [*MODES, *STILL])
