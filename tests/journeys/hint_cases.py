@@ -967,10 +967,6 @@ case("robust smooth within torch.func", nothing,
      lambda: _chosen_in_func(bandlimit=2.0, robust=True), lambda: _chosen_in_func(bandlimit=2.0))
 case("a rate within torch.func", nothing, lambda: _resampled_in_func(rate=20.0),
      lambda: _resampled_in_func(at=[0.05]))
-case("groups that are not one array", both(
-        npz("a.npz", actions=CURVE, dt=0.1), npz("b.npz", actions=CURVE[1:], dt=0.1),
-        cli(integ("a.npz b.npz --start zero"))), lambda: trajcli.load("out.h5"),
-     lambda: h5py.File("out.h5")["a/position"][()])
 case("a device that is not there", npy(), f"{INTEGRATE} --device cuda", f"{INTEGRATE} --device cpu")
 POINTS = both(npy(), cli("fit in.npy --dt 0.1 --knots 9 -o points.h5"))
 case("scores of control points", POINTS, "score points.h5", integ("points.h5"), "score out.h5")

@@ -82,14 +82,17 @@ def test_the_rate_of_rows_is_found_under_a_clock_of_milliseconds(rate, rounded):
     rows = np.arange(3000)
     with pytest.raises(library.InputError) as refused:
         library.differentiate(rows[:, None], times=1.7e9 + rounded(rows / rate * 1000) / 1000)
-    found = float(refused.value.faults[0].hint.split()[1])
-    assert refused.value.faults[0].hint.startswith("--rate")
+    fault = refused.value.faults[0]
+    assert fault.hint.startswith("dt=")
+    assert fault.shell.startswith("--rate")
+    found = float(fault.shell.split()[1])
+    assert float(fault.hint.split()[0].removeprefix("dt=")) == pytest.approx(1 / found, rel=1e-5)
     assert abs(found / rate - 1) < 2 * rate * 1e-3 / len(rows) + 1e-3
     assert found == rate or rate % 1
     twice = np.sort(np.r_[rows, np.random.default_rng(0).integers(0, 3000, 500)])
     with pytest.raises(library.InputError) as refused:  # rows that were logged twice
         library.differentiate(twice[:, None], times=twice / 1000)
-    assert "--rate" not in refused.value.faults[0].hint
+    assert "--rate" not in refused.value.faults[0].shell
 
 
 REPAIR = "--max-gap 1 --repeated-times drop --wrap-dofs 0 --units deg"
