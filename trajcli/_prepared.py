@@ -14,7 +14,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from trajcli.arrays import capturing, current_stream, is_finite, is_torch, output_dtype, to_torch
+from trajcli.arrays import (
+    apart,
+    capturing,
+    current_stream,
+    is_finite,
+    is_torch,
+    output_dtype,
+    to_torch,
+)
 from trajcli.errors import Fault, InputError, UsageError, describe, raise_if_any, unknown
 from trajcli.inputs import (
     Inputs,
@@ -357,6 +365,7 @@ class Call:
             None if out is None else self._places(out, operands.actions, time)
         )
         if self._torch is None:
+            operands = operands if rows is None else apart(operands, rows)
             rows = written(self._program, operands, kernels, self._dtype, self._wanted, rows)
         elif rows is not None:
             self._integrate_into(self._task, operands, rows)

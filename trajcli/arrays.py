@@ -15,7 +15,7 @@ import numpy as np
 
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any, wrong_shape
 from trajcli.errors import describe as describe
-from trajcli.kernels.program import Array
+from trajcli.kernels.program import Array, Operands
 from trajcli.system import HUGE_PAGE, PAGE, allocate_memory, free_memory
 
 
@@ -167,6 +167,26 @@ def empties(
         return arrays
     from_numpy = sys.modules["torch"].from_numpy
     return [x if x is None else from_numpy(x) for x in arrays]
+
+
+def apart(operands: Operands, rows: Sequence[Any]) -> Operands:
+    """Returns operands that are copied where they lie in the memory of rows: a kernel that writes
+    there may still read them for other trajectories."""
+    memory = [x for x in rows if x is not None]
+    stores = {x.untyped_storage().data_ptr() for x in memory if is_torch(x)}
+    begins = [(x.data_ptr(), x.nbytes) for x in memory if is_torch(x)]
+
+    def own(x: Any) -> Any:
+        if x is None:
+            return x
+        if not is_torch(x):
+            return x.copy() if any(np.may_share_memory(x, y) for y in memory) else x
+        at = x.data_ptr()  # tensors of one NumPy array have a store each
+        inside = any(begin <= at < begin + size for begin, size in begins)
+        return x.clone() if inside or x.untyped_storage().data_ptr() in stores else x
+
+    states = [tuple(map(own, parts)) for parts in (operands.start, operands.goal)]
+    return operands._replace(actions=own(operands.actions), start=states[0], goal=states[1])
 
 
 def float64(values: Array) -> Array:

@@ -22,7 +22,7 @@ from torch.autograd import Function, forward_ad
 from torch.nn import Parameter
 
 from trajcli.adjoint import gradient_of_even_dt
-from trajcli.arrays import as_array, empties, empty, matched, number, traced
+from trajcli.arrays import apart, as_array, empties, empty, matched, number, traced
 from trajcli.errors import UsageError
 from trajcli.kernels import torch_ops
 from trajcli.kernels.program import Gradients, Operands, Program
@@ -72,7 +72,10 @@ def integrate_into(task: Task, operands: Operands, rows: Sequence[Tensor | None]
             expected="inputs and outputs that require none",
             hint="with torch.no_grad(), or a call without out",
         )
-    rows_of(task, task.dtype, operands, rows)
+    rows_of(task, task.dtype, apart(operands, rows), rows)
+    for x in rows:  # kernels write unseen: a backward pass that has kept them has to know
+        if x is not None and not x.is_inference():
+            torch.autograd.graph.increment_version(x)
 
 
 class Task(NamedTuple):

@@ -103,3 +103,22 @@ def test_gradients_are_not_lost_in_silence() -> None:
         trajcli.integrate(ACTIONS, "zero", 0.1, lengths=[1, 2, 3], out=out)
     with pytest.raises(trajcli.InputError, match="not a Trajectory"):
         trajcli.integrate(ACTIONS, "zero", 0.1, out=ACTIONS)
+
+
+@pytest.mark.parametrize("convert", LIBRARIES.values(), ids=LIBRARIES)
+def test_states_that_lie_in_out_are_read_before_it_is_written(convert: Any) -> None:
+    actions, number = convert(RNG.normal(size=(500, 6, 2))), convert(np.arange(500)[::-1].copy())
+    for row, index in ((0, None), (slice(None), None), (slice(None), number)):
+        plan = trajcli.integrate(actions, "zero", 0.1)
+        start = plan.position[row, -1]
+        want = trajcli.integrate(actions, start + 0, 0.1, start_index=index)
+        assert trajcli.integrate(actions, start, 0.1, start_index=index, out=plan) == want
+
+
+def test_a_backward_pass_that_has_kept_what_is_written_to_is_an_error() -> None:
+    plan = trajcli.integrate(torch.from_numpy(ACTIONS), "zero", 0.1)
+    weights = torch.ones(3, 9, 2, dtype=torch.float64, requires_grad=True)
+    cost = (weights * plan.position).sum()
+    trajcli.integrate(torch.from_numpy(2 * ACTIONS), "zero", 0.1, out=plan)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        cost.backward()
