@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trajcli.arrays import cast, is_torch, to_numpy
+from trajcli.errors import UsageError
 from trajcli.kernels.program import Array
 from trajcli.modes import QUANTITIES
 
@@ -28,14 +29,22 @@ class Container:
     matter. This is one bool. They have no hash.
     """
 
+    # The names of its leaves, where some of these are None, as in ``in_dims`` of torch.func.vmap.
+    _leaves = None
+
     def to(self, target: Any) -> Self:
         """Returns it on a device, as tensors, or with position to jerk of another type:
         ``to("cuda")``, ``to(torch.float64)``. Times stay float64."""
         name = str(getattr(target, "__name__", target)).removeprefix("torch.")
         if name in _FLOATS:
             return self._mapped(lambda x: cast(x, name), QUANTITIES)
-        from torch import as_tensor
+        from torch import as_tensor, dtype
 
+        if is_torch(target):
+            return self.to(target.dtype).to(target.device)
+        if isinstance(target, dtype | type | np.dtype):
+            expected = f"a device, or {', '.join(_FLOATS)}"
+            raise UsageError("not a type of rows", where="to", expected=expected, found=name)
         # a copy of NumPy arrays, as a tensor may be written into
         return self._mapped(lambda x: as_tensor(x if is_torch(x) else np.array(x)).to(target))
 
@@ -95,13 +104,14 @@ def equal(one: Any, other: Any) -> bool:
 
 
 def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns options as torch.load and JSON take them: a table, of float64, as a list of its bytes
-    and its shape."""
+    """Returns options as torch.load and JSON take them: a table, of float64 or int64, as a list of
+    its bytes, its type and its shape."""
     plain = {}
     for name, value in options.items():
         if getattr(value, "shape", ()):
-            table = to_numpy(value).astype(np.float64)
-            value = [table.tobytes().hex(), *table.shape]
+            table = to_numpy(value)
+            table = table.astype(np.float64 if table.dtype.kind == "f" else np.int64)
+            value = [table.tobytes().hex(), table.dtype.name, *table.shape]
         plain[name] = value.item() if isinstance(value, np.generic) else value
     return plain
 
@@ -112,7 +122,7 @@ def _restored(state: Mapping[str, Any]) -> dict[str, Any]:
     for name, options in state.items():
         if isinstance(options, Mapping):
             restored[name] = {
-                key: np.frombuffer(bytearray.fromhex(x[0])).reshape(x[1:])
+                key: np.frombuffer(bytearray.fromhex(x[0]), x[1]).reshape(x[2:])
                 if isinstance(x, list) else x for key, x in options.items()
             }  # fmt: skip
     return restored
@@ -129,7 +139,8 @@ def register(cls: Any, join: Callable[[Any], Any]) -> None:
         return  # torch before 2.4
 
     def flatten(container: Any) -> tuple[list[Any], list[Any]]:
-        leaves = container._arrays()
+        names = container._leaves or [*container._arrays()]
+        leaves = {name: getattr(container, name) for name in names}
         # plain values, which can be compared and dumped
         others = {k: x for k, x in container.__getstate__().items() if k not in leaves}
         return [*leaves.values()], [[*leaves], others]
@@ -140,7 +151,10 @@ def register(cls: Any, join: Callable[[Any], Any]) -> None:
 
     def unflatten(leaves: Any, structure: list[Any]) -> Any:
         names, others = structure
-        return cls(**dict(zip(names, leaves, strict=True)), **_restored(others))
+        made = cls(**dict(zip(names, leaves, strict=True)), **_restored(others))
+        if any(x is None for x in leaves):
+            object.__setattr__(made, "_leaves", names)
+        return made
 
     def collate(batch: Any, *, collate_fn_map: Any = None) -> Any:
         return join(batch)._mapped(torch.as_tensor)

@@ -152,9 +152,16 @@ class Trajectory(Container, Generic[T]):
             lengths = (numbers < lengths[which][:, None]).sum(1)
         if isinstance(rows, slice) and rows.step in (None, 1):  # its curve joins no others
             mode, options = self.mode, dict(self.options)
+            if "first_row" in options:
+                options["first_row"] = options["first_row"] + rows.indices(count)[0]
         for name, table in options.items():
-            if tuple(getattr(table, "shape", ())) == (batch, width):
-                options[name] = table[which][:, dofs]
+            shape = tuple(getattr(table, "shape", ()))
+            if shape in ((batch,), (batch, width)):
+                options[name] = table[which][:, dofs] if len(shape) > 1 else table[which]
+        if named := options.pop("absolute", ""):
+            absolute = [*map(int, str(named).split(","))]
+            places = [k for k, dof in enumerate(np.arange(width)[dofs]) if dof in absolute]
+            options |= {"absolute": ",".join(map(str, places))} if places else {}
         return Trajectory(p, v, a, j, time, mode, options, lengths)
 
     @property
@@ -191,6 +198,8 @@ class Trajectory(Container, Generic[T]):
         if missing := ", ".join(name for name in QUANTITIES if getattr(self, name) is None):
             hint = "write= names the outputs; State(trajectory.position[:, -1]) has zeros"
             raise UsageError(f"no state without {missing}", where="trajectory", hint=hint)
+        if len(self.shape) != 3:
+            as_trajectory(self)  # raises
         if type(at) is int and self.lengths is None:
             return State(*[x[:, at] for x in self.outputs().values()])
         places = matched(as_array(at, "at"), self.position, "at")
@@ -448,7 +457,7 @@ def _common_mode(parts: Sequence[Trajectory]) -> tuple[str, dict[str, Any]]:
     they differ."""
     mode, options = parts[0].mode, parts[0].options
     same = all(part.mode == mode and part.options.keys() == options.keys() for part in parts)
-    tables = [name for name, x in options.items() if getattr(x, "ndim", 0) == 2]
+    tables = [name for name, x in options.items() if getattr(x, "ndim", 0)]
     others = [{k: x for k, x in part.options.items() if k not in tables} for part in parts]
     if not (same and all(equal(x, others[0]) for x in others)):
         return "", {}

@@ -488,3 +488,45 @@ import torch
 assert torch.__spec__.loader.get_source("torch") and torch.utils._pytree.SUPPORTED_NODES
 """
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_a_leaf_that_is_none_is_a_leaf() -> None:
+    whole = trajcli.integrate(torch.from_numpy(ACTIONS), "zero", 0.1)  # all have the times [T]
+    mapped = pytree.tree_map(lambda x: 0 if x.ndim == 3 else None, whole)
+    last = vmap(lambda one: one.position[-1] * one.time[-1], in_dims=(mapped,))(whole)
+    torch.testing.assert_close(last, whole.position[:, -1] * whole.time[-1])
+    gradients = pytree.tree_map(lambda x: x.grad, whole)
+    assert pytree.tree_map(lambda x, grad: grad, whole, gradients).position is None
+
+
+def test_a_state_of_rows_without_a_batch_is_an_error() -> None:
+    whole = trajcli.integrate(torch.from_numpy(ACTIONS), "zero", STEPS)
+    with pytest.raises(trajcli.InputError, match=r"position: wrong shape"):
+        vmap(lambda one: one.state(-1).position)(whole)
+
+
+def test_types_that_are_none_of_rows_are_refused() -> None:
+    whole = trajcli.integrate(torch.from_numpy(ACTIONS), "zero", 0.1, lengths=[1, 2, 3, 4, 12])
+    like = whole.to(torch.zeros(1))  # as torch.Tensor.to
+    assert (like.position.dtype, like.time.dtype) == (torch.float32, torch.float64)
+    torch.testing.assert_close(like.lengths, whole.lengths)
+    for kind in (torch.int32, float, np.dtype("int64")):
+        with pytest.raises(trajcli.UsageError, match="to: not a type of rows"):
+            whole.to(kind)
+
+
+def test_options_of_trajectories_and_dofs_go_with_them() -> None:
+    times = np.arange(40) * 0.1 + (np.arange(40) >= 22)
+    rows = np.random.default_rng(1).normal(size=(2, 40, 3))
+    parts = trajcli.differentiate(rows, times=times, method="central", max_gap=0.5)
+    for some in (parts[[3, 0]], trajcli.concatenate([parts[3], parts[0]])):
+        for found in (some, copy.deepcopy(some), pytree.tree_map(lambda x: x, some)):
+            for name, want in (("recording", [1, 0]), ("first_row", [22, 0])):
+                assert found.options[name].dtype == np.int64
+                np.testing.assert_array_equal(found.options[name], want)
+    np.testing.assert_array_equal(parts[:, 4:].options["first_row"], [4, 26, 4, 26])
+    mixed = trajcli.integrate(ACTIONS, "zero", 0.1, scheme="zoh", absolute=[1])
+    assert mixed[..., 1:].options["absolute"] == "0"
+    assert mixed[..., ::-1].options["absolute"] == "0"
+    alone = trajcli.integrate(ACTIONS[..., :1], "zero", 0.1, scheme="zoh")
+    assert mixed[..., :1] == alone
