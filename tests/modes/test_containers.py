@@ -530,3 +530,9 @@ def test_options_of_trajectories_and_dofs_go_with_them() -> None:
     assert mixed[..., ::-1].options["absolute"] == "0"
     alone = trajcli.integrate(ACTIONS[..., :1], "zero", 0.1, scheme="zoh")
     assert mixed[..., :1] == alone
+
+
+def test_a_path_without_a_name_is_refused() -> None:
+    for path in ("", ".", "/"):
+        with pytest.raises(trajcli.OutputError, match="not the name of a file"):
+            trajcli.integrate(ACTIONS, "zero", 0.1).save(path)

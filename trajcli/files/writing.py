@@ -34,6 +34,8 @@ _FAMILIES = {".h5": "hdf5", ".hdf5": "hdf5", ".npz": "npz", ".npy": "npy"}
 
 def output_family(path: Path) -> str:
     """Returns "hdf5", "npz" or "npy" by OUT's name; raises OutputError for other names."""
+    if not path.name:
+        raise OutputError("not the name of a file", where=path, expected="such as out.h5")
     family = _FAMILIES.get(path.suffix.lower())
     if family is None:
         raise OutputError(
