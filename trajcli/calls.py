@@ -53,6 +53,7 @@ from trajcli.padding import (
     joined,
     of_some,
     read_lengths,
+    with_own_steps,
     zeroed,
 )
 from trajcli.trajectory import (
@@ -417,12 +418,14 @@ def prepare(
     """
     from inspect import signature
 
-    if len(shape) not in (2, 3):
-        raise InputError(wrong_shape("shape", "(B, H, D) or (H, D)", shape))
+    if not hasattr(shape, "__len__") or len(shape) not in (2, 3):
+        found = describe(shape) if hasattr(shape, "__len__") else repr(shape)
+        raise InputError("wrong shape", where="shape", expected="(B, H, D) or (H, D)", found=found)
     known = signature(integrate).parameters.keys() - {"actions", "start", "out"}
     if others := ", ".join(sorted(options.keys() - known)):
         raise UsageError(unknown("option", choices="those of integrate", found=others))
     make_mode(mode, **{name: options.get(name) for name in _MODE_OPTIONS})
+    wanted_outputs(options.get("write", QUANTITIES))
     return Integrator(tuple(shape), {"mode": mode, "dt": dt, **options})
 
 
@@ -502,6 +505,9 @@ def _padded(
     actions = actions[None] if actions.ndim == 2 else actions
     horizon = actions.shape[1]
     counts = read_lengths(lengths, len(actions), horizon)
+    # rows behind the last action go on as its own step does
+    if inputs.mode.rows(1, inputs.recorded) > 2 and counts.min(initial=horizon) < horizon:
+        inputs = with_own_steps(inputs)
     clock = continued(inputs, counts, horizon)
     clean = arrays._replace(actions=zeroed(actions, counts), dt=clock.dt, times=clock.times)
     whole = make(clean, allow_nonfinite, *options)

@@ -22,7 +22,7 @@ from trajcli.arrays import (
     widened,
 )
 from trajcli.errors import Fault, raise_if_any
-from trajcli.inputs import Inputs
+from trajcli.inputs import Inputs, repeated
 from trajcli.kernels.program import Array
 
 Numbers = npt.NDArray[np.int64]
@@ -93,6 +93,15 @@ def continued(inputs: Inputs, lengths: Numbers, horizon: int) -> Inputs:
     going_on = wide[line, at] + beside(since, wide) * step if stamped else step
     wide = choose(beside(since > 0, wide), going_on, wide).reshape(values.shape)
     return replace(inputs, **{"times" if stamped else "dt": wide})
+
+
+def with_own_steps(inputs: Inputs) -> Inputs:
+    """Returns inputs in which steps, or time stamps, that trajectories share are [B, h] or [B, T],
+    for a mode whose last rows go on as the last step of each does."""
+    batch, clock = len(inputs.actions), {"dt": inputs.dt, "times": inputs.times}
+    shared = {k: x for k, x in clock.items() if x is not None and x.ndim and x.shape[-1] > 1}
+    one = {k: x[None] if x.ndim == 1 else x for k, x in shared.items()}
+    return replace(inputs, **{k: repeated(x, batch) for k, x in one.items() if len(x) == 1})
 
 
 def of_some(inputs: Inputs, numbers: Numbers, count: int) -> Inputs:

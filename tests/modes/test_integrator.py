@@ -174,3 +174,11 @@ def test_it_shows_what_it_was_told() -> None:
         repr(integrator)
         == "Integrator([3, 12, 2], mode='central', dt=0.1, ends='goal', goal=[3, 2])"
     )
+
+
+def test_what_integrate_refuses_is_refused_when_it_is_prepared() -> None:
+    for shape in (5, None, (1, 2, 3, 4)):
+        with pytest.raises(trajcli.InputError, match="shape: wrong shape"):
+            trajcli.prepare(shape, dt=0.1)  # type: ignore[call-overload]
+    with pytest.raises(trajcli.UsageError, match="write: unknown output"):
+        trajcli.prepare((1, 5, 2), dt=0.1, write=None)  # type: ignore[call-overload]

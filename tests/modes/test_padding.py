@@ -304,3 +304,16 @@ def test_a_gap_is_between_time_stamps(given: dict[str, Any]) -> None:
     with pytest.raises(trajcli.UsageError) as error:
         trajcli.differentiate(np.zeros((B, H, D)), **{"max_gap": 0.5, **given})
     assert error.value.faults[0].where == "max_gap"
+
+
+def test_rows_behind_the_last_action_have_times_of_their_own() -> None:
+    # of steps that trajectories share, each goes on with the last one that is its own
+    options: dict[str, Any] = {"mode": "central", "convention": "curobo"}
+    steps, actions = np.array([0.1, 0.2, 0.1, 0.3, 0.1, 0.2]), RNG.normal(size=(2, 6, 1))
+    for clock in ({"dt": steps}, {"times": np.append(0.0, steps.cumsum())}):
+        both = trajcli.integrate(actions, "zero", **clock, **options, lengths=[3, 6])
+        for k, count in enumerate((3, 6)):
+            own = {name: x[: len(x) - 6 + count] for name, x in clock.items()}
+            alone = trajcli.integrate(actions[k, :count], "zero", **own, **options)
+            assert both[k, : count + 4].numpy().position.tolist() == alone.position.tolist()
+            np.testing.assert_allclose(both.time[k, : count + 4], alone.time, atol=1e-15)
