@@ -446,6 +446,9 @@ class Integrator(Generic[N]):
         self._quick = not given.keys() & {"lengths", "commands", "absolute"}
         self._recent = _prepared.Recent()
 
+    def __reduce__(self) -> tuple[Any, ...]:  # what a thread has kept stays with it
+        return type(self), (self._shape, self._given)
+
     def __repr__(self) -> str:
         shown = [describe(self._shape)]
         for name, x in self._given.items():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -182,3 +184,11 @@ def test_what_integrate_refuses_is_refused_when_it_is_prepared() -> None:
             trajcli.prepare(shape, dt=0.1)  # type: ignore[call-overload]
     with pytest.raises(trajcli.UsageError, match="write: unknown output"):
         trajcli.prepare((1, 5, 2), dt=0.1, write=None)  # type: ignore[call-overload]
+
+
+def test_it_goes_with_models_and_to_other_processes() -> None:
+    integrator = trajcli.prepare((1, 5, 2), "jerk", dt=0.1, scheme="zoh", write="position")
+    actions = np.ones((1, 5, 2))
+    want = integrator(actions, "zero")
+    for made in (copy.deepcopy(integrator), pickle.loads(pickle.dumps(integrator))):
+        assert made(actions, "zero") == want
