@@ -536,3 +536,13 @@ def test_a_path_without_a_name_is_refused() -> None:
     for path in ("", ".", "/"):
         with pytest.raises(trajcli.OutputError, match="not the name of a file"):
             trajcli.integrate(ACTIONS, "zero", 0.1).save(path)
+
+
+def test_words_of_a_retimed_trajectory_stay_words() -> None:
+    plan = trajcli.integrate(ACTIONS, "zero", 0.1, scheme="zoh")
+    paced = trajcli.retime(plan, {"velocity": 0.5})
+    moved = paced.to("cpu")
+    assert moved.limited_by == paced.limited_by == paced.clone().limited_by
+    assert isinstance(moved.factor, torch.Tensor)
+    (batch,) = DataLoader([paced, paced], batch_size=2)
+    assert batch.shape == (10, 13, 2)
