@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from trajcli.arrays import cast, is_torch, to_numpy
+from trajcli.arrays import cast, eager, is_torch, to_numpy
 from trajcli.errors import UsageError
 from trajcli.kernels.program import Array
 from trajcli.modes import QUANTITIES
@@ -58,6 +58,7 @@ class Container:
         """Returns it without gradients."""
         return self._mapped(lambda x: x.detach() if is_torch(x) else x)
 
+    @eager
     def numpy(self) -> Self:
         """Returns it as NumPy arrays, without gradients."""
         return self._mapped(to_numpy)
@@ -83,6 +84,7 @@ class Container:
         changed: dict[str, Any] = {k: function(x) for k, x in arrays if not names or k in names}
         return replace(self, **changed)  # type: ignore[type-var]
 
+    @eager
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
             return NotImplemented

@@ -9,7 +9,8 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, ClassVar, TypeAlias
+from functools import wraps
+from typing import Any, ClassVar, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -17,6 +18,9 @@ from trajcli.errors import Fault, InputError, UsageError, raise_if_any, wrong_sh
 from trajcli.errors import describe as describe
 from trajcli.kernels.program import Array, Operands
 from trajcli.system import HUGE_PAGE, PAGE, allocate_memory, free_memory
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def is_torch(value: object) -> bool:
@@ -342,6 +346,26 @@ def traced() -> bool:
         return False
     transforms = torch._functorch.pyfunctorch.retrieve_all_functorch_interpreters()
     return any(x.key() == core._functorch.TransformType.Functionalize for x in transforms)
+
+
+def eager(function: Callable[P, R]) -> Callable[P, R]:
+    """Returns a function that reads values, which torch.compile leaves its graph for.
+
+    It is hidden from Dynamo whenever that is loaded, as Dynamo that has given up a caller tries
+    each function which that calls.
+    """
+    hidden: list[Callable[P, R]] = []
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        dynamo = sys.modules.get("torch._dynamo")
+        if dynamo is None:
+            return function(*args, **kwargs)
+        if not hidden:
+            hidden.append(dynamo.disable(function))
+        return hidden[0](*args, **kwargs)
+
+    return call
 
 
 def readable(values: Array) -> bool:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import wraps
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypedDict, overload
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, overload
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from trajcli.arrays import (
     DofChoice,
     as_array,
     dof_numbers,
+    eager,
     is_torch,
     number,
     output_dtype,
@@ -79,24 +79,7 @@ else:
 
     N = TypeVar("N")
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
 _MODE_OPTIONS = ("scheme", "ends", "degree", "steps", "frames", "convention")
-
-
-def _eager(function: Callable[P, R]) -> Callable[P, R]:
-    """Returns a function that reads values, such that torch.compile leaves its graph to call it."""
-
-    @wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        torch = sys.modules.get("torch")
-        if torch is not None and torch.compiler.is_dynamo_compiling():
-            eager: Any = torch.compiler.disable(function)
-            return eager(*args, **kwargs)  # type: ignore[no-any-return]
-        return function(*args, **kwargs)
-
-    return call
 
 
 class _Common(TypedDict, total=False):
@@ -303,7 +286,7 @@ def differentiate(
     return replace(made, options={**made.options, **about}) if about else made
 
 
-@_eager
+@eager
 def _segments(
     inputs: Inputs, lengths: Array | None, gap: float
 ) -> tuple[_prepared.Arrays, Numbers, dict[str, Numbers]]:
@@ -334,7 +317,7 @@ def _segments(
     return parts, of_each, {"recording": recording, "first_row": first}
 
 
-@_eager
+@eager
 def _commanded(
     arrays: _prepared.Arrays, options: tuple[Any, ...], dtype: Any, write: Any,
     backend: str | None, allow_nonfinite: bool, lengths: Array | None, commands: str | None,
@@ -491,7 +474,7 @@ class Integrator(Generic[N]):
             raise InputError(wrong_shape("actions", self._shape, found))
 
 
-@_eager
+@eager
 def _padded(
     make: Callable[..., Inputs], arrays: _prepared.Arrays, options: tuple[Any, ...],
     wanted: Sequence[str], dtype: Any, backend: str | None, allow_nonfinite: bool, lengths: Array,

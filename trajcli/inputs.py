@@ -255,7 +255,7 @@ class Inputs:
                 where=self.name("dt"),
                 expected="values",
                 found="none here",
-                hint="method savgol with a window in rows",
+                hint="dt as a number, or method savgol with a window in rows",
             )
         return self.mode.program_of(self.actions.shape, to_numpy(self.steps))
 

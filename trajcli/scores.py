@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from trajcli.arrays import counting, float64, library, matched, seconds, to_numpy
+from trajcli.arrays import counting, eager, float64, library, matched, seconds, to_numpy
 from trajcli.calls import differentiate
 from trajcli.curves.retiming import Limit, limit_pairs
 from trajcli.errors import InputError, describe
@@ -38,6 +38,7 @@ _AT_LIMIT = 1e-3
 _LARGEST_HZ, _LEAST_MAGNITUDE, _PADDING = 10.0, 0.05, 4
 
 
+@eager
 def score(
     trajectory: Trajectory, limits: Mapping[str, Limit] | None = None, *,
     lengths: Array | None = None,
@@ -157,7 +158,9 @@ def _smooth_scores(parts: Mapping[str, Array], times: Array) -> Scores:
         total = (0.5 * (squares[:, 1:] + squares[:, :-1]) * steps).sum(1)
         moving = (peak > 0) & (steps > 0).all(1)
         cost = duration**3 * total / array.where(moving, peak, 1.0) ** 2
-        scores["log_jerk"] = -array.log(array.where(moving, cost, np.nan))
+        zero = moving & (cost == 0.0)  # whose logarithm has a gradient of NaN
+        finite = -array.log(array.where(moving & ~zero, cost, np.nan))
+        scores["log_jerk"] = array.where(zero, np.inf, finite)
     return scores
 
 

@@ -17,6 +17,7 @@ from trajcli.arrays import (
     cast,
     counting,
     describe,
+    eager,
     in_one_library,
     is_torch,
     library,
@@ -170,6 +171,7 @@ class Trajectory(Container, Generic[T]):
         return tuple(next(iter(self.outputs().values())).shape)
 
     @property
+    @eager
     def dt(self) -> Array | float:
         """The step between rows in seconds: a number where all are equal up to rounding, else an
         array [T − 1], or [B, T − 1] of times [B, T]; of one row an array of none."""
@@ -221,6 +223,7 @@ class Trajectory(Container, Generic[T]):
         """Returns the outputs that are not None, by name."""
         return {name: x for name, x in zip(QUANTITIES, self, strict=True) if x is not None}
 
+    @eager
     def save(
         self, path: str | Path, *, overwrite: bool = False, lengths: Array | None = None
     ) -> None:
@@ -465,6 +468,7 @@ def _common_mode(parts: Sequence[Trajectory]) -> tuple[str, dict[str, Any]]:
     return mode, {**options, **joined}
 
 
+@eager
 def _joined_in_time(parts: Sequence[Trajectory]) -> Trajectory:
     """Returns trajectories of one library one behind the other; see ``concatenate``."""
     pieces, times = [parts[0]], [library(parts[0].time).atleast_2d(parts[0].time)]

@@ -271,6 +271,33 @@ def test_what_is_chosen_by_values_runs_without_being_compiled(options: Any) -> N
         compiled(work)(u, dt)
 
 
+def motion(u: Tensor) -> Trajectory:
+    return integrate(2 * u, "zero", 0.1, "jerk", scheme="zoh")
+
+
+READING: dict[str, Function] = {
+    "retime": lambda u: arrays_of(trajcli.retime(motion(u), {"velocity": 1.0})),
+    "score": lambda u: [*trajcli.score(motion(u)).values()],
+    "fit": lambda u: [trajcli.fit(u.repeat(1, 2, 1), 0.1, error=1.0).actions],
+    "concatenate": lambda u: arrays_of(trajcli.concatenate([motion(u), motion(u)[:, 3:]], "time")),
+    "numpy": lambda u: [torch.from_numpy(motion(u).numpy().jerk)],
+    "dt": lambda u: [u * torch.as_tensor(motion(u).dt).mean()],
+    "a gap": lambda u: arrays_of(
+        differentiate(u, times=torch.arange(7) / 10, max_gap=0.5, method="central")
+    ),
+    "==": lambda u: [u * (motion(u) == motion(u))],
+}
+
+
+@pytest.mark.parametrize("name", READING)
+def test_what_reads_values_runs_between_compiled_code(name: str) -> None:
+    u = U.double()
+    u[:, :3] = 0.0
+    torch.testing.assert_close(
+        torch.compile(READING[name], backend="aot_eager")(u), READING[name](u), equal_nan=True
+    )
+
+
 def rows(u: Tensor) -> Tensor:
     return integrate(u, "zero", 0.1, "jerk", scheme="zoh").position
 

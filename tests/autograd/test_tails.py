@@ -195,6 +195,11 @@ def test_gradients_of_scores_are_zero_where_nothing_moves() -> None:
     assert (gradient[0] == 0.0).all()
     assert gradient[1].isfinite().all()
     assert (gradient[1] != 0.0).any()
+    start = State(torch.zeros(2), torch.ones(2))  # which moves, without jerk
+    found = trajcli.score(trajcli.integrate(jerk[:1] * 1.0, start, 0.1, "jerk"))["log_jerk"]
+    assert found.isposinf().all()
+    (gradient,) = torch.autograd.grad(found, jerk)
+    assert (gradient == 0.0).all()
 
 
 @pytest.mark.parametrize("write", [trajcli.modes.QUANTITIES, ["position"]])

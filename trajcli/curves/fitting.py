@@ -14,6 +14,7 @@ from trajcli.arrays import (
     as_array,
     cast,
     concatenate,
+    eager,
     float64,
     matched,
     nonfinite_fault,
@@ -61,6 +62,7 @@ class Fitted:
     error: Floats
 
 
+@eager
 def fit(
     positions: Array,
     dt: Array | float | None = None,

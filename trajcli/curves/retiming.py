@@ -13,6 +13,7 @@ from trajcli.arrays import (
     as_array,
     cast,
     concatenate,
+    eager,
     float64,
     has_gradient,
     is_torch,
@@ -74,6 +75,7 @@ _LEAST = 1e-100
 _HALVINGS = 60
 
 
+@eager
 def retime(
     trajectory: Trajectory, limits: Mapping[str, Limit], *, slower_only: bool = False
 ) -> Retimed:
