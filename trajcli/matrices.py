@@ -225,7 +225,7 @@ class Operator:
 def operator(
     horizon: int,
     dt: Array | float | None = None,
-    mode: ModeName | Literal["savgol", "smooth"] = "acceleration",
+    mode: ModeName | Literal["savgol"] = "acceleration",
     *,
     times: Array | None = None,
     start: Literal["first"] | None = None,
@@ -258,6 +258,9 @@ def operator(
     options = {"scheme": scheme, "ends": ends, "degree": degree, "window": window}
     options |= {"steps": steps, "frames": frames, "convention": convention}
     made = make_mode(mode, **options)
+    if made.chooses:
+        what = f"mode {mode} is no matrix: it chooses a bandlimit by the values"
+        raise UsageError(what, where="mode", expected="savgol, or a mode of integrate")
     if not (start is None or (isinstance(start, str) and start == "first")):
         choices = "first (a recording), or none: a matrix multiplies any start state"
         raise UsageError(unknown("start", choices=choices, found=repr(start)))

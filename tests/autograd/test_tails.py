@@ -238,3 +238,18 @@ def test_lengths_that_do_not_fit_are_refused(lengths: Any) -> None:
     made = plan("jerk", {}, *(x.detach() for x in inputs()))
     with pytest.raises(trajcli.InputError, match="lengths"):
         trajcli.score(made, lengths=lengths)
+
+
+def test_trajectories_at_another_pace_are_joined_and_moved() -> None:
+    plan = trajcli.integrate(torch.randn(2, 6, 3), "zero", 0.1, "jerk", scheme="zoh")
+    paced = trajcli.retime(plan, {"velocity": 1.0})
+    joined = trajcli.concatenate([paced, paced])
+    assert torch.equal(joined.position[2:], paced.position)
+    assert torch.utils.data.default_collate([paced, paced]) == joined
+    assert paced.to("cpu") == paced
+    assert paced.numpy().limited_by == paced.limited_by
+
+
+def test_a_smoother_that_chooses_by_the_values_is_no_matrix() -> None:
+    with pytest.raises(UsageError, match="chooses a bandlimit"):
+        trajcli.operator(9, 0.1, "smooth", start="first")  # type: ignore[arg-type]
