@@ -919,6 +919,8 @@ case("a gradient of dt by smooth", nothing, lambda: _by_dt("smooth", False),
 case("steps that cannot be read", nothing, lambda: _jacobian("0.3s"), lambda: _jacobian(5))
 case("a name that is taken in Python", text("out.h5", ""), lambda: PLAN.save("out.h5"),
      lambda: PLAN.save("out.h5", overwrite=True))
+case("a folder that is not there in Python", nothing, lambda: PLAN.save("made/out.h5"),
+     lambda: (os.makedirs("made"), PLAN.save("made/out.h5")))
 case("another kind of output in Python", nothing, lambda: PLAN.save("out.csv"),
      lambda: PLAN.save("out.h5"), lambda: PLAN.to_xarray().to_dataframe().to_csv("out.csv"))
 case("an array of several outputs in Python", nothing, lambda: PLAN.save("out.npy"),

@@ -223,7 +223,8 @@ def refuse_place(path: Path, overwrite: bool) -> None:
             "not a folder" if there else "no such folder",
             where=str(path.parent),
             expected="the folder of OUT",
-            hint=f"mkdir -p {shlex.quote(str(path.parent))}",
+            hint=f"os.makedirs({str(path.parent)!r})",
+            shell=f"mkdir -p {shlex.quote(str(path.parent))}",
         )
     if path.is_dir():
         what = "already exists, and is a folder"
