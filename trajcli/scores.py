@@ -69,6 +69,10 @@ def score(
     if not count:
         raise InputError("no trajectories", where=name, found=describe(values.shape))
     bounds = limit_pairs({} if limits is None else limits, dofs)
+    for known, (lower, upper) in bounds.items():
+        if not (lower < upper).all():
+            what, found = "limits that nothing keeps", f"{lower.tolist()} to {upper.tolist()}"
+            raise InputError(what, where=known, expected="the least below the largest", found=found)
     (times,) = seconds(time[None] if time.ndim == 1 else time)
     times = library(times).broadcast_to(times, (count, rows))
     lengths = trajectory.lengths if lengths is None else lengths

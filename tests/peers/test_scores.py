@@ -190,3 +190,10 @@ def test_what_a_trajectory_does_not_have_is_nan_and_others_are_as_alone():
     assert np.isnan(found["log_jerk"]).all()
     assert found["still"] == [1.0]
     assert found["saturation"] == [0.0]
+
+
+@pytest.mark.parametrize("limit", [-1.0, (2.0, 1.0), np.array([1.0, np.nan])])
+def test_limits_that_nothing_keeps_are_refused(limit):
+    motion = trajcli.Trajectory(None, np.ones((1, 5, 2)), None, None, 0.1 * np.arange(5))
+    with pytest.raises(trajcli.InputError, match="velocity: limits that nothing keeps"):
+        trajcli.score(motion, {"velocity": limit})
