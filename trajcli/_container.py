@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -29,6 +29,8 @@ class Container:
     matter. This is one bool. They have no hash.
     """
 
+    # The fields that are lists of words; other lists are arrays.
+    words: ClassVar[tuple[str, ...]] = ()
     # The names of its leaves, where some of these are None, as in ``in_dims`` of torch.func.vmap.
     _leaves = None
 
@@ -72,8 +74,9 @@ class Container:
         """Returns the fields that are neither None nor text or options, by name."""
         values = self._fields().items()
         return {
-            k: x for k, x in values if x is not None and not isinstance(x, str | Mapping | list)
-        }
+            k: x for k, x in values
+            if not (x is None or k in self.words or isinstance(x, str | Mapping))
+        }  # fmt: skip
 
     def _mapped(self, function: Callable[[Array], Array], names: Any = None) -> Self:
         """Returns it with a function applied to its arrays, or to those of some names."""

@@ -60,6 +60,8 @@ class Retimed(Trajectory, Pace):
     Some of them, ``retimed[2:5]``, are a ``Trajectory``.
     """
 
+    words = ("limited_by",)
+
 
 Limit = tuple[Array, Array] | Array | float
 """The least and the largest value, each a number or [D]; one alone is the largest magnitude."""
