@@ -16,6 +16,7 @@ by two shards of all; and, where Ray is installed, by its workers.
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import shutil
 import statistics
@@ -154,7 +155,7 @@ def small_files(count: int = 400, few: int = 40) -> None:
         return float(np.max(np.abs(trajectory.velocity)))
 
     began = time.perf_counter()
-    ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR")
+    ray.init(num_cpus=2, include_dashboard=False, logging_level=logging.ERROR)
     ready = time.perf_counter()
     ray.get([computed.remote(os.path.abspath(name)) for name in names])
     each = 1e3 * (time.perf_counter() - ready) / count
