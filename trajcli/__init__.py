@@ -67,9 +67,12 @@ def _register() -> None:
     """Registers containers and operators with torch, at once or when it is imported: in ``import
     trajcli, torch; torch.load(path, weights_only=True)``, and before ``torch.export.load``, nothing
     else here is called."""
-    if sys.modules.get("torch") is None:
+    torch = sys.modules.get("torch")
+    if torch is None:
         sys.meta_path.insert(0, _Finder())
         return
+    if not hasattr(torch.library, "register_vmap"):
+        return  # torch before 2.5, which macOS on Intel processors has
     from trajcli import _container, _operators, trajectory  # noqa: F401
 
     _container.register(trajectory.State, trajectory.joined_states)

@@ -142,8 +142,8 @@ def register(cls: Any, join: Callable[[Any], Any]) -> None:
     from torch.utils._pytree import SUPPORTED_NODES, GetAttrKey, register_pytree_node
     from torch.utils.data._utils.collate import default_collate_fn_map
 
-    if cls in SUPPORTED_NODES or not hasattr(torch.serialization, "add_safe_globals"):
-        return  # torch before 2.4
+    if cls in SUPPORTED_NODES:
+        return
 
     def flatten(container: Any) -> tuple[list[Any], list[Any]]:
         names = container._leaves or [*container._arrays()]

@@ -490,6 +490,16 @@ assert torch.__spec__.loader.get_source("torch") and torch.utils._pytree.SUPPORT
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
+def test_a_torch_that_has_no_vmap_of_operators_is_used_without_them() -> None:
+    code = """import torch
+del torch.library.register_vmap, torch.library.custom_op
+import trajcli
+print(trajcli.integrate(torch.ones(1, 3, 2), "zero", 0.1).shape)
+"""
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert process.stdout == "(1, 4, 2)\n", process.stderr
+
+
 def test_a_leaf_that_is_none_is_a_leaf() -> None:
     whole = trajcli.integrate(torch.from_numpy(ACTIONS), "zero", 0.1)  # all have the times [T]
     mapped = pytree.tree_map(lambda x: 0 if x.ndim == 3 else None, whole)
