@@ -136,6 +136,19 @@ def test_exported_programs_are_saved_and_serve_other_shapes(name: str, strict: b
     assert_equal(slope(module(u, s), u), slope(want, u))
 
 
+def test_the_gradient_of_dt_comes_from_gradients_that_are_not_rounded() -> None:
+    def call(u: Tensor, dt: Tensor) -> Tensor:
+        return integrate(u, "zero", dt, "jerk").position
+
+    u, dt = U.clone().requires_grad_(), torch.tensor(0.1).double().requires_grad_()
+    upstream = torch.randn(4, 8, 3, generator=torch.Generator().manual_seed(2))
+    quick = torch.compile(call, backend="aot_eager", fullgraph=True)
+    (found,), (want,) = (
+        torch.autograd.grad(function(u, dt), dt, upstream) for function in (quick, call)
+    )
+    torch.testing.assert_close(found, want, rtol=1e-13, atol=0.0)
+
+
 @pytest.mark.parametrize("imports", ["import trajcli, torch", "import torch, trajcli"])
 def test_a_process_that_calls_nothing_else_loads_exported_programs(
     tmp_path: Path, imports: str
