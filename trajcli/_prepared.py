@@ -197,8 +197,7 @@ def compiled(
     outputs = dict(zip((*wanted, "time"), made, strict=True))
     rows = [outputs.get(name) for name in QUANTITIES]
     mode, options = _compiled.constants()
-    # a dictionary that torch.compile can read, too
-    return *rows, outputs["time"], mode, {name: options[name] for name in options}
+    return *rows, outputs["time"], mode, dict(options)
 
 
 def _outputs(
@@ -221,7 +220,8 @@ def _outputs(
         steps = _compiled.fixed(arrays.dt) if inputs.mode.reads_steps else steps
         arrays = arrays._replace(dt=steps)
     *rows, time, mode, chosen = run(make, arrays, options, wanted, dtype, backend, allow_nonfinite)
-    _compiled.keep((mode, chosen))
+    # pairs: torch before 2.13 does not read a dictionary that a constant function returns
+    _compiled.keep((mode, tuple(chosen.items())))
     return *[x for x in rows if x is not None], time
 
 

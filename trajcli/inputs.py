@@ -447,7 +447,8 @@ def _without_unnamed(states: Array, index: Array) -> Array:
 def _step_shape_faults(inputs: Inputs) -> list[Fault]:
     """Returns the fault of dt or time stamps that are absent, both given, or of another shape."""
     # steps between the rows of the input, which is the number of entries in dt
-    batch, steps = inputs.actions.shape[0], inputs.horizon - inputs.recorded
+    # int: the symbols of torch before 2.13 take no bool
+    batch, steps = inputs.actions.shape[0], inputs.horizon - int(inputs.recorded)
     if inputs.times is not None:
         where = inputs.name("times")
         if inputs.dt is not None:
