@@ -126,6 +126,22 @@ def test_an_index_of_no_state_ends_no_context_and_sums_in_one_order():
             assert torch.equal(a.nan_to_num(), b.nan_to_num())
 
 
+def test_compiled_and_mapped_calls_are_those_that_are_neither():
+    actions = torch.randn(4, 20, 3, device="cuda", requires_grad=True)
+
+    def cost(actions):
+        rows = trajcli.integrate(actions, "zero", 0.02, mode="jerk")
+        return (rows.position**2).sum() + rows.velocity.sin().sum()
+
+    compiled = torch.compile(cost, backend="aot_eager", fullgraph=True)
+    for one, two in zip((cost(actions), *torch.autograd.grad(cost(actions), actions)),
+                        (compiled(actions), *torch.autograd.grad(compiled(actions), actions)),
+                        strict=True):  # fmt: skip
+        torch.testing.assert_close(one, two)
+    mapped = torch.func.vmap(lambda x: trajcli.integrate(x[None], "zero", 0.02).position[0])
+    torch.testing.assert_close(mapped(actions), trajcli.integrate(actions, "zero", 0.02).position)
+
+
 def test_a_smoothing_spline_is_that_of_the_cpu():
     positions = torch.randn(3, 40, 2, requires_grad=True)
     on_device = positions.detach().cuda().requires_grad_()
