@@ -188,11 +188,13 @@ def compiled(
     states = isinstance(arrays.start, State), isinstance(arrays.goal, State)
     start, goal = (None if isinstance(x, State) else x for x in (arrays.start, arrays.goal))
     about = options, wanted, dtype, backend, allow_nonfinite
+    # by name: Dynamo of older versions takes no slices of named tuples
+    values = arrays.actions, arrays.dt, arrays.times
     made = _compiled.call(
         "trajcli._prepared", "_outputs", make.__module__, make.__name__, states,
-        (*arrays[:3], start, goal, *arrays[5:]), *about,
+        (*values, start, goal, arrays.start_index, arrays.goal_index, arrays.parts), *about,
     )  # fmt: skip
-    if not any(map(is_torch, (*arrays[:3], *arrays.parts))):
+    if not any(map(is_torch, (*values, *arrays.parts))):
         made = [x.numpy() for x in made]
     outputs = dict(zip((*wanted, "time"), made, strict=True))
     rows = [outputs.get(name) for name in QUANTITIES]

@@ -199,7 +199,7 @@ def integrate(
     if out is not None and any(x is not None for x in (lengths, commands, absolute)):
         what = "out= beside lengths, commands or absolute"
         raise UsageError(what, where="out", expected="none of them")
-    if not isinstance(out, Trajectory | None):
+    if not isinstance(out, (Trajectory, type(None))):
         as_trajectory(out)  # raises
     if commands is not None or absolute is not None:
         return _commanded(
