@@ -770,6 +770,17 @@ def _turns() -> None:
             file.write(f"{k / 10},elbow,{a}\n{k / 10},wrist,{b}\n")
 
 
+CLOCKS = "".join(f"{k // 20 + 4}/5/2024 {23 * (k < 20):02}:00:00,{k}\n" for k in range(30))
+case("a heading of another length",
+     text("log.csv", "t,a,b\n" + "".join(f"{k / 10},{k},{k * k},1,{k % 7}\n" for k in range(30))),
+     differ("log.csv"), differ("log.csv --skip-rows 1"))
+case("dates of a day or a month first", text("log.csv", f"time,a\n{CLOCKS}"), differ("log.csv"),
+     differ("log.csv --rate 10"), differ("log.csv --dt 0.1 --overwrite"), npy("times.npy", T),
+     differ("log.csv --times times.npy --overwrite"))
+case("columns with times of their own",
+     text("log.csv", "time,a,time,b\n" + "".join(f"{k / 10},{k},{k / 10 + 0.05},{k * k}\n"
+                                                  for k in range(30))),
+     differ("log.csv"), differ("log.csv:b --times log.csv:time.1"))
 case("a table of joints in turns", _turns, differ("in.csv"),
      lambda: subprocess.run("awk -F , 'NR == 1 || $2 == \"elbow\"' in.csv > in_elbow.csv",
                             shell=True, check=True), differ("in_elbow.csv"))

@@ -133,6 +133,8 @@ Joints = Annotated[str | None, _read("--joints NAMES",
 Quantity = Annotated[QuantityName | None, _read(
     "--as QUANTITY",
     "What the array that SOURCE names is. (default: by its unit or its name, else position)")]
+SkipRows = Annotated[int | None, _read("--skip-rows N",
+    "Lines of a CSV before its heading. (default: found)", min=0)]
 Rotation = Annotated[str | None, _read("--rotation WHICH=FORM",
     "Dofs that are rotations: 3:7=xyzw, or qw,qx,qy,qz=wxyz, or a FORM alone for all dofs. Also "
     "rotvec, rot6d, rot6d_rows, matrix, rpy; none. (default: recognised by name)")]
@@ -298,7 +300,7 @@ Ulp = Annotated[float, _tolerance("--ulp N", "Alternatively, allow N units in th
 
 READING = {"layout": Layout, "filter_key": FilterKey, "dofs": Dofs, "joints": Joints,
            "rotation": Rotation, "axes": Axes, "episodes": Episodes, "dt": Dt, "rate": Rate,
-           "times": Times, "units": Units, "allow_external": AllowExternal}
+           "times": Times, "units": Units, "skip_rows": SkipRows, "allow_external": AllowExternal}
 """The fields of files.reading.Reading: how every SOURCE is read."""
 REPAIR = {"max_gap": MaxGap, "repeated_times": RepeatedTimes, "wrap_dofs": WrapDofs}
 """The fields of files.reading.Repair: how recordings are repaired."""

@@ -12,6 +12,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,23 +21,21 @@ import numpy as np
 import numpy.typing as npt
 
 from trajcli.errors import Fault, InputError, Note
+from trajcli.files._headings import DECIMAL_COMMA, is_number, read_head, split_cells
 from trajcli.files._tables import Table
+from trajcli.files._time_texts import FORMS, moment_kind, moments, serial_days
 from trajcli.files.catalogue import Dataset, OpenFiles
 from trajcli.files.file_bytes import open_regular
+from trajcli.files.quantities import split_unit
 from trajcli.memory import CSV_ROWS
 
 _LONGEST_LINE = 1 << 20
-# How many rows are read to find out what the columns hold.
-_SAMPLE = 64
+# How many lines are read to find the heading, and how many rows to find what the columns hold.
+_HEAD, _SAMPLE = 256, 64
 # The bytes at the end that tell whether a file is cut, and the lines that decimals are told by.
 _TAIL, _LEAST = 1 << 14, 10
-# A date of ISO 8601, with a time of day or without.
-_DATE = re.compile(
-    r"((?:19|20)\d\d-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?)?)(?:Z|([+-]\d\d):?(\d\d))?"
-)
 # Integers that float64 may not hold.
 _WHOLE = re.compile(r"[+-]?(?:\d{16,18}|[1-8]\d{18})")
-_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?")
 # How many median steps a step of times may be, how far from 1 the norm of a quaternion, and which
 # share of the steps of a TUM trajectory goes forward.
 _UNEVEN, _NEAR, _MOSTLY = 5.0, 1e-2, 0.9
@@ -59,7 +58,7 @@ class CsvFile(Table):
     def __init__(self, path: Path, pool: OpenFiles | None = None) -> None:
         super().__init__(path, "csv", pool)
         self._time: str | None = None
-        self._cut = 0
+        self._cut, self._said = 0, dict[str, str]()
         try:
             self.safely("", self._read_heading)
         except BaseException:
@@ -70,54 +69,58 @@ class CsvFile(Table):
         return _Text(self.path)
 
     def _read_heading(self) -> None:
-        stream, heading, self._skipped = self.opened().lines(), "", 0
-        for line in stream:
-            self._skipped += 1
-            if line.strip() and not line.startswith("#"):
-                break
-            heading = line.removeprefix("#") if line.strip() else heading
-        else:
-            raise InputError(
-                "a table without rows", where=str(self.path), expected="numbers in columns"
-            )
-        # a comma divides columns only where no semicolon does: it may then be a decimal comma
-        self._delimiter = next((d for d in "\t;," if d in line), " ")
-        sample = _split([line, *itertools.islice(_data(stream), _SAMPLE)], self._delimiter)
-        rows = [[cell.strip() for cell in row] for row in sample]
-        self._comma = any(_DECIMAL_COMMA.fullmatch(cell) for row in rows for cell in row)
+        lines = list(itertools.islice(self.opened().lines(), self.pool.skip_rows + _HEAD))
+        head = read_head(lines, self.pool.skip_rows, str(self.path))
+        self._delimiter, self._skipped, self._trailing = head[0], head.skipped, head.trailing
+        self._heading = f"line {head.line} is the heading" if head.line else "there is no heading"
+        self.remarks = list(map(Note, head.remarks))
+        rows = head.rows[:_SAMPLE]
+        self._comma = any(DECIMAL_COMMA.fullmatch(cell) for row in rows for cell in row)
         if self._comma:
-            self.remarks = [Note(f"{self.path}: decimal commas are read as points")]
+            self._note("decimal commas are read as points")
             rows = [[cell.replace(",", ".") for cell in row] for row in rows]
-        first, second = rows[0], rows[1] if rows[1:] else []
-        if headed := _is_heading(first, second):
-            self._name_columns([f"data{cell}" if cell.isdecimal() else cell for cell in first])
-            rows = rows[1:]
-            if not rows:
-                raise InputError("a table without rows", where=str(self.path), expected="numbers")
-        else:
-            self._skipped -= 1
-            self.columns = [f"data{i}" for i in range(len(first))]
-            names = next(_split([heading], self._delimiter), [])
-            if headed := len(names) == len(first):
-                self._name_columns([name.strip() for name in names])
-        cells = list(zip(*(row for row in rows if len(row) == len(self.columns)), strict=True))
-        columns = dict(zip(self.columns, cells, strict=False))
-        self._texts = {name for name, column in columns.items() if _is_text(column)}
+        cells = list(zip(*rows, strict=True))
+        texts = list(map(_is_text, cells))
+        unnamed = [f"{'text' if text else 'data'}{i}" for i, text in enumerate(texts)]
+        names = head.names or dict.fromkeys(unnamed, "")
+        self.columns, columns = list(names), dict(zip(names, cells, strict=True))
+        self.copies = {n: first for n, first in names.items() if first and n != first}
+        if self.copies:
+            self._note(f"of names that occur twice the second is {next(iter(self.copies))}")
+        self._texts = {name for name, text in zip(names, texts, strict=True) if text}
         numbers = {name: column for name, column in columns.items() if name not in self._texts}
         self.fractional = [name for name, column in numbers.items() if any(map(_is_part, column))]
-        self.dates = [name for name, column in columns.items() if _DATE.fullmatch(column[0])]
-        if not self._texts and (not headed or first[0] == ""):
+        kinds = {name: moment_kind(columns[name][0]) for name in names if name in self._texts}
+        clocks, days = ([n for n, kind in kinds.items() if kind == k] for k in ("time", "day"))
+        # a date and a time of day in two columns
+        self._days = dict(zip(clocks, days, strict=True)) if len(clocks) == len(days) == 1 else {}
+        self.dates = [*(n for n, kind in kinds.items() if kind in ("time", "moment")), *days]
+        if self._texts and head.names is None:
+            self._find_echo(rows)
+        elif not self._texts and not names[self.columns[0]]:
             self._find_time(np.array([[float(cell or "nan") for cell in row] for row in cells]))
 
-    def _name_columns(self, names: list[str]) -> None:
-        """Sets the names of the columns; pandas writes an index without one."""
-        self.columns = [name or (f"column{k}" if k else "index") for k, name in enumerate(names)]
-        if repeated := [name for name in self.columns if self.columns.count(name) > 1]:
-            raise InputError(
-                "several columns of one name",
-                where=f"{self.path}: {repeated[0]}",
-                expected="names that differ",
-            )
+    def _note(self, text: str) -> None:
+        self.remarks = [*self.remarks, Note(f"{self.path}: {text}")]
+
+    def _find_echo(self, rows: list[list[str]]) -> None:
+        """Finds the stamps of messages that ``ros2 topic echo --csv`` writes: seconds since 1970,
+        nanoseconds, the frame, and the fields, of a JointState names before numbers."""
+        stamps = [(int(a), int(b)) for a, b, *_ in rows if a.isdecimal() and b.isdecimal()]
+        whole = len(stamps) == len(rows) and self.columns[2] == "text2"
+        if not whole or not all(1e9 < a < 4e9 and b < 1e9 for a, b in stamps):
+            return
+        columns = ["stamp_sec", "stamp_nanosec", *self.columns[2:]]
+        found = "its first columns are seconds and nanoseconds since 1970"
+        labels = [cell for name, cell in zip(columns[3:], rows[0][3:], strict=True)
+                  if name in self._texts]  # fmt: skip
+        rest = len(columns) - 3 - len(labels)
+        if labels and rest in (len(labels), 2 * len(labels), 3 * len(labels)):
+            kinds = ("position", "velocity", "effort")[: rest // len(labels)]
+            columns[-rest:] = [f"{kind}/{label}" for kind in kinds for label in labels]
+            found += f", then {', '.join(kinds)} of the joints that it names"
+        self.columns = columns
+        self._note(f"there is no heading: {found}")
 
     def _find_time(self, sample: npt.NDArray[np.float64]) -> None:
         """Finds the time in a table [columns, rows] that does not name it: the first column, if it
@@ -130,8 +133,7 @@ class CsvFile(Table):
         forward = (steps >= 0).mean() > _MOSTLY
         if headless and forward and len(sample) == len(_TUM) and _near_one(sample[4:]):
             self.columns, listed = list(_TUM), " ".join(_TUM)
-            remark = f"{self.path} has no heading: {listed}, as in a TUM trajectory"
-            self.remarks = [*self.remarks, Note(remark)]
+            self._note(f"there is no heading: {listed}, as in a TUM trajectory")
         elif not (steps > 0).all() or steps.max() > _UNEVEN * np.median(steps):
             return
         elif (steps == 1).all() and sample[0, 0] in (0, 1):
@@ -140,8 +142,7 @@ class CsvFile(Table):
         elif not headless or not (self.pool.clock or _near_one(sample[3:7])):
             self._time = self.columns[0]
             if headless:
-                found = "its first column, which increases, is the time"
-                self.remarks = [*self.remarks, Note(f"{self.path} has no heading: {found}")]
+                self._note("there is no heading: its first column, which increases, is the time")
 
     @cached_property
     def time_column(self) -> str | None:
@@ -157,26 +158,76 @@ class CsvFile(Table):
     def numeric(self, name: str) -> bool:
         return name not in self._texts
 
+    def missing(self, name: str, names: Sequence[str] | None = None) -> Fault:
+        fault = super().missing(name, names)
+        return replace(fault, expected=f"a dataset in the file; {self._heading}")
+
     def column(self, name: str) -> Dataset:
         number, text = self.columns.index(name), self.safely(name, self._read)
         if name in text.faults:
             raise InputError(text.faults[name])
-        if name in self._texts:
-            values, attributes = _values_of(text.texts[number])
+        if name not in text.converted:
+            text.converted[name], self._said[name] = self._convert(name, number, text)
+        values = text.converted[name]
+        if values is not None:
+            about = {"units": "ns"} if values.dtype.kind == "M" else {}
+            values = values.astype(np.int64) if about else values
             rows = lambda start, stop: values[start:stop]  # noqa: E731
-            return self.described(name, values.shape, values.dtype, rows, attributes, "text")
+            return self.described(name, values.shape, values.dtype, rows, about, "text")
         read = lambda start, stop: self._read().values[number, start:stop]  # noqa: E731
         numbers = text.values[number]
         return self.described(name, numbers.shape, numbers.dtype, read, storage="text")
+
+    def _convert(self, name: str, number: int, text: _Text) -> tuple[Any, str]:
+        """Returns the values of a column of texts or of days, and a remark; None for numbers."""
+        if name not in self._texts:
+            timed = name == self.time_column and not split_unit(name)[1]
+            days = serial_days(text.values[number]) if timed else None
+            return days, "" if days is None else "days since 1899, as in a spreadsheet"
+        cells = [cell.strip() for cell in text.texts[number]]
+        if name in self._days:
+            dates = text.texts[self.columns.index(self._days[name])]
+            cells = [f"{date.strip()} {cell}" for date, cell in zip(dates, cells, strict=True)]
+        return _values_of(cells)
+
+    def _times(self, column: str) -> Dataset:
+        stored = super()._times(column)
+        if not stored.numeric:
+            raise InputError(
+                self._said[column] or "times that are not understood",
+                where=f"{self.path}:{column}",
+                expected=f"seconds, or {FORMS}; {self._heading}",
+                found=repr(str(stored.read_rows(0, 1)[0]))[:60],
+                hint="--times FILE:DATASET, --rate HZ or --dt SECONDS says the time instead",
+            )
+        for copy in (name for name, first in self.copies.items() if first == column):
+            if not np.array_equal(self.column(copy).read(), stored.read()):
+                raise InputError(
+                    "columns with times of their own",
+                    where=f"{self.path}:{copy}",
+                    expected=f"the times of {column}; {self._heading}",
+                    hint=f"name columns, and their times: --times {self.typed(copy)}",
+                )
+        return stored
+
+    def _remarks(self, name: str, taken: Sequence[str], stored: Dataset) -> list[str]:
+        remarks, time = super()._remarks(name, taken, stored), self.time_column
+        if time is None or time in self._stamp_pair or self.pool.clock:
+            return remarks
+        with contextlib.suppress(InputError):  # raised where the times are used
+            self._times(time)
+            if self._said[time]:
+                remarks.append(Note(f"{self.path}:{time}: {self._said[time]}"))
+        return remarks
 
     def _read(self) -> _Text:
         """Returns the open file after reading all its columns."""
         text: _Text = self.opened()
         if text.values is None:
             count = text.count_lines()
-            if self._is_cut(text.tail()):
-                self._cut = count
-                cut = f"{self.path} breaks off in line {count}, which is left out"
+            if self._is_cut(tail := text.tail()):
+                self._cut = count - tail[len(tail.rstrip(" \r\n")) :].count("\n")
+                cut = f"{self.path} breaks off in line {self._cut}, which is left out"
                 self.remarks = [*self.remarks, cut]
             size, smaller = 8 * count * len(self.columns), "DataFrame.to_parquet writes"
             self.pool.refuse_larger(size, str(self.path), f"a binary file, as {smaller}")
@@ -195,18 +246,26 @@ class CsvFile(Table):
 
     def _rows(self, text: _Text) -> Iterator[str]:
         rows = _data(itertools.islice(text.lines(), self._skipped, None))
-        return (row for row in rows if text.line != self._cut)
+        whole = (row for row in rows if text.line != self._cut)
+        if not self._trailing:
+            return whole
+        return (row.rstrip("\r\n ").removesuffix(self._delimiter) for row in whole)
 
     def _is_cut(self, tail: str) -> bool:
         """Whether a file that ends so breaks off within a line: it has fewer cells than the lines
         before or, in the last one, fewer decimals than all of them."""
-        lines = tail.split("\n")[1:]
+        lines = tail.rstrip(" \r\n").split("\n")[1:]
         if len(lines) < 2 or not lines[-1].strip() or lines[-1].startswith("#"):
             return False
-        *before, last = _split(_data(lines[-_LEAST - 1 :]), self._delimiter)
+        *before, last = split_cells(_data(lines[-_LEAST - 1 :]), self._delimiter)
+        complete = tail.endswith("\n")
         decimals = [len(row[-1].strip().partition(".")[2]) for row in (*before, last) if row]
         shorter = len(set(decimals[:-1])) == 1 and 2 < decimals[0] > decimals[-1]
-        return len(last) < len(self.columns) or (shorter and len(before) >= _LEAST)
+        ends = [row[-1].strip() for row in (*before[-1:], last) if row]
+        no_number = is_number(ends[0]) and not is_number(ends[-1])
+        broken = (shorter and len(before) >= _LEAST) or no_number
+        width = len(self.columns) + self._trailing
+        return len(last) < width or (not complete and broken)
 
     def _read_cells(self, text: _Text) -> Any:
         """Reads all columns [columns, N], and notes the first cell of each that is not a number."""
@@ -225,11 +284,11 @@ class CsvFile(Table):
                 try:
                     parts[-1][number] = [float(cell.strip() or "nan") for cell in column]
                 except ValueError:
-                    bad = next(k for k, cell in enumerate(column) if not _is_number(cell or "nan"))
+                    bad = next(k for k, cell in enumerate(column) if not is_number(cell or "nan"))
                     fault = Fault(
                         "not a number",
                         where=f"{self.path}, line {lines[bad]}, column {self.columns[number]}",
-                        expected="a number, or a blank cell",
+                        expected=f"a number, or a blank cell; {self._heading}",
                         found=repr(column[bad].strip()),
                         hint=f"name other columns: {self.typed('A,B')}",
                     )
@@ -238,12 +297,12 @@ class CsvFile(Table):
 
     def _numbered_rows(self, text: _Text) -> Iterator[tuple[int, list[str]]]:
         """Yields the cells of each row with the number of the line on which it ends."""
-        for cells in _split(self._rows(text), self._delimiter):
+        for cells in split_cells(self._rows(text), self._delimiter):
             if len(cells) != len(self.columns):
                 raise InputError(
                     "a row of another length",
                     where=f"{self.path}, line {text.line}",
-                    expected=f"{len(self.columns)} cells, as in the first row",
+                    expected=f"{len(self.columns)} cells, as in the first row; {self._heading}",
                     found=f"{len(cells)} cells",
                 )
             yield text.line, cells
@@ -252,7 +311,7 @@ class CsvFile(Table):
 class _Text:
     """An open table of text. ``line`` counts the lines read so far. ``values`` [columns, N] is None
     until they are read, then ``texts`` has the cells of columns of texts by number, ``faults`` by
-    name the columns that are not numbers."""
+    name the columns that are not numbers, ``converted`` columns of texts."""
 
     def __init__(self, path: Path) -> None:
         self._descriptor = open_regular(path)
@@ -260,6 +319,7 @@ class _Text:
         self.values: Any = None
         self.texts: dict[int, list[str]] = {}
         self.faults: dict[str, Fault] = {}
+        self.converted: dict[str, Any] = {}
         self._encoding = _encoding(os.pread(self._descriptor, _LONGEST_LINE, 0))
 
     def lines(self) -> Iterator[str]:
@@ -306,31 +366,16 @@ def _data(lines: Iterable[str]) -> Iterator[str]:
     return (line for line in lines if line.strip() and not line.startswith("#"))
 
 
-def _split(lines: Iterable[str], delimiter: str) -> Iterator[list[str]]:
-    """Yields the cells of each line."""
-    if delimiter == " ":
-        return map(str.split, lines)
-    return csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
-
-
 def _is_part(cell: str) -> bool:
     """Whether a cell is a number that is not whole."""
-    return _is_number(cell) and math.isfinite(float(cell)) and not float(cell).is_integer()
+    return is_number(cell) and math.isfinite(float(cell)) and not float(cell).is_integer()
 
 
 def _is_text(column: Sequence[str]) -> bool:
     """Whether a column that begins with these cells is read as texts: labels, dates, integers that
     float64 does not hold, and blank cells alone."""
     cells = [cell for cell in column if cell]
-    return not cells or not _is_number(cells[0]) or any(map(_WHOLE.fullmatch, cells))
+    return not cells or not is_number(cells[0]) or any(map(_WHOLE.fullmatch, cells))
 
 
 def _near_one(columns: npt.NDArray[np.float64]) -> bool:
@@ -340,35 +385,14 @@ def _near_one(columns: npt.NDArray[np.float64]) -> bool:
     return len(columns) == 4 and len(norms) > 1 and bool((np.abs(norms - 1) < _NEAR).all())
 
 
-def _is_heading(first: Sequence[str], second: Sequence[str]) -> bool:
-    """Whether the first line names columns: by words, or by numbers as pandas does, 0, 1, 2 …,
-    above values that are not whole numbers."""
-    if not any(map(_is_number, first)):
-        return True
-    # names may be numbers, but then whole ones
-    whole = all(cell.isdecimal() for cell in first if _is_number(cell))
-    words = any(
-        cell and not _is_number(cell) and _is_number(below)
-        for cell, below in zip(first, second, strict=False)
-    )
-    labels = [cell for cell in first if cell]
-    counted = labels == [str(i) for i in range(len(labels))]
-    decimal = any(_is_number(below) and not below.lstrip("-").isdecimal() for below in second)
-    return whole and (words or (counted and decimal))
-
-
-def _values_of(texts: Sequence[str]) -> tuple[Any, dict[str, Any]]:
-    """Converts texts to integers, to nanoseconds since 1970 of dates, with their unit, or to
-    numbers where none is another; leaves other texts as they are."""
-    cells = [text.strip() for text in texts]
+def _values_of(cells: Sequence[str]) -> tuple[Any, str]:
+    """Converts texts to integers, to stamps of times, or to numbers where none is another, and
+    returns a remark; leaves other texts as they are, with the reason."""
     if all(map(_WHOLE.fullmatch, cells)):
-        return np.array(cells, np.int64), {}
-    dates = [_DATE.fullmatch(cell) for cell in cells]
-    if not all(dates):
-        numbers = any(cells) and all(_is_number(cell or "nan") for cell in cells)
-        values = np.array([cell or "nan" for cell in cells], float) if numbers else np.array(texts)
-        return values, {}
-    parts = [date.groups("0") for date in dates if date]
-    moments = np.array([day for day, _, _ in parts], "datetime64[ns]").astype(np.int64)
-    zones = [60 * int(hours) + int(f"{hours[0]}{minutes}") for _, hours, minutes in parts]
-    return moments - np.array(zones, np.int64) * (60 * 10**9), {"units": "ns"}
+        return np.array(cells, np.int64), ""
+    stamps, remark = moments(cells)
+    if stamps is not None:
+        return stamps, remark
+    if any(cells) and all(is_number(cell or "nan") for cell in cells):
+        return np.array([cell or "nan" for cell in cells], float), ""
+    return np.array(cells), remark

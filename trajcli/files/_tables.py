@@ -10,7 +10,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -47,12 +47,14 @@ DATA = "data"
 
 class Table(Catalogue):
     """A file of columns, in their order; ``dates`` are those of dates, ``fractional`` those that
-    count nothing, as their numbers are not whole. ``remarks`` say how they were read."""
+    count nothing, as their numbers are not whole. ``remarks`` say how they were read.
+    ``copies`` are columns of a name that one before them has, with that name."""
 
     columns: Sequence[str]
     dates: Sequence[str] = ()
     fractional: Sequence[str] = ()
     remarks: Sequence[str] = ()
+    copies: Mapping[str, str] = {}
 
     @abstractmethod
     def column(self, name: str) -> Dataset:
@@ -74,6 +76,8 @@ class Table(Catalogue):
         taken = set(map(_plain, lone))
         for name in self.columns:
             array = _split(name)[0]
+            if name in self.copies:
+                array = f"{_split(self.copies[name])[0]}.{_plain(name).rpartition('.')[2]}"
             if name in lone or array in taken:
                 array = name if name in self._stamp_pair else _plain(name)
             parts.setdefault(array.lstrip("/"), []).append(name)
@@ -97,7 +101,8 @@ class Table(Catalogue):
     def _is_alone(self, name: str) -> bool:
         """Whether a column is beside the arrays: times, trajectories or counts of rows."""
         beside = (self.time_column, self.trajectory_column, *self._stamp_pair, *self._clock)
-        named = bool(role(name)) and not (role(name) == "count" and name in self.fractional)
+        kind = role(self.copies.get(name, name))
+        named = bool(kind) and not (kind == "count" and name in self.fractional)
         return named or name in beside
 
     @cached_property
@@ -208,7 +213,7 @@ class Table(Catalogue):
             return replace(parts[0], where=where, attributes=about)
         lone = len(columns) == 1 and (name in ARRAYS or role(columns[0]))
         if not lone and not all(re.fullmatch(r"data\d+", column) for column in columns):
-            dofs = [_split(column)[1] for column in columns]
+            dofs = [_split(self.copies.get(column, column))[1] for column in columns]
             unique = len(set(dofs)) == len(dofs)
             about["joint_names"] = dofs if unique else list(map(_plain, columns))
         dtype = np.result_type(*(part.require_numeric().dtype for part in parts))

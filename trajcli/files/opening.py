@@ -65,8 +65,8 @@ _SIGNATURES = {
 # The format of zip archives that are not .npz, by their ending.
 _ZIPPED = {".zip": "zarr", ".pt": "pt", ".pth": "pt", ".xlsx": "", ".ods": ""}
 # The format of files without a signature, by their ending.
-_ENDINGS = {".csv": "csv", ".tsv": "csv", ".txt": "csv", ".tum": "csv", ".json": "json",
-            ".yaml": "yaml", ".yml": "yaml"} | _ZIPPED  # fmt: skip
+_ENDINGS = {".csv": "csv", ".tsv": "csv", ".txt": "csv", ".tum": "csv", ".mot": "csv",
+            ".sto": "csv", ".json": "json", ".yaml": "yaml", ".yml": "yaml"} | _ZIPPED  # fmt: skip
 _LARGEST_USER_BLOCK = 1 << 26
 _READ = "HDF5, NumPy, Parquet, CSV, Zarr, a ROS bag, MATLAB, YAML, JSON, or .pt"
 
@@ -86,7 +86,7 @@ class Files:
     ) -> None:
         self.report = report or Report()
         self._pool = OpenFiles(memory, reading.allow_external, self.report)
-        self._pool.clock = reading.clock
+        self._pool.clock, self._pool.skip_rows = reading.clock, reading.skip_rows or 0
         self._files: dict[str, Catalogue] = {}
         self._layouts: dict[str, Layout | None] = {}
         self.sources = self._pool.sources

@@ -27,6 +27,7 @@ class Reading:
         episodes: the trajectories that are read.
         dt, rate, times: the step, the rate in Hz, or stamps of the rows.
         units: units of the values.
+        skip_rows: how many lines of tables of text are before the heading.
         quantity: what a named array is, position to jerk.
         allow_external: follows links, storage and virtual datasets out of a file.
     """
@@ -42,6 +43,7 @@ class Reading:
     rate: float | None = None
     times: str | None = None
     units: str | None = None
+    skip_rows: int | None = None
     quantity: str | None = None
     allow_external: bool = False
 

@@ -1,0 +1,187 @@
+"""Finds the heading of a table of text, its units and where its rows begin."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from trajcli.errors import InputError
+from trajcli.files._time_texts import moment_kind
+from trajcli.files.quantities import role, split_unit
+from trajcli.units import parse_time_unit, parse_unit
+
+DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?")
+"""A number with a decimal comma."""
+_BODY = 16  # of the last lines tell how wide rows are, and what columns hold
+_LONGEST_UNIT = 12
+
+
+class Head(NamedTuple):
+    """How a table begins: the names of its columns, None without a heading, each with its own or
+    that of the column that it is named after; the line of the heading, how many lines are before
+    the rows, the first rows, and whether a separator follows the last cell of a row."""
+
+    delimiter: str
+    names: dict[str, str] | None
+    line: int
+    skipped: int
+    rows: list[list[str]]
+    trailing: bool
+    remarks: list[str]
+
+
+def read_head(lines: Sequence[str], skip: int, where: str) -> Head:
+    """Returns how a table begins: its heading is the first line with as many cells as its rows.
+
+    lines: the first of the file. skip: how many of them are not looked at. Raises InputError for
+    a table without rows, and for a heading of another length.
+    """
+    ended = next((k for k, line in enumerate(lines, 1) if line.strip() == "endheader"), 0)
+    begin = max(skip, ended)
+    separator = re.match(r'"?sep=(.)"?\s*$', lines[begin]) if lines[begin:] else None
+    numbered = [(n, line) for n, line in enumerate(lines, 1)
+                if n > begin + bool(separator) and line.strip() and line[0] != "#"]  # fmt: skip
+    body = [line for _, line in numbered][len(numbered) // 2 if len(numbered) > 3 else 0 :]
+    # a comma divides columns only where no semicolon does: it may then be a decimal comma
+    usual = (d for d in "\t;," if 2 * sum(d in line for line in body) > len(body))
+    delimiter = separator[1] if separator else next(usual, " ")
+    ends, rows = _split_numbered(numbered, delimiter)
+    last = rows[len(rows) // 2 :][-_BODY:]
+    width = Counter(map(len, last)).most_common(1)[0][0] if last else 1
+    trailing = width > 1 and not any(len(row) == width and row[-1] for row in rows)
+    width -= trailing
+    for row in rows:
+        if len(row) == width + 1 and not row[-1]:
+            row.pop()
+    columns = zip(*(row for row in last if len(row) == width), strict=True)
+    kinds = [max(("number", "moment", "text"), key=[*map(_kind, column)].count)
+             for column in columns]  # fmt: skip
+    first = next((k for k, row in enumerate(rows) if _is_row(row, kinds)), len(rows[:2]) // 2)
+    begins = first
+    while begins and len(rows[begins - 1]) == width:
+        begins -= 1
+    line, labels, units = 0, list[str](), list[str]()
+    if begins < first:
+        chosen, units = _chosen(rows[begins:first])
+        line, labels = ends[begins + chosen], rows[begins + chosen]
+    elif rows[first:] and "moment" not in kinds and _is_heading(*rows[first : first + 2]):
+        line, labels, first = ends[first], rows[first], first + 1
+    if first == len(rows):
+        raise InputError("a table without rows", where=where, expected="numbers in columns")
+    if not line and first and len(rows[first - 1]) > 1:
+        raise InputError(
+            "a heading of another length than the rows",
+            where=f"{where}, line {ends[first - 1]}",
+            expected=f"{width} cells, as in line {ends[first]}",
+            found=f"{len(rows[first - 1])} cells",
+            hint=f"--skip-rows {ends[first - 1]} reads the rows without a heading",
+        )
+    skipped, remarks = ends[first - 1] if first else begin, list[str]()
+    if first > (line > 0) + bool(units):
+        found = f"line {line} is the heading" if line else "there is no heading"
+        remarks.append(f"{where}: {found}, and rows begin in line {ends[first]}")
+    comments = [text[1:] for text in lines[begin : ends[first] - 1] if re.match(r"#.*\S", text)]
+    if comments and not line:
+        labels = _split_numbered([(0, comments[-1])], delimiter)[1][0]
+        labels = labels[: width if trailing else None]
+    if any(re.match(r"\s*inDegrees\s*=\s*yes", text, re.I) for text in lines[:ended]):
+        said = "inDegrees=yes: angles are in degrees, lengths in m"
+        remarks.append(f"{where}: {said}, which --units deg,m,… says of each column")
+    names = _column_names(labels, units) if len(labels) == width else None
+    rows = [row for row in rows[first:] if len(row) == width]
+    return Head(delimiter, names, line, skipped, rows, trailing, remarks)
+
+
+def split_cells(lines: Iterable[str], delimiter: str) -> Iterator[list[str]]:
+    """Yields the cells of each line."""
+    if delimiter == " ":
+        return map(str.split, lines)
+    return csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
+
+
+def is_number(cell: str) -> bool:
+    """Whether a cell is a number."""
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _split_numbered(
+    numbered: Sequence[tuple[int, str]], delimiter: str
+) -> tuple[list[int], list[list[str]]]:
+    """Returns the number of the line on which each row ends, and its cells."""
+    reader, ends, rows = split_cells((x for _, x in numbered), delimiter), [], []
+    for k, cells in enumerate(reader, 1):
+        ends.append(numbered[getattr(reader, "line_num", k) - 1][0])
+        rows.append([cell.strip() for cell in cells])
+    return ends, rows
+
+
+def _kind(cell: str) -> str:
+    if not cell or is_number(cell) or DECIMAL_COMMA.fullmatch(cell):
+        return "number" if cell else ""
+    return "moment" if moment_kind(cell) else "text"
+
+
+def _is_row(row: Sequence[str], kinds: Sequence[str]) -> bool:
+    """Whether half of the cells of a line, and the first, are the number or time of its column."""
+    pairs = [(_kind(cell), kind) for cell, kind in zip(row, kinds, strict=False) if kind != "text"]
+    alike = [cell in ("", kind) for cell, kind in pairs]
+    usual = len(row) == len(kinds) and any(cell for cell, _ in pairs)
+    return usual and alike[0] and 2 * sum(alike) >= len(alike)
+
+
+def _chosen(lines: Sequence[list[str]]) -> tuple[int, list[str]]:
+    """Returns which of the lines before the rows that are as wide as they is the heading, and the
+    units in the last."""
+    *others, last = lines
+    known = (parse_unit(cell.strip("[]()")) or parse_time_unit(cell.strip("()"))
+             or re.fullmatch(r"\[.*\]|\(.*\)", cell) for cell in last if cell)  # fmt: skip
+    units = last if others and any(known) and max(map(len, last)) <= _LONGEST_UNIT else []
+    numbers = range(len(lines) - bool(units))
+    # TwinCAT's Scope has names in a line called Name; keys and values are as wide as two columns
+    named = [k for k in numbers if lines[k][0] == "Name"]
+    named += [k for k in numbers if any(role(cell) == "time" for cell in lines[k])]
+    return named[0] if named else numbers[-1 if len(last) == 2 else 0], units
+
+
+def _is_heading(first: Sequence[str], second: Sequence[str] = ()) -> bool:
+    """Whether the first line names columns: by words, or by numbers as pandas does, 0, 1, 2 …,
+    above values that are not whole numbers."""
+    if not any(map(is_number, first)):
+        return True
+    # names may be numbers, but then whole ones
+    whole = all(cell.isdecimal() for cell in first if is_number(cell))
+    words = any(
+        cell and not is_number(cell) and is_number(below)
+        for cell, below in zip(first, second, strict=False)
+    )
+    labels = [cell for cell in first if cell]
+    counted = labels == [str(i) for i in range(len(labels))]
+    decimal = any(is_number(below) and not below.lstrip("-").isdecimal() for below in second)
+    return whole and (words or (counted and decimal))
+
+
+def _column_names(names: Sequence[str], units: Sequence[str]) -> dict[str, str]:
+    """Returns the names of columns with their units, each with its own or that of the first so.
+
+    pandas writes an index without a name, and calls the second of two columns q ``q.1``. The first
+    column of each group of TwinCAT's Scope, called Name, has its times in ms.
+    """
+    known: dict[str, str] = {}
+    for k, label in enumerate(names):
+        label = "Time [ms]" if label == names[0] == "Name" and names[2:] else label
+        label = f"data{label}" if label.isdecimal() else label or (f"column{k}" if k else "index")
+        stem, unit = split_unit(label)
+        behind = label[len(stem) :]
+        if units and not unit and (text := units[k].strip("[]()- ")):
+            behind = f" [{text}]"
+        again = (f"{stem}.{n}{behind}" for n in range(1, len(names)))
+        name = next(name for name in (stem + behind, *again) if name not in known)
+        known[name] = stem + behind if names[k] else ""
+    return known

@@ -1,0 +1,98 @@
+"""Reads times of rows that are texts: dates, times of day, both, and the days of a spreadsheet."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+# A date, with the year first or last; a time of day; the hours and minutes of a zone.
+_MOMENT = re.compile(
+    r"(?:((?:19|20)\d\d|\d\d?)([-./])(\d\d?)\2((?:19|20)\d\d|\d\d?))?[T ,]{0,2}"
+    r"(?:(\d{1,3}):(\d\d)(?::(\d\d)(?:(?:[.,]|:(?=\d{3}\b))(\d{1,9}))?)?(?: ?([AaPp])\.?[Mm]\.?)?)?"
+    r" ?(?:Z|UTC|([+-]\d\d):?(\d\d))?"
+)
+_SECOND, _DAY, _NS = 10**9, 86_400 * 10**9, "datetime64[ns]"
+# A time of day that is so much earlier than the one before is of the next day.
+_MIDNIGHT = 20 * 3600 * _SECOND
+# Days since 1899 of 2009 to 2064; in seconds such steps would be too short. With 15 digits stamps
+# are so many ns off their millisecond.
+_FROM, _TO, _SHORT, _ROUNDED, _DAYS_TO_1970 = 4e4, 6e4, 2e-5, 20_000, 25_569
+FORMS = "HH:MM:SS.mmm, yyyy-mm-dd HH:MM:SS, dd.mm.yyyy or mm/dd/yyyy"
+"""The times that are read, for messages."""
+
+
+def _parts(cell: str) -> tuple[str | None, ...]:
+    match = _MOMENT.fullmatch(cell)
+    year = match and match[1] and (len(match[1]) == 4) != (len(match[4]) == 4)
+    return match.groups() if match and (year or (match[5] and not match[1])) else ()
+
+
+def moment_kind(cell: str) -> str:
+    """Returns what a cell is: a "day", a "time" of day, a "moment" with both, or "" for others."""
+    parts = _parts(cell)
+    return "" if not parts else "day" if not parts[4] else "moment" if parts[0] else "time"
+
+
+def moments(cells: Sequence[str]) -> tuple[npt.NDArray[np.datetime64] | None, str]:
+    """Returns the stamps of texts [N] and a remark: since 1970 where the date is known, else since
+    the first of them. Of other texts it returns None and why: "" where some are no times."""
+    rows = [_parts(cell) for cell in cells]
+    if not rows or not all(rows):
+        return None, ""
+    first, marks, second, last, *clock, hours, minutes = zip(*rows, strict=True)
+    if len({(mark, len(day or "") == 4) for mark, day in {*zip(marks, first, strict=True)}}) > 1:
+        return None, "dates of several forms"
+    stamps, remark, mark, order = _since_midnight(clock), "", marks[0], (first, second, last)
+    since_first, dated = stamps - stamps[0], bool(first[0])
+    if dated and len(first[0]) < 4:
+        over = [mark == "." or any(int(day) > 12 for day in {*part}) for part in (first, second)]
+        order = (last, second, first) if over[0] else (last, first, second)
+        remark = f"dates are read as {f'dd{mark}mm' if over[0] else f'mm{mark}dd'}{mark}yyyy"
+        dated = any(over)
+        if not dated and len({*zip(*order, strict=True)}) > 1:
+            return None, f"dates that may be dd{mark}mm{mark}yyyy or mm{mark}dd{mark}yyyy"
+        if not dated:  # of one day both readings have the same steps
+            remark = "the date is left out: is the day or the month first?"
+    elif not dated:
+        back = np.diff(stamps, prepend=stamps[:1]) < -_MIDNIGHT
+        since_first += np.cumsum(back) * _DAY
+        if back.any():
+            remark = f"row {int(np.argmax(back)) + 1} is past midnight, on the next day"
+    if not dated:
+        return since_first.astype(_NS), remark
+    texts = [f"{year}-{month:0>2}-{day:0>2}" for year, month, day in zip(*order, strict=True)]
+    dates, number = np.unique(texts, return_inverse=True)
+    try:
+        stamps += dates.astype(_NS).astype(np.int64)[number]
+    except ValueError:
+        return None, "dates that are in no calendar"
+    zones = [60 * int(h or 0) + int(f"{(h or '0')[0]}{m or 0}")
+             for h, m in zip(hours, minutes, strict=True)]  # fmt: skip
+    return (stamps - np.array(zones, np.int64) * 60 * _SECOND).astype(_NS), remark
+
+
+def _since_midnight(columns: Sequence[Sequence[str | None]]) -> npt.NDArray[np.int64]:
+    """Returns times of day [N] in ns of hours, minutes, seconds, decimals, and a or p."""
+    hours, minutes, seconds = (np.array([x or 0 for x in part], np.int64) for part in columns[:3])
+    decimals = np.array([f"{text or '':0<9}" for text in columns[3]], np.int64)
+    if any(columns[4]):
+        halves = np.array([half or "" for half in columns[4]])
+        hours = np.where(halves == "", hours, hours % 12 + 12 * np.isin(halves, ["p", "P"]))
+    total: npt.NDArray[np.int64] = (hours * 60 + minutes) * 60 + seconds
+    return total * _SECOND + decimals
+
+
+def serial_days(days: npt.NDArray[Any]) -> Any:
+    """Returns the stamps of the days since 1899 that spreadsheets count; None of other numbers:
+    those of 2009 to 2064 that are too close to each other to be seconds."""
+    likely = len(days) > 1 and bool(((days > _FROM) & (days < _TO)).all())
+    if not likely or not 0 < np.median(np.diff(days)) < _SHORT:
+        return None
+    stamps = np.rint((days - _DAYS_TO_1970) * _DAY)
+    whole = np.rint(stamps / 1e6) * 1e6
+    stamps = whole if np.abs(stamps - whole).max() < _ROUNDED else stamps
+    return stamps.astype(np.int64).astype(_NS)
