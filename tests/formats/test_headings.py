@@ -156,6 +156,48 @@ def test_columns_with_times_of_their_own_are_refused(trajcli, folder):
     trajcli.refuses(DIFFER.format(""), "columns with times of their own", "line 5 is the heading")
 
 
+FAMILIES = {
+    "numbered joints": ("time,J1,J2,temp,status,override", "J", ["J1", "J2"]),
+    "a root": ("time,root_x,root_y,battery,mode,on", "root", ["root_x", "root_y"]),
+    "dofs with units": (
+        "time,dof_knee(rad),dof_hip(rad),temp,mode,on", "dof", ["dof_knee", "dof_hip"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("table", FAMILIES)
+def test_the_one_family_of_numbered_columns_is_taken_and_the_rest_is_said(trajcli, folder, table):
+    heading, source, names = FAMILIES[table]
+    others = [20.5 + TIMES, np.floor(TIMES), np.full(len(TIMES), 87.5)]
+    if table == "a root":
+        others[2] = np.ones(len(TIMES))
+    columns = np.column_stack([TIMES, ANGLES, *others])
+    np.savetxt("log.csv", columns, "%.9f", ",", header=heading, comments="")
+    result = trajcli.ok(DIFFER.format(""))
+    left = ", ".join(heading.split(",")[3:])
+    assert f"log.csv:{source} is taken, and {left} left out" in " ".join(result.err.split())
+    named = trajcli.ok(DIFFER.format(f":{source}*") + " --overwrite")
+    assert "left out" not in named.err
+    with h5py.File("out.h5") as file:
+        np.testing.assert_array_equal(np.squeeze(file["position"]), ANGLES)
+        assert file["dof"].asstr()[:].tolist() == names
+
+
+@pytest.mark.parametrize("heading", ["time,J1,J2,gripper", "time,J1,J2,E1", "time,x,y,theta"])
+def test_columns_that_are_like_joints_are_taken_with_them(trajcli, folder, heading):
+    columns = np.column_stack([TIMES, ANGLES, ANGLES[:, 0]])
+    np.savetxt("log.csv", columns, "%.9f", ",", header=heading, comments="")
+    trajcli.ok(DIFFER.format(""))
+    with h5py.File("out.h5") as file:
+        assert file["dof"].asstr()[:].tolist() == heading.split(",")[1:]
+
+
+def test_two_families_are_an_error_that_lists_them(trajcli, folder):
+    columns = np.column_stack([TIMES, ANGLES, ANGLES])
+    np.savetxt("log.csv", columns, "%.9f", ",", header="time,J1,J2,K1,K2", comments="")
+    trajcli.refuses(DIFFER.format(""), "J [120, 2]", "K [120, 2]", "log.csv:J")
+
+
 @pytest.mark.parametrize(
     ("text", "parts"),
     [

@@ -21,7 +21,7 @@ import numpy as np
 from trajcli.errors import Fault, InputError, Note, listed
 from trajcli.files.catalogue import Catalogue, Dataset, OpenFiles, import_library
 from trajcli.files.file_bytes import open_regular
-from trajcli.files.quantities import POSITIONS, last_word, role, split_unit, time_rank
+from trajcli.files.quantities import POSITIONS, last_word, motion_rank, role, split_unit, time_rank
 from trajcli.files.source import Place, parse_source
 from trajcli.memory import TABLE_ROWS
 
@@ -41,6 +41,9 @@ _SECONDS, _NANOSECONDS = ("sec", "secs"), ("nsec", "nsecs", "nanosec", "nanosecs
 # Names of columns that say which joint, or which publisher's joints, a row is of.
 _OWNERS = "(joint|motor|dof|link|actuator|servo|topic)s?(_?(name|id|index))?|names?\\d*|" \
           "id|can_?id|(child_)?frame_id"  # fmt: skip
+# Columns beside numbered joints that are joints, too; and beside x, y, z those of a pose.
+_JOINTS = r".*(joint|gripper|finger|hand|jaw|lift|rail|slider).*|.*\d"
+_POSE = r"(.*[_.])?(q?[wxyz]|roll|pitch|yaw|theta)|" + _JOINTS
 _LISTED = 8
 DATA = "data"
 
@@ -86,6 +89,23 @@ class Table(Catalogue):
             for array, columns in parts.items()
         }
 
+    def motion(self) -> tuple[str, str]:
+        numbers = [c for c in self.columns if self.numeric(c) and not self._is_alone(c)]
+        moving = [c for c in numbers if motion_rank(_plain(c)) < 2
+                  and not (self.fractional and c not in self.fractional)]  # fmt: skip
+        arrays = {array: names for array, names in self.families.items()
+                  if names[1:] and {*names} <= {*numbers} and {*names} & {*moving}}  # fmt: skip
+        if len(arrays) != 1 or not all(map(self.scalar, self.columns)):
+            return "", ""
+        ((array, names),) = arrays.items()
+        rest = [name for name in numbers if name not in names]
+        others = [last_word(name) for name in moving if name in rest]
+        digits = all(re.search(r"\d\]?$", _plain(name)) for name in names)
+        alike = any(re.fullmatch(_JOINTS if digits else _POSE, name) for name in others)
+        if not rest or alike or not (digits or len(others) <= len(names)):
+            return "", ""
+        return array, f", and {listed(map(_plain, rest), _LISTED)} left out"
+
     @cached_property
     def groups(self) -> dict[str, list[str]]:
         """The arrays by name, with their columns: families, or else all numbers as ``data``."""
@@ -93,7 +113,13 @@ class Table(Catalogue):
         families = {array: names for array, names in self.families.items() if set(names) <= numbers}
         several = sum(len(names) > 1 for names in families.values())
         known = any(array.rpartition("/")[2] in _KNOWN for array in self.families)
-        if known or several > 1 or len(families) < 2 or not all(map(self.scalar, self.columns)):
+        if (
+            known
+            or self.motion()[0]
+            or several > 1
+            or len(families) < 2
+            or not all(map(self.scalar, self.columns))
+        ):
             return self.families
         others = {a: names for a, names in self.families.items() if a not in families}
         return {**others, DATA: [name for name in self.columns if name in numbers]}
@@ -305,7 +331,7 @@ def _split(name: str) -> tuple[str, str]:
     if match := re.fullmatch(r"(.+?)[_.\[]?(\d+)\]?", name):
         array = match[1].replace(".", "/")
         return array, match[2] if array.rpartition("/")[2] in _KNOWN else name
-    match = re.fullmatch(r"(.+)[_.][xyzw]", name)
+    match = re.fullmatch(r"(.+)[_.][xyzw]", name) or re.fullmatch(r"(dof)_.+", name)
     return (match[1].replace(".", "/"), name) if match else (name, name)
 
 

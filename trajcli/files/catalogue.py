@@ -451,6 +451,10 @@ class Catalogue(ABC):
             groups.setdefault(group, {})[last.lower()] = last
         return groups
 
+    def motion(self) -> tuple[str, str]:
+        """Returns the array that is the motion by what lies beside it, and a remark; or ""."""
+        return "", ""
+
     @cached_property
     def own_output(self) -> bool:
         """Whether trajcli wrote the file."""

@@ -305,7 +305,8 @@ def likely_arrays(file: Catalogue, prefix: str) -> list[str]:
                 as_batch(stored)  # raises why it is no trajectory
             if stored.ndim in (2, 3) and not (role(last) and stored.shape[-1] == 1):
                 named.setdefault(last, []).append(path)
-    taken = next((name for name in POSITIONS if name in {*named, *unread}), None)
+    known = (*POSITIONS, file.motion()[0])
+    taken = next((name for name in known if name in {*named, *unread}), None)
     if taken is None:  # the only motion, the only one in a unit of positions, or beside rates
         ranked = {name: ranks[named[name][0]] for name in named}
         motions = [name for name, (nothing, *_) in ranked.items() if not nothing] or [*named]

@@ -277,7 +277,8 @@ def _groups_of_file(files: Files, file: Catalogue, source: Source, actions: bool
     if groups[0].guessed:
         paths = list(dict.fromkeys(group.path for group in groups))
         more = f" and {len(paths) - 1} more are" if paths[1:] else " is"
-        report.add(Note(f"SOURCE names no dataset: {file.place(paths[0])}{more} taken"))
+        left = file.motion()[1] if paths == [file.motion()[0]] else ""
+        report.add(Note(f"SOURCE names no dataset: {file.place(paths[0])}{more} taken{left}"))
     report.add(*(text for g in groups for x in g.datasets.values() for text in x.remarks))
     arranged = _arranged(found, files)
     if source.dofs is None:
