@@ -227,3 +227,9 @@ def test_rows_that_are_skipped_are_not_looked_at(trajcli, folder, command):
         assert file["dof"].asstr()[:].tolist() == ["J1", "J2"]
     trajcli.refuses(f"{command} log.csv --skip-rows -1 {more.replace('out', 'other')}")
     trajcli.refuses(f"{command} log.csv --skip-rows 999 {more.replace('out', 'other')}", "rows")
+
+
+def test_a_run_that_skipped_rows_can_be_run_again(trajcli, folder):
+    Path("log.csv").write_text("1,2,3\n4,5,6\n" + HEAD + rows())
+    trajcli.ok(DIFFER.format(" --skip-rows 2"))
+    trajcli.ok("check out.h5 --recompute")

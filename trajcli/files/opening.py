@@ -99,7 +99,7 @@ class Files:
         files = copy(self)
         files.report = Report()
         files.reading, files._layouts, files._pool = reading, {}, copy(self._pool)
-        files._pool.clock = reading.clock
+        files._pool.clock, files._pool.skip_rows = reading.clock, reading.skip_rows or 0
         return files
 
     def open(self, path: Path | str) -> Catalogue:
