@@ -405,7 +405,14 @@ case("an output that is there", both(npy(), text("out.h5", "mine")), f"{DIFFEREN
      f"{DIFFERENTIATE} out.h5 --overwrite")
 case("no folder", npy(), f"{DIFFERENTIATE} made/out.h5", run("mkdir", "-p", "made"),
      f"{DIFFERENTIATE} made/out.h5")
-case("standard output", npy(), f"{DIFFERENTIATE} -", f"{DIFFERENTIATE} out.h5")
+case("standard output", npy(), f"{DIFFERENTIATE} -", f"{DIFFERENTIATE} out.h5",
+     "export out.h5 -o -")
+case("an address", npy(), f"{DIFFERENTIATE} s3://bucket/out.h5", f"{DIFFERENTIATE} out.h5")
+case("a decimal comma", trajectory, "export out.h5 -o o.csv --decimal ,",
+     "export out.h5 -o o.csv --decimal , --separator ';'")
+case("stamps of no clock", trajectory, "export out.h5 -o o.csv --stamps", "export out.h5 -o o.csv")
+case("a column that is not there", trajectory, "export out.h5 -o o.csv --columns velocty",
+     "export out.h5 -o o.csv --columns velocity")
 case("another kind of output", npy(), f"{DIFFERENTIATE} out.zarr", f"{DIFFERENTIATE} out.h5",
      lambda: _to_zarr())
 case("several arrays in one", npy(), f"{DIFFERENTIATE} out.npy",

@@ -16,7 +16,7 @@ Examples, on files in sample_data:
 """
 
 
-@options.command(options.READING, options.REPAIR)
+@options.command(options.READING, options.REPAIR, options.TABLE)
 def export(
     console: Console,
     source: options.OneSource,
@@ -29,8 +29,8 @@ def export(
     """Write trajectories for other programs.
 
     The ending of OUT names the format: .csv for PlotJuggler, .rrd for rerun, .parquet for pandas,
-    .npz or .npy for NumPy, .tum for evo, and .h5. With --lerobot OUT is a copy of a LeRobot data
-    set.
+    .npz or .npy for NumPy, .tum for evo, and .h5; -o - writes CSV
+    to stdout. With --lerobot OUT is a copy of a LeRobot data set.
 
     A table has a column t and a column for each quantity and joint, like position/joint1; with
     several trajectories its first column is trajectory. An .rrd has the same as scalars on the
@@ -44,16 +44,29 @@ def export(
     from trajcli.jobs.resolve import units_report
     from trajcli.units import parse_option
     from trajcli.views.export import require_kind, select_trajectories, write_export, write_lerobot
+    from trajcli.views.table import TableForm
 
+    table = {name: reading.pop(name) for name in options.TABLE}
+    names = (name.strip() for name in (table.pop("columns") or "").split(","))
+    form, to_stdout = TableForm(tuple(filter(None, names)), **table), str(out) == "-"
+    if to_stdout and (console.as_json or lerobot is not None):
+        where = "-o - and " + ("--json" if console.as_json else "--lerobot")
+        raise UsageError("cannot be combined", where=where, expected="one of them")
+    # text for people must not mix with the CSV
+    console.stream = "stderr" if to_stdout else console.stream
     repair = Repair(**{name: reading.pop(name) for name in options.REPAIR})
     to = parse_option(to_units, "--to-units")
     if lerobot is None:  # a wrong name is refused before anything is read
-        require_kind(out, to)
-        refuse_place(out, overwrite)
+        require_kind(out, to, form)
+        if not to_stdout:
+            refuse_place(out, overwrite)
+    elif form != TableForm():
+        raise UsageError("--lerobot DIR has no CSV", where="-o")
     elif overwrite:
         raise UsageError("--lerobot DIR writes to a new folder", where="--overwrite")
     with console.opened(reading) as files:
         chosen = select_trajectories(files, source, repair, to)
+        chosen.form = form
         refuse_input(out, files.paths())  # --overwrite never replaces what is read
         if lerobot is None:
             write_export(chosen, out, overwrite, files)
@@ -65,7 +78,8 @@ def export(
     count = len(chosen.numbers)
     console.say(*units_lines(units_report(chosen.batch)))
     trajectories = counted(count, "trajectory", "trajectories")
-    console.say(f"{out}: {trajectories}, {', '.join(chosen.types)}, {bytes_text(size)}")
+    written = "" if to_stdout else f", {bytes_text(size)}"
+    console.say(f"{out}: {trajectories}, {', '.join(chosen.types)}{written}")
     if chosen.others:
         console.say(f"not exported: {', '.join(chosen.others)}; FILE:DATASET names one")
     report = {"trajectories": count, "quantities": list(chosen.types), "bytes": size}

@@ -110,7 +110,20 @@ Out = Annotated[Path, _out("-o --out OUT",
 Figure = Annotated[Path, _out("-o --out FIG",
     "The figure to write: FIG.png, FIG.svg or FIG.pdf.")]
 Export = Annotated[Path, _out("-o --out OUT",
-    "The file to write: OUT.csv, .parquet, .rrd, .tum, .h5, .npz or .npy.")]
+    "The file to write: OUT.csv, .parquet, .rrd, .tum, .h5, .npz or .npy; - writes "
+    "CSV to stdout.")]
+Columns = Annotated[str | None, _output("--columns NAMES",
+    "Columns of a CSV in order: time,position,velocity, or single ones like position/joint1. "
+    "(default: all)")]
+Decimals = Annotated[int | None, _output("--decimals N",
+    "Decimals in a CSV. (default: as many as read the same numbers back)", min=0, max=17)]
+Separator = Annotated[Literal[",", ";", "tab"], _output("--separator SIGN",
+    "Between columns: ',' or ';' or the word tab.")]
+Decimal = Annotated[Literal[".", ","], _output("--decimal SIGN",
+    "Before decimals: '.' or, with another separator, ','.")]
+NoHeading = Annotated[bool, _output("--no-heading", "Leave out the line that names the columns.")]
+Stamps = Annotated[bool, _output("--stamps",
+    "Times in a CSV are the stamps of the source, in its unit, to the last digit.")]
 LeRobot = Annotated[Path | None, _output("--lerobot DIR",
     "Write a copy of the LeRobot data set in DIR to a new folder OUT, with SOURCE as features "
     "trajcli.position, ….", callback=_expanded)]
@@ -304,6 +317,9 @@ READING = {"layout": Layout, "filter_key": FilterKey, "dofs": Dofs, "joints": Jo
 """The fields of files.reading.Reading: how every SOURCE is read."""
 REPAIR = {"max_gap": MaxGap, "repeated_times": RepeatedTimes, "wrap_dofs": WrapDofs}
 """The fields of files.reading.Repair: how recordings are repaired."""
+TABLE = {"columns": Columns, "decimals": Decimals, "separator": Separator, "decimal": Decimal,
+         "no_heading": NoHeading, "stamps": Stamps}
+"""The fields of views.table.TableForm: how a CSV is written."""
 WRITING = {"sources": Sources, "out": Out, "overwrite": Overwrite, "skip_bad": SkipBad}
 """What every command takes that computes OUT from trajectories: jobs.request.SourceRequest."""
 RUN = WRITING | {"write": Write, "dtype": Dtype, "compress": Compress, "dry_run": DryRun,
@@ -327,6 +343,8 @@ _DEFAULTS = {
     "device": "auto",
     "rotation_frame": "world",
     "hold": 0.0,
+    "separator": ",",
+    "decimal": ".",
     "sources": inspect.Parameter.empty,
     "out": inspect.Parameter.empty,
 }  # fmt: skip

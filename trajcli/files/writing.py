@@ -29,6 +29,7 @@ from trajcli.files.outputs import (
 from trajcli.files.quantities import QUANTITIES, SMOOTHING
 from trajcli.system import held
 
+_EXPORTED = (".parquet", ".rrd", ".tum")
 _FAMILIES = {".h5": "hdf5", ".hdf5": "hdf5", ".npz": "npz", ".npy": "npy"}
 
 
@@ -53,7 +54,7 @@ def other_kind(path: Path) -> str:
     """Returns a hint at how to get a file of a kind that is not written."""
     kind, made = path.suffix.lower(), path.with_suffix(".h5")
     shown = kind in (".png", ".svg", ".pdf")
-    last = path if shown or kind in (".parquet", ".rrd", ".tum") else path.with_suffix(".csv")
+    last = path if shown or kind in _EXPORTED else path.with_suffix(".csv")
     line = shlex.join(["trajcli", "plot" if shown else "export", str(made), "-o", str(last)])
     if kind == ".zarr":
         line = python_line("import xarray; xarray.open_dataset(%s).to_zarr(%s)", made, path)
@@ -62,6 +63,9 @@ def other_kind(path: Path) -> str:
 
 def refuse_output(path: Path, overwrite: bool) -> None:
     """Raises OutputError where OUT cannot or must not be written."""
+    if str(path) == "-":
+        hint, found = "-o out.h5, and then: trajcli export out.h5 -o -", "standard output"
+        raise OutputError("not a file", where="-", expected="a name", found=found, hint=hint)
     refuse_place(path, overwrite)
     output_family(path)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -48,9 +50,10 @@ from trajcli.views.recordings import (
     units_to_show,
     whole_batch,
 )
+from trajcli.views.table import TableForm
 from trajcli.views.terminal import spreadsheet_text
 
-_IN_SI = InputUnits()
+_IN_SI, _STDOUT = InputUnits(), Path("-")
 
 
 class Export:
@@ -65,7 +68,10 @@ class Export:
         to: the units that are written; ``units`` has those of each array, ``factors`` the numbers
             that they are per SI.
         others: arrays that are not exported.
+        form: how a table is written.
     """
+
+    form = TableForm()
 
     def __init__(
         self,
@@ -108,11 +114,12 @@ class Export:
     def arrays_of(self, block: Recording) -> dict[str, Array]:
         """Returns all arrays [b, rows, dofs] and their ``time`` [b, rows], in the units that are
         written; without any times, the row numbers."""
-        times = block.times()
+        times = self.stamps(block)[0] if self.form.stamps else block.times()
         if times is None:
             times = np.broadcast_to(np.arange(block.rows), (len(block), block.rows))
         elif self.to.time is not None:
             times = times * self.to.time.per_si
+        self.form.require_apart(times)
         arrays = {"time": times}
         for name, factors in self.factors.items():
             rows = self._in_si(block, name)
@@ -125,6 +132,24 @@ class Export:
         rows = block if name in self.batch.arrays else self.owners[name].take(block.numbers)
         values: Array = rows.arrays[name].read()
         return values
+
+    def stamps(self, block: Recording) -> tuple[Array, str]:
+        """Returns the stamps [b, rows] as the source has them, and their unit. Raises InputError
+        where it has none."""
+        first, unit = block.start_stamps(of_rows=True) or (None, "")
+        if first is None:
+            what, found = "no stamps of a clock", "times from 0" if self.timed else "no times"
+            hint = "leave it out: t is then the time as SOURCE has it"
+            raise InputError(what, where=block.place_text(0), found=found, hint=hint)
+        stamps = np.empty((len(block), block.rows), first.dtype)
+        for part, places in block.by_part():
+            clock: Any = part.own_clock
+            rows = clock.absolute.read()[:, -block.rows :]
+            if rows.shape[1] < block.rows:  # what trajcli wrote has the first one alone
+                elapsed = clock.row_times() * getattr(parse_time_unit(unit), "per_si", 1.0)
+                rows = rows + (elapsed if rows.dtype.kind == "f" else np.rint(elapsed).astype("i8"))
+            stamps[places] = rows
+        return stamps, unit
 
     def poses(self, block: Recording) -> tuple[Array, Array] | None:
         """Returns positions [b, rows, 3], of which there may be none [b, rows, 0], and quaternions
@@ -153,7 +178,8 @@ class Export:
 
     def headings(self, units: bool = False) -> list[str]:
         """Returns t and quantity/dof, with ``units`` like t (s); first trajectory, of several."""
-        heads = {"t": str(self.to.time or "s")} if self.timed else {"row": ""}
+        unit = self.stamps(self.batch.take([0]))[1] if units and self.form.stamps else ""
+        heads = {"t": unit or str(self.to.time or "s")} if self.timed else {"row": ""}
         for name, owner in self.owners.items():
             of_dofs = self.units[name].split(",")  # one for all, or one for each
             for k, dof in enumerate(owner.dof_labels):
@@ -190,15 +216,18 @@ def select_trajectories(
     return Export(batch, numbers, left_out, turning, to)
 
 
-def require_kind(out: Path, to: InputUnits = _IN_SI) -> None:
+def require_kind(out: Path, to: InputUnits, form: TableForm) -> None:
     """Raises UsageError where the ending of OUT is unknown, its library is absent, or it cannot be
-    in units ``to``."""
+    in units ``to`` or a table of this form."""
     suffix = out.suffix.lower()
+    form.require(out)
     if (suffix == ".tum" and to != _IN_SI) or (suffix == ".rrd" and to.time is not None):
         lengths = ", positions in m" if suffix == ".tum" else ""
         expected = f"none: {suffix} has times in s{lengths}"
         raise UsageError("units that are fixed", where="--to-units", expected=expected)
-    if suffix not in _WRITERS and suffix not in _ARRAYS:
+    if form.stamps and to.time is not None:
+        raise UsageError("cannot be combined", where="--stamps", found="--to-units of times")
+    if out != _STDOUT and suffix not in _WRITERS and suffix not in _ARRAYS:
         expected = f"a name that ends in {', '.join([*_WRITERS, *_ARRAYS])}"
         raise UsageError(
             unknown(
@@ -223,6 +252,11 @@ def write_export(chosen: Export, out: Path, overwrite: bool, files: Files) -> No
     Raises InputError where files have changed since, OutputError where OUT cannot be written.
     """
     writer, description = _WRITERS.get(out.suffix.lower()), _describe(chosen, out)
+    if out == _STDOUT:
+        # a reader that has closed the pipe has read enough
+        with os_failures(Path("stdout")), suppress(BrokenPipeError):
+            _write_csv(chosen, sys.stdout.fileno(), _rows_of(chosen, out), files.report)
+        return
     if writer is not None:
         with new_file(out, overwrite) as hidden:
             writer(chosen, hidden, _rows_of(chosen, out), files.report)
@@ -253,6 +287,7 @@ class _Columns:
 
     def __init__(self, chosen: Export, put: Callable[[list[Array]], object]) -> None:
         self._chosen, self._put, self._waiting = chosen, put, list[list[Array]]()
+        self._places = chosen.form.places(chosen.headings())
 
     def write(self, span: Span, arrays: Mapping[str, Array], _: int) -> None:
         """Adds the arrays [b, rows, dofs] and times [b, rows] of some trajectories."""
@@ -260,7 +295,7 @@ class _Columns:
         columns = [np.repeat(names, rows)] if self._chosen.several else []
         for values in arrays.values():
             columns += list(values.reshape(len(span) * rows, -1).T)
-        self._waiting.append(columns)
+        self._waiting.append([columns[place] for place in self._places])
         if sum(len(part[0]) for part in self._waiting) >= TABLE_ROWS:
             self.finish()
 
@@ -271,20 +306,26 @@ class _Columns:
         self._waiting = []
 
 
-def _write_csv(chosen: Export, path: Path, job: Job[Block], report: Report) -> None:
-    """Writes numbers with enough digits to read the same numbers back."""
+def _write_csv(chosen: Export, path: Path | int, job: Job[Block], report: Report) -> None:
+    """Writes numbers with enough digits to read the same numbers back, unless the form says how
+    many, to a file or its descriptor."""
+    form, heads = chosen.form, chosen.headings(units=True)
 
     def put(columns: list[Array]) -> None:
         for begin in range(0, len(columns[0]), TABLE_ROWS):
-            # float32 is written with all digits of the same number in float64
-            cells = [column[begin : begin + TABLE_ROWS].tolist() for column in columns]
-            if chosen.several:
-                cells[0] = list(map(spreadsheet_text, cells[0]))
+            parts = [column[begin : begin + TABLE_ROWS] for column in columns]
+            cells = [
+                [*map(spreadsheet_text, x.tolist())] if x.dtype.kind == "U" else form.cells(x)
+                for x in parts
+            ]
             writer.writerows(zip(*cells, strict=True))
 
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(map(spreadsheet_text, chosen.headings(units=True)))
+    with open(path, "w", encoding="utf-8", newline="", closefd=isinstance(path, Path)) as file:
+        separator = form.separator.replace("tab", "\t")
+        writer = csv.writer(file, delimiter=separator, lineterminator="\n")
+        if not form.no_heading:
+            places = form.places(chosen.headings())
+            writer.writerow(spreadsheet_text(heads[place]) for place in places)
         columns = _Columns(chosen, put)
         write_blocks(job, columns.write, report)
         columns.finish()

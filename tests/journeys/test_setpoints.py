@@ -1,0 +1,162 @@
+"""trajcli export for controllers and learning: setpoints in CSV, JointTrajectory, and actions."""
+
+from __future__ import annotations
+
+import csv
+import io
+import subprocess
+import sys
+from decimal import ROUND_HALF_EVEN, Decimal
+from pathlib import Path
+
+import numpy as np
+import pytest
+from journeys.arrays import same, write_h5
+
+ROOT = Path(__file__).resolve().parents[2]
+RANDOM = np.random.default_rng(7)
+# A log of a clock in ns since 1970, at 100 Hz with jitter.
+COUNT = np.arange(500)
+STAMPS = 1_700_000_000_123_456_789 + COUNT * 10_000_000 + RANDOM.integers(0, 999_999, 500)
+ANGLES = np.stack([np.sin(COUNT / 9), -0.5 * np.cos(COUNT / 7)], 1)
+
+
+@pytest.fixture
+def log(folder) -> Path:
+    """log.csv as a logger on Windows writes it: a BOM, CRLF, and an empty line at the end."""
+    rows = [f"{t},{a!r},{b!r}" for t, (a, b) in zip(STAMPS.tolist(), ANGLES.tolist(), strict=True)]
+    text = "\r\n".join(["timestamp_ns,position/hip,position/knee", *rows, "", ""])
+    Path("log.csv").write_bytes(b"\xef\xbb\xbf" + text.encode())
+    return folder
+
+
+@pytest.fixture
+def plan(trajcli, folder) -> dict[str, np.ndarray]:
+    """plan.h5: a trajectory of a joint and a lift with units, velocity, acceleration and jerk."""
+    values = {name: RANDOM.standard_normal((1, 30, 2)) for name in ("position", "velocity")}
+    values |= {name: 1e-5 * RANDOM.standard_normal((1, 30, 2)) for name in ("acceleration", "jerk")}
+    values["acceleration"][0, 0] = 1e-05, -2e-300
+    units = {"position@units": "rad,m", "velocity@units": "rad/s,m/s"}
+    write_h5("plan.h5", values | units, dt=0.004, joint_names=["turn", "lift"])
+    return values
+
+
+def cells(text: str, separator: str = ",") -> list[list[str]]:
+    return list(csv.reader(io.StringIO(text), delimiter=separator))
+
+
+def rounded(value: float, places: int) -> str:
+    """A number in so many decimals, from its exact value."""
+    exact = Decimal(value).quantize(Decimal(1).scaleb(-places), ROUND_HALF_EVEN)
+    return str(exact if exact else abs(exact))
+
+
+def test_a_controller_gets_its_columns_units_decimals_and_separators(trajcli, plan):
+    line = "export plan.h5 -o out.csv --columns time,velocity,position/lift --decimals 3"
+    trajcli.ok(f"{line} --to-units deg,mm --separator ; --decimal ,")
+    head, *rows = cells(Path("out.csv").read_text(), ";")
+    assert head == ["t (s)", "velocity/turn (deg/s)", "velocity/lift (mm/s)", "position/lift (mm)"]
+    velocity, lift = plan["velocity"][0] * [180 / np.pi, 1000], plan["position"][0, :, 1:] * 1000
+    numbers = np.hstack([0.004 * np.arange(30)[:, None], velocity, lift])
+    assert rows == [[rounded(x, 3).replace(".", ",") for x in row] for row in numbers.tolist()]
+
+
+def test_columns_come_in_the_order_and_as_often_as_they_are_named(trajcli, plan):
+    line = "export plan.h5 -o out.csv --columns position/lift,time,position/lift --separator tab"
+    trajcli.ok(f"{line} --no-heading")
+    rows = np.array(cells(Path("out.csv").read_text(), "\t"), float)
+    same(rows[:, [0, 2]], plan["position"][0][:, [1, 1]])
+    same(rows[:, 1], 0.004 * np.arange(30))
+    trajcli.refuses("export plan.h5 -o x.csv --columns velocty", "did you mean velocity?")
+    trajcli.refuses("export plan.h5 -o x.csv --columns position/knee", "position/turn")
+
+
+def test_numbers_near_zero_have_no_minus(trajcli, folder):
+    np.savez("in.npz", position=[[-1e-9, 0.0015], [-0.0, np.nan]], dt=0.1)
+    trajcli.ok("export in.npz -o out.csv --decimals 2 --columns position --no-heading")
+    assert Path("out.csv").read_text() == "0.00,0.00\n0.00,nan\n"
+
+
+def test_several_trajectories_keep_their_names(trajcli, samples, folder):
+    trajcli.ok(f"export {samples}/reach.h5:reference -o out.csv --columns velocity,time")
+    head, *rows = cells(Path("out.csv").read_text())
+    assert head[0] == "trajectory"
+    assert head[-1] == "t (s)"
+    assert len({row[0] for row in rows}) == 64
+
+
+def test_decimals_never_make_two_rows_one_moment(trajcli, plan):
+    line = "export plan.h5 -o x.csv --decimals 2"
+    trajcli.refuses(line, "--decimals 2: times of rows become equal")
+    trajcli.ok(f"{line} --columns position")
+    trajcli.ok("export plan.h5 -o y.csv --decimals 3")
+
+
+def test_a_decimal_comma_needs_another_separator(trajcli, plan):
+    trajcli.refuses("export plan.h5 -o x.csv --decimal ,", "--separator ';'")
+
+
+def test_stamps_are_those_of_the_source_to_the_last_digit(trajcli, log):
+    trajcli.ok("export log.csv -o out.csv --stamps --columns time,position/knee --decimals 2")
+    head, *rows = cells(Path("out.csv").read_text())
+    assert head == ["t (ns)", "position/knee"]
+    assert [int(row[0]) for row in rows] == STAMPS.tolist()
+    assert [row[1] for row in rows] == [rounded(x, 2) for x in ANGLES[:, 1].tolist()]
+    trajcli.ok("differentiate log.csv --method central -o out.h5")  # which has the first stamp
+    trajcli.ok("export out.h5 -o out.csv --stamps --columns time --overwrite")
+    assert [int(row[0]) for row in cells(Path("out.csv").read_text())[1:]] == STAMPS.tolist()
+
+
+def test_stamps_in_seconds_and_of_several_episodes_are_exact_too(trajcli, folder):
+    clocks = [1.7e9 + np.cumsum(RANDOM.uniform(0.01, 0.02, n)) for n in (5, 7, 5)]
+    arrays = {f"data/demo_{k}/time": clock for k, clock in enumerate(clocks)}
+    arrays |= {f"data/demo_{k}/position": np.ones((len(x), 2)) for k, x in enumerate(clocks)}
+    write_h5("demos.h5", arrays)
+    trajcli.ok("export demos.h5 --episodes 2,0 -o out.csv --stamps --columns time")
+    rows = cells(Path("out.csv").read_text())[1:]
+    for k in (0, 2):
+        same([float(t) for name, t in rows if name == f"data/demo_{k}"], clocks[k])
+
+
+def test_stamps_that_the_source_has_not_are_an_error(trajcli, plan):
+    trajcli.refuses("export plan.h5 -o x.csv --stamps", "no stamps of a clock", "times from 0")
+    np.save("in.npy", ANGLES)
+    trajcli.refuses("export in.npy -o x.csv --stamps", "no stamps of a clock", "no times")
+    trajcli.refuses("export plan.h5 -o x.csv --stamps --to-units ms", "--to-units of times")
+
+
+def test_stdout_holds_the_csv_and_nothing_else(trajcli, plan):
+    trajcli.ok("export plan.h5 -o out.csv --decimals 5")
+    result = trajcli.ok("export plan.h5 -o - --decimals 5")
+    assert result.out == Path("out.csv").read_text()
+    assert "1 trajectory" in result.err
+    trajcli.refuses("export plan.h5 -o - --json", "-o - and --json: cannot be combined")
+    trajcli.refuses("export plan.h5 -o - --lerobot .", "-o - and --lerobot: cannot be combined")
+
+
+def test_a_reader_that_has_read_enough_ends_the_export_in_peace(folder):
+    np.savez("in.npz", position=RANDOM.standard_normal((100_000, 3)), dt=0.01)
+    words = [sys.executable, "-m", "trajcli", "export", "in.npz", "-o", "-"]
+    with subprocess.Popen(
+        words, stdout=-1, stderr=-1, text=True, env={"PYTHONPATH": str(ROOT)}
+    ) as run:
+        assert run.stdout.readline() == "t (s),position/0,position/1,position/2\n"
+        run.stdout.close()
+        assert "error" not in run.stderr.read()
+    assert run.returncode == 0
+
+
+def test_options_of_csv_are_refused_elsewhere(trajcli, plan):
+    for options in ("--decimals 3", "--columns time", "--stamps", "--separator ;", "--no-heading"):
+        where = f"{options.split()[0]}: an option of CSV alone"
+        for out in ("x.h5", "x.parquet"):
+            trajcli.refuses(f"export plan.h5 -o {out} {options}", where)
+        trajcli.refuses(f"export plan.h5 --lerobot . -o x {options}", "CSV")
+
+
+@pytest.mark.parametrize("command", ["differentiate", "resample --to 50", "integrate"])
+@pytest.mark.parametrize("out", ["out.csv", "out.parquet", "-"])
+def test_a_table_out_of_another_command_is_an_error_that_names_export(trajcli, plan, command, out):
+    made = "out.h5" if out == "-" else Path(out).with_suffix(".h5")
+    hint = f"-o {made}, and then: trajcli export {made} -o {out}"
+    trajcli.refuses(f"{command} plan.h5 -o {out}", hint)
