@@ -413,6 +413,10 @@ case("a decimal comma", trajectory, "export out.h5 -o o.csv --decimal ,",
 case("stamps of no clock", trajectory, "export out.h5 -o o.csv --stamps", "export out.h5 -o o.csv")
 case("a column that is not there", trajectory, "export out.h5 -o o.csv --columns velocty",
      "export out.h5 -o o.csv --columns velocity")
+case("points of several trajectories", npz(position=np.stack([CURVE] * 2), dt=0.1),
+     "export in.npz -o o.yaml", "export in.npz --episodes 0 --joints a,b,c -o o.yaml")
+case("points of joints without names", npz(position=CURVE, dt=0.1), "export in.npz -o o.yaml",
+     "export in.npz -o o.yaml --joints joint1,joint2,joint3")
 case("another kind of output", npy(), f"{DIFFERENTIATE} out.zarr", f"{DIFFERENTIATE} out.h5",
      lambda: _to_zarr())
 case("several arrays in one", npy(), f"{DIFFERENTIATE} out.npy",

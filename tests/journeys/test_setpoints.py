@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import subprocess
 import sys
 from decimal import ROUND_HALF_EVEN, Decimal
@@ -11,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from journeys.arrays import same, write_h5
+import yaml
+from journeys.arrays import close, same, write_h5
 
 ROOT = Path(__file__).resolve().parents[2]
 RANDOM = np.random.default_rng(7)
@@ -149,14 +151,88 @@ def test_a_reader_that_has_read_enough_ends_the_export_in_peace(folder):
 def test_options_of_csv_are_refused_elsewhere(trajcli, plan):
     for options in ("--decimals 3", "--columns time", "--stamps", "--separator ;", "--no-heading"):
         where = f"{options.split()[0]}: an option of CSV alone"
-        for out in ("x.h5", "x.parquet"):
+        for out in ("x.h5", "x.parquet", "x.yaml"):
             trajcli.refuses(f"export plan.h5 -o {out} {options}", where)
         trajcli.refuses(f"export plan.h5 --lerobot . -o x {options}", "CSV")
 
 
 @pytest.mark.parametrize("command", ["differentiate", "resample --to 50", "integrate"])
-@pytest.mark.parametrize("out", ["out.csv", "out.parquet", "-"])
+@pytest.mark.parametrize("out", ["out.csv", "out.yaml", "plan.json", "-"])
 def test_a_table_out_of_another_command_is_an_error_that_names_export(trajcli, plan, command, out):
     made = "out.h5" if out == "-" else Path(out).with_suffix(".h5")
     hint = f"-o {made}, and then: trajcli export {made} -o {out}"
     trajcli.refuses(f"{command} plan.h5 -o {out}", hint)
+
+
+# --- JointTrajectory --------------------------------------------------------------------------
+
+
+def load(name: str) -> dict[str, object]:
+    text = Path(name).read_text()
+    return json.loads(text) if name.endswith("json") else yaml.safe_load(text)
+
+
+@pytest.mark.parametrize("name", ["out.yaml", "out.yml", "out.json"])
+def test_a_joint_trajectory_has_the_points_that_ros2_control_takes(trajcli, plan, name):
+    result = trajcli.ok(f"export plan.h5 -o {name}")
+    assert "a JointTrajectory has no jerk: left out" in result.err
+    document = load(name)
+    assert document["joint_names"] == ["turn", "lift"]
+    fields = ["positions", "velocities", "accelerations"]
+    assert [list(point) for point in document["points"]] == [[*fields, "time_from_start"]] * 30
+    for field, values in zip(fields, plan.values(), strict=False):
+        same([point[field] for point in document["points"]], values[0])
+    stamps = [point["time_from_start"] for point in document["points"]]
+    nanoseconds = [stamp["sec"] * 10**9 + stamp["nanosec"] for stamp in stamps]
+    assert nanoseconds == [4_000_000 * k for k in range(30)]
+    trajcli.ok(f"export {name} -o back.npz")
+    back = np.load("back.npz")
+    for quantity in ("position", "velocity", "acceleration"):
+        same(back[quantity], plan[quantity])
+    close(back["time"], 0.004 * np.arange(30), rtol=1e-15)
+
+
+def test_a_joint_trajectory_of_a_log_begins_at_zero_with_its_nanoseconds(trajcli, log):
+    trajcli.ok("export log.csv -o out.json")
+    stamps = [point["time_from_start"] for point in load("out.json")["points"]]
+    elapsed = [int(t - STAMPS[0]) for t in STAMPS]
+    assert [stamp["sec"] * 10**9 + stamp["nanosec"] for stamp in stamps] == elapsed
+    times = 1.7e9 + np.array([0, 0.25, 0.5, 0.75, 1.75])
+    np.savez("in.npz", position=np.ones((5, 1)), times=times, joint_names=["a"])
+    trajcli.ok("export in.npz -o seconds.yaml")
+    stamps = [point["time_from_start"] for point in load("seconds.yaml")["points"]]
+    assert [stamp["sec"] for stamp in stamps] == [0, 0, 0, 0, 1]
+    assert [stamp["nanosec"] for stamp in stamps] == [
+        0,
+        250_000_000,
+        500_000_000,
+        750_000_000,
+        750_000_000,
+    ]
+
+
+def test_a_joint_trajectory_has_one_trajectory_of_named_joints(trajcli, log, samples):
+    np.savez("in.npz", position=np.ones((2, 4, 2)) * np.arange(4)[:, None], dt=0.1)
+    trajcli.refuses("export in.npz -o x.yaml", "several trajectories", "--episodes 0")
+    line = "export in.npz --episodes 1 -o x.yaml"
+    trajcli.refuses(line, "joints without names", "--joints joint1,joint2")
+    trajcli.ok(f"{line} --joints a,b")
+    assert load("x.yaml")["joint_names"] == ["a", "b"]
+    trajcli.ok("export log.csv -o e.yaml --dofs knee --json")
+    assert load("e.yaml")["joint_names"] == ["knee"]
+    trajcli.refuses(f"export {samples}/camera.h5:orientation_xyzw -o y.yaml", "rotations")
+    trajcli.refuses("export log.csv -o y.yaml --to-units deg", "--to-units: units that are fixed")
+    np.savez("v.npz", velocity=np.ones((4, 2)), dt=0.1, joint_names=["a", "b"])
+    trajcli.refuses("export v.npz -o y.yaml", "no positions")
+    np.savez("t.npz", position=np.ones((4, 2)), joint_names=["a", "b"])
+    trajcli.refuses("export t.npz -o y.yaml", "no times", "--dt SECONDS")
+
+
+def test_a_controller_gets_neither_nan_nor_two_points_at_once(trajcli, folder):
+    for name, values, times in (
+        ("NaN or Inf", [[0.0], [np.nan], [1.0]], [0.0, 0.1, 0.2]),
+        ("times that do not increase", [[0.0], [0.5], [1.0]], [0.0, 0.1, 0.1]),
+        ("times that do not increase", [[0.0], [0.5], [1.0]], [0.0, 0.1, 0.1 + 1e-11]),
+    ):
+        np.savez("in.npz", position=np.array(values), times=times, joint_names=["a"])
+        trajcli.refuses("export in.npz -o x.json", name)

@@ -29,14 +29,14 @@ def export(
     """Write trajectories for other programs.
 
     The ending of OUT names the format: .csv for PlotJuggler, .rrd for rerun, .parquet for pandas,
-    .npz or .npy for NumPy, .tum for evo, and .h5; -o - writes CSV
+    .npz or .npy for NumPy, .tum for evo, .yaml or .json for ros2_control, and .h5; -o - writes CSV
     to stdout. With --lerobot OUT is a copy of a LeRobot data set.
 
     A table has a column t and a column for each quantity and joint, like position/joint1; with
     several trajectories its first column is trajectory. An .rrd has the same as scalars on the
     time line "time", and orientations as transforms; it needs rerun-sdk. A .parquet needs pyarrow.
     A .tum has lines "timestamp tx ty tz qx qy qz qw" of one trajectory; without positions tx, ty
-    and tz are 0.
+    and tz are 0. A .yaml or .json is a JointTrajectory of named joints.
     """
     from trajcli.errors import UsageError
     from trajcli.files.atomic_output import refuse_input, refuse_place

@@ -110,7 +110,7 @@ Out = Annotated[Path, _out("-o --out OUT",
 Figure = Annotated[Path, _out("-o --out FIG",
     "The figure to write: FIG.png, FIG.svg or FIG.pdf.")]
 Export = Annotated[Path, _out("-o --out OUT",
-    "The file to write: OUT.csv, .parquet, .rrd, .tum, .h5, .npz or .npy; - writes "
+    "The file to write: OUT.csv, .parquet, .rrd, .tum, .yaml, .json, .h5, .npz or .npy; - writes "
     "CSV to stdout.")]
 Columns = Annotated[str | None, _output("--columns NAMES",
     "Columns of a CSV in order: time,position,velocity, or single ones like position/joint1. "

@@ -29,7 +29,7 @@ from trajcli.files.outputs import (
 from trajcli.files.quantities import QUANTITIES, SMOOTHING
 from trajcli.system import held
 
-_EXPORTED = (".parquet", ".rrd", ".tum")
+_EXPORTED = (".parquet", ".rrd", ".tum", ".yaml", ".yml", ".json")
 _FAMILIES = {".h5": "hdf5", ".hdf5": "hdf5", ".npz": "npz", ".npy": "npy"}
 
 

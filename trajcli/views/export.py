@@ -41,6 +41,7 @@ from trajcli.kernels.program import Floats
 from trajcli.memory import TABLE_ROWS
 from trajcli.rotations.quaternions import TOLERANCE
 from trajcli.units import InputUnits, parse_time_unit
+from trajcli.views._joint_trajectory import document, fields_of
 from trajcli.views._statistics import orientations
 from trajcli.views.recordings import (
     first_labels,
@@ -219,11 +220,10 @@ def select_trajectories(
 def require_kind(out: Path, to: InputUnits, form: TableForm) -> None:
     """Raises UsageError where the ending of OUT is unknown, its library is absent, or it cannot be
     in units ``to`` or a table of this form."""
-    suffix = out.suffix.lower()
+    suffix, fixed = out.suffix.lower(), out.suffix.lower() in (".tum", *_MESSAGES)
     form.require(out)
-    if (suffix == ".tum" and to != _IN_SI) or (suffix == ".rrd" and to.time is not None):
-        lengths = ", positions in m" if suffix == ".tum" else ""
-        expected = f"none: {suffix} has times in s{lengths}"
+    if (fixed and to != _IN_SI) or (suffix == ".rrd" and to.time is not None):
+        expected = f"none: {suffix} has times in s{', positions in rad and m' if fixed else ''}"
         raise UsageError("units that are fixed", where="--to-units", expected=expected)
     if form.stamps and to.time is not None:
         raise UsageError("cannot be combined", where="--stamps", found="--to-units of times")
@@ -432,7 +432,21 @@ def _write_tum(chosen: Export, path: Path, job: Job[Block], report: Report) -> N
     write_blocks(job, put, report)
 
 
-_WRITERS = {".csv": _write_csv, ".parquet": _write_parquet, ".rrd": _write_rrd, ".tum": _write_tum}
+def _write_joint_trajectory(chosen: Export, path: Path, job: Job[Block], report: Report) -> None:
+    """Writes a trajectory_msgs/JointTrajectory, as YAML or JSON."""
+    batch, as_json = chosen.batch, job.out.suffix.lower() == ".json"
+    fields = fields_of(batch, chosen.owners.values(), report)
+
+    def put(_: Span, arrays: Mapping[str, Array], __: int) -> None:
+        rows = {field: arrays[name][0] for field, name in fields.items()}
+        path.write_text(document(batch, rows, arrays["time"][0], as_json), encoding="utf-8")
+
+    write_blocks(job, put, report)
+
+
+_MESSAGES = dict.fromkeys((".yaml", ".yml", ".json"), _write_joint_trajectory)
+_WRITERS = {".csv": _write_csv, ".parquet": _write_parquet, ".rrd": _write_rrd, ".tum": _write_tum,
+            **_MESSAGES}  # fmt: skip
 _ARRAYS = (".npz", ".npy", ".h5", ".hdf5")
 # The library of a format, and the package that has it.
 _LIBRARIES = {".rrd": ("rerun", "rerun-sdk"), ".parquet": ("pyarrow", "pyarrow")}

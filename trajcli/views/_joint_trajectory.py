@@ -1,0 +1,67 @@
+"""Writes ROS's trajectory_msgs/JointTrajectory as YAML or JSON, as ros2_control takes it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from trajcli.errors import InputError, Note, Report
+from trajcli.files.recording import Array, Recording
+from trajcli.views.recordings import first_part, quantities
+
+_FIELDS = {"position": "positions", "velocity": "velocities", "acceleration": "accelerations"}
+
+
+def fields_of(batch: Recording, owners: Iterable[Recording], report: Report) -> dict[str, str]:
+    """Returns which array each field of a point has. Raises InputError for what is not one
+    trajectory of joints with their times, as where ``owners`` of its arrays have rotations."""
+    stored, path = quantities(batch)[0], batch.file.path
+    joints = ",".join(f"joint{k + 1}" for k in range(batch.shape[2]))
+    faults = {  # what is found, and the way out
+        "several trajectories": (len(batch) > 1, f"--episodes {batch.numbers[0]} picks one"),
+        "rotations": (
+            any(x.rotations or x.of_rotations for x in owners),
+            f"{path}:DATASET, or --dofs, picks joints",
+        ),
+        "no positions": ("position" not in stored, f"{path}:DATASET names them"),
+        "joints without names": (batch.joint_names is None, f"--joints {joints} names them"),
+        "no times": (batch.clock is None, "--dt SECONDS or --rate HZ says the step"),
+    }
+    for found, (wrong, hint) in faults.items():
+        if wrong:
+            what, expected = "no JointTrajectory", "one trajectory of joints, with its times"
+            where = str(first_part(batch).where)
+            raise InputError(what, where=where, expected=expected, found=found, hint=hint)
+    if left_out := [name for name in stored if name not in _FIELDS]:
+        report.add(Note(f"a JointTrajectory has no {', '.join(left_out)}: left out"))
+    return {_FIELDS[quantity]: name for quantity, name in stored.items() if quantity in _FIELDS}
+
+
+def document(batch: Recording, rows: Mapping[str, Array], times: Array, as_json: bool) -> str:
+    """Returns a JointTrajectory of rows [T, D] by field at times [T], with a line for each point;
+    numbers read back as the same numbers. Raises InputError for what no controller follows."""
+    nanoseconds = np.rint((times.astype(np.float64) - float(times[0])) * 1e9).astype(np.int64)
+    finite = all(np.isfinite(values).all() for values in rows.values())
+    if not finite or not (np.diff(nanoseconds) > 0).all():
+        found = "times that do not increase by 1 ns or more" if finite else "NaN or Inf"
+        raise InputError("no JointTrajectory", where=batch.place_text(0), found=found)
+    points = []
+    for time, *values in zip(nanoseconds, *(x.tolist() for x in rows.values()), strict=True):
+        fields = (
+            f'"{field}": [{", ".join(map(_number, row))}]'
+            for field, row in zip(rows, values, strict=True)
+        )
+        stamp = f'{{"sec": {time // 10**9}, "nanosec": {time % 10**9}}}'
+        points.append(f'{{{", ".join(fields)}, "time_from_start": {stamp}}}')
+    joints = json.dumps(batch.joint_names)
+    if as_json:
+        return f'{{"joint_names": {joints}, "points": [\n' + ",\n".join(points) + "\n]}\n"
+    return f"joint_names: {joints}\npoints:\n" + "".join(f"- {point}\n" for point in points)
+
+
+def _number(value: float) -> str:
+    """Returns a number as YAML 1.1 and JSON read it: to YAML, 1e-05 would be a text."""
+    text = repr(float(value))
+    return text if "." in text else text.replace("e", ".0e")
