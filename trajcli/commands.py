@@ -74,6 +74,13 @@ class Commands:
         copied = [*self.absolute, *self.turning]
         return replace(inputs, actions=with_dofs(positions, copied, actions[..., copied]))
 
+    def from_positions(self, positions: Any) -> Any:
+        """Returns the actions [b, T - 1, D] that lead from the first of positions [b, T, D] to the
+        others: the inverse of :meth:`used`, but for rotations."""
+        rows = float64(positions)
+        ends, origin = rows[:, 1:], rows[:, :-1] if self.actions == "delta" else rows[:, :1]
+        return with_dofs(ends - origin, self.absolute, ends[..., list(self.absolute)])
+
     def apart(self, inputs: Inputs) -> list[int]:
         """Returns the dofs whose rows are computed by mode clique instead of the mode."""
         mode, clique = inputs.mode, clique_like(inputs.mode)

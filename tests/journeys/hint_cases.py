@@ -417,6 +417,9 @@ case("points of several trajectories", npz(position=np.stack([CURVE] * 2), dt=0.
      "export in.npz -o o.yaml", "export in.npz --episodes 0 --joints a,b,c -o o.yaml")
 case("points of joints without names", npz(position=CURVE, dt=0.1), "export in.npz -o o.yaml",
      "export in.npz -o o.yaml --joints joint1,joint2,joint3")
+case("actions of no positions", npz(velocity=CURVE, p=CURVE, dt=0.1),
+     "export in.npz --actions-as delta -o o.h5", "inspect in.npz",
+     "export in.npz:p --actions-as delta -o o.h5")
 case("another kind of output", npy(), f"{DIFFERENTIATE} out.zarr", f"{DIFFERENTIATE} out.h5",
      lambda: _to_zarr())
 case("several arrays in one", npy(), f"{DIFFERENTIATE} out.npy",
@@ -653,6 +656,9 @@ case("rotations that are fitted", npz(quat_xyzw=TURNS, dt=0.1),
 case("gradients of rotations", npz(angular_velocity=TURNS[:, :3], dt=0.1),
      integ("in.npz:angular_velocity --mode velocity --start zero --cost velocity"),
      lambda: trajcli.rotations.integrate(TURNS[:, :3], np.array([1.0, 0, 0, 0]), 0.1))
+case("a rotation among absolute dofs", npz(pose=np.hstack([CURVE, TURNS]), dt=0.1),
+     "export in.npz:pose --rotation 3:7=xyzw --actions-as delta --absolute 3 -o o.h5",
+     "export in.npz:pose --rotation none --actions-as delta --absolute 3 -o o.h5")
 case("a TUM trajectory of no rotation", npz(pose=np.hstack([CURVE, TURNS])),
      "export in.npz:pose -o o.tum", "export in.npz:pose --rotation 3:7=xyzw --dt 0.1 -o o.tum")
 SPUN = np.stack([np.cos(T * 8), 0 * T, 0 * T, np.sin(T * 8)], 1)

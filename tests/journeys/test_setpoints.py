@@ -10,10 +10,14 @@ import sys
 from decimal import ROUND_HALF_EVEN, Decimal
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 import yaml
-from journeys.arrays import close, same, write_h5
+from formats.test_lerobot_copy import column, data_set
+from journeys.arrays import close, read_h5, same, write_h5
+from layouts import writers
+from scipy.spatial.transform import Rotation
 
 ROOT = Path(__file__).resolve().parents[2]
 RANDOM = np.random.default_rng(7)
@@ -236,3 +240,175 @@ def test_a_controller_gets_neither_nan_nor_two_points_at_once(trajcli, folder):
     ):
         np.savez("in.npz", position=np.array(values), times=times, joint_names=["a"])
         trajcli.refuses("export in.npz -o x.json", name)
+
+
+# --- actions ----------------------------------------------------------------------------------
+
+
+def by_hand(positions: np.ndarray, kind: str) -> np.ndarray:
+    """Delta or relative actions of positions [T, D], by a loop."""
+    origin = [positions[k - 1] if kind == "delta" else positions[0] for k in range(len(positions))]
+    return np.array([positions[k] - origin[k] for k in range(1, len(positions))])
+
+
+KINDS = pytest.mark.parametrize("kind", ["delta", "relative"])
+
+
+@KINDS
+@pytest.mark.parametrize("form", ["h5", "npz", "csv", "parquet"])
+def test_actions_lead_back_to_the_positions(trajcli, folder, kind, form):
+    positions = RANDOM.standard_normal((3, 9, 3)).cumsum(1)
+    times = np.cumsum(RANDOM.uniform(0.05, 0.2, 9))
+    times -= times[0]
+    units = {"position@units": "rad,rad,m"}
+    write_h5("in.h5", units, position=positions, time=times, joint_names=["a", "b", "grip"])
+    trajcli.ok(f"export in.h5 --actions-as {kind} --absolute grip -o out.{form}")
+    start = "--start in.h5:position" if form in ("csv", "parquet") else ""
+    line = f"integrate out.{form} --mode clique --actions {kind} --absolute grip {start}"
+    trajcli.ok(f"{line} -o back.h5")
+    back = read_h5("back.h5")
+    close(back["position"], positions, atol=1e-14)
+    close(np.atleast_2d(back["time"])[0], times, rtol=1e-14)
+    if form == "h5":
+        stored = read_h5("out.h5")
+        for k in range(3):
+            want = by_hand(positions[k], kind)
+            want[:, 2] = positions[k, 1:, 2]
+            close(stored["actions"][k], want, rtol=1e-15)
+        same(stored["start/position"], positions[:, 0])
+
+
+def test_actions_of_demonstrations_of_different_length_are_in_their_units(trajcli, folder):
+    demos = [RANDOM.standard_normal((n, 2)).astype("f4") for n in (4, 11, 4)]
+    arrays = {f"data/demo_{k}/position": values for k, values in enumerate(demos)}
+    arrays |= {f"data/demo_{k}/position@units": "rad,m" for k in range(3)}
+    write_h5("in.h5", arrays | {"@dt": 0.05})
+    trajcli.ok("export in.h5 --actions-as delta --to-units deg,mm -o out.h5")
+    trajcli.ok("integrate out.h5 --mode clique --actions delta -o back.h5")
+    with h5py.File("out.h5") as out, h5py.File("back.h5") as back:
+        assert out["data/demo_1/actions"].attrs["units"] == "deg,mm"
+        for k, values in enumerate(demos):
+            want = by_hand(values.astype("f8"), "delta") * [180 / np.pi, 1000]
+            close(out[f"data/demo_{k}/actions"], want, rtol=2e-7)
+            close(back[f"data/demo_{k}/position"], values, atol=1e-6)
+
+
+def test_a_single_array_holds_the_actions_alone(trajcli, folder):
+    positions = RANDOM.standard_normal((2, 5, 3))
+    np.save("in.npy", positions)
+    trajcli.ok("export in.npy --actions-as relative -o out.npy")
+    same(np.load("out.npy"), [by_hand(values, "relative") for values in positions])
+    trajcli.ok("export in.npy --actions-as delta -o out.csv")
+    head, *rows = cells(Path("out.csv").read_text())
+    assert head == ["trajectory", "row", "actions/0", "actions/1", "actions/2"]
+    want = np.concatenate([by_hand(values, "delta") for values in positions])
+    same(np.array([row[2:] for row in rows], float), want)
+
+
+def test_actions_in_a_viewer_are_at_the_rows_that_they_lead_to(trajcli, folder):
+    reader = pytest.importorskip("rerun.chunk").RrdReader
+    positions, times = RANDOM.standard_normal((6, 1)), np.array([5.0, 5.1, 5.2, 5.4, 5.5, 5.9])
+    np.savez("in.npz", position=positions, times=times)
+    trajcli.ok("export in.npz --actions-as delta -o out.rrd")
+    batches = [chunk.to_record_batch() for chunk in reader("out.rrd").stream().to_chunks()]
+    (found,) = [batch for batch in batches if "Scalars:scalars" in batch.schema.names]
+    seen = [time.total_seconds() for time in found["time"].to_pylist()]
+    close(seen, times[1:] - times[0], atol=1e-6)
+    close(np.concatenate(found["Scalars:scalars"].to_pylist()), by_hand(positions, "delta")[:, 0])
+
+
+FORMS = {
+    "xyzw": lambda turn: turn.as_quat(),
+    "wxyz": lambda turn: turn.as_quat()[:, [3, 0, 1, 2]],
+    "rotvec": lambda turn: turn.as_rotvec(),
+    "rpy": lambda turn: turn.as_euler("xyz"),
+    "rot6d": lambda turn: np.hstack([turn.as_matrix()[..., 0], turn.as_matrix()[..., 1]]),
+}
+BACK = {
+    "xyzw": Rotation.from_quat,
+    "wxyz": lambda rows: Rotation.from_quat(rows[:, [1, 2, 3, 0]]),
+    "rotvec": Rotation.from_rotvec,
+    "rpy": lambda rows: Rotation.from_euler("xyz", rows),
+    "rot6d": lambda rows: Rotation.from_matrix(
+        np.stack([rows[:, :3], rows[:, 3:], np.cross(rows[:, :3], rows[:, 3:])], -1)
+    ),
+}
+
+
+@KINDS
+@pytest.mark.parametrize("frame", ["world", "body"])
+@pytest.mark.parametrize("form", FORMS)
+def test_poses_become_turns_in_the_frame_that_is_named(trajcli, folder, kind, frame, form):
+    turns = Rotation.from_rotvec(RANDOM.standard_normal((12, 3)))
+    place, grip = RANDOM.standard_normal((12, 3)), RANDOM.random((12, 1))
+    values = FORMS[form](turns)
+    np.savez("in.npz", pose=np.hstack([place, values, grip]), dt=0.1)
+    last = 3 + values.shape[1]
+    words = f"--rotation 3:{last}={form} --rotation-frame {frame} --absolute {last}"
+    trajcli.ok(f"export in.npz:pose --actions-as {kind} -o out.h5 {words}")
+    actions = read_h5("out.h5")["actions"].squeeze()
+    origin = turns[:-1] if kind == "delta" else turns[np.zeros(11, int)]
+    want = turns[1:] * origin.inv() if frame == "world" else origin.inv() * turns[1:]
+    off = (BACK[form](actions[:, 3:last]) * want.inv()).magnitude()
+    assert off.max() < 1e-7
+    close(actions[:, :3], by_hand(place, kind), rtol=1e-14)
+    same(actions[:, last], grip[1:, 0])
+    trajcli.ok(f"integrate out.h5 --mode clique --actions {kind} -o back.h5 {words}")
+    back = read_h5("back.h5")
+    there = Rotation.from_quat(back["orientation"][0][:, [1, 2, 3, 0]])
+    assert (there * turns.inv()).magnitude().max() < 1e-7
+    close(back["position"][0], np.hstack([place, grip]), atol=1e-14)
+
+
+def test_orientations_that_trajcli_wrote_become_turns_of_named_components(trajcli, folder):
+    turns = Rotation.from_rotvec(RANDOM.standard_normal((1, 3)) + np.arange(40)[:, None] / 20)
+    pose = np.hstack([RANDOM.standard_normal((40, 3)), turns.as_quat()])
+    np.savez("in.npz", pose=pose, dt=0.1)
+    trajcli.ok("differentiate in.npz:pose --rotation 3:7=xyzw -o out.h5")
+    trajcli.refuses("export out.h5 --actions-as delta -o x.h5", "two arrays", "out.h5:DATASET")
+    trajcli.ok("export out.h5:orientation --actions-as delta -o turns.h5")
+    trajcli.ok("integrate turns.h5 --mode clique --actions delta -o back.h5")
+    want, got = read_h5("out.h5")["orientation"], read_h5("back.h5")["orientation"]
+    assert np.abs((want * got).sum(-1)).min() > 1 - 1e-12
+    trajcli.ok("export out.h5:position --actions-as delta -o moves.h5")
+    place = read_h5("out.h5")["position"][0]
+    close(read_h5("moves.h5")["actions"][0], by_hand(place, "delta"), atol=1e-15)
+
+
+@KINDS
+@pytest.mark.parametrize("version", [2, 3])
+def test_frames_of_a_lerobot_set_have_the_action_that_leads_to_the_next(
+    trajcli, folder, kind, version
+):
+    data_set(version)
+    line = f"export set:observation.state --actions-as {kind} --absolute 6 --lerobot set -o out"
+    assert "its action stays there" in trajcli.ok(line).err
+    begin, actions = 0, column("out", "trajcli.actions")
+    states = column("set", "observation.state").astype("f8")
+    for length in writers.LENGTHS:
+        rows = states[begin : begin + length]
+        want = by_hand(np.concatenate([rows, rows[-1:]]), kind)
+        want[:, 6] = [*rows[1:, 6], rows[-1, 6]]
+        close(actions[begin : begin + length], want, atol=1e-6)
+        begin += length
+    trajcli.ok("integrate set:action --mode clique --start zero -o p.h5 --overwrite")
+    result = trajcli.ok(f"export p.h5 --actions-as {kind} --lerobot set -o other")  # a row more
+    assert "stays there" not in result.err
+    commands = column("set", "action").astype("f8")[: writers.LENGTHS[0]]
+    want = by_hand(np.concatenate([np.zeros((1, 7)), commands]), kind)
+    close(column("other", "trajcli.actions")[: writers.LENGTHS[0]], want, atol=1e-5)
+
+
+def test_actions_are_made_of_positions_alone(trajcli, folder, samples):
+    writers.robomimic("in.h5", writers.demos())
+    trajcli.refuses("export in.h5 --actions-as delta -o x.h5", "no positions", "trajcli inspect")
+    trajcli.ok("export in.h5:obs/robot0_joint_pos --actions-as delta -o x.h5")
+    np.savez("one.npz", position=np.ones((2, 1, 3)), dt=0.1)
+    trajcli.refuses("export one.npz --actions-as delta -o y.h5", "fewer than two rows")
+    line = f"export {samples}/recorded.h5 -o y.csv"
+    trajcli.refuses(f"{line} --absolute 1", "--absolute: an option of --actions-as")
+    trajcli.refuses(f"{line} --actions-as delta --stamps", "--stamps: cannot be combined")
+    trajcli.refuses("export one.npz --actions-as delta -o y.json", ".json: cannot be combined")
+    np.savez("pose.npz", pose=np.eye(4)[[0, 1, 2, 0]], dt=0.1)
+    line = "export pose.npz:pose --rotation wxyz --actions-as delta -o y.h5"
+    trajcli.refuses(f"{line} --absolute 2", "a rotation among absolute dofs")

@@ -16,13 +16,17 @@ Examples, on files in sample_data:
 """
 
 
-@options.command(options.READING, options.REPAIR, options.TABLE)
+_ACTIONS = {"absolute": options.Absolute, "rotation_frame": options.RotationFrame}
+
+
+@options.command(options.READING, options.REPAIR, options.TABLE, _ACTIONS)
 def export(
     console: Console,
     source: options.OneSource,
     out: options.Export,
     lerobot: options.LeRobot = None,
     to_units: options.ToUnits = None,
+    actions_as: options.ActionsAs = None,
     overwrite: options.Overwrite = False,
     **reading: Any,
 ) -> None:
@@ -37,6 +41,9 @@ def export(
     time line "time", and orientations as transforms; it needs rerun-sdk. A .parquet needs pyarrow.
     A .tum has lines "timestamp tx ty tz qx qy qz qw" of one trajectory; without positions tx, ty
     and tz are 0. A .yaml or .json is a JointTrajectory of named joints.
+
+    --actions-as turns positions into what `integrate --mode clique --actions` turns back into them.
+    Row 0 is the start: T rows are T - 1 actions, each with its step (dt).
     """
     from trajcli.errors import UsageError
     from trajcli.files.atomic_output import refuse_input, refuse_place
@@ -49,15 +56,18 @@ def export(
     table = {name: reading.pop(name) for name in options.TABLE}
     names = (name.strip() for name in (table.pop("columns") or "").split(","))
     form, to_stdout = TableForm(tuple(filter(None, names)), **table), str(out) == "-"
+    absolute, frame = (reading.pop(name) for name in _ACTIONS)
     if to_stdout and (console.as_json or lerobot is not None):
         where = "-o - and " + ("--json" if console.as_json else "--lerobot")
         raise UsageError("cannot be combined", where=where, expected="one of them")
+    if absolute is not None and actions_as is None:
+        raise UsageError("an option of --actions-as", where="--absolute", expected="both")
     # text for people must not mix with the CSV
     console.stream = "stderr" if to_stdout else console.stream
     repair = Repair(**{name: reading.pop(name) for name in options.REPAIR})
     to = parse_option(to_units, "--to-units")
     if lerobot is None:  # a wrong name is refused before anything is read
-        require_kind(out, to, form)
+        require_kind(out, to, form, actions_as is not None)
         if not to_stdout:
             refuse_place(out, overwrite)
     elif form != TableForm():
@@ -66,6 +76,8 @@ def export(
         raise UsageError("--lerobot DIR writes to a new folder", where="--overwrite")
     with console.opened(reading) as files:
         chosen = select_trajectories(files, source, repair, to)
+        if actions_as is not None:
+            chosen = chosen.as_actions(actions_as, absolute, frame)
         chosen.form = form
         refuse_input(out, files.paths())  # --overwrite never replaces what is read
         if lerobot is None:

@@ -124,6 +124,8 @@ Decimal = Annotated[Literal[".", ","], _output("--decimal SIGN",
 NoHeading = Annotated[bool, _output("--no-heading", "Leave out the line that names the columns.")]
 Stamps = Annotated[bool, _output("--stamps",
     "Times in a CSV are the stamps of the source, in its unit, to the last digit.")]
+ActionsAs = Annotated[KindName | None, _output("--actions-as KIND",
+    "Write positions as actions: delta (from one row to the next) or relative (from the first).")]
 LeRobot = Annotated[Path | None, _output("--lerobot DIR",
     "Write a copy of the LeRobot data set in DIR to a new folder OUT, with SOURCE as features "
     "trajcli.position, ….", callback=_expanded)]

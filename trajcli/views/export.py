@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -17,6 +18,7 @@ import numpy as np
 
 from trajcli import __version__
 from trajcli.arrays import describe
+from trajcli.commands import Commands
 from trajcli.errors import Fault, InputError, OutputError, Report, UsageError, raise_if_any, unknown
 from trajcli.files.atomic_output import HiddenFolder, new_file, os_failures, reserve
 from trajcli.files.catalogue import text_of
@@ -37,10 +39,11 @@ from trajcli.files.reading import Repair, select
 from trajcli.files.recording import Array, Recording
 from trajcli.files.writing import other_kind, write
 from trajcli.jobs.job import Block, Job, Results, blocks_of, write_blocks
-from trajcli.kernels.program import Floats
+from trajcli.kernels.program import Floats, Integers
 from trajcli.memory import TABLE_ROWS
 from trajcli.rotations.quaternions import TOLERANCE
 from trajcli.units import InputUnits, parse_time_unit
+from trajcli.views._actions import HELD, actions_of, commands_for, positions_alone
 from trajcli.views._joint_trajectory import document, fields_of
 from trajcli.views._statistics import orientations
 from trajcli.views.recordings import (
@@ -70,9 +73,12 @@ class Export:
             that they are per SI.
         others: arrays that are not exported.
         form: how a table is written.
+        commands: what positions become, where they are exported as actions, with rotations in
+            ``frame``. held: the last row has an action, too, which stays there.
     """
 
-    form = TableForm()
+    form, held, frame = TableForm(), False, "world"
+    commands: Commands | None = None
 
     def __init__(
         self,
@@ -102,6 +108,22 @@ class Export:
         self.types = {name: self.types[name] for name in self.owners}
         self.factors = {name: self.factors[name] for name in self.owners}
 
+    def as_actions(self, kind: str, absolute: str | None, frame: str) -> Export:
+        """Returns the positions as actions, but for ``absolute`` dofs."""
+        beside = [owner for name, owner in self.owners.items() if name not in self.batch.arrays]
+        batch = positions_alone(self.batch, beside)
+        chosen = Export(batch, range(len(batch)), self.others, to=self.to)
+        chosen.commands, chosen.frame = commands_for(batch, kind, absolute), frame
+        facts: Any
+        for facts in (chosen.owners, chosen.types, chosen.units, chosen.factors):
+            facts["actions"] = facts.pop(*batch.arrays)
+        return chosen
+
+    @property
+    def lengths(self) -> Integers:
+        """How many rows, or actions, are written of each trajectory [B]."""
+        return self.batch.lengths - (self.commands is not None and not self.held)
+
     def axes(self, name: str) -> dict[str, int]:
         """The sizes of the axes of an array behind trajectory and row: dofs, or of orientations
         and angular rates the rotation, where there are several, and its components."""
@@ -114,13 +136,15 @@ class Export:
 
     def arrays_of(self, block: Recording) -> dict[str, Array]:
         """Returns all arrays [b, rows, dofs] and their ``time`` [b, rows], in the units that are
-        written; without any times, the row numbers."""
+        written; without any times, the row numbers. Actions have steps in place of times."""
         times = self.stamps(block)[0] if self.form.stamps else block.times()
         if times is None:
             times = np.broadcast_to(np.arange(block.rows), (len(block), block.rows))
         elif self.to.time is not None:
             times = times * self.to.time.per_si
         self.form.require_apart(times)
+        if self.commands is not None:
+            times = np.diff(times) if self.timed else times[:, 1 - self.held :]
         arrays = {"time": times}
         for name, factors in self.factors.items():
             rows = self._in_si(block, name)
@@ -130,9 +154,13 @@ class Export:
         return arrays
 
     def _in_si(self, block: Recording, name: str) -> Array:
+        if self.commands is not None:
+            values = block.input.read()
+            values = np.concatenate([values, values[:, -1:]], 1) if self.held else values
+            return actions_of(values, self.batch, self.commands, self.frame)
         rows = block if name in self.batch.arrays else self.owners[name].take(block.numbers)
-        values: Array = rows.arrays[name].read()
-        return values
+        stored: Array = rows.arrays[name].read()
+        return stored
 
     def stamps(self, block: Recording) -> tuple[Array, str]:
         """Returns the stamps [b, rows] as the source has them, and their unit. Raises InputError
@@ -159,7 +187,7 @@ class Export:
         Raises InputError for values that are no rotations.
         """
         owner = next((owner for owner in self.owners.values() if owner.rotations), None)
-        if owner is None:
+        if owner is None or self.commands is not None:
             return None
         rotations, free = owner.rotations, owner.free_dofs
         rows = self._in_si(block, next(iter(owner.arrays)))
@@ -180,7 +208,8 @@ class Export:
     def headings(self, units: bool = False) -> list[str]:
         """Returns t and quantity/dof, with ``units`` like t (s); first trajectory, of several."""
         unit = self.stamps(self.batch.take([0]))[1] if units and self.form.stamps else ""
-        heads = {"t": unit or str(self.to.time or "s")} if self.timed else {"row": ""}
+        unit, time = unit or str(self.to.time or "s"), "dt" if self.commands else "t"
+        heads = {time: unit} if self.timed else {"row": ""}
         for name, owner in self.owners.items():
             of_dofs = self.units[name].split(",")  # one for all, or one for each
             for k, dof in enumerate(owner.dof_labels):
@@ -217,16 +246,17 @@ def select_trajectories(
     return Export(batch, numbers, left_out, turning, to)
 
 
-def require_kind(out: Path, to: InputUnits, form: TableForm) -> None:
+def require_kind(out: Path, to: InputUnits, form: TableForm, actions: bool) -> None:
     """Raises UsageError where the ending of OUT is unknown, its library is absent, or it cannot be
-    in units ``to`` or a table of this form."""
+    in units ``to``, a table of this form, or have ``actions``."""
     suffix, fixed = out.suffix.lower(), out.suffix.lower() in (".tum", *_MESSAGES)
     form.require(out)
     if (fixed and to != _IN_SI) or (suffix == ".rrd" and to.time is not None):
         expected = f"none: {suffix} has times in s{', positions in rad and m' if fixed else ''}"
         raise UsageError("units that are fixed", where="--to-units", expected=expected)
-    if form.stamps and to.time is not None:
-        raise UsageError("cannot be combined", where="--stamps", found="--to-units of times")
+    if (form.stamps and (to.time is not None or actions)) or (fixed and actions):
+        where, times = ("--stamps", " and --to-units of times") if form.stamps else (suffix, "")
+        raise UsageError("cannot be combined", where=where, found=f"--actions-as{times}")
     if out != _STDOUT and suffix not in _WRITERS and suffix not in _ARRAYS:
         expected = f"a name that ends in {', '.join([*_WRITERS, *_ARRAYS])}"
         raise UsageError(
@@ -262,7 +292,7 @@ def write_export(chosen: Export, out: Path, overwrite: bool, files: Files) -> No
             writer(chosen, hidden, _rows_of(chosen, out), files.report)
             files.sources.require_unchanged()
         return
-    blocks = blocks_of(chosen.batch, chosen.batch.lengths)
+    blocks = blocks_of(chosen.batch, chosen.lengths)
     job = Job(out, description, blocks, partial(_arrays, chosen, description))
     write(
         out, description, lambda output: write_blocks(job, output.write, files.report),
@@ -363,7 +393,10 @@ def _write_rrd(chosen: Export, path: Path, job: Job[Block], report: Report) -> N
         poses = chosen.poses(chosen.batch.take(slice(span.begin, span.end)))
         for k, name in enumerate(chosen.names[span.begin : span.end]):
             place = [f"trajectory_{name}"] if chosen.several else []
-            line = {"duration" if chosen.timed else "sequence": arrays["time"][k]}
+            times = arrays["time"][k]
+            if chosen.commands is not None and chosen.timed:
+                times = np.cumsum(times)  # those of the rows that the actions lead to
+            line = {"duration" if chosen.timed else "sequence": times}
             clock = rerun.TimeColumn("time" if chosen.timed else "row", **line)
             if poses is not None:
                 _log_poses(recording, rerun, clock, place, *(part[k] for part in poses))
@@ -447,7 +480,7 @@ def _write_joint_trajectory(chosen: Export, path: Path, job: Job[Block], report:
 _MESSAGES = dict.fromkeys((".yaml", ".yml", ".json"), _write_joint_trajectory)
 _WRITERS = {".csv": _write_csv, ".parquet": _write_parquet, ".rrd": _write_rrd, ".tum": _write_tum,
             **_MESSAGES}  # fmt: skip
-_ARRAYS = (".npz", ".npy", ".h5", ".hdf5")
+_START, _ARRAYS = "start/position", (".npz", ".npy", ".h5", ".hdf5")
 # The library of a format, and the package that has it.
 _LIBRARIES = {".rrd": ("rerun", "rerun-sdk"), ".parquet": ("pyarrow", "pyarrow")}
 
@@ -461,6 +494,10 @@ def _arrays(chosen: Export, description: Description, block: Block) -> Results:
     for name in chosen.types:
         shape = arrays[name].shape
         arrays[name] = arrays[name].reshape(*shape[:2], *chosen.axes(name).values())
+    if chosen.commands is not None:
+        first = block.recording.input.select(range(len(block)), range(1)).read()[:, 0]
+        arrays[_START], steps = first * chosen.factors["actions"], arrays.pop("time")
+        arrays |= {"dt": steps} if chosen.timed and chosen.batch.step is None else {}
     return [(0, arrays)]
 
 
@@ -468,7 +505,7 @@ def _describe(chosen: Export, out: Path) -> Description:
     """Describes the output: times are shared where all steps are one dt, and trajectories of
     unequal length have a group each."""
     batch = chosen.batch
-    lengths, step = batch.lengths, batch.step
+    lengths, step = chosen.lengths, batch.step
     numbers = {rows: np.flatnonzero(lengths == rows) for rows in np.unique(lengths).tolist()}
     variables, sizes = list[Variable](), dict[str, int]()
     for name, dtype in chosen.types.items():
@@ -476,12 +513,20 @@ def _describe(chosen: Export, out: Path) -> Description:
         labels = {"units": unit} if unit else {}
         variables.append(Variable(name, (*ROWS[:2], *axes), dtype, labels))
         sizes |= axes
-    if chosen.timed:
-        shared, unit = step is not None or len(lengths) == 1, str(chosen.to.time or "s")
+    unit = str(chosen.to.time or "s")
+    if chosen.commands is not None and out.suffix.lower() != ".npy":  # which has one array
+        variables.append(replace(variables[0], name=_START, dims=("trajectory", *axes)))
+        if chosen.timed and step is None:
+            variables.append(Variable("dt", ROWS[:2], np.dtype("f8"), {"units": unit}))
+    elif chosen.timed:
+        shared = step is not None or len(lengths) == 1
         variables.append(time_variable(shared, unit=unit))
         variables += stamp_variables(batch.start_stamps(of_rows=True))
     source = batch.source.seen_from(os.path.realpath(out.parent))
     attributes: dict[str, Any] = {"source": source, "trajcli_version": __version__}
+    if chosen.commands is not None:
+        attributes |= chosen.commands.options()
+        attributes |= {"rotation_frame": chosen.frame} if batch.rotations else {}
     if sizes.keys() - {"dof"}:
         stated = batch.file.attributes()
         words = ("rotation_order", "rotation_frame")
@@ -513,12 +558,14 @@ def write_lerobot(chosen: Export, files: Files, folder: Path, out: Path) -> None
     if os.path.lexists(out) or Path(os.path.realpath(out)).is_relative_to(folder.resolve()):
         what = "not a new folder outside of DIR"
         raise OutputError(what, where=str(out), hint="another name: no folder is ever replaced")
-    chosen.leave_out_companions()  # its features are of the same dofs
+    if chosen.commands is None:
+        chosen.leave_out_companions()  # its features are of the same dofs
     copy = LeRobotCopy(files, folder)
     if taken := sorted(copy.names.intersection(f"trajcli.{name}" for name in chosen.types)):
         what = "features there already"
         raise InputError(what, where=str(folder), found=", ".join(taken))
     frames, count = _frames(chosen, copy), len(chosen.numbers)
+    files.report.add(*([HELD] if chosen.held else []))
     with os_failures(out), HiddenFolder(out, overwrite=False) as hidden:
         features = _features(chosen, frames, hidden.path)
 
@@ -555,6 +602,7 @@ def _frames(chosen: Export, copy: LeRobotCopy) -> list[slice]:
     counts = [part.stop - part.start for part in frames]
     rows = batch.lengths.tolist()
     more = mode(length - count for length, count in zip(rows, counts, strict=True)) == 1
+    chosen.held = more == 0 and chosen.commands is not None
     expected = "a row for each of {} frames"
     if more:
         expected += ", and one for the state after them"
