@@ -420,6 +420,9 @@ case("points of joints without names", npz(position=CURVE, dt=0.1), "export in.n
 case("actions of no positions", npz(velocity=CURVE, p=CURVE, dt=0.1),
      "export in.npz --actions-as delta -o o.h5", "inspect in.npz",
      "export in.npz:p --actions-as delta -o o.h5")
+case("exported actions", both(npz(position=CURVE, dt=0.1),
+     cli("export in.npz --actions-as delta -o in.h5")), integ("in.h5"),
+     integ("in.h5 --actions delta --mode clique"))
 case("another kind of output", npy(), f"{DIFFERENTIATE} out.zarr", f"{DIFFERENTIATE} out.h5",
      lambda: _to_zarr())
 case("several arrays in one", npy(), f"{DIFFERENTIATE} out.npy",

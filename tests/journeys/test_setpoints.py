@@ -412,3 +412,16 @@ def test_actions_are_made_of_positions_alone(trajcli, folder, samples):
     np.savez("pose.npz", pose=np.eye(4)[[0, 1, 2, 0]], dt=0.1)
     line = "export pose.npz:pose --rotation wxyz --actions-as delta -o y.h5"
     trajcli.refuses(f"{line} --absolute 2", "a rotation among absolute dofs")
+
+
+def test_exported_actions_are_not_integrated_as_something_else(trajcli, folder):
+    np.savez("in.npz", position=RANDOM.standard_normal((2, 6, 3)), dt=0.1)
+    trajcli.ok("export in.npz --actions-as relative --absolute 2 -o out.h5")
+    trajcli.refuses(
+        "integrate out.h5 -o x.h5",
+        "actions of another kind than the file states",
+        "--actions relative --absolute 2 --mode clique",
+    )
+    trajcli.refuses("integrate out.h5 --mode clique --actions relative -o x.h5", "--absolute 2")
+    trajcli.ok("integrate out.h5 --mode clique --actions relative --absolute 2 -o back.h5")
+    close(read_h5("back.h5")["position"], np.load("in.npz")["position"], atol=1e-14)

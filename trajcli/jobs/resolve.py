@@ -41,6 +41,7 @@ from trajcli.units import in_si, parse_units, per_si, unit_text
 _DEFAULT = "acceleration"
 # Options that a file may state with its mode.
 _STATED = ("scheme", "degree", "steps", "ends")
+_COMMANDS = ("actions", "absolute", "rotation_frame")
 _Stated: TypeAlias = tuple[str, tuple[tuple[str, Any], ...]]
 # Inputs whose attributes are read; the others are as a rule like them.
 _FIRST = 32
@@ -116,6 +117,7 @@ def resolve(request: Request, files: Files, sources: Sequence[str]) -> Resolved:
         report.collected += [fault for _, faults in bad for fault in faults]
     if usable and not request.recorded:
         with report.faults():
+            _require_commands(request, usable[0])
             _require_turns(request, usable[0], mode)
         if request.mode is None:
             with report.faults():
@@ -268,6 +270,20 @@ def _require_turns(request: Request, first: Recording, mode: Mode | None) -> Non
             expected="none",
             hint="trajcli.rotations.integrate has them",
         )
+
+
+def _require_commands(request: Request, first: Recording) -> None:
+    """Raises UsageError where export wrote the actions as others than the request takes them."""
+    known = {word: first.companions.attribute(word)[1] for word in _COMMANDS}
+    stated = {word: text_of(value) for word, value in known.items() if value is not None}
+    said = {word: getattr(request, word) for word in stated}
+    # a frame that is not said is the world
+    missing = [word for word in stated if said[word] in (None, "world") and stated[word] != "world"]
+    if first.own_output and first.of_actions and "actions" in stated and missing:
+        words = (f"--{word.replace('_', '-')} {stated[word]}" for word in missing)
+        hint = " ".join([*words, *(["--mode clique"] if request.mode is None else [])])
+        what, where = "actions of another kind than the file states", first.input.where
+        raise UsageError(what, where=where, found=f"{stated['actions']} actions", hint=hint)
 
 
 def _refuse_normalised(members: Sequence[Recording]) -> None:
