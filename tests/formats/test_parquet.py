@@ -58,3 +58,44 @@ def test_dates_are_the_times_of_rows(trajcli, folder, unit, name):
     with h5py.File("out.h5") as file:
         expected = (since - since[0]) * 1e-9
         np.testing.assert_allclose(file["time"][:], expected, rtol=0, atol=3e-7)
+
+
+@pytest.mark.parametrize("size", [1000, 7])
+def test_nulls_are_nan_whatever_the_type_of_a_column(trajcli, folder, size):
+    pandas = pytest.importorskip("pandas")
+    t, holes = 0.01 * np.arange(50), np.isin(np.arange(50), (20, 33))
+    waves = np.sin(t[:, None] * 3 + np.arange(3))
+    counts = (1000 * waves).astype(int)
+    frame = pandas.DataFrame({"time": t, "label": ["a"] * 50})
+    for k in range(3):
+        frame[f"q_{k}"] = np.where(holes, np.nan, waves[:, k])
+        frame[f"n_{k}"] = pandas.array(np.where(holes, None, counts[:, k]), "Int32")
+        frame[f"b_{k}"] = pandas.array(np.where(holes, None, counts[:, k] > 0), "boolean")
+    frame["list"] = [None if hole else row.tolist() for row, hole in zip(waves, holes, strict=True)]
+    frame["ints"] = [
+        [None if hole else 1, *row[1:]] for row, hole in zip(counts.tolist(), holes, strict=True)
+    ]
+    frame.loc[5, "label"] = None
+    schema = arrow.schema([*arrow.Schema.from_pandas(frame.drop(columns="ints")),
+                           ("ints", arrow.list_(arrow.int64()))])  # fmt: skip
+    table = arrow.Table.from_pandas(frame, schema, preserve_index=False)
+    parquet.write_table(table, "log.parquet", row_group_size=size)
+    frame[["time", "q_0", "q_1", "q_2"]].to_csv("log.csv", index=False)
+    for path in ("log.csv", "log.parquet"):
+        trajcli.refuses(f"differentiate {path}:q --method central -o no.h5", "NaN or Inf")
+        line = f"differentiate {path}:q --allow-nonfinite -o {path}.h5"
+        trajcli(line, code=0)
+    with h5py.File("log.csv.h5") as a, h5py.File("log.parquet.h5") as b:
+        np.testing.assert_array_equal(a["velocity"], b["velocity"])
+    gaps = waves.copy()
+    gaps[holes] = np.nan
+    whole = np.where(holes[:, None], np.nan, counts)
+    ints = np.c_[np.where(holes, np.nan, 1), counts[:, 1:]]
+    flags = np.where(holes[:, None], np.nan, counts > 0)
+    expected = {"n_0,n_1,n_2": whole, "b_0,b_1,b_2": flags, "list": gaps, "ints": ints}
+    for dataset, values in expected.items():
+        line = f"differentiate log.parquet:{dataset} --method backward --allow-nonfinite"
+        result = trajcli(f"{line} -o out.h5 --overwrite", code=0)
+        with h5py.File("out.h5") as file:
+            np.testing.assert_array_equal(file["position"][0], values)
+        assert ("are read as floats" in result.err) == (dataset != "list")

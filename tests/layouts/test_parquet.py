@@ -127,8 +127,8 @@ def test_recorded_states_are_a_column_by_name(trajcli, folder, write):
     [
         (arrow.array([[1.0, 2.0], [1.0]]), "lists of different length"),
         (arrow.array(["a", "b"]), "not real numbers"),
-        (arrow.array([[1.0], None]), "missing values"),
-        (arrow.array([[1.0], [None]]), "missing values"),
+        (arrow.array([[1.0], None]), "NaN or Inf"),
+        (arrow.array([[1.0], [None]]), "NaN or Inf"),
         (arrow.array([["x"], ["y"]]), "not real numbers"),
     ],
 )

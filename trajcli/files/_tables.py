@@ -224,8 +224,8 @@ class Table(Catalogue):
         columns = self._named(name)
         if name == "dt" and self._step_column:
             columns = [self._step_column]
-        if not columns:
-            return None
+        if not columns or (columns[1:] and not all(map(self.scalar, columns))):
+            return None  # lists side by side are joined as arrays are
         where, parts = self.place(name), [self.column(column) for column in columns]
         units = [split_unit(column)[1].replace(",", " ") for column in columns]
         about = dict(parts[0].attributes)
@@ -249,7 +249,8 @@ class Table(Catalogue):
 
         shape = (parts[0].shape[0], len(parts))
         stored = Dataset(where, shape, dtype, read_rows, about, "columns")
-        return replace(stored, remarks=self._remarks(name, columns, stored))
+        remarks = dict.fromkeys(remark for part in parts for remark in part.remarks)
+        return replace(stored, remarks=[*self._remarks(name, columns, stored), *remarks])
 
     @cached_property
     def _turns(self) -> Fault | None:
@@ -372,7 +373,13 @@ class ParquetFile(Table):
     def column(self, name: str) -> Dataset:
         where, rows = self.place(name), int(self._edges[-1])
         first = self._group(name, 0, where) if rows else np.zeros(0)
-        inner, dtype = first.shape[1:], first.dtype
+        inner, dtype, remarks = first.shape[1:], first.dtype, list[str]()
+        groups = range(len(self._edges) - 1) if self._has_nulls else ()
+        if not re.search("float|double|string|null", str(self._types[name])) and any(
+            self._group(name, k, where).dtype.kind == "f" for k in groups
+        ):
+            dtype = np.dtype(np.float64)
+            remarks = [Note(f"{where} has nulls: its integers or flags are read as floats")]
         if not inner:  # those are read as a whole
             self.pool.refuse_larger(rows * dtype.itemsize, where, "fewer rows in a file")
 
@@ -384,11 +391,19 @@ class ParquetFile(Table):
                 if values.shape[1:] != inner:
                     raise _uneven(where)
                 parts.append(values[max(start - low, 0) : stop - low])
-            return np.concatenate(parts)
+            return np.concatenate(parts, dtype=dtype)
 
         unit = getattr(self._types[name], "unit", "")  # of stamps and durations
         about = {"units": unit} if unit else {}
-        return Dataset(where, (rows, *inner), dtype, read_rows, about, "columns")
+        return Dataset(where, (rows, *inner), dtype, read_rows, about, "columns", remarks)
+
+    @cached_property
+    def _has_nulls(self) -> bool:
+        """Whether any value may be missing, by the statistics of all columns."""
+        about = self.opened().file.metadata
+        parts = (about.row_group(k) for k in range(about.num_row_groups))
+        known = (part.column(k).statistics for part in parts for k in range(about.num_columns))
+        return any(one is None or one.null_count != 0 for one in known)
 
     def _group(self, name: str, number: int, where: Place) -> Any:
         """Returns the values of a column in a row group; refuses what would unpack to too much."""
@@ -431,21 +446,26 @@ class _ParquetHandle:
 
 
 def _values(column: Any, where: Place) -> Any:
-    """Returns a column as an array [rows], or [rows, D] of lists."""
+    """Returns a column as an array [rows], or [rows, D] of lists. Nulls, and a row without its
+    list, are NaN; missing texts are empty."""
     import pyarrow as arrow
 
-    if column.null_count:
-        raise InputError(
-            "missing values", where=where, expected="a number in every row", found="nulls"
-        )
     kind, types = column.type, arrow.types
     if hasattr(kind, "value_type") and hasattr(column, "value_lengths"):
-        flat, lengths = column.flatten(), np.asarray(column.value_lengths())
-        if (lengths != lengths[:1]).any() or len(flat) != lengths.sum():
+        flat, lengths = column.flatten(), np.asarray(column.value_lengths().fill_null(0))
+        filled = np.flatnonzero(lengths) if column.null_count else slice(None)
+        if (lengths[filled] != lengths[filled][:1]).any() or len(flat) != lengths.sum():
             raise _uneven(where)
-        return _values(flat, where).reshape(len(column), -1)
+        values = _values(flat, where).reshape(len(lengths[filled]), -1)
+        if isinstance(filled, slice):
+            return values
+        table = np.full((len(column), values.shape[1]), np.nan, np.result_type(values, np.float16))
+        table[filled] = values
+        return table
     if types.is_string(kind) or types.is_large_string(kind):
-        return np.array(column.to_pylist(), np.str_)
+        return np.array(column.fill_null("").to_pylist(), np.str_)
+    if types.is_null(kind):
+        return np.full(len(column), np.nan)
     if types.is_timestamp(kind) or types.is_duration(kind):
         column = column.cast(arrow.int64())
         kind = column.type
@@ -453,7 +473,8 @@ def _values(column: Any, where: Place) -> Any:
         raise InputError(
             "not real numbers", where=where, expected="floats or integers", found=str(kind)
         )
-    return column.to_numpy(zero_copy_only=False)
+    values = column.to_numpy(zero_copy_only=False)
+    return values.astype(np.float64) if column.null_count and values.dtype.kind == "O" else values
 
 
 def _uneven(where: Place) -> InputError:
