@@ -770,6 +770,8 @@ case("no step of velocities", npz(position=CURVE, velocity=RATES),
      "check in.npz:velocity --velocity-of position --rate 10")
 case("arrays of other dofs by a pattern", npz(a_pos=CURVE, b_pos=CURVE[:, :1]),
      "export in.npz:*_pos --dt 0.1 -o x.csv", "export in.npz:a_pos --dt 0.1 -o x.csv")
+case("arrays side by side of other rows", npz(a=CURVE, b=CURVE[:-1]),
+     "export in.npz:a,b --dt 0.1 -o x.csv", "export in.npz:b --dt 0.1 -o x.csv")
 case("arrays that differ",
      h5("in.h5", dict.fromkeys(("demo_0/position", "demo_1/velocity", "demo_0/velocity"), CURVE)),
      "score in.h5 --dt 0.1", "score in.h5:demo_*/velocity --dt 0.1")

@@ -99,8 +99,8 @@ LayoutName = Literal["robomimic", "mimicgen", "robosuite", "libero", "isaaclab",
                      "maniskill", "d4rl", "minari", "lerobot", "replay", "table", "plain"]
 
 Sources = Annotated[list[str], _argument("SOURCE...",
-    "FILE or FILE:DATASET, where DATASET may contain * or list columns (a,b). Formats: HDF5, "
-    "NumPy, CSV, ROS bag, Zarr, Parquet, MATLAB, YAML, JSON, .pt.")]
+    "FILE or FILE:DATASET, where DATASET may contain * or list columns or arrays (a,b). Formats: "
+    "HDF5, NumPy, CSV, ROS bag, Zarr, Parquet, MATLAB, YAML, JSON, .pt.")]
 OneSource = Annotated[str, _argument("SOURCE", "FILE, FILE:DATASET or FILE:GROUP.")]
 FirstSource = Annotated[str, _argument("A", "FILE, FILE:DATASET or FILE:GROUP.")]
 SecondSource = Annotated[str, _argument("B", "What A is compared with, named like A: FILE, ….")]

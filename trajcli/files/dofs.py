@@ -15,6 +15,8 @@ from trajcli.files.catalogue import Catalogue, Dataset, text_of
 from trajcli.files.conversion import converted, stated_unit
 from trajcli.units import units_of_dofs
 
+JOINED = "joined"
+"""The attribute of arrays that were joined of several, whose dofs alone say what is a rotation."""
 _PART = re.compile(r"(-?[0-9]{1,9})?(:?)(-?[0-9]{1,9})?")
 WIDTHS = {"xyzw": 4, "wxyz": 4, "rotvec": 3, "rot6d": 6, "rot6d_rows": 6, "matrix": 9, "rpy": 3}
 """How many dofs a rotation is in each form."""
@@ -24,7 +26,9 @@ _AXES = re.compile(
     r"(.*(?:\b|_)(?:q|quat|quaternion|orientation|rotation)(?:[._]\w+)?[._]?)([wxyz])(.*)", re.I
 )
 _NUMBERED = re.compile(
-    r"(.*(?:axis_?angle|rot_?vec|rot_?6d(?:_?rows)?|quat(?:ernion)?))[._]?[0-9]", re.I
+    r"(.*(?:axis_?angle|rot_?vec|rot_?mat|rotation_matrix|(?:rot|rotation)_?6d(?:_?rows)?|6d_rot"
+    r"|ortho6d|quat(?:ernion)?))[._]?[0-9]",
+    re.I,
 )
 _ENDING = re.compile(r"(.*)([wxyz])()", re.I)
 _FORMS = {"rotvec": "rot_?vec|axis_?angle", "rot6d_rows": "rot_?6d_?rows",

@@ -27,6 +27,7 @@ from trajcli.files.clock import Clock
 from trajcli.files.conversion import with_axes
 from trajcli.files.dofs import bodies_of, match_names, named_rotations
 from trajcli.files.episodes import BESIDE, LEAVE_OUT, Member, episode_edges, likely_arrays
+from trajcli.files.joined_arrays import array_at, in_one_group, match_arrays
 from trajcli.files.opening import Files, JoinedFiles, joining
 from trajcli.files.quantities import QUANTITIES, ROTATIONS, STATES, TIMES, named_rate, role
 from trajcli.files.recording import (
@@ -259,6 +260,8 @@ _Found = tuple[ArrayGroup, Fault | None]
 def _groups_of_file(files: Files, file: Catalogue, source: Source, actions: bool) -> list[_Found]:
     """Returns the groups of one file; what is taken without being named is noted."""
     filter_key, layout = files.reading.filter_key, files.layout(file)
+    if "," in (source.dataset or "") and not hasattr(file, "columns"):
+        source = in_one_group(source)
     found: list[_Found]
     if layout is not None:
         found = _laid_out(file, layout, source, filter_key, actions)
@@ -439,7 +442,7 @@ def _plain(file: Catalogue, source: Source, actions: bool) -> list[ArrayGroup]:
         paths = _paths(file, name)
         common = _common_name(file, paths)
         return [
-            ArrayGroup(file, path, {common or path: file.require(path)}, named=True,
+            ArrayGroup(file, path, {common or path: array_at(file, path)}, named=True,
                             member=Member(path, path) if common else None)
             for path in paths
         ]  # fmt: skip
@@ -457,18 +460,19 @@ def _plain(file: Catalogue, source: Source, actions: bool) -> list[ArrayGroup]:
 def _paths(file: Catalogue, name: str) -> list[str]:
     """Returns the paths of the datasets that a name or pattern means; a name that only groups have
     means the dataset of every group."""
-    if "*" in name or file.get(name) is not None:
-        paths = file.match(name)
+    head = re.split(r",|\[-?\d*:", name)[0] if "," in name else name
+    if "*" in name or file.get(name) is not None or file.get(head) is not None:
+        paths = match_arrays(file, name)
         last = {path: path.rpartition("/")[2].lower() for path in paths}
         dofs = (p for p in paths if last[p] not in BESIDE and not role(last[p]))
-        return [path for path in dofs if file.require(path).numeric] or paths
+        return [path for path in dofs if array_at(file, path).numeric] or paths
     groups = dict.fromkeys(known.group for known in _recognised(file, "") if known.group)
-    paths = [f"{group}/{name.strip('/')}" for group in groups]
+    paths = [f"{group}/{head.strip('/')}" for group in groups]
     if all(file.get(path) is None for path in paths):  # groups without any known array
-        paths = [path for path in file.names() if path.endswith(f"/{name.strip('/')}")]
+        paths = [path for path in file.names() if path.endswith(f"/{head.strip('/')}")]
         if len(set(map(numberless, paths))) != 1:
             raise InputError(file.missing(name))
-    return paths
+    return [path + name[len(head) :] for path in paths]
 
 
 def _common_name(file: Catalogue, paths: Sequence[str]) -> str:
@@ -476,7 +480,7 @@ def _common_name(file: Catalogue, paths: Sequence[str]) -> str:
     where each is a trajectory; "" for others."""
     lasts = [path.rpartition("/")[2] for path in paths]
     kinds = {last if last in (*QUANTITIES, *ROTATIONS) else named_rate(last) for last in lasts}
-    dofs = {file.require(path).shape[1:][-1:] for path in paths} if len(set(lasts)) > 1 else ()
+    dofs = {array_at(file, path).shape[1:][-1:] for path in paths} if len(set(lasts)) > 1 else ()
     if len(kinds) != 1 or len(dofs) != 1:
         return ""
     stems = {re.sub(r"[\W_]*\d+", "", last) for last in lasts}
@@ -540,7 +544,7 @@ def _laid_out(
         return ArrayGroup(file, path, arrays, layout, member, guessed=guessed)
 
     def of_path(member: Member, path: str) -> ArrayGroup:
-        stored = file.require(path)
+        stored = array_at(file, path, layout)
         if member.end is not None and stored.shape[:1] < (layout.split.rows,):
             expected = f"at least {layout.split.rows} rows, those of the trajectories"
             fault = wrong_shape(stored.where, expected, stored.shape, what="too few rows")
@@ -585,7 +589,7 @@ def _named_arrays(
         return [groups[group] for group in above if group in groups][-1:]
 
     # of flat arrays each trajectory has its rows
-    paths = file.match(name)
+    paths = match_arrays(file, name)
     named = [(m, path) for path in paths for m in (owners(path) if groups else members)]
     if not named:
         raise InputError(file.missing(name))

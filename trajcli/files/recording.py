@@ -45,6 +45,7 @@ from trajcli.files.conversion import (
 )
 from trajcli.files.dofs import (
     ANGLES,
+    JOINED,
     Dofs,
     RotationDofs,
     bodies_of,
@@ -988,10 +989,9 @@ def _rotations(
         return rotations, rotations, None
     family = origin.file.family if origin.layout is None else origin.layout.name
     order = companions.order_of_quaternions
+    array = "" if JOINED in main.attributes else origin.array_name
     try:
-        rotations = named_rotations(
-            origin.array_name, names or (), count, family, order, main.where, main
-        )
+        rotations = named_rotations(array, names or (), count, family, order, main.where, main)
     except InputError as error:
         return (), (), error.faults[0]
     if rotations or last not in ROTATIONS[1:]:
