@@ -58,7 +58,7 @@ def motion(path: str = "out.h5") -> dict[str, np.ndarray]:
         return {name: np.squeeze(x) for name, x in file.items() if isinstance(x, h5py.Dataset)}
 
 
-NAMES = ["in.h5", "in.npz", "in.json", "in.mat", "in.pt", "in.zarr", "in.parquet"]
+NAMES = ["in.h5", "in.npz", "in.json", "in.jsonl", "in.mat", "in.pt", "in.zarr", "in.parquet"]
 
 
 @pytest.mark.parametrize("group", ["", "log/obs/"])
@@ -66,7 +66,7 @@ NAMES = ["in.h5", "in.npz", "in.json", "in.mat", "in.pt", "in.zarr", "in.parquet
 def test_arrays_of_a_group_are_one_trajectory(trajcli, folder, name, group):
     if group and name in ("in.jsonl", "in.parquet"):
         group = ""
-    if group and name in ("in.json", "in.mat", "in.pt"):
+    if group and name in ("in.json", "in.jsonl", "in.mat", "in.pt"):
         group = "log/"
     write(name, group, **ARRAYS)
     trajcli(f"differentiate {name}:{group}eef_quat --rotation xyzw {CENTRAL}", code=0)

@@ -114,6 +114,15 @@ def _formats(folder: Path, actions: Any) -> dict[str, tuple[Files, Sequence[str]
         "csv": ({"log.csv": (head + rows).encode()}, READS),
         "json": ({"log.json": json.dumps({"u": actions[0].tolist()}).encode()}, READS),
     }
+    records = np.zeros(20, [("stamp", [("sec", "i8"), ("nanosec", "u4")]), ("u", "f8", (3,))])
+    records["stamp"]["sec"], records["u"] = np.arange(20), actions[0]
+    lines = "\n".join(json.dumps({"t": k, "u": u.tolist()}) for k, u in enumerate(actions[0]))
+    echo = "".join(f"stamp: {{sec: {k}, nanosec: 0}}\nname: [a, b, c]\nu: {u.tolist()}\n---\n"
+                   for k, u in enumerate(actions[0]))  # fmt: skip
+    found["records npy"] = ({"log.npy": _saved(np.save, records)}, READS)
+    found["records h5"] = ({"log.h5": _hdf5("latest", _compound, records)}, READS)
+    found["jsonl"] = ({"log.jsonl": lines.encode()}, READS)
+    found["echo"] = ({"log.yaml": echo.encode()}, READS)
     with contextlib.suppress(ImportError):
         import zarr
 
@@ -459,6 +468,11 @@ def _plain(file: h5py.File, actions: Any) -> None:
     file["joint_names"] = ["a", "b", "c"]
     file["lengths"] = np.full(6, 20)
     file.attrs["mode"] = "jerk"
+
+
+def _compound(file: h5py.File, records: Any) -> None:
+    file.create_dataset("log", data=records, chunks=(7,), compression="gzip")
+    file["contiguous"] = records
 
 
 def _demos(file: h5py.File, actions: Any) -> None:

@@ -1224,7 +1224,7 @@ def _odometry(*topics: str) -> None:
     make.write("bag", messages)
 
 
-typed("a clock among the outputs of Simulink", mat(tout=T[:, None], yout=CURVE), differ("in.mat"))
+typed("a clock of another name among outputs", mat(uhr=T[:, None], yout=CURVE), differ("in.mat"))
 typed("rows of a clock and of outputs", mat(tout=T[None], yout=CURVE.T), differ("in.mat"))
 typed("one dof alone", npz(q=CURVE[:, 0], times=T), differ("in.npz"))
 typed("several outputs of Simulink", mat(tout=T[:, None], yout=CURVE, xout=CURVE, K=np.eye(3)),

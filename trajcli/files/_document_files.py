@@ -12,13 +12,15 @@ import warnings
 import zipfile
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from trajcli.errors import InputError
-from trajcli.files.catalogue import Catalogue, Dataset, OpenFiles, import_library, plain_copy
+from trajcli.files._records import RecordFile, leaves, record_array
+from trajcli.files.catalogue import Dataset, OpenFiles, import_library, plain_copy
 from trajcli.files.file_bytes import open_regular, read_regular
 from trajcli.files.source import natural_order
 
@@ -32,16 +34,20 @@ _OF_POINTS = {"positions": "position", "velocities": "velocity", "accelerations"
 _PER_SECOND = {"sec": 10**9, "secs": 10**9, "nanosec": 1, "nsecs": 1}
 
 
-class DocumentFile(Catalogue):
-    """Numbers and lists of numbers by their paths in a document, which is read as a whole."""
+class DocumentFile(RecordFile):
+    """Numbers, lists of numbers and records by their paths in a document, which is read as a whole.
+
+    remarks: what was left out.
+    """
 
     failures = (Exception,)  # the libraries have no common error for damaged files
     suffix = ""
     storage = ""
+    remarks: Sequence[str] = ()
 
     def __init__(self, path: Path, pool: OpenFiles | None = None) -> None:
         super().__init__(path, self.suffix, pool)
-        self._names = list(self.opened())
+        self._names = self.with_fields(list(self.opened()))
 
     @abstractmethod
     def load(self) -> Any:
@@ -51,6 +57,7 @@ class DocumentFile(Catalogue):
         arrays = _Arrays()
         arrays.numbers = os.path.getsize(self.path)  # a number takes a byte at least
         arrays.add(self.load())
+        self.remarks = [*self.remarks, *(f"{self.path}:{text}" for text in arrays.remarks)]
         return arrays
 
     def names(self) -> list[str]:
@@ -66,7 +73,8 @@ class DocumentFile(Catalogue):
         shape, dtype = self.opened()[name].shape, read_rows(0, 0).dtype
         about = {"units": "ns"} if dtype == np.int64 and name.endswith("times") else {}
         storage = self.storage or self.family
-        return self.described(name, shape, dtype, read_rows, about, storage)
+        array = self.described(name, shape, dtype, read_rows, about, storage)
+        return replace(array, remarks=self.remarks) if dtype.names else array
 
     def rows_of_array(self, array: Any, start: int, stop: int) -> Any:
         """Returns rows of an array of the document, or the value of a scalar."""
@@ -74,12 +82,27 @@ class DocumentFile(Catalogue):
 
 
 class JsonFile(DocumentFile):
-    """A JSON document."""
+    """A JSON document, or one in every line."""
 
     expected, suffix = "a JSON document", "json"
 
     def load(self) -> Any:
-        return json.loads(read_regular(self.path, self.pool.memory, self.expected))
+        data = read_regular(self.path, self.pool.memory, self.expected)
+        text = data.decode(json.detect_encoding(data))
+        try:
+            return json.loads(text)
+        except json.JSONDecodeError as error:
+            if not error.msg.startswith("Extra data"):
+                raise
+        lines, documents = text.rstrip().split("\n"), []
+        for number, line in enumerate(lines, 1):
+            try:
+                documents += [json.loads(line)] if line.strip() else []
+            except json.JSONDecodeError as error:
+                if number < len(lines):
+                    raise ValueError(f"{error.msg} in line {number}") from None
+                self.remarks = [f"{self.path} breaks off in line {number}, which is left out"]
+        return documents
 
 
 class YamlFile(DocumentFile):
@@ -88,7 +111,20 @@ class YamlFile(DocumentFile):
     expected, suffix = "a YAML document", "yaml"
 
     def load(self) -> Any:
-        return parse_yaml(self.path, read_regular(self.path, self.pool.memory, self.expected))
+        data = read_regular(self.path, self.pool.memory, self.expected)
+        head, _, last = data.rpartition(b"\n---")
+        try:
+            documents = parse_yaml(self.path, data)
+            # what can be read may lack its end, too
+            if not (last.strip() and isinstance(documents, list) and _is_cut(documents, data)):
+                return documents
+            documents.pop()
+        except import_library("yaml", "pyyaml", self.path).YAMLError:
+            documents = parse_yaml(self.path, head)
+            if not isinstance(documents, list):
+                raise
+        self.remarks = [f"{self.path} breaks off in its last document, which is left out"]
+        return documents
 
 
 class MatlabFile(DocumentFile):
@@ -165,9 +201,10 @@ class TorchFile(DocumentFile):
 
 
 class _Arrays(dict[str, Any]):
-    """Arrays by their paths."""
+    """Arrays by their paths, and what was left out of them."""
 
     entries, numbers = 0, 0
+    remarks: tuple[str, ...] = ()
 
     def add(self, value: Any, path: str = "", depth: int = 0) -> None:
         """Adds an array, or those in a dictionary or list. Raises ValueError for too many."""
@@ -177,6 +214,16 @@ class _Arrays(dict[str, Any]):
         array = _array(value, self.numbers)
         if array is not None:
             self[path] = array
+            return
+        structures = isinstance(value, np.ndarray) and value.dtype.names
+        items = [_plain(item) for item in value.ravel()] if structures else value
+        if isinstance(items, list) and len(sets := _by_joints(items)) > 1:
+            for number, records in enumerate(sets):
+                self.add(records, f"{path}/{number}".strip("/"), depth + 1)
+            return
+        if isinstance(items, list) and (known := record_array(items, self.numbers)) is not None:
+            self[path], left_out = known
+            self.remarks += (f"{path} {left_out}",) if left_out else ()
             return
         pairs: Iterable[tuple[Any, Any]] = ()
         fields = getattr(getattr(value, "dtype", None), "names", None)
@@ -207,7 +254,7 @@ def _array(value: Any, most: int) -> Any:
         return value
     if isinstance(value, np.ndarray):
         if value.dtype.kind != "O":
-            return None if value.dtype.names else value
+            return None if value.dtype.names or not value.size else value  # [] of MATLAB is nothing
         # a cell array of MATLAB: texts, or arrays of any kind
         cells = [cell.item() for cell in value.ravel() if getattr(cell, "size", 0) == 1]
         texts = len(cells) == value.size and all(isinstance(cell, str) for cell in cells)
@@ -225,6 +272,33 @@ def _array(value: Any, most: int) -> Any:
         return None
     kinds = "U" if isinstance(first, str) else "fiub"
     return array if array is not None and array.dtype.kind in kinds else None
+
+
+def _by_joints(records: Sequence[Any]) -> list[list[Any]]:
+    """Returns records of the same joints, which publishers of a topic may have in turns."""
+    sets: dict[Any, list[Any]] = {}
+    for record in records:
+        names = record.get("name") if isinstance(record, Mapping) else None
+        key = ",".join(sorted(map(str, names))) if isinstance(names, list) else ""
+        sets.setdefault(key, []).append(record)
+    return list(sets.values())
+
+
+def _plain(value: Any) -> Any:
+    """Returns a structure of MATLAB as dictionaries, lists, numbers and texts."""
+    if isinstance(value, np.ndarray) and value.size != 1:
+        return (value[0] if len(value) == 1 else value).tolist()
+    item = value.flat[0] if isinstance(value, np.ndarray) else value
+    if isinstance(item, np.void):
+        return {name: _plain(item[name]) for name in item.dtype.names or ()}
+    return item.item() if isinstance(item, np.generic) else item
+
+
+def _is_cut(documents: Sequence[Any], data: bytes) -> bool:
+    """Whether the last of YAML documents lacks a line, or a field or numbers of the one before."""
+    pair = (dict(leaves(x if isinstance(x, Mapping) else {})) for x in documents[-2:])
+    before, last = ({path: np.size(value) for path, value in x.items()} for x in pair)
+    return not data.endswith(b"\n") or any(last.get(p, 0) < n for p, n in before.items())
 
 
 def _of_points(points: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from trajcli.errors import InputError
+from trajcli.files._records import RecordFile
 from trajcli.files.catalogue import (
     PROVENANCE,
-    Catalogue,
     Dataset,
     OpenFiles,
     json_object,
@@ -99,17 +99,18 @@ _ALONE: dict[str, Collection[str]] = {"": ("",)}
 """The names in a file of one array, which has none."""
 
 
-class NpyFile(Catalogue):
-    """One array; its dataset name is empty."""
+class NpyFile(RecordFile):
+    """One array; its dataset name is empty. Of records it is the names of their fields."""
 
     failures = _FAULTS
     expected = _ARRAY
 
     def __init__(self, path: Path, pool: OpenFiles | None = None) -> None:
         super().__init__(path, "npy", pool)
-        self.listed = _ALONE  # one for all of a hundred thousand files
         try:
             self._header = self.safely("", self._read_header)
+            # one for all of a hundred thousand files
+            self.listed = {} if self._header.dtype.names else _ALONE
         except BaseException:
             self.close()
             raise
@@ -131,7 +132,7 @@ class NpyFile(Catalogue):
         return FileBytes(self.path)
 
     def names(self) -> list[str]:
-        return [""]
+        return self.with_fields([""])
 
     def find(self, name: str) -> Dataset | None:
         if name:
@@ -141,7 +142,7 @@ class NpyFile(Catalogue):
         return self.described("", header.shape, header.dtype, read, storage=order)
 
 
-class NpzFile(Catalogue):
+class NpzFile(RecordFile):
     """A zip archive of .npy members; trajcli.json in it holds attributes and units. Uncompressed
     members are read in place, others decompressed as a whole and kept until the file is closed."""
 
@@ -153,7 +154,7 @@ class NpzFile(Catalogue):
         archive = self.opened().zip
         members = {info.filename: info for info in archive.infolist()}
         self.parts = {n.removesuffix(".npy"): i for n, i in members.items() if n.endswith(".npy")}
-        self._names = natural_order(self.parts)
+        self._names: list[str] = []
         table: dict[str, Any] = {}
         with suppress(*_FAULTS, InputError):  # absent if another program wrote the archive
             info = archive.getinfo(PROVENANCE)
@@ -172,6 +173,7 @@ class NpzFile(Catalogue):
         return {} if group.strip("/") else self._attributes
 
     def names(self) -> list[str]:
+        self._names = self._names or self.with_fields(natural_order(self.parts))
         return self._names
 
     def find(self, name: str) -> Dataset | None:

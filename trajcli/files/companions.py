@@ -335,7 +335,7 @@ class Companions:
         stamps = sorted((name for name in beside if role(name) == "time"), key=time_rank)
         steps = [name for name in beside if role(name) == "step"]
         # in the groups above the most usual names
-        for name in dict.fromkeys((*stamps, *steps, *TIMES[2:7], *_DROID_STAMPS)):
+        for name in dict.fromkeys((*stamps, *steps, *TIMES[2:7], TIMES[-1], *_DROID_STAMPS)):
             stored = None
             with suppress(InputError):
                 stored = self.dataset(name)

@@ -20,7 +20,8 @@ import h5py
 import numpy as np
 
 from trajcli.errors import InputError
-from trajcli.files.catalogue import NUMERIC_KINDS, Catalogue, Dataset, OpenFiles
+from trajcli.files._records import RecordFile
+from trajcli.files.catalogue import NUMERIC_KINDS, Dataset, OpenFiles
 from trajcli.files.conversion import decoded
 from trajcli.files.file_bytes import FileBytes
 from trajcli.files.source import natural_order
@@ -44,7 +45,7 @@ _COMPRESSORS = {1: "gzip", 4: "szip", 5: "nbit", 6: "scaleoffset", 32000: "lzf"}
 _Group = tuple[Mapping[str, int], Mapping[str, Any], bool]
 
 
-class Hdf5File(Catalogue):
+class Hdf5File(RecordFile):
     """An HDF5 file.
 
     External links, external storage, virtual datasets and filters that need a plug-in are refused
@@ -66,7 +67,7 @@ class Hdf5File(Catalogue):
 
     def names(self) -> list[str]:
         """Returns every dataset that hard links reach, once."""
-        self._names = self._names or self.safely("", self._visit)
+        self._names = self._names or self.with_fields(self.safely("", self._visit))
         return self._names
 
     def _visit(self) -> list[str]:
@@ -96,12 +97,14 @@ class Hdf5File(Catalogue):
 
     def attributes(self, group: str = "") -> Mapping[str, Any]:
         known = self._listed(group)
-        return known[1] if known else {}
+        table = None if known else self.records(group.strip("/"))
+        return known[1] if known else table.about if table else {}
 
     def children(self, group: str = "") -> list[str]:
         # links out of the file are listed, too; reading them is refused
         known = self._listed(group)
-        return list(known[0]) if known else []
+        table = None if known else self.records(group.strip("/"))
+        return list(known[0]) if known else table.children() if table else []
 
     def _listed(self, group: str) -> _Group | None:
         """Returns the contents of a group; those of one that was looked up at once."""
@@ -193,6 +196,7 @@ class Hdf5File(Catalogue):
         # offsets are relative to the user block, and mean nothing in another file
         foreign = handle.user_block or self.outside or attributes.get("MATLAB_class")
         plain = offset is not None and dtype.kind in NUMERIC_KINDS and dtype.itemsize <= 8
+        plain = plain or (offset is not None and bool(dtype.names) and not dtype.hasobject)
         plain = plain and item.get_type().equal(h5py.h5t.py_create(dtype))  # or HDF5 converts
         held = math.prod(shape) * dtype.itemsize if plain and not foreign else 0
         if 0 < held <= handle.bytes.size - (offset or 0):
@@ -268,7 +272,9 @@ class Hdf5File(Catalogue):
                 hint="it was never written, or cut off: get or write it again",
             )
         chunk = math.prod(dataset.chunks) * dataset.dtype.itemsize if packed else 0
-        return max(chunk, size) if packed and dataset.ndim == 1 else chunk
+        # of records the fields are read as a whole, one at a time
+        column = 8 * dataset.size if dataset.dtype.names else size
+        return max(chunk, column) if packed and dataset.ndim == 1 else chunk
 
     def _rows(self, path: str, start: int, stop: int, last: bool = False) -> Any:
         """Reads rows by h5py; if ``last``, along the last axis and transposed (MATLAB's order)."""

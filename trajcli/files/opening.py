@@ -65,8 +65,12 @@ _SIGNATURES = {
 # The format of zip archives that are not .npz, by their ending.
 _ZIPPED = {".zip": "zarr", ".pt": "pt", ".pth": "pt", ".xlsx": "", ".ods": ""}
 # The format of files without a signature, by their ending.
-_ENDINGS = {".csv": "csv", ".tsv": "csv", ".txt": "csv", ".tum": "csv", ".mot": "csv",
-            ".sto": "csv", ".json": "json", ".yaml": "yaml", ".yml": "yaml"} | _ZIPPED  # fmt: skip
+_ENDINGS = {
+    **dict.fromkeys((".csv", ".tsv", ".txt", ".tum", ".mot", ".sto"), "csv"),
+    **dict.fromkeys((".json", ".jsonl", ".ndjson"), "json"),
+    **dict.fromkeys((".yaml", ".yml"), "yaml"),
+    **_ZIPPED,
+}
 _LARGEST_USER_BLOCK = 1 << 26
 _READ = "HDF5, NumPy, Parquet, CSV, Zarr, a ROS bag, MATLAB, YAML, JSON, or .pt"
 

@@ -56,7 +56,8 @@ _NO_MOTION = (
 )
 TIMES = ("time", "times", "timestamp", "timestamps", "stamp", "stamps", "t", "seconds", "second",
          "secs", "sec", "ts", "time_stamp", "zeit", "zeitstempel", "temps", "tiempo",
-         "tempo", "时间", "時間", "elapsed", "monotonic", "datetime", "date_time")  # fmt: skip
+         "tempo", "时间", "時間", "elapsed", "monotonic", "datetime", "date_time",
+         "tout")  # fmt: skip
 """Names of time stamps in arrays and columns, the most usual first."""
 EPISODE_ENDS = ("terminals", "timeouts", "dones", "done", "terminal", "timeout", "terminated",
                 "truncated", "terminations", "truncations", "is_last")  # fmt: skip

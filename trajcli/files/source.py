@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 from trajcli.errors import UsageError
 
 ENDINGS = (
-    "h5|hdf5|hdf|npy|npz|parquet|csv|tsv|txt|mot|sto|zarr|zarr\\.zip|bag|db3|mcap|pt|pth|mat|json"
+    "h5|hdf5|hdf|npy|npz|parquet|csv|tsv|txt|mot|sto|zarr|zarr\\.zip|bag|db3|mcap|pt|pth|mat"
+    "|jsonl|ndjson|json"
     "|yaml|yml"
 )
 _NAMED = rf"(?is)(?P<path>.*?\.(?:{ENDINGS}))(?P<rest>:.*|@.*)?"
