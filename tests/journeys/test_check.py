@@ -40,7 +40,8 @@ def test_a_good_output_passes_every_check(trajcli, out, samples):
     result = trajcli.ok(f"check out.h5 --limits {samples}/limits.toml --json")
     assert result.document["passed"]
     checks = {check["check"]: check["passed"] for check in result.document["checks"]}
-    names = ("finite", "start row", "time", *(f"{quantity} limits" for quantity in QUANTITIES))
+    names = ["finite", "start row", "time", "jumps", "frozen rows"]
+    names += [f"{name} limits{where}" for name in QUANTITIES for where in ("", " between rows")]
     assert checks == dict.fromkeys(names, True)
     text = trajcli(f"check out.h5 --limits {samples}/limits.toml").out
     assert "checks passed" in text

@@ -23,16 +23,19 @@ def check(
     limits: options.LimitsFile = None,
     recompute: options.Recompute = False,
     velocity_of: options.VelocityOf = None,
+    rest: options.Rest = False,
     verbose: options.Verbose = False,
     skip_bad: options.SkipBad = False,
     **reading: Any,
 ) -> int:
-    """Check values, times, start rows and joint limits; exit with 1 on failure.
+    """Check values, times, motion, start rows and joint limits; exit with 1 on failure.
 
-    Values must be finite, time stamps must increase, angles must not jump by a turn, row 0 of an
-    output must be its start state, and joints must stay within --limits. Rotations must have norm
-    1, and their rates must stay within [angular_velocity] and so on. --recompute computes an output
-    again and compares.
+    Values must be finite, and time stamps must increase without gaps. Positions must not jump by a
+    turn or by more than the speed beside explains, nor may rows repeat while the robot moves. Row 0
+    of an output must be its start state, and joints must stay within --limits: on rows and, on the
+    curve by which resample joins them, between rows. --rest asks for rest at both ends. Rotations
+    must have norm 1, and their rates must stay within [angular_velocity] and so on. --recompute
+    computes an output again and compares.
 
     Quantities that a file lacks are central differences of its positions. A limit that cannot be
     checked is a failure. Exceeding a limit by a billionth of its size (float32: a millionth) is
@@ -55,7 +58,7 @@ def check(
         with console.going_on(text, bad, alone), console.opened(reading) as files:
             files.compare_all((text, velocity_of) if velocity_of else (text,))
             skipped = bad if skip_bad else None
-            findings = check_source(files, text, start_rows, limits, velocity_of, skipped)
+            findings = check_source(files, text, start_rows, limits, velocity_of, skipped, rest)
             notes = files.report.notes
         console.remark(*notes)
         left_out = console.left_out(bad)

@@ -304,6 +304,8 @@ Sort = Annotated[str | None, _shown("--sort SCORE",
     "List the trajectories with the largest score first; with -SCORE, the smallest.")]
 Fail = Annotated[list[str] | None, _shown("--fail CONDITION",
     "Exit with 1 if any trajectory meets this condition: \"p95_jerk>50\". May be repeated.")]
+Rest = Annotated[bool, _shown("--rest",
+    "Check that velocity and, where it is stored, acceleration are about zero at both ends.")]
 Recompute = Annotated[bool, _shown("--recompute",
     "Run the recorded command again and compare; its sources must be where they were.")]
 VelocityOf = Annotated[str | None, _shown("--velocity-of DATASET",

@@ -429,7 +429,7 @@ def curve_through(
     if len(arrays) == 1:
         arrays.append(spline_slopes(rows[0], knots))
         places = [0.0, 0.0]  # slopes that fit rows as they are
-    return lambda at: _hermite(arrays, places, knots, at)[:count]
+    return lambda at: hermite(arrays, places, knots, at)[:count]
 
 
 def finite_orders(method: str, given: int) -> int:
@@ -471,10 +471,11 @@ def _ramped(rows: Array, knots: Array, at: Array, hold: float) -> list[Array]:
     return [values, choose(share > 1.0, 0.0 * rise, rise / ramp)]
 
 
-def _hermite(
-    given: Sequence[Array], places: Sequence[float], knots: Array, at: Array
+def hermite(
+    given: Sequence[Array], places: Sequence[float], knots: Array, at: Array, orders: int = 4
 ) -> list[Array]:
-    """Returns polynomials with given derivatives at both ends of a step, around its last row."""
+    """Returns polynomials with given derivatives at both ends of a step, around its last row, and
+    their derivatives. places: half a last place of the types that the rows were rounded to."""
     # around the row that ends the step, so that a row has the derivatives of that step
     here = search(knots, at, right=False)
     tau = (at - take(knots, here))[..., None]
@@ -484,7 +485,7 @@ def _hermite(
         step = (take(knots, there) - take(knots, here))[..., None]
         time = abs(take(knots, here))[..., None]
         known += _higher(known, [take(rows, there) for rows in given], places, step, time)
-    return [derivative(known, tau, order) for order in range(4)]
+    return [derivative(known, tau, order) for order in range(orders)]
 
 
 def _higher(

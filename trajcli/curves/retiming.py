@@ -349,7 +349,7 @@ def extremes(
         shape = np.broadcast_shapes(known[order].shape, low.shape)
         ends = (np.broadcast_to(to_numpy(x), shape) for x in (low, low + step))
         slope = [to_numpy(x) for x in known[order + 1 :]]
-        if found := [_followed(known, at, low, order + 1) for at in _roots(slope, *ends)]:
+        if found := [_followed(known, at, low, order + 1) for at in zeros_within(slope, *ends)]:
             at_roots = [derivative(known, at, order) for at in found]
             extrema[QUANTITIES[order]] = library(low).stack(at_roots, 1)
     return extrema
@@ -366,8 +366,8 @@ def _followed(known: list[Array], found: Floats, low: Array, order: int) -> Arra
     return (at - step).where(inside, low)
 
 
-def _roots(taylor: Sequence[Floats], begin: Floats, end: Floats) -> list[Floats]:
-    """Returns where Σ_m c_m·τᵐ/m!, of degree at most 3, is zero within begin..end; else begin."""
+def zeros_within(taylor: Sequence[Floats], begin: Floats, end: Floats) -> list[Floats]:
+    """Returns where Σ_m c_m·τᵐ/m! is zero within begin..end; else begin."""
     degree = len(taylor) - 1
     if degree < 1:
         return []
@@ -379,7 +379,7 @@ def _roots(taylor: Sequence[Floats], begin: Floats, end: Floats) -> list[Floats]
             half = -(taylor[1] + np.copysign(root, taylor[1]))
             candidates = [half / taylor[2], 2 * taylor[0] / half]
         else:  # between its own extremes it is monotonic
-            edges = np.sort([begin, *_roots(taylor[1:], begin, end), end], axis=0)
+            edges = np.sort([begin, *zeros_within(taylor[1:], begin, end), end], axis=0)
             candidates = [_bisected(taylor, a, b) for a, b in itertools.pairwise(edges)]
         return [np.where((at > begin) & (at < end), at, begin) for at in candidates]
 

@@ -18,17 +18,20 @@ from trajcli.files.limits import Limits, read_limits
 from trajcli.files.opening import Files
 from trajcli.files.quantities import QUANTITIES, RECORDED_START, ROTATIONS, UNITS_OF_ROTATIONS
 from trajcli.files.reader import read_recordings
-from trajcli.files.reading import select
+from trajcli.files.reading import Reading, select
 from trajcli.files.recording import Array, Recording, join
 from trajcli.files.repair import TurnJumps
 from trajcli.files.source import Place, parse_source
+from trajcli.kernels.program import Floats
 from trajcli.modes import MODES
 from trajcli.modes.central import WINDOW
 from trajcli.names import MethodName
 from trajcli.rotations.quaternions import TOLERANCE
 from trajcli.scores import with_derivatives
 from trajcli.units import Units, in_si, of_order, unit_of_dof
+from trajcli.views._between import CurveCheck
 from trajcli.views._delay import LARGEST_ERROR, VelocityFit, fit_text
+from trajcli.views._motion import RestCheck, StepCheck
 from trajcli.views._statistics import (
     Failure,
     RotationStatistics,
@@ -38,6 +41,7 @@ from trajcli.views._statistics import (
     read_blocks,
 )
 from trajcli.views.recordings import (
+    GAP,
     beside,
     bounds_of,
     dof_text,
@@ -76,12 +80,14 @@ def check_source(
     limits: Path | None = None,
     velocity_of: str | None = None,
     left_out: dict[str, Fault] | None = None,
+    rest: bool = False,
 ) -> list[Finding]:
     """Checks the trajectories that a source names, each batch in one pass.
 
     start_of: returns the states that row 0 of an output must equal, or why they are unknown.
     limits: a file of limits that all must keep. velocity_of: positions whose derivative the source
     must be. left_out: takes the faults of trajectories that cannot be read, which fail without it.
+    rest: whether trajectories must begin and end at rest.
 
     Raises InputError where the file or the limits cannot be read, or there are no trajectories.
     """
@@ -101,7 +107,7 @@ def check_source(
         arrays = {name: Statistics(name, batch.shape[2]) for name in batch.arrays}
         held = None
         if tables is not None and tables.tables and not turning.alone:
-            held = LimitCheck(batch, tables, named, batches)
+            held = LimitCheck(batch, tables, named, batches, files.reading)
             arrays |= held.stored
         for name in (*turning.of, *(tables.tables if tables and held else ())):
             unchecked.pop(name, None)
@@ -114,8 +120,12 @@ def check_source(
                 reason = _no_start(attributes, batch)
                 start = StartCheck(reason or start_of(files, parse_source(source).path))
         chosen, faults = batch.take(numbers).usable()
-        jumps = TurnJumps(batch)
-        checks: tuple[Summary | None, ...] = (turning, held, times, start, jumps)
+        jumps, by_quantity = TurnJumps(batch), quantities(batch, named)[0]
+        acts = batch.of_actions and batch.array_name != ""  # which a plain .npy does not say
+        positions = jumps.name == by_quantity.get("position") and not acts
+        moving = StepCheck(batch, jumps) if positions else None
+        ends = RestCheck(batch, by_quantity) if rest and not acts else None
+        checks: tuple[Summary | None, ...] = (turning, held, times, start, jumps, moving, ends)
         summaries = [*arrays.values(), *filter(None, checks)]
         read_blocks(chosen.blocks(files.report), batch.arrays, summaries, faults)
         if faults and len(faults) == len(numbers):
@@ -133,7 +143,8 @@ def check_source(
                 findings.append(failed("finite", batch, name, worst, text, count, nan=nan, inf=inf))
             else:
                 findings.append(Finding("finite", label(batch, name), True, "no NaN or Inf", count))
-        findings += jumps_findings(jumps, batch, count)
+        findings += jumps_findings(jumps, moving, batch, count)
+        findings += rest_findings(ends, batch, count) if ends else ()
         if padded := _ending_in_nan(batch, numbers):
             text = "rows of NaN at the ends, which neither lengths nor a mask state as padding"
             findings.append(Finding("padding", label(batch, next(iter(arrays))), False, text, count,
@@ -143,8 +154,11 @@ def check_source(
         findings += held.findings(count) if held else ()
         findings += rotation_findings(turning, count)
         if velocity_of is not None:
-            positions = read_positions(files, batch, velocity_of)
-            findings.append(velocities_finding(batch, numbers, positions, velocity_of))
+            others = read_positions(files, batch, velocity_of)
+            findings.append(velocities_finding(batch, numbers, others, velocity_of))
+    if rest and not any(finding.check == "rest" for finding in findings):
+        text = "not checked: no velocities, and no positions with times to differentiate"
+        findings.append(Finding("rest", source, False, text))
     for name in unchecked:  # a limit that cannot be checked is a failure
         why = "no dofs are rotations" if name in turns else "all dofs are rotations"
         findings.append(Finding(f"{name} limits", source, False, f"not checked: {why}"))
@@ -214,17 +228,36 @@ def failed(
     return Finding(check, array, False, text, count, where, values, places, facts)
 
 
-def jumps_findings(jumps: TurnJumps, batch: Recording, count: int) -> Iterator[Finding]:
-    """Yields a finding where angles jump by a turn, with the first jump of each trajectory."""
-    _, first, counts = np.unique(jumps.found[:, 0], return_index=True, return_counts=True)
-    places = []
-    for k, n in zip(first, counts, strict=True):
-        number, row, dof, turn, time = jumps.found[k].tolist()
-        time = None if np.isnan(time) else time
-        places.append(Failure(int(number), int(row), int(dof), turn, turn, n, time))
-    dofs = np.bincount(jumps.found[:, 2].astype(int), minlength=batch.shape[2]).tolist()
-    for text in jumps.notes():
-        yield failed("jumps of a turn", batch, jumps.name, places, text, count, per_dof=dofs)
+def jumps_findings(
+    turns: TurnJumps, steps: StepCheck | None, batch: Recording, count: int
+) -> Iterator[Finding]:
+    """Yields where angles jump by a turn, and whether positions jump or rows repeat in motion, with
+    the first place in each trajectory."""
+    kinds = [("jumps of a turn", turns.found, text) for text in turns.notes()]
+    for check, found, text in (*kinds, *(steps.kinds() if steps else ())):
+        _, first, counts = np.unique(found[:, 0], return_index=True, return_counts=True)
+        places = []
+        for k, n in zip(first, counts, strict=True):
+            number, row, dof, size, time = found[k, :5].tolist()
+            time = None if np.isnan(time) else time
+            places.append(Failure(int(number), int(row), int(dof), size, abs(size), n, time))
+        dofs = np.bincount(found[:, 2].astype(int), minlength=batch.shape[2]).tolist()
+        if places:
+            yield failed(check, batch, turns.name, places, text, count, per_dof=dofs)
+        else:
+            yield Finding(check, label(batch, turns.name), True, "none", count)
+
+
+def rest_findings(ends: RestCheck, batch: Recording, count: int) -> Iterator[Finding]:
+    """Yields whether trajectories begin and end at rest, by each quantity that tells."""
+    for quantity, array in ends.arrays.items():
+        text = f"{quantity} of up to {ends.largest[quantity]:.3g} at an end"
+        text += f"; differences of {array}" if ends.derived and quantity == "velocity" else ""
+        if moving := ends.moving[quantity]:
+            yield failed("rest", batch, array, moving, text, count, quantity=quantity)
+        else:
+            facts = {"quantity": quantity}
+            yield Finding("rest", label(batch, array), True, text, count, facts=facts)
 
 
 def place_text(batch: Recording, failure: Failure, dof: str = "") -> str:
@@ -298,6 +331,8 @@ class TimeCheck:
         attributes = batch.file.attributes()
         self.dt = positive(attributes.get("dt")) if "mode" in attributes else None
         self.failures: list[BadTimes] = []
+        # the stamps of recorded trajectories with uneven steps
+        self._recorded, self._uneven = "mode" not in attributes, list[tuple[int, Floats]]()
         self.where: Place | None = None  # the dataset or the option that gives the times
         self.steps: set[float | None] = set()  # None: dt varies
         # groups whose trajectories share their times
@@ -325,11 +360,16 @@ class TimeCheck:
         """Checks the times of trajectories with these numbers."""
         step = self.dt
         by_dt = clock.nominal is None and (step is None or clock.step is not None)
+        good = not clock.faults()
+        uneven = self._recorded and good and clock.stamped and clock.step is None
         # equal steps by definition need no check row by row
-        if by_dt and not clock.faults():
+        if by_dt and good and not uneven:
             return
         for k, number in enumerate(numbers):
             stamps = clock.rows(k, k + 1)[0]
+            if uneven:
+                own = None if clock.lengths is None else clock.lengths[k]
+                self._uneven.append((number, stamps[:own]))
             gaps = np.diff(stamps)
             wrong, what = ~(gaps > 0), "not increasing"
             if step is not None and not wrong.any():
@@ -356,20 +396,45 @@ class TimeCheck:
                 name = batch.pattern + name.removeprefix(group)
             place = replace(place, path="", name=name)
         title = str(place).lstrip(":") or "time"
-        if self.failures:
-            number, what, _, places = self.failures[0]
-            texts = [f"{_where_text(batch, x, len(x[3]))}: {x[1]}" for x in self.failures]
-            where = _where_text(batch, self.failures[0], _LISTED)
-            values = sum(len(rows) or 1 for *_, rows in self.failures)
-            rows = [{"trajectory": number, "row": row, "time": time} for row, time in places]
-            yield Finding("time", title, False, what, count, where, values, texts, {"rows": rows})
-            return
-        dt = next(iter(self.steps)) if len(self.steps) == 1 else None
-        text = "increases" if dt is None else f"increases by dt = {dt:g} s"
-        known = [step for step in self.steps if step is not None]
-        if 1 < len(known) == len(self.steps):
-            text += f", dt = {min(known):g} to {max(known):g} s"
-        yield Finding("time", title, True, text, count, facts={"dt": dt})
+        check, facts = "time", dict[str, Any]()
+        if not self.failures:
+            dt = next(iter(self.steps)) if len(self.steps) == 1 else None
+            text = "increases" if dt is None else f"increases by dt = {dt:g} s"
+            known = [step for step in self.steps if step is not None]
+            if 1 < len(known) == len(self.steps):
+                text += f", dt = {min(known):g} to {max(known):g} s"
+            yield Finding("time", title, True, text, count, facts={"dt": dt})
+            if not any(len(stamps) > 2 for _, stamps in self._uneven):
+                return
+            check, (text, facts) = "gaps", self._gaps()
+            if not self.failures:
+                yield Finding("gaps", title, True, f"none; {text}", count, facts=facts)
+                return
+        number, what, _, places = self.failures[0]
+        texts = [f"{_where_text(batch, x, len(x[3]))}: {x[1]}" for x in self.failures]
+        where = _where_text(batch, self.failures[0], _LISTED)
+        values = sum(len(rows) or 1 for *_, rows in self.failures)
+        rows = [{"trajectory": number, "row": row, "time": time} for row, time in places]
+        yield Finding(
+            check, title, False, what, count, where, values, texts, {"rows": rows} | facts
+        )
+
+    def _gaps(self) -> tuple[str, dict[str, float]]:
+        """Adds gaps to the failures; returns how even the stamps are, in words and for JSON."""
+        steps = np.concatenate([np.diff(stamps) for _, stamps in self._uneven])
+        usual, most = np.quantile(steps, [0.5, 0.95], method="inverted_cdf")
+        # of few points, as of a plan, or of stamps that are uneven as a rule, no step is too long
+        least = max(GAP * usual * (1.0 + 1e-6), 2.0 * most)
+        off = steps[steps <= least] - usual
+        facts = {"step": float(usual), "longest": float(steps.max()),
+                 "jitter": float(np.sqrt(np.mean(off**2)))}  # fmt: skip
+        text = f"steps up to {facts['longest']:.3g} s, usually {usual:.3g} s; "
+        text += f"jitter {1e3 * facts['jitter']:.3g} ms (RMS)"
+        for number, stamps in self._uneven:
+            rows = np.flatnonzero(np.diff(stamps) > least) + 1
+            pairs = list(zip(rows.tolist(), stamps[rows].tolist(), strict=True))
+            self.failures += [(number, text, "", pairs)] if pairs else []
+        return text, facts
 
 
 def _where_text(batch: Recording, failure: BadTimes, most: int) -> str:
@@ -448,8 +513,9 @@ class LimitCheck:
     """
 
     def __init__(
-        self, batch: Recording, limits: Limits, named: str, batches: Sequence[Recording]
-    ) -> None:
+        self, batch: Recording, limits: Limits, named: str, batches: Sequence[Recording],
+        reading: Reading,
+    ) -> None:  # fmt: skip
         """Assigns each quantity with limits to an array, to differences, or to ``missing``.
 
         named: the quantity of an array that SOURCE names and whose quantity nothing states.
@@ -476,9 +542,14 @@ class LimitCheck:
             for name, quantity in self.quantities.items()
             if quantity in bounds
         }
+        self.curve = CurveCheck(batch, bounds, reading)
+        self.between = {q: Statistics(q, dofs, bounds[q]) for q in self.curve.names}
 
     def add(self, values: Mapping[str, Array], block: Recording) -> None:
         """Adds the quantities derived from a block of arrays [b, T, D] by name."""
+        extremes = self.curve.extremes(values, block) if self.between else {}
+        for quantity in extremes:
+            self.between[quantity].add(extremes, block)
         if not self.derived:
             return
         position, times = values[self.positions], block.known_times()
@@ -499,17 +570,31 @@ class LimitCheck:
             quantity = self.quantities[name]
             # an array that is read as another quantity, as the notes say, is titled by that
             title = name if quantity == quantity_of(self.batch, name) else quantity
-            yield self._finding(title, name, quantity, statistics, count)
+            yield self._finding(f"{title} limits", name, quantity, statistics, count)
         for quantity, statistics in self.derived.items():
-            yield self._finding(quantity, self.positions, quantity, statistics, count)
+            yield self._finding(f"{quantity} limits", self.positions, quantity, statistics, count)
+        beyond = {q for q, x in self.derived.items() if x.outside}
+        beyond |= {self.quantities[name] for name, x in self.stored.items() if x.outside}
+        for quantity, statistics in self.between.items():
+            # what fails on rows, or for NaN and times there, needs no second line
+            if statistics.known and not statistics.nonfinite and quantity not in beyond:
+                array = quantity if quantity in self.batch.arrays else self.positions
+                finding = self._finding(
+                    f"{quantity} limits between rows", array, quantity, statistics, count
+                )
+                text = f"{self.curve.curve}: {finding.text.partition(';')[0]}"
+                text += "" if finding.passed else ", in the step after the row"
+                facts = {**finding.facts, "curve": self.curve.curve}
+                del facts["matched"]  # as on rows
+                yield replace(finding, text=text, facts=facts)
 
     def _finding(
-        self, title: str, name: str, quantity: str, statistics: Statistics, count: int
+        self, check: str, name: str, quantity: str, statistics: Statistics, count: int
     ) -> Finding:
         """Returns whether an array keeps its limits; values that cannot be compared fail."""
         batch, units = self.batch, self.batch.units.get(name)
         units = units and of_order(units, QUANTITIES.index(quantity))
-        check, array, used = f"{title} limits", label(batch, name), statistics.used()
+        array, used = label(batch, name), statistics.used()
         absent = f"not checked at {statistics.nan + statistics.inf} values that are NaN or Inf"
         if statistics.outside:
             finding = self._beyond(check, name, units, statistics, count, absent)
@@ -524,7 +609,7 @@ class LimitCheck:
         remarks += self.limits.remarks(batch.dof_labels, batch.dofs)
         facts = {"quantity": quantity, **finding.facts}
         differences = []
-        if quantity in self.derived:
+        if statistics is self.derived.get(quantity):
             facts["derived_from"] = array
             differences.append(f"central differences of {name}")
             if measured := measured_beside(batch, quantity):

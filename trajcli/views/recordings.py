@@ -38,8 +38,8 @@ from trajcli.units import (
 _SAMPLE_PLACES = 12
 # Rows are at the same time where their stamps differ by less than this share of a step.
 _SAME_TIME = 1e-9
-# Usual steps in a gap, over which nothing is interpolated.
-_GAP = 4.0
+GAP = 4.0
+"""Usual steps in a gap, over which nothing is interpolated."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class PairedTimes:
             if len(other) > 1:
                 after = np.clip(np.searchsorted(other, clock[inside]), 1, len(other) - 1)
                 since, until = clock[inside] - other[after - 1], other[after] - clock[inside]
-                gap = since + until > _GAP * np.median(np.diff(other))
+                gap = since + until > GAP * np.median(np.diff(other))
                 inside = inside[~gap | (np.minimum(since, until) <= near)]
             rows.append(inside)
         return rows
