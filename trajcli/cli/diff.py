@@ -25,46 +25,70 @@ def diff(
     rtol: options.Rtol = 0.0,
     atol: options.Atol = 0.0,
     ulp: options.Ulp = 0.0,
+    max_error: options.MaxError = None,
+    max_delay: options.MaxDelay = None,
     verbose: options.Verbose = False,
     **reading: Any,
 ) -> int:
     """Compare two files or datasets; exit with 1 if they differ.
 
-    For every dataset this shows the largest difference, absolute, relative and in units in the
-    last place (ulp), the root mean square (RMS), and the place of the largest. Where a delay or
-    an offset of B explains most of a difference, this shows both for each dof, and what remains.
+    For every dataset this shows the largest difference and its place, and the root mean square
+    (RMS); -v adds relative differences and units in the last place (ulp). Of trajectories with
+    times, a table shows how B follows A: the delay of each joint, and the offset, RMS and largest
+    error after it. Where no motion shows a delay, none is claimed.
 
     Dofs are paired by their names. Trajectories whose stamps overlap are compared on that clock,
     where both have rows, others from their starts; where rows do not coincide, the source with more
     of them is interpolated. Where A and B each name one array, such as SET:action, those of each
     trajectory are compared. With --episodes (3, 0:10 or all) trajectories are compared in their
     order, whatever their groups are called. Without tolerances no value may differ.
+
+    With --max-error or --max-delay these alone decide: the largest error of any joint after the
+    delay, and the delays. Tolerances and attributes then do not, but dofs or trajectories that one
+    source alone has still fail, as do values that are not finite, and delays that nothing shows.
     """
     from trajcli.errors import Fault, UsageError, raise_if_any
     from trajcli.files.source import expand_files, parse_source
-    from trajcli.views.diff import Tolerance, attributes_apart, compare, datasets, report
+    from trajcli.views.diff import (
+        Tolerance,
+        attributes_apart,
+        compare,
+        datasets,
+        report,
+        tracking,
+        verdict,
+    )
 
     faults = [
         Fault("not a tolerance", where=option, expected="a finite number >= 0", found=f"{value:g}")
-        for option, value in {"--rtol": rtol, "--atol": atol, "--ulp": ulp}.items()
-        if not 0 <= value < math.inf
+        for option, value in {
+            "--rtol": rtol,
+            "--atol": atol,
+            "--ulp": ulp,
+            "--max-error": max_error,
+            "--max-delay": max_delay,
+        }.items()
+        if value is not None and not 0 <= value < math.inf
     ]
     raise_if_any(faults, UsageError)
     sources = parse_source(first), parse_source(second)
     with console.opened(reading, "datasets") as files:
         files.compare_all((first, second))
         pair = datasets(files, first), datasets(files, second)
-        differences = list(compare(*pair, Tolerance(rtol, atol, ulp), files.report))
+        tolerance, gated = Tolerance(rtol, atol, ulp), (max_error, max_delay) != (None, None)
+        differences = list(compare(*pair, tolerance, files.report, gated))
         # attributes are compared only where A and B are whole files
         whole = files.reading.episodes is None and all(
             source.dataset is None and expand_files(source) == [source] for source in sources
         )
         paths = (source.path for source in sources)
         attributes = attributes_apart(*map(files.open, paths)) if whole else []
-    passed = all(difference.passed for difference in differences)
-    console.show(report((first, second), differences, attributes, verbose))
+    beyond = verdict(differences, max_error, max_delay) if gated else None
+    passed = not beyond if gated else all(difference.passed for difference in differences)
+    tracked = tracking(differences, verbose)
+    console.show(report((first, second), differences, attributes, verbose, tracked, beyond))
     found = [difference.as_dict() for difference in differences]
     apart = [{"name": name, "a": a, "b": b} for name, a, b in attributes]
     document = {"a": first, "b": second, "passed": passed, "datasets": found}
-    console.document(document | {"attributes": apart})
+    console.document(document | {"tracking": tracked, "attributes": apart})
     return 0 if passed else 1

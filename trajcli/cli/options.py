@@ -314,6 +314,10 @@ VelocityOf = Annotated[str | None, _shown("--velocity-of DATASET",
 Rtol = Annotated[float, _tolerance("--rtol R", "Allow R times the larger magnitude.")]
 Atol = Annotated[float, _tolerance("--atol A", "Allow A in addition to --rtol.")]
 Ulp = Annotated[float, _tolerance("--ulp N", "Alternatively, allow N units in the last place.")]
+MaxError = Annotated[float | None, _tolerance("--max-error E",
+    "Allow tracking errors of E after the delay (rad or m). Alone decides, with --max-delay.")]
+MaxDelay = Annotated[float | None, _tolerance("--max-delay S",
+    "Allow delays of S seconds. Alone decides, with --max-error.")]
 
 READING = {"layout": Layout, "filter_key": FilterKey, "dofs": Dofs, "joints": Joints,
            "rotation": Rotation, "axes": Axes, "episodes": Episodes, "dt": Dt, "rate": Rate,

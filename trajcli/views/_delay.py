@@ -1,4 +1,4 @@
-"""Fits the delay between two signals: of files in diff, of velocities and positions in check."""
+"""Fits the delay between velocities and the derivatives of positions, for check."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from trajcli.kernels.program import Floats
 
 # The most rows by which a signal may be late or early.
 _LAGS = 16
-# A delay or an offset explains a difference where less than this share of it (RMS) remains.
-_CLEARLY = 0.5
 # Correlations that differ by less are equally good: about what noise and interpolation leave.
 _AS_WELL = 0.008
 LARGEST_ERROR = 0.1
@@ -25,115 +23,11 @@ _UNITS = {
     0.001: "m for mm?",
     -1.0: "the sign is turned",
 }
-# More dofs than that are summed up by the least and the most.
-_LISTED = 8
 
 
 def most_lags(rows: int) -> int:
     """Returns the most rows to look for a delay in: a fifth of a trajectory, at most 16."""
     return max(1, min(_LAGS, rows // 5))
-
-
-def top(scores: Floats) -> tuple[Array, Floats]:
-    """Returns the rows [D] of the highest of three or more scores [lags, D], or beside them so that
-    they have neighbours; and, counted from these, the tops [D] of the parabolas through all three.
-    """
-    best = scores.argmax(0)
-    centre = np.clip(best, 1, len(scores) - 2)
-    low, middle, high = around(scores, centre)
-    bend = np.minimum(low - 2 * middle + high, -1e-300)
-    place = np.where(best == centre, np.clip(0.5 * (low - high) / bend, -0.5, 0.5), 0.0)
-    return centre, place + (best - centre)  # at the outermost lag, that lag
-
-
-def around(values: Floats, centre: Array) -> Floats:
-    """Returns the values [3, D] at ``centre`` [D] and beside it."""
-    near: Floats = values[centre + np.array([[-1], [0], [1]]), np.arange(len(centre))]
-    return near
-
-
-def parabola(values: Floats, centre: Array, place: Floats) -> Floats:
-    """Returns the parabola through the values around ``centre`` [D], at ``place`` [D] from it."""
-    low, middle, high = around(values, centre)
-    value: Floats = middle + 0.5 * place * (high - low) + 0.5 * place**2 * (high - 2 * middle + low)
-    return value
-
-
-class DelayFit:
-    """Fits b_t by a_{t − delay} + offset, dof by dof, over the inner rows of all trajectories."""
-
-    def __init__(self, dofs: int, rows: int) -> None:
-        """Prepares for trajectories of so many rows."""
-        self._lags, self._count = most_lags(rows), 0
-        # Σ(b − a) and Σ(b − a)², lag by lag
-        self._sums = np.zeros((2, 2 * self._lags + 1, dofs))
-
-    def add(self, a: Floats, b: Floats) -> None:
-        """Adds trajectories [B, T, D]; those with values that are not finite are left out."""
-        good = np.isfinite(a).all((1, 2)) & np.isfinite(b).all((1, 2))
-        a, b = a[good], b[good]
-        begin, end = self._lags, a.shape[1] - self._lags
-        if end <= begin:
-            return
-        self._count += len(a) * (end - begin)
-        for k, lag in enumerate(range(-begin, begin + 1)):
-            # the same rows of b at every lag, so that what remains can be compared
-            gap = b[:, begin:end] - a[:, begin - lag : end - lag]
-            self._sums[0, k] += gap.sum((0, 1))
-            self._sums[1, k] += np.einsum("btd,btd->d", gap, gap)
-
-    def facts(self, step: float) -> dict[str, Any] | None:
-        """Returns the fit; None where delay and offset explain less than half of the difference.
-
-        step: seconds between rows. In the fit are the delays of b [D] in rows and seconds, 0 where
-        a delay explains nothing; offsets, the means of b − a after the delay [D]; and the root mean
-        squares of all dofs, remaining after both and rms before.
-        """
-        if not self._count:
-            return None
-        means, squares = self._sums / self._count
-        # what remains at each lag after its offset
-        left = np.maximum(squares - means**2, 0.0)
-        centre, place = top(-left)
-        late = np.maximum(parabola(left, centre, place), 0.0)
-        undelayed, square = left[self._lags], squares[self._lags]
-        # differences of rounding have no delay
-        delayed = (late < _CLEARLY**2 * undelayed) & (undelayed > 1e-12 * square)
-        offsets = np.where(delayed, parabola(means, centre, place), means[self._lags])
-        remaining = float(np.sqrt(np.where(delayed, late, undelayed).mean()))
-        rms = float(np.sqrt(square.mean()))
-        if not remaining < _CLEARLY * rms:
-            return None
-        rows = np.where(delayed, centre + place - self._lags, 0.0)
-        arrays = {"rows": rows, "seconds": rows * step, "offsets": offsets}
-        facts: dict[str, Any] = {name: values.tolist() for name, values in arrays.items()}
-        return facts | {"remaining": remaining, "rms": rms}
-
-
-def delay_text(facts: dict[str, Any]) -> str:
-    """Returns in words by which delay and offset b differs from a, and what remains."""
-    rows, seconds, offsets = (np.asarray(facts[n]) for n in ("rows", "seconds", "offsets"))
-    words, moved = [], rows != 0
-    if moved.any() and np.ptp(rows[moved]) < 0.25:  # one delay for all dofs that have any
-        delay, time = np.median(rows[moved]), abs(np.median(seconds[moved]))
-        dofs = ", ".join(map(str, np.flatnonzero(moved)[:_LISTED]))
-        late = f"{'late' if delay > 0 else 'early'}{'' if moved.all() else f' in dofs {dofs}'}"
-        words.append(f"{abs(delay):.3g} rows ({time:.3g} s) {late}")
-    elif moved.any():
-        words.append(f"late by {_listed(rows)} rows ({_listed(seconds)} s)")
-    if np.abs(offsets).max() > 0.1 * facts["rms"]:
-        # digits far below the difference say nothing
-        shown = np.where(np.abs(offsets) < 1e-3 * facts["rms"], 0.0, offsets)
-        words.append(f"offset by {_listed(shown)}")
-    remain = f"{facts['remaining']:.3g} of {facts['rms']:.3g} (RMS) remain"
-    return f"b is {' and '.join(words)}; {remain}"
-
-
-def _listed(values: Floats) -> str:
-    """Returns a value for each dof, or the least and the most of many."""
-    if len(values) > _LISTED:
-        return f"{values.min():.3g} to {values.max():.3g}"
-    return ", ".join(f"{value:.3g}" for value in values)
 
 
 class VelocityFit:

@@ -15,11 +15,10 @@ import numpy as np
 from trajcli.arrays import describe
 from trajcli.errors import InputError, Report, listed
 from trajcli.files.catalogue import NUMERIC_KINDS, Catalogue, Dataset, json_object, text_of
-from trajcli.files.clock import Clock
 from trajcli.files.conversion import as_batch, in_one_unit, stated_unit
 from trajcli.files.dofs import Dofs, RotationDofs, named_rotations, pair_dofs, pick_dofs
 from trajcli.files.opening import Files, clock_from_options
-from trajcli.files.quantities import DOF_NAMES, TAKEN
+from trajcli.files.quantities import DOF_NAMES, QUANTITIES, ROTATIONS, TAKEN, named_rate
 from trajcli.files.reader import timed
 from trajcli.files.reading import select
 from trajcli.files.recording import (
@@ -34,19 +33,21 @@ from trajcli.files.source import Source, expand_files, parse_source
 from trajcli.kernels.program import Floats
 from trajcli.memory import SCANNED_BYTES
 from trajcli.rotations.quaternions import angle, continuous, unit
-from trajcli.units import parse_units, unit_text
-from trajcli.views._delay import DelayFit, delay_text
+from trajcli.units import in_si, parse_units, per_si, unit_text
+from trajcli.views._tracking import VALUES, track
 from trajcli.views.recordings import PairedTimes, array_path, paired_times, read_batches, values_at
 from trajcli.views.terminal import TextTable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_HEADINGS = ("dataset", "> differ", "> beyond", "> absolute", "> relative", "> ulp", "> RMS")
+_HEADINGS = ("dataset", "> differ", "> beyond", "> absolute", "> RMS", "> relative", "> ulp")
 # Letters shown of texts that differ, and how many of them before the first difference.
 _LONGEST, _BEFORE = 60, 20
 # More datasets than that whose names differ only in numbers share a line.
 _LISTED = 3
+# Trajectories that are named of many.
+_WORST = 5
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,8 @@ class Difference:
         at, a, b: index of the two values furthest apart, and these values.
         angle, turned: the largest angle between rotations in rad, and the sum of all their squares;
             ``rotations`` counts them.
-        delay: the delay and offset of b that explain most of the difference, where some do.
+        tracked: of each trajectory its name and how b follows a, [6, dofs] as ``track`` has it.
+        names: those of the dofs. joints: of those in ``tracked``; unit: their SI unit.
         paired: whether dofs were paired by "name" or by "place"; "" without dofs.
         only: the names of dofs that one source alone has.
         overlap: the rows that were paired by time; None where rows are compared one by one.
@@ -129,7 +131,10 @@ class Difference:
     rotations: int = 0
     angle: float = 0.0
     turned: float = 0.0
-    delay: dict[str, Any] | None = None
+    tracked: list[tuple[str, Floats]] = field(default_factory=list)
+    names: Sequence[str] = ()
+    joints: Sequence[str] = ()
+    unit: str = ""
     paired: str = ""
     only: dict[str, list[str]] = field(default_factory=lambda: {"a": [], "b": []})
     overlap: dict[str, Any] | None = None
@@ -149,11 +154,36 @@ class Difference:
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the difference for JSON, with the root mean square in place of the sum."""
-        sums = ("square", "turned")
+        sums = ("square", "turned", "tracked", "names", "joints", "unit")
         numbers = {name: value for name, value in vars(self).items() if name not in sums}
         numbers["dataset"] = self.dataset.rstrip("/")
         rms = float(np.sqrt(self.square / max(self.values, 1)))
         return {**numbers, "rms": rms, "angle_rms": self.angle_rms, "passed": self.passed}
+
+    @property
+    def of_rates(self) -> bool:
+        """Whether it compares derivatives, which follow as the positions do."""
+        last = self.dataset.rpartition("/")[2]
+        return last in (*QUANTITIES[1:], *ROTATIONS[1:]) or bool(named_rate(last))
+
+    def follow(
+        self, a: Array, b: Array, times: Floats, sides: tuple[Compared, Compared], first: int
+    ) -> None:
+        """Measures how trajectories b [n, T, D] follow a, the ``first`` of them and the next."""
+        side, dofs = sides[0].recording, a.shape[2]
+        assert side is not None
+        turning = {dof for rotation in sides[0].rotations for dof in rotation.dofs}
+        free = [dof for dof in range(dofs) if dof not in turning]
+        units = parse_units(stated_unit(sides[0].dataset))
+        units = None if units is None or len(units) not in (1, dofs) else units
+        factors = np.resize(per_si(units), dofs) if units else np.ones(dofs)
+        self.unit = unit_text(in_si(units)) if units else ""
+        names = self.names if len(self.names) == dofs else [*map(str, range(dofs))]
+        self.joints = [names[dof] for dof in free]
+        name = self.dataset.rpartition("/")[0] or self.dataset
+        for k, each in enumerate(track((a / factors)[..., free], (b / factors)[..., free], times)):
+            title = name if len(side) == 1 else f"trajectory {side.title(first + k)}"
+            self.tracked += [(title, each)] if free else []
 
     @property
     def angle_rms(self) -> float:
@@ -331,11 +361,12 @@ def compare(
     second: Mapping[str, Compared],
     tolerance: Tolerance,
     report: Report,
+    always: bool = False,
 ) -> Iterator[Difference]:
     """Compares the datasets of the same name, in the order of the first source.
 
     Where each source has one dataset, or names one of every trajectory, these are compared,
-    whatever they are called.
+    whatever they are called. always: measures how b follows a also where they do not differ.
     """
     if len(first) == len(second) == 1:
         # a single pair is compared whatever the names
@@ -347,7 +378,7 @@ def compare(
         if name not in first or name not in second:
             yield Difference(name, f"only in {'a' if name in first else 'b'}")
         else:
-            yield _difference(name, first[name], second[name], tolerance)
+            yield _difference(name, first[name], second[name], tolerance, always)
         report.on_progress(done + 1, len(names))
 
 
@@ -357,7 +388,9 @@ def _by_trajectory(side: Mapping[str, Compared]) -> Mapping[str, Compared]:
     return named if len(named) == len(side) else side
 
 
-def _difference(name: str, a: Compared, b: Compared, tolerance: Tolerance) -> Difference:
+def _difference(
+    name: str, a: Compared, b: Compared, tolerance: Tolerance, always: bool
+) -> Difference:
     """Compares two datasets row by row or, where they share a clock or one has fewer rows, by their
     times."""
     difference = Difference(name)
@@ -379,7 +412,7 @@ def _difference(name: str, a: Compared, b: Compared, tolerance: Tolerance) -> Di
             if times.of_stamps(a.dataset.where, b.dataset.where):
                 difference.remark("the clock by which rows are paired")
             else:
-                _compare_by_time(difference, (first, second), times, (a, b), tolerance)
+                _compare_by_time(difference, (first, second), times, (a, b), tolerance, always)
             return difference
     except InputError as error:  # nothing is known of clocks and delays
         times = None
@@ -394,15 +427,14 @@ def _difference(name: str, a: Compared, b: Compared, tolerance: Tolerance) -> Di
             x, y = (np.asarray(dataset.read_rows(begin, end)) for dataset in (first, second))
             y = difference.add_rotations(x, y, a.rotations, b.rotations)
             difference.add(x, y, tolerance, begin)
-        if difference.beyond:
+        if difference.beyond or always:
             with suppress(InputError):
-                clocks = (side.recording.clock for side in (a, b) if side.recording)
-                difference.delay = _delay(first, second, next(filter(None, clocks), None), count)
+                _follow(difference, (first, second), (a, b))
         return difference
     rows = first.shape[-2:-1] + second.shape[-2:-1]
     of_other_rows = second.shape == (*first.shape[:-2], *rows[1:], *first.shape[-1:])
     if times and len(rows) == 2 and min(rows) and of_other_rows:
-        _compare_by_time(difference, (first, second), times, (a, b), tolerance)
+        _compare_by_time(difference, (first, second), times, (a, b), tolerance, always)
     else:
         difference.add_why(_shapes_differ((a, b)))
     return difference
@@ -426,6 +458,7 @@ def _with_same_dofs(difference: Difference, a: Compared, b: Compared) -> tuple[C
     if len(known) < 2 or any(x.array_name.rpartition("/")[2] in TAKEN for x in known):
         return a, b
     labels, named = [x.labels_to_pair for x in known], [x.joint_names is not None for x in known]
+    difference.names = labels[0]
     if not any(named) or labels[0] == labels[1]:
         difference.paired = "name" if all(named) else "place" if len(labels[0]) > 1 else ""
         return a, b
@@ -436,6 +469,7 @@ def _with_same_dofs(difference: Difference, a: Compared, b: Compared) -> tuple[C
     difference.only = pairs.only
     if not pairs.first or list(pairs.first) == list(pairs.second) == list(range(len(labels[0]))):
         return a, b
+    difference.names = [labels[0][dof] for dof in pairs.first]
     if list(pairs.first) != list(pairs.second):
         difference.remark("dofs paired by name")
     return a.pick(pairs.first), b.pick(pairs.second)
@@ -454,23 +488,24 @@ def _times(a: Compared, b: Compared) -> PairedTimes | None:
     return paired_times(first, second)
 
 
-def _delay(
-    first: Dataset, second: Dataset, clock: Clock | None, count: int
-) -> dict[str, Any] | None:
-    """Returns the delay and offset that explain how trajectories [B, T, D] or [T, D] differ."""
-    if clock is None or first.ndim not in (2, 3) or not (first.numeric and second.numeric):
-        return None
-    rows = first.shape[-2]
-    step = float(np.median(np.diff(clock.rows(0, 1)[0]))) if rows > 1 else 0.0
-    if not step > 0:
-        return None
-    fit = DelayFit(first.shape[-1], rows)
-    with np.errstate(over="ignore", invalid="ignore"):
-        for begin in range(0, first.shape[0], count):
-            end = min(begin + count, first.shape[0])
-            blocks = (np.asarray(x.read_rows(begin, end), np.float64) for x in (first, second))
-            fit.add(*(block.reshape(-1, *block.shape[-2:]) for block in blocks))
-        return fit.facts(step)
+def _follow(
+    difference: Difference, pair: tuple[Dataset, Dataset], sides: tuple[Compared, Compared]
+) -> None:
+    """Measures how trajectories of the same rows follow each other, in blocks of one length."""
+    known = [side.recording for side in sides if side.recording]
+    timed = next((side for side in known if side.clock is not None), None)
+    if len(known) < 2 or timed is None or not (pair[0].numeric and pair[1].numeric):
+        return
+    a, b = map(as_batch, pair)
+    of_times = sides[0].dataset.where in [side.clock.where for side in known if side.clock]
+    of_times |= timed.array_name.rpartition("/")[2] in TAKEN
+    for block in timed.blocks(size=SCANNED_BYTES) if not of_times else ():
+        begin, rows, times = int(block.numbers[0]), block.rows, block.times()
+        if a.shape[:2] != timed.shape[:2] or times is None or not (np.diff(times) > 0).all():
+            continue
+        x, y = (np.asarray(d.read_rows(begin, begin + len(block)))[:, :rows] for d in (a, b))
+        if rows:
+            difference.follow(x, y, times - times[:, :1], sides, begin)
 
 
 def _with_axes(dataset: Dataset, axes: int) -> Dataset:
@@ -488,13 +523,14 @@ def _compare_by_time(
     times: PairedTimes,
     sides: tuple[Compared, Compared],
     tolerance: Tolerance,
+    always: bool,
 ) -> None:
     """Compares trajectories where they overlap, at the times of the one with fewer rows there.
 
     The other is interpolated linearly where it has no row. From their starts, both must end at the
     same time, up to one step of the one with fewer rows.
     """
-    moved, rows, seconds, step, fit = set[str](), 0, 0.0, 0.0, None
+    moved, rows, seconds = set[str](), 0, 0.0
     datasets = list(map(as_batch, pair))
     for number in range(len(times.first)):
         clocks = times.rows_of(number)
@@ -513,6 +549,11 @@ def _compare_by_time(
         for dofs in (list(x.dofs) for x in sides[fine].rotations if x.width == 4):
             values[fine] = np.array(values[fine])  # neighbours of opposite signs have no mean
             values[fine][..., dofs] = continuous(values[fine][..., dofs])
+        if len(inside[1]) > 1:  # the rows of b, wherever those of a are
+            own = clocks[1][inside[1]]
+            x = values_at(own, clocks[0], values[0], near)[0]
+            y = values[1][inside[1]]
+            difference.follow(x[None], y[None], own[None], sides, number)
         values[coarse] = values[coarse][inside[coarse]]
         values[fine], between = values_at(at, clocks[fine], values[fine], near)
         moved |= {"ab"[fine]} if between else set()
@@ -520,10 +561,6 @@ def _compare_by_time(
         values[1] = difference.add_rotations(values[0], values[1], *(s.rotations for s in sides))
         x, y = (block[None] for block in values)
         difference.add(x, y, tolerance, number, int(inside[coarse][0]))
-        if len(at) > 1:
-            fit = fit or DelayFit(x.shape[-1], len(at))
-            fit.add(x.astype(np.float64), y.astype(np.float64))
-            step = float(np.median(np.diff(at)))
     difference.overlap = {"rows": rows, "seconds": seconds, "clock": times.clock,
                           "interpolated": sorted(moved)}  # fmt: skip
     how = "on one clock" if times.clock else times.remark or "from their starts"
@@ -532,8 +569,8 @@ def _compare_by_time(
     difference.remark(f"{rows} rows ({seconds:.6g} s) aligned by time, {how}")
     if difference.at is not None and pair[0].ndim < len(difference.at):
         difference.at = difference.at[1 : 1 + pair[0].ndim]
-    if difference.beyond and fit is not None:
-        difference.delay = fit.facts(step)
+    if not (difference.beyond or always):
+        difference.tracked = []
 
 
 def attributes_apart(first: Catalogue, second: Catalogue) -> list[tuple[str, Any, Any]]:
@@ -558,20 +595,21 @@ def report(
     differences: Sequence[Difference],
     attributes: Sequence[tuple[str, Any, Any]],
     verbose: bool,
+    tracked: Sequence[Mapping[str, Any]] = (),
+    verdict: str | None = None,
 ) -> Iterator[RenderableType]:
-    """Yields what differs and by how much.
+    """Yields what differs and by how much, and how b follows a.
 
     Many datasets whose groups differ only in numbers share a line, data/demo_*/position; with
-    ``verbose`` each has its own.
+    ``verbose`` each has its own. verdict: what a gate says, "" where it is passed.
     """
     from rich.text import Text
 
     yield Text(f"a: {sources[0]}\nb: {sources[1]}\n")
     patterns: dict[str, list[Difference]] = {}
     for difference in differences:
-        group, slash, name = difference.dataset.rpartition("/")
         # data/demo_3/position and data/demo_12/position are one line
-        patterns.setdefault(numberless(group) + slash + name, []).append(difference)
+        patterns.setdefault(_pattern(difference), []).append(difference)
     lines: list[tuple[str, list[Difference]]] = []
     for pattern, members in patterns.items():
         if verbose or len(members) <= _LISTED:
@@ -581,25 +619,19 @@ def report(
     compared = [(name, members) for name, members in lines if any(x.values for x in members)]
     if compared:
         rows = [_row(name, members) for name, members in compared]
-        yield TextTable(_HEADINGS, rows, spare=("RMS", "relative"))
+        columns = len(_HEADINGS) - (0 if verbose else 2)
+        yield TextTable(_HEADINGS[:columns], [row[:columns] for row in rows], spare=("RMS",))
     for name, members in compared:
         worst = max(members, key=lambda member: (member.at is not None, member.absolute))
         if worst.at is not None:
             a, b = _pair(worst.a, worst.b)
-            group = f"{worst.dataset.rpartition('/')[0]} " if len(members) > 1 else ""
+            group = f"{worst.dataset.rpartition('/')[0] or worst.dataset} " * (len(members) > 1)
             yield Text(f"{name}: worst at {group}{list(worst.at)}, a = {a}, b = {b}")
     for name, members in lines:
         if any(member.rotations for member in members) and any(m.differing for m in members):
             worst = max(members, key=lambda member: member.angle)
             rms = (sum(m.turned for m in members) / sum(m.rotations for m in members)) ** 0.5
             yield Text(f"{name}: up to {worst.angle:.3g} rad between them, RMS {rms:.3g} rad")
-        if late := [member for member in members if member.delay]:
-            least = max(late, key=lambda member: member.square)
-            text = f"{name}: {delay_text(least.delay or {})}"
-            if len(members) > 1:
-                alike = f"{len(late)} of {len(members)} are like that"
-                text += f" ({least.dataset.rstrip('/')}; {alike})"
-            yield Text(text)
         if notes := [member for member in members if member.why or member.note]:
             first = min(notes, key=lambda member: not member.why)
             # the one whose text is shown, and how many others there are
@@ -613,6 +645,11 @@ def report(
         yield Text("no dataset is in both: name one of each; --episodes all goes by trajectories")
     if any(difference.paired == "place" for difference in differences):
         yield Text("dofs without names are compared by place; --joints a,b,c names them")
+    yield from tracking_report(tracked)
+    if verdict is not None:
+        text = verdict or "tracking: within the limits"
+        yield Text(f"\n{text}", "bold red" if verdict else "")
+        return
     failed = sum(not difference.passed for difference in differences)
     datasets = f"{len(differences)} {'dataset' if len(differences) == 1 else 'datasets'}"
     count = sum(difference.differing for difference in differences)
@@ -626,6 +663,146 @@ def report(
         yield Text(f"\n{datasets}: equal" if differences else "\nno datasets to compare")
 
 
+def verdict(differences: Sequence[Difference], error: float | None, delay: float | None) -> str:
+    """Returns in words which trajectories are beyond an error after the delay, in SI, or a delay in
+    seconds, or were not measured; "" where none is."""
+    tracked, beyond = main_tracked(differences), [x.why for x in differences if x.why]
+    patterns = {*map(_pattern, tracked)}
+    for x in (x for x in differences if _pattern(x) in patterns):
+        beyond += [] if x.tracked or x.why else [f"{x.dataset} was not measured"]
+        for title, (late, _, _, largest, _, missing) in x.tracked:
+            known = np.abs(late[np.isfinite(late)])
+            far = error is not None and bool(missing.any() or not (largest <= error).all())
+            slow = delay is not None and not (known.size and (known <= delay).all())
+            beyond += [title] if far or slow else []
+        if error is not None and x.angle > error:
+            beyond.append(f"{x.dataset.rstrip('/')}: {x.angle:.3g} rad between rotations")
+    if not (tracked or beyond):
+        return "no trajectories with times to measure: --dt SECONDS or --times says them"
+    count = max(len(beyond), sum(len(x.tracked) for x in tracked))
+    return f"{len(beyond)} of {count} beyond the limits: {listed(beyond, _WORST)}" if beyond else ""
+
+
+def main_tracked(differences: Sequence[Difference]) -> list[Difference]:
+    """Returns those that show how b follows a: of positions, where there are any."""
+    tracked = [x for x in differences if x.tracked]
+    return [x for x in tracked if not x.of_rates] or tracked
+
+
+def _pattern(difference: Difference) -> str:
+    """Returns the name of a dataset without the number of its group or, without one, its own."""
+    group, slash, name = difference.dataset.rpartition("/")
+    return numberless(group) + slash + (name if group else numberless(name))
+
+
+def tracking(differences: Sequence[Difference], verbose: bool) -> list[dict[str, Any]]:
+    """Returns how b follows a, for JSON: datasets whose names differ only in numbers are one."""
+    patterns: dict[tuple[str, ...], list[Difference]] = {}
+    for x in main_tracked(differences):
+        patterns.setdefault((_pattern(x), *x.joints), []).append(x)
+    document = []
+    for (pattern, *names), members in patterns.items():
+        titles = [title for x in members for title, _ in x.tracked]
+        values = np.stack([each for x in members for _, each in x.tracked])
+        errors = np.where(np.isnan(values[:, 3]), -1.0, values[:, 3])  # [episodes, joints]
+        places = [
+            [
+                {
+                    "trajectory": title,
+                    "joint": name,
+                    **dict(zip(VALUES, map(_number, x), strict=True)),
+                }
+                for name, x in zip(names, each.T, strict=True)
+            ]
+            for title, each in zip(titles, values, strict=True)
+        ]
+        lines = [
+            {
+                **places[k][joint],
+                "delay": _median(values[:, 0, joint]),
+                "offset": _median(values[:, 1, joint]),
+                "rms": _rms(values[:, 2, joint]),
+            }
+            for joint, k in enumerate(errors.argmax(0).tolist())
+        ]
+        order = np.argsort(-errors.max(1), kind="stable")[:_WORST].tolist()
+        pattern = pattern if len(members) > 1 else members[0].dataset
+        document.append({
+            "dataset": pattern.rstrip("/"), "unit": members[0].unit, "trajectories": len(values),
+            "joints": lines,
+            "delay": _spread([_median(each[0]) for each in values]),
+            "largest": _spread(list(map(_number, errors.max(1)))),
+            "worst": [places[k][int(errors[k].argmax())] for k in order],
+            **({"episodes": places} if verbose else {}),
+        })  # fmt: skip
+    return document
+
+
+def tracking_report(tracked: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:
+    """Yields how b follows a: a line for each joint, and one for all trajectories."""
+    from rich.text import Text
+
+    for part in tracked:
+        name, unit, many = part["dataset"] or "values", part["unit"], part["trajectories"] > 1
+        rows = [
+            [x["joint"], _milliseconds(x["delay"]), *(_digits(x[n]) for n in VALUES[1:4]),
+             (f"{x['trajectory']}, " if many else "") + f"{_digits(x['time'])} s"]
+            for x in part["joints"]
+        ]  # fmt: skip
+        of = f", in {unit}" if unit else ""
+        yield Text(f"\n{name}: how b follows a{of}; offset, RMS and largest error after the delay")
+        yield TextTable(["joint", "> delay", "> offset", "> RMS", "> largest", "at"], rows)
+        if not many:
+            continue
+        late, error = (
+            [form(part[n] and part[n][k]) for k in ("median", "low", "high")]
+            for n, form in (("delay", _milliseconds), ("largest", _digits))
+        )
+        texts = (f"{x['trajectory']} {_digits(x['largest'])}" for x in part["worst"])
+        yield Text(
+            f"{part['trajectories']} trajectories: delay {late[0]} (nine in ten {late[1]} to "
+            f"{late[2]}), largest error {error[0]} ({error[1]} to {error[2]}); "
+            f"worst: {listed(texts, _WORST)}"
+        )
+        for each in part.get("episodes", ()):
+            x = max(each, key=lambda x: x["largest"] or 0.0)
+            late = [_milliseconds(y["delay"]) for y in each]
+            where = f"{x['joint']}, {_digits(x['time'])} s"
+            text = f"delays {', '.join(late)}; largest error {_digits(x['largest'])} ({where})"
+            yield Text(f"  {x['trajectory']}: {text}")
+
+
+def _digits(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}"
+
+
+def _milliseconds(value: float | None) -> str:
+    return "-" if value is None else f"{round(1e3 * value, 3):.3g} ms"
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _median(values: Floats) -> float | None:
+    known = values[np.isfinite(values)]
+    return float(np.median(known)) if known.size else None
+
+
+def _rms(values: Floats) -> float | None:
+    known = values[np.isfinite(values)]
+    return float(np.sqrt(np.mean(known**2))) if known.size else None
+
+
+def _spread(values: Sequence[float | None]) -> dict[str, float] | None:
+    """Returns the median, and between what nine in ten are."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    low, median, high = np.quantile(known, [0.05, 0.5, 0.95])
+    return {"median": float(median), "low": float(low), "high": float(high)}
+
+
 def _row(name: str, members: Sequence[Difference]) -> list[str]:
     """Returns the cells of a line of the table: counts, and the largest of all members."""
     differing = sum(x.differing for x in members)
@@ -633,7 +810,7 @@ def _row(name: str, members: Sequence[Difference]) -> list[str]:
         return [name, "0"]
     largest = [max(getattr(x, key) for x in members) for key in ("absolute", "relative", "ulp")]
     rms = (sum(x.square for x in members) / sum(x.values for x in members)) ** 0.5
-    texts = [f"{largest[0]:.3g}", f"{largest[1]:.3g}", f"{largest[2]:.4g}", f"{rms:.3g}"]
+    texts = [f"{largest[0]:.3g}", f"{rms:.3g}", f"{largest[1]:.3g}", f"{largest[2]:.4g}"]
     return [name, str(differing), str(sum(x.beyond for x in members)), *texts]
 
 

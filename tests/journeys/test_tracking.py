@@ -1,0 +1,125 @@
+"""trajcli diff of what was commanded and measured: delays, errors, gates, many episodes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from journeys.arrays import write_h5
+
+SINCE = 1_700_000_000.0
+NAMES = ("shoulder", "elbow", "wrist", "finger")
+
+
+def commanded(time: np.ndarray) -> np.ndarray:
+    """Returns smooth positions, of which the last joint stands still."""
+    phase = time[:, None] * [1.1, 2.3, 0.7, 0.0] + [0.0, 1.0, 2.0, 0.3]
+    return np.sin(phase) + 0.2 * np.sin(3.1 * phase)
+
+
+def log(path: str, time: np.ndarray, values: np.ndarray, names: tuple[str, ...] = NAMES) -> None:
+    lines = [",".join(["timestamp", *names])]
+    for stamp, row in zip(time, values, strict=True):
+        lines.append(",".join([f"{SINCE + stamp:.6f}", *(f"{x:.9f}" for x in row)]))
+    Path(path).write_bytes("\r\n".join([*lines, ""]).encode())
+
+
+def slow(time_a, a, time_b, b, step=1e-4) -> tuple[float, float, float, float]:
+    """Returns delay, offset, RMS and largest error by a search over all delays with np.interp."""
+    best = (np.inf, 0.0)
+    inner = (time_b > time_b[0] + 0.25) & (time_b < time_b[-1] - 0.25)
+    for delay in np.arange(-0.2, 0.2, step):
+        gap = b[inner] - np.interp(time_b[inner] - delay, time_a, a)
+        best = min(best, (gap.var(), delay))
+    delay = best[1]
+    inside = (time_b - delay >= time_a[0]) & (time_b - delay <= time_a[-1])
+    gap = b[inside] - np.interp(time_b[inside] - delay, time_a, a)
+    return delay, gap.mean(), np.sqrt((gap**2).mean()), np.abs(gap).max()
+
+
+@pytest.mark.parametrize("late", [0.0346, -0.021, 0.16])
+def test_each_joint_has_its_delay_offset_and_error_on_the_clock_of_both(trajcli, folder, late):
+    random = np.random.default_rng(2)
+    time = 0.01 * np.arange(800)
+    # measured from 1.234 s on, in another order, with noise, and one row far off
+    rows = time[124:700] - 0.006
+    delays = np.array([late, late + 0.03, late, 0.0])
+    measured = np.stack([commanded(rows - d)[:, k] for k, d in enumerate(delays)], 1)
+    measured += random.normal([0.0, 0.0, 0.02, 0.0], 2e-4, measured.shape)
+    measured[300, 1] += 0.05
+    log("commanded.csv", time, commanded(time))
+    order = [2, 0, 3, 1]
+    log("measured.csv", rows, measured[:, order], tuple(NAMES[k] for k in order))
+    result = trajcli.fails("diff commanded.csv measured.csv --json")
+    (tracked,) = result.document["tracking"]
+    joints = {joint["joint"]: joint for joint in tracked["joints"]}
+    assert list(joints) == list(NAMES)
+    for k, name in enumerate(NAMES[:3]):
+        delay, offset, rms, largest = slow(time, commanded(time)[:, k], rows, measured[:, k])
+        assert joints[name]["delay"] == pytest.approx(delays[k], abs=5e-4)
+        assert joints[name]["delay"] == pytest.approx(delay, abs=5e-4)
+        assert joints[name]["offset"] == pytest.approx(offset, abs=2e-4)
+        assert joints[name]["rms"] == pytest.approx(rms, rel=0.05, abs=2e-4)
+        assert joints[name]["largest"] == pytest.approx(largest, abs=1.5e-3)
+    assert joints["elbow"]["time"] == pytest.approx(rows[300], abs=1e-6)
+    assert joints["finger"]["delay"] is None
+
+
+def test_gates_decide_alone_by_errors_after_the_delay_and_by_delays(trajcli, folder):
+    time = 0.01 * np.arange(500)
+    measured = commanded(time - 0.03)
+    measured[250, 1] += 0.02
+    log("a.csv", time, commanded(time))
+    log("b.csv", time, measured)
+    trajcli.fails("diff a.csv b.csv")
+    for gate, code in (("--max-error 0.025", 0), ("--max-error 0.015", 1), ("--max-delay 0.04", 0),
+                       ("--max-delay 0.02", 1), ("--max-error 0.025 --max-delay 0.02", 1),
+                       ("--max-error 1e-9 --rtol 9", 1)):  # fmt: skip
+        assert trajcli(f"diff a.csv b.csv {gate}", code=code).code == code
+    assert "1 of 1 beyond" in trajcli("diff a.csv b.csv --max-delay 0.02").out
+    # an offset is an error, in SI also where the files are in degrees
+    for name, offset in (("a", 0.0), ("b", 0.5)):
+        values = np.degrees(commanded(time))[None] + offset
+        write_h5(f"{name}.h5", {"position@units": "deg", "@dt": 0.01}, position=values)
+    trajcli.ok("diff a.h5 b.h5 --max-error 0.009")
+    trajcli.fails("diff a.h5 b.h5 --max-error 0.008")
+    # what was not measured does not pass
+    log("few.csv", time, measured[:, :3], NAMES[:3])
+    trajcli.fails("diff a.csv few.csv --max-error 1")
+    write_h5("still.h5", {"@dt": 0.01}, position=np.ones((1, 50, 2)))
+    trajcli.fails("diff still.h5 still.h5 --max-delay 1")
+    trajcli.ok("diff still.h5 still.h5 --max-error 0")
+    measured[100, 0] = np.nan
+    for name, values in (("x", commanded(time)), ("y", measured)):
+        np.save(f"{name}.npy", values)
+    trajcli.fails("diff x.npy y.npy --dt 0.01 --max-error 1")
+    said = trajcli.fails("diff x.npy y.npy --max-error 1")
+    assert "--dt SECONDS" in said.out
+
+
+@pytest.mark.parametrize("sources", ["a.h5 b.h5", "a.h5 b.h5 --episodes all"])
+def test_500_episodes_are_a_few_lines_with_the_median_and_the_worst(trajcli, folder, sources):
+    random = np.random.default_rng(0)
+    delays, files = random.uniform(0.01, 0.05, 500), ({}, {})
+    for k, delay in enumerate(delays):
+        time = 0.02 * np.arange(random.integers(100, 140))
+        measured = commanded(time - delay)
+        measured[50, 2] += 0.5 if k in (7, 77, 177, 277, 377) else 0.0
+        for arrays, values in zip(files, (commanded(time), measured), strict=True):
+            arrays[f"demo_{k}/position"] = values
+            arrays[f"demo_{k}/time"] = time
+    for name, arrays in zip("ab", files, strict=True):
+        write_h5(f"{name}.h5", arrays)
+    result = trajcli.fails(f"diff {sources}")
+    assert len(result.out.splitlines()) <= 30
+    assert "500 trajectories: delay" in result.out
+    (tracked,) = trajcli(f"diff {sources} -v --json").document["tracking"]
+    assert tracked["delay"]["median"] == pytest.approx(np.median(delays), abs=1e-3)
+    assert tracked["delay"]["high"] == pytest.approx(np.quantile(delays, 0.95), abs=1e-3)
+    worst = {int(x["trajectory"].replace("_", " ").split()[-1]) for x in tracked["worst"]}
+    assert worst == {7, 77, 177, 277, 377}
+    assert all(x["joint"] == "2" for x in tracked["worst"])
+    found = [np.median([x["delay"] for x in each[:3]]) for each in tracked["episodes"]]
+    if "all" in sources:
+        np.testing.assert_allclose(found, delays, atol=2e-3)
