@@ -245,7 +245,9 @@ def test_a_field_that_some_messages_do_not_fill_is_nan_there(trajcli, folder, ki
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_joints_are_read_by_name_and_other_joints_are_refused(trajcli, folder, kind):
+def test_joints_are_read_by_name_and_those_of_another_publisher_are_not_mixed_in(
+    trajcli, folder, kind
+):
     make, rows = Maker(kind), np.random.default_rng(1).normal(size=(90, 2))
     messages: Messages = [
         (
@@ -265,7 +267,7 @@ def test_joints_are_read_by_name_and_other_joints_are_refused(trajcli, folder, k
     (path if make.old else Path("folder")).rename("before")
     path = make.write(kind, messages)
     result = trajcli(f"export {path}:/js/position -o out.npz --overwrite", code=2)
-    for word in ("js, message 90: messages of other joints", "a, b", "hand"):
+    for word in ("js: joints that are published apart in one topic", "90 of a, b", "1 of hand"):
         assert word in result.err
 
 
@@ -326,3 +328,62 @@ def test_a_bag_that_declares_another_number_of_messages_is_refused(trajcli, fold
         "resample log.mcap:/js/position --to 50 -o out.h5",
     ):
         trajcli.refuses(line, "not as many messages", str(40 + there))
+
+
+def arm_and_gripper(kind: str, count: int, late: int = 0) -> tuple[Path, np.ndarray, np.ndarray]:
+    """Returns a bag in which an arm at 100 Hz, whose order of joints changes, and a gripper at
+    10 Hz share /joint_states; with the positions of both."""
+    make, arm = Maker(kind), np.random.default_rng(1).normal(size=(count, 3))
+    names, hand, messages = ["j1", "j2", "j3"], np.zeros(count), Messages()
+    for k, row in enumerate(arm):
+        order = [0, 1, 2] if k % 2 else [2, 0, 1]
+        stamp = BEGIN + k * 10_000_000
+        ordered = [names[i] for i in order]
+        velocity = [2 * row[order]] if k % 3 else []
+        message = make.joints(stamp, ordered, row[order], *velocity)
+        messages.append(("/joint_states", JOINTS, stamp, message))
+        if k % 10 == 0 and k >= late:
+            hand[k] = 0.04 * np.sin(k)
+            message = make.joints(stamp + 5_000_000, ["finger"], hand[k : k + 1])
+            messages.append(("/joint_states", JOINTS, stamp + 5_000_000, message))
+    return make.write(kind, messages), arm, hand[late::10]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("count", "late"), [(200, 0), (1500, 1200)])
+def test_of_publishers_that_share_a_topic_dofs_take_the_one_that_has_them(
+    trajcli, folder, kind, count, late
+):
+    path, arm, hand = arm_and_gripper(kind, count, late)
+    for source in (path, f"{path}:/joint_states", f"{path}:/joint_states/position"):
+        for dofs, rows, every in (
+            ("j3,j1", arm[:, [2, 0]], 10_000_000),
+            ("j1,j2,j3", arm, 10_000_000),
+            ("finger", hand[:, None], 100_000_000),
+        ):
+            trajcli.ok(f"export {source} --dofs {dofs} -o out.npz --overwrite")
+            with np.load("out.npz") as made:
+                np.testing.assert_array_equal(made["position"][0], rows)
+                times = np.arange(len(rows)) * every / 1e9
+                np.testing.assert_allclose(np.squeeze(made["time"]), times, rtol=0, atol=1e-12)
+                begin = BEGIN + (late * 10_000_000 + 5_000_000) * (dofs == "finger")
+                assert made["start_stamp"].tolist() == [begin]
+        # one of all would be a guess
+        for more in ("", " --dofs 0:2", " --dofs j1,finger", " --joints j1,j2,j3"):
+            line = f"export {source}{more} -o no.npz"
+            trajcli.refuses(line, "published apart", f"{count} of j3, j1, j2", "--dofs finger")
+
+
+def test_joints_that_share_a_topic_are_shown_apart_and_have_names(trajcli, folder):
+    path, arm, hand = arm_and_gripper("mcap", 200)
+    shown = trajcli.ok(f"inspect {path} --json").document["datasets"]
+    shapes = {one["name"].strip("/"): one["shape"] for one in shown}
+    assert shapes["joint_states/j3-j2/position"] == [200, 3]
+    assert shapes["joint_states/finger/position"] == [20, 1]
+    for name, rows in (("j3-j2", arm[:, [2, 0, 1]]), ("finger", hand[:, None])):
+        for end in ("", "/position"):
+            trajcli.ok(f"export {path}:/joint_states/{name}{end} -o out.npz --overwrite")
+            np.testing.assert_array_equal(np.load("out.npz")["position"][0], rows)
+    filled = np.where(np.arange(200)[:, None] % 3 == 0, np.nan, 2 * arm)
+    trajcli.ok(f"export {path}:/joint_states/velocity --dofs j1,j2,j3 -o out.npz --overwrite")
+    np.testing.assert_array_equal(np.load("out.npz")["velocity"][0], filled)

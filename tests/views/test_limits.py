@@ -146,6 +146,37 @@ joint_limits:
 """
 
 
+def test_limits_of_universal_robots_in_degrees_are_read_in_rad(tmp_path):
+    pytest.importorskip("yaml")
+    text = """# Joints limits, as in ur_description/config/ur5e/joint_limits.yaml
+joint_limits:
+  shoulder_pan:
+    has_acceleration_limits: false
+    has_effort_limits: true
+    has_position_limits: true
+    has_velocity_limits: true
+    max_effort: 150.0
+    max_position: !degrees  360.0
+    max_velocity: !degrees  180.0
+    min_position: !degrees -360.0
+  wrist_1_joint:
+    has_position_limits: true
+    has_velocity_limits: true
+    max_position: !radians  1.5
+    max_velocity: 3.0
+    min_position: !degrees -90
+"""
+    limits = read_limits(write(tmp_path, text, "joint_limits.yaml"))
+    bounds = limits.bounds(["wrist_1_joint", "shoulder_pan_joint"])
+    assert bounds["position"].lower.tolist() == [np.radians(-90), np.radians(-360)]
+    assert bounds["position"].upper.tolist() == [1.5, np.radians(360)]
+    assert bounds["velocity"].upper.tolist() == [3.0, np.pi]
+    for wrong in (text.replace("!degrees  180.0", "!degrees fast"),
+                  text.replace("!degrees  180.0", "!turns 0.5")):  # fmt: skip
+        with pytest.raises(InputError, match="MoveIt's joint_limits"):
+            read_limits(write(tmp_path, wrong, "joint_limits.yaml"))
+
+
 def test_limits_of_moveit_are_those_that_it_has(tmp_path):
     pytest.importorskip("yaml")
     for text in (MOVEIT, "robot_description_planning:" + MOVEIT.replace("\n", "\n  ")):

@@ -1,14 +1,17 @@
 """Reads ROS 1 and ROS 2 bags (.bag, .mcap, .db3): topics are groups, fields of messages are arrays.
 
 ``times`` are the stamps of the headers, or the log times of messages without one; ``log_times`` are
-the times of recording. Both are in nanoseconds.
+the times of recording. Both are in nanoseconds. Where publishers share a topic, as an arm and its
+gripper share /joint_states, the messages of each set of joints are a group below it.
 """
 
 from __future__ import annotations
 
 import os
+import re
+import shlex
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -21,11 +24,15 @@ from trajcli.files.catalogue import Catalogue, Dataset, OpenFiles, import_librar
 from trajcli.files.file_bytes import open_regular
 from trajcli.files.source import Place
 
-# How many messages are read to find the fields of a topic, and at most how many bytes.
-_FIRST, _FIRST_BYTES = 64, 1 << 24
+# How many messages are read to find the fields of a topic, how many to find who publishes joints
+# there, and at most how many bytes.
+_FIRST, _FIRST_OF_JOINTS, _FIRST_BYTES = 64, 1024, 1 << 24
 # Bytes of messages between two checks of the memory and reports of progress.
 _BETWEEN = 1 << 20
 _POINTS = {"positions": "position", "velocities": "velocity", "accelerations": "acceleration"}
+
+# What lies beside arrays that messages have.
+_BESIDE = ("times", "log_times", "joint_names")
 
 TopicArrays = dict[str, npt.NDArray[Any]]
 
@@ -56,6 +63,7 @@ class RosFile(Catalogue):
             f"{topic}/{path.split('.')[0] if array.shape[1:] == (1,) else path}"
             for topic in self._counts
             for path, array in self._first(topic).items()
+            if path.startswith(self._picked(self._first(topic)))
         )
         return list(dict.fromkeys(names))
 
@@ -63,6 +71,19 @@ class RosFile(Catalogue):
         topic = max((t for t in self._counts if name.startswith(f"{t}/")), key=len, default="")
         field = name[len(topic) + 1 :]
         first = self._first(topic) if topic else {}
+        if every := bool(_joint_sets(first)):
+            # publishers may begin late: the messages of each are counted once all are read
+            first = self.safely(topic, lambda: self._all(topic))
+            sets, inside = _joint_sets(first), {path.partition("/")[2] for path in first}
+            if "" not in sets and field in inside.difference(first, _BESIDE):
+                counts = {group: len(first[f"{group}/times"]) for group in sets}
+                raise InputError(
+                    "joints that are published apart in one topic",
+                    where=self.place(topic),
+                    expected="one set of joints",
+                    found="; ".join(f"{counts[k]} of {', '.join(x)}" for k, x in sets.items()),
+                    hint=" or ".join(f"--dofs {shlex.quote(','.join(x))}" for x in sets.values()),
+                )
         paths = [path for path in first if f"{path}.".startswith(f"{field}.")]
         paths = [p for p in paths if p == field or not p.endswith(".covariance")]
         if not paths:
@@ -70,14 +91,14 @@ class RosFile(Catalogue):
         where, like = self.place(name), np.hstack([first[path][:0] for path in paths])
 
         def read_rows(start: int, stop: int) -> Any:
-            whole = self._read(topic)
+            whole = self._all(topic)
             rows = [whole[path][start:stop] for path in paths if path in whole]
             if not rows:
                 raise InputError("messages with another number of values", where=where)
             return rows[0] if len(rows) == 1 else np.hstack(rows)
 
-        plan = "times" not in first
-        count = len(first[field]) if plan or field == "joint_names" else self._counts[topic]
+        whole = every or "times" not in first or field == "joint_names"  # plans are read whole
+        count = len(first[paths[0]]) if whole else self._counts[topic]
         about: dict[str, Any] = {"units": "ns"} if field.endswith("times") else {}
         if len(paths) == like.shape[-1] > 1:  # a vector, whose components have names
             about["joint_names"] = [path[len(field) + 1 :] for path in paths]
@@ -85,39 +106,93 @@ class RosFile(Catalogue):
         return self.described(name, shape, like.dtype, read_rows, about, "messages")
 
     def _first(self, topic: str) -> TopicArrays:
-        """Returns the arrays of the first messages of a topic, or of all if they are plans."""
+        """Returns the arrays of the first messages of a topic, or of all if they are plans or were
+        read already."""
+        bag: _Bag = self.opened()
+        if (topic, 0) in bag.arrays:
+            return bag.arrays[topic, 0]
         return self.safely(topic, lambda: self._read(topic, _FIRST))
+
+    def _all(self, topic: str) -> TopicArrays:
+        """Returns the arrays of a topic; those of the joints that --dofs names are also found by
+        the name of the topic alone."""
+        arrays = self._read(topic)
+        if prefix := self._picked(arrays):
+            of_set = {path: x for path, x in arrays.items() if path.startswith(prefix)}
+            return arrays | {path.removeprefix(prefix): x for path, x in of_set.items()}
+        return arrays
+
+    def _picked(self, arrays: TopicArrays) -> str:
+        """Returns the group, with a slash, of the only set of joints that has all names in --dofs,
+        or that is just these; "" where there is one set, or none that --dofs names."""
+        sets = _joint_sets(arrays)
+        wanted = {name.strip() for name in (self.pool.dofs or "").split(",")}
+        fitting = [group for group, joints in sets.items() if wanted <= {*joints}]
+        exact = [group for group in fitting if wanted == {*sets[group]}]
+        chosen = exact if len(exact) == 1 else fitting
+        return f"{chosen[0]}/" if len(sets) > 1 and len(chosen) == 1 else ""
 
     def _read(self, topic: str, most: int = 0) -> TopicArrays:
         """Returns the arrays of a topic: of all messages, or of the first ones."""
         bag: _Bag = self.opened()
         if (topic, most) in bag.arrays:
             return bag.arrays[topic, most]
-        where, count = self.place(topic), self._counts[topic]
-        messages, size = _Messages(bag.types, where), 0
+        where, total = self.place(topic), self._counts[topic]
+        parts: dict[tuple[str, ...], _Messages] = {}  # by the names of joints, sorted
+        part, count, size = _Messages(bag.types), 0, 0
         for message, log, raw in bag.messages(topic):
-            messages.add(message, log)
-            size += raw
-            if most and not messages.plans and (len(messages) == most or size > _FIRST_BYTES):
+            names: Any = getattr(message, "name", None)
+            if not count or (names != part.joints and isinstance(names, list)):
+                key = tuple(sorted(names)) if isinstance(names, list) else ()
+                part = parts.setdefault(key, _Messages(bag.types))
+            part.add(message, log)
+            count, size = count + 1, size + raw
+            enough = _FIRST if part.joints is None else _FIRST_OF_JOINTS
+            if most and not part.plans and (count == enough or size > _FIRST_BYTES):
                 break
             if not most and size > _BETWEEN:
                 size = 0
-                self.pool.report.on_progress(min(len(messages) / count, 1.0), 1)
-                self.pool.refuse_larger(messages.nbytes, where, "a part of the bag")
+                self.pool.report.on_progress(min(count / total, 1.0), 1)
+                self._refuse_larger(parts, where)
         else:
-            if len(messages) != count:
+            if count != total:
                 raise InputError(
                     "not as many messages as the bag says",
                     where=where,
-                    expected=f"{count} messages",
-                    found=str(len(messages)),
+                    expected=f"{total} messages",
+                    found=str(count),
                     hint="a damaged bag; `mcap recover` or `rosbag reindex` counts anew",
                 )
-        self.pool.refuse_larger(messages.nbytes, where, "a part of the bag")
-        self.pool.hold(self, messages.nbytes)
+        self.pool.hold(self, self._refuse_larger(parts, where))
+        arrays = part.arrays() if len(parts) == 1 else _of_sets(parts.values())
         bag = self.opened()
-        bag.arrays[topic, most] = messages.arrays()
-        return bag.arrays[topic, most]
+        bag.arrays[topic, most] = arrays
+        return arrays
+
+    def _refuse_larger(self, parts: Mapping[Any, _Messages], where: Place) -> int:
+        """Returns the bytes of messages; raises InputError where they do not fit into memory."""
+        nbytes = sum(part.nbytes for part in parts.values())
+        self.pool.refuse_larger(nbytes, where, "a part of the bag")
+        return nbytes
+
+
+def _joint_sets(arrays: TopicArrays) -> dict[str, list[str]]:
+    """Returns the joints of a topic by group: of one set the group is ""; plans have none."""
+    names = {path.removesuffix("joint_names"): x for path, x in arrays.items()}
+    return {k.rstrip("/"): x.tolist() for k, x in names.items() if f"{k}log_times" in arrays}
+
+
+def _of_sets(parts: Iterable[_Messages]) -> TopicArrays:
+    """Returns the arrays of several sets of joints, in groups called after the first and the last
+    joint of each."""
+    arrays: TopicArrays = {}
+    for part in parts:
+        ends = (part.joints or ["unnamed"])[:: max(len(part.joints or ()) - 1, 1)]
+        group = re.sub(r"[^\w-]", "_", "-".join(ends))  # a name never becomes a path or a pattern
+        while f"{group}/times" in arrays:
+            group += "_"
+        arrays |= {f"{group}/{path}": values for path, values in part.arrays().items()}
+    return arrays
 
 
 class _Bag:
@@ -152,16 +227,16 @@ class _Bag:
 class _Messages:
     """Collects the numbers of messages of one type.
 
-    types: the fields of all message types, as rosbags gives them. where: the topic, for errors.
+    types: the fields of all message types, as rosbags gives them.
     """
 
-    def __init__(self, types: Mapping[str, Any], where: Place) -> None:
-        self._types, self._where = types, where
+    def __init__(self, types: Mapping[str, Any]) -> None:
+        self._types = types
         self._logs, self._stamps = array("q"), array("q")
         self._numbers: dict[str, array[Any]] = {}
         # by path: the type of an array, its values message after message, and its sizes
         self._arrays: dict[str, tuple[np.dtype[Any], bytearray, array[int]]] = {}
-        self._joints: list[str] | None = None
+        self.joints: list[str] | None = None
         self.plans: list[TopicArrays] = []
 
     def __len__(self) -> int:
@@ -176,11 +251,11 @@ class _Messages:
         return len(self) * 8 * columns + buffers + plans
 
     def add(self, message: Any, log: int) -> None:
-        """Adds a message with its log time in ns; raises InputError if it has other joints."""
+        """Adds a message of the same joints, in any order, with its log time in ns."""
         names: Any = getattr(message, "name", None)
         plan = hasattr(message, "points") and hasattr(message, "joint_names")
         if not self._logs:
-            self._joints = names if isinstance(names, list) else None
+            self.joints = names if isinstance(names, list) else None
             for path, kind in [] if plan else _fields(message, self._types):
                 if isinstance(kind, str):
                     self._numbers[path] = array(kind)
@@ -195,16 +270,8 @@ class _Messages:
         for path, column in self._numbers.items():
             column.append(attrgetter(path)(message))
         order = None
-        if self._joints is not None and names != self._joints:
-            if sorted(names) != sorted(self._joints):
-                raise InputError(
-                    "messages of other joints",
-                    where=f"{self._where}, message {len(self) - 1}",
-                    expected=", ".join(self._joints),
-                    found=", ".join(names),
-                    hint="record each publisher's joints in a topic of their own",
-                )
-            order = [names.index(name) for name in self._joints]
+        if self.joints is not None and names != self.joints:
+            order = [names.index(name) for name in self.joints]
         for path, (_, buffer, sizes) in self._arrays.items():
             values = attrgetter(path)(message)
             sizes.append(len(values))
@@ -221,8 +288,8 @@ class _Messages:
             return {f"{k}/{name}": part for k, plan in plans for name, part in plan.items()}
         logs, stamps = np.array(self._logs), np.array(self._stamps)
         arrays = {"times": np.where(stamps == 0, logs, stamps), "log_times": logs}
-        if self._joints is not None:
-            arrays["joint_names"] = np.array(self._joints, str)
+        if self.joints is not None:
+            arrays["joint_names"] = np.array(self.joints, str)
         arrays |= {path: np.array(column)[:, None] for path, column in self._numbers.items()}
         for path, (dtype, buffer, counts) in self._arrays.items():
             # NaN marks a missing row, which only floats can hold

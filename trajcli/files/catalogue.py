@@ -276,10 +276,12 @@ class OpenFiles:
     other thread closes it. memory: how many bytes may be held decompressed, at least 64 MiB.
     allow_external: whether links out of a file are followed. report: hears of progress while
     one trajectory takes long to read. sources: the files that readers opened. clock: what options
-    say of the time of rows. skip_rows: how many lines of tables are before their heading.
+    say of the time of rows. dofs: what --dofs says. skip_rows: how many lines of tables are before
+    their heading.
     """
 
     clock: Sequence[str] = ()
+    dofs: str | None = None
     skip_rows = 0
 
     def __init__(

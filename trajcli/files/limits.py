@@ -41,6 +41,8 @@ Parsed = tuple[Sequence[str] | None, dict[str, Floats], dict[str, Units]]
 _NONE = -1
 _LISTED = 4
 _MOVING = ("revolute", "prismatic", "continuous")
+# The tags of xacro, which the files of Universal Robots have: max_position: !degrees 360.0.
+_ANGLES = {"!degrees": math.pi / 180.0, "!radians": 1.0}
 _IMPOSSIBLE = "limits that nothing can keep"
 
 
@@ -307,7 +309,7 @@ def _stated_units(
 
 def _from_moveit(path: Path, data: bytes) -> Parsed:
     try:
-        document = parse_yaml(path, data)
+        document = parse_yaml(path, data, _ANGLES)
         while isinstance(document, dict) and "joint_limits" not in document and len(document) == 1:
             (document,) = document.values()  # of the parameters of a node
         joints: dict[str, dict[str, Any]] = document["joint_limits"]

@@ -420,6 +420,9 @@ def require_one_topic(groups: Sequence[ArrayGroup]) -> None:
         topics.setdefault(re.sub(r"/\d+$", "", group.group), group)
     if len(topics) > 1 and not all(group.named for group in groups):
         file = groups[0].file
+        above = {re.sub("[^/]+$", array_name(g.path), t) for t, g in topics.items()}
+        for path in above if len(above) == 1 else ():  # publishers of joints in one topic
+            file.get(path)
         positions = {t: "position" in map(array_name, g.datasets) for t, g in topics.items()}
         names = [t if g.guessed or positions[t] else g.path for t, g in topics.items()]
         names += (p for p in file.names() if _POSE.search(p) and p.rpartition("/")[0] not in topics)
