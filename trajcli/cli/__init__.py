@@ -164,6 +164,8 @@ def _usage_fault(error: Any) -> Fault:
         options = command_line(other).commands[other].params
         if any(flag in option.opts for option in options):
             hint = f"trajcli {other} takes {flag}{'; --method here' if flag == '--mode' else ''}"
+            if flag in ("--since", "--until"):
+                hint = f"the start state belongs to the first action; {hint}"
             return Fault("no such option", where=f"{command} {flag}", hint=hint)
     choices = [str(choice) for choice in getattr(getattr(parameter, "type", None), "choices", ())]
     value = message.partition(": '")[2].partition("'")[0]

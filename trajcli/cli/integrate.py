@@ -19,7 +19,11 @@ Examples, on files in sample_data:
 """
 
 
-@options.command(options.MODE, options.INTEGRATE, options.READING, options.RUN)
+# the start state belongs to the first action: none before a window may be left out
+_WHOLE = {name: kind for name, kind in options.READING.items() if name not in ("since", "until")}
+
+
+@options.command(options.MODE, options.INTEGRATE, _WHOLE, options.RUN)
 def integrate(console: Console, mode: options.Mode = None, **typed: Any) -> int:
     """Integrate actions from a start state into trajectories.
 

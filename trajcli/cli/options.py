@@ -232,6 +232,9 @@ Dt = Annotated[str | None, _steps("--dt DT",
 Rate = Annotated[float | None, _steps("--rate HZ", "Rows per second, instead of --dt.")]
 Times = Annotated[str | None, _steps("--times FILE:DATASET",
     "Time stamps of the rows, in seconds.")]
+Since = Annotated[str | None, _steps("--since S",
+    "Read rows from here on: seconds from the first row, a stamp, or 2026-01-31T12:30:00.")]
+Until = Annotated[str | None, _steps("--until S", "Read rows up to here, named like --since.")]
 RepeatedTimes = Annotated[Literal["error", "drop"], _recording("--repeated-times WHAT",
     "What to do with a row that has the stamp of the row before: error or drop.")]
 MaxGap = Annotated[float | None, _recording("--max-gap SECONDS",
@@ -321,7 +324,8 @@ MaxDelay = Annotated[float | None, _tolerance("--max-delay S",
 
 READING = {"layout": Layout, "filter_key": FilterKey, "dofs": Dofs, "joints": Joints,
            "rotation": Rotation, "axes": Axes, "episodes": Episodes, "dt": Dt, "rate": Rate,
-           "times": Times, "units": Units, "skip_rows": SkipRows, "allow_external": AllowExternal}
+           "times": Times, "since": Since, "until": Until, "units": Units, "skip_rows": SkipRows,
+           "allow_external": AllowExternal}
 """The fields of files.reading.Reading: how every SOURCE is read."""
 REPAIR = {"max_gap": MaxGap, "repeated_times": RepeatedTimes, "wrap_dofs": WrapDofs}
 """The fields of files.reading.Repair: how recordings are repaired."""

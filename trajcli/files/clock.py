@@ -36,8 +36,8 @@ _CLOCKS = {"ns": 1e17, "us": 1e14, "ms": 1e11}
 _FEW = 1 << 16
 # Seconds; no robot takes longer or shorter steps. Stamps in ns, µs or ms are far beyond.
 _LONGEST_STEP, _SHORTEST_STEP = 1.0, 1e-5
-# Seconds, in 1998: float32 stamps of a clock that counts since 1970 are then 64 s apart.
-_SINCE_1970 = 9e8
+SINCE_1970 = 9e8
+"""Seconds, in 1998: float32 stamps of a clock that counts since 1970 are then 64 s apart."""
 JUMP = 1.5
 """A step longer than so many usual steps is a jump."""
 # How far steps may be from a stored dt, and their mean from an attribute dt, as a share of it.
@@ -295,6 +295,25 @@ class Clock:
             shape = (*shape[:-1], shape[-1] - surplus)
         return replace(fitted, values=values, absolute=absolute, shape=shape)
 
+    def segment(self, trajectories: Numbers, rows: Numbers) -> Clock:
+        """Returns the times of some rows of some trajectories; those of equal steps follow each
+        other."""
+        times, stamps, first = self.rows(), self.absolute, int(rows[0])
+        line = np.zeros(1, int) if len(times) == 1 else np.asarray(trajectories)
+        if stamps is not None:
+            known, chosen = stamps.read(), np.asarray(trajectories)
+            if known.shape[1] < self.count:  # of an output, that of row 0 alone
+                known = stamps_after(known, times - times[:, :1], self.unit)
+            known = known[:, -self.count :]  # of actions, not that of the start
+            known = known[chosen if len(known) > 1 else [0]][:, np.asarray(rows)]
+            stamps = replace(stamps, shape=known.shape, reader=lambda a, b: known[a:b])
+        part = replace(self.fitted(len(trajectories), len(rows)), absolute=stamps)
+        if self.step is not None:
+            begin = self.begin + first + self.acting
+            return replace(part, begin=begin, stamped=False, shape=())
+        times = times[line][:, np.asarray(rows)]
+        return replace(part, values=times, stamped=True, shape=times.shape)
+
     def shape_faults(self) -> list[Fault]:
         """Returns what is wrong with the number of stamps or steps."""
         batch, rows = self.batch, self.count
@@ -454,7 +473,7 @@ def _refuse_coarse(stored: Dataset, unit: Unit | None) -> None:
     if kind.kind != "f" or kind.itemsize > 4 or 0 in stored.shape:
         return
     first = np.ravel(stored.read_rows(0, 1)).astype(kind)[0]
-    if abs(first) > _SINCE_1970 * per_second:
+    if abs(first) > SINCE_1970 * per_second:
         raise InputError(
             "time stamps too coarse for their type",
             where=stored.where,
@@ -467,7 +486,11 @@ def _refuse_coarse(stored: Dataset, unit: Unit | None) -> None:
 def unit_by_size(stored: Dataset) -> str:
     """Returns the unit of stamps that are too large for seconds since 1970; "" of others."""
     first = np.ravel(stored.read_rows(0, 1)) if stored.shape[:1] > (0,) else np.zeros(1)
-    size = float(np.abs(first[:1], dtype=np.float64).sum())
+    return unit_of_size(float(np.abs(first[:1], dtype=np.float64).sum()))
+
+
+def unit_of_size(size: float) -> str:
+    """Returns the unit of a stamp that is too large for seconds since 1970; "" of any other."""
     return next((name for name, least in _CLOCKS.items() if least <= size < 1e20), "")
 
 

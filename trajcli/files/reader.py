@@ -28,16 +28,16 @@ from trajcli.files.conversion import with_axes
 from trajcli.files.dofs import bodies_of, match_names, named_rotations
 from trajcli.files.episodes import BESIDE, LEAVE_OUT, Member, episode_edges, likely_arrays
 from trajcli.files.joined_arrays import array_at, in_one_group, match_arrays
-from trajcli.files.opening import Files, JoinedFiles, joining
+from trajcli.files.opening import Files, JoinedFiles, clock_from_options, joining
 from trajcli.files.quantities import QUANTITIES, ROTATIONS, STATES, TIMES, named_rate, role
 from trajcli.files.recording import (
     ACTIONS,
     ArrayGroup,
     Recording,
     array_name,
-    name_of,
     numberless,
     record,
+    standing_in,
 )
 from trajcli.files.source import Source, expand_files, parse_source
 from trajcli.units import InputUnits, require_same_kind
@@ -114,6 +114,11 @@ def read_recordings(
         wanted = [(group.only("position"), fault) for group, fault in wanted]
     given = _given_units(files, [group for group, _ in wanted])
     recordings = _recorded(files, wanted, None if as_stored and not files.reading.units else given)
+    if files.reading.window:
+        from trajcli.files._windows import windowed
+
+        at_times = timed(recordings, clock_from_options(files))
+        recordings = [*windowed(at_times, files.reading, files.report)]
     usable, report = [x for x in recordings if x.fault is None], files.report
     for recording in recordings:
         report.add(*recording.notes)
@@ -599,26 +604,6 @@ def _named_arrays(
     return named
 
 
-def standing_in(like: Recording, origin: ArrayGroup, fault: Fault) -> Recording:
-    """Returns a recording like another for trajectories that cannot be used: reads raise the
-    fault."""
-
-    def read(*_: int) -> Any:
-        raise InputError(fault)
-
-    none = {name: replace(array, reader=read) for name, array in like.stored.items()}
-    origin = (
-        origin
-        if origin.member is not None
-        else replace(origin, member=Member(origin.group or origin.file.path.stem, origin.group))
-    )
-    return replace(
-        like, origin=origin, file=origin.file, group=origin.group, layout=origin.layout,
-        member=origin.member, name=name_of(origin), arrays=none, stored=none, fault=fault,
-        own_clock=Clock.unknown(fault, len(like), like.rows),
-    )  # fmt: skip
-
-
 def marked_faulty(recordings: Sequence[Recording]) -> list[Recording]:
     """Returns the recordings, with faults for those of several trajectories, by a layout or by
     numbers in their names, that have no rows or uncommon dofs."""
@@ -727,8 +712,10 @@ def timed(recordings: Sequence[Recording], option: Clock | None) -> list[Recordi
 
     The times of an option, [T] or [B, T], are those of all trajectories through all recordings. The
     first row is at time 0 if there is a time for each row and no mode calls the arrays actions.
-    Raises InputError for times of another number of trajectories, and if there are none.
+    Those of a window have them already. Raises InputError for times of another number of
+    trajectories, and if there are none.
     """
+    option = None if any(recording.windowed for recording in recordings) else option
     count, first, at_times = sum(map(len, recordings)), 0, []
     if option is not None:
         # how many stamps they need is known once it is known whether rows are actions

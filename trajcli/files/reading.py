@@ -28,6 +28,7 @@ class Reading:
         dt, rate, times: the step, the rate in Hz, or stamps of the rows.
         units: units of the values.
         skip_rows: how many lines of tables of text are before the heading.
+        since, until: a window of time, from which rows are read.
         quantity: what a named array is, position to jerk.
         allow_external: follows links, storage and virtual datasets out of a file.
     """
@@ -42,6 +43,8 @@ class Reading:
     dt: str | None = None
     rate: float | None = None
     times: str | None = None
+    since: str | None = None
+    until: str | None = None
     units: str | None = None
     skip_rows: int | None = None
     quantity: str | None = None
@@ -49,9 +52,14 @@ class Reading:
 
     @property
     def plain(self) -> bool:
-        """Whether no option picks trajectories or dofs, or states units."""
+        """Whether no option picks trajectories, rows or dofs, or states units."""
         named = (self.layout, self.filter_key, self.dofs, self.joints, self.rotation, self.units)
-        return all(option is None for option in (*named, self.axes))
+        return all(option is None for option in (*named, self.axes)) and not self.window
+
+    @property
+    def window(self) -> bool:
+        """Whether rows of a window of time are read, not all."""
+        return self.since is not None or self.until is not None
 
     @property
     def clock(self) -> list[str]:

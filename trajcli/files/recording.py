@@ -218,6 +218,7 @@ class Recording:
         first_row: which of the rows of the trajectories their rows begin with.
         row_numbers: which rows of the file their rows are [T], where some were left out.
         suffix: what their names end in: "/segment_1".
+        windowed: they were cut to a window, and have the times that options or the file say.
         dofs: which dofs of the file they have.
         joint_names: the names of the dofs, by --joints or else as the file has them; None without.
         own_names: those that the file has.
@@ -259,6 +260,7 @@ class Recording:
     first_row: int = 0
     row_numbers: Numbers | None = None
     suffix: str = ""
+    windowed: bool = False
     joint_names: Sequence[str] | None = None
     own_names: Sequence[str] | None = None
     rotations: Sequence[RotationDofs] = ()
@@ -361,7 +363,7 @@ class Recording:
         number among all."""
         part = self.part(k)
         if not self.several and part.count > 1:
-            return str(self.numbers[k])
+            return str(self.inside[k])
         if part.file.members:
             return self.file_of(k).path.stem + part.suffix
         if part.suffix and len(part) > 1:  # segments of several recordings
@@ -529,8 +531,21 @@ class Recording:
             rows = range(self.first_row, min(last, part.rows))
             yield part.take(inside, rows).clock, range(begin, end)
 
-    def segment(self, trajectories: Numbers, rows: Numbers, suffix: str, clock: Clock) -> Recording:
+    def cut(self, spans: Integers, fault: Fault | None = None) -> Iterator[Recording]:
+        """Yields rows start to stop of each trajectory [B, 2], as recordings of equal rows. Those
+        without rows are left out or, with a fault, have it."""
+        edges = np.flatnonzero((spans[1:] != spans[:-1]).any(1)) + 1
+        for run in np.split(np.arange(len(self)), edges):
+            start, stop = spans[run[0]].tolist()
+            if stop:
+                yield self.segment(run, range(start, stop), "")
+            elif fault is not None:
+                fault = replace(fault, found=f"none in {self.place_text(run[0])}")
+                yield standing_in(self.segment(run, range(1), ""), self.origin, fault)
+
+    def segment(self, trajectories: Numbers, rows: Numbers, suffix: str) -> Recording:
         """Returns some rows of some trajectories, with their times, as a recording of its own."""
+        taken = None if self.row_numbers is None else np.asarray(self.row_numbers)[rows]
         single = len(trajectories) == 1 < len(self) and not self.file.members
         alone = f"/trajectory_{self.inside[trajectories[0]]}" if single else ""
         return replace(
@@ -539,10 +554,10 @@ class Recording:
             lengths=np.full(len(trajectories), len(rows)),
             numbers=self.numbers[trajectories],
             inside=self.inside[trajectories],
-            row_numbers=rows,
-            suffix=suffix,
+            row_numbers=rows if taken is None else taken,
+            suffix=self.suffix + suffix,
             name=self.name + suffix + alone,
-            own_clock=clock,
+            own_clock=self.own_clock and self.own_clock.segment(trajectories, rows),
         )
 
     def usable(self) -> tuple[Recording, dict[str, Fault]]:
@@ -895,6 +910,26 @@ def record(
         fault=fault_of_member,
         notes=notes,
     )
+
+
+def standing_in(like: Recording, origin: ArrayGroup, fault: Fault) -> Recording:
+    """Returns a recording like another for trajectories that cannot be used: reads raise the
+    fault."""
+
+    def read(*_: int) -> Any:
+        raise InputError(fault)
+
+    none = {name: replace(array, reader=read) for name, array in like.stored.items()}
+    origin = (
+        origin
+        if origin.member is not None
+        else replace(origin, member=Member(origin.group or origin.file.path.stem, origin.group))
+    )
+    return replace(
+        like, origin=origin, file=origin.file, group=origin.group, layout=origin.layout,
+        member=origin.member, name=name_of(origin), arrays=none, stored=none, fault=fault,
+        own_clock=Clock.unknown(fault, len(like), like.rows),
+    )  # fmt: skip
 
 
 def join(recordings: Sequence[Recording]) -> Recording:

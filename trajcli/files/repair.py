@@ -73,9 +73,6 @@ def _split_at_gaps(
         sharing = [np.flatnonzero(lengths == rows) for rows in dict.fromkeys(lengths.tolist())]
     else:
         sharing = [np.array([k]) for k in range(batch)]
-    absolute = clock.absolute
-    if absolute is not None and absolute.shape[1] != length:
-        absolute = None
     for members in sharing:
         first = int(members[0])
         line = stamps[first if len(stamps) > 1 else 0, : lengths[first]]
@@ -83,14 +80,8 @@ def _split_at_gaps(
         pieces = [rows for rows in runs if len(rows) >= least]
         counts["segments"] += len(pieces)
         for number, rows in enumerate(pieces):
-            of_segment = replace(
-                clock, values=line[rows][None], batch=len(members), count=len(rows), lengths=None,
-                shape=(1, len(rows)), acting=False,
-                absolute=absolute
-                and absolute.select(members if absolute.shape[0] > 1 else range(1), rows),
-            )  # fmt: skip
             suffix = f"/segment_{number}" if len(pieces) > 1 else ""
-            yield recording.segment(members, rows, suffix, of_segment)
+            yield recording.segment(members, rows, suffix)
 
 
 def _runs_between_gaps(

@@ -174,7 +174,7 @@ class Request(SourceRequest):
         That is where there are fewer files than shards, where a file is named twice, and where an
         option counts trajectories through all files.
         """
-        if self.shard is None or self.episodes is not None or self._named_files:
+        if self.shard is None or self.episodes is not None or self._named_files or self.window:
             return None
         files = [file for text in self.sources for file in expand_files(parse_source(text))]
         try:

@@ -17,6 +17,7 @@ from trajcli.errors import InputError, Note, Report, UsageError, raise_if_any
 from trajcli.files.catalogue import text_of
 from trajcli.files.dofs import parse_dofs
 from trajcli.files.opening import Files
+from trajcli.files.output_times import placed, times_of_file
 from trajcli.files.outputs import Variable, stamp_variables, time_variable
 from trajcli.files.quantities import QUANTITIES, ROTATIONS
 from trajcli.files.recording import Recording
@@ -25,7 +26,6 @@ from trajcli.files.state_sources import stored_state
 from trajcli.files.writing import refuse_output
 from trajcli.jobs._blocks import MOST_FAULTS
 from trajcli.jobs._orientations import recorded_orientations
-from trajcli.jobs._output_times import OutputTimes, placed
 from trajcli.jobs._rows import (
     array_variables,
     computable,
@@ -216,7 +216,7 @@ def run_resample(request: ResampleRequest, report: Report | None = None) -> dict
         rotations, others = recording.rotations, recording.free_dofs
         turns = _turns_method(request.method) if rotations else ""
         frame = request.rotation_frame
-        new = None if rate else OutputTimes(files, str(request.at), len(recording))
+        new = None if rate else times_of_file(files, str(request.at), len(recording))
         raise_if_any(resampling.option_faults(request.method, request.hold), UsageError)
         holding = request.method == "hold"
         good, left_out = computable(request, recording, holding)
@@ -334,7 +334,8 @@ def _beside_actions(recording: Recording, rate: float | None) -> Iterator[Variab
     if "actions" in recording.arrays and rate is not None:
         label = {"long_name": "step of the actions", "units": "s"}
         yield Variable("dt", (), np.dtype("f8"), label, np.asarray(1.0 / rate))
-    alone = not recording.parts and recording.of_actions
+    # the start belongs to the first action, which a window may leave out
+    alone = not recording.parts and recording.of_actions and not recording.windowed
     for role in ("start", "goal") if alone else ():
         state = stored_state(role, recording)
         raise_if_any(state.faults(role, recording.count))

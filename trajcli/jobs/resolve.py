@@ -24,11 +24,10 @@ from trajcli.files.reader import (
     read_recordings,
     require_alike,
     require_stamps,
-    standing_in,
     timed,
 )
 from trajcli.files.reading import select
-from trajcli.files.recording import ACTIONS, NO_STATE, Recording, States, join
+from trajcli.files.recording import ACTIONS, NO_STATE, Recording, States, join, standing_in
 from trajcli.files.repair import repaired
 from trajcli.files.source import Place, expand_files, parse_source
 from trajcli.files.state_sources import state_from_option, state_units, stored_state

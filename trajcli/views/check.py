@@ -496,6 +496,8 @@ def _no_start(attributes: Mapping[str, Any], batch: Recording) -> str:
     """Returns why row 0 of an output is not compared with a start state; "" where it is."""
     if str(attributes.get("start")) == RECORDED_START:
         return "a recording has no start state"
+    if batch.members[0].windowed:
+        return "row 0 is that of a window"
     if batch.of_rotations:
         return "rotations are compared by --recompute"
     # with convention curobo, row 0 of a band mode is a row of the curve

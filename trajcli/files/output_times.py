@@ -1,8 +1,10 @@
-"""The times that resample --at names, placed within the rows of each trajectory."""
+"""Times that options name, placed within the rows of each trajectory: the stamps of resample --at,
+and the ends of a window, --since and --until."""
 
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from trajcli.files.clock import exact_seconds, in_seconds, stamps_after, unit_by
 from trajcli.files.companions import STAMPS
 from trajcli.files.conversion import divided, stated_unit
 from trajcli.files.opening import Files
-from trajcli.files.source import expand_files, parse_source
+from trajcli.files.source import Place, expand_files, parse_source
 from trajcli.kernels.program import Floats, Integers
 from trajcli.memory import EAGER_BYTES
 from trajcli.units import KNOWN_TIMES, Unit, parse_time_unit
@@ -24,49 +26,22 @@ StartStamps = tuple[npt.NDArray[Any], str]
 """A stamp of each trajectory [n] as its source has it, and the unit of these stamps."""
 
 
+@dataclass(frozen=True)
 class OutputTimes:
-    """The stamps of a file at which rows are written, ``values`` [N] or [B, N].
+    """Stamps that an option names, ``values`` [N] or [B, N].
 
-    unit: the unit of the stamps, if the file states one. starts: of an output of trajcli, whose
-    times begin at 0, the stamps of its source's clock at those zeros.
+    unit: the unit of the stamps, if it is known. starts: of an output of trajcli, whose times begin
+    at 0, the stamps of its source's clock at those zeros.
     """
 
-    def __init__(self, files: Files, text: str, count: int) -> None:
-        """Looks up FILE:DATASET, or the stamps within a file or a group, such as a bag's topic.
-
-        Raises InputError for a file without them, and for times of other than ``count`` or one.
-        """
-        source = parse_source(text)
-        below = expand_files(source)
-        file = files.open(below[0].path if len(below) == 1 else source.path)
-        name = (source.dataset or "").strip("/")
-        if source.dofs is None and file.names() != [""] and file.get(name) is None:
-            inside = (f"{name}/{stamps}".strip("/") for stamps in STAMPS)
-            name = next((path for path in inside if file.get(path) is not None), name)
-        whole = source.dofs is not None or file.names() == [""] or not name
-        stored = files.dataset(text) if whole else file.require(name).require_numeric()
-        label = stated_unit(stored) or unit_by_size(stored)
-        unit = parse_time_unit(label)
-        if label and unit is None:
-            raise InputError("unknown unit", where=stored.where, expected=KNOWN_TIMES, found=label)
-        starts: StartStamps | None = None
-        counts = {stored.shape[0] if stored.ndim == 2 else 1}
-        if file.own_output:
-            first = file.get(f"{name.rpartition('/')[0]}/start_stamp".strip("/"))
-            if first is not None:
-                starts = np.ravel(first.read()), stated_unit(first) or "s"
-                counts.add(len(starts[0]))
-        if stored.ndim not in (1, 2) or not stored.shape[-1] or not counts <= {1, count}:
-            what = "wrong shape of times"
-            expected = f"[N], or [{count}, N] for {count} trajectories"
-            raise InputError(wrong_shape(stored.where, expected, stored.shape, what=what))
-        lazy = stored.nbytes > EAGER_BYTES and stored.ndim == 2 and stored.shape[0] > 1
-        self.values: Values = stored if lazy else in_memory(stored)
-        self.where, self.unit, self.starts = stored.where, unit, starts
+    values: Values
+    where: Place
+    unit: Unit | None
+    starts: StartStamps | None = None
 
     @property
     def differ(self) -> bool:
-        """Whether the file has stamps for each trajectory."""
+        """Whether there are stamps for each trajectory."""
         return self.values.ndim == 2 and int(self.values.shape[0]) > 1
 
     def stamps(self, numbers: Integers) -> npt.NDArray[Any]:
@@ -75,8 +50,41 @@ class OutputTimes:
         return np.atleast_2d(in_memory(chosen))
 
 
+def times_of_file(files: Files, text: str, count: int) -> OutputTimes:
+    """Returns the stamps FILE:DATASET, or those within a file or a group, such as a bag's topic.
+
+    Raises InputError for a file without them, and for times of other than ``count`` or one.
+    """
+    source = parse_source(text)
+    below = expand_files(source)
+    file = files.open(below[0].path if len(below) == 1 else source.path)
+    name = (source.dataset or "").strip("/")
+    if source.dofs is None and file.names() != [""] and file.get(name) is None:
+        inside = (f"{name}/{stamps}".strip("/") for stamps in STAMPS)
+        name = next((path for path in inside if file.get(path) is not None), name)
+    whole = source.dofs is not None or file.names() == [""] or not name
+    stored = files.dataset(text) if whole else file.require(name).require_numeric()
+    label = stated_unit(stored) or unit_by_size(stored)
+    unit = parse_time_unit(label)
+    if label and unit is None:
+        raise InputError("unknown unit", where=stored.where, expected=KNOWN_TIMES, found=label)
+    starts: StartStamps | None = None
+    counts = {stored.shape[0] if stored.ndim == 2 else 1}
+    if file.own_output:
+        first = file.get(f"{name.rpartition('/')[0]}/start_stamp".strip("/"))
+        if first is not None:
+            starts = np.ravel(first.read()), stated_unit(first) or "s"
+            counts.add(len(starts[0]))
+    if stored.ndim not in (1, 2) or not stored.shape[-1] or not counts <= {1, count}:
+        what = "wrong shape of times"
+        expected = f"[N], or [{count}, N] for {count} trajectories"
+        raise InputError(wrong_shape(stored.where, expected, stored.shape, what=what))
+    lazy = stored.nbytes > EAGER_BYTES and stored.ndim == 2 and stored.shape[0] > 1
+    return OutputTimes(stored if lazy else in_memory(stored), stored.where, unit, starts)
+
+
 class PlacedTimes:
-    """The stamps of --at as a clock counts them, and which lie within the rows of n trajectories.
+    """Stamps of an option as a clock counts them, and which lie within the rows of n trajectories.
 
     Attributes:
         parts: the first and last (exclusive) stamp within the rows [n, 2].
@@ -100,25 +108,15 @@ class PlacedTimes:
         first rows; None: the stamps count from there. ends, slack [n]: when the rows end, and how
         far that may be off by rounding, in seconds.
         """
-        self.times, self.numbers = times, numbers
+        self.times, self.numbers, self._clock, self._slack = times, numbers, clock, slack
         self.unit = times.unit or (Unit("s") if clock is None else _unit_of(clock[1]))
         self.faults, self.farthest = list[Fault](), 0.0
         parts, firsts, shifts = [], [], []
         for k, (number, end) in enumerate(zip(numbers.tolist(), ends.tolist(), strict=True)):
-            stamps, spare = times.stamps(np.array([number]))[0], float(slack[k])
+            stamps = times.stamps(np.array([number]))[0]
             if k == 0 or times.differ:
                 _require_order(f"{times.where}, trajectory {number}", stamps)
-            if clock is None:
-                at = divided(stamps, self.unit.per_si)
-            else:
-                terms = [(stamps[0], self.unit.name)]
-                if times.starts is not None:
-                    zeros, text = times.starts
-                    terms.append((zeros[number % len(zeros)], text))
-                # exact: int64 nanoseconds since 1970 have more digits than float64
-                first, source = sum(exact_seconds(*term) for term in terms), (clock[0][k], clock[1])
-                at = in_seconds(stamps, self.unit, True) + float(first - exact_seconds(*source))
-                spare += sum(rounding_of(x) / _unit_of(text).per_si for x, text in [*terms, source])
+            at, spare = self.seconds(k)
             begin, stop = np.searchsorted(at, [-spare, np.nextafter(end + spare, np.inf)]).tolist()
             parts.append([begin, stop])
             inside = min(begin, len(at) - 1)
@@ -141,6 +139,21 @@ class PlacedTimes:
         self.parts, self.firsts = np.array(parts), np.array(firsts)
         self.shifts: Floats | None = None if clock is None else np.array(shifts)
 
+    def seconds(self, k: int) -> tuple[Floats, float]:
+        """Returns all stamps in seconds from the first row of the k-th trajectory, and how far off
+        that may be by rounding."""
+        number, clock, spare = int(self.numbers[k]), self._clock, float(self._slack[k])
+        stamps, starts = self.times.stamps(np.array([number]))[0], self.times.starts
+        if clock is None:
+            return divided(stamps, self.unit.per_si), spare
+        terms = [(stamps[0], self.unit.name)]
+        if starts is not None:
+            terms.append((starts[0][number % len(starts[0])], starts[1]))
+        # exact: int64 nanoseconds since 1970 have more digits than float64
+        first, source = sum(exact_seconds(*term) for term in terms), (clock[0][k], clock[1])
+        spare += sum(rounding_of(x) / _unit_of(text).per_si for x, text in [*terms, source])
+        return in_seconds(stamps, self.unit, True) + float(first - exact_seconds(*source)), spare
+
     @property
     def counts(self) -> Integers:
         """How many rows each trajectory gets [n]."""
@@ -155,13 +168,17 @@ class PlacedTimes:
         return taken
 
     @property
+    def which(self) -> str:
+        """The clock of the stamps, in words."""
+        counted = self.shifts is None
+        return "counted from the first row" if counted else "stamps of the source's clock"
+
+    @property
     def remark(self) -> str:
         """A note on the clock, and on how many stamps lie within the rows."""
-        counted = self.shifts is None
-        which = "counted from the first row" if counted else "stamps of the source's clock"
         count, least, most = self.times.values.shape[-1], min(self.counts), max(self.counts)
         inside = f"{least} to {most}" if least < most else str(least)
-        return f"{self.times.where}: {which}; {inside} of {count} lie within the rows"
+        return f"{self.times.where}: {self.which}; {inside} of {count} lie within the rows"
 
     @property
     def own_times(self) -> bool:
