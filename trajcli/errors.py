@@ -220,6 +220,7 @@ class Report:
         on_progress: called with the number of trajectories done, which may be fractional, and
             their total.
         collected: faults that are to be raised together.
+        keep_ranges: the rows of each trajectory that are left between idle ends, for JSON.
         began: when the command began, on the clock of :func:`time.perf_counter`.
     """
 
@@ -229,6 +230,7 @@ class Report:
         self.on_progress: Progress = on_progress or (lambda done, total: None)
         self.began = time.perf_counter()
         self.collected: list[Fault] = []
+        self.keep_ranges: list[dict[str, object]] = []
 
     def add(self, *notes: str) -> None:
         """Adds remarks that are not there yet."""

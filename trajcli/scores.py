@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from trajcli.arrays import counting, eager, float64, library, matched, seconds, to_numpy
 from trajcli.calls import differentiate
 from trajcli.curves.retiming import Limit, limit_pairs
 from trajcli.errors import InputError, describe
-from trajcli.kernels.program import Array, Floats
+from trajcli.kernels.program import Array, Floats, Integers
 from trajcli.modes.central import WINDOW
 from trajcli.modes.mode import QUANTITIES
 from trajcli.padding import beside, grouped, joined, read_lengths
@@ -24,7 +25,8 @@ Scores: TypeAlias = dict[str, Array]
 
 UNITS = {"duration": "s", "path_length": "position", "rms_jerk": "jerk", "p95_jerk": "jerk",
          "log_jerk": "", "sparc": "", "angular_path": "rad", "angular_sparc": "",
-         "still": "", "time_jumps": "", "saturation": "", "limit_share": ""}  # fmt: skip
+         "still": "", "idle_start": "s", "idle_end": "s", "idle_longest": "s",
+         "time_jumps": "", "saturation": "", "limit_share": ""}  # fmt: skip
 """All scores, with their unit or the quantity whose unit they have; "" for pure numbers."""
 # Scores that a few rows can decide.
 _OF_PEAKS = {"rms_jerk", "p95_jerk", "log_jerk", "limit_share"}
@@ -41,7 +43,7 @@ _LARGEST_HZ, _LEAST_MAGNITUDE, _PADDING = 10.0, 0.05, 4
 @eager
 def score(
     trajectory: Trajectory, limits: Mapping[str, Limit] | None = None, *,
-    lengths: Array | None = None,
+    lengths: Array | None = None, still: float | None = None,
 ) -> Scores:  # fmt: skip
     """Scores trajectories: duration, jerk, smoothness, standstill and more.
 
@@ -55,6 +57,7 @@ def score(
         lengths: [B], integers: how many rows each trajectory has, where the others are padding.
             Each is scored as if it were alone, but for ``saturation``, which compares it to the
             others. None: ``trajectory.lengths``.
+        still: the speed up to which a trajectory stands still. None: 5 % of its peak speed.
 
     Returns:
         The scores by name, float64 [B], tensors for tensors. duration, path_length, rms_jerk and
@@ -82,7 +85,7 @@ def score(
         # trajectories of one length, without a copy where that is all of them
         part = slice(None) if len(groups) == 1 else numbers, slice(counts[numbers[0]])
         own = {known: x[part] for known, x in outputs.items()}
-        scored.append(block_scores(own, times[part], None, bounds))
+        scored.append(block_scores(own, times[part], None, bounds, still=still))
         reached = block_extremes(to_numpy(own[name], name), bounds.get(name))
         extremes.append(reached.swapaxes(0, 1))
     scores = {known: joined([x[known] for x in scored], groups) for known in scored[0]}
@@ -96,6 +99,8 @@ def block_scores(
     step: float | None,
     bounds: Mapping[str, tuple[Floats, Floats]],
     ends: int = 0,
+    still: float | None = None,
+    turns: Floats | None = None,
 ) -> Scores:
     """Returns all scores but saturation of trajectories [b, T, D] by quantity, T >= 1.
 
@@ -106,13 +111,15 @@ def block_scores(
         step: dt where all steps are equal, else None.
         bounds: lower and upper limits [D].
         ends: rows at each end that scores of jerk and limits leave out.
+        still: the speed up to which a trajectory stands still; None: a share of its peak.
+        turns: orientations [b, T, R, 4] of the same trajectories.
     """
     if 0 < 2 * ends < times.shape[1]:
         # windows at the ends are one-sided: their errors would be the peaks
         inner = {name: values[:, ends:-ends] for name, values in parts.items()}
         without = block_scores(inner, times[:, ends:-ends], step, bounds)
         chosen = {name: without[name] for name in _OF_PEAKS & without.keys()}
-        return block_scores(parts, times, step, bounds) | chosen
+        return block_scores(parts, times, step, bounds, still=still, turns=turns) | chosen
     count, rows, _ = next(iter(parts.values())).shape
     times = library(times).broadcast_to(times, (count, rows))
     with np.errstate(all="ignore"):  # a score that is undefined becomes NaN
@@ -127,13 +134,20 @@ def block_scores(
         if not increasing.all():
             times = np.where(increasing[:, None], times, np.nan)
             steps = np.diff(times)
+        speeds, duration = list[Floats](), times[:, -1] - times[:, 0]
+        if turns is not None:
+            turned, spin = angular_scores(turns, times, step)
+            scores |= turned
+            speeds.append(spin)
         if "velocity" in parts:
             speed = _norm(parts["velocity"])
-            peak = speed.max(1)
-            # each step counts with its mean speed; 0·peak is NaN where a speed is not finite
-            slow = 0.5 * (speed[:, 1:] + speed[:, :-1]) <= _STILL * peak[:, None]
-            scores["still"] = (slow * steps).sum(1) / (times[:, -1] - times[:, 0]) + 0.0 * peak
+            # 0·peak is NaN where a speed is not finite
+            scores["still"] = (_slow([speed], still) * steps).sum(1) / duration + 0 * speed.max(1)
+            speeds.append(speed)
             scores["sparc"] = _sparc(speed if step is not None else _evenly(speed, times), times)
+        if speeds:
+            lost = 0.0 * (duration + np.max(speeds, (0, 2)))
+            scores |= {n: x + lost for n, x in idle_seconds(_slow(speeds, still), steps).items()}
         if "jerk" in parts:
             values = np.abs(parts["jerk"].reshape(count, -1), dtype=np.float64)
             scores["p95_jerk"] = np.quantile(values, 0.95, axis=1)
@@ -215,16 +229,61 @@ def angular_rates(
     return rates
 
 
-def angular_scores(quaternions: Floats, times: Floats, step: float | None) -> Scores:
-    """Returns the scores of orientations [b, T, R, 4] at times [b or 1, T]: the length of their
-    path in rad, and the spectral arc length of the angular speed."""
+def _slow(speeds: Sequence[Floats], still: float | None) -> npt.NDArray[np.bool_]:
+    """Returns in which steps [b, T − 1] the mean of every speed [b, T] is that of standstill."""
+    most = [_STILL * x.max(1, keepdims=True) if still is None else still for x in speeds]
+    slow = [0.5 * (x[:, 1:] + x[:, :-1]) <= y for x, y in zip(speeds, most, strict=True)]
+    return np.asarray(np.all(slow, 0))
+
+
+def _moving(slow: npt.NDArray[np.bool_]) -> tuple[Integers, Integers]:
+    """Returns the first step in which each trajectory moves, and the one after the last; the number
+    of steps and 0 for one that never does."""
+    count, never = slow.shape[1], slow.all(1)
+    first = np.where(never, count, slow.argmin(1) if count else 0)
+    return first, np.where(never, 0, count - slow[:, ::-1].argmin(1) if count else 0)
+
+
+def idle_seconds(slow: npt.NDArray[np.bool_], steps: Floats) -> dict[str, Floats]:
+    """Returns the seconds of standstill at the start, at the end, and the longest between, which
+    are the duration, the duration and 0 of a trajectory that never moves."""
+    elapsed = np.cumsum(np.insert(steps, 0, 0.0, 1), 1)
+    (first, last), rows = _moving(slow), np.arange(len(steps))
+    step = np.arange(slow.shape[1])
+    between = slow & (step > first[:, None]) & (step < last[:, None])
+    began = np.maximum.accumulate(np.where(between, 0.0, elapsed[:, 1:]), 1)
+    longest = (elapsed[:, 1:] - began).max(1, initial=0.0)
+    start, end = elapsed[rows, first], elapsed[:, -1] - elapsed[rows, last]
+    return {"idle_start": start, "idle_end": end, "idle_longest": longest}
+
+
+def moving_rows(
+    parts: Mapping[str, Array], times: Floats, step: float | None, still: float | None,
+    turns: Floats,
+) -> Integers:  # fmt: skip
+    """Returns rows first to stop [b, 2] between the idle ends of trajectories, which are as for
+    ``block_scores``; 0 to 0 of one that never moves, or whose speed is not known."""
+    increasing = (np.diff(times) > 0).all(1)
+    with np.errstate(all="ignore"):
+        known = with_derivatives(parts, times, step, increasing, {"velocity"})
+        speeds = [_norm(known["velocity"])]
+        if turns.shape[2]:
+            speeds.append(angular_scores(turns, times, step)[1])
+        first, last = _moving(_slow(speeds, still))
+    moves = (last > 0) & np.isfinite(speeds).all((0, 2))
+    return np.where(moves[:, None], np.stack([first, last + 1], 1), 0)
+
+
+def angular_scores(quaternions: Floats, times: Floats, step: float | None) -> tuple[Scores, Floats]:
+    """Returns the scores of orientations [b, T, R, 4] at times [b or 1, T], the length of their
+    path in rad and the spectral arc length of the angular speed, and this speed [b, T]."""
     times = np.broadcast_to(times, quaternions.shape[:2])
     turns = angle(quaternions[:, 1:], quaternions[:, :-1])
     rates = angular_rates(quaternions, times, step, ["angular_velocity"])["angular_velocity"]
     speed = _norm(rates.reshape(*times.shape, -1))
     with np.errstate(all="ignore"):
-        speed = speed if step is not None else _evenly(speed, times)
-        return {"angular_path": _norm(turns).sum(1), "angular_sparc": _sparc(speed, times)}
+        even = speed if step is not None else _evenly(speed, times)
+        return {"angular_path": _norm(turns).sum(1), "angular_sparc": _sparc(even, times)}, speed
 
 
 def _squares(values: Array) -> Array:

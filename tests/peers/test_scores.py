@@ -111,7 +111,8 @@ def test_sparc_of_uneven_rows_is_that_of_the_even_motion():
     v = (30 * s**2 - 60 * s**3 + 30 * s**4)[None, :, None] / 1.5
     found = trajcli.score(trajcli.Trajectory(None, v, None, None, times))
     assert found["sparc"] == pytest.approx(even["sparc"], abs=1e-5)
-    assert set(found) == {"duration", "sparc", "still", "time_jumps", "saturation"}
+    idle = {"idle_start", "idle_end", "idle_longest"}
+    assert set(found) == {"duration", "sparc", "still", "time_jumps", "saturation"} | idle
 
 
 @pytest.mark.parametrize("uneven", [False, True])
@@ -197,3 +198,46 @@ def test_limits_that_nothing_keeps_are_refused(limit):
     motion = trajcli.Trajectory(None, np.ones((1, 5, 2)), None, None, 0.1 * np.arange(5))
     with pytest.raises(trajcli.InputError, match="velocity: limits that nothing keeps"):
         trajcli.score(motion, {"velocity": limit})
+
+
+def idle_by_a_loop(speed, times, most: float) -> tuple[float, float, float]:
+    """Returns the seconds of slow steps at the start, at the end, and the longest run between."""
+    runs: list[tuple[bool, float]] = []
+    for (a, b), (s, t) in zip(pairwise(speed), pairwise(times), strict=True):
+        slow = bool((a + b) / 2 <= most)
+        if runs and runs[-1][0] == slow:
+            runs[-1] = slow, runs[-1][1] + (t - s)
+        else:
+            runs.append((slow, t - s))
+    if len(runs) == 1 and runs[0][0]:
+        return runs[0][1], runs[0][1], 0.0
+    start = runs[0][1] if runs[0][0] else 0.0
+    end = runs[-1][1] if runs[-1][0] else 0.0
+    return start, end, max((length for slow, length in runs[1:-1] if slow), default=0.0)
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("still", [None, 0.4])
+def test_idle_time_is_that_of_a_loop_over_the_steps(seed, still):
+    random = np.random.default_rng(seed)
+    times = np.cumsum(random.uniform(0.01, 0.03, (4, 60)), 1)
+    moving = random.uniform(size=(4, 60)) < 0.5
+    moving[0, :20] = moving[0, 40:] = False
+    moving[1] = seed % 2
+    speed = np.repeat(np.repeat(moving[:, ::5], 5, 1)[..., None], 2, 2) * random.normal(size=2)
+    motion = trajcli.Trajectory(None, speed, None, None, times)
+    found = trajcli.score(motion, still=still)
+    norm = np.linalg.norm(speed, axis=2)
+    for b in range(4):
+        most = 0.05 * norm[b].max() if still is None else still
+        expected = idle_by_a_loop(norm[b], times[b], most)
+        names = ("idle_start", "idle_end", "idle_longest")
+        np.testing.assert_allclose([found[n][b] for n in names], expected, rtol=0, atol=1e-12)
+
+
+def test_idle_time_is_not_known_without_a_speed():
+    speed = np.ones((2, 9, 1))
+    speed[1, 4] = np.nan
+    motion = trajcli.Trajectory(None, speed, None, None, np.arange(9.0))
+    for name in ("idle_start", "idle_end", "idle_longest"):
+        assert np.isnan(trajcli.score(motion)[name]).tolist() == [False, True]

@@ -47,6 +47,7 @@ class Console:
     def __init__(self, as_json: bool = False, quiet: bool = False) -> None:
         self.as_json, self.quiet = as_json, quiet
         self.stream = "stderr" if as_json else "stdout"
+        self._report = Report()
 
     def say(self, *lines: str) -> None:
         """Writes lines of text."""
@@ -95,6 +96,8 @@ class Console:
         Raises OutputError where stdout has no room for it.
         """
         if self.as_json:
+            if self._report.keep_ranges:  # of --trim
+                value = {**value, "keep_ranges": self._report.keep_ranges}
             self.data(_lines(json.dumps(_plain(value), allow_nan=False)), "JSON document")
 
     def data(self, text: str, what: str = "table") -> None:
@@ -120,7 +123,8 @@ class Console:
     def report(self, what: str = "trajectories") -> Iterator[Report]:
         """Returns what a command reports to; it shows progress in ``what``."""
         with Progress(not self.quiet, what) as progress:
-            yield Report(progress)
+            self._report = Report(progress)
+            yield self._report
 
     @contextlib.contextmanager
     def opened(self, reading: Mapping[str, Any], what: str = "trajectories") -> Iterator[Files]:

@@ -241,6 +241,9 @@ MaxGap = Annotated[float | None, _recording("--max-gap SECONDS",
     "Split where stamps are further apart; each piece becomes a trajectory.")]
 WrapDofs = Annotated[str | None, _recording("--wrap-dofs WHICH",
     "Dofs whose angles wrap, which are made continuous first: 3,5, or names.")]
+Trim = Annotated[bool, _recording("--trim", "Leave out standstill at both ends.")]
+Still = Annotated[float | None, _recording("--still SPEED",
+    "Speed up to which a trajectory stands still. (default: 5 % of its peak speed)", min=0.0)]
 
 Start = Annotated[str | None, _state("--start START",
     "zero, NUMBERS, FILE[:GROUP] or FILE:DATASET. (default: in SOURCE)")]
@@ -327,7 +330,8 @@ READING = {"layout": Layout, "filter_key": FilterKey, "dofs": Dofs, "joints": Jo
            "times": Times, "since": Since, "until": Until, "units": Units, "skip_rows": SkipRows,
            "allow_external": AllowExternal}
 """The fields of files.reading.Reading: how every SOURCE is read."""
-REPAIR = {"max_gap": MaxGap, "repeated_times": RepeatedTimes, "wrap_dofs": WrapDofs}
+REPAIR = {"max_gap": MaxGap, "repeated_times": RepeatedTimes, "wrap_dofs": WrapDofs,
+          "trim": Trim, "still": Still}
 """The fields of files.reading.Repair: how recordings are repaired."""
 TABLE = {"columns": Columns, "decimals": Decimals, "separator": Separator, "decimal": Decimal,
          "no_heading": NoHeading, "stamps": Stamps}

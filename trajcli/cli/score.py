@@ -23,6 +23,7 @@ def score(
     limits: options.LimitsFile = None,
     sort: options.Sort = None,
     fail: options.Fail = None,
+    still: options.Still = None,
     csv: options.Csv = None,
     verbose: options.VerboseScores = False,
     skip_bad: options.SkipBad = False,
@@ -32,11 +33,12 @@ def score(
     """Score the length, smoothness and use of limits of trajectories.
 
     The scores are duration, path length, RMS and 95th percentile of jerk, log dimensionless jerk
-    (log_jerk), spectral arc length (sparc), the share of time at rest (still), of saturated values
-    and of the limits, and jumps of time stamps; docs/scores.md has the formulas. Velocity and jerk
-    that a file lacks are central differences of its positions. The exit code is 1 if any
-    trajectory meets a --fail condition or, with --fail, something was not scored, and if one of
-    several files cannot be read.
+    (log_jerk), spectral arc length (sparc), the share of time at rest (still), its seconds at the
+    start, at the end and the longest between (idle_start, idle_end, idle_longest), the share of
+    saturated values and of the limits, and jumps of time stamps; docs/scores.md has the formulas.
+    Velocity and jerk that a file lacks are central differences of its positions. The exit code is 1
+    if any trajectory meets a --fail condition or, with --fail, something was not scored, and if one
+    of several files cannot be read.
     """
     from trajcli.errors import Fault, UsageError
     from trajcli.files.atomic_output import new_file, refuse_input, refuse_place
@@ -59,7 +61,7 @@ def score(
         with console.going_on(text, bad, alone), console.opened(reading) as files:
             bounds = read_limits(limits, files.sources) if limits else None
             skipped = bad if skip_bad else None
-            tables[text] = scores.score_source(files, text, bounds, skipped)
+            tables[text] = scores.score_source(files, text, bounds, skipped, still)
             if csv is not None:
                 refuse_input(csv, [*files.paths(), *([limits] if limits else [])])
         left_out, table = console.left_out(bad), tables.get(text, scores.NOTHING)

@@ -80,15 +80,23 @@ class Repair:
         max_gap: seconds; stamps further apart end one trajectory and begin another.
         repeated_times: "drop" leaves out rows whose stamp repeats the one before.
         wrap_dofs: the angles that are made continuous.
+        trim: leaves out standstill at both ends.
+        still: the speed of standstill; None: a share of the peak speed.
     """
 
     max_gap: float | None = None
     repeated_times: str = "error"
     wrap_dofs: str | None = None
+    trim: bool = False
+    still: float | None = None
 
     def refuse_gap(self) -> None:
-        """Raises UsageError for a gap that is no length of time."""
+        """Raises UsageError for a gap that is no length of time, and a speed that is not used."""
         gap = self.max_gap
+        if self.still is not None and not self.trim:
+            raise UsageError(
+                "a speed of standstill that is not used", where="--still", hint="--trim"
+            )
         if gap is not None and not (math.isfinite(gap) and gap > 0):
             raise UsageError("not a gap", where="--max-gap", expected="seconds > 0", found=str(gap))
 

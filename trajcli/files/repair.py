@@ -22,6 +22,7 @@ from trajcli.files.recording import Recording
 from trajcli.files.source import Place
 from trajcli.modes import MODES
 from trajcli.padding import between_gaps
+from trajcli.rotations.quaternions import unit
 from trajcli.units import parse_unit
 
 _TURN = 2.0 * math.pi
@@ -48,6 +49,8 @@ def repaired(
         result = [part for whole in result for part in _split_at_gaps(whole, repair, least, counts)]
     if repair.wrap_dofs is not None:
         result = [_unwrapped(recording, repair.wrap_dofs) for recording in result]
+    if repair.trim:
+        result = [*_trimmed(result, repair.still, report)]
     report.add(*_notes(counts, repair.max_gap, least))
     return result
 
@@ -82,6 +85,48 @@ def _split_at_gaps(
         for number, rows in enumerate(pieces):
             suffix = f"/segment_{number}" if len(pieces) > 1 else ""
             yield recording.segment(members, rows, suffix)
+
+
+def _trimmed(
+    recordings: Sequence[Recording], still: float | None, report: Report
+) -> Iterator[Recording]:
+    """Yields recordings without standstill at both ends; the rows of each trajectory that are kept
+    go to the report, by its name."""
+    from trajcli.scores import moving_rows
+
+    left_out, never = list[float](), 0
+    for recording in recordings:
+        name, spans = _name_of_positions(recording), list[Any]()
+        what = "velocity" if "velocity" in recording.arrays else recording.named_rate or "position"
+        guessed = name == "actions" and not recording.named and recording.file.names() != [""]
+        if recording.fault is None and (guessed or what not in QUANTITIES[:2]):
+            hint, expected = "FILE:DATASET names them", "positions or velocities"
+            what = "no motion whose standstill is known"
+            raise InputError(what, where=recording.where, expected=expected, hint=hint)
+        for block in recording.blocks() if recording.fault is None else ():
+            values = block.arrays[what if what in block.arrays else name].read().astype(np.float64)
+            turned = [unit(values[..., [*r.dofs]], r.form)[0] for r in block.rotations]
+            turns = np.stack(turned, 2) if turned else np.zeros((*values.shape[:2], 0, 4))
+            parts, times = {what: values[..., block.free_dofs]}, block.times()
+            assert times is not None  # they were required
+            rows = moving_rows(parts, times, block.step, still, turns)
+            never += int((rows[:, 1] == 0).sum())
+            rows[rows[:, 1] == 0] = 0, block.rows
+            ends = times[np.arange(len(rows))[:, None], rows - [0, 1]]
+            left_out += (times[:, -1] - times[:, 0] - ends[:, 1] + ends[:, 0]).tolist()
+            spans.append(rows)
+        taken = recording.row_numbers or range(recording.rows)
+        for k, (begin, stop) in enumerate(np.concatenate(spans).tolist() if spans else ()):
+            alone = f"/trajectory_{recording.inside[k]}" if recording.count > 1 else ""
+            report.keep_ranges.append({
+                "trajectory": recording.name + alone, "source": str(recording.place(k)[0]),
+                "rows": [int(taken[begin]), int(taken[stop - 1]) + 1],
+            })  # fmt: skip
+        yield from recording.cut(np.concatenate(spans)) if spans else [recording]
+    idle = [seconds for seconds in left_out if seconds > 0]
+    text = f"idle ends left out: {len(idle)} of {len(left_out)} trajectories"
+    text += f", {np.median(idle):.3g} s in the median" if idle else ""
+    report.add(Note(text + (f"; {never} left whole, without motion" if never else "")))
 
 
 def _runs_between_gaps(

@@ -350,7 +350,7 @@ def read_batches(
         if first.clock and first.clock.remark:
             report.add(first.clock.remark)
     if repair is not None and repair != Repair():
-        timeless = repair.max_gap is None and repair.repeated_times == "error"
+        timeless = replace(repair, wrap_dofs=None) == Repair()
         for k, members in enumerate(batches):
             for recording in members:
                 if recording.clock is None and not timeless:

@@ -22,7 +22,7 @@ from trajcli.files.reading import select
 from trajcli.files.recording import Array, Recording
 from trajcli.files.repair import TurnJumps
 from trajcli.kernels.program import Floats, Integers
-from trajcli.scores import UNITS, Scores, angular_scores, block_extremes, block_scores, saturation
+from trajcli.scores import UNITS, Scores, block_extremes, block_scores, saturation
 from trajcli.views._statistics import orientations, read_blocks
 from trajcli.views.recordings import (
     bounds_of,
@@ -172,7 +172,8 @@ class BlockScores:
     """Scores trajectories block by block.
 
     stored: the array of each quantity. bounds: the limits of each quantity. turning: orientations
-    of the same trajectories. ends: rows at both ends whose derivatives do not count. parts: the
+    of the same trajectories. ends: rows at both ends whose derivatives do not count. still:
+    the speed of standstill; None: a share of the peak. parts: the
     scores of each block. numbers: those of its trajectories. noise: by how much the rounding of
     positions and times may move a jerk that is derived from them.
     """
@@ -182,6 +183,7 @@ class BlockScores:
     bounds: Mapping[str, tuple[Floats, Floats]]
     turning: Recording | None
     ends: int
+    still: float | None = None
     parts: list[Scores] = field(default_factory=list)
     numbers: list[Integers] = field(default_factory=list)
     noise: list[float] = field(default_factory=list)
@@ -193,11 +195,11 @@ class BlockScores:
             raise InputError(no_time(first_part(self.batch)))
         dofs = self.batch.free_dofs if self.batch.rotations else slice(None)
         arrays = {quantity: values[name][..., dofs] for quantity, name in self.stored.items()}
-        scores = block_scores(arrays, times, block.step, self.bounds, self.ends)
+        turns = None
         if self.turning is not None:
             turned = self.turning.take(block.numbers).arrays[next(iter(self.turning.arrays))]
             turns, _ = orientations(turned.read(), self.turning.rotations)
-            scores |= angular_scores(turns, times, block.step)
+        scores = block_scores(arrays, times, block.step, self.bounds, self.ends, self.still, turns)
         # saturation needs the extremes of all trajectories: it is computed at the end
         first, array = next(iter(self.stored.items()))
         self.extremes.append(block_extremes(arrays[first], self.bounds.get(first)))
@@ -222,10 +224,12 @@ def score_source(
     source: str,
     limits: Limits | None = None,
     left_out: dict[str, Fault] | None = None,
+    still: float | None = None,
 ) -> ScoreTable:
     """Returns the scores of the trajectories that a source names.
 
-    left_out: takes the faults of trajectories that cannot be scored.
+    left_out: takes the faults of trajectories that cannot be scored. still: the speed up to which
+    they stand still.
 
     Raises InputError where there are no trajectories, or no time step.
     """
@@ -272,7 +276,7 @@ def score_source(
         unscored += [f"limits of {name}" for name in unheld]
     if unscored:
         notes.append(f"not scored: {', '.join(unscored)}{named}")
-    scores = BlockScores(batch, stored, bounds, turning, ends)
+    scores = BlockScores(batch, stored, bounds, turning, ends, still)
     jumps = TurnJumps(batch)
     # trajectories of one length share a block
     by_length = np.argsort(batch.lengths[numbers], kind="stable")

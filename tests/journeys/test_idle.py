@@ -1,0 +1,153 @@
+"""Idle time: what score says of it, and trajectories without idle ends, --trim."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+BEGIN = 1_700_000_000_123_456_789
+SPANS = [(40, 200), (0, 260), (130, 299), None]
+"""First and last rows of the motions of four demonstrations; the last one never moves."""
+
+
+def motion(span: tuple[int, int] | None, count: int = 300) -> Any:
+    """Returns rows that move between two rows at 1 per row, and rest before and after."""
+    first, last = span or (0, 0)
+    return np.clip(np.arange(count) - first, 0, last - first)[:, None] * np.array([0.02, -0.01])
+
+
+def demonstrations(path: str, late: int = 0) -> None:
+    """Writes demonstrations at 50 Hz with stamps in ns, one after the other."""
+    with h5py.File(path, "w") as file:
+        for k, span in enumerate(SPANS):
+            file[f"demo_{k}/position"] = motion(span)
+            stamps = BEGIN + k * 10**10 + np.arange(300) * 20_000_000
+            file.create_dataset(f"demo_{k}/times", data=stamps).attrs["units"] = "ns"
+
+
+def moving(rows: Any) -> tuple[int, int]:
+    """Returns the rows of the first and the last step with a speed, by central differences."""
+    # the differences over five rows see a step two rows before and after it
+    steps = np.flatnonzero(np.abs(np.diff(rows[:, 0])))
+    return max(int(steps[0]) - 2, 0), min(int(steps[-1]) + 3, len(rows) - 1)
+
+
+@pytest.mark.parametrize("command", ["export", "differentiate --method central"])
+def test_idle_ends_are_left_out_and_the_rows_that_are_kept_are_listed(trajcli, folder, command):
+    demonstrations("in.h5")
+    result = trajcli.ok(f"{command} in.h5 --trim --json -o out.h5")
+    ranges = {one["trajectory"]: one["rows"] for one in result.document["keep_ranges"]}
+    assert list(ranges) == [f"demo_{k}" for k in range(4)]
+    assert ranges["demo_3"] == [0, 300]
+    assert "idle ends left out: 3 of 4 trajectories" in result.err
+    assert "1 left whole, without motion" in result.err
+    seconds = []
+    with h5py.File("out.h5") as file:
+        for k, span in enumerate(SPANS):
+            first, stop = ranges[f"demo_{k}"]
+            group = file[f"demo_{k}"]
+            np.testing.assert_array_equal(group["position"], motion(span)[first:stop])
+            stamp = BEGIN + k * 10**10 + first * 20_000_000
+            assert group["start_stamp"][()] == stamp
+            times = np.arange(stop - first) * 0.02
+            np.testing.assert_allclose(group["time"], times, rtol=0, atol=1e-9)
+            if span is None:
+                continue
+            outer = moving(motion(span))
+            # 5 % of the peak speed lies at most two rows inside
+            assert outer[0] <= first <= outer[0] + 2
+            assert outer[1] - 2 <= stop - 1 <= outer[1]
+            seconds.append((300 - (stop - first)) * 0.02)
+    assert f"{np.median(seconds):.3g} s in the median" in result.err
+
+
+def test_what_score_calls_idle_is_what_trim_leaves_out(trajcli, folder):
+    demonstrations("in.h5")
+    scored = trajcli.ok("score in.h5 --json").document["trajectories"]
+    ranges = trajcli.ok("export in.h5 --trim --json -o out.h5").document["keep_ranges"]
+    for one, kept in list(zip(scored, ranges, strict=True))[:3]:
+        first, stop = kept["rows"]
+        assert one["idle_start"] == pytest.approx(first * 0.02)
+        assert one["idle_end"] == pytest.approx((299 - (stop - 1)) * 0.02)
+    assert scored[3]["idle_start"] == scored[3]["idle_end"] == pytest.approx(299 * 0.02)
+    trajcli.fails("score in.h5 --fail idle_start>2")
+    trajcli.ok("score in.h5:demo_1/position --fail idle_start>0.1")
+
+
+def test_trajectories_of_one_array_are_trimmed_each_and_keep_their_times(trajcli, folder):
+    rows = np.stack([motion(span) for span in SPANS[:3]])
+    np.savez("in.npz", position=rows, dt=0.02)
+    ranges = trajcli.ok("export in.npz --trim --json -o out.csv").document["keep_ranges"]
+    lines = [line.split(",") for line in Path("out.csv").read_text().splitlines()[1:]]
+    for k, kept in enumerate(ranges):
+        assert kept["trajectory"] == f"in/trajectory_{k}"
+        own = [line for line in lines if line[0].endswith(f"_{k}")]
+        first, stop = kept["rows"]
+        np.testing.assert_array_equal([[*map(float, x[2:])] for x in own], rows[k, first:stop])
+        times = [float(line[1]) for line in own]
+        np.testing.assert_allclose(times, np.arange(first, stop) * 0.02, rtol=0, atol=1e-12)
+
+
+def test_a_speed_of_standstill_is_that_of_noise(trajcli, folder):
+    noise = 1e-4 * np.random.default_rng(2).normal(size=(300, 2))
+    np.savez("in.npz", position=motion((100, 200)) + noise, dt=0.02)
+    # the noise of differences is above 5 % of the speed now and then
+    line = "export in.npz --trim --overwrite --json -o out.npz"
+    ((first, stop),) = (
+        x["rows"] for x in trajcli.ok(f"{line} --still 0.1").document["keep_ranges"]
+    )
+    assert 96 <= first <= 102
+    assert 199 <= stop <= 205
+    scored = trajcli.ok("score in.npz --still 0.1 --json").document["trajectories"][0]
+    assert scored["idle_start"] == pytest.approx(first * 0.02)
+    trajcli.refuses("export in.npz --still 0.1 -o no.npz", "--still", "--trim")
+
+
+def test_turning_in_place_is_no_standstill(trajcli, folder):
+    angle = 0.5 * np.clip(np.arange(300) - 50, 0, 100) * 0.02
+    place = np.clip(np.arange(300) - 200, 0, 50)[:, None] * np.array([0.01, 0, 0])
+    turn = np.stack([np.cos(angle / 2), 0 * angle, 0 * angle, np.sin(angle / 2)], 1)
+    columns = "time,x,y,z,qw,qx,qy,qz"
+    table = np.concatenate([np.arange(300)[:, None] * 0.02, place, turn], 1)
+    np.savetxt("pose.csv", table, delimiter=",", header=columns, comments="")
+    kept = trajcli.ok("export pose.csv --trim --json -o out.csv").document["keep_ranges"]
+    first, stop = kept[0]["rows"]
+    assert 47 <= first <= 51
+    assert 250 <= stop <= 254
+    scored = trajcli.ok("score pose.csv --json").document["trajectories"][0]
+    assert scored["idle_start"] == pytest.approx(first * 0.02)
+    assert scored["idle_longest"] == pytest.approx(50 * 0.02, abs=0.09)
+
+
+def test_windows_gaps_and_idle_ends_count_rows_of_the_file(trajcli, folder):
+    demonstrations("in.h5")
+    line = "export in.h5:demo_0/position --json --overwrite -o out.h5"
+    whole = trajcli.ok(f"{line} --trim").document["keep_ranges"][0]["rows"]
+    part = trajcli.ok(f"{line} --trim --since 0.2 --until 5").document["keep_ranges"][0]["rows"]
+    assert part == whole
+    with h5py.File("out.h5") as file:
+        assert np.ravel(file["start_stamp"])[0] == BEGIN + whole[0] * 20_000_000
+
+
+def test_what_is_no_motion_is_not_trimmed(trajcli, folder):
+    np.savez("in.npz", actions=np.ones((2, 30, 3)), dt=0.02)
+    trajcli.refuses("export in.npz --trim -o no.npz", "no motion", "FILE:DATASET")
+    np.save("in.npy", motion(SPANS[0]))
+    trajcli.refuses("export in.npy --trim -o no.npz", "no time step", "--rate")
+    result = trajcli.ok("export in.npy --rate 50 --trim -o out.npz --json")
+    assert result.document["keep_ranges"][0]["rows"][0] in (38, 39, 40)
+
+
+def test_a_trimmed_run_is_repeated_and_divided(trajcli, folder):
+    demonstrations("in.h5")
+    line = "differentiate in.h5 --method central --trim --still 0.05"
+    trajcli.ok(f"{line} -o whole.h5")
+    trajcli.ok("check whole.h5 --recompute")
+    for k in range(2):
+        trajcli.ok(f"{line} -o parts.h5 --shard {k}/2")
+    trajcli.ok("merge parts.h5")
+    assert Path("parts.h5").read_bytes() == Path("whole.h5").read_bytes()
