@@ -889,8 +889,29 @@ def _bag(*topics: str, late: bool = False) -> Make:
 
 case("several topics", _bag("/left", "/right"), differ("log.bag"), differ("log.bag:/left"),
      differ("log.bag:/right"))
-case("joints that come late", _bag("/js", late=True), differ("log.bag:/js"), _bag("/js"),
-     differ("log.bag:/js"))
+case("joints that are published apart", _bag("/js", late=True), differ("log.bag:/js"),
+     differ("log.bag:/js --dofs a,b,c"), differ("log.bag --dofs a,b,d --overwrite"),
+     differ("log.bag:/js/position --dofs a,b,c --overwrite"))
+
+
+# --- windows and standstill ------------------------------------------------------------------
+
+case("an episode without rows in the window", h5("in.h5", {
+         f"demo_{k}/{name}": CURVE if name == "position" else 1e6 + 100 * k + T
+         for k in range(2) for name in ("position", "times")}),
+     differ("in.h5 --since 1000101 --episodes 0"), differ("in.h5 --since 1000101 --episodes 1"),
+     "1 " + differ("in.h5 --since 1000101 --episodes 0,1 --skip-bad --overwrite"))
+case("a window of actions that are integrated", npy(),
+     integ("in.npy --mode velocity --start zero --rate 10 --since 1"),
+     differ("in.npy --rate 10 --since 1"))
+case("a window without times", npy(), "export in.npy --since 1 -o out.npz",
+     "export in.npy --since 1 --rate 10 -o out.npz",
+     "export in.npy --since 1 --dt 0.1 -o out.npz --overwrite", lambda: np.save("t.npy", T),
+     "export in.npy --since 1 --times t.npy -o out.npz --overwrite")
+case("a speed of standstill that is not used", npy(),
+     differ("in.npy --rate 10 --still 0.1"), differ("in.npy --rate 10 --still 0.1 --trim"))
+case("what has no standstill", h5(actions=CURVE, times=T), "export in.h5 --trim -o out.npz",
+     "export in.h5:actions --trim -o out.npz")
 
 
 def _replay(codec: str = "Zstd") -> None:

@@ -25,11 +25,9 @@ def differentiate(console: Console, method: options.Differences = None, **typed:
     """Differentiate recorded positions into trajectories.
 
     SOURCE holds positions [B, T, D] (or [T, D]) and their times. OUT gets position, velocity,
-    acceleration and jerk [B, T, D]; rotations become orientation (unit quaternions w, x, y, z),
-    angular_velocity, angular_acceleration and angular_jerk.
-
-    savgol and smooth also smooth the positions. smooth adds the cutoff that it chose for each dof
-    (bandlimit) and the standard deviation of the residuals (residual).
+    acceleration and jerk; rotations become orientation (unit quaternions w, x, y, z) and
+    angular_velocity, …. savgol and smooth also smooth the positions; smooth adds the cutoff of each
+    dof (bandlimit) and the standard deviation of the residuals (residual).
     """
     from trajcli.jobs.request import DifferentiateRequest
 

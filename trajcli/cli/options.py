@@ -137,22 +137,22 @@ Layout = Annotated[LayoutName | None, _read("--layout NAME",
     "d4rl, minari, lerobot, replay (Zarr), table, or plain arrays. (default: recognised)")]
 FilterKey = Annotated[str | None, _read("--filter-key NAME",
     "Read only the trajectories listed in /mask/NAME.")]
-_WHICH = "Trajectories to {}: 3, 0:10, 2,5,-1 or all. (default: {})"
+_WHICH = "Trajectories to {}: 0:10, or 2,5,-1. (default: {})"
 Episodes = Annotated[str | None, _read("--episodes WHICH", _WHICH.format("read", "all"))]
 PlotEpisodes = Annotated[str | None, _read("--episodes WHICH",
     _WHICH.format("draw", "the first; all with --histogram and --score"))]
 Dofs = Annotated[str | None, _read("--dofs WHICH",
     "Dofs to read, by number or name: 0:7, or 2,5,-1, or elbow,wrist. (default: all)")]
 Joints = Annotated[str | None, _read("--joints NAMES",
-    "Names of these dofs, in order: a,b,c. (default: those in the file)")]
+    "Names of these dofs: a,b,c. (default: in the file)")]
 Quantity = Annotated[QuantityName | None, _read(
     "--as QUANTITY",
     "What the array that SOURCE names is. (default: by its unit or its name, else position)")]
 SkipRows = Annotated[int | None, _read("--skip-rows N",
     "Lines of a CSV before its heading. (default: found)", min=0)]
 Rotation = Annotated[str | None, _read("--rotation WHICH=FORM",
-    "Dofs that are rotations: 3:7=xyzw, or qw,qx,qy,qz=wxyz, or a FORM alone for all dofs. Also "
-    "rotvec, rot6d, rot6d_rows, matrix, rpy; none. (default: recognised by name)")]
+    "Dofs that are rotations: 3:7=xyzw, qw,qx,qy,qz=wxyz, or a FORM alone for all; also rotvec, "
+    "rot6d, rot6d_rows, matrix, rpy, none. (default: by name)")]
 Axes = Annotated[str | None, _read("--axes ORDER",
     "Which axis is which, like TBD or DT: T rows, B trajectories, D dofs. (default: BTD, TD)")]
 Absolute = Annotated[str | None, _read("--absolute WHICH",
@@ -161,7 +161,7 @@ Actions = Annotated[KindName | None, _read("--actions KIND",
     "Read position commands as delta (steps from one to the next) or relative (offsets from the "
     "start). (default: as the mode takes them)")]
 SkipBad = Annotated[bool, _read("--skip-bad",
-    "Leave out trajectories that cannot be computed, list them, and exit with 1.")]
+    "Leave out and list what cannot be computed; exit 1.")]
 SkipOutside = Annotated[bool, _read("--skip-bad",
     "Leave out times outside the rows, and trajectories that cannot be computed; list them, and "
     "exit with 1.")]
@@ -178,18 +178,15 @@ Ends = Annotated[EndsName | None, _computed("--ends ENDS",
 Degree = Annotated[int | None, _computed("--degree N",
     "Degree of the B-spline: 3, 4 or 5. (default: 3)")]
 Differences = Annotated[MethodName | None, _computed("--method NAME",
-    "smooth (a smoothing spline that chooses its cutoff), savgol (local polynomials), central "
-    "(five-point differences) or backward (differences from the row before). (default: savgol "
-    "with --window or --degree and for rotations, else smooth)")]
+    "smooth (a spline that chooses its cutoff), savgol (local polynomials), central (five-point) "
+    "or backward differences. (default: savgol with --window, --degree or rotations, else smooth)")]
 Bandlimit = Annotated[str | None, _computed("--bandlimit HZ",
-    "Cutoff of smooth: for all dofs (2.5) or for each (2.5,4). (default: chosen by "
-    "cross-validation for each dof of each trajectory)")]
+    "Cutoff of smooth, for all dofs (2.5) or each (2.5,4). (default: by cross-validation)")]
 Noise = Annotated[float | None, _computed("--noise SIGMA",
-    "Choose the cutoff of smooth so that the residuals have this standard deviation, in the unit "
-    "of the positions.")]
+    "Choose the cutoff so that residuals have this standard deviation, in the unit of positions.")]
 Robust = Annotated[bool, _computed("--robust", "Give outliers less weight in smooth.")]
 Order = Annotated[int | None, _computed("--order N",
-    "Order of the derivative that smooth penalises: 3 or 4. (default: 3)")]
+    "Derivative smooth penalises: 3 or 4. (default: 3)")]
 RotationFrame = Annotated[FrameName, _computed("--rotation-frame FRAME",
     "Frame of angular velocities and of delta rotations: world or body.")]
 Window = Annotated[str | None, _computed("--window ROWS|SECONDS",
@@ -238,12 +235,12 @@ Until = Annotated[str | None, _steps("--until S", "Read rows up to here, named l
 RepeatedTimes = Annotated[Literal["error", "drop"], _recording("--repeated-times WHAT",
     "What to do with a row that has the stamp of the row before: error or drop.")]
 MaxGap = Annotated[float | None, _recording("--max-gap SECONDS",
-    "Split where stamps are further apart; each piece becomes a trajectory.")]
+    "Split trajectories where stamps are further apart.")]
 WrapDofs = Annotated[str | None, _recording("--wrap-dofs WHICH",
-    "Dofs whose angles wrap, which are made continuous first: 3,5, or names.")]
+    "Angles to make continuous first: 3,5, or names.")]
 Trim = Annotated[bool, _recording("--trim", "Leave out standstill at both ends.")]
 Still = Annotated[float | None, _recording("--still SPEED",
-    "Speed up to which a trajectory stands still. (default: 5 % of its peak speed)", min=0.0)]
+    "Speed of standstill. (default: 5 % of peak)", min=0.0)]
 
 Start = Annotated[str | None, _state("--start START",
     "zero, NUMBERS, FILE[:GROUP] or FILE:DATASET. (default: in SOURCE)")]
@@ -269,14 +266,14 @@ Write = Annotated[str, _output("--write NAMES", "Any of position,velocity,accele
 Dtype = Annotated[DtypeName | None, _output("--dtype TYPE",
     "float32 or float64. (default: the input's)")]
 Units = Annotated[str | None, _read("--units UNITS",
-    "Units of positions (rad, deg, m, cm, mm), for all dofs or each (rad,rad,m), and of time "
-    "stamps (s, ms, us, ns). They are converted to SI. (default: those in the file)")]
+    "Units of positions (rad, deg, m, cm, mm), for all dofs or each (rad,rad,m), and of stamps "
+    "(s, ms, us, ns). (default: those in the file)")]
 ToUnits = Annotated[str | None, _output("--to-units UNITS",
     "Units that are written or drawn, named as for --units: deg, mm, ms, or deg,deg,mm. "
     "(default: SI)")]
 Overwrite = Annotated[bool, _output("--overwrite", "Replace an existing output.")]
 Compress = Annotated[int | None, _output("--compress LEVEL",
-    "Compress OUT.h5 (shuffle and deflate), at level 1 to 9; 4 is usual.")]
+    "Compress OUT.h5 at level 1 to 9; 4 is usual.")]
 Title = Annotated[str | None, _output("--title TEXT",
     "Title; '' draws none. (default: files and trajectories)")]
 FigureSize = Annotated[str | None, _output("--size WxH",
@@ -289,10 +286,10 @@ Csv = Annotated[Path | None, _output("--csv FILE",
 Device = Annotated[str, _run("--device DEVICE", "auto (the CPU), cpu, cuda or cuda:N.")]
 AllowNonfinite = Annotated[bool, _run("--allow-nonfinite", "Compute with NaN and Inf as input.")]
 AllowExternal = Annotated[bool, _run("--allow-external",
-    "Follow HDF5 links, storage and virtual datasets out of the file.")]
+    "Follow HDF5 links and storage out of the file.")]
 DryRun = Annotated[bool, _run("--dry-run", "Print what would be done, and stop.")]
 Shard = Annotated[str | None, _run("--shard I/N",
-    "Compute shard I of N, counted from 0, into OUT.parts; see trajcli status and merge.")]
+    "Shard I of N, from 0, into OUT.parts; see trajcli merge.")]
 
 LimitsFile = Annotated[Path | None, _shown("--limits FILE",
     "Joint limits: .toml as in sample_data, or a URDF.", callback=_expanded)]
