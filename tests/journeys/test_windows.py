@@ -217,6 +217,22 @@ def test_a_window_of_what_trajcli_wrote_knows_the_clock_of_its_source(trajcli, f
         assert start.tolist() == [even[30]]
 
 
+@pytest.mark.parametrize("begin", [0.3712, 0.0, -3.1, 7.0])
+@pytest.mark.parametrize("typed", [("1", "2"), ("1.0", "2e0")])
+def test_a_clock_that_counts_from_anywhere_has_windows(trajcli, folder, begin, typed):
+    times = begin + np.arange(400) * 0.01 + np.random.default_rng(1).uniform(0, 0.004, 400)
+    np.savez("in.npz", position=ROWS, times=times)
+    since, until = map(float, typed)
+    of_clock = begin <= 1  # else neither lies among the stamps
+    at = times if of_clock else times - times[0]
+    rows, _, start = exported(trajcli, f"in.npz --since {typed[0]} --until {typed[1]}")
+    if begin == -3.1:  # which ends before 1
+        at = times - times[0]
+    inside = (at >= since) & (at <= until)
+    np.testing.assert_array_equal(rows, ROWS[inside])
+    assert start.tolist() == [times[inside][0]]
+
+
 def test_a_window_keeps_broken_stamps_for_check_to_find(trajcli, folder):
     stamps = NS.copy()
     stamps[100] = stamps[99]

@@ -14,7 +14,6 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -319,16 +318,9 @@ def _of_points(points: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return arrays
 
 
-def parse_yaml(path: Path, data: bytes, tags: Mapping[str, float] = MappingProxyType({})) -> Any:
-    """Returns a YAML document, or a list of several. Raises InputError without PyYAML.
-
-    tags: of numbers, by the name of the tag, what they are multiplied by: !degrees 180.
-    """
+def parse_yaml(path: Path, data: bytes) -> Any:
+    """Returns a YAML document, or a list of several. Raises InputError without PyYAML."""
     yaml = import_library("yaml", "pyyaml", path)
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # of C, where it is there
-    if tags:
-        loader = type("Loader", (loader,), {})  # tags of one file are none of others
-    for tag, factor in tags.items():
-        loader.add_constructor(tag, lambda _, node, factor=factor: float(node.value) * factor)
     documents = [part for part in yaml.load_all(data, loader) if part is not None]
     return documents[0] if len(documents) == 1 else documents

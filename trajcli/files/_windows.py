@@ -45,7 +45,7 @@ def windowed(
     if starts is not None:
         last = stamps_after(starts[0], ends, starts[1]).max()
         reached += f", or stamps from {starts[0].min()} to {last} {starts[1]}"
-        if min(bounds[0], exact_seconds(starts[0][0], starts[1])) > SINCE_1970:
+        if min(float(bounds[0]), float(exact_seconds(starts[0][0], starts[1]))) > SINCE_1970:
             unit = unit or "s"
     named_times = OutputTimes(bounds, where, parse_time_unit(unit))
     window = placed(named_times, np.arange(len(ends)), starts, ends, 4 * np.spacing(ends))

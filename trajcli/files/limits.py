@@ -4,6 +4,7 @@ joint_limits.yaml."""
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,8 +42,8 @@ Parsed = tuple[Sequence[str] | None, dict[str, Floats], dict[str, Units]]
 _NONE = -1
 _LISTED = 4
 _MOVING = ("revolute", "prismatic", "continuous")
-# The tags of xacro, which the files of Universal Robots have: max_position: !degrees 360.0.
-_ANGLES = {"!degrees": math.pi / 180.0, "!radians": 1.0}
+# Angles with a tag of xacro, as Universal Robots writes them: max_position: !degrees 360.0.
+_TAGGED = re.compile(rb"!(degrees|radians)\s+([-+.\deE]+)(?=\s)")
 _IMPOSSIBLE = "limits that nothing can keep"
 
 
@@ -309,7 +310,9 @@ def _stated_units(
 
 def _from_moveit(path: Path, data: bytes) -> Parsed:
     try:
-        document = parse_yaml(path, data, _ANGLES)
+        factors = {b"degrees": math.pi / 180.0, b"radians": 1.0}
+        in_rad = lambda tagged: b"%r" % (float(tagged[2]) * factors[tagged[1]])  # noqa: E731
+        document = parse_yaml(path, _TAGGED.sub(in_rad, data))
         while isinstance(document, dict) and "joint_limits" not in document and len(document) == 1:
             (document,) = document.values()  # of the parameters of a node
         joints: dict[str, dict[str, Any]] = document["joint_limits"]
