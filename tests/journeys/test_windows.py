@@ -127,7 +127,10 @@ def test_views_look_at_the_rows_of_a_window_alone(trajcli, folder):
     assert one["shape"][-2:] == [inside.sum(), 3]
     assert one["nan"] == 0
     np.savez("part.npz", position=ROWS[inside], times=NS[inside])
-    trajcli.ok(f"diff {path} part.npz {window}")
+    result = trajcli.ok(f"diff {path} part.npz {window}")
+    total = inside.sum()
+    for count in (400, total):
+        assert f"{window}: counted from the first row; {total} of {count} rows" in result.err
     trajcli.ok(f"plot {path} {window} -o out.png")
     scored = trajcli.ok(f"score {path} {window} --json").document["trajectories"][0]
     assert scored["duration"] == pytest.approx(SINCE_ROW_0[inside][-1])

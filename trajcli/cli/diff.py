@@ -83,6 +83,8 @@ def diff(
         )
         paths = (source.path for source in sources)
         attributes = attributes_apart(*map(files.open, paths)) if whole else []
+    # what a window took is said of both sources
+    console.remark(*(note for note in files.report.notes if note.startswith("--")))
     beyond = verdict(differences, max_error, max_delay) if gated else None
     passed = not beyond if gated else all(difference.passed for difference in differences)
     tracked = tracking(differences, verbose)
