@@ -131,7 +131,8 @@ def test_score_has_the_path_and_the_smoothness_of_a_turn(trajcli, outputs):
             assert angular == pytest.approx(about_the_axis[name]["median"], abs=1e-9)
     assert "rms_jerk" in score("turn.h5:pose --rotation 3:7=wxyz")
     assert set(score("turn.h5:orientation_wxyz")) == {
-        "duration", "time_jumps", "angular_path", "angular_sparc"}  # fmt: skip
+        "duration", "time_jumps", "angular_path", "angular_sparc",
+        "idle_start", "idle_end", "idle_longest"}  # fmt: skip
     trajcli.fails("score one.h5 --fail", "angular_path > 1")
 
 
