@@ -25,9 +25,9 @@ def figures(monkeypatch) -> list[Any]:
     made: list[Any] = []
     save = figures.save
 
-    def keep(figure: Any, path: Path, suffix: str) -> None:
+    def keep(figure: Any, *how: Any) -> None:
         made.append(figure)
-        save(figure, path, suffix)
+        save(figure, *how)
 
     monkeypatch.setattr(figures, "save", keep)
     return made
@@ -260,3 +260,138 @@ def test_components_of_a_quaternion_and_of_its_rates_have_colours_of_their_own(
             drawn = line(figure, axis, f"{quantity}/{name}")
             assert (drawn.get_color(), drawn.get_linestyle()) == colours[name]
     assert len(set(colours.values())) == 8
+
+
+def table(path: str, columns: dict[str, np.ndarray]) -> None:
+    """A CSV as a logger on Windows writes it."""
+    rows = zip(*(values.tolist() for values in columns.values()), strict=True)
+    lines = [",".join(columns), *(",".join(map(repr, row)) for row in rows), ""]
+    Path(path).write_bytes("\r\n".join(lines).encode("utf-8-sig"))
+
+
+def motions(count: int, late: float = 0.0) -> np.ndarray:
+    clock = 0.02 * np.arange(120)[:, None] - late
+    return np.sin(clock * (1 + 0.1 * np.arange(count)) + np.arange(count))
+
+
+STAMPS = 1.7e9 + 0.02 * np.arange(120)
+
+
+@pytest.mark.parametrize("size", ["", "--size 3.5x2.6in", "--size 2x2in"])
+@pytest.mark.parametrize("count", [1, 6, 7, 14, 30])
+def test_a_legend_lies_within_the_figure_and_above_its_panels(
+    trajcli, folder, figures, count, size
+):
+    names = [f"manipulator_joint_{k:02d}" + "x" * (k % 2) for k in range(count)]
+    columns = dict(zip(names, motions(count).T, strict=True))
+    table("log.csv", {"time": STAMPS, **{f"position/{name}": x for name, x in columns.items()}})
+    trajcli.ok(f"plot log.csv --joints {','.join(names)} -o fig.png {size}")
+    (figure,), (legend,) = figures, figures[0].legends
+    for dpi in (72, 100, 200):  # those of a PDF, of a screen, and of a PNG
+        figure.set_dpi(dpi)
+        figure.draw_without_rendering()
+        box = legend.get_window_extent()
+        assert 0 <= box.x0 < box.x1 <= figure.bbox.width
+        assert 0 < box.y0 < box.y1 <= figure.bbox.height
+        assert max(axis.get_window_extent().y1 for axis in figure.axes) <= box.y0
+        assert figure.axes[0].get_window_extent().height > 0.25 * figure.bbox.height
+    shown = [text.get_text() for text in legend.get_texts()]
+    assert shown == names[: len(shown)]
+    left_out = f"and {count - len(shown)} more" in legend.get_title().get_text()
+    assert left_out == (len(shown) < count)
+    assert size.endswith("2x2in") or len(shown) == count or (count == 30 and size)
+
+
+def test_a_long_title_and_label_are_broken_into_lines(trajcli, out, figures):
+    other = f"{'the_same_motion_again_' * 4}.h5"
+    Path(other).write_bytes(out.read_bytes())
+    trajcli.ok(f"plot out.h5 {other} -o fig.pdf --size 3.5x2.6in")
+    (figure,), (legend,) = figures, figures[0].legends
+    figure.draw_without_rendering()
+    box = legend.get_window_extent()
+    assert 0 <= box.x0 < box.x1 <= figure.bbox.width
+    assert legend.get_title().get_text().split(",")[0] == "out.h5"
+
+
+@pytest.mark.parametrize(
+    ("state", "command", "sources"),
+    [
+        ("observation.state.{}.pos", "action.{}.pos", "log.csv"),
+        ("/state/feedback/positions/{}", "/state/reference/positions/{}", "log.csv"),
+        ("position/{}", "commanded_position/{}", "log.csv:position log.csv:commanded_position"),
+        ("actual_q_{}", "target_q_{}", "log.csv:target_q log.csv:actual_q"),
+        ("meas_joint{}", "cmd_joint{}", "log.csv:cmd_joint log.csv:meas_joint"),
+    ],
+)
+def test_states_and_commands_of_one_joint_share_a_panel_and_a_colour(
+    trajcli, folder, figures, state, command, sources
+):
+    names = ["0", "1", "2"] if "joint{}" in state or "_q" in state else ["hip", "knee", "elbow"]
+    of = {state: motions(3), command: motions(3, 0.1)}
+    forms = sorted(of, key=lambda form: form == state)  # commands come first in the file
+    columns = {form.format(name): of[form][:, k] for form in forms for k, name in enumerate(names)}
+    table("log.csv", {"timestamp": STAMPS, **columns})
+    trajcli.ok(f"plot {sources} -o fig.png")
+    (figure,) = figures
+    (axis,) = figure.axes
+    lines = [one for one in axis.get_lines() if one.get_gid()]
+    assert len({one.get_color() for one in lines}) == 3
+    for k in range(3):
+        drawn = {one.get_linestyle(): one for one in lines if same_motion(one, of, k)}
+        assert set(drawn) == {"-", "--"}
+        assert len({one.get_color() for one in drawn.values()}) == 1
+        same(drawn["-"].get_ydata(), of[state][:, k])
+        same(drawn["--"].get_ydata(), of[command][:, k])
+    (legend,) = figure.legends
+    styles = {x.get_label(): x.get_linestyle() for x in legend.get_lines()}
+    dashed = [label for label, style in styles.items() if style == "--"]
+    assert len(styles) == 5
+    assert dashed in (["command"], ["log.csv:commanded_position"], ["log.csv:target_q"],
+                      ["log.csv:cmd_joint"])  # fmt: skip
+
+
+def same_motion(drawn: Any, of: dict[str, np.ndarray], k: int) -> bool:
+    return any(np.array_equal(drawn.get_ydata(), values[:, k]) for values in of.values())
+
+
+def test_a_dof_whose_name_is_that_of_no_other_is_not_dashed(trajcli, folder, figures):
+    values = motions(3)
+    columns = dict(zip(("x", "target_y", "desired_z"), values.T, strict=True))
+    table("log.csv", {"time": STAMPS, **{f"position/{k}": x for k, x in columns.items()}})
+    trajcli.ok("plot log.csv -o fig.png")
+    lines = [one for one in figures[0].axes[0].get_lines() if one.get_gid()]
+    assert [one.get_linestyle() for one in lines] == ["-"] * 3
+    assert [x.get_label() for x in figures[0].legends[0].get_lines()] == list(columns)
+
+
+def test_a_gripper_of_two_values_has_a_small_panel(trajcli, folder, figures):
+    ticks, rows = np.random.default_rng(3).random(120) < 0.5, np.arange(120)
+    closed = np.where(rows // 30 % 2, 0.04, 0.0)
+    moving = np.interp(
+        rows, [0, 29, 35, 59, 65, 89, 95, 119], np.array([0, 0, 1, 1, 0, 0, 1, 1]) * 0.04
+    )
+    for name, gripper in (("measured.csv", moving), ("commanded.csv", closed)):
+        joints = {f"position/{k}": values for k, values in zip("ab", motions(2).T, strict=True)}
+        # a joint at rest between two steps of its encoder is no gripper
+        joints["position/resting"] = 0.1 + 1e-5 * ticks
+        table(name, {"time": STAMPS, **joints, "position/gripper": gripper})
+    Path("limits.toml").write_text(
+        'joint_names = ["a", "b", "resting", "gripper"]\n'
+        "[position]\nlower = [-2, -2, -2, -0.01]\nupper = [2, 2, 2, 0.05]\n"
+    )
+    trajcli.ok("plot commanded.csv measured.csv --limits limits.toml -o fig.png")
+    trajcli.ok("plot measured.csv -o fig.svg")
+    trajcli.ok("plot commanded.csv --dofs gripper -o fig.pdf")
+    both, continuous, alone = figures
+    main, small = both.axes
+    gids = [[one.get_gid() for one in axis.get_lines() if one.get_gid()] for axis in both.axes]
+    assert gids == [[f"position/{k}" for k in ("a", "b", "resting")] * 2, ["position/gripper"] * 2]
+    commanded, measured = [one for one in small.get_lines() if one.get_gid()]
+    same(commanded.get_ydata(), closed)
+    same(measured.get_ydata(), moving)
+    assert (commanded.get_linestyle(), measured.get_linestyle()) == ("--", "-")
+    assert commanded.get_color() == measured.get_color()
+    assert small.get_window_extent().height < 0.5 * main.get_window_extent().height
+    assert "gripper" in small.get_title(loc="left")
+    assert small.get_ylim()[1] < 0.1 < main.get_ylim()[1]
+    assert [len(figure.axes) for figure in (continuous, alone)] == [1, 1]

@@ -36,9 +36,10 @@ def plot(
 ) -> None:
     """Draw position, velocity, acceleration and jerk over time.
 
-    FIG is .png, .svg or .pdf. Several trajectories and files share the panels, and limits are
-    bands. --histogram draws the peaks of all trajectories of a file, and the smallest and largest
-    positions; --score draws one of their scores. This needs matplotlib: pip install matplotlib.
+    FIG is .png, .svg or .pdf. Several trajectories and files share the panels, commands are
+    dashed, and limits are bands. --histogram draws the peaks of all trajectories of a file, and
+    the smallest and largest positions; --score draws one of their scores. This needs matplotlib:
+    pip install matplotlib.
     """
     from trajcli.errors import UsageError
     from trajcli.files.atomic_output import new_file, refuse_input, refuse_place
@@ -85,9 +86,7 @@ def plot(
                 if table is not None:
                     report.add(*table.remarks(first.dof_labels, first.dofs))
                     matched += table.matched(first.dof_labels, first.dofs)
-            if inches is not None:
-                figures.resize(figure, inches)
-            figures.save(figure, hidden, out.suffix)
+            figures.save(figure, hidden, out.suffix, inches)
             files.sources.require_unchanged()  # before OUT appears
     console.remark(*report.notes)
     shown, count = [score] if score is not None else list(panels(drawn)), out.stat().st_size

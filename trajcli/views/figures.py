@@ -12,8 +12,10 @@ import os
 import re
 import shutil
 import tempfile
+import textwrap
 import warnings
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +25,14 @@ from trajcli.errors import UsageError, listed, unknown
 from trajcli.files.catalogue import text_of
 from trajcli.files.limits import Bounds
 from trajcli.kernels.program import Floats
-from trajcli.views.plot import Line, Peaks, PlotSource, panels, short_labels
+from trajcli.views.plot import Line, Peaks, PlotSource, line_panels, panels, short_labels
 from trajcli.views.score import ScoreTable
 from trajcli.views.terminal import value_range
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000",
+           "#332288", "#882255", "#44AA99", "#AA4499", "#999933", "#117733", "#888888")  # fmt: skip
 """The palette of M. Okabe and K. Ito, which colour-blind readers tell apart; without the yellow,
-which is too faint on paper."""
+which is too faint on paper. For a second arm, muted colours of P. Tol."""
 _DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)))
 _STEPS = {"": "default", "into": "steps-pre", "out of": "steps-post"}
 _RED, _DARK = "#C00000", "#444444"
@@ -45,8 +48,10 @@ _TITLE_TRAJECTORIES, _TITLE_FILES = 6, 3
 _WIDTH = 7.0
 _PER_INCH = {"in": 1.0, "cm": 2.54, "mm": 25.4}
 _LEAST_SIDE, _MOST_SIDE = 1.0, 40.0
-# Inches for each panel, below which what stands along its side would overlap.
-_LOW_PANEL = 1.2
+# Inches of a panel, below which what stands along its side would overlap.
+_LOW_PANEL = 0.85
+# The largest share of a figure's height that a legend takes, and the sizes of its letters.
+_LEGEND_SHARE, _LETTERS = 0.4, (8, 7, 6, 5)
 _SETTINGS = {
     "font.size": 8,
     "axes.spines.top": False,
@@ -114,50 +119,95 @@ def parse_size(text: str) -> tuple[float, float]:
     raise UsageError("not a size", where="--size", expected=expected, found=text)
 
 
-def resize(figure: Any, inches: tuple[float, float]) -> None:
-    """Makes a figure so large; above low panels their quantity stands in a line of its own."""
-    figure.set_size_inches(inches)
-    for axis in figure.axes if inches[1] < _LOW_PANEL * len(figure.axes) else ():
-        if axis.get_ylabel() and not axis.get_title(loc="left"):
+def save(figure: Any, path: Path, suffix: str, inches: tuple[float, float] | None) -> None:
+    """Writes a figure of this size in the format of ``suffix``, whatever the file is called.
+
+    Above low panels their quantity stands in a line of its own.
+    """
+    kind = suffix.lower()
+    if inches is not None:
+        figure.set_size_inches(inches)
+    for axis in figure.axes:
+        low = axis.get_position().height * figure.get_figheight() < _LOW_PANEL
+        if low and axis.get_ylabel() and not axis.get_title(loc="left"):
             axis.set_title(axis.get_ylabel().replace("\n", " "), loc="left", pad=2, fontsize=7)
             axis.set_ylabel("")
-
-
-def save(figure: Any, path: Path, suffix: str) -> None:
-    """Writes a figure in the format of ``suffix``, whatever the file is called."""
-    kind = suffix.lower()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # letters that no font has: the figure shows boxes
+        if figure.legends:
+            _fit_legend(figure, inches is None)
         figure.savefig(path, format=kind[1:], metadata=_UNDATED[kind])
+
+
+def _fit_legend(figure: Any, grows: bool) -> None:
+    """Gives a legend the largest letters and the most columns with which it fits the figure, which
+    ``grows`` with it; entries for which a figure is too small are left out and counted."""
+    old = legend = figure.legends[0]
+    wide, tall = 0.97 * figure.bbox.width, figure.bbox.height
+    texts = [old.get_title(), *old.get_texts()]
+    title, *labels = [text.get_text() for text in texts]
+    longest = max(texts, key=lambda text: len(text.get_text()))
+    letter = longest.get_window_extent().width / max(1, len(longest.get_text())) / _LETTERS[0]
+    # columns as even as can be, at most six
+    count = max(1, len(labels))
+    even = sorted({-(-count // rows) for rows in range(-(-count // 6), count + 1)})
+    halves = [count >> k for k in range(count.bit_length())]
+    for few, size, columns in product(halves, _LETTERS, even[::-1]):
+        legend.remove()
+        room = max(7, int(0.95 * wide / (letter * (size + 1) or 1)))
+        legend = figure.legend(
+            old.legend_handles[:few],
+            [textwrap.fill(label, room - 6) for label in labels[:few]],
+            title=textwrap.fill(title, room) + f"\nand {count - few} more" * (few < count),
+            title_fontsize=size + 1,
+            fontsize=size,
+            loc="outside upper center",
+            ncols=columns,
+            columnspacing=1.2,
+            handlelength=1.8,
+        )
+        box = legend.get_window_extent()
+        if box.width <= wide and (grows or box.height <= _LEGEND_SHARE * tall):
+            break
+    if grows:
+        figure.set_figheight((tall + max(0.0, box.height - 0.3 * figure.dpi)) / figure.dpi)
 
 
 def draw_lines(lines: Sequence[Line], sources: Sequence[PlotSource], title: str | None) -> Any:
     """Draws a panel per quantity, one above the other, over a shared time axis.
 
-    Colours are dofs, dashes are files; where one dof is compared, colours are files. The later
-    trajectories are fainter.
+    Colours are dofs, dashes are files and commands; where one dof is compared, colours are files.
+    The later trajectories are fainter.
     """
-    stacked, dofs = panels(lines), sorted({dof for line in lines for dof in line.dofs})
-    by_file = len(sources) > 1 and len(dofs) == 1
+    stacked, dofs = list(line_panels(lines)), sorted({dof for x in lines for dof in x.dofs})
+    # what is dashed in its own way: states before commands
+    kinds = sorted({(k in x.commands, x.source) for x in lines for k in range(len(x.dofs))})
+    by_file = len(sources) > 1 and len(dofs) == 1 and not kinds[-1][0]
     names = list(dict.fromkeys(line.trajectory for line in lines))
     # later trajectories are fainter
     opacity = dict(zip(names, np.linspace(1.0, 0.3, len(names)).tolist(), strict=True))
-    figure, axes = _new_figure(len(stacked), 1, 1.55, sharex=True)
-    for axis, (quantity, members) in zip(axes, stacked.items(), strict=True):
+    small = [k > 0 and stacked[k - 1][0] == panel[0] for k, panel in enumerate(stacked)]
+    figure, axes = _new_figure([0.6 if alone else 1.55 for alone in small], 1, sharex=True)
+    for axis, alone, (quantity, members, shown) in zip(axes, small, stacked, strict=True):
         width = 1.0 if len(members) < 4 else 0.7
         for line in members:
             for i, (number, name) in enumerate(line.dofs):
+                if number not in shown:
+                    continue
                 colour = _colour(line.source if by_file else number)
+                dashes = _dashes(kinds.index((i in line.commands, line.source)), number)
                 if line.recorded is not None:
                     axis.plot(line.time, line.recorded[:, i], ".", color=colour, markersize=3.0,
                               markeredgewidth=0, alpha=0.5, zorder=1.5,
                               gid=f"recorded/{name}")  # fmt: skip
                 axis.plot(line.time, line.values[:, i], color=colour, linewidth=width,
-                          linestyle=_dashes(line.source, number), alpha=opacity[line.trajectory],
+                          linestyle=dashes, alpha=opacity[line.trajectory],
                           drawstyle=_STEPS[line.held], gid=f"{quantity}/{name}")  # fmt: skip
-        _draw_limits(axis, members)
+        _draw_limits(axis, members, shown)
         units = ", ".join(dict.fromkeys(line.unit for line in members if line.unit))
-        axis.set_ylabel(f"{quantity}\n{_unit_text(units)}".strip())
+        name = f", {_plain(dict(dofs)[min(shown)])}" if alone else ""
+        axis.set_ylabel(f"{quantity}{name}\n{_unit_text(units)}".strip())
+        axis.locator_params(axis="y", nbins=2 if alone else "auto")
     clock = lines[0].time_unit if all(line.time_unit for line in lines) else ""
     axes[-1].set_xlabel(f"time ({clock})" if clock else "row")
     figure.align_ylabels(axes)
@@ -169,24 +219,27 @@ def draw_lines(lines: Sequence[Line], sources: Sequence[PlotSource], title: str 
         (name, {"color": _DARK if by_file else _colour(number), "ls": _dashes(0, number)})
         for number, name in dofs
     ]
-    for source, label in enumerate(short_labels(sources) if len(sources) > 1 else ()):
+    for k, (told, source) in enumerate(kinds if len(kinds) > 1 else ()):
+        words = [short_labels(sources)[source]] if len(sources) > 1 else []
+        words += ["command" if told else "state"] if len(kinds) > len(sources) else []
         colour = _colour(source) if by_file else _DARK
-        entries.append((label, {"color": colour, "ls": _dashes(source, 0)}))
+        entries.append((", ".join(words), {"color": colour, "ls": _dashes(k, 0)}))
     # of many trajectories the legend has the first and the last
-    shown = names if len(names) <= _LEGEND_ENTRIES else [names[0], names[-1]]
-    for name in shown if len(names) > 1 else ():
+    faint = names if len(names) <= _LEGEND_ENTRIES else [names[0], names[-1]]
+    for name in faint if len(names) > 1 else ():
         entries.append((f"trajectory {name}", {"color": _DARK, "alpha": opacity[name]}))
     _finish(figure, title, entries)
     return figure
 
 
-def _draw_limits(axis: Any, members: Sequence[Line]) -> None:
+def _draw_limits(axis: Any, members: Sequence[Line], shown: set[int]) -> None:
     """Draws limits as bands; an edge that only one dof has is drawn in its colour."""
     bands = {
         number: (float(line.bounds.lower[i]), float(line.bounds.upper[i]))
         for line in members
         if line.bounds is not None
         for i, (number, _) in enumerate(line.dofs)
+        if number in shown
     }
     low, high = axis.get_ylim()
     reach = high - low  # limits further away would flatten the lines, and are not drawn
@@ -211,7 +264,7 @@ def draw_peaks(peaks: Sequence[Peaks], sources: Sequence[PlotSource], title: str
     shown = [members for group in panels(peaks).values() for members in group]
     columns = 2 if len(shown) > 1 else 1
     tallest = max(len(quantity.dofs) for quantity in peaks)
-    figure, axes = _new_figure(-(-len(shown) // columns), columns, 0.9 + 0.2 * tallest)
+    figure, axes = _new_figure([0.9 + 0.2 * tallest] * -(-len(shown) // columns), columns)
     for axis, quantity in zip(axes, shown, strict=False):
         _peak_panel(axis, quantity)
     for axis in axes[len(shown) :]:
@@ -230,7 +283,7 @@ def draw_score(tables: Mapping[str, ScoreTable], name: str, title: str) -> Any:
     scores = [table.values(name, "--score") for table in tables.values()]
     known = [values[np.isfinite(values)] for values in scores]
     span = value_range(np.concatenate(known))
-    figure, (axis,) = _new_figure(1, 1, 2.4)
+    figure, (axis,) = _new_figure([2.4], 1)
     entries: list[_LegendEntry] = []
     for k, (label, values) in enumerate(zip(tables, known, strict=True)):
         look = {"alpha": 0.55, "histtype": "stepfilled"} if len(tables) > 1 else {}
@@ -303,33 +356,24 @@ def _edges(low: float, high: float, bounds: Bounds | None, i: int) -> Floats:
     return np.unique(np.concatenate([edges[~near], inside]))
 
 
-def _new_figure(rows: int, columns: int, height: float, **options: Any) -> tuple[Any, list[Any]]:
-    """Returns a figure of panels that are ``height`` inches tall, and its axes."""
+def _new_figure(heights: Sequence[float], columns: int, **options: Any) -> tuple[Any, list[Any]]:
+    """Returns a figure of rows of panels that are so many inches tall, and its axes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(_WIDTH, height * rows + 0.75), layout="constrained")
+    figure = Figure(figsize=(_WIDTH, sum(heights) + 0.75), layout="constrained")
     FigureCanvasAgg(figure)
-    return figure, list(figure.subplots(rows, columns, squeeze=False, **options).ravel())
+    options |= {"squeeze": False, "height_ratios": heights}
+    return figure, list(figure.subplots(len(heights), columns, **options).ravel())
 
 
 def _finish(figure: Any, title: str, entries: Sequence[_LegendEntry]) -> None:
     """Adds the legend above all panels, and the title."""
     from matplotlib.lines import Line2D
 
-    if not (entries or title):
-        return
-    # legends of at most six columns
-    rows = -(-max(len(entries), 1) // 6)
-    figure.legend(
-        handles=[Line2D([], [], label=_plain(label), **style) for label, style in entries],
-        title=_plain(title) if title else None,
-        title_fontsize=9,
-        loc="outside upper center",
-        ncols=max(1, -(-len(entries) // rows)),
-        columnspacing=1.2,
-        handlelength=1.8,
-    )
+    handles = [Line2D([], [], label=_plain(label), **style) for label, style in entries]
+    if handles or title:
+        figure.legend(handles=handles, title=_plain(title))
 
 
 def _colour(number: int) -> str:
@@ -337,9 +381,9 @@ def _colour(number: int) -> str:
     return COLOURS[number % len(COLOURS)]
 
 
-def _dashes(source: int, number: int) -> Any:
-    """Returns dashes that tell sources apart, and dofs beyond the number of colours."""
-    return _DASHES[(source + number // len(COLOURS)) % len(_DASHES)]
+def _dashes(kind: int, number: int) -> Any:
+    """Returns dashes that tell files and commands apart, and dofs beyond the number of colours."""
+    return _DASHES[(kind + number // len(COLOURS)) % len(_DASHES)]
 
 
 def _unit_text(unit: str) -> str:

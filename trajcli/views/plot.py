@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,7 @@ import numpy as np
 from trajcli.arrays import describe, reduced
 from trajcli.errors import InputError, Note, Report, UsageError, raise_if_any
 from trajcli.files.conversion import as_batch
-from trajcli.files.dofs import match_names, pair_dofs
+from trajcli.files.dofs import match_names, numbers_of, pair_dofs
 from trajcli.files.limits import Bounds, Limits
 from trajcli.files.opening import Files
 from trajcli.files.quantities import QUANTITIES, RECORDED_POSITION
@@ -27,6 +28,7 @@ from trajcli.views._statistics import orientations, read_blocks
 from trajcli.views.recordings import (
     bounds_of,
     expand_globs,
+    label,
     paired_times,
     quantities,
     quantity_of,
@@ -43,6 +45,13 @@ _CLOCK = 1e6
 # The most trajectories that one figure shows.
 _MOST = 100
 _ANGLE = "angle from the start"
+# The most dofs of a quantity that have small panels of their own.
+_SMALL_PANELS = 4
+# Words for what a robot was told, and for what it did, in names of dofs, arrays and files.
+_TOLD = (r"(?<![^\W_])(?:cmd|command(?:s|ed)?|actions?|targets?|desired|des|ref(?:erences?)?"
+         r"|set_?points?|goals?|planned)(?:[\W_]+|$)")  # fmt: skip
+_DONE = (r"(?<![^\W_])(?:(?:observations?[._/])?states?|actual|meas(?:ured)?|feedback"
+         r"|obs(?:erved)?|current)(?:[\W_]+|$)")  # fmt: skip
 _IN_SI = InputUnits()
 
 
@@ -69,10 +78,13 @@ class Line(Peaks):
 
     held: whether a value holds over the step "into" its row or "out of" it; "" where a line leads
     from row to row. time_unit: "" of row numbers. recorded: the positions [n, D] that these were
-    smoothed from.
+    smoothed from. array: the name of the values. commands: the places of dofs that are commands,
+    where the figure has states of the same dofs, too.
     """
 
     trajectory: str
+    array: str
+    commands: Sequence[int] = ()
     time: Floats
     time_unit: str
     held: str
@@ -175,6 +187,7 @@ class PlotSource:
         return Line(
             **(vars(of) | {"values": values}),
             trajectory=self.main.title(number),
+            array=f"{self.label or self.origin.path.name}/{label(batch, name)}",
             time=time,
             time_unit="" if times is None else str(unit),
             held=_held(batch.part(number), of.quantity),
@@ -262,11 +275,27 @@ def drawn_lines(sources: Sequence[PlotSource], report: Report) -> list[Line]:
     elif shared:
         report.add(Note("drawn on one clock"))
     dofs = _FigureDofs(short_labels(sources), report)
-    return [
-        replace(line, dofs=dofs.names_of(line))
-        for source, begin in zip(sources, starts, strict=True)
-        for line in source.lines(begin)
-    ]
+    lines = [x for source, start in zip(sources, starts, strict=True) for x in source.lines(start)]
+    return [replace(line, dofs=dofs.names_of(line)) for line in _with_commands(lines)]
+
+
+def _with_commands(lines: Sequence[Line]) -> Iterator[Line]:
+    """Yields lines that know their commands; a dof is called without the words for either side."""
+    parts = list[list[tuple[tuple[str, object], bool, str]]]()
+    for line in lines:
+        names = [name for _, name in line.dofs]
+        stems = [re.sub(f"(?i){_TOLD}|{_DONE}", "", name).strip("._ ") or name for name in names]
+        keys = [(line.quantity, key) for key in numbers_of(names) or stems]
+        texts = [x if re.search(f"(?i){_DONE}", x) else f"{line.array}/{x}" for x in names]
+        told = [re.search(f"(?i){_TOLD}", text) is not None for text in texts]
+        parts.append(list(zip(keys, told, stems, strict=True)))
+    told_of = {(key, told) for of in parts for key, told, _ in of}
+    for line, of in zip(lines, parts, strict=True):
+        both = [{(key, True), (key, False)} <= told_of for key, *_ in of]
+        dofs = zip(line.dofs, of, both, strict=True)
+        named = [(number, part[2] if pair else name) for (number, name), part, pair in dofs]
+        commands = [k for k, (_, told, _) in enumerate(of) if told and both[k]]
+        yield replace(line, dofs=named, commands=commands)
 
 
 class _FigureDofs:
@@ -297,6 +326,7 @@ class _FigureDofs:
                 break
         for k, (number, name) in enumerate(line.dofs):
             taken = {known for known, _ in self._known}
+            dofs[k] = dofs[k] or next((dof for dof in self._known if dof[1] == name), None)
             if dofs[k] is None:
                 self._known.append((max(taken) + 1 if number in taken else number, name))
             self._lines.setdefault(key, []).append(dofs[k] or self._known[-1])
@@ -351,6 +381,26 @@ def panels(drawn: Sequence[Any]) -> dict[str, list[Any]]:
     quantities = dict.fromkeys([*QUANTITIES, *(member.quantity for member in drawn)])
     by_quantity = {name: [x for x in drawn if x.quantity == name] for name in quantities}
     return {name: members for name, members in by_quantity.items() if members}
+
+
+def line_panels(lines: Sequence[Line]) -> Iterator[tuple[str, Sequence[Line], set[int]]]:
+    """Yields a panel for each quantity: its lines, and the numbers of the dofs that are shown.
+
+    One for each dof that switches between two values, as a gripper does, follows it.
+    """
+    for quantity, members in panels(lines).items():
+        pairs = [(dof[0], line.values[:, k]) for line in members for k, dof in enumerate(line.dofs)]
+        dofs = {number for number, _ in pairs}
+        small = sorted({number for number, values in pairs if _switches(values)})
+        small = small if len(small) < min(len(dofs), _SMALL_PANELS + 1) else []
+        yield quantity, members, dofs.difference(small)
+        yield from ((quantity, members, {number}) for number in small)
+
+
+def _switches(values: Array) -> bool:
+    """Whether values [n] go from one of two to the other, more seldom than noise of an encoder."""
+    known = values[np.isfinite(values)]
+    return 10 * np.count_nonzero(np.diff(known)) <= len(known) and len(np.unique(known)) == 2
 
 
 def short_labels(sources: Sequence[PlotSource]) -> list[str]:
