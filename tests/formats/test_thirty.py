@@ -234,7 +234,7 @@ def numpy_archive() -> Rows:
 CASES: dict[str, Case] = {
     "CSV": dialect("decimal commas"),
     "CSV without a heading": dialect("no heading"),
-    "CSV, some columns": dialect("some columns"),
+    "some columns of a CSV": dialect("some columns"),
     "LeRobot's names": dialect("LeRobot's names"),
     "pandas": dialect("pandas, an index of dates"),
     "polars": dialect("polars"),
@@ -247,8 +247,8 @@ CASES: dict[str, Case] = {
     "Ruckig": (ruckig, 0.02),
     "MATLAB 5": (matlab_5, 1 / RATE),
     "MATLAB 7.3": (matlab_73, 0.02),
-    "JointState, ROS 1": ros("bag", "JointState"),
-    "JointState, ROS 2": ros("db3", "JointState"),
+    "JointState of ROS 1": ros("bag", "JointState"),
+    "JointState of ROS 2": ros("db3", "JointState"),
     "JointTrajectory": (joint_trajectory, 0.02),
     "Imu": ros("mcap", "Imu"),
     "Odometry": ros("mcap", "Odometry"),
@@ -269,12 +269,12 @@ CASES: dict[str, Case] = {
 
 XYZ = ["x", "y", "z"]
 NAMES: dict[str, list[str] | None] = {
-    "CSV": tables.JOINTS, "CSV, some columns": [f"{joint}_joint" for joint in tables.JOINTS],
+    "CSV": tables.JOINTS, "some columns of a CSV": [f"{joint}_joint" for joint in tables.JOINTS],
     "LeRobot's names": tables.JOINTS, "pandas": tables.JOINTS, "polars": tables.JOINTS,
     "PlotJuggler": tables.JOINTS, "`rostopic echo -p`": tables.NUMBERS,
     "EuRoC": [f"p_RS_R_{axis}" for axis in XYZ], "TUM": [f"t{axis}" for axis in XYZ],
     "UR": tables.NUMBERS, "KUKA": ["A1", "A2", "A3"], "Ruckig": tables.NUMBERS,
-    "JointState, ROS 1": JOINTS, "JointState, ROS 2": JOINTS,
+    "JointState of ROS 1": JOINTS, "JointState of ROS 2": JOINTS,
     "JointTrajectory": JOINTS, "Imu": XYZ, "Odometry": XYZ, "LeRobot": JOINTS,
     "Parquet": JOINTS, "YAML": JOINTS, "JSON": JOINTS,
 }  # fmt: skip
@@ -283,8 +283,8 @@ CLOCKS = {
     "pandas": ("ns", 1714557600 * 10**9), "polars": ("ns", 1700000000123456789),
     "PlotJuggler": ("s", 1.7e9), "`rostopic echo -p`": ("ns", 1700000000123456789),
     "EuRoC": ("ns", 1700000000123456789), "TUM": ("s", 1.3e9), "UR": ("s", 99.5),
-    "JointState, ROS 1": ("ns", 1700000000123456789), "Imu": ("ns", 1700000000123456789),
-    "JointState, ROS 2": ("ns", 1700000000123456789), "Odometry": ("ns", 1700000000123456789),
+    "JointState of ROS 1": ("ns", 1700000000123456789), "Imu": ("ns", 1700000000123456789),
+    "JointState of ROS 2": ("ns", 1700000000123456789), "Odometry": ("ns", 1700000000123456789),
 }  # fmt: skip
 """The names of dofs, the units of positions and the first stamps that formats state."""
 
@@ -304,11 +304,14 @@ def require_labels(file: h5py.File, group: h5py.Group, name: str) -> None:
 def documented() -> dict[str, str]:
     """The commands of the table by the names of their rows."""
     section = DOCS.read_text().split("\n## One command for each format\n")[1].split("\n## ")[0]
-    return dict(re.findall(r"^\| (.+?) \| `trajcli (.+?)` \|$", section, re.M))
+    rows = re.findall(r"^\| (.+?) \| `trajcli (.+?)` \|$", section, re.M)
+    assert len(rows) == len({command for _, command in rows}), "two rows have the same command"
+    return {name: command for names, command in rows for name in names.split(", ")}
 
 
-def test_the_table_has_the_formats_that_are_tested():
-    assert list(documented()) == list(CASES)
+def test_the_table_comes_first_and_has_the_formats_that_are_tested():
+    assert sorted(documented()) == sorted(CASES)
+    assert DOCS.read_text().startswith("# Data\n\n## One command for each format\n")
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning:minari", "ignore::DeprecationWarning")
@@ -316,9 +319,12 @@ def test_the_table_has_the_formats_that_are_tested():
 def test_a_documented_command_gives_p_v_a_j(trajcli, folder, monkeypatch, name):
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(folder))
     make, step = CASES[name]
+    here = set(Path().iterdir())
     expected = make()
+    made = min(set(Path().iterdir()) - here, key=lambda path: (path.is_dir(), path.name)).name
+    command = documented()[name].replace("FILE", made)
     for more in ("", " --method backward --overwrite"):  # whose values are NumPy's differences
-        trajcli(documented()[name] + more, code=0)
+        trajcli(command + more, code=0)
     with h5py.File("out.h5") as file:
         names: list[str] = []
         file.visit(names.append)
