@@ -6,6 +6,7 @@ file holds is in README.md. Needs ruckig, numpy and h5py.
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,8 @@ def main(folder: Path) -> None:
     write_accelerations(folder / "accelerations.npy", folder / "start.npy")
     write_control_points(folder / "control_points.npz")
     write_recordings(folder / "recorded.h5", folder / "recorded_faulty.h5")
+    write_log(folder / "log.csv")
+    write_demonstrations(folder / "demos.hdf5")
 
 
 # limits.toml
@@ -270,6 +273,63 @@ def wander(rng: np.random.Generator, times: Floats) -> Floats:
         later = times >= begin
         position[later] = [motion.at_time(t - begin)[0] for t in times[later]]
         begin += motion.duration + rng.uniform(0.0, 0.5)
+
+
+# log.csv: what a controller was told and what its robot did
+
+
+def write_log(path: Path, rows: int = 600) -> None:
+    rng = np.random.default_rng([SEED, 5])
+    jitter = np.clip(rng.normal(0.0, 4e-4, rows), -2e-3, 2e-3)
+    elapsed = 0.01 * np.arange(1, rows + 1) + jitter
+    commanded, measured = (wander(np.random.default_rng([SEED, 5]), elapsed - late)
+                           for late in (0.0, 0.03))  # fmt: skip
+    measured[:, 3] -= 0.004  # an arm that hangs a little below its command
+    measured = np.round(measured / ENCODER_STEP) * ENCODER_STEP
+    names = [f"{side}/{joint}" for side in ("commanded", "measured") for joint in JOINTS]
+    lines = [",".join(["time", *names])]
+    for stamp, row in zip(1.7e9 + elapsed, np.hstack([commanded, measured]), strict=True):
+        lines.append(",".join([f"{stamp:.6f}", *(f"{value:.6f}" for value in row)]))
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+# demos.hdf5: demonstrations as robomimic keeps them
+
+
+def write_demonstrations(path: Path, count: int = 8, rate: int = 20) -> None:
+    rng = np.random.default_rng([SEED, 6])
+    with h5py.File(path, "w") as file:
+        environment = {"env_name": "Reach", "env_kwargs": {"control_freq": rate}}
+        file.create_group("data").attrs["env_args"] = json.dumps(environment)
+        for number in range(count):
+            commanded, measured, gripper = demonstration(rng, rate)
+            if number == 5:  # one reading that went wrong
+                measured[len(measured) // 2, 2] += 0.6
+            group = file.create_group(f"data/demo_{number}")
+            group.attrs["num_samples"] = len(measured)
+            actions = np.hstack([commanded, 2.0 * gripper - 1.0])
+            group["actions"] = actions.astype(np.float32)
+            group["obs/robot0_joint_pos"] = measured.astype(np.float32)
+            group["obs/robot0_gripper_qpos"] = (0.04 * gripper).astype(np.float32)
+
+
+def demonstration(rng: np.random.Generator, rate: int) -> tuple[Floats, Floats, Floats]:
+    """Commands, joints [T, D] and gripper [T, 1]: a motion there and back, with idle ends."""
+    task = ruckig.InputParameter(DOFS)
+    task.max_velocity, task.max_acceleration = 0.6 * VELOCITY, 0.2 * ACCELERATION
+    task.max_jerk = 0.005 * JERK
+    middle, half = (LOWER + UPPER) / 2, (UPPER - LOWER) / 2
+    task.current_position = middle + 0.2 * half * rng.uniform(-1.0, 1.0, DOFS)
+    task.target_position = middle + 0.6 * half * rng.uniform(-1.0, 1.0, DOFS)
+    motion, first, last = plan(task), rng.uniform(0.4, 2.0), rng.uniform(0.3, 1.2)
+    times = np.arange(0.0, first + 2 * motion.duration + last, 1 / rate)
+
+    def position(elapsed: Floats) -> Floats:
+        turn = motion.duration - abs(elapsed - first - motion.duration)  # back as it came
+        return np.array([motion.at_time(max(t, 0.0))[0] for t in turn])
+
+    closed = (times > first + motion.duration)[:, None].astype(np.float64)
+    return position(times), position(times - 1.5 / rate), closed
 
 
 def put(file: Any, name: str, values: Floats, units: str) -> None:

@@ -170,7 +170,7 @@ def _fit_legend(figure: Any, grows: bool) -> None:
         if box.width <= wide and (grows or box.height <= _LEGEND_SHARE * tall):
             break
     if grows:
-        figure.set_figheight((tall + max(0.0, box.height - 0.3 * figure.dpi)) / figure.dpi)
+        figure.set_figheight((tall + max(0.0, box.height - 0.6 * figure.dpi)) / figure.dpi)
 
 
 def draw_lines(lines: Sequence[Line], sources: Sequence[PlotSource], title: str | None) -> Any:
