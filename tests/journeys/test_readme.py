@@ -11,6 +11,8 @@ from journeys.conftest import ROOT
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 TEXTS = {page.name: page.read_text(encoding="utf-8") for page in PAGES}
 README = TEXTS["README.md"]
+JOBS = ("logs.md", "demonstrations.md")
+"""Pages whose commands are typed one after the other."""
 
 
 def blocks_of(text: str, language: str) -> list[str]:
@@ -28,9 +30,22 @@ def shell(command: str) -> str:
     return run.stdout
 
 
-@pytest.mark.parametrize("block", blocks("sh"), ids=lambda block: block.split("\n")[0][:60])
+ALONE = [x for name, text in TEXTS.items() if name not in JOBS for x in blocks_of(text, "sh")]
+
+
+@pytest.mark.parametrize("block", ALONE, ids=lambda block: block.split("\n")[0][:60])
 def test_a_shell_example_runs(with_samples, block):
     assert shell(block)
+
+
+@pytest.mark.parametrize("page", JOBS)
+def test_the_five_commands_of_a_page_run_one_after_the_other(with_samples, page):
+    sections = re.split(r"^## ([0-9])\. .*$", TEXTS[page], flags=re.MULTILINE)
+    assert sections[1::2] == ["1", "2", "3", "4", "5"]
+    for section in sections[2::2]:
+        assert blocks_of(section, "sh")[0].count("\n") == 1
+    for block in blocks_of(TEXTS[page], "sh"):
+        assert shell(block)
 
 
 @pytest.mark.parametrize("block", blocks("python"), ids=lambda block: block.split("\n")[0][:60])
