@@ -60,7 +60,7 @@ Knots: TypeAlias = tuple[Array, float, Floats | None]
 """The times of rows, how far rounding may move them, and the last; see ``knots_of``."""
 METHODS = get_args(CurveName)
 # How many arrays a method takes at most: values, first and second derivatives.
-_GIVEN = {"cubic": 2, "quintic": 3}
+GIVEN = {"cubic": 2, "quintic": 3}
 DEFAULT: CurveName = "linear"
 SAMPLED_ROWS = 10_000
 """How many rows of the first trajectory tell whether its velocities are derivatives."""
@@ -425,7 +425,7 @@ def curve_through(
         return lambda at: _held(rows[0], knots, at)
     if method in ("linear", "ramp-and-hold"):
         return lambda at: _ramped(rows[0], knots, at, hold)
-    arrays = list(rows[: _GIVEN[method]])
+    arrays = list(rows[: GIVEN[method]])
     if len(arrays) == 1:
         arrays.append(spline_slopes(rows[0], knots))
         places = [0.0, 0.0]  # slopes that fit rows as they are

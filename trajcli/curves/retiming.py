@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +26,8 @@ from trajcli.arrays import (
     seconds,
     to_numpy,
 )
-from trajcli.curves.sampling import derivative, is_known, missing_parts, take, taylor
+from trajcli.curves.resampling import GIVEN, hermite
+from trajcli.curves.sampling import derivative, half_place, is_known, missing_parts, take, taylor
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.kernels.program import Array, Floats, Integers
 from trajcli.modes.mode import QUANTITIES
@@ -352,6 +354,37 @@ def extremes(
         if found := [_followed(known, at, low, order + 1) for at in zeros_within(slope, *ends)]:
             at_roots = [derivative(known, at, order) for at in found]
             extrema[QUANTITIES[order]] = library(low).stack(at_roots, 1)
+    return extrema
+
+
+def extremes_of_method(
+    method: str, rows: Mapping[str, Floats], times: Floats, kinds: Sequence[np.dtype[Any]]
+) -> dict[str, Floats]:
+    """Returns the extremes of velocity, acceleration and jerk of the curve by ``method``, cubic or
+    quintic, through ``rows`` [B, T, D] by name at ``times`` [B, T], by name [B, 2, T−1, D].
+
+    kinds: the types that positions and their derivatives were rounded to.
+    """
+    count = GIVEN[method]
+    given, (knots,) = [rows[name] for name in QUANTITIES[:count]], seconds(times)
+    places = [half_place(np.empty(0, kind)) for kind in kinds[:count]]
+    step = np.diff(knots)[..., None]
+    known = hermite(given, places, knots, (knots[:, 1:] + knots[:, :-1]) / 2, 2 * count)
+    extrema = {}
+    for order, name in enumerate(QUANTITIES[1 : 2 * count], 1):
+        if name not in rows:
+            continue
+        # no polynomial goes further than this from its middle; few steps have roots to find
+        powers = (abs(x) * (step / 2) ** m / math.factorial(m) for m, x in enumerate(known[order:]))
+        _, values, spread = next(powers), known[order], sum(powers)
+        most, least = rows[name].max(1, keepdims=True), rows[name].min(1, keepdims=True)
+        place = np.nonzero((values + spread > most) | (values - spread < least))
+        own = [x[place] for x in known[order:]]
+        end = np.broadcast_to(step / 2, values.shape)[place]
+        at = np.stack([-end, end, *zeros_within(own[1:], -end, end)])
+        reached, ends = derivative([*own, 0.0], at, 0), np.stack([values, values], 1)
+        ends[:, 0][place], ends[:, 1][place] = reached.min(0), reached.max(0)
+        extrema[name] = ends
     return extrema
 
 

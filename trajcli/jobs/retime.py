@@ -10,7 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.curves.retiming import OF_ANY_PACE, Limit, Pace, at_pace, extremes, paced
+from trajcli.curves.resampling import GIVEN
+from trajcli.curves.retiming import (
+    OF_ANY_PACE,
+    Limit,
+    Pace,
+    at_pace,
+    extremes,
+    extremes_of_method,
+    paced,
+)
 from trajcli.curves.sampling import is_known, missing_parts
 from trajcli.errors import InputError, Note, Report
 from trajcli.files.limits import read_limits
@@ -31,6 +40,7 @@ from trajcli.jobs._rows import (
 )
 from trajcli.jobs.job import Arrays, Block, Results
 from trajcli.jobs.request import SourceRequest
+from trajcli.jobs.resample import Curves, ResampleRequest
 from trajcli.kernels.program import Floats, Integers
 
 
@@ -145,20 +155,30 @@ class Paces:
         self._dof, self._time = np.full(count, -1), np.full(count, np.nan)
         self._slack = {name: np.ones(count) for name in self.limits}
         self._beyond = 0
+        # the curve between rows of no mode
+        sampled = ResampleRequest([], Path(), dt=request.dt, rate=request.rate, times=request.times)
+        self._curve = Curves(sampled, recording, Report()).method
 
     def between(self, values: Arrays, times: Floats) -> dict[str, Floats]:
-        """Returns the extremes of the curve between its rows by quantity, or {} if the file states
-        no mode. Dofs whose positions are copied have no such curve."""
+        """Returns the extremes between the rows by quantity, of the curve of the file's mode, else of
+        that which resample sends; {} for lines. Dofs whose positions are copied have no such curve.
+        """
         mode, options = self._recording.stated.name, self._recording.stated.options
         if not is_known(mode, options):
-            return {}
+            if self._curve not in GIVEN or "position" not in values or "velocity" not in values:
+                return {}
+            kinds = [self._recording.arrays[name].precision for name in values]
+            reached = extremes_of_method(self._curve, values, times, kinds)
+            return self._without_copied(reached)
         if needed := missing_parts(mode, options, values):
             what = "limits hold at the rows alone: between them the curve takes"
             self._remarks.append(Note(f"{what} {', '.join(needed)}"))
             return {}
         stored = self._recording.arrays  # the curve knows how rounding has moved its rows
         rows = {name: x.astype(stored[name].precision) for name, x in values.items()}
-        reached = extremes(mode, options, rows, times)
+        return self._without_copied(extremes(mode, options, rows, times))
+
+    def _without_copied(self, reached: dict[str, Floats]) -> dict[str, Floats]:
         for part in reached.values():
             part[..., self.copied] = 0.0
         return reached
