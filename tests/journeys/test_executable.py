@@ -57,6 +57,59 @@ def test_a_jump_is_what_neighbours_do_not_explain_and_noise_counts_and_grippers_
     assert "row 1000, dof 2 (joint_3), 10.000 s" in trajcli("check bad.csv").out
 
 
+@pytest.mark.parametrize("rate", [10, 30, 125, 1000])
+@pytest.mark.parametrize(
+    "kind", ["noise", "encoder", "held", "uneven", "demonstration", "moves", "gripper", "bursts"]
+)
+def test_what_good_robots_and_loggers_write_has_no_jumps_and_no_frozen_rows(
+    trajcli, folder, kind, rate
+):
+    """Twenty recordings each: whoever is told of faults in good data looks for none again."""
+    random, arrays = np.random.default_rng(rate), {}
+    for k in range(20):
+        time = np.arange(int(random.uniform(5, 9) * rate)) / rate
+        pace, phase, size = random.uniform([0.3, 0, 0.05], [4, 6, 1.5], (3, 3)).T
+
+        def motion(t, pace=pace, phase=phase, size=size):
+            angle = t[:, None] * pace + phase
+            return size * (np.sin(angle) + 0.2 * np.sin(2.3 * angle))
+
+        rows = motion(time)
+        if kind == "noise":
+            rows += random.normal(0, 10 ** random.uniform(-5, -2), rows.shape)
+        elif kind == "encoder":  # also where it moves by a count now and then
+            count = 2 * np.pi / random.choice([1024, 4096, 2**17])
+            rows = np.round(rows * random.choice([1.0, 0.02]) / count) * count
+        elif kind == "held":
+            rows = rows[np.arange(len(time)) // (1 + k) * (1 + k)]
+        elif kind == "uneven":  # commands of another clock, logged at this one
+            commanded = np.cumsum(random.uniform(0.5, 1.5, 2 * len(time)) * (1.3 + k) / rate)
+            rows = motion(np.r_[0, commanded])[np.searchsorted(commanded, time)]
+        elif kind == "demonstration":  # servos in counts, pauses, sudden starts
+            kernel, parts = np.ones(9) / 9, np.repeat(random.random(len(time)) < 0.7, 15)
+            speed = random.normal(0, 1, rows.shape) * parts[: len(time), None]
+            speed = np.stack([np.convolve(x, kernel, "same") for x in speed.T], 1)
+            rows = np.round(np.cumsum(speed, 0) * 20 / (360 / 4096)) * 360 / 4096
+        elif kind == "moves":  # from rest to rest, and dwells
+            s = np.clip((time[:, None] - [0.5, 1.5, 3.5]) / random.uniform(0.4, 2, 3), 0, 1)
+            rows = size * (10 * s**3 - 15 * s**4 + 6 * s**5)
+            rows = np.round(rows, 4) if k % 2 else rows
+        elif kind == "gripper":
+            lag = 1 - np.exp(-1 / rate / random.uniform(0.03, 0.3))
+            rows[0, 2] = 0.0
+            for n in range(1, len(time)):
+                closed = 0.04 * (np.sin(2 * time[n]) > 0)
+                rows[n, 2] = closed if k % 2 else rows[n - 1, 2] + lag * (closed - rows[n - 1, 2])
+        elif kind == "bursts":  # stamps of when rows arrived, not of when they were measured
+            late = time + random.exponential(0.3 / rate, len(time))
+            time = np.maximum.accumulate(late) + 1e-9 * np.arange(len(time))
+        arrays |= {f"demo_{k}/position": rows, f"demo_{k}/time": time}
+    write_h5("good.h5", arrays)
+    found = checks(trajcli("check good.h5 -v --json"))
+    assert found["jumps"]["passed"], found["jumps"]["failures"]
+    assert found["frozen rows"]["passed"], found["frozen rows"]["failures"]
+
+
 def test_turns_are_no_jumps_but_a_check_of_their_own(trajcli, folder):
     time = 0.01 * np.arange(1000)
     angle = (1.5 * time[:, None] + [0.0, 1.0] + np.pi) % (2 * np.pi) - np.pi
@@ -95,7 +148,8 @@ def test_a_plan_that_dwells_and_commands_that_are_held_have_no_frozen_rows(trajc
 
 def test_gaps_and_jitter_of_stamps_are_measured(trajcli, folder):
     values, time = motion()
-    jittered = time + np.random.default_rng(0).normal(0, 2e-4, time.shape)
+    random = np.random.default_rng(0)
+    jittered = time + random.normal(0, 2e-4, time.shape)
     log("good.csv", values, jittered)
     good = checks(trajcli.ok("check good.csv --json"))["gaps"]
     steps = np.diff(np.round(SINCE + jittered, 6))
@@ -106,6 +160,15 @@ def test_gaps_and_jitter_of_stamps_are_measured(trajcli, folder):
     gaps = checks(trajcli.fails("check gaps.csv --json"))["gaps"]
     assert [row["row"] for row in gaps["rows"]] == [500, 960]
     assert abs(gaps["longest"] - (jittered[540] - jittered[499])) < 1e-5
+    # episodes of other rates have no gaps for that, and a gap in one is one for its own rate
+    rates = {f"demo_{k}/time": values[:200, 0] * 0 + time[:200] * (1 + 9 * (k > 4))
+             for k in range(10)}  # fmt: skip
+    rates["demo_7/time"] = np.append(rates["demo_7/time"][:100], rates["demo_7/time"][100:] + 1.0)
+    arrays = {f"demo_{k}/position": values[:200] for k in range(10)}
+    write_h5("rates.h5", {n: x + random.normal(0, 1e-4, 200) for n, x in rates.items()} | arrays)
+    gaps = checks(trajcli.fails("check rates.h5 --json"))["gaps"]
+    assert gaps["where"].startswith("demo_7, row 100")
+    assert gaps["failing_values"] == 1
     # of uneven stamps as of a plan's few points, no step is too long
     write_h5("plan.h5", position=values[None, :4, :2], time=np.array([0.0, 0.1, 0.2, 3.0]))
     assert checks(trajcli.ok("check plan.h5 --json"))["gaps"]["passed"]
@@ -167,8 +230,11 @@ def test_limits_hold_between_rows_for_the_curve_that_resample_sends(trajcli, fol
                 assert found[check]["curve"] == name
             assert abs(abs(found[check]["value"]) - reached) < 1e-6 * reached
             at = dense[np.abs(values).max(1).argmax()]
-            row = found[check]["at"]["row"]
-            assert knots[row] <= at <= knots[row + 1]
+            place, dof = found[check]["at"], found[check]["dofs"][0]
+            assert knots[place["row"]] <= at <= knots[place["row"] + 1]
+            assert abs(place["time"] - at) < 1e-4
+            spans = [span["rows"] for span in dof["spans"]]
+            assert any(first <= dof["row"] < last for first, last in spans)
             # and what is sent is that curve
             trajcli.ok("resample plan.h5 --to 5000 -o sent.h5 --overwrite")
             sent = trajcli("check sent.h5 --limits limits.toml --json")
@@ -188,4 +254,26 @@ def test_between_rows_of_a_mode_its_own_polynomial_counts(trajcli, folder):
     assert between["passed"] is False
     assert between["curve"] == "acceleration foh"
     assert between["value"] == pytest.approx(2.4)
-    assert between["at"]["row"] == 1
+    assert between["at"] == {"trajectory": 0, "row": 1, "dof": 0, "time": pytest.approx(1.6)}
+    assert "row 1, dof 0, 1.600 s" in trajcli("check out.h5 --limits limits.toml -v").out
+
+
+ODD = {
+    "no_rows": np.zeros((1, 0, 2)), "no_dofs": np.zeros((1, 50, 0)), "none": np.zeros((0, 50, 2)),
+    "nan": np.full((1, 50, 2), np.nan), "one_row": np.ones((1, 1, 2)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_of_nothing_to_look_at_the_parts_that_were_asked_for_fail_and_no_command_breaks(
+    trajcli, folder, kind
+):
+    write_h5("odd.h5", {"@dt": 0.01}, position=ODD[kind])
+    write_h5("good.h5", {"@dt": 0.01}, position=np.sin(0.1 * np.arange(100).reshape(1, 50, 2)))
+    Path("limits.toml").write_text("[position]\nupper = 9\n[velocity]\nupper = 9")
+    assert trajcli("check odd.h5", code=None).code == (kind == "nan")
+    assert trajcli("check odd.h5 --limits limits.toml --rest", code=None).code in (1, 2)
+    for pair in ("odd.h5 good.h5", "good.h5 odd.h5"):
+        trajcli.fails(f"diff {pair}")
+        trajcli.fails(f"diff {pair} --max-error 9 --max-delay 9")
+    trajcli.fails("diff odd.h5 odd.h5 --max-delay 9")

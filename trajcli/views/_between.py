@@ -45,9 +45,12 @@ class CurveCheck:
             if mode or (self.curve in _GIVEN and len(self._rows) > 1):
                 self.names = [name for name in curves.names if name in bounds]
 
-    def extremes(self, values: Mapping[str, Array], block: Recording) -> dict[str, Array]:
+    def extremes(
+        self, values: Mapping[str, Array], block: Recording
+    ) -> dict[str, tuple[Array, Array]]:
         """Returns what comes nearest to a limit, or exceeds it the most, in each step of a block
-        with arrays [b, T, D] by name; where that is on no more than a row, any value there."""
+        with arrays [b, T, D] by name, and by how many seconds it is later than the row; where that
+        is on no more than a row, any value there."""
         times = block.known_times()
         if times is None or block.rows < 2 or not (np.diff(times) > 0).all():
             return {}
@@ -67,10 +70,13 @@ class CurveCheck:
                 n: self._extremes(n, known[QUANTITIES.index(n) :], low, step) for n in self.names
             }
 
-    def _extremes(self, name: str, known: list[Array], low: Array, step: Array) -> Array:
+    def _extremes(
+        self, name: str, known: list[Array], low: Array, step: Array
+    ) -> tuple[Array, Array]:
         """Returns those of a quantity, whose Taylor polynomials around low − ``low`` are known."""
         known = [x.astype(np.float64) for x in np.broadcast_arrays(*known)]
         bounds, values = self._bounds[name], known[0]
+        late = np.array(np.broadcast_to(-low, values.shape))
 
         def excess(values: Array, dof: Array) -> Array:
             over = np.maximum(values - bounds.upper[dof], bounds.lower[dof] - values)
@@ -86,5 +92,6 @@ class CurveCheck:
         own = [x[place] for x in known]
         at = np.stack([begin, end, *zeros_within(own[1:], begin, end)])
         reached = derivative([*own, 0.0], at, 0)
-        values[place] = reached[excess(reached, dof).argmax(0), np.arange(len(dof))]
-        return values
+        most = excess(reached, dof).argmax(0), np.arange(len(dof))
+        values[place], late[place] = reached[most], at[most] - begin
+        return values, late

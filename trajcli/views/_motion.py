@@ -45,8 +45,9 @@ class StepCheck:
         with np.errstate(all="ignore"):
             rise = np.diff(rows.astype(np.float64, copy=False), axis=1)
             steps = np.ones(rise.shape[:2]) if times is None else np.diff(times)
-            # of times that do not increase, which fail for themselves, only the order counts
-            steps = np.where((steps > 0).all(1, keepdims=True), steps, 1.0)
+            # rows that arrive in a burst were not measured in it; without time, the order counts
+            usual = np.median(steps, axis=1, keepdims=True)
+            steps = np.where(usual > 0, np.fmax(steps, usual), 1.0)
             speed = np.nan_to_num(np.abs(rise) / steps[..., None], posinf=0.0)
             # more than one long step in a direction is a motion
             alike, near = rise[:, 1:] * rise[:, :-1] > 0.0, np.zeros_like(speed)

@@ -26,9 +26,9 @@ _ROTATED = 1 << 15
 class Failure:
     """The worst of the values that fail a check, in one trajectory or of one dof.
 
-    excess: by how much it fails. count: how many values fail. time: that of the row in seconds, as
-    in the file; None where it is not known. spans: the first and the last row of each run of rows
-    in which the dof fails in this trajectory, and their times.
+    excess: by how much it fails. count: how many values fail. time: that of the value in seconds,
+    as in the file; None where it is not known. spans: the first and the last row of each run of
+    rows in which the dof fails in this trajectory, and their times.
     """
 
     trajectory: int
@@ -43,9 +43,14 @@ class Failure:
 
 
 def failures(
-    bad: Array, excess: Array, values: Array, block: Recording, dataset: str = ""
-) -> list[Failure]:
-    """Returns for each trajectory of a block with bad values [b, T, D] the one of most excess."""
+    bad: Array, excess: Array, values: Array, block: Recording, dataset: str = "",
+    late: Array | float = 0.0,
+) -> list[Failure]:  # fmt: skip
+    """Returns for each trajectory of a block with bad values [b, T, D] the one of most excess.
+
+    late: by how many seconds values are later than their rows.
+    """
+    late = np.broadcast_to(late, bad.shape)
     times = block.known_times() if bad.any() else None
     worst = []
     for b in np.flatnonzero(bad.any((1, 2))).tolist():
@@ -59,7 +64,7 @@ def failures(
                 value=float(values[b, row, dof]),
                 excess=float(excess[b, row, dof]),
                 count=int(bad[b].sum()),
-                time=None if times is None else float(times[b, row]),
+                time=None if times is None else float(times[b, row] + late[b, row, dof]),
                 dataset=dataset,
             )
         )
@@ -131,8 +136,14 @@ class Statistics:
         """Whether any value is finite."""
         return bool((self.low <= self.high).any())
 
-    def add(self, arrays: Mapping[str, Array], block: Recording | None = None) -> None:
-        """Adds the array of its name; without trajectories only range, NaN and Inf count."""
+    def add(
+        self, arrays: Mapping[str, Array], block: Recording | None = None,
+        late: Array | None = None,
+    ) -> None:  # fmt: skip
+        """Adds the array of its name; without trajectories only range, NaN and Inf count.
+
+        late: by how many seconds values [b, T − 1, D] of the steps are later than their rows.
+        """
         values = arrays[self.name]
         if not values.size:
             return
@@ -151,7 +162,7 @@ class Statistics:
         self.low, self.high = np.fmin(self.low, low), np.fmax(self.high, high)
         if block is not None:
             self._add_peaks(values, np.fmax(np.abs(low), np.abs(high)), block)
-            self._add_beyond(values, low, high, block)
+            self._add_beyond(values, low, high, block, late)
 
     def _add_peaks(self, values: Array, peaks: Array, block: Recording) -> None:
         """Adds the largest magnitudes [D] of values, without rows at the ends that do not count."""
@@ -165,7 +176,9 @@ class Statistics:
             self.peak[dof] = peaks[dof]
             self.peak_at[dof] = int(block.numbers[b]), block.first_row + ends + row
 
-    def _add_beyond(self, values: Array, low: Array, high: Array, block: Recording) -> None:
+    def _add_beyond(
+        self, values: Array, low: Array, high: Array, block: Recording, late: Array | None
+    ) -> None:
         """Adds what is outside the bounds, of values of this range."""
         bounds = self.bounds
         if bounds is None or ((high <= bounds.upper) & (low >= bounds.lower)).all():
@@ -177,7 +190,8 @@ class Statistics:
         if not beyond.any():
             return
         self.beyond += beyond.sum((0, 1))
-        self.outside += failures(beyond, excess, values, block)
+        later = np.broadcast_to(0.0 if late is None else late, values.shape)
+        self.outside += failures(beyond, excess, values, block, late=later)
         times = block.known_times()
         for dof in np.flatnonzero(beyond.any((0, 1))).tolist():
             ranks = np.where(beyond[..., dof], excess[..., dof], -1.0)
@@ -185,10 +199,11 @@ class Statistics:
             if dof in self.worst and ranks[b].max() <= self.worst[dof].excess:
                 continue
             column = np.s_[b : b + 1, :, dof : dof + 1]
-            (worst,) = failures(beyond[column], excess[column], values[column], block.take([b]))
-            # runs of rows beyond the limit, first and last row of each
+            own = beyond[column], excess[column], values[column]
+            (worst,) = failures(*own, block.take([b]), late=later[column])
+            # runs of rows beyond the limit, first and last row of each; a step ends with the next
             edges = np.flatnonzero(np.diff(beyond[b, :, dof], prepend=False, append=False))
-            runs = edges.reshape(-1, 2) - [0, 1]
+            runs = edges.reshape(-1, 2) - [0, late is None]
             seconds = [None] * len(runs) if times is None else times[b][runs].tolist()
             spans = list(zip((block.first_row + runs).tolist(), seconds, strict=True))
             self.worst[dof] = replace(worst, dof=dof, spans=spans)

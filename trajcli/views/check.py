@@ -367,8 +367,8 @@ class TimeCheck:
             return
         for k, number in enumerate(numbers):
             stamps = clock.rows(k, k + 1)[0]
-            if uneven:
-                own = None if clock.lengths is None else clock.lengths[k]
+            own = len(stamps) if clock.lengths is None else clock.lengths[k]
+            if uneven and own > 2:
                 self._uneven.append((number, stamps[:own]))
             gaps = np.diff(stamps)
             wrong, what = ~(gaps > 0), "not increasing"
@@ -404,7 +404,7 @@ class TimeCheck:
             if 1 < len(known) == len(self.steps):
                 text += f", dt = {min(known):g} to {max(known):g} s"
             yield Finding("time", title, True, text, count, facts={"dt": dt})
-            if not any(len(stamps) > 2 for _, stamps in self._uneven):
+            if not self._uneven:
                 return
             check, (text, facts) = "gaps", self._gaps()
             if not self.failures:
@@ -421,17 +421,20 @@ class TimeCheck:
 
     def _gaps(self) -> tuple[str, dict[str, float]]:
         """Adds gaps to the failures; returns how even the stamps are, in words and for JSON."""
-        steps = np.concatenate([np.diff(stamps) for _, stamps in self._uneven])
-        usual, most = np.quantile(steps, [0.5, 0.95], method="inverted_cdf")
+        parts = [np.diff(stamps) for _, stamps in self._uneven]
+        usual = [np.quantile(x, 0.5, method="inverted_cdf") for x in parts]
+        # trajectories may have rates of their own
+        each, steps = np.repeat(usual, [*map(len, parts)]), np.concatenate(parts)
         # of few points, as of a plan, or of stamps that are uneven as a rule, no step is too long
-        least = max(GAP * usual * (1.0 + 1e-6), 2.0 * most)
-        off = steps[steps <= least] - usual
-        facts = {"step": float(usual), "longest": float(steps.max()),
+        most = np.quantile(steps / each, 0.95, method="inverted_cdf")
+        least = max(GAP * (1.0 + 1e-6), 2.0 * most)
+        off = (steps - each)[steps <= least * each]
+        facts = {"step": float(np.median(each)), "longest": float(steps.max()),
                  "jitter": float(np.sqrt(np.mean(off**2)))}  # fmt: skip
-        text = f"steps up to {facts['longest']:.3g} s, usually {usual:.3g} s; "
+        text = f"steps up to {facts['longest']:.3g} s, usually {facts['step']:.3g} s; "
         text += f"jitter {1e3 * facts['jitter']:.3g} ms (RMS)"
-        for number, stamps in self._uneven:
-            rows = np.flatnonzero(np.diff(stamps) > least) + 1
+        for (number, stamps), step in zip(self._uneven, usual, strict=True):
+            rows = np.flatnonzero(np.diff(stamps) > least * step) + 1
             pairs = list(zip(rows.tolist(), stamps[rows].tolist(), strict=True))
             self.failures += [(number, text, "", pairs)] if pairs else []
         return text, facts
@@ -550,8 +553,8 @@ class LimitCheck:
     def add(self, values: Mapping[str, Array], block: Recording) -> None:
         """Adds the quantities derived from a block of arrays [b, T, D] by name."""
         extremes = self.curve.extremes(values, block) if self.between else {}
-        for quantity in extremes:
-            self.between[quantity].add(extremes, block)
+        for quantity, (reached, late) in extremes.items():
+            self.between[quantity].add({quantity: reached}, block, late)
         if not self.derived:
             return
         position, times = values[self.positions], block.known_times()
@@ -585,7 +588,6 @@ class LimitCheck:
                     f"{quantity} limits between rows", array, quantity, statistics, count
                 )
                 text = f"{self.curve.curve}: {finding.text.partition(';')[0]}"
-                text += "" if finding.passed else ", in the step after the row"
                 facts = {**finding.facts, "curve": self.curve.curve}
                 del facts["matched"]  # as on rows
                 yield replace(finding, text=text, facts=facts)
