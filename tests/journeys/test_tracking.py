@@ -90,12 +90,40 @@ def test_gates_decide_alone_by_errors_after_the_delay_and_by_delays(trajcli, fol
     write_h5("still.h5", {"@dt": 0.01}, position=np.ones((1, 50, 2)))
     trajcli.fails("diff still.h5 still.h5 --max-delay 1")
     trajcli.ok("diff still.h5 still.h5 --max-error 0")
+    # what a measured file has beside positions is no failure
+    stamps = {"time": time, "effort": np.ones((1, 500, 4))}
+    write_h5("more.h5", {"position@units": "deg"}, position=values, **stamps)
+    trajcli.ok("diff more.h5 b.h5 --max-error 1e-9 --max-delay 0")
+    assert "effort" not in trajcli.fails("diff a.h5 more.h5 --max-error 0.008").out.split("\n")[-2]
+    for wrong in (time * np.nan, 0 * time, time[::-1]):
+        values = {"position": np.degrees(commanded(time))[None], "time": wrong}
+        write_h5("wrong.h5", {"position@units": "deg"}, **values)
+        said = trajcli.fails("diff a.h5 wrong.h5 --max-error 9 --max-delay 9").out
+        assert "how b follows a" not in said
+        trajcli.fails("diff wrong.h5 a.h5 --max-error 9")
     measured[100, 0] = np.nan
     for name, values in (("x", commanded(time)), ("y", measured)):
         np.save(f"{name}.npy", values)
     trajcli.fails("diff x.npy y.npy --dt 0.01 --max-error 1")
     said = trajcli.fails("diff x.npy y.npy --max-error 1")
     assert "--dt SECONDS" in said.out
+
+
+def test_of_motions_that_repeat_the_shortest_delay_is_meant_and_ramps_have_none(trajcli, folder):
+    random, time = np.random.default_rng(1), 0.01 * np.arange(1000)
+    for _ in range(5):
+        rate = random.uniform(1.5, 3.0, 3)  # several periods in the delays that are looked for
+        write_h5("a.h5", {"@dt": 0.01}, position=np.sin(2 * np.pi * rate * time[:, None])[None])
+        late = np.sin(2 * np.pi * rate * (time[:, None] - 0.05)) + random.normal(0, 0.01, (1000, 3))
+        write_h5("b.h5", {"@dt": 0.01}, position=late[None])
+        (tracked,) = trajcli("diff a.h5 b.h5 --json").document["tracking"]
+        for joint in tracked["joints"]:
+            assert joint["delay"] == pytest.approx(0.05, abs=2e-3)
+    write_h5("a.h5", {"@dt": 0.01}, position=(time[:, None] * [1, 2])[None])
+    write_h5("b.h5", {"@dt": 0.01}, position=(time[:, None] * [1, 2] + 0.3)[None])
+    (tracked,) = trajcli("diff a.h5 b.h5 --json").document["tracking"]
+    assert [x["delay"] for x in tracked["joints"]] == [None, None]
+    assert [x["offset"] for x in tracked["joints"]] == pytest.approx([0.3, 0.3])
 
 
 @pytest.mark.parametrize("sources", ["a.h5 b.h5", "a.h5 b.h5 --episodes all"])

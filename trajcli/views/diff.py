@@ -493,15 +493,18 @@ def _follow(
 ) -> None:
     """Measures how trajectories of the same rows follow each other, in blocks of one length."""
     known = [side.recording for side in sides if side.recording]
-    timed = next((side for side in known if side.clock is not None), None)
-    if len(known) < 2 or timed is None or not (pair[0].numeric and pair[1].numeric):
+    timed = [side for side in known if side.clock is not None]
+    if len(known) < 2 or not timed or not (pair[0].numeric and pair[1].numeric):
         return
     a, b = map(as_batch, pair)
-    of_times = sides[0].dataset.where in [side.clock.where for side in known if side.clock]
-    of_times |= timed.array_name.rpartition("/")[2] in TAKEN
-    for block in timed.blocks(size=SCANNED_BYTES) if not of_times else ():
+    of_times = sides[0].dataset.where in [side.clock.where for side in timed if side.clock]
+    of_times |= timed[0].array_name.rpartition("/")[2] in TAKEN
+    if of_times or a.shape[:2] != timed[0].shape[:2]:
+        return
+    for block in timed[0].blocks(size=SCANNED_BYTES):
         begin, rows, times = int(block.numbers[0]), block.rows, block.times()
-        if a.shape[:2] != timed.shape[:2] or times is None or not (np.diff(times) > 0).all():
+        clocks = [side.take(block.numbers).times() for side in timed]
+        if times is None or any(x is None or not (np.diff(x) > 0).all() for x in clocks):
             continue
         x, y = (np.asarray(d.read_rows(begin, begin + len(block)))[:, :rows] for d in (a, b))
         if rows:
@@ -666,17 +669,22 @@ def report(
 def verdict(differences: Sequence[Difference], error: float | None, delay: float | None) -> str:
     """Returns in words which trajectories are beyond an error after the delay, in SI, or a delay in
     seconds, or were not measured; "" where none is."""
-    tracked, beyond = main_tracked(differences), [x.why for x in differences if x.why]
+    tracked, beyond = main_tracked(differences), list[str]()
     patterns = {*map(_pattern, tracked)}
-    for x in (x for x in differences if _pattern(x) in patterns):
-        beyond += [] if x.tracked or x.why else [f"{x.dataset} was not measured"]
+    for x in differences:
+        name = x.dataset.rstrip("/") or "values"
+        if error is not None and x.angle > error:
+            beyond.append(f"{name}: {x.angle:.3g} rad between rotations")
+        # what one source alone has beside the motion, such as stamps or efforts, does not count
+        if tracked and _pattern(x) not in patterns:
+            continue
+        if x.why or (tracked and not x.tracked):
+            beyond.append(f"{name}: {x.why or 'not measured'}")
         for title, (late, _, _, largest, _, missing) in x.tracked:
             known = np.abs(late[np.isfinite(late)])
             far = error is not None and bool(missing.any() or not (largest <= error).all())
             slow = delay is not None and not (known.size and (known <= delay).all())
             beyond += [title] if far or slow else []
-        if error is not None and x.angle > error:
-            beyond.append(f"{x.dataset.rstrip('/')}: {x.angle:.3g} rad between rotations")
     if not (tracked or beyond):
         return "no trajectories with times to measure: --dt SECONDS or --times says them"
     count = max(len(beyond), sum(len(x.tracked) for x in tracked))
