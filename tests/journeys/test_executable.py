@@ -188,6 +188,10 @@ def test_rest_is_asked_of_both_ends_and_fails_where_nothing_tells(trajcli, folde
     trajcli.ok("check cut.h5")
     rest = checks(trajcli.fails("check cut.h5 --rest --json"))["rest"]
     assert rest["at"] == {"trajectory": 0, "row": 149, "dof": 0, "time": pytest.approx(1.49)}
+    # a trajectory that moves at both ends is one
+    write_h5("both.h5", {"@dt": 0.01}, position=np.tile(position[None, 20:150], (3, 1, 1)))
+    rest = checks(trajcli.fails("check both.h5 --rest --json"))["rest"]
+    assert (rest["failing_trajectories"], rest["failing_values"]) == (3, 12)
     # positions alone are differentiated: also a measured robot with noise at rest
     noise = np.random.default_rng(0).normal(0, 1e-4, (400, 2))
     measured = (

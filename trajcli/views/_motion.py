@@ -128,11 +128,10 @@ class RestCheck:
                 rates, ends = _differences(rates, block.known_times(), block.step)
             allowed = _OF_PEAK * np.fmax.reduce(np.abs(rates), axis=(1, 2), initial=0.0)
             allowed = np.fmax(allowed, _STOPPED if "velocity" in name else 0.0)[:, None, None]
-            for row, end in zip((0, block.rows - 1), ends, strict=True):
-                size = np.nan_to_num(np.abs(end), nan=np.inf)
-                self.largest[name] = max(self.largest[name], float(size.max(initial=0.0)))
-                of_row = block.take(slice(None), range(row, row + 1))
-                self.moving[name] += failures(~(size <= allowed), size, end, of_row, array)
+            size = np.zeros(rates.shape)
+            size[:, [0, -1]] = np.nan_to_num(np.abs(np.concatenate(ends, 1)), nan=np.inf)
+            self.largest[name] = max(self.largest[name], float(size.max(initial=0.0)))
+            self.moving[name] += failures(~(size <= allowed), size, size, block, array)
 
 
 def _differences(

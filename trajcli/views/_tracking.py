@@ -90,7 +90,8 @@ def _delays(a: Floats, b: Floats, step: float) -> Floats:
     with np.errstate(all="ignore"):
         bend = low - 2.0 * middle + high
         part = np.where(np.isfinite(bend) & (bend > 0.0), 0.5 * (low - high) / bend, 0.0)
-    clear = (middle < _CLEARLY * spread) & (middle < _OTHERS * np.median(left, 1))
+    others = np.median(left, 1)
+    clear = (middle < _CLEARLY * spread) & (middle < _OTHERS * others) & (others > _EQUAL * spread)
     late = (best[:, 0] - lags + np.clip(part, -0.5, 0.5)) * step
     late = np.where(left[:, lags] <= _EQUAL * spread, 0.0, late)
     return np.where(clear, late, np.nan)
