@@ -25,11 +25,6 @@ _UNITS = {
 }
 
 
-def most_lags(rows: int) -> int:
-    """Returns the most rows to look for a delay in: a fifth of a trajectory, at most 16."""
-    return max(1, min(_LAGS, rows // 5))
-
-
 class VelocityFit:
     """Fits velocities v_t by factor · d_{t − delay}, d being the derivatives of the positions.
 
@@ -40,7 +35,7 @@ class VelocityFit:
 
     def __init__(self, dofs: int, rows: int) -> None:
         """Prepares for delays of up to a fifth of the ``rows`` of a typical trajectory."""
-        self._lags, self._steps, self._seconds = most_lags(rows), 0, 0.0
+        self._lags, self._steps, self._seconds = max(1, min(_LAGS, rows // 5)), 0, 0.0
         self._whole, self._sums = np.zeros((3, dofs)), np.zeros((3, 2 * self._lags + 1, dofs))
 
     def add(self, v: Array, d: Array, times: Floats) -> None:

@@ -27,30 +27,19 @@ def track(a: Array, b: Array, times: Floats) -> Floats:
     a, b = a.astype(np.float64), b.astype(np.float64)
     step = float(np.median(np.diff(times))) if a.shape[1] > 1 else 1.0
     delay = _delays(a.copy(), b.copy(), step)
-    rows, since = np.arange(a.shape[1]), np.nan_to_num(delay)[:, None]
-    if np.allclose(np.diff(times), step, rtol=1e-6, atol=0.0):
-        place = rows[:, None] - since / step
-    else:
-        place = np.stack([
-            np.stack([np.interp(t - d, t, rows, -1.0, np.inf) for d in late[0]], 1)
-            for t, late in zip(np.broadcast_to(times, a.shape[:2]), since, strict=True)
-        ])  # fmt: skip
-    inside = (place >= -1e-6) & (place <= rows[-1] + 1e-6)
-    place = np.clip(place, 0.0, rows[-1])
-    before = np.minimum(place.astype(int), max(rows[-1] - 1, 0))
-    after = np.minimum(before + 1, rows[-1])
-    first, then = (np.take_along_axis(a, np.broadcast_to(k, a.shape), 1) for k in (before, after))
-    share = place - before
-    with np.errstate(all="ignore"):
-        gap = b - np.where(share > 0.0, first + share * (then - first), first)
+    result = np.full((len(a), len(VALUES), a.shape[2]), np.nan)
+    for k, dof in np.ndindex(len(a), a.shape[2]):
+        own = times[k % len(times)]
+        at = own - np.nan_to_num(delay[k, dof])
+        inside = (at >= own[0] - 1e-6 * step) & (at <= own[-1] + 1e-6 * step)
+        gap = b[k, :, dof] - np.interp(at, own, a[k, :, dof])
         known = inside & np.isfinite(gap)
-        count, gap = known.sum(1), np.where(known, gap, 0.0)
-        offset, rms = gap.sum(1) / count, np.sqrt((gap**2).sum(1) / count)
-    size = np.where(known, np.abs(gap), -1.0)
-    at = np.take_along_axis(np.broadcast_to(times[..., None], a.shape), size.argmax(1)[:, None], 1)
-    largest = np.where(count > 0, size.max(1), np.nan)
-    at = np.where(count > 0, at[:, 0], np.nan)
-    return np.stack([delay, offset, rms, largest, at, (inside & ~known).sum(1)], 1)
+        result[k, 0, dof], result[k, -1, dof] = delay[k, dof], (inside & ~known).sum()
+        if known.any():
+            offset, rms = gap[known].mean(), np.sqrt((gap[known] ** 2).mean())
+            worst = np.where(known, np.abs(gap), -1.0).argmax()
+            result[k, 1:-1, dof] = offset, rms, abs(gap[worst]), own[worst]
+    return result
 
 
 def _delays(a: Floats, b: Floats, step: float) -> Floats:

@@ -712,14 +712,10 @@ def tracking(differences: Sequence[Difference], verbose: bool) -> list[dict[str,
     for (pattern, *names), members in patterns.items():
         titles = [title for x in members for title, _ in x.tracked]
         values = np.stack([each for x in members for _, each in x.tracked])
-        errors = np.where(np.isnan(values[:, 3]), -1.0, values[:, 3])  # [episodes, joints]
+        errors = np.nan_to_num(values[:, 3], nan=-1.0)  # [episodes, joints]
         places = [
             [
-                {
-                    "trajectory": title,
-                    "joint": name,
-                    **dict(zip(VALUES, map(_number, x), strict=True)),
-                }
+                {"trajectory": title, "joint": name, **dict(zip(VALUES, x.tolist(), strict=True))}
                 for name, x in zip(names, each.T, strict=True)
             ]
             for title, each in zip(titles, values, strict=True)
@@ -729,18 +725,18 @@ def tracking(differences: Sequence[Difference], verbose: bool) -> list[dict[str,
                 **places[k][joint],
                 "delay": _median(values[:, 0, joint]),
                 "offset": _median(values[:, 1, joint]),
-                "rms": _rms(values[:, 2, joint]),
+                "rms": float(np.sqrt(np.mean(_known(values[:, 2, joint]) ** 2))),
             }
             for joint, k in enumerate(errors.argmax(0).tolist())
         ]
-        order = np.argsort(-errors.max(1), kind="stable")[:_WORST].tolist()
+        order = np.argsort(-errors.max(1), kind="stable").tolist()
         pattern = pattern if len(members) > 1 else members[0].dataset
         document.append({
             "dataset": pattern.rstrip("/"), "unit": members[0].unit, "trajectories": len(values),
             "joints": lines,
-            "delay": _spread([_median(each[0]) for each in values]),
-            "largest": _spread(list(map(_number, errors.max(1)))),
-            "worst": [places[k][int(errors[k].argmax())] for k in order],
+            "delay": _spread(np.array([_median(each[0]) for each in values])),
+            "largest": _spread(np.fmax.reduce(values[:, 3], axis=1)),
+            "worst": [places[k][int(errors[k].argmax())] for k in order[:_WORST]],
             **({"episodes": places} if verbose else {}),
         })  # fmt: skip
     return document
@@ -763,7 +759,7 @@ def tracking_report(tracked: Sequence[Mapping[str, Any]]) -> Iterator[Renderable
         if not many:
             continue
         late, error = (
-            [form(part[n] and part[n][k]) for k in ("median", "low", "high")]
+            [form(part[n][k]) for k in ("median", "low", "high")]
             for n, form in (("delay", _milliseconds), ("largest", _digits))
         )
         texts = (f"{x['trajectory']} {_digits(x['largest'])}" for x in part["worst"])
@@ -773,42 +769,35 @@ def tracking_report(tracked: Sequence[Mapping[str, Any]]) -> Iterator[Renderable
             f"worst: {listed(texts, _WORST)}"
         )
         for each in part.get("episodes", ()):
-            x = max(each, key=lambda x: x["largest"] or 0.0)
+            x = max(each, key=lambda x: np.nan_to_num(x["largest"]))
             late = [_milliseconds(y["delay"]) for y in each]
             where = f"{x['joint']}, {_digits(x['time'])} s"
             text = f"delays {', '.join(late)}; largest error {_digits(x['largest'])} ({where})"
             yield Text(f"  {x['trajectory']}: {text}")
 
 
-def _digits(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}"
+def _digits(value: float) -> str:
+    return f"{value:.3g}".replace("nan", "-")
 
 
-def _milliseconds(value: float | None) -> str:
-    return "-" if value is None else f"{round(1e3 * value, 3):.3g} ms"
+def _milliseconds(value: float) -> str:
+    return f"{round(1e3 * value, 3):.3g} ms".replace("nan ms", "-")
 
 
-def _number(value: Any) -> float | None:
-    return float(value) if np.isfinite(value) else None
-
-
-def _median(values: Floats) -> float | None:
+def _known(values: Floats) -> Floats:
+    """Returns the finite values, or one NaN where there are none."""
     known = values[np.isfinite(values)]
-    return float(np.median(known)) if known.size else None
+    return known if known.size else np.array([np.nan])
 
 
-def _rms(values: Floats) -> float | None:
-    known = values[np.isfinite(values)]
-    return float(np.sqrt(np.mean(known**2))) if known.size else None
+def _median(values: Floats) -> float:
+    return float(np.median(_known(values)))
 
 
-def _spread(values: Sequence[float | None]) -> dict[str, float] | None:
+def _spread(values: Floats) -> dict[str, float]:
     """Returns the median, and between what nine in ten are."""
-    known = [value for value in values if value is not None]
-    if not known:
-        return None
-    low, median, high = np.quantile(known, [0.05, 0.5, 0.95])
-    return {"median": float(median), "low": float(low), "high": float(high)}
+    quantiles = np.quantile(_known(values), [0.05, 0.5, 0.95])
+    return dict(zip(("low", "median", "high"), quantiles.tolist(), strict=True))
 
 
 def _row(name: str, members: Sequence[Difference]) -> list[str]:
