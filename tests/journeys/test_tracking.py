@@ -119,11 +119,45 @@ def test_of_motions_that_repeat_the_shortest_delay_is_meant_and_ramps_have_none(
         (tracked,) = trajcli("diff a.h5 b.h5 --json").document["tracking"]
         for joint in tracked["joints"]:
             assert joint["delay"] == pytest.approx(0.05, abs=2e-3)
-    write_h5("a.h5", {"@dt": 0.01}, position=(time[:, None] * [1, 2])[None])
-    write_h5("b.h5", {"@dt": 0.01}, position=(time[:, None] * [1, 2] + 0.3)[None])
-    (tracked,) = trajcli("diff a.h5 b.h5 --json").document["tracking"]
-    assert [x["delay"] for x in tracked["joints"]] == [None, None]
-    assert [x["offset"] for x in tracked["joints"]] == pytest.approx([0.3, 0.3])
+    ramps = time[:, None] * [1, 2]
+    for noise in (0.0, 1e-4):
+        write_h5("a.h5", {"@dt": 0.01}, position=ramps[None])
+        late = ramps + 0.3 + random.normal(0, noise, ramps.shape)
+        write_h5("b.h5", {"@dt": 0.01}, position=late[None])
+        (tracked,) = trajcli("diff a.h5 b.h5 --json").document["tracking"]
+        assert [x["delay"] for x in tracked["joints"]] == [None, None]
+        assert [x["offset"] for x in tracked["joints"]] == pytest.approx([0.3, 0.3], abs=1e-4)
+
+
+def test_a_delay_is_claimed_of_what_it_explains_far_from_zero_and_beside_nan(trajcli, folder):
+    random, time = np.random.default_rng(4), 0.01 * np.arange(1500)
+    commanded_rows = commanded(time)[:, :2]
+    spread = commanded_rows.std(0)
+    for share, known in ((0.1, True), (0.6, False)):  # of the variance, by noise
+        noise = random.normal(0, 1.0, commanded_rows.shape) * spread * np.sqrt(share)
+        measured = commanded(time - 0.07)[:, :2] + noise + 1e6
+        measured[random.random(len(time)) < 0.02] = np.nan
+        write_h5("a.h5", {"@dt": 0.01}, position=commanded_rows[None])
+        write_h5("b.h5", {"@dt": 0.01}, position=measured[None])
+        (tracked,) = trajcli("diff a.h5 b.h5 --json").document["tracking"]
+        for k, joint in enumerate(tracked["joints"]):
+            assert joint["delay"] == (pytest.approx(0.07, abs=0.03) if known else None)
+            assert joint["missing"] == pytest.approx(np.isnan(measured[:, k]).sum(), abs=1)
+            assert joint["offset"] == pytest.approx(1e6, abs=0.1)
+
+
+def test_uneven_stamps_are_met_where_they_are(trajcli, folder):
+    time = np.cumsum(np.random.default_rng(5).uniform(0.002, 0.018, 900))
+    measured = commanded(time - 0.05)[:, :3]
+    for name, rows in (("a", commanded(time)[:, :3]), ("b", measured)):
+        write_h5(f"{name}.h5", position=rows[None], time=time)
+    (tracked,) = trajcli.fails("diff a.h5 b.h5 --json").document["tracking"]
+    for k, joint in enumerate(tracked["joints"]):
+        inside = time >= time[0] + joint["delay"]
+        gap = measured[:, k] - np.interp(time - joint["delay"], time, commanded(time)[:, k])
+        assert joint["largest"] == pytest.approx(np.abs(gap[inside]).max())
+        assert joint["rms"] == pytest.approx(np.sqrt((gap[inside] ** 2).mean()))
+        assert joint["delay"] == pytest.approx(0.05, abs=0.01)
 
 
 @pytest.mark.parametrize("sources", ["a.h5 b.h5", "a.h5 b.h5 --episodes all"])
