@@ -45,9 +45,9 @@ class StepCheck:
         with np.errstate(all="ignore"):
             rise = np.diff(rows.astype(np.float64, copy=False), axis=1)
             steps = np.ones(rise.shape[:2]) if times is None else np.diff(times)
-            # rows that arrive in a burst were not measured in it; without time, the order counts
-            usual = np.median(steps, axis=1, keepdims=True)
-            steps = np.where(usual > 0, np.fmax(steps, usual), 1.0)
+            # of times that do not increase, which fail for themselves, only the order counts
+            usual = np.fmax(np.median(steps, axis=1, keepdims=True), 0.0)
+            steps = np.where(steps > 0, steps, np.where(usual > 0, usual, 1.0))
             speed = np.nan_to_num(np.abs(rise) / steps[..., None], posinf=0.0)
             # more than one long step in a direction is a motion
             alike, near = rise[:, 1:] * rise[:, :-1] > 0.0, np.zeros_like(speed)
@@ -58,7 +58,12 @@ class StepCheck:
         turned = {*map(tuple, self._turns.found[:, :3].astype(int).tolist())}
         for b, k in np.argwhere(alone.any(1)).tolist():
             time = np.full(rows.shape[1], np.nan) if times is None else times[b]
-            for step in _jumps(rise[b, :, k], steps[b], alone[b, :, k]).tolist():
+            # rows that arrive in a burst were not measured in it
+            line = rise[b, :, k], alone[b, :, k]
+            by_stamps, by_steps = (
+                _jumps(*line, x) for x in (steps[b], np.fmax(steps[b], usual[b]))
+            )
+            for step in np.intersect1d(by_stamps, by_steps).tolist():
                 place = (int(block.numbers[b]), block.first_row + step + 1, self._dofs[k])
                 since = step
                 while since and not rise[b, since - 1].any():
@@ -69,8 +74,8 @@ class StepCheck:
                 # a robot that came to rest first has not frozen: it jumps from there
                 if since == 0 or frozen[0] < _FROZEN or before < _STOPPING * after:
                     frozen = [0, 0.0]
-                line = [*place, rise[b, step, k], time[step + 1], *frozen]
-                self.found = self.found if place in turned else np.append(self.found, [line], 0)
+                row = [*place, rise[b, step, k], time[step + 1], *frozen]
+                self.found = self.found if place in turned else np.append(self.found, [row], 0)
 
     def kinds(self) -> Iterator[tuple[str, Array, str]]:
         """Yields jumps, then rows that repeat: the name of the check, what was found, in words."""
@@ -83,7 +88,7 @@ class StepCheck:
         yield "frozen rows", repeats, f"{rows:.0f} equal rows{time} in motion, before the row"
 
 
-def _jumps(rise: Floats, steps: Floats, alone: Array) -> Integers:
+def _jumps(rise: Floats, alone: Array, steps: Floats) -> Integers:
     """Returns which steps [n] of a dof, of those that stand ``alone``, others do not explain.
 
     Steps that do not move count for nothing: else each change of an encoder or of a command that is
