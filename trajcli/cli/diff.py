@@ -49,46 +49,34 @@ def diff(
     """
     from trajcli.errors import Fault, UsageError, raise_if_any
     from trajcli.files.source import expand_files, parse_source
-    from trajcli.views.diff import (
-        Tolerance,
-        attributes_apart,
-        compare,
-        datasets,
-        report,
-        tracking,
-        verdict,
-    )
+    from trajcli.views import diff as view
 
+    tolerances = {"--rtol": rtol, "--atol": atol, "--ulp": ulp}
+    gates = {"--max-error": max_error, "--max-delay": max_delay}
     faults = [
         Fault("not a tolerance", where=option, expected="a finite number >= 0", found=f"{value:g}")
-        for option, value in {
-            "--rtol": rtol,
-            "--atol": atol,
-            "--ulp": ulp,
-            "--max-error": max_error,
-            "--max-delay": max_delay,
-        }.items()
+        for option, value in {**tolerances, **gates}.items()
         if value is not None and not 0 <= value < math.inf
     ]
     raise_if_any(faults, UsageError)
     sources = parse_source(first), parse_source(second)
     with console.opened(reading, "datasets") as files:
         files.compare_all((first, second))
-        pair = datasets(files, first), datasets(files, second)
-        tolerance, gated = Tolerance(rtol, atol, ulp), (max_error, max_delay) != (None, None)
-        differences = list(compare(*pair, tolerance, files.report, gated))
+        pair = view.datasets(files, first), view.datasets(files, second)
+        tolerance, gated = view.Tolerance(rtol, atol, ulp), {*gates.values()} != {None}
+        differences = list(view.compare(*pair, tolerance, files.report, gated))
         # attributes are compared only where A and B are whole files
         whole = files.reading.episodes is None and all(
             source.dataset is None and expand_files(source) == [source] for source in sources
         )
         paths = (source.path for source in sources)
-        attributes = attributes_apart(*map(files.open, paths)) if whole else []
+        attributes = view.attributes_apart(*map(files.open, paths)) if whole else []
     # what a window took is said of both sources
     console.remark(*(note for note in files.report.notes if note.startswith("--")))
-    beyond = verdict(differences, max_error, max_delay) if gated else None
+    beyond = view.verdict(differences, max_error, max_delay) if gated else None
     passed = not beyond if gated else all(difference.passed for difference in differences)
-    tracked = tracking(differences, verbose)
-    console.show(report((first, second), differences, attributes, verbose, tracked, beyond))
+    tracked = view.tracking(differences, verbose)
+    console.show(view.report((first, second), differences, attributes, verbose, tracked, beyond))
     found = [difference.as_dict() for difference in differences]
     apart = [{"name": name, "a": a, "b": b} for name, a, b in attributes]
     document = {"a": first, "b": second, "passed": passed, "datasets": found}

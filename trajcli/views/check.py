@@ -154,7 +154,10 @@ def check_source(
         findings += held.findings(count) if held else ()
         findings += rotation_findings(turning, count)
         if velocity_of is not None:
-            others = read_positions(files, batch, velocity_of)
+            # FILE:DATASET, or DATASET in the file of the batch
+            there = parse_source(velocity_of).path.exists()
+            where = velocity_of if there else f"{batch.file.path}:{velocity_of}"
+            others = join(read_recordings(files, [where]))
             findings.append(velocities_finding(batch, numbers, others, velocity_of))
     if rest and not any(finding.check == "rest" for finding in findings):
         text = "not checked: no velocities, and no positions with times to differentiate"
@@ -683,12 +686,6 @@ def _checked_elsewhere(
     return {quantity for arrays in held for quantity in arrays}
 
 
-def read_positions(files: Files, batch: Recording, positions: str) -> Recording:
-    """Returns the positions that FILE:DATASET names, or DATASET in the file of a batch."""
-    name = positions if parse_source(positions).path.exists() else f"{batch.file.path}:{positions}"
-    return join(read_recordings(files, [name]))
-
-
 def velocities_finding(
     batch: Recording, numbers: Sequence[int], others: Recording, positions: str
 ) -> Finding:
@@ -705,12 +702,8 @@ def velocities_finding(
     )
     shapes = [[part.shape for part in side.members] for side in (batch, others)]
     if any(0 in shape for shape in shapes[0]):
-        raise InputError(
-            "nothing to compare",
-            where=batch.file.path,
-            expected="rows and dofs",
-            found="an empty array",
-        )
+        what, expected, found = "nothing to compare", "rows and dofs", "an empty array"
+        raise InputError(what, where=batch.file.path, expected=expected, found=found)
     places = batch.source, others.source
     pairs = pair_dofs(batch.labels_to_pair, others.labels_to_pair, places)
     times = None
@@ -737,12 +730,9 @@ def velocities_finding(
         at = block.times() if batch.clock is not None else beside.times()
         known = beside.times() if by_time else at
         if at is None or known is None:
-            raise InputError(
-                "no time step",
-                where=batch.file.path,
-                expected="dt or time stamps",
-                hint="--dt SECONDS or --rate HZ says it",
-            )
+            expected, hint = "dt or time stamps", "--dt SECONDS or --rate HZ says it"
+            where = batch.file.path
+            raise InputError("no time step", where=where, expected=expected, hint=hint)
         if beside.rows < 2:
             continue
         method: MethodName = "central" if beside.rows >= WINDOW else "backward"
