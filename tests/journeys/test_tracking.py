@@ -146,6 +146,20 @@ def test_a_delay_is_claimed_of_what_it_explains_far_from_zero_and_beside_nan(tra
             assert joint["offset"] == pytest.approx(1e6, abs=0.1)
 
 
+def test_gates_look_at_orientations_of_their_own_and_at_every_episode(trajcli, folder):
+    time = 0.01 * np.arange(300)
+    for name, turn, stamps in (("a", 0.0, time), ("b", 0.3, time), ("c", 0.0, time[::-1])):
+        arrays = {"demo_0/position": commanded(time), "demo_0/time": time,
+                  "demo_1/position": commanded(time), "demo_1/time": stamps}  # fmt: skip
+        quaternion = [np.cos(turn / 2), np.sin(turn / 2), 0.0, 0.0]
+        arrays["demo_0/orientation"] = np.tile(quaternion, (300, 1))
+        write_h5(f"{name}.h5", arrays)
+    trajcli.ok("diff a.h5 a.h5 --max-error 0")
+    trajcli.ok("diff a.h5 b.h5 --max-error 0.31")
+    assert "rad between rotations" in trajcli.fails("diff a.h5 b.h5 --max-error 0.29").out
+    assert "demo_1/position" in trajcli.fails("diff a.h5 c.h5 --max-error 9").out.split("\n")[-2]
+
+
 def test_uneven_stamps_are_met_where_they_are(trajcli, folder):
     time = np.cumsum(np.random.default_rng(5).uniform(0.002, 0.018, 900))
     measured = commanded(time - 0.05)[:, :3]
