@@ -12,6 +12,7 @@ from pathlib import Path
 
 import h5py
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 from formats.test_lerobot_copy import column, data_set
@@ -425,3 +426,37 @@ def test_exported_actions_are_not_integrated_as_something_else(trajcli, folder):
     trajcli.refuses("integrate out.h5 --mode clique --actions relative -o x.h5", "--absolute 2")
     trajcli.ok("integrate out.h5 --mode clique --actions relative --absolute 2 -o back.h5")
     close(read_h5("back.h5")["position"], np.load("in.npz")["position"], atol=1e-14)
+
+
+def test_actions_that_export_wrote_are_no_positions(trajcli, folder):
+    # the unit of lengths, which actions have too, does not make them positions
+    rows = RANDOM.standard_normal((1, 9, 3))
+    write_h5("in.h5", {"position": rows, "position@units": "m"}, dt=0.1)
+    trajcli.ok("export in.h5 --actions-as relative -o relative.h5")
+    trajcli.refuses("export relative.h5 --actions-as delta -o no.h5", "no positions", "actions")
+    trajcli.ok("integrate relative.h5 --actions relative --mode clique --write position -o back.h5")
+    trajcli.ok("export back.h5 --actions-as delta -o delta.h5")
+    close(read_h5("delta.h5")["actions"], np.diff(rows, axis=1))
+
+
+def test_options_of_actions_are_refused_without_them(trajcli, plan):
+    for words in ("--absolute 1", "--rotation-frame body"):
+        trajcli.refuses(f"export plan.h5 {words} -o no.h5", words.split()[0], "--actions-as")
+    result = trajcli.refuses("export plan.h5 --stamps --to-units ms -o -", "--stamps", "--to-units")
+    assert "--actions-as" not in result.err
+
+
+def test_a_joint_names_its_columns_of_all_quantities(trajcli, plan):
+    text = trajcli.ok("export plan.h5 --columns lift,time -o -").out
+    quantities = ("position", "velocity", "acceleration", "jerk")
+    heads = [head.partition(" ")[0] for head in cells(text)[0]]
+    assert heads == [*(f"{name}/lift" for name in quantities), "t"]
+
+
+@pytest.mark.parametrize("out", ["out.csv", "out.parquet"])
+def test_a_table_of_no_rows_has_its_headings(trajcli, folder, out):
+    np.savez("in.npz", position=np.zeros((2, 0, 3)), dt=0.02)
+    trajcli.ok(f"export in.npz -o {out}")
+    table = pd.read_csv(out) if out.endswith("csv") else pd.read_parquet(out)
+    assert len(table) == 0
+    assert len(table.columns) == 5

@@ -103,7 +103,8 @@ def _trimmed(
             hint, expected = "FILE:DATASET names them", "positions or velocities"
             what = "no motion whose standstill is known"
             raise InputError(what, where=recording.where, expected=expected, hint=hint)
-        for block in recording.blocks() if recording.fault is None else ():
+        usable = recording.fault is None and recording.rows > 0
+        for block in recording.blocks() if usable else ():
             values = block.arrays[what if what in block.arrays else name].read().astype(np.float64)
             turned = [unit(values[..., [*r.dofs]], r.form)[0] for r in block.rotations]
             turns = np.stack(turned, 2) if turned else np.zeros((*values.shape[:2], 0, 4))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -254,9 +255,11 @@ def require_kind(out: Path, to: InputUnits, form: TableForm, actions: bool) -> N
     if (fixed and to != _IN_SI) or (suffix == ".rrd" and to.time is not None):
         expected = f"none: {suffix} has times in s{', positions in rad and m' if fixed else ''}"
         raise UsageError("units that are fixed", where="--to-units", expected=expected)
-    if (form.stamps and (to.time is not None or actions)) or (fixed and actions):
-        where, times = ("--stamps", " and --to-units of times") if form.stamps else (suffix, "")
-        raise UsageError("cannot be combined", where=where, found=f"--actions-as{times}")
+    typed = {"--actions-as": actions, "--to-units of times": form.stamps and to.time is not None}
+    if (form.stamps or fixed) and any(typed.values()):
+        found = next(option for option, given in typed.items() if given)
+        where = "--stamps" if form.stamps else suffix
+        raise UsageError("cannot be combined", where=where, found=found)
     if out != _STDOUT and suffix not in _WRITERS and suffix not in _ARRAYS:
         expected = f"a name that ends in {', '.join([*_WRITERS, *_ARRAYS])}"
         raise UsageError(
@@ -324,7 +327,8 @@ class _Columns:
         names, rows = self._chosen.names[span.begin : span.end], arrays["time"].shape[1]
         columns = [np.repeat(names, rows)] if self._chosen.several else []
         for values in arrays.values():
-            columns += list(values.reshape(len(span) * rows, -1).T)
+            # without rows, their number does not say that of the columns
+            columns += list(values.reshape(len(span) * rows, math.prod(values.shape[2:])).T)
         self._waiting.append([columns[place] for place in self._places])
         if sum(len(part[0]) for part in self._waiting) >= TABLE_ROWS:
             self.finish()
