@@ -60,8 +60,9 @@ def export(
     if to_stdout and (console.as_json or lerobot is not None):
         where = "-o - and " + ("--json" if console.as_json else "--lerobot")
         raise UsageError("cannot be combined", where=where, expected="one of them")
-    if absolute is not None and actions_as is None:
-        raise UsageError("an option of --actions-as", where="--absolute", expected="both")
+    if actions_as is None and (absolute is not None or frame != "world"):
+        where = "--rotation-frame" if absolute is None else "--absolute"
+        raise UsageError("an option of --actions-as", where=where, expected="both")
     # text for people must not mix with the CSV
     console.stream = "stderr" if to_stdout else console.stream
     repair = Repair(**{name: reading.pop(name) for name in options.REPAIR})

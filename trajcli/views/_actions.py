@@ -20,7 +20,9 @@ def positions_alone(batch: Recording, beside: Sequence[Recording]) -> Recording:
     path, turns = batch.file.path, [ROTATIONS[0]] if ROTATIONS[0] in batch.arrays else []
     names = turns if batch.of_rotations else [quantities(batch)[0].get("position", "")]
     other = [one for one in beside if ROTATIONS[0] in one.arrays]
-    if other or not any(names):
+    # an array that export wrote as actions, and says so
+    made = batch.own_output and "actions" in names and batch.companions.attribute("actions")[1]
+    if other or made or not any(names):
         raise InputError(
             "positions and orientations in two arrays" if other else "no positions",
             where=str(first_part(batch).where),
