@@ -42,7 +42,7 @@ class TableForm:
         behind the names of several trajectories. Raises UsageError for others."""
         first, places = int(heads[0] == "trajectory"), list[int]()
         for name in self.columns:
-            own = [k for k, head in enumerate(heads) if name in (head, head.partition("/")[0])]
+            own = [k for k, head in enumerate(heads) if name in (head, *head.split("/", 1))]
             own = [first] if name == "time" and heads[first] != "row" else own
             if not own:
                 known = ["time", *dict.fromkeys(head.partition("/")[0] for head in heads), *heads]
