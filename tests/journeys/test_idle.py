@@ -151,3 +151,16 @@ def test_a_trimmed_run_is_repeated_and_divided(trajcli, folder):
         trajcli.ok(f"{line} -o parts.h5 --shard {k}/2")
     trajcli.ok("merge parts.h5")
     assert Path("parts.h5").read_bytes() == Path("whole.h5").read_bytes()
+
+
+def test_a_speed_of_standstill_is_a_number(trajcli, folder):
+    np.savez("in.npz", position=motion(SPANS[0]), dt=0.02)
+    for value in ("nan", "inf", "-1"):
+        trajcli.refuses(f"score in.npz --still {value}", "--still")
+        trajcli.refuses(f"export in.npz --trim --still {value} -o no.npz", "--still")
+
+
+def test_trajectories_without_rows_are_not_trimmed(trajcli, folder):
+    np.savez("in.npz", position=np.zeros((2, 0, 3)), dt=0.02)
+    trajcli.ok("export in.npz --trim -o out.npz")
+    assert np.load("out.npz")["position"].shape == (2, 0, 3)

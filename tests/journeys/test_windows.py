@@ -268,3 +268,10 @@ def test_a_run_with_a_window_is_repeated_and_divided_with_it(trajcli, folder):
         trajcli.ok(f"{line} -o parts.h5 --shard {k}/2")
     trajcli.ok("merge parts.h5")
     assert Path("parts.h5").read_bytes() == Path("whole.h5").read_bytes()
+
+
+def test_inspect_shows_no_rows_outside_of_the_window_that_is_asked_for(trajcli, folder):
+    path = log("npz")
+    trajcli.refuses(f"inspect {path} --since 99", "no rows in the window")
+    np.save("in.npy", ROWS)
+    trajcli.refuses("inspect in.npy --since 1", "no time step", "--rate")

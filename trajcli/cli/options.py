@@ -7,6 +7,7 @@ Choices are literals, so that they complete with Tab and an error lists them.
 from __future__ import annotations
 
 import inspect
+import math
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -70,6 +71,13 @@ def _datasets(incomplete: str) -> list[str]:
 def _expanded(path: Path | None) -> Path | None:
     """Returns a path with ~ expanded, which shells do not do after ``--out=``."""
     return None if path is None else Path(os.path.expanduser(path))
+
+
+def _finite(value: float | None) -> float | None:
+    """Returns a number, or raises BadParameter for NaN and Inf, which pass a range."""
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"{value} is not a finite number.")
+    return value
 
 
 def _option(panel: str, usage: str, help: str, **more: Any) -> Any:
@@ -240,7 +248,7 @@ WrapDofs = Annotated[str | None, _recording("--wrap-dofs WHICH",
     "Angles to make continuous first: 3,5, or names.")]
 Trim = Annotated[bool, _recording("--trim", "Leave out standstill at both ends.")]
 Still = Annotated[float | None, _recording("--still SPEED",
-    "Speed of standstill. (default: 5 % of peak)", min=0.0)]
+    "Speed of standstill. (default: 5 % of peak)", min=0.0, callback=_finite)]
 
 Start = Annotated[str | None, _state("--start START",
     "zero, NUMBERS, FILE[:GROUP] or FILE:DATASET. (default: in SOURCE)")]

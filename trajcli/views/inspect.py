@@ -90,7 +90,7 @@ def inspect_source(
             with said.attempt():
                 batches = read_batches(files, [text], as_stored=True)
         except InputError as error:  # SOURCE may name something else that is listed
-            if named and not names:
+            if (named and not names) or files.reading.window:
                 raise
             if not isinstance(error, NoTrajectories):
                 said.add(_in_a_line(error))
