@@ -164,3 +164,25 @@ def test_trajectories_without_rows_are_not_trimmed(trajcli, folder):
     np.savez("in.npz", position=np.zeros((2, 0, 3)), dt=0.02)
     trajcli.ok("export in.npz --trim -o out.npz")
     assert np.load("out.npz")["position"].shape == (2, 0, 3)
+
+
+@pytest.mark.parametrize("command", ["export", "differentiate --method central"])
+def test_segments_between_gaps_are_trimmed_and_count_rows_of_the_file(trajcli, folder, command):
+    times = np.arange(300) * 0.02
+    times[150:] += 5
+    table = np.column_stack([times, motion((40, 250))])
+    repeated = np.insert(table, 20, table[20], 0)
+    np.savetxt("in.csv", repeated, delimiter=",", header="time,q1,q2", comments="")
+    line = f"{command} in.csv --max-gap 1 --repeated-times drop --trim --json"
+    first, second = trajcli.ok(f"{line} -o out.h5").document["keep_ranges"]
+    assert [first["trajectory"], second["trajectory"]] == ["in/segment_0", "in/segment_1"]
+    # the repeated row is one more before both
+    assert first["rows"][0] in (39, 40, 41)
+    assert first["rows"][1] == second["rows"][0] == 151
+    assert second["rows"][1] - 1 in (251, 252, 253)
+    with h5py.File("out.h5") as file:
+        for one in (first, second):
+            begin, stop = one["rows"]
+            rows = file[one["trajectory"]]
+            name = "q" if "q" in rows else "position"
+            np.testing.assert_allclose(rows[name], repeated[begin:stop, 1:])

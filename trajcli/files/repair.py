@@ -116,7 +116,7 @@ def _trimmed(
             ends = times[np.arange(len(rows))[:, None], rows - [0, 1]]
             left_out += (times[:, -1] - times[:, 0] - ends[:, 1] + ends[:, 0]).tolist()
             spans.append(rows)
-        taken = recording.row_numbers or range(recording.rows)
+        taken = range(recording.rows) if recording.row_numbers is None else recording.row_numbers
         for k, (begin, stop) in enumerate(np.concatenate(spans).tolist() if spans else ()):
             alone = f"/trajectory_{recording.inside[k]}" if recording.count > 1 else ""
             report.keep_ranges.append({
