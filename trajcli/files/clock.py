@@ -298,21 +298,29 @@ class Clock:
     def segment(self, trajectories: Numbers, rows: Numbers) -> Clock:
         """Returns the times of some rows of some trajectories; those of equal steps follow each
         other."""
-        times, stamps, first = self.rows(), self.absolute, int(rows[0])
-        line = np.zeros(1, int) if len(times) == 1 else np.asarray(trajectories)
+        part, stamps = self.fitted(len(trajectories), len(rows)), self.absolute
+
+        def cut(lines: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            return lines[np.asarray(trajectories) if len(lines) > 1 else [0]][:, np.asarray(rows)]
+
         if stamps is not None:
-            known, chosen = stamps.read(), np.asarray(trajectories)
-            if known.shape[1] < self.count:  # of an output, that of row 0 alone
-                known = stamps_after(known, times - times[:, :1], self.unit)
-            known = known[:, -self.count :]  # of actions, not that of the start
-            known = known[chosen if len(known) > 1 else [0]][:, np.asarray(rows)]
+            known = cut(self.row_stamps())
             stamps = replace(stamps, shape=known.shape, reader=lambda a, b: known[a:b])
-        part = replace(self.fitted(len(trajectories), len(rows)), absolute=stamps)
+        part = replace(part, absolute=stamps)
         if self.step is not None:
-            begin = self.begin + first + self.acting
+            begin = self.begin + int(rows[0]) + self.acting
             return replace(part, begin=begin, stamped=False, shape=())
-        times = times[line][:, np.asarray(rows)]
+        times = cut(self.rows())
         return replace(part, values=times, stamped=True, shape=times.shape)
+
+    def row_stamps(self) -> npt.NDArray[Any]:
+        """Returns the stamps [1 or B, count] of all rows as the source, which has some, counts."""
+        assert self.absolute is not None
+        known: npt.NDArray[Any] = self.absolute.read()
+        if known.shape[1] < self.count:  # of an output, that of row 0 alone
+            times = self.rows()
+            known = stamps_after(known, times - times[:, :1], self.unit)
+        return known[:, -self.count :]  # of actions, not that of the start
 
     def shape_faults(self) -> list[Fault]:
         """Returns what is wrong with the number of stamps or steps."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 
 import numpy as np
@@ -11,6 +12,7 @@ from trajcli.errors import InputError, Note, Report
 from trajcli.files.recording import Array, Recording
 from trajcli.views.recordings import first_part, quantities
 
+_NO_POINT = re.compile(r"(?<![.\d])(\d)e")
 _FIELDS = {"position": "positions", "velocity": "velocities", "acceleration": "accelerations"}
 
 
@@ -48,20 +50,13 @@ def document(batch: Recording, rows: Mapping[str, Array], times: Array, as_json:
         found = "times that do not increase by 1 ns or more" if finite else "NaN or Inf"
         raise InputError("no JointTrajectory", where=batch.place_text(0), found=found)
     points = []
-    for time, *values in zip(nanoseconds, *(x.tolist() for x in rows.values()), strict=True):
-        fields = (
-            f'"{field}": [{", ".join(map(_number, row))}]'
-            for field, row in zip(rows, values, strict=True)
-        )
-        stamp = f'{{"sec": {time // 10**9}, "nanosec": {time % 10**9}}}'
-        points.append(f'{{{", ".join(fields)}, "time_from_start": {stamp}}}')
+    lines = zip(*(values.tolist() for values in rows.values()), strict=True)
+    for time, values in zip(nanoseconds.tolist(), lines, strict=True):
+        stamp = {"sec": time // 10**9, "nanosec": time % 10**9}
+        point = json.dumps({**dict(zip(rows, values, strict=True)), "time_from_start": stamp})
+        # to YAML 1.1, 1e-05 would be a text
+        points.append(_NO_POINT.sub(r"\1.0e", point))
     joints = json.dumps(batch.joint_names)
     if as_json:
         return f'{{"joint_names": {joints}, "points": [\n' + ",\n".join(points) + "\n]}\n"
     return f"joint_names: {joints}\npoints:\n" + "".join(f"- {point}\n" for point in points)
-
-
-def _number(value: float) -> str:
-    """Returns a number as YAML 1.1 and JSON read it: to YAML, 1e-05 would be a text."""
-    text = repr(float(value))
-    return text if "." in text else text.replace("e", ".0e")

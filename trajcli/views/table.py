@@ -28,9 +28,7 @@ class TableForm:
     def require(self, out: Path) -> None:
         """Raises UsageError for a form where OUT is no CSV, and for one that contradicts itself."""
         if self != TableForm() and out.suffix.lower() not in ("", ".csv"):  # "-" has none
-            words = [
-                name for name, value in vars(self).items() if value != getattr(TableForm, name)
-            ]
+            words = [name for name in vars(self) if getattr(self, name) != getattr(TableForm, name)]
             found = ", ".join(f"--{name.replace('_', '-')}" for name in words)
             raise UsageError("an option of CSV alone", where=found, expected="OUT.csv, or -")
         if self.decimal == self.separator:
@@ -48,8 +46,9 @@ class TableForm:
                 known = ["time", *dict.fromkeys(head.partition("/")[0] for head in heads), *heads]
                 near = "".join(difflib.get_close_matches(name, known, 1))
                 hint, choices = near and f"did you mean {near}?", listed(dict.fromkeys(known), 12)
-                fault = unknown("column", choices=choices, found=name, where="--columns", hint=hint)
-                raise UsageError(fault)
+                raise UsageError(
+                    unknown("column", choices=choices, found=name, where="--columns", hint=hint)
+                )
             places += own
         places = places or [*range(len(heads))]
         return places if 0 in places or not first else [0, *places]
@@ -59,11 +58,9 @@ class TableForm:
         if self.decimals is None or not {"time", "t"}.intersection(self.columns or ["time"]):
             return
         if ((np.diff(np.round(times, self.decimals)) == 0) & (np.diff(times) != 0)).any():
-            what, expected = (
-                "times of rows become equal",
-                "more decimals, or --columns without time",
-            )
-            raise UsageError(what, where=f"--decimals {self.decimals}", expected=expected)
+            what, where = "times of rows become equal", f"--decimals {self.decimals}"
+            expected = "more decimals, or --columns without time"
+            raise UsageError(what, where=where, expected=expected)
 
     def cells(self, column: Array) -> list[Any]:
         """Returns the values of a column as they are written; integers stay as they are."""
