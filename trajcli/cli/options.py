@@ -121,7 +121,7 @@ Export = Annotated[Path, _out("-o --out OUT",
     "The file to write: OUT.csv, .parquet, .rrd, .tum, .yaml, .json, .h5, .npz or .npy; - writes "
     "CSV to stdout.")]
 Columns = Annotated[str | None, _output("--columns NAMES",
-    "Columns of a CSV in order: time,position,velocity, or single ones like position/joint1. "
+    "Columns of a CSV in order: time,position,velocity, or of joints: joint1,position/joint2. "
     "(default: all)")]
 Decimals = Annotated[int | None, _output("--decimals N",
     "Decimals in a CSV. (default: as many as read the same numbers back)", min=0, max=17)]

@@ -274,10 +274,9 @@ def _require_turns(request: Request, first: Recording, mode: Mode | None) -> Non
 def _require_commands(request: Request, first: Recording) -> None:
     """Raises UsageError where export wrote the actions as others than the request takes them."""
     known = {word: first.companions.attribute(word)[1] for word in _COMMANDS}
-    stated = {word: text_of(value) for word, value in known.items() if value is not None}
-    said = {word: getattr(request, word) for word in stated}
+    stated = {word: text_of(value) for word, value in known.items() if value not in (None, "world")}
     # a frame that is not said is the world
-    missing = [word for word in stated if said[word] in (None, "world") and stated[word] != "world"]
+    missing = [word for word in stated if getattr(request, word) in (None, "world")]
     if first.own_output and first.of_actions and "actions" in stated and missing:
         words = (f"--{word.replace('_', '-')} {stated[word]}" for word in missing)
         hint = " ".join([*words, *(["--mode clique"] if request.mode is None else [])])
