@@ -44,7 +44,7 @@ def test_idle_ends_are_left_out_and_the_rows_that_are_kept_are_listed(trajcli, f
     assert list(ranges) == [f"demo_{k}" for k in range(4)]
     assert ranges["demo_3"] == [0, 300]
     assert "idle ends left out: 3 of 4 trajectories" in result.err
-    assert "1 left whole, without motion" in result.err
+    assert "1 left whole, without known motion" in result.err
     seconds = []
     with h5py.File("out.h5") as file:
         for k, span in enumerate(SPANS):
@@ -186,3 +186,12 @@ def test_segments_between_gaps_are_trimmed_and_count_rows_of_the_file(trajcli, f
             rows = file[one["trajectory"]]
             name = "q" if "q" in rows else "position"
             np.testing.assert_allclose(rows[name], repeated[begin:stop, 1:])
+
+
+def test_motion_with_nan_is_left_whole_and_not_called_standstill(trajcli, folder):
+    rows = motion(SPANS[0])
+    rows[120] = np.nan
+    np.savez("in.npz", position=rows, dt=0.02)
+    result = trajcli.ok("export in.npz --trim --json -o out.csv")
+    assert result.document["keep_ranges"][0]["rows"] == [0, 300]
+    assert "1 left whole, without known motion" in result.err

@@ -127,7 +127,7 @@ def _trimmed(
     idle = [seconds for seconds in left_out if seconds > 0]
     text = f"idle ends left out: {len(idle)} of {len(left_out)} trajectories"
     text += f", {np.median(idle):.3g} s in the median" if idle else ""
-    report.add(Note(text + (f"; {never} left whole, without motion" if never else "")))
+    report.add(Note(text + (f"; {never} left whole, without known motion" if never else "")))
 
 
 def _runs_between_gaps(
