@@ -265,8 +265,10 @@ def moving_rows(
     ``block_scores``; 0 to 0 of one that never moves, or whose speed is not known."""
     increasing = (np.diff(times) > 0).all(1)
     with np.errstate(all="ignore"):
-        known = with_derivatives(parts, times, step, increasing, {"velocity"})
-        speeds = [_norm(known["velocity"])]
+        speeds = list[Floats]()
+        if next(iter(parts.values())).shape[2]:  # else there are rotations alone
+            known = with_derivatives(parts, times, step, increasing, {"velocity"})
+            speeds.append(_norm(known["velocity"]))
         if turns.shape[2]:
             speeds.append(angular_scores(turns, times, step)[1])
         first, last = _moving(_slow(speeds, still))

@@ -195,3 +195,19 @@ def test_motion_with_nan_is_left_whole_and_not_called_standstill(trajcli, folder
     result = trajcli.ok("export in.npz --trim --json -o out.csv")
     assert result.document["keep_ranges"][0]["rows"] == [0, 300]
     assert "1 left whole, without known motion" in result.err
+
+
+def test_orientations_alone_are_trimmed_and_two_arrays_one_by_one(trajcli, folder):
+    angle = 0.01 * np.clip(np.arange(300) - 50, 0, 100)
+    turn = np.stack([np.cos(angle / 2), 0 * angle, 0 * angle, np.sin(angle / 2)], 1)
+    with h5py.File("pose.h5", "w") as file:
+        file["position"] = motion((200, 250), 300)
+        file["orientation"], file["times"] = turn, np.arange(300) * 0.02
+        file.attrs["rotation_order"] = "wxyz"
+    for name, inner in (("orientation", (50, 150)), ("position", (200, 250))):
+        line = f"export pose.h5:{name} --trim --json -o {name}.csv"
+        first, stop = trajcli.ok(line).document["keep_ranges"][0]["rows"]
+        assert inner[0] - 3 <= first <= inner[0] + 1
+        assert inner[1] - 1 <= stop - 1 <= inner[1] + 3
+    # rows of one table would no longer belong together
+    trajcli.refuses("export pose.h5 --trim -o no.csv", "idle ends", "FILE:DATASET")
