@@ -374,6 +374,14 @@ def test_of_publishers_that_share_a_topic_dofs_take_the_one_that_has_them(
             trajcli.refuses(line, "published apart", f"{count} of j3, j1, j2", "--dofs finger")
 
 
+def test_a_publisher_that_begins_late_is_shown(trajcli, folder):
+    path, _, hand = arm_and_gripper("mcap", 1500, 1200)
+    shown = trajcli.ok(f"inspect {path} --json").document["datasets"]
+    shapes = {one["name"].strip("/"): one["shape"] for one in shown}
+    assert shapes["joint_states/j3-j2/position"] == [1500, 3]
+    assert shapes["joint_states/finger/position"] == [len(hand), 1]
+
+
 def test_joints_that_share_a_topic_are_shown_apart_and_have_names(trajcli, folder):
     path, arm, hand = arm_and_gripper("mcap", 200)
     shown = trajcli.ok(f"inspect {path} --json").document["datasets"]

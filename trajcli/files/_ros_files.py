@@ -24,9 +24,8 @@ from trajcli.files.catalogue import Catalogue, Dataset, OpenFiles, import_librar
 from trajcli.files.file_bytes import open_regular
 from trajcli.files.source import Place
 
-# How many messages are read to find the fields of a topic, how many to find who publishes joints
-# there, and at most how many bytes.
-_FIRST, _FIRST_OF_JOINTS, _FIRST_BYTES = 64, 1024, 1 << 24
+# How many messages are read to find the fields of a topic, and at most how many bytes.
+_FIRST, _FIRST_BYTES = 64, 1 << 24
 # Bytes of messages between two checks of the memory and reports of progress.
 _BETWEEN = 1 << 20
 _POINTS = {"positions": "position", "velocities": "velocity", "accelerations": "acceleration"}
@@ -126,7 +125,7 @@ class RosFile(Catalogue):
         """Returns the group, with a slash, of the only set of joints that has all names in --dofs,
         or that is just these; "" where there is one set, or none that --dofs names."""
         sets = _joint_sets(arrays)
-        wanted = {name.strip() for name in (self.pool.dofs or "").split(",")}
+        wanted = {name.strip() for name in (self.pool.reading.dofs or "").split(",")}
         fitting = [group for group, joints in sets.items() if wanted <= {*joints}]
         exact = [group for group in fitting if wanted == {*sets[group]}]
         chosen = exact if len(exact) == 1 else fitting
@@ -147,8 +146,7 @@ class RosFile(Catalogue):
                 part = parts.setdefault(key, _Messages(bag.types))
             part.add(message, log)
             count, size = count + 1, size + raw
-            enough = _FIRST if part.joints is None else _FIRST_OF_JOINTS
-            if most and not part.plans and (count == enough or size > _FIRST_BYTES):
+            if most and not part.plans and (count == most or size > _FIRST_BYTES):
                 break
             if not most and size > _BETWEEN:
                 size = 0

@@ -74,14 +74,6 @@ def inspect_source(
     unread = unreadable_files(files, members)
     opened = [files.open(member.path) for member in members if member not in unread]
     layout, named = files.layout(opened[0]), source.dataset or ""
-    names = []
-    for file in opened:
-        folders = file.match(named, groups=True) if "*" in named else [named]
-        if not named or any(map(file.has_group, folders)):
-            below = tuple(f"{folder.strip('/')}/" for folder in folders if folder)
-            names += [(file, name) for name in file.names() if name.startswith(below or "")]
-        else:
-            names += [(file, name) for name in file.match(named) if file.get(name) is not None]
     clock_from_options(files)  # a time that the options name and that cannot be read is an error
     batches: list[Recording] = []
     said = files.report
@@ -90,10 +82,11 @@ def inspect_source(
             with said.attempt():
                 batches = read_batches(files, [text], as_stored=True)
         except InputError as error:  # SOURCE may name something else that is listed
-            if (named and not names) or files.reading.window:
+            if (named and not _names(opened, named)) or files.reading.window:
                 raise
             if not isinstance(error, NoTrajectories):
                 said.add(_in_a_line(error))
+    names = _names(opened, named)  # once read, a bag may have more of them
     try:
         main, _ = whole_batch(batches)
     except InputError as error:  # which other commands refuse
@@ -139,6 +132,19 @@ def inspect_source(
     }
     drawn = main.take(chosen[:1]) if main and chosen else None
     return report, list(_charts(drawn)) if drawn else [], drawn.dof_labels if drawn else []
+
+
+def _names(opened: Sequence[Catalogue], named: str) -> list[tuple[Catalogue, str]]:
+    """Returns the datasets of files: all, those below a group or groups, or those of a name."""
+    names = []
+    for file in opened:
+        folders = file.match(named, groups=True) if "*" in named else [named]
+        if not named or any(map(file.has_group, folders)):
+            below = tuple(f"{folder.strip('/')}/" for folder in folders if folder)
+            names += [(file, name) for name in file.names() if name.startswith(below or "")]
+        else:
+            names += [(file, name) for name in file.match(named) if file.get(name) is not None]
+    return names
 
 
 def _in_a_line(error: InputError) -> str:
