@@ -292,6 +292,18 @@ def test_records_by_trajectory_and_row_are_a_batch(trajcli, folder):
         np.testing.assert_array_equal(file["position"], made["q"])
 
 
+def test_columns_of_records_of_several_groups_are_dofs_of_each(trajcli, folder):
+    with h5py.File("log.h5", "w") as file:
+        for k in range(3):
+            file[f"demo_{k}/log"] = rows()[k:]
+    for dataset in ("joint_0,joint_1", "joint_*"):
+        trajcli(f"differentiate log.h5:demo_*/log/{dataset} {CENTRAL}", code=0)
+        with h5py.File("out.h5") as file:
+            for k in range(3):
+                expected = POSITIONS[k:, :2].astype("f4")
+                np.testing.assert_array_equal(file[f"demo_{k}/log/position"], expected)
+
+
 # -- MATLAB ----------------------------------------------------------------------------------------
 def test_struct_arrays_of_matlab_are_rows(trajcli, folder):
     scipy = pytest.importorskip("scipy.io")

@@ -89,7 +89,7 @@ class RecordFile(Catalogue):
 
     def match(self, pattern: str, groups: bool = False) -> list[str]:
         above, _, last = pattern.strip("/").rpartition("/")
-        if "*" in last and not groups:
+        if "*" in pattern and not groups:
             paths = super().match(above, groups=True) if "*" in above else [above]
             if tables := [path for path in paths if self.records(path) is not None]:
                 named = [f"{path}/{last}".strip("/") for path in tables]

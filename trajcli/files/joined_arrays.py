@@ -46,7 +46,8 @@ def array_at(file: Catalogue, path: str, layout: Layout | None = None) -> Datase
         name, _, which = (
             text.strip().partition("[") if re.search(r"\[-?\d*:", text) else (text, "", "")
         )
-        part = (file.get(folder + name) or file.require(name)).require_numeric()
+        known = file.get(folder + name) or file.get(name)
+        part = (known or file.require(folder + name)).require_numeric()
         if part.ndim == 1 or (parts and part.ndim < parts[0].ndim):  # a number in a row
             wide = converted(part, lambda rows: rows[..., None])
             part = replace(wide, shape=(*part.shape, 1))
