@@ -67,6 +67,12 @@ FORMS: dict[str, tuple[str, bool]] = {
     "a separator behind the heading": ("Time,J1,J2,\n" + rows(), False),
     "a column of blanks with a name": ("Time,J1,J2,note\n" + rows(",", ","), False),
     "blank lines at the end": (HEAD + rows() + "\n  \n\n", False),
+    "blank rows at the end": (
+        "Time;J1;J2\r\n" + rows(";", "", "\r\n", True) + ";;\r\n;;\r\n", False,
+    ),
+    "blank rows at the end, cut": (HEAD + rows() + ",,\n,,", False),
+    "ends of old Macs": ((HEAD + rows()).replace("\n", "\r"), False),
+    "more comments than lines are looked at": ("# arm\n" * 400 + HEAD + rows(), False),
     "a heading in a comment": ("# log of an arm\n# Time,J1,J2\n" + rows(), False),
 }  # fmt: skip
 
@@ -110,7 +116,7 @@ def test_degrees_of_an_opensim_file_are_said(trajcli, folder, ending):
     Path(f"log.{ending}").write_text(OPENSIM + "time\tJ1\tJ2\n" + rows("\t"))
     line = f"differentiate log.{ending}:J1,J2 --method central -o out.h5"
     assert "inDegrees=yes" in trajcli.ok(line).err
-    trajcli.ok(f"{line} --units deg --overwrite")
+    assert "inDegrees" not in trajcli.ok(f"{line} --units deg --overwrite").err
     with h5py.File("out.h5") as file:
         np.testing.assert_allclose(np.squeeze(file["position"]), np.radians(ANGLES), atol=1e-12)
 
@@ -204,6 +210,7 @@ def test_two_families_are_an_error_that_lists_them(trajcli, folder):
         ("Time,J1\n" + rows(), ["log.csv, line 1: a heading of another length", "--skip-rows 1"]),
         ("arm 3\n" + HEAD + rows() + "1,2,3,4\n1,2,3\n", ["line 123: a row of", "line 2 is the"]),
         ("arm 3\n" + HEAD + rows() + "1.20,?,3\n1,2,3\n", ["line 123, column J1", "line 2 is the"]),
+        ("1,2,3\n" + HEAD + rows(), ["line 2, column data0", "there is no heading"]),
     ],
 )
 def test_an_error_of_a_table_says_the_line_of_its_heading(trajcli, folder, text, parts):
@@ -227,6 +234,12 @@ def test_rows_that_are_skipped_are_not_looked_at(trajcli, folder, command):
         assert file["dof"].asstr()[:].tolist() == ["J1", "J2"]
     trajcli.refuses(f"{command} log.csv --skip-rows -1 {more.replace('out', 'other')}")
     trajcli.refuses(f"{command} log.csv --skip-rows 999 {more.replace('out', 'other')}", "rows")
+
+
+def test_rows_to_skip_are_said_not_to_be_used_without_a_table_of_text(trajcli, folder):
+    np.savez("log.npz", position=ANGLES, dt=0.01)
+    line = "differentiate log.npz --method central -o out.h5 --skip-rows 2"
+    assert "and log.npz is none" in " ".join(trajcli.ok(line).err.split())
 
 
 def test_a_run_that_skipped_rows_can_be_run_again(trajcli, folder):

@@ -123,6 +123,7 @@ def test_seconds_that_could_be_days_are_seconds(trajcli, folder):
         (thousandths("%m/%d/%Y %H:%M:%S"), NIGHT, "dates that may be dd/mm/yyyy or mm/dd/yyyy"),
         (thousandths("13/%H/2024 %H:%M:%S"), MAY_1.replace(hour=14), "in no calendar"),
         (lambda m: f"T+{m.microsecond}", MAY_1, "times that are not understood"),
+        (thousandths("%H:61:%S"), MAY_1, "times that are not understood"),
         (lambda m: f"{m:%d.%m.%Y}" if m.second else f"{m:%Y-%m-%d}", MAY_1, "several forms"),
     ],
 )
@@ -133,6 +134,17 @@ def test_times_that_are_not_certain_are_refused_with_what_says_them(
     trajcli.refuses(DIFFER, said, "log.csv:Time", "line 1 is the heading", "--times")
     trajcli.ok(f"{DIFFER} --rate 50")
     np.testing.assert_array_equal(written()[0], POSITIONS)
+
+
+def test_of_times_that_are_not_understood_the_first_such_cell_is_shown(trajcli, folder):
+    table("Time,a,b", lambda m: "late" if m.second else f"{m:%H:%M:%S.%f}", MAY_1)
+    trajcli.refuses(DIFFER, "'late'")
+
+
+def test_days_of_a_spreadsheet_are_exact_milliseconds(trajcli, folder):
+    table("Time,a,b", serial, MAY_13)
+    trajcli.ok(DIFFER)
+    np.testing.assert_allclose(written()[1], SECONDS, rtol=0, atol=1e-12)
 
 
 def test_stamps_of_many_rows_are_those_of_numpy(trajcli, folder):
@@ -170,6 +182,24 @@ def test_messages_that_are_echoed_as_csv_have_their_stamps(trajcli, folder, fiel
     np.testing.assert_allclose(times, SECONDS, rtol=0, atol=1e-9)
     assert stamp == 1_700_000_000_950_000_000
     assert "seconds and nanoseconds since 1970" in " ".join(result.err.split())
+
+
+def test_names_that_change_in_messages_echoed_as_csv_are_refused(trajcli, folder):
+    echo("base,elbow", POSITIONS)
+    lines = Path("log.csv").read_text().replace("base,elbow", "elbow,base", 5)
+    Path("log.csv").write_text(lines)
+    trajcli.refuses(DIFFER, "rows of different joints in turns", "base, elbow")
+
+
+def test_a_pose_that_is_echoed_as_csv_has_a_rotation(trajcli, folder):
+    half = SECONDS / 2
+    turns = np.column_stack([0 * half, 0 * half, np.sin(half), np.cos(half)])
+    echo("map", np.column_stack([POSITIONS, 0 * half, turns]))
+    said = trajcli.ok("differentiate log.csv --window 0.1s -o out.h5").err
+    assert "tx ty tz qx qy qz qw" in " ".join(said.split())
+    with h5py.File("out.h5") as file:
+        rates = np.squeeze(file["angular_velocity"])[5:-5]
+    np.testing.assert_allclose(rates, np.tile([0, 0, 1], (len(rates), 1)), atol=1e-6)
 
 
 def test_whole_numbers_that_are_no_stamps_stay_columns(trajcli, folder):

@@ -30,8 +30,9 @@ from trajcli.files.quantities import split_unit
 from trajcli.memory import CSV_ROWS
 
 _LONGEST_LINE = 1 << 20
-# How many lines are read to find the heading, and how many rows to find what the columns hold.
-_HEAD, _SAMPLE = 256, 64
+# How many lines are read to find the heading, also among comments at most, and how many rows to
+# find what the columns hold.
+_HEAD, _MOST, _SAMPLE = 256, 1 << 14, 64
 # The bytes at the end that tell whether a file is cut, and the lines that decimals are told by.
 _TAIL, _LEAST = 1 << 14, 10
 # Integers that float64 may not hold.
@@ -40,7 +41,8 @@ _WHOLE = re.compile(r"[+-]?(?:\d{16,18}|[1-8]\d{18})")
 # share of the steps of a TUM trajectory goes forward.
 _UNEVEN, _NEAR, _MOSTLY = 5.0, 1e-2, 0.9
 # The columns of a TUM trajectory, which may have no heading.
-_TUM = ["timestamp", "tx", "ty", "tz", "qx", "qy", "qz", "qw"]
+_TUM = ["timestamp", *(_POSE := ["tx", "ty", "tz", "qx", "qy", "qz", "qw"])]
+_OF_JOINTS = ("position", "velocity", "effort")
 
 
 class CsvFile(Table):
@@ -58,7 +60,8 @@ class CsvFile(Table):
     def __init__(self, path: Path, pool: OpenFiles | None = None) -> None:
         super().__init__(path, "csv", pool)
         self._time: str | None = None
-        self._cut, self._said = 0, dict[str, str]()
+        self._end: int | None = None  # after this line nothing is read
+        self._said: dict[str, str] = {}
         try:
             self.safely("", self._read_heading)
         except BaseException:
@@ -69,11 +72,20 @@ class CsvFile(Table):
         return _Text(self.path)
 
     def _read_heading(self) -> None:
-        lines = list(itertools.islice(self.opened().lines(), self.pool.skip_rows + _HEAD))
-        head = read_head(lines, self.pool.skip_rows, str(self.path))
+        reading, lines, count = self.pool.reading, list[str](), 0
+        skip = reading.skip_rows or 0
+        for line in itertools.islice(self.opened().lines(), skip + _MOST):
+            lines.append(line)
+            count += not line.startswith("#")
+            if count == skip + _HEAD:
+                break
+        head = read_head(lines, skip, str(self.path))
         self._delimiter, self._skipped, self._trailing = head[0], head.skipped, head.trailing
         self._heading = f"line {head.line} is the heading" if head.line else "there is no heading"
-        self.remarks = list(map(Note, head.remarks))
+        self.remarks = [Note(f"{self.path}: {head.remark}")] if head.remark else []
+        if head.degrees and reading.units is None:
+            said = "inDegrees=yes says that angles are in degrees: --units deg,m,… says which are"
+            self.remarks += [f"{self.path}: {said}"]
         rows = head.rows[:_SAMPLE]
         self._comma = any(DECIMAL_COMMA.fullmatch(cell) for row in rows for cell in row)
         if self._comma:
@@ -98,7 +110,7 @@ class CsvFile(Table):
         if self._texts and head.names is None:
             self._find_echo(rows)
         elif not self._texts and not names[self.columns[0]]:
-            self._find_time(np.array([[float(cell or "nan") for cell in row] for row in cells]))
+            self._find_time(_numbers(cells))
 
     def _note(self, text: str) -> None:
         self.remarks = [*self.remarks, Note(f"{self.path}: {text}")]
@@ -112,13 +124,18 @@ class CsvFile(Table):
             return
         columns = ["stamp_sec", "stamp_nanosec", *self.columns[2:]]
         found = "its first columns are seconds and nanoseconds since 1970"
-        labels = [cell for name, cell in zip(columns[3:], rows[0][3:], strict=True)
-                  if name in self._texts]  # fmt: skip
-        rest = len(columns) - 3 - len(labels)
-        if labels and rest in (len(labels), 2 * len(labels), 3 * len(labels)):
-            kinds = ("position", "velocity", "effort")[: rest // len(labels)]
+        is_label = [name in self._texts for name in columns[3:]]
+        count, rest = sum(is_label), len(is_label) - sum(is_label)
+        if all(is_label[:count]) and count and rest in (count, 2 * count, 3 * count):
+            labels, kinds = rows[0][3 : 3 + count], _OF_JOINTS[: rest // count]
+            # called so, columns are looked through for names that change from row to row
+            columns[3:-rest] = [f"name{k}" for k in range(count)]
             columns[-rest:] = [f"{kind}/{label}" for kind in kinds for label in labels]
             found += f", then {', '.join(kinds)} of the joints that it names"
+            self._texts = {*columns[2:-rest]}
+        elif not count and rest == len(_POSE) and _near_one(_numbers(zip(*rows, strict=True))[-4:]):
+            columns[-rest:] = _POSE
+            found += f", then {' '.join(_POSE)}, as in a pose"
         self.columns = columns
         self._note(f"there is no heading: {found}")
 
@@ -139,7 +156,7 @@ class CsvFile(Table):
         elif (steps == 1).all() and sample[0, 0] in (0, 1):
             if (sample[1:] != np.floor(sample[1:])).any():
                 self.columns = ["index", *self.columns[1:]]
-        elif not headless or not (self.pool.clock or _near_one(sample[3:7])):
+        elif not headless or not (self.pool.reading.clock or _near_one(sample[3:7])):
             self._time = self.columns[0]
             if headless:
                 self._note("there is no heading: its first column, which increases, is the time")
@@ -193,11 +210,12 @@ class CsvFile(Table):
     def _times(self, column: str) -> Dataset:
         stored = super()._times(column)
         if not stored.numeric:
+            cells = stored.read().tolist()
             raise InputError(
                 self._said[column] or "times that are not understood",
                 where=f"{self.path}:{column}",
                 expected=f"seconds, or {FORMS}; {self._heading}",
-                found=repr(str(stored.read_rows(0, 1)[0]))[:60],
+                found=repr(next((x for x in cells if not moment_kind(x)), cells[0]))[:60],
                 hint="--times FILE:DATASET, --rate HZ or --dt SECONDS says the time instead",
             )
         for copy in (name for name, first in self.copies.items() if first == column):
@@ -212,7 +230,7 @@ class CsvFile(Table):
 
     def _remarks(self, name: str, taken: Sequence[str], stored: Dataset) -> list[str]:
         remarks, time = super()._remarks(name, taken, stored), self.time_column
-        if time is None or time in self._stamp_pair or self.pool.clock:
+        if time is None or time in self._stamp_pair or self.pool.reading.clock:
             return remarks
         with contextlib.suppress(InputError):  # raised where the times are used
             self._times(time)
@@ -225,10 +243,14 @@ class CsvFile(Table):
         text: _Text = self.opened()
         if text.values is None:
             count = text.count_lines()
-            if self._is_cut(tail := text.tail()):
-                self._cut = count - tail[len(tail.rstrip(" \r\n")) :].count("\n")
-                cut = f"{self.path} breaks off in line {self._cut}, which is left out"
-                self.remarks = [*self.remarks, cut]
+            tail = text.tail()
+            # spreadsheets write separators for rows that are blank
+            body = re.sub(rf"\r?\n[\s{re.escape(self._delimiter)}]*\Z", "", tail)
+            if "\r" not in tail.replace("\r\n", ""):  # which would be the end of a line, too
+                self._end = count - tail[len(body) :].count("\n")
+            if self._end and self._is_cut(body, complete=body != tail):
+                cut = f"{self.path} breaks off in line {self._end}, which is left out"
+                self.remarks, self._end = [*self.remarks, cut], self._end - 1
             size, smaller = 8 * count * len(self.columns), "DataFrame.to_parquet writes"
             self.pool.refuse_larger(size, str(self.path), f"a binary file, as {smaller}")
             self.pool.hold(self, size)
@@ -245,20 +267,18 @@ class CsvFile(Table):
         return text
 
     def _rows(self, text: _Text) -> Iterator[str]:
-        rows = _data(itertools.islice(text.lines(), self._skipped, None))
-        whole = (row for row in rows if text.line != self._cut)
+        rows = _data(itertools.islice(text.lines(), self._skipped, self._end))
         if not self._trailing:
-            return whole
-        return (row.rstrip("\r\n ").removesuffix(self._delimiter) for row in whole)
+            return rows
+        return (row.rstrip("\r\n ").removesuffix(self._delimiter) for row in rows)
 
-    def _is_cut(self, tail: str) -> bool:
+    def _is_cut(self, tail: str, complete: bool) -> bool:
         """Whether a file that ends so breaks off within a line: it has fewer cells than the lines
         before or, in the last one, fewer decimals than all of them."""
-        lines = tail.rstrip(" \r\n").split("\n")[1:]
+        lines = tail.split("\n")[1:]
         if len(lines) < 2 or not lines[-1].strip() or lines[-1].startswith("#"):
             return False
         *before, last = split_cells(_data(lines[-_LEAST - 1 :]), self._delimiter)
-        complete = tail.endswith("\n")
         decimals = [len(row[-1].strip().partition(".")[2]) for row in (*before, last) if row]
         shorter = len(set(decimals[:-1])) == 1 and 2 < decimals[0] > decimals[-1]
         ends = [row[-1].strip() for row in (*before[-1:], last) if row]
@@ -376,6 +396,11 @@ def _is_text(column: Sequence[str]) -> bool:
     float64 does not hold, and blank cells alone."""
     cells = [cell for cell in column if cell]
     return not cells or not is_number(cells[0]) or any(map(_WHOLE.fullmatch, cells))
+
+
+def _numbers(cells: Iterable[Sequence[str]]) -> npt.NDArray[np.float64]:
+    """Returns the numbers in columns of cells, with NaN for others."""
+    return np.array([[float(x) if is_number(x) else np.nan for x in column] for column in cells])
 
 
 def _near_one(columns: npt.NDArray[np.float64]) -> bool:

@@ -22,7 +22,8 @@ _LONGEST_UNIT = 12
 class Head(NamedTuple):
     """How a table begins: the names of its columns, None without a heading, each with its own or
     that of the column that it is named after; the line of the heading, how many lines are before
-    the rows, the first rows, and whether a separator follows the last cell of a row."""
+    the rows, the first rows, whether a separator follows the last cell of a row, which line was
+    taken where others were left out, and whether angles are in degrees."""
 
     delimiter: str
     names: dict[str, str] | None
@@ -30,7 +31,8 @@ class Head(NamedTuple):
     skipped: int
     rows: list[list[str]]
     trailing: bool
-    remarks: list[str]
+    remark: str
+    degrees: bool
 
 
 def read_head(lines: Sequence[str], skip: int, where: str) -> Head:
@@ -79,20 +81,18 @@ def read_head(lines: Sequence[str], skip: int, where: str) -> Head:
             found=f"{len(rows[first - 1])} cells",
             hint=f"--skip-rows {ends[first - 1]} reads the rows without a heading",
         )
-    skipped, remarks = ends[first - 1] if first else begin, list[str]()
+    skipped, remark = ends[first - 1] if first else begin, ""
     if first > (line > 0) + bool(units):
-        found = f"line {line} is the heading" if line else "there is no heading"
-        remarks.append(f"{where}: {found}, and rows begin in line {ends[first]}")
+        remark = f"line {line} is the heading" if line else "there is no heading"
+        remark += f", and rows begin in line {ends[first]}"
     comments = [text[1:] for text in lines[begin : ends[first] - 1] if re.match(r"#.*\S", text)]
     if comments and not line:
         labels = _split_numbered([(0, comments[-1])], delimiter)[1][0]
         labels = labels[: width if trailing else None]
-    if any(re.match(r"\s*inDegrees\s*=\s*yes", text, re.I) for text in lines[:ended]):
-        said = "inDegrees=yes: angles are in degrees, lengths in m"
-        remarks.append(f"{where}: {said}, which --units deg,m,… says of each column")
+    degrees = any(re.match(r"\s*inDegrees\s*=\s*yes", text, re.I) for text in lines[:ended])
     names = _column_names(labels, units) if len(labels) == width else None
     rows = [row for row in rows[first:] if len(row) == width]
-    return Head(delimiter, names, line, skipped, rows, trailing, remarks)
+    return Head(delimiter, names, line, skipped, rows, trailing, remark, degrees)
 
 
 def split_cells(lines: Iterable[str], delimiter: str) -> Iterator[list[str]]:

@@ -134,7 +134,9 @@ class Table(Catalogue):
     @cached_property
     def _clock(self) -> list[str]:
         """The columns that --times or --dt name."""
-        named = [parse_source(text, attributes=True) for text in self.pool.clock if ":" in text]
+        named = [
+            parse_source(text, attributes=True) for text in self.pool.reading.clock if ":" in text
+        ]
         here = [source.dataset or "" for source in named if source.path == self.path]
         return [column for name in here for column in self._column(name.strip("/"))]
 
@@ -147,7 +149,7 @@ class Table(Catalogue):
     @property
     def _used_clock(self) -> Sequence[str | None]:
         """The columns that say the time, where no option does."""
-        return () if self.pool.clock else (self.time_column, *self._stamp_pair)
+        return () if self.pool.reading.clock else (self.time_column, *self._stamp_pair)
 
     @cached_property
     def _step_column(self) -> str | None:

@@ -12,7 +12,8 @@ import numpy.typing as npt
 # A date, with the year first or last; a time of day; the hours and minutes of a zone.
 _MOMENT = re.compile(
     r"(?:((?:19|20)\d\d|\d\d?)([-./])(\d\d?)\2((?:19|20)\d\d|\d\d?))?[T ,]{0,2}"
-    r"(?:(\d{1,3}):(\d\d)(?::(\d\d)(?:(?:[.,]|:(?=\d{3}\b))(\d{1,9}))?)?(?: ?([AaPp])\.?[Mm]\.?)?)?"
+    r"(?:(\d{1,3}):([0-5]\d)(?::([0-5]\d)(?:(?:[.,]|:(?=\d{3}\b))(\d{1,9}))?)?"
+    r"(?: ?([AaPp])\.?[Mm]\.?)?)?"
     r" ?(?:Z|UTC|([+-]\d\d):?(\d\d))?"
 )
 _SECOND, _DAY, _NS = 10**9, 86_400 * 10**9, "datetime64[ns]"
@@ -92,7 +93,6 @@ def serial_days(days: npt.NDArray[Any]) -> Any:
     likely = len(days) > 1 and bool(((days > _FROM) & (days < _TO)).all())
     if not likely or not 0 < np.median(np.diff(days)) < _SHORT:
         return None
-    stamps = np.rint((days - _DAYS_TO_1970) * _DAY)
-    whole = np.rint(stamps / 1e6) * 1e6
-    stamps = whole if np.abs(stamps - whole).max() < _ROUNDED else stamps
-    return stamps.astype(np.int64).astype(_NS)
+    stamps = np.rint((days - _DAYS_TO_1970) * _DAY).astype(np.int64)
+    whole = (stamps + 500_000) // 1_000_000 * 1_000_000
+    return (whole if np.abs(stamps - whole).max() < _ROUNDED else stamps).astype(_NS)

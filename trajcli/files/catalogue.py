@@ -33,6 +33,7 @@ from trajcli.files.file_bytes import (
     unreadable,
 )
 from trajcli.files.quantities import motion_rank
+from trajcli.files.reading import Reading
 from trajcli.files.source import Place, first_and_more, natural_order
 from trajcli.memory import LEAST_MEMORY, memory_bound
 
@@ -275,14 +276,11 @@ class OpenFiles:
     A closed file is opened again by the next read. lock: held while a file is in use, so that no
     other thread closes it. memory: how many bytes may be held decompressed, at least 64 MiB.
     allow_external: whether links out of a file are followed. report: hears of progress while
-    one trajectory takes long to read. sources: the files that readers opened. clock: what options
-    say of the time of rows. dofs: what --dofs says. skip_rows: how many lines of tables are before
-    their heading.
+    one trajectory takes long to read. sources: the files that readers opened. reading: the options
+    that decide what readers find in a file.
     """
 
-    clock: Sequence[str] = ()
-    dofs: str | None = None
-    skip_rows = 0
+    reading = Reading()
 
     def __init__(
         self, memory: int | None = None, allow_external: bool = False, report: Report | None = None

@@ -90,7 +90,7 @@ class Files:
     ) -> None:
         self.report = report or Report()
         self._pool = OpenFiles(memory, reading.allow_external, self.report)
-        _tell(self._pool, reading)
+        self._pool.reading = reading
         self._files: dict[str, Catalogue] = {}
         self._layouts: dict[str, Layout | None] = {}
         self.sources = self._pool.sources
@@ -103,7 +103,7 @@ class Files:
         files = copy(self)
         files.report = Report()
         files.reading, files._layouts, files._pool = reading, {}, copy(self._pool)
-        _tell(files._pool, reading)
+        files._pool.reading = reading
         return files
 
     def open(self, path: Path | str) -> Catalogue:
@@ -374,9 +374,3 @@ def joining(file: Catalogue) -> object:
     if array is None or array.ndim != 2 or 0 in array.shape:
         return object()
     return array.dtype, array.shape[1]
-
-
-def _tell(pool: OpenFiles, reading: Reading) -> None:
-    """Passes to readers the options that decide what they find in a file."""
-    pool.clock, pool.dofs = reading.clock, reading.dofs
-    pool.skip_rows = reading.skip_rows or 0

@@ -99,6 +99,9 @@ def read_recordings(
         member = like.member._replace(name=name) if like.member else Member(name, name)
         found.append((named.index(part), [(replace(like, member=member), fault)]))
     groups = [pair for _, members in sorted(found, key=lambda pair: pair[0]) for pair in members]
+    if files.reading.skip_rows and all(group.file.family != "csv" for group, _ in groups):
+        skipped = "--skip-rows leaves out lines of tables of text"
+        files.report.add(f"{skipped}, and {groups[0][0].file.path} is none")
     wanted = [
         (group, fault)
         for group, fault in groups
