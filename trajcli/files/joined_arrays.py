@@ -1,8 +1,7 @@
-"""Arrays of one group side by side, as the dofs of one trajectory: obs/eef_pos,eef_quat[:4]."""
+"""Arrays of one group side by side, as the dofs of one trajectory: obs/eef_pos,eef_quat."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -15,16 +14,16 @@ from trajcli.files._layouts import Layout
 from trajcli.files.catalogue import Catalogue, Dataset, PartReader
 from trajcli.files.companions import Companions
 from trajcli.files.conversion import as_batch, converted, stated_unit
-from trajcli.files.dofs import JOINED, named_rotations, parse_dofs, pick_dofs
+from trajcli.files.dofs import JOINED, named_rotations
 from trajcli.files.source import Source
 
 
 def in_one_group(source: Source) -> Source:
-    """Returns a SOURCE of several arrays with their group said once and slices with each part."""
-    first, *others = f"{source.dataset}{f'[{source.dofs}]' if source.dofs else ''}".split(",")
+    """Returns a SOURCE of several arrays with their group said once."""
+    first, *others = str(source.dataset).split(",")
     folder = first[: first.rfind("/") + 1]
     named = ",".join((first, *(part.strip().removeprefix(folder) for part in others)))
-    return source._replace(dataset=named, dofs=None)
+    return source._replace(dataset=named)
 
 
 def match_arrays(file: Catalogue, name: str) -> list[str]:
@@ -36,25 +35,19 @@ def match_arrays(file: Catalogue, name: str) -> list[str]:
 
 
 def array_at(file: Catalogue, path: str, layout: Layout | None = None) -> Dataset:
-    """Returns the array at a path, or the dofs of several arrays of a group, folder/a,b[:3]. Raises
+    """Returns the array at a path, or the dofs of several arrays of a group, folder/a,b. Raises
     InputError for arrays of unequal rows."""
     if "," not in path or file.get(path) is not None:
         return file.require(path)
     parts, dofs, units = list[Dataset](), list[str](), list[str]()
     folder = path[: path.partition(",")[0].rfind("/") + 1]
-    for text in path.removeprefix(folder).split(","):
-        name, _, which = (
-            text.strip().partition("[") if re.search(r"\[-?\d*:", text) else (text, "", "")
-        )
+    for name in path.removeprefix(folder).split(","):
         known = file.get(folder + name) or file.get(name)
         part = (known or file.require(folder + name)).require_numeric()
         if part.ndim == 1 or (parts and part.ndim < parts[0].ndim):  # a number in a row
             wide = converted(part, lambda rows: rows[..., None])
             part = replace(wide, shape=(*part.shape, 1))
         names = _dof_names(file, folder, part, name, layout)
-        if which:
-            names = parse_dofs(which[:-1], len(names), f"{part.where}[{which}", names).pick(names)
-            part = pick_dofs(part, which[:-1])
         parts.append(part)
         if part.shape[:-1] != parts[0].shape[:-1]:
             expected, found = f"rows as in {describe(parts[0].shape)}", describe(part.shape)

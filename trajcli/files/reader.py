@@ -471,7 +471,7 @@ def _plain(file: Catalogue, source: Source, actions: bool) -> list[ArrayGroup]:
 def _paths(file: Catalogue, name: str) -> list[str]:
     """Returns the paths of the datasets that a name or pattern means; a name that only groups have
     means the dataset of every group."""
-    head = re.split(r",|\[-?\d*:", name)[0] if "," in name else name
+    head = name.partition(",")[0]
     if "*" in name or file.get(name) is not None or file.get(head) is not None:
         paths = match_arrays(file, name)
         last = {path: path.rpartition("/")[2].lower() for path in paths}
