@@ -138,18 +138,6 @@ def test_a_clock_that_an_option_names_is_no_dof_of_records(trajcli, folder):
     np.testing.assert_array_equal(found, POSITIONS[:, :2])
 
 
-def test_parts_of_a_record_are_joints_by_their_names(trajcli, folder):
-    records = [
-        {"time": t, "joints": [{"name": n, "position": x} for n, x in zip(JOINTS, p, strict=True)]}
-        for t, p in zip(TIMES.tolist(), POSITIONS.tolist(), strict=True)
-    ]
-    for one in records[::2]:
-        one["joints"].reverse()
-    Path("log.json").write_text(json.dumps(records))
-    found, names, _ = positions_of(trajcli(f"differentiate log.json {CENTRAL}"))
-    np.testing.assert_array_equal(found[:, [names.index(n) for n in JOINTS]], POSITIONS)
-
-
 def test_a_list_of_trajectories_is_no_table(trajcli, folder):
     made = [{"q": POSITIONS[: 20 + k].tolist(), "times": TIMES[: 20 + k].tolist()} for k in (0, 3)]
     Path("log.json").write_text(json.dumps(made))

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import InputError
-from trajcli.files._records import RecordFile, leaves, record_array
+from trajcli.files._records import RecordFile, innermost, leaves, record_array
 from trajcli.files.catalogue import Dataset, OpenFiles, import_library, plain_copy
 from trajcli.files.file_bytes import open_regular, read_regular
 from trajcli.files.source import natural_order
@@ -247,9 +247,7 @@ class _Arrays(dict[str, Any]):
 
 def _array(value: Any, most: int) -> Any:
     """Returns numbers, texts or even lists of these as an array, tensors as they are, else None.
-
-    Raises ValueError for a list of more than ``most`` numbers, as one that YAML's aliases repeat.
-    """
+    Raises ValueError for a list of more than ``most`` values."""
     if hasattr(value, "untyped_storage"):
         return value
     if isinstance(value, np.ndarray):
@@ -261,11 +259,7 @@ def _array(value: Any, most: int) -> Any:
         return np.array(cells) if texts and cells else None
     if isinstance(value, (bool, str)) or not isinstance(value, (int, float, list)):
         return None
-    first, count, depth = value, 1, 0
-    while isinstance(first, list) and first:
-        count, depth, first = count * len(first), depth + 1, first[0]
-        if count > most or depth > _DEEPEST:  # YAML's aliases can also lead back
-            raise ValueError(f"lists of more numbers than the {most} bytes of the file")
+    first, _ = innermost(value, most)
     try:
         array = np.array(value) if isinstance(first, (int, float, str)) else None
     except ValueError:  # lists of unequal length

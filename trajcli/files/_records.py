@@ -150,12 +150,7 @@ def record_array(records: Sequence[Any], most: int) -> tuple[Any, str] | None:
     for row, record in enumerate(records):
         for path, value in leaves(record):
             cells.setdefault(path, {})[row] = value
-            size, depth = 1, 0
-            while isinstance(value, list) and value and depth < _DEEPEST:
-                size, depth, value = size * len(value), depth + 1, value[0]
-            count += size
-            if count > most:
-                raise ValueError(f"records of more values than the {most} bytes of the file")
+            count += innermost(value, most - count)[1]
     if not cells or len(cells) * len(records) > most:
         return None
     columns = {path: _column(found, len(records), most) for path, found in cells.items()}
@@ -179,28 +174,32 @@ def record_array(records: Sequence[Any], most: int) -> tuple[Any, str] | None:
 
 
 def leaves(record: Mapping[Any, Any], path: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
-    """Yields the values of a dictionary and of those in it by path; dictionaries in a list are
-    there by their ``name``."""
+    """Yields the values of a dictionary and of those in it by path."""
     if depth > _DEEPEST:
         raise ValueError(f"more than {_DEEPEST} dictionaries within each other")
     for key, value in record.items():
-        listed_parts = isinstance(value, list) and value and isinstance(value[0], dict)
-        if listed_parts and all(isinstance(x, dict) and type(x.get("name")) is str for x in value):
-            value = {x["name"]: {k: x[k] for k in x if k != "name"} for x in value}
         if isinstance(value, dict):
             yield from leaves(value, f"{path}{key}/", depth + 1)
         else:
             yield f"{path}{key}", value
 
 
+def innermost(value: Any, most: int) -> tuple[Any, int]:
+    """Returns the first value in lists within each other, and how many there are. Raises ValueError
+    for more than ``most``: YAML's aliases repeat lists, and can lead back."""
+    count, depth = 1, 0
+    while isinstance(value, list) and value and count <= most and depth <= _DEEPEST:
+        count, depth, value = count * len(value), depth + 1, value[0]
+    if count > most or depth > _DEEPEST:
+        raise ValueError("lists of more values than the file has bytes")
+    return value, count
+
+
 def _column(cells: Mapping[int, Any], count: int, most: int) -> Any:
     """Returns values by row as an array [count, ...], with NaN or "" in other rows; None for values
     of several kinds or lengths, and for texts so long that an array would take far more memory."""
     filled = {row: value for row, value in cells.items() if value is not None and value != []}
-    first: Any = next(iter(filled.values()), 0.0)
-    while isinstance(first, list) and first:
-        first = first[0]
-    text = isinstance(first, str)
+    text = isinstance(innermost(next(iter(filled.values()), 0.0), most)[0], str)
     if text and max(len(str(value)) for value in filled.values()) * count > 4 * most:
         return None
     try:
