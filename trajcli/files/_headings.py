@@ -20,10 +20,9 @@ _LONGEST_UNIT = 12
 
 
 class Head(NamedTuple):
-    """How a table begins: the names of its columns, None without a heading, each with its own or
-    that of the column that it is named after; the line of the heading, how many lines are before
-    the rows, the first rows, whether a separator follows the last cell of a row, which line was
-    taken where others were left out, and whether angles are in degrees."""
+    """How a table begins. names: those of the columns, each with the one that it is named after,
+    None without a heading. line: that of the heading. skipped: how many lines are before the rows.
+    trailing: a separator follows the last cell of a row. remark: which lines were left out."""
 
     delimiter: str
     names: dict[str, str] | None

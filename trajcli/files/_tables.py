@@ -113,13 +113,8 @@ class Table(Catalogue):
         families = {array: names for array, names in self.families.items() if set(names) <= numbers}
         several = sum(len(names) > 1 for names in families.values())
         known = any(array.rpartition("/")[2] in _KNOWN for array in self.families)
-        if (
-            known
-            or self.motion()[0]
-            or several > 1
-            or len(families) < 2
-            or not all(map(self.scalar, self.columns))
-        ):
+        scalars = all(map(self.scalar, self.columns))
+        if known or several > 1 or len(families) < 2 or not scalars or self.motion()[0]:
             return self.families
         others = {a: names for a, names in self.families.items() if a not in families}
         return {**others, DATA: [name for name in self.columns if name in numbers]}
@@ -134,9 +129,8 @@ class Table(Catalogue):
     @cached_property
     def _clock(self) -> list[str]:
         """The columns that --times or --dt name."""
-        named = [
-            parse_source(text, attributes=True) for text in self.pool.reading.clock if ":" in text
-        ]
+        clock = self.pool.reading.clock
+        named = [parse_source(text, attributes=True) for text in clock if ":" in text]
         here = [source.dataset or "" for source in named if source.path == self.path]
         return [column for name in here for column in self._column(name.strip("/"))]
 
@@ -377,9 +371,8 @@ class ParquetFile(Table):
         first = self._group(name, 0, where) if rows else np.zeros(0)
         inner, dtype, remarks = first.shape[1:], first.dtype, list[str]()
         groups = range(len(self._edges) - 1) if self._has_nulls else ()
-        if not re.search("float|double|string|null", str(self._types[name])) and any(
-            self._group(name, k, where).dtype.kind == "f" for k in groups
-        ):
+        whole = not re.search("float|double|string|null", str(self._types[name]))
+        if whole and any(self._group(name, k, where).dtype.kind == "f" for k in groups):
             dtype = np.dtype(np.float64)
             remarks = [Note(f"{where} has nulls: its integers or flags are read as floats")]
         if not inner:  # those are read as a whole
