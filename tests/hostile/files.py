@@ -26,7 +26,7 @@ def huge_numpy_headers() -> Iterator[Case]:
         "{'descr': '|O', 'fortran_order': False, 'shape': (5, 5, 7)}",
         "{'descr': '<U9', 'fortran_order': False, 'shape': (5, 5, 7)}",
         "{'descr': '<f4', 'fortran_order': False, 'shape': 5}",
-        "{'descr': [('a', '<f4'), ('b', '<i4')], 'fortran_order': False, 'shape': (5, 5, 7)}",
+        "{'descr': [('a', '<U4'), ('b', '|S4')], 'fortran_order': False, 'shape': (5, 5, 7)}",
         "{'descr': __import__('os').system('touch owned'), 'fortran_order': False, 'shape': (5,)}",
         "[" * 3000,
         "{" + "'a':" * 2000,
