@@ -82,7 +82,9 @@ def test_a_shard_of_some_episodes_is_a_part_of_them(trajcli, demos):
         trajcli(f"{line} --shard {k}/2", code=0)
     trajcli("merge out.h5", code=0)
     trajcli("diff out.h5 all.h5", code=0)
-    trajcli("check all.h5 --recompute", code=0)
+    # these random positions jump, which is not what is asked here
+    checks = trajcli("check all.h5 --recompute --json", code=1).document["checks"]
+    assert {x["check"] for x in checks if not x["passed"]} == {"jumps"}
 
 
 TAKING = {

@@ -62,7 +62,6 @@ def test_what_cannot_be_done_is_refused_in_one_message(trajcli, folder, line, pa
         (np.zeros((2, 3, 1), complex), "bad.npy --start zero", ["complex"]),
         (np.array([[["a"]]]), "bad.npy --start zero", ["strings"]),
         (np.ones((1, 2, 3), bool), "bad.npy --start zero", ["booleans"]),
-        (np.zeros((1, 2, 3), "f4,i4"), "bad.npy --start zero", ["records"]),
     ],
 )
 def test_arrays_of_the_wrong_kind_are_refused_by_name(trajcli, folder, values, line, parts):

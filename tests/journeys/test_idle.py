@@ -65,6 +65,15 @@ def test_idle_ends_are_left_out_and_the_rows_that_are_kept_are_listed(trajcli, f
     assert f"{np.median(seconds):.3g} s in the median" in result.err
 
 
+@pytest.mark.parametrize("command", ["export", "differentiate --method central"])
+def test_ranges_are_those_of_the_episodes_that_are_taken(trajcli, folder, command):
+    demonstrations("in.h5")
+    whole = trajcli.ok(f"{command} in.h5 --trim --json -o all.h5").document["keep_ranges"]
+    result = trajcli.ok(f"{command} in.h5 --trim --json --episodes 1:3 -o out.h5")
+    assert result.document["keep_ranges"] == whole[1:3]
+    assert "idle ends left out: 2 of 2 trajectories" in result.err
+
+
 def test_what_score_calls_idle_is_what_trim_leaves_out(trajcli, folder):
     demonstrations("in.h5")
     scored = trajcli.ok("score in.h5 --json").document["trajectories"]

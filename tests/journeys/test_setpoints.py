@@ -70,7 +70,7 @@ def test_a_controller_gets_its_columns_units_decimals_and_separators(trajcli, pl
 
 def test_columns_come_in_the_order_and_as_often_as_they_are_named(trajcli, plan):
     line = "export plan.h5 -o out.csv --columns position/lift,time,position/lift --separator tab"
-    trajcli.ok(f"{line} --no-heading")
+    assert trajcli.ok(f"{line} --no-heading --json").document["quantities"] == ["position"]
     rows = np.array(cells(Path("out.csv").read_text(), "\t"), float)
     same(rows[:, [0, 2]], plan["position"][0][:, [1, 1]])
     same(rows[:, 1], 0.004 * np.arange(30))

@@ -92,8 +92,8 @@ def export(
     console.say(*units_lines(units_report(chosen.batch)))
     trajectories = counted(count, "trajectory", "trajectories")
     written = "" if to_stdout else f", {bytes_text(size)}"
-    console.say(f"{out}: {trajectories}, {', '.join(chosen.types)}{written}")
+    console.say(f"{out}: {trajectories}, {', '.join(chosen.written)}{written}")
     if chosen.others:
         console.say(f"not exported: {', '.join(chosen.others)}; FILE:DATASET names one")
-    report = {"trajectories": count, "quantities": list(chosen.types), "bytes": size}
+    report = {"trajectories": count, "quantities": chosen.written, "bytes": size}
     console.document({"out": str(out), **report})

@@ -17,7 +17,7 @@ from trajcli.errors import InputError, Note, Report, raise_if_any, wrong_shape
 from trajcli.files.catalogue import in_memory
 from trajcli.files.dofs import parse_dofs
 from trajcli.files.quantities import QUANTITIES, named_rate
-from trajcli.files.reading import Repair
+from trajcli.files.reading import Repair, select
 from trajcli.files.recording import Recording
 from trajcli.files.source import Place
 from trajcli.modes import MODES
@@ -34,12 +34,14 @@ _LEAST_JUMP = 0.7 * _TURN
 
 
 def repaired(
-    recordings: Sequence[Recording], repair: Repair, least: int, report: Report
-) -> list[Recording]:
+    recordings: Sequence[Recording], repair: Repair, least: int, report: Report,
+    episodes: str | None = None,
+) -> list[Recording]:  # fmt: skip
     """Repairs recordings; returns recordings that read the same files.
 
-    least: rows that a segment between gaps needs; shorter ones are left out. Raises InputError if
-    no segment is long enough, or stamps do not increase.
+    least: rows that a segment between gaps needs; shorter ones are left out. episodes: which of the
+    result are used, of which the report tells. Raises InputError if no segment is long enough, or
+    stamps do not increase.
     """
     repair.refuse_gap()
     counts: Counter[str] = Counter()
@@ -50,7 +52,7 @@ def repaired(
     if repair.wrap_dofs is not None:
         result = [_unwrapped(recording, repair.wrap_dofs) for recording in result]
     if repair.trim:
-        result = [*_trimmed(result, repair.still, report)]
+        result = [*_trimmed(result, repair.still, report, episodes)]
     report.add(*_notes(counts, repair.max_gap, least))
     return result
 
@@ -88,15 +90,16 @@ def _split_at_gaps(
 
 
 def _trimmed(
-    recordings: Sequence[Recording], still: float | None, report: Report
+    recordings: Sequence[Recording], still: float | None, report: Report, episodes: str | None
 ) -> Iterator[Recording]:
-    """Yields recordings without standstill at both ends; the rows of each trajectory that are kept
-    go to the report, by its name."""
+    """Yields recordings without standstill at both ends; the rows of each trajectory that are kept,
+    of those that ``episodes`` takes, go to the report, by its name."""
     from trajcli.scores import moving_rows
 
-    left_out, never = list[float](), 0
+    taken = set(select(episodes, sum(map(len, recordings))))
+    left_out, never, number = list[float](), 0, 0
     for recording in recordings:
-        name, spans = _name_of_positions(recording), list[Any]()
+        name, spans, idle = _name_of_positions(recording), list[Any](), list[float]()
         what = "velocity" if "velocity" in recording.arrays else recording.named_rate or "position"
         guessed = name == "actions" and not recording.named and recording.file.names() != [""]
         if recording.fault is None and (guessed or what not in QUANTITIES[:2]):
@@ -111,18 +114,24 @@ def _trimmed(
             parts, times = {what: values[..., block.free_dofs]}, block.times()
             assert times is not None  # they were required
             rows = moving_rows(parts, times, block.step, still, turns)
-            never += int((rows[:, 1] == 0).sum())
-            rows[rows[:, 1] == 0] = 0, block.rows
+            still_rows = rows[:, 1] == 0
+            rows[still_rows] = 0, block.rows
             ends = times[np.arange(len(rows))[:, None], rows - [0, 1]]
-            left_out += (times[:, -1] - times[:, 0] - ends[:, 1] + ends[:, 0]).tolist()
+            seconds = times[:, -1] - times[:, 0] - ends[:, 1] + ends[:, 0]
+            idle += np.where(still_rows, np.nan, seconds).tolist()
             spans.append(rows)
-        taken = range(recording.rows) if recording.row_numbers is None else recording.row_numbers
+        whole = range(recording.rows) if recording.row_numbers is None else recording.row_numbers
         for k, (begin, stop) in enumerate(np.concatenate(spans).tolist() if spans else ()):
+            if number + k not in taken:
+                continue
+            never += math.isnan(idle[k])
+            left_out.append(idle[k])
             alone = f"/trajectory_{recording.inside[k]}" if recording.count > 1 else ""
             report.keep_ranges.append({
                 "trajectory": recording.name + alone, "source": str(recording.place(k)[0]),
-                "rows": [int(taken[begin]), int(taken[stop - 1]) + 1],
+                "rows": [int(whole[begin]), int(whole[stop - 1]) + 1],
             })  # fmt: skip
+        number += len(recording)
         yield from recording.cut(np.concatenate(spans)) if spans else [recording]
     idle = [seconds for seconds in left_out if seconds > 0]
     text = f"idle ends left out: {len(idle)} of {len(left_out)} trajectories"

@@ -79,7 +79,7 @@ def read_trajectories(
         raise_if_any(clock.faults(0, 1) if clock.step is not None else clock.shape_faults())
     if clocks and (remark := clocks[0].remark):
         report.add(remark)
-    whole = join(repaired(recordings, request, least, report))
+    whole = join(repaired(recordings, request, least, report, request.episodes))
     whole = whole.take(np.sort(select(request.episodes, len(whole))))
     if not request.skip_bad:
         raise_if_any(part.fault for part in whole.parts_in_use() if part.fault)

@@ -140,7 +140,7 @@ def resolve(request: Request, files: Files, sources: Sequence[str]) -> Resolved:
     if request.recorded:
         if (units := first.position_units) is not None:
             mode = mode.noise_in(per_si(units))
-        fitting = repaired(fitting, request, mode.least_rows, report)
+        fitting = repaired(fitting, request, mode.least_rows, report, request.episodes)
         first.require_rotations()
     recording = join(fitting)
     count = len(recording)

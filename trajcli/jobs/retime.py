@@ -160,9 +160,8 @@ class Paces:
         self._curve = Curves(sampled, recording, Report()).method
 
     def between(self, values: Arrays, times: Floats) -> dict[str, Floats]:
-        """Returns the extremes between the rows by quantity, of the curve of the file's mode, else of
-        that which resample sends; {} for lines. Dofs whose positions are copied have no such curve.
-        """
+        """Returns the extremes between the rows by quantity: of the curve of the file's mode, else
+        of that which resample sends. Lines, and dofs whose positions are copied, have none."""
         mode, options = self._recording.stated.name, self._recording.stated.options
         if not is_known(mode, options):
             if self._curve not in GIVEN or "position" not in values or "velocity" not in values:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from trajcli.curves.resampling import hermite
+from trajcli.curves.resampling import GIVEN, hermite
 from trajcli.curves.retiming import zeros_within
 from trajcli.curves.sampling import derivative, half_place, taylor
 from trajcli.errors import InputError, Report, UsageError
@@ -17,8 +17,6 @@ from trajcli.files.limits import Bounds
 from trajcli.files.quantities import QUANTITIES
 from trajcli.files.reading import Reading
 from trajcli.files.recording import Array, Recording
-
-_GIVEN = {"cubic": 2, "quintic": 3}
 
 
 class CurveCheck:
@@ -42,7 +40,7 @@ class CurveCheck:
             curves = Curves(request, batch.only(self._rows), Report())
             mode, options = self._mode = curves.mode or ("", {})
             self.curve = f"{mode} {options.get('scheme', '')}".rstrip() or curves.method
-            if mode or (self.curve in _GIVEN and len(self._rows) > 1):
+            if mode or (self.curve in GIVEN and len(self._rows) > 1):
                 self.names = [name for name in curves.names if name in bounds]
 
     def extremes(
@@ -61,7 +59,7 @@ class CurveCheck:
                 rows = [values[x] if x in self._rows else None for x in QUANTITIES]
                 known, tau = taylor(*self._mode, rows, knots, middle)
             else:
-                given = [values[x] for x in self._rows[: _GIVEN[self.curve]]]
+                given = [values[x] for x in self._rows[: GIVEN[self.curve]]]
                 wide = [x.astype(np.float64) for x in given]
                 known = hermite(wide, [*map(half_place, given)], knots, middle, 2 * len(given))
                 known, tau = [*[0.0] * QUANTITIES.index(self._rows[0]), *known], 0.0

@@ -103,6 +103,13 @@ class Export:
         self.numbered, self.several = all(map(str.isdecimal, self.names)), len(numbers) > 1
         self.timed = batch.clock is not None
 
+    @property
+    def written(self) -> list[str]:
+        """The arrays that are written: those of the form's columns."""
+        heads = self.headings()
+        named = {heads[k].partition("/")[0] for k in self.form.places(heads)}
+        return [name for name in self.types if name in named]
+
     def leave_out_companions(self) -> None:
         """Leaves the orientations beside positions out."""
         self.owners = dict.fromkeys(self.batch.arrays, self.batch)

@@ -359,7 +359,7 @@ def read_batches(
             for recording in members:
                 if recording.clock is None and not timeless:
                     raise InputError(no_time(recording))
-            batches[k] = repaired(members, repair, 1, report)
+            batches[k] = repaired(members, repair, 1, report, files.reading.episodes)
     return [join(members) for members in batches]
 
 
