@@ -275,3 +275,13 @@ def test_inspect_shows_no_rows_outside_of_the_window_that_is_asked_for(trajcli, 
     trajcli.refuses(f"inspect {path} --since 99", "no rows in the window")
     np.save("in.npy", ROWS)
     trajcli.refuses("inspect in.npy --since 1", "no time step", "--rate")
+
+
+def test_what_lies_outside_of_a_window_is_no_padding(trajcli, folder):
+    with h5py.File("in.h5", "w") as file:
+        for k, count in enumerate((50, 80)):
+            times = np.arange(count) * 0.02
+            file[f"demo_{k}/position"] = np.sin(times)[:, None]
+            file[f"demo_{k}/times"] = times
+    checks = trajcli.fails("check in.h5 --since 1.1 --episodes 0:2 --json").document["checks"]
+    assert [x["check"] for x in checks if not x["passed"]] == ["readable"]

@@ -145,7 +145,7 @@ def check_source(
                 findings.append(Finding("finite", label(batch, name), True, "no NaN or Inf", count))
         findings += jumps_findings(jumps, moving, batch, count)
         findings += rest_findings(ends, batch, count) if ends else ()
-        if padded := _ending_in_nan(batch, numbers):
+        if padded := _ending_in_nan(batch, sorted({*numbers} & {*map(int, chosen.numbers)})):
             text = "rows of NaN at the ends, which neither lengths nor a mask state as padding"
             findings.append(Finding("padding", label(batch, next(iter(arrays))), False, text, count,
                                     padded[0], len(padded), padded))  # fmt: skip
