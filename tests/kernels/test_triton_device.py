@@ -142,6 +142,7 @@ def test_compiled_and_mapped_calls_are_those_that_are_neither():
     torch.testing.assert_close(mapped(actions), trajcli.integrate(actions, "zero", 0.02).position)
 
 
+@pytest.mark.filterwarnings("ignore:The CUDA Graph is empty")
 def test_a_smoothing_spline_is_that_of_the_cpu():
     positions = torch.randn(3, 40, 2, requires_grad=True)
     on_device = positions.detach().cuda().requires_grad_()
