@@ -136,7 +136,7 @@ def test_looking_at_a_file_of_megabytes_that_unpacks_to_hundreds_takes_little_me
 
 
 def test_rows_of_a_chunk_larger_than_the_memory_are_refused_with_what_to_do(tmp_path):
-    one_chunk(str(tmp_path / "in.h5"), (300, 1 << 17, 1))
+    one_chunk(str(tmp_path / "in.h5"), (3, 100 << 17, 1))
 
     def integrate(memory: str) -> int:
         from trajcli.cli import main
