@@ -200,6 +200,13 @@ def test_a_pose_that_is_echoed_as_csv_has_a_rotation(trajcli, folder):
     with h5py.File("out.h5") as file:
         rates = np.squeeze(file["angular_velocity"])[5:-5]
     np.testing.assert_allclose(rates, np.tile([0, 0, 1], (len(rates), 1)), atol=1e-6)
+    # the numbers of columns stay their names
+    found = []
+    for columns in ("data3,data4,data5", "tx,ty,tz"):
+        trajcli.ok(f"differentiate log.csv:{columns} --method central -o out.h5 --overwrite")
+        with h5py.File("out.h5") as file:
+            found.append(file["velocity"][()])
+    np.testing.assert_array_equal(*found)
 
 
 def test_whole_numbers_that_are_no_stamps_stay_columns(trajcli, folder):

@@ -910,7 +910,8 @@ case("a window without times", npy(), "export in.npy --since 1 -o out.npz",
      "export in.npy --since 1 --times t.npy -o out.npz --overwrite")
 case("a speed of standstill that is not used", npy(),
      differ("in.npy --rate 10 --still 0.1"), differ("in.npy --rate 10 --still 0.1 --trim"))
-case("idle ends of two arrays", npz(position=CURVE, orientation=np.eye(4)[:1].repeat(30, 0), dt=0.1),
+case("idle ends of two arrays",
+     npz(position=CURVE, orientation=np.eye(4)[:1].repeat(30, 0), dt=0.1),
      "export in.npz --trim -o out.npz", "export in.npz:position --trim -o out.npz")
 case("what has no standstill", h5(actions=CURVE, times=T), "export in.h5 --trim -o out.npz",
      "export in.h5:actions --trim -o out.npz")

@@ -95,6 +95,7 @@ class CsvFile(Table):
         texts = list(map(_is_text, cells))
         unnamed = [f"{'text' if text else 'data'}{i}" for i, text in enumerate(texts)]
         names = head.names or dict.fromkeys(unnamed, "")
+        self._numbered = [] if head.names else unnamed
         self.columns, columns = list(names), dict(zip(names, cells, strict=True))
         self.copies = {n: first for n, first in names.items() if first and n != first}
         if self.copies:
@@ -111,6 +112,12 @@ class CsvFile(Table):
             self._find_echo(rows)
         elif not self._texts and not names[self.columns[0]]:
             self._find_time(_numbers(cells))
+
+    def _column(self, name: str) -> list[str]:
+        # without a heading the number of a column stays its name, whatever it is recognised as
+        if name in self._numbered:
+            return [self.columns[self._numbered.index(name)]]
+        return super()._column(name)
 
     def _note(self, text: str) -> None:
         self.remarks = [*self.remarks, Note(f"{self.path}: {text}")]
