@@ -47,7 +47,7 @@ def make_demos(folder: Path, episodes: int) -> str:
             demo = file.create_group(f"data/demo_{k}")
             demo.create_dataset("actions", data=actions)
             demo.create_dataset("obs/robot0_joint_pos", data=actions)
-    return f"{folder}/demos.hdf5"
+    return f"{folder}/demos.hdf5:actions"
 
 
 def make_lerobot(folder: Path, episodes: int) -> str:
@@ -68,7 +68,7 @@ def make_lerobot(folder: Path, episodes: int) -> str:
         }
         path = folder / f"data/chunk-000/file-{k:03}.parquet"
         parquet.write_table(arrow.table(columns), path)
-    return str(folder)
+    return f"{folder}:action"
 
 
 def make_zarr(folder: Path, episodes: int) -> str:
@@ -77,7 +77,7 @@ def make_zarr(folder: Path, episodes: int) -> str:
     root = zarr.open_group(f"{folder}/replay.zarr", mode="w")
     root.create_array("data/action", data=rows(episodes * ROWS), chunks=(4096, DOFS))
     root.create_array("meta/episode_ends", data=ROWS * np.arange(1, episodes + 1))
-    return f"{folder}/replay.zarr"
+    return f"{folder}/replay.zarr:data/action"
 
 
 def make_csv(folder: Path, episodes: int) -> str:
