@@ -358,21 +358,19 @@ def extremes(
 
 
 def extremes_of_method(
-    method: str, rows: Mapping[str, Floats], times: Floats, kinds: Sequence[np.dtype[Any]]
+    method: str, rows: Mapping[str, Floats], times: Floats, kinds: Mapping[str, np.dtype[Any]]
 ) -> dict[str, Floats]:
-    """Returns the extremes of velocity, acceleration and jerk of the curve by ``method``, cubic or
-    quintic, through ``rows`` [B, T, D] by name at ``times`` [B, T], by name [B, 2, T−1, D].
+    """Returns the extremes of the curve by ``method``, cubic or quintic, through ``rows`` [B, T, D]
+    by name, of positions and velocities at least, at ``times`` [B, T], by name [B, 2, T−1, D].
 
-    kinds: the types that positions and their derivatives were rounded to.
+    kinds: the types that rows were rounded to, by name.
     """
-    count = GIVEN[method]
-    given, (knots,) = [rows[name] for name in QUANTITIES[:count]], seconds(times)
-    places = [half_place(np.empty(0, kind)) for kind in kinds[:count]]
-    step = np.diff(knots)[..., None]
-    known = hermite(given, places, knots, (knots[:, 1:] + knots[:, :-1]) / 2, 2 * count)
+    (knots,), names = seconds(times), [name for name in QUANTITIES if name in rows]
+    given, places = [rows[name] for name in names], [kinds[name] for name in names]
+    known, step = polynomials(method, given, knots, places), np.diff(knots)[..., None]
     extrema = {}
-    for order, name in enumerate(QUANTITIES[1 : 2 * count], 1):
-        if name not in rows:
+    for name in names[1:]:
+        if (order := QUANTITIES.index(name)) >= len(known):
             continue
         # no polynomial goes further than this from its middle; few steps have roots to find
         powers = (abs(x) * (step / 2) ** m / math.factorial(m) for m, x in enumerate(known[order:]))
@@ -386,6 +384,16 @@ def extremes_of_method(
         ends[:, 0][place], ends[:, 1][place] = reached.min(0), reached.max(0)
         extrema[name] = ends
     return extrema
+
+
+def polynomials(
+    method: str, rows: Sequence[Floats], knots: Floats, kinds: Sequence[np.dtype[Any]]
+) -> list[Floats]:
+    """Returns values and derivatives amid each step [B, T−1, D] of the curve by ``method``, cubic
+    or quintic, through rows of values and of their derivatives, which were rounded to ``kinds``."""
+    given = [x.astype(np.float64) for x in rows[: GIVEN[method]]]
+    places = [half_place(np.empty(0, kind)) for kind in kinds]
+    return hermite(given, places, knots, (knots[:, 1:] + knots[:, :-1]) / 2, 2 * len(given))
 
 
 def _followed(known: list[Array], found: Floats, low: Array, order: int) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,6 +21,7 @@ from trajcli.files.opening import Files
 from trajcli.files.output_times import placed, times_of_file
 from trajcli.files.outputs import Variable, stamp_variables, time_variable
 from trajcli.files.quantities import QUANTITIES, ROTATIONS
+from trajcli.files.reading import Reading
 from trajcli.files.recording import Recording
 from trajcli.files.repair import TurnJumps
 from trajcli.files.state_sources import stored_state
@@ -58,6 +60,12 @@ class ResampleRequest(SourceRequest):
     hold: float = 0.0
     rotation_frame: str = "world"
     hold_dofs: str | None = None
+
+
+def curves_between(reading: Reading, recording: Recording) -> Curves:
+    """Returns the curves that resample sends without further options."""
+    request = ResampleRequest([], Path(), dt=reading.dt, rate=reading.rate, times=reading.times)
+    return Curves(request, recording, Report())
 
 
 class Curves:

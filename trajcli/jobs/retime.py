@@ -40,7 +40,7 @@ from trajcli.jobs._rows import (
 )
 from trajcli.jobs.job import Arrays, Block, Results
 from trajcli.jobs.request import SourceRequest
-from trajcli.jobs.resample import Curves, ResampleRequest
+from trajcli.jobs.resample import curves_between
 from trajcli.kernels.program import Floats, Integers
 
 
@@ -155,18 +155,16 @@ class Paces:
         self._dof, self._time = np.full(count, -1), np.full(count, np.nan)
         self._slack = {name: np.ones(count) for name in self.limits}
         self._beyond = 0
-        # the curve between rows of no mode
-        sampled = ResampleRequest([], Path(), dt=request.dt, rate=request.rate, times=request.times)
-        self._curve = Curves(sampled, recording, Report()).method
+        self._curve = curves_between(request, recording).method  # where the file states no mode
 
     def between(self, values: Arrays, times: Floats) -> dict[str, Floats]:
         """Returns the extremes between the rows by quantity: of the curve of the file's mode, else
         of that which resample sends. Lines, and dofs whose positions are copied, have none."""
         mode, options = self._recording.stated.name, self._recording.stated.options
         if not is_known(mode, options):
-            if self._curve not in GIVEN or "position" not in values or "velocity" not in values:
+            if self._curve not in GIVEN or not {"position", "velocity"} <= {*values}:
                 return {}
-            kinds = [self._recording.arrays[name].precision for name in values]
+            kinds = {name: self._recording.arrays[name].precision for name in values}
             reached = extremes_of_method(self._curve, values, times, kinds)
             return self._without_copied(reached)
         if needed := missing_parts(mode, options, values):

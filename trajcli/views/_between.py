@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 
-from trajcli.curves.resampling import GIVEN, hermite
-from trajcli.curves.retiming import zeros_within
-from trajcli.curves.sampling import derivative, half_place, taylor
-from trajcli.errors import InputError, Report, UsageError
+from trajcli.curves.resampling import GIVEN
+from trajcli.curves.retiming import polynomials, zeros_within
+from trajcli.curves.sampling import derivative, taylor
+from trajcli.errors import InputError, UsageError
 from trajcli.files.limits import Bounds
 from trajcli.files.quantities import QUANTITIES
 from trajcli.files.reading import Reading
@@ -32,12 +31,10 @@ class CurveCheck:
         if not self._rows or batch.clock is None or not bounds or 0 in batch.shape:
             return
         # jobs is imported where there are limits alone
-        from trajcli.jobs.resample import Curves, ResampleRequest
+        from trajcli.jobs.resample import curves_between
 
-        given = reading.dt, reading.times
         with suppress(InputError, UsageError):  # what is wrong with rows or times fails elsewhere
-            request = ResampleRequest([], Path(), dt=given[0], rate=reading.rate, times=given[1])
-            curves = Curves(request, batch.only(self._rows), Report())
+            curves = curves_between(reading, batch.only(self._rows))
             mode, options = self._mode = curves.mode or ("", {})
             self.curve = f"{mode} {options.get('scheme', '')}".rstrip() or curves.method
             if mode or (self.curve in GIVEN and len(self._rows) > 1):
@@ -59,9 +56,8 @@ class CurveCheck:
                 rows = [values[x] if x in self._rows else None for x in QUANTITIES]
                 known, tau = taylor(*self._mode, rows, knots, middle)
             else:
-                given = [values[x] for x in self._rows[: GIVEN[self.curve]]]
-                wide = [x.astype(np.float64) for x in given]
-                known = hermite(wide, [*map(half_place, given)], knots, middle, 2 * len(given))
+                given = [values[x] for x in self._rows]
+                known = polynomials(self.curve, given, knots, [x.dtype for x in given])
                 known, tau = [*[0.0] * QUANTITIES.index(self._rows[0]), *known], 0.0
             low = tau - step / 2
             return {
