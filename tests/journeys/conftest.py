@@ -53,6 +53,15 @@ class Command:
         assert code in (None, ended), f"{line} {more}\n{captured.out}\n{captured.err}"
         return Result(ended, captured.out, captured.err)
 
+    def repeats_and_divides(self, line: str) -> None:
+        """Runs a command whole, computes it again, and in two shards to the same bytes."""
+        self.ok(f"{line} -o whole.h5")
+        self.ok("check whole.h5 --recompute")
+        for k in range(2):
+            self.ok(f"{line} -o parts.h5 --shard {k}/2")
+        self.ok("merge parts.h5")
+        assert Path("parts.h5").read_bytes() == Path("whole.h5").read_bytes()
+
     def ok(self, line: str, *more: object) -> Result:
         """Runs what must succeed."""
         return self(line, *more, code=0)

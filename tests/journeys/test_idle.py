@@ -154,12 +154,7 @@ def test_what_is_no_motion_is_not_trimmed(trajcli, folder):
 def test_a_trimmed_run_is_repeated_and_divided(trajcli, folder):
     demonstrations("in.h5")
     line = "differentiate in.h5 --method central --trim --still 0.05"
-    trajcli.ok(f"{line} -o whole.h5")
-    trajcli.ok("check whole.h5 --recompute")
-    for k in range(2):
-        trajcli.ok(f"{line} -o parts.h5 --shard {k}/2")
-    trajcli.ok("merge parts.h5")
-    assert Path("parts.h5").read_bytes() == Path("whole.h5").read_bytes()
+    trajcli.repeats_and_divides(line)
 
 
 def test_a_speed_of_standstill_is_a_number(trajcli, folder):

@@ -262,12 +262,7 @@ def test_what_is_no_window_is_refused(trajcli, folder):
 def test_a_run_with_a_window_is_repeated_and_divided_with_it(trajcli, folder):
     demos("in.h5", [NS[:100], NS[100:250], NS[250:]])
     line = f"differentiate in.h5 --method central --since {NS[90]} --until {NS[200]}"
-    trajcli.ok(f"{line} -o whole.h5")
-    trajcli.ok("check whole.h5 --recompute")
-    for k in range(2):
-        trajcli.ok(f"{line} -o parts.h5 --shard {k}/2")
-    trajcli.ok("merge parts.h5")
-    assert Path("parts.h5").read_bytes() == Path("whole.h5").read_bytes()
+    trajcli.repeats_and_divides(line)
 
 
 def test_inspect_shows_no_rows_outside_of_the_window_that_is_asked_for(trajcli, folder):
