@@ -81,7 +81,10 @@ def _structures() -> dict[str, type[ctypes.Structure]]:
     return kinds
 
 
-Job: Any = _structures()["Job"]
+_STRUCTURES = _structures()
+Job: Any = _STRUCTURES["Job"]
+Curve: Any = _STRUCTURES["Curve"]
+Timings: Any = _STRUCTURES["Timings"]
 
 
 @cache
@@ -94,9 +97,12 @@ def _library() -> tuple[Any, str]:
         library = ctypes.CDLL(spec.origin)
     except OSError as error:
         return None, f"cannot be loaded: {error}"
-    if not hasattr(library, "trajcli_bytes") or library.trajcli_bytes() != ctypes.sizeof(Job):
+    library.trajcli_bytes.restype = ctypes.c_int64
+    job, curve, timings = map(ctypes.sizeof, (Job, Curve, Timings))
+    if library.trajcli_bytes() != job << 32 | curve << 16 | timings:
         return None, "built from older sources: install trajcli again"
-    library.trajcli_run.argtypes, library.trajcli_run.restype = (ctypes.c_void_p,), ctypes.c_int64
+    for function in (library.trajcli_run, library.trajcli_time):
+        function.argtypes, function.restype = (ctypes.c_void_p,), ctypes.c_int64
     return library, ""
 
 
@@ -139,6 +145,25 @@ def _limits() -> tuple[str, str, str, int]:
     return limit, level, openmp, count() if count else 0
 
 
+def raise_errno(status: int) -> int:
+    """Raises what a status above 0 stands for; returns any other."""
+    if status > 0:
+        raise MemoryError if status == errno.ENOMEM else OSError(status, os.strerror(status))
+    return status
+
+
+def time_curves(curves: Any, **fields: Any) -> None:
+    """Times or samples an array of Curve; fields: of Timings."""
+    job = Timings(
+        count=len(curves),
+        curves=ctypes.addressof(curves),
+        threads=threads(),
+        level=level(),
+        **fields,
+    )
+    raise_errno(_library()[0].trajcli_time(ctypes.addressof(job)))
+
+
 class Call:
     """A job that runs again and again, on arrays of one layout: :class:`Forward`, :class:`Adjoint`.
 
@@ -161,11 +186,8 @@ class Call:
         """
         if (limits := _limits()) != self._limits:
             self._job.threads, self._job.level, self._limits = threads(), level(), limits
-        # 0: done, below 0: an input is not finite, above: errno
-        status = int(self._function(self._pointer))
-        if status > 0:
-            raise MemoryError if status == errno.ENOMEM else OSError(status, os.strerror(status))
-        return status == 0
+        # 0: done, below 0: an input is not finite
+        return raise_errno(self._function(self._pointer)) == 0
 
     def forget(self) -> None:
         """Lets go of the arrays, before others are put in their place."""

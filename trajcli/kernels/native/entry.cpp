@@ -12,9 +12,9 @@
 
 #include "job.hpp"
 
-namespace level1 { trajcli::Engine run_part; }
-namespace level3 { trajcli::Engine run_part; }
-namespace level4 { trajcli::Engine run_part; }
+namespace level1 { trajcli::Engine run_part; trajcli::CurveEngine time_curve; }
+namespace level3 { trajcli::Engine run_part; trajcli::CurveEngine time_curve; }
+namespace level4 { trajcli::Engine run_part; trajcli::CurveEngine time_curve; }
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -37,11 +37,35 @@ namespace {
 
 constexpr Int SMALL = 1 << 20;  // elements below which starting threads costs more than it gains
 
-Engine* engine(Int level) {
+// The function of a level.
 #if defined(__x86_64__)
-    if (level >= 3) return level >= 4 ? level4::run_part : level3::run_part;
+#define OF_LEVEL(level, name) (level >= 4 ? level4::name : level >= 3 ? level3::name : level1::name)
+#else
+#define OF_LEVEL(level, name) level1::name
 #endif
-    return level1::run_part;
+
+// Calls ``part`` with 0 .. count - 1, each in a thread; returns 0, or ENOMEM where one had no memory.
+template <class Part>
+Int share(Int count, Part part) {
+    std::atomic<Int> status{0};
+    auto careful = [&](Int k) {
+        try {
+            part(k);
+        } catch (const std::exception&) {
+            status = ENOMEM;
+        }
+    };
+    std::vector<std::thread> others;
+    Int started = 1;
+    try {
+        for (; started < count; started++) others.emplace_back(careful, started);
+    } catch (const std::exception&) {
+        // no more threads: the rest is done here
+    }
+    careful(0);
+    for (Int k = started; k < count; k++) careful(k);
+    for (std::thread& other : others) other.join();
+    return status;
 }
 
 }  // namespace
@@ -62,8 +86,10 @@ int write_file(Int file, Int offset, const char* from, Int bytes) {
 
 using namespace trajcli;
 
-// The size of a job in bytes: Python compares it with its own.
-EXPORT std::int64_t trajcli_bytes() { return sizeof(Job); }
+// The sizes of the structures: Python compares them with its own.
+EXPORT std::int64_t trajcli_bytes() {
+    return static_cast<Int>(sizeof(Job) << 32 | sizeof(Curve) << 16 | sizeof(Timings));
+}
 
 // Returns 0, an errno or NOT_FINITE.
 EXPORT std::int64_t trajcli_run(Job& job) {
@@ -71,23 +97,18 @@ EXPORT std::int64_t trajcli_run(Job& job) {
     Run run{job};
     const Int work = job.batch * job.rows * job.dofs * (job.smoother ? 64 : 1);
     const Int count = work < SMALL ? 1 : job.threads;
-    auto part = [&](Int k) {
-        try {
-            engine(job.level)(run, k, count);
-        } catch (const std::exception&) {
-            run.status = ENOMEM;
-        }
-    };
-    std::vector<std::thread> others;
-    Int started = 1;
-    try {
-        for (; started < count; started++) others.emplace_back(part, started);
-    } catch (const std::exception&) {
-        // no more threads: the rest is done here
-    }
-    part(0);
-    for (Int k = started; k < count; k++) part(k);
-    for (std::thread& other : others) other.join();
+    Engine* engine = OF_LEVEL(job.level, run_part);
+    const Int status = share(count, [&](Int k) { engine(run, k, count); });
     job.faults = run.faults;
-    return run.status;
+    return status ? status : run.status.load();
+}
+
+// Times or samples paths, in threads that take one after the other; returns 0 or an errno.
+EXPORT std::int64_t trajcli_time(Timings& job) {
+    Curve* curves = static_cast<Curve*>(job.curves);
+    std::atomic<Int> next{0};
+    CurveEngine* engine = OF_LEVEL(job.level, time_curve);
+    return share(std::min(job.threads, job.count), [&](Int) {
+        for (Int k; (k = next++) < job.count;) engine(job, curves[k]);
+    });
 }

@@ -53,4 +53,7 @@ int write_file(Int file, Int offset, const char* from, Int bytes);
 // Computes part k of count of a job, at one level.
 using Engine = void(Run& run, Int k, Int count);
 
+// Times or samples one path, at one level.
+using CurveEngine = void(const Timings& job, Curve& curve);
+
 }  // namespace trajcli

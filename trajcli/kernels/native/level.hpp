@@ -7,6 +7,7 @@
 #include "filter.hpp"
 #include "uneven.hpp"
 #include "smoother.hpp"
+#include "fastest.hpp"
 
 namespace LEVEL {
 

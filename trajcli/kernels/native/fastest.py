@@ -1,0 +1,112 @@
+"""The fastest timing of paths within limits of velocity, acceleration and jerk, by the compiled
+kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from trajcli.kernels.native import Curve, address, time_curves
+from trajcli.kernels.program import Floats
+
+_STATES = "solved", "not converged", "uniform", "does not move", "not finite", "beyond limits"
+_LEAST_INTERVALS = 40
+
+
+class Path(NamedTuple):
+    """A curve of quintic pieces that is to be timed.
+
+    knots: the parameter at the points [K], K >= 2, increasing: seconds of a plan's own clock, or
+    any measure of length. points: [K, D]. slopes: first and second derivative by the parameter at
+    the points [2, K, D]; None: those of the C4 spline through the points. ends: the first and
+    second derivative of that spline at its start and at its end [2, 2, D]; NaN: free, so that its
+    third and fourth derivative are zero there. clock: whether the parameter is a plan's own clock,
+    so that the pace 1 is the plan's. held: whether the curve moves at its start, and at its end:
+    there it keeps the plan's own speed and acceleration.
+    """
+
+    knots: Floats
+    points: Floats
+    slopes: Floats | None = None
+    ends: Floats | None = None
+    clock: bool = False
+    held: tuple[bool, bool] = (False, False)
+
+
+class Timing(NamedTuple):
+    """The timing of a path.
+
+    duration: in seconds; 0 where it does not move. uniform: the duration of the fastest uniform
+    pace. state: "solved", "not converged" (within limits all the same), "uniform" (that pace),
+    "does not move", "not finite" or "beyond limits" (a path that moves at its ends, whose own pace
+    is beyond limits). solution: x in [0, 1], the pace b = (dx/dt)² and its second derivative by x
+    at the knots of b, a C² cubic spline [3, n]; n is 0 where there is no duration.
+    """
+
+    duration: float
+    uniform: float
+    state: str
+    iterations: int
+    solution: Floats
+
+
+def fastest(
+    paths: Sequence[Path],
+    lower: Floats,
+    upper: Floats,
+    intervals: int | None = None,
+    tolerance: float = 1e-3,
+) -> list[Timing]:
+    """Returns the fastest timing of each path within limits.
+
+    lower, upper: limits of velocity, acceleration and jerk [3, D], lower < 0 < upper, infinite
+    where there are none. intervals: of the spline of the pace; None: four for each piece, at least
+    200 and at most 2000.
+    """
+    counts = [intervals or min(max(4 * (len(path.knots) - 1), 200), 2000) for path in paths]
+    counts = [max(count, _LEAST_INTERVALS) for count in counts]
+    solutions = [np.empty((3, 2 * count + 1)) for count in counts]
+    limits = [np.ascontiguousarray(side, np.float64) for side in (lower, upper)]
+    curves, arrays = _curves(paths, solutions)
+    lower, upper = map(address, limits)
+    power = 3 if np.isfinite(limits).any(axis=(0, 2))[2] else 2
+    dofs = limits[0].shape[1]
+    time_curves(curves, dofs=dofs, lower=lower, upper=upper, tolerance=tolerance, power=power)
+    return [
+        Timing(c.duration, c.uniform, _STATES[c.state], c.iterations, s[:, : s.shape[1] * (c.state < 3)])
+        for c, s in zip(curves, solutions, strict=True)
+    ]
+
+
+def sample(
+    paths: Sequence[Path], solutions: Sequence[Floats], times: Sequence[Floats], jerkless: bool
+) -> list[Floats]:
+    """Returns position, velocity, acceleration and jerk [4, m, D] of each path at increasing times
+    [m] from its start; before the start and after the end those of the end.
+
+    jerkless: whether no jerk was limited.
+    """
+    dofs = paths[0].points.shape[1]
+    out = [np.empty((4, len(at), dofs)) for at in times]
+    curves, arrays = _curves(paths, solutions)
+    arrays += [np.ascontiguousarray(at, np.float64) for at in times]
+    for curve, at, rows in zip(curves, arrays[-len(times) :], out, strict=True):
+        curve.times, curve.samples, curve.rows = address(at), len(at), address(rows)
+    time_curves(curves, dofs=dofs, power=2 if jerkless else 3)
+    return out
+
+
+def _curves(paths: Sequence[Path], solutions: Sequence[Floats]) -> tuple[Any, list[Any]]:
+    """Describes paths to the kernels; returns the arrays that must outlive their run."""
+    curves, arrays = (Curve * len(paths))(), []
+    for curve, path, solution in zip(curves, paths, solutions, strict=True):
+        curve.count, curve.clock, curve.held[:] = len(path.knots), path.clock, path.held
+        curve.intervals = (solution.shape[1] - 1) // 2
+        parts = {**path._asdict(), "solution": solution}
+        for name in ("knots", "points", "slopes", "ends", "solution"):
+            if parts[name] is not None:
+                arrays.append(np.ascontiguousarray(parts[name], np.float64))
+                setattr(curve, name, address(arrays[-1]))
+    return curves, arrays
