@@ -98,7 +98,7 @@ public:
     };
 
     Pieces(const Curve& curve, Int dofs, Int power)
-        : chunks((dofs + 7) / 8), count_(curve.count - 1), power_(curve.clock ? 1 : power),
+        : chunks(dofs / 8 + 1), count_(curve.count - 1), power_(curve.clock ? 1 : power),
           knots_(curve.count), powers_(count_ * 6 * chunks) {
         const double *u = of(curve.knots), *q = of(curve.points), *v = of(curve.slopes);
         Buffer<double> found(v ? 0 : 2 * curve.count * dofs);
@@ -152,7 +152,7 @@ public:
 
     static double* of(Address address) { return static_cast<double*>(address); }
 
-    const Int chunks;
+    const Int chunks;  // with a lane to spare
     bool still;
 
 private:
@@ -236,14 +236,15 @@ class Timer {
 public:
     Timer(const Timings& job, Curve& curve, const Pieces& path) : job_(job), curve_(curve), path_(path) {
         for (Int r = 0; r < rows_; r++) bounds_.at[r].side[0] = bounds_.at[r].side[1] = FIXED;
-        bounds_.at[0].side[0] = 1.0, bounds_.at[0].live[0].set(0, 1.0);
+        bounds_.at[job.dofs / 8].side[0].set(job.dofs % 8, 1.0);
+        bounds_.at[job.dofs / 8].live[0].set(job.dofs % 8, 1.0);
         for (Int i = 0; i < 6 * job.dofs; i++) {
             const Int side = i % 2, q = i / 2 / job.dofs, d = i / 2 % job.dofs, chunk = d / 8;
             const double up = Pieces::of(job.upper)[i / 2], down = -Pieces::of(job.lower)[i / 2];
             const double limit = side ? down : up, least = std::min(up, down);
             inverse_.at[(2 * q + side) * path.chunks + chunk].set(d % 8, 1.0 / limit);
             if (q == 0 || limit == NONE) continue;
-            Bound& bound = bounds_.at[1 + (q - 1) * path.chunks + chunk];
+            Bound& bound = bounds_.at[(q - 1) * path.chunks + chunk];
             bound.unit.set(d % 8, 1.0 / least), bound.side[side].set(d % 8, limit / least);
             bound.live[side].set(d % 8, 1.0), count_++;
         }
@@ -367,13 +368,13 @@ private:
                 path_.derive(at, chunk, q);
                 most = worse(most, larger(q[1] * inverse[0], q[1] * (Eight() - inverse[path_.chunks])).largest());
                 for (int m = 1; m < 3; m++) {
-                    const Int r = 1 + (m - 1) * path_.chunks + chunk;
+                    const Int r = (m - 1) * path_.chunks + chunk;
                     const Eight unit = bounds_.at[r].unit * (m == 1 ? a : j);
                     rows[r].c[0] = q[m + 1] * unit, rows[r].c[1] = q[m] * (m - 0.5) * unit;
                     if (m == 2) rows[r].c[2] = q[1] * 0.5 * unit;
                 }
             }
-            rows[0].c[0].set(0, std::max(most * most * scale_ * tight[0] * tight[0], 1e-8));
+            rows[job_.dofs / 8].c[0].set(job_.dofs % 8, std::max(most * most * scale_ * tight[0] * tight[0], 1e-8));
         }
     }
 
@@ -588,7 +589,7 @@ private:
     Curve& curve_;
     const Pieces& path_;
     const Int points_ = 2 * curve_.intervals + 1, n_ = curve_.intervals - END + 3;
-    const Int rows_ = 2 * path_.chunks + 1, jerks_ = path_.chunks + 1;  // the speed's, then accelerations'
+    const Int rows_ = 2 * path_.chunks, jerks_ = path_.chunks;  // the first ones have the speed's
     const bool moves_ = curve_.held[0] || curve_.held[1];
     Int count_ = 1;  // limits at a point
     double scale_ = 1.0, total_ = 0.0, gap_ = 0.0;
