@@ -1,8 +1,8 @@
 // The fastest timing of a path within limits of velocity, acceleration and jerk. Included by
 // level.hpp after tile.hpp.
 //
-// A path q(u) is timed by b(x) = (dx/dt)^2, u = u0 + L g(x), x in [0, 1]: g begins and ends so slowly
-// that b is finite where the path rests. b is a cubic spline with a knot at every second point of a
+// A path q(u) is timed by b(x) = (dx/dt)^2, u = u0 + L g(x), x in [0, 1]: g begins and ends so
+// slowly that b is finite where the path rests. b is a cubic spline with a knot at every second point of a
 // grid. An interior-point method minimises the sum of w b^(-1/2) over the points, subject to
 //
 //     V b <= 1,    -down <= A0 b + A1 b' <= up,    -down <= b^(1/2) (J0 b + J1 b' + J2 b'') <= up.
@@ -14,9 +14,8 @@ namespace LEVEL {
 
 constexpr Int END = 8;      // steps of the grid in the first and the last interval between knots
 constexpr int CHECKED = 9;  // points of a step where limits are checked
-constexpr double NONE = std::numeric_limits<double>::infinity();
-constexpr double FIXED = 1e30;   // on the diagonal of what is known
-constexpr double GAUSS[][2] = {  // points and weights of his rule on [0, 1]
+constexpr double NONE = std::numeric_limits<double>::infinity(), KNOWN = 1e30;
+constexpr double GAUSS[][2] = {  // points of [0, 1] and their weights
     {0.03376524289842403, 0.08566224618958514}, {0.16939530676686776, 0.18038078652406936},
     {0.38069040695840156, 0.23395696728634552}, {0.6193095930415985, 0.23395696728634552},
     {0.8306046932331322, 0.18038078652406936},  {0.9662347571015759, 0.08566224618958514}};
@@ -31,15 +30,15 @@ struct Eight {
     Eight(double x = 0.0) { for (Vec& own : v) own = all(x); }
     double operator[](Int i) const { return v[i / W][i % W]; }
     void set(Int i, double x) { v[i / W][i % W] = x; }
-    void operator+=(const Eight& more) { for (Int i = 0; i < 8 / W; i++) v[i] += more.v[i]; }
-#define EIGHT(name, value)                                     \
-    friend Eight name(const Eight& a, const Eight& b) {        \
-        Eight out;                                             \
-        for (Int i = 0; i < 8 / W; i++) {                      \
-            const Vec x = a.v[i], y = b.v[i];                  \
-            out.v[i] = value;                                  \
-        }                                                      \
-        return out;                                            \
+    Eight& operator+=(const Eight& more) { return *this = *this + more; }
+#define EIGHT(name, value)                                                         \
+    friend Eight name(const Eight& a, const Eight& b) {                            \
+        Eight out;                                                                 \
+        for (Int i = 0; i < 8 / W; i++) {                                          \
+            const Vec x = a.v[i], y = b.v[i];                                      \
+            out.v[i] = value;                                                      \
+        }                                                                          \
+        return out;                                                                \
     }
     EIGHT(operator+, x + y)
     EIGHT(operator-, x - y)
@@ -47,13 +46,12 @@ struct Eight {
     EIGHT(operator/, x / y)
     EIGHT(larger, x > y ? x : y)  // y where x is not a number
 #undef EIGHT
-    double sum() const {
-        const Eight& a = *this;
+    friend double sum(const Eight& a) {
         return ((a[0] + a[4]) + (a[2] + a[6])) + ((a[1] + a[5]) + (a[3] + a[7]));
     }
-    double largest() const {
-        double most = (*this)[0];
-        for (Int i = 1; i < 8; i++) most = worse(most, (*this)[i]);
+    friend double largest(const Eight& a) {
+        double most = a[0];
+        for (Int i = 1; i < 8; i++) most = worse(most, a[i]);
         return most;
     }
 };
@@ -107,10 +105,11 @@ public:
         double size = 0.0, range = 0.0;
         for (Int i = 0; i < count_ * dofs; i++) {
             const Int k = i / dofs, d = i % dofs, e = i + dofs;
-            const double h = u[k + 1] - u[k], y0 = q[i] - q[d], y1 = v[i] * h, y2 = a[i] * h * h / 2.0;
-            const double d0 = q[e] - q[i] - y1 - y2, d1 = v[e] * h - y1 - 2.0 * y2, d2 = a[e] * h * h / 2.0 - y2;
-            const double y[] = {y0, y1, y2, 10.0 * d0 - 4.0 * d1 + d2, -15.0 * d0 + 7.0 * d1 - 2.0 * d2,
-                                6.0 * d0 - 3.0 * d1 + d2};
+            const double h = u[k + 1] - u[k], y1 = v[i] * h, y2 = a[i] * h * h / 2.0;
+            const double d0 = q[e] - q[i] - y1 - y2, d1 = v[e] * h - y1 - 2.0 * y2;
+            const double d2 = a[e] * h * h / 2.0 - y2;
+            const double y[] = {q[i] - q[d], y1, y2, 10.0 * d0 - 4.0 * d1 + d2,
+                                -15.0 * d0 + 7.0 * d1 - 2.0 * d2, 6.0 * d0 - 3.0 * d1 + d2};
             double power = 1.0;
             for (int p = 0; p < 6; p++, power *= h) {
                 powers_.at[(k * 6 + p) * chunks + d / 8].set(d % 8, y[p] / power);
@@ -121,25 +120,23 @@ public:
         still = range <= 1e-12 * size;
     }
 
-    double length() const { return knots_.at[count_]; }
-
     // Finds x at or behind piece k, which becomes its own.
     Place find(double x, Int& k) const {
-        const double y = x * (1.0 - x), all = length();
-        Place at = {nullptr, 0.0, {x, 1.0, 0.0, 0.0}};
-        if (power_ == 2) at = {nullptr, 0.0, {x * x * (3.0 - 2.0 * x), 6.0 * y, 6.0 - 12.0 * x, -12.0}};
-        if (power_ == 3)
-            at = {nullptr, 0.0, {x * x * x * (10.0 + x * (6.0 * x - 15.0)), 30.0 * y * y,
-                                 60.0 * y * (1.0 - 2.0 * x), 60.0 - 360.0 * y}};
-        for (double& g : at.g) g *= all;
+        const double y = x * (1.0 - x), x2 = x * x;
+        const double warps[3][4] = {
+            {x, 1.0, 0.0, 0.0}, {x2 * (3.0 - 2.0 * x), 6.0 * y, 6.0 - 12.0 * x, -12.0},
+            {x2 * x * (10.0 + x * (6.0 * x - 15.0)), 30.0 * y * y, 60.0 * y * (1.0 - 2.0 * x),
+             60.0 - 360.0 * y}};
+        Place at;
+        for (int m = 0; m < 4; m++) at.g[m] = length() * warps[power_ - 1][m];
         while (k + 1 < count_ && at.g[0] >= knots_.at[k + 1]) k++;
         at.powers = powers_.at + k * 6 * chunks, at.tau = at.g[0] - knots_.at[k];
         return at;
     }
 
-    // Gives the position of eight dofs and its derivatives by x.
-    void derive(const Place& at, Int chunk, Eight* q) const {
-        const double *g = at.g;
+    // Gives the position of eight dofs and its derivatives by x or, with b and its own, by time.
+    void derive(const Place& at, Int chunk, Eight* q, const double* b = nullptr) const {
+        const double* g = at.g;
         for (int m = 0; m < 4; m++) q[m] = 0.0;
         for (Int p = 5; p >= 0; p--) {
             for (int m = 3; m > 0; m--) q[m] = q[m] * at.tau + q[m - 1] * m;
@@ -148,47 +145,56 @@ public:
         q[3] = q[3] * (g[1] * g[1] * g[1]) + q[2] * (3.0 * g[1] * g[2]) + q[1] * g[3];
         q[2] = q[2] * (g[1] * g[1]) + q[1] * g[2];
         q[1] = q[1] * g[1];
+        if (!b) return;
+        const double root = __builtin_sqrt(b[0]);
+        q[3] = (q[3] * b[0] + q[2] * (1.5 * b[1]) + q[1] * (0.5 * b[2])) * root;
+        q[2] = q[2] * b[0] + q[1] * (0.5 * b[1]);
+        q[1] = q[1] * root;
     }
 
     static double* of(Address address) { return static_cast<double*>(address); }
+    double length() const { return knots_.at[count_]; }
 
     const Int chunks;  // with a lane to spare
     bool still;
 
 private:
-    // Finds the derivatives of the C4 spline, which minimise the integral of the third one's square.
+    // Finds the derivatives of the C4 spline: the integral of the third one's square is least.
     static void join(const Curve& curve, Int dofs, double* slopes) {
-        static constexpr double K[4][5] = {  // of two points' derivatives, and the step between them
-            {192, 36, 168, -24, 360}, {36, 9, 24, -3, 60}, {168, 24, 192, -36, 360}, {-24, -3, -36, 9, -60}};
+        static constexpr double K[4][5] = {  // of the derivatives at both ends, and of the step
+            {192, 36, 168, -24, 360}, {36, 9, 24, -3, 60}, {168, 24, 192, -36, 360},
+            {-24, -3, -36, 9, -60}};
         const double *u = of(curve.knots), *q = of(curve.points), *ends = of(curve.ends);
-        const Int n = 2 * curve.count;
+        const Int n = 2 * curve.count, all = 4 * (curve.count - 1);
         bool given[2] = {ends != nullptr, ends != nullptr};
         for (Int i = 0; ends && i < 4 * dofs; i++) given[i / (2 * dofs)] &= ends[i] == ends[i];
-        auto element = [&](Int k, Int i, Int j) {
-            const double r = 1.0 / (u[k + 1] - u[k]);
-            return K[i][j] * (i % 2 ? 1.0 : r) * (j == 4 ? r * r : j % 2 ? 1.0 : r) * r;
+        // without ends, two points have no curvature
+        const bool known[] = {given[0], given[0] || (n == 4 && !given[1]), given[1], given[1]};
+        auto element = [&](Int i, Int j) {
+            const double r = 1.0 / (u[i / 4 + 1] - u[i / 4]);
+            return K[i % 4][j] * (i % 2 ? 1.0 : r) * (j == 4 ? r * r : j % 2 ? 1.0 : r) * r;
         };
         Band band(n);
-        for (Int i = 0; i < 4 * (curve.count - 1); i++)
+        for (Int i = 0; i < all; i++)
             for (Int j = i % 4; j < 4; j++)
-                band.s.at[i / 4 * 2 + i % 4][j - i % 4] += element(i / 4, i % 4, j);
-        // without ends, two points have no curvature
-        const bool fixed[] = {given[0], given[0] || (n == 4 && !given[1]), given[1], given[1]};
+                band.s.at[i / 4 * 2 + i % 4][j - i % 4] += element(i, j);
         for (Int e = 0; e < 4; e++)
-            if (fixed[e]) band.s.at[e < 2 ? e : n - 4 + e][0] *= FIXED;
+            if (known[e]) band.s.at[e < 2 ? e : n - 4 + e][0] *= KNOWN;
         band.factorise();
         for (Int d = 0; d < dofs; d++) {
-            std::fill_n(band.x.at, n + 3, 0.0);
-            for (Int i = 0; i < 4 * (curve.count - 1); i++) {
+            std::fill_n(band.x.at, n, 0.0);
+            for (Int i = 0; i < all; i++) {
                 const double* from = q + i / 4 * dofs + d;
-                band.x.at[i / 4 * 2 + i % 4] += element(i / 4, i % 4, 4) * (from[dofs] - from[0]);
+                band.x.at[i / 4 * 2 + i % 4] += element(i, 4) * (from[dofs] - from[0]);
             }
             for (Int e = 0; e < 4; e++) {
                 const Int at = e < 2 ? e : n - 4 + e;
-                if (fixed[e]) band.x.at[at] = given[e / 2] ? ends[e * dofs + d] * band.s.at[at][4] : 0.0;
+                const double value = given[e / 2] ? ends[e * dofs + d] : 0.0;
+                if (known[e]) band.x.at[at] = value * band.s.at[at][4];
             }
             band.solve();
-            for (Int i = 0; i < n; i++) slopes[(i % 2 * curve.count + i / 2) * dofs + d] = band.x.at[i];
+            for (Int i = 0; i < n; i++)
+                slopes[(i % 2 * curve.count + i / 2) * dofs + d] = band.x.at[i];
         }
     }
 
@@ -197,16 +203,17 @@ private:
     Buffer<Eight> powers_;
 };
 
-// b behind a point of the grid, by its value and derivatives there.
+// b and its derivatives at a point of the grid, and behind it.
 struct Cubic {
     double b[4];
 
-    double value(double t) const { return b[0] + t * (b[1] + t * (b[2] / 2.0 + t * b[3] / 6.0)); }
-    double slope(double t) const { return b[1] + t * (b[2] + t * b[3] / 2.0); }
-    double second(double t) const { return b[2] + t * b[3]; }
+    Cubic after(double t) const {
+        return {{b[0] + t * (b[1] + t * (b[2] / 2.0 + t * b[3] / 6.0)),
+                 b[1] + t * (b[2] + t * b[3] / 2.0), b[2] + t * b[3], b[3]}};
+    }
     double time(double t) const {
         double sum = 0.0;
-        for (const double* point : GAUSS) sum += point[1] * t / __builtin_sqrt(value(t * point[0]));
+        for (const double* g : GAUSS) sum += g[1] * t / __builtin_sqrt(after(t * g[0]).b[0]);
         return sum;
     }
 };
@@ -219,9 +226,9 @@ inline double pass(const double* x, const Cubic* b, Int points, double* times) {
 }
 
 // Gives y at increasing places.
-inline void interpolate(const double* at, const double* x, const double* y, Int count, double* out) {
-    for (Int i = 0, k = 0; i < count; i++) {
-        while (k + 2 < count && at[i] >= x[k + 1]) k++;
+inline void interpolate(const double* at, const double* x, const double* y, Int n, double* out) {
+    for (Int i = 0, k = 0; i < n; i++) {
+        while (k + 2 < n && at[i] >= x[k + 1]) k++;
         out[i] = y[k] + (y[k + 1] - y[k]) / (x[k + 1] - x[k]) * (at[i] - x[k]);
     }
 }
@@ -229,52 +236,54 @@ inline void interpolate(const double* at, const double* x, const double* y, Int 
 // Finds b of one path.
 class Timer {
     enum { SOLVED, ROUGH, UNIFORM, STILL, ODD, BEYOND };  // as in fastest.py
-    struct Point { double w, b, fall, e[3][4]; };  // fall: b^(-3/2) / 2; e: splines, their derivatives
-    struct Bound { Eight unit, side[2], live[2]; };       // of a row at all points; sides: up, down
-    struct Row { Eight c[3], z[2], dz[2], inverse[2]; };  // at one point; z: multipliers
+    struct Point { double w, b, fall, e[3][4]; };  // fall: b^(-3/2) / 2; e: splines, derivatives
+    struct Bound { Eight unit, side[2], live[2]; };       // of a row, anywhere; sides: up, down
+    struct Row { Eight c[3], z[2], dz[2], inverse[2]; };  // at a point; z: multipliers
 
 public:
-    Timer(const Timings& job, Curve& curve, const Pieces& path) : job_(job), curve_(curve), path_(path) {
-        for (Int r = 0; r < rows_; r++) bounds_.at[r].side[0] = bounds_.at[r].side[1] = FIXED;
-        bounds_.at[job.dofs / 8].side[0].set(job.dofs % 8, 1.0);
-        bounds_.at[job.dofs / 8].live[0].set(job.dofs % 8, 1.0);
-        for (Int i = 0; i < 6 * job.dofs; i++) {
-            const Int side = i % 2, q = i / 2 / job.dofs, d = i / 2 % job.dofs, chunk = d / 8;
-            const double up = Pieces::of(job.upper)[i / 2], down = -Pieces::of(job.lower)[i / 2];
-            const double limit = side ? down : up, least = std::min(up, down);
-            inverse_.at[(2 * q + side) * path.chunks + chunk].set(d % 8, 1.0 / limit);
-            if (q == 0 || limit == NONE) continue;
+    Timer(const Timings& job, Curve& curve, const Pieces& path)
+        : dofs_(job.dofs), tolerance_(job.tolerance), curve_(curve), path_(path) {
+        for (Int r = 0; r < rows_; r++) bounds_.at[r].side[0] = bounds_.at[r].side[1] = KNOWN;
+        bounds_.at[dofs_ / 8].side[0].set(dofs_ % 8, 1.0);
+        bounds_.at[dofs_ / 8].live[0].set(dofs_ % 8, 1.0);
+        for (Int i = 0; i < 6 * dofs_; i++) {
+            const Int side = i % 2, q = i / 2 / dofs_, d = i / 2 % dofs_, chunk = d / 8;
+            const double limits[] = {Pieces::of(job.upper)[i / 2], -Pieces::of(job.lower)[i / 2]};
+            const double least = std::min(limits[0], limits[1]), own = limits[side];
+            inverse_.at[(2 * q + side) * path.chunks + chunk].set(d % 8, 1.0 / own);
+            if (q == 0 || own == NONE) continue;
             Bound& bound = bounds_.at[(q - 1) * path.chunks + chunk];
-            bound.unit.set(d % 8, 1.0 / least), bound.side[side].set(d % 8, limit / least);
+            bound.unit.set(d % 8, 1.0 / least), bound.side[side].set(d % 8, own / least);
             bound.live[side].set(d % 8, 1.0), count_++;
         }
     }
 
     void run() {
         place_grid();
-        for (Int p = 0; p < points_; p++) now_.at[p] = {{1.0, 0.0, 0.0, 0.0}};
+        for (Int p = 0; p < points_; p++) now_.at[p].b[0] = 1.0;
         double factor = curve_.uniform = check();
-        const double pace = path_.length(), margin = moves_ ? 1.0 : 1.0 + 1e-11;
+        const double pace = path_.length();
         const bool odd = !(factor > 0.0 && factor < NONE), beyond = moves_ && !(factor < pace);
         curve_.state = path_.still ? STILL : odd ? ODD : beyond ? BEYOND : UNIFORM;
         if (curve_.state != UNIFORM) return;
         if (moves_) factor = curve_.uniform = pace;
         scale_ = 1.0 / (factor * factor);
-        double took = factor;
-        for (Int p = 0; p < points_; p++) best_.at[p] = {{scale_, 0.0, 0.0, 0.0}}, best_x_.at[p] = x_.at[p];
+        take(scale_);
         std::fill_n(tight_.at, 3 * points_, 1.0);
         std::fill_n(c_.at, n_, 0.8);
+        double took = factor;
         bool done = true;
         for (int turn = 0; turn < 4 && count_ > 1; turn++) {
             if (turn < 2) place_basis();
             fill();
             double total = begin();
             if (!(total < NONE)) std::fill_n(c_.at, n_, 0.8), total = begin();
-            done = solve(turn ? job_.tolerance : 10.0 * job_.tolerance,
-                         total * (moves_ || turn == 0 ? 1.0 : turn == 1 ? 0.1 : 0.01));
+            const double gap = moves_ || turn == 0 ? 1.0 : turn == 1 ? 0.1 : 0.01;
+            done = solve(turn ? tolerance_ : 10.0 * tolerance_, gap * total);
             read();
             double over = worse(check(), 1e-3), part = 1.0;
-            if (turn) tighten();
+            for (Int i = 0; turn && i < 3 * points_; i++)  // of both points of a step
+                tight_.at[i] *= std::max({1.0, shares_.at[i], shares_.at[std::max(i - 1, Int(0))]});
             for (int k = 14; moves_ && over > 1.0 && k > 0; k--) {  // nearer to the plan's own pace
                 const double less = (1.0 - 1.0 / static_cast<double>(1 << k)) / part;
                 for (Int i = 0; i < 4 * points_; i++) now_.at[i / 4].b[i % 4] *= less;
@@ -284,31 +293,36 @@ public:
             if (moves_) over = over > 1.0 ? NONE : over / over;
             for (Int i = 0; i < 4 * points_; i++) now_.at[i / 4].b[i % 4] /= over * over;
             const double time = pass(x_.at, now_.at, points_, times_.at);
-            if (time < took) {
-                took = time;
-                std::swap(now_.at, best_.at);
-                std::copy_n(x_.at, points_, best_x_.at);
-            }
+            if (time < took) took = time, take(1.0);
             if (turn == 0) regrid();
         }
+        const double margin = moves_ ? 1.0 : 1.0 + 1e-11;
         for (Int i = 0; i < 4 * points_; i++) best_.at[i / 4].b[i % 4] /= margin * margin;
         curve_.duration = pass(best_x_.at, best_.at, points_, times_.at);
         if (took < factor) curve_.state = done ? SOLVED : ROUGH;
-        for (Int i = 0; i < 3 * points_; i++) {
-            const Int p = i % points_, part = i / points_;
-            Pieces::of(curve_.solution)[i] = part ? best_.at[p].b[2 * part - 2] : best_x_.at[p];
+        for (Int p = 0; p < points_; p++) {
+            double* to = Pieces::of(curve_.solution) + p;
+            to[0] = best_x_.at[p], to[points_] = best_.at[p].b[0];
+            to[2 * points_] = best_.at[p].b[2];
         }
     }
 
 private:
+    // Keeps what is there as the best.
+    void take(double scale) {
+        for (Int p = 0; p < points_; p++)
+            for (int m = 0; m < 4; m++) best_.at[p].b[m] = scale * now_.at[p].b[m];
+        std::copy_n(x_.at, points_, best_x_.at);
+    }
+
     // Even, but nearer to an end than 8 steps an eighth of the distance from it apart.
     void place_grid() {
         const Int half = curve_.intervals;
         const double step = 0.5 / (static_cast<double>(half) - 22.18070977791825);  // 8 log(16)
         double x = step / 2.0;
         for (Int p = 0; p <= half; p++) {
-            const double near = static_cast<double>(p) * step / 16.0, far = static_cast<double>(half - p) * step;
-            x_.at[p] = p < 8 ? near : p < 31 ? x : 0.5 - far;
+            const double far = 0.5 - static_cast<double>(half - p) * step;
+            x_.at[p] = p < 8 ? static_cast<double>(p) * step / 16.0 : p < 31 ? x : far;
             if (p >= 8) x *= 1.1331484530668263;  // exp(1/8)
             x_.at[2 * half - p] = 1.0 - x_.at[p];
         }
@@ -320,33 +334,36 @@ private:
 
     // Cubic B-splines at the points, of the coefficients from ``first`` on; b'' is 0 at both ends.
     void place_basis() {
-        const double *x = x_.at, ends[] = {x[knot(1)] - x[0], x[knot(n_ - 1)] - x[knot(n_ - 2)]};
-        double outer[2][2] = {};  // what the coefficients beyond the ends are of the next two
-        for (Int i = -2; i < points_; i++) {
-            const Int p = i == -2 ? 0 : i == -1 ? points_ - 1 : i;
+        const double* x = x_.at;
+        // knots beyond the ends are as far apart as those next to them
+        auto at = [&](Int j) {
+            const Int out = j < 0 ? j : std::max(j - n_ + 1, Int(0)), i = j < 0 ? 1 : n_ - 1;
+            return x[knot(j)] + static_cast<double>(out) * (x[knot(i)] - x[knot(i - 1)]);
+        };
+        for (Int p = 0; p < points_; p++) {
             const Int k = p < END ? 0 : std::min((p - END) / 2 + 1, n_ - 2);
-            auto at = [&](Int j) {
-                const Int out = j < 0 ? j : std::max(j - n_ + 1, Int(0));
-                return x[knot(j)] + static_cast<double>(out) * ends[j > 0];
-            };
             double e[4][3] = {{1.0}};
             for (int degree = 1; degree < 4; degree++) {
                 double up[4][3] = {};
                 for (int m = 0; m < degree; m++)
                     for (int o = 0; o < 3; o++) {
-                        const double from = at(k + m - degree + 1), to = at(k + m + 1), own = e[m][o] / (to - from);
-                        const double more = o ? o * e[m][o - 1] / (to - from) : 0.0;
-                        up[m][o] += (to - x[p]) * own - more, up[m + 1][o] += (x[p] - from) * own + more;
+                        const double from = at(k + m - degree + 1), to = at(k + m + 1);
+                        const double r = 1.0 / (to - from), more = o ? o * e[m][o - 1] : 0.0;
+                        up[m][o] += ((to - x[p]) * e[m][o] - more) * r;
+                        up[m + 1][o] += ((x[p] - from) * e[m][o] + more) * r;
                     }
                 std::memcpy(e, up, sizeof e);
             }
-            for (int end = 0; end < 2; end++) {
-                const int out = end ? 3 : 0;
-                for (int m = 0; m < 2 && i == end - 2; m++) outer[end][m] = -e[m + 1][2] / e[out][2];
-                for (int o = 0; o < 3 && k == (end ? n_ - 2 : 0); o++) {
-                    for (int m = 0; m < 2; m++) e[m + 1][o] += outer[end][m] * e[out][o];
+            for (int end = 0; end < 2; end++) {  // the coefficient beyond, by the next two
+                const Int inner = end ? n_ - 3 : 1, outer = end ? n_ - 2 : 0;
+                if (k != outer) continue;
+                const double one = at(outer + 1) - at(outer), two = at(inner + 1) - at(inner);
+                const double r = 3.0 * one / (2.0 * one + two);
+                for (int o = 0; o < 3; o++) {
+                    const double out = e[end ? 3 : 0][o];
+                    e[1 + end][o] += (1.0 + r) * out, e[2 - end][o] -= r * out;
                     for (int m = 0; m < 3; m++) e[end ? 3 - m : m][o] = e[end ? 2 - m : m + 1][o];
-                    e[3 - out][o] = 0.0;
+                    e[end ? 0 : 3][o] = 0.0;
                 }
             }
             for (int m = 0; m < 12; m++) point_.at[p].e[m % 3][m / 3] = e[m / 3][m % 3];
@@ -366,7 +383,8 @@ private:
             for (Int chunk = 0; chunk < path_.chunks; chunk++) {
                 Eight q[4], *inverse = inverse_.at + chunk;
                 path_.derive(at, chunk, q);
-                most = worse(most, larger(q[1] * inverse[0], q[1] * (Eight() - inverse[path_.chunks])).largest());
+                const Eight up = q[1] * inverse[0], down = q[1] * inverse[path_.chunks];
+                most = worse(most, largest(larger(up, Eight() - down)));
                 for (int m = 1; m < 3; m++) {
                     const Int r = (m - 1) * path_.chunks + chunk;
                     const Eight unit = bounds_.at[r].unit * (m == 1 ? a : j);
@@ -374,7 +392,8 @@ private:
                     if (m == 2) rows[r].c[2] = q[1] * 0.5 * unit;
                 }
             }
-            rows[job_.dofs / 8].c[0].set(job_.dofs % 8, std::max(most * most * scale_ * tight[0] * tight[0], 1e-8));
+            most *= most * scale_ * tight[0] * tight[0];
+            rows[dofs_ / 8].c[0].set(dofs_ % 8, std::max(most, 1e-8));
         }
     }
 
@@ -386,7 +405,9 @@ private:
         }
     }
 
-    static Eight combine(const Eight* c, const double* b) { return c[0] * b[0] + c[1] * b[1] + c[2] * b[2]; }
+    static Eight combine(const Eight* c, const double* b) {
+        return c[0] * b[0] + c[1] * b[1] + c[2] * b[2];
+    }
 
     // Scales b down as far as it takes to be within limits; returns the objective.
     double begin() {
@@ -396,16 +417,17 @@ private:
             evaluate(c_.at, p, b);
             const double root = __builtin_sqrt(b[0]);
             for (Int r = 0; r < rows_; r++) {
-                const Bound& bound = bounds_.at[r];
-                const Eight l = combine(row_.at[p * rows_ + r].c, b);
-                const Eight share = larger(l / bound.side[0], Eight() - l / bound.side[1]);
-                most[r >= jerks_] = std::max(most[r >= jerks_], share.largest() * (r < jerks_ ? 1.0 : root));
+                const Eight l = combine(row_.at[p * rows_ + r].c, b), *side = bounds_.at[r].side;
+                double& own = most[r >= jerks_];
+                own = std::max(own, largest(larger(l / side[0], Eight() - l / side[1])) *
+                                        (r < jerks_ ? 1.0 : root));
             }
             total += point_.at[p].w / root;
         }
-        const double root = __builtin_cbrt(most[1]), by = std::max(1.05 * std::max(most[0], root * root), 1.0);
-        for (Int i = 0; i < n_ && !moves_; i++) c_.at[i] /= by;
-        return moves_ ? total : total * __builtin_sqrt(by);
+        const double root = __builtin_cbrt(most[1]);
+        const double by = moves_ ? 1.0 : std::max(1.05 * std::max(most[0], root * root), 1.0);
+        for (Int i = 0; i < n_; i++) c_.at[i] /= by;
+        return total * __builtin_sqrt(by);
     }
 
     // Moves the coefficients to where the objective is least; returns whether it got there.
@@ -415,14 +437,15 @@ private:
         for (int turn = 1;; turn++) {
             curve_.iterations++;
             assemble(turn == 1 ? gap / m : 0.0, step);
-            const bool done = turn > 1 && gap_ / total_ < tolerance && __builtin_fabs(total_ / old - 1.0) < tolerance / 4.0;
+            const double change = __builtin_fabs(total_ / old - 1.0);
+            const bool done = turn > 1 && gap_ / total_ < tolerance && change < tolerance / 4.0;
             if (done || turn == 60 || !(total_ < NONE)) return done;
             old = total_;
             const double mu = sigma * gap_ / m;
             for (Int i = 0; i < n_; i++) band_.x.at[i] += mu * pull_.at[i];
             for (Int i = 0; i < 4; i++) {
                 const Int at = i < 2 ? i : n_ - 4 + i;
-                if (curve_.held[i / 2]) band_.s.at[at][0] *= FIXED, band_.x.at[at] = 0.0;
+                if (curve_.held[i / 2]) band_.s.at[at][0] *= KNOWN, band_.x.at[at] = 0.0;
             }
             band_.factorise();
             band_.solve();
@@ -446,41 +469,42 @@ private:
             Point& point = point_.at[p];
             double b[3];
             evaluate(c_.at, p, b);
-            const double root = 1.0 / __builtin_sqrt(b[0]), w = point.w, fall = 0.5 * root * root * root;
+            const double root = 1.0 / __builtin_sqrt(b[0]), w = point.w;
+            const double fall = 0.5 * root * root * root;
             Eight h[6], f[3], used, spent;
             for (Int r = 0; r < rows_; r++) {
                 Row& row = row_.at[p * rows_ + r];
-                const bool jerk = r >= jerks_;
+                const double grow = r < jerks_ ? 1.0 : root, shrink = r < jerks_ ? 0.0 : fall;
                 const Eight* c = row.c, l = combine(c, b);
                 Eight cross, both, pull;
                 for (int i = 0; i < 2; i++) {
                     const double sign = i ? 1.0 : -1.0;
-                    const Eight side = bounds_.at[r].side[i], slack = side * (jerk ? root : 1.0) + l * sign;
+                    const Eight side = bounds_.at[r].side[i], slack = side * grow + l * sign;
                     const Eight inverse = row.inverse[i] = bounds_.at[r].live[i] / slack;
-                    const Eight z = row.z[i] = gap > 0.0 ? inverse * gap : row.z[i] + row.dz[i] * step;
-                    const Eight own = c[0] * sign - side * (jerk ? fall : 0.0), k = z * inverse, ko = k * own;
-                    if (jerk) spent += z * side;
-                    used += z * slack, h[0] += ko * own, f[0] += inverse * own;
-                    cross += ko * sign, both += k, pull += inverse * sign;
+                    row.z[i] = gap > 0.0 ? inverse * gap : row.z[i] + row.dz[i] * step;
+                    const Eight z = row.z[i], k = z * inverse, own = c[0] * sign - side * shrink;
+                    if (r >= jerks_) spent += z * side;
+                    used += z * slack, h[0] += k * own * own, f[0] += inverse * own;
+                    cross += k * own * sign, both += k, pull += inverse * sign;
                 }
                 h[1] += cross * c[1], h[2] += cross * c[2], h[3] += both * c[1] * c[1];
                 h[4] += both * c[1] * c[2], h[5] += both * c[2] * c[2];
                 f[1] += pull * c[1], f[2] += pull * c[2];
             }
-            const double bend = 1.5 * std::max(w - spent.sum(), 0.1 * w) * fall * root * root;
-            const double s[] = {h[0].sum() + bend, h[1].sum(), h[2].sum(), h[3].sum(), h[4].sum(), h[5].sum()};
-            const double t[] = {f[0].sum(), f[1].sum(), f[2].sum()};
-            const auto& e = point.e;
+            const double bend = 1.5 * std::max(w - sum(spent), 0.1 * w) * fall * root * root;
+            double s[6], g[3];
+            for (int i = 0; i < 6; i++) s[i] = sum(h[i]) + (i ? 0.0 : bend);
+            const double(&e)[3][4] = point.e;
             for (Int q = 0, to = first(p); q < 4; q++, to++) {
-                const double g0 = s[0] * e[0][q] + s[1] * e[1][q] + s[2] * e[2][q];
-                const double g1 = s[1] * e[0][q] + s[3] * e[1][q] + s[4] * e[2][q];
-                const double g2 = s[2] * e[0][q] + s[4] * e[1][q] + s[5] * e[2][q];
-                for (Int r = q; r < 4; r++) band_.s.at[to][r - q] += e[0][r] * g0 + e[1][r] * g1 + e[2][r] * g2;
+                for (int i = 0; i < 3; i++)
+                    g[i] = s[i] * e[0][q] + s[i ? i + 2 : 1] * e[1][q] + s[i ? i + 3 : 2] * e[2][q];
+                for (Int r = q; r < 4; r++)
+                    band_.s.at[to][r - q] += e[0][r] * g[0] + e[1][r] * g[1] + e[2][r] * g[2];
                 band_.x.at[to] += e[0][q] * w * fall;
-                pull_.at[to] += e[0][q] * t[0] + e[1][q] * t[1] + e[2][q] * t[2];
+                pull_.at[to] += e[0][q] * sum(f[0]) + e[1][q] * sum(f[1]) + e[2][q] * sum(f[2]);
             }
             point.b = b[0], point.fall = fall;
-            total_ += w * root, gap_ += used.sum();
+            total_ += w * root, gap_ += sum(used);
         }
     }
 
@@ -488,31 +512,32 @@ private:
     void direct(double mu, double* most) {
         Eight used[2];
         for (Int p = 0; p < points_; p++) {
+            const Point& point = point_.at[p];
             double b[3];
             evaluate(band_.x.at, p, b);
-            most[0] = std::max(most[0], -b[0] / point_.at[p].b);
+            most[0] = std::max(most[0], -b[0] / point.b);
             for (Int r = 0; r < rows_; r++) {
                 Row& row = row_.at[p * rows_ + r];
                 const Eight l = combine(row.c, b);
                 for (int i = 0; i < 2; i++) {
-                    const Eight own = bounds_.at[r].side[i] * (r < jerks_ ? 0.0 : point_.at[p].fall * b[0]);
-                    const Eight less = (i ? own - l : own + l), z = row.z[i];
-                    const Eight dz = row.dz[i] = row.inverse[i] * (z * less + mu) - z;
+                    const double fall = r < jerks_ ? 0.0 : point.fall * b[0];
+                    const Eight less = bounds_.at[r].side[i] * fall + l * (i ? -1.0 : 1.0);
+                    row.dz[i] = row.inverse[i] * (row.z[i] * less + mu) - row.z[i];
                     used[0] = larger(less * row.inverse[i], used[0]);
-                    used[1] = larger((Eight() - dz) / z, used[1]);
+                    used[1] = larger(Eight() - row.dz[i] / row.z[i], used[1]);
                 }
             }
         }
-        for (int k = 0; k < 2; k++) most[k] = std::max(most[k], used[k].largest());
+        for (int k = 0; k < 2; k++) most[k] = std::max(most[k], largest(used[k]));
     }
 
     // Reads b off its coefficients.
     void read() {
         for (Int p = points_ - 1; p >= 0; p--) {
-            Cubic& own = now_.at[p];
-            evaluate(c_.at, p, own.b);
-            for (int o = 0; o < 3; o++) own.b[o] *= scale_;
-            if (p + 1 < points_) own.b[3] = (now_.at[p + 1].b[2] - own.b[2]) / (x_.at[p + 1] - x_.at[p]);
+            double *b = now_.at[p].b, *next = now_.at[p + 1].b;
+            evaluate(c_.at, p, b);
+            for (int o = 0; o < 3; o++) b[o] *= scale_;
+            if (p + 1 < points_) b[3] = (next[2] - b[2]) / (x_.at[p + 1] - x_.at[p]);
         }
     }
 
@@ -522,48 +547,36 @@ private:
         double worst[3] = {};
         for (Int p = 0, k = 0; p + 1 < points_; p++) {
             Pieces::Place places[CHECKED];
-            double b[CHECKED][4], shares[3] = {};
+            Cubic b[CHECKED];
             for (int i = 0; i < CHECKED; i++) {  // not where the jerk may jump
-                const double part = i == 0 ? 1e-9 : i == CHECKED - 1 ? 1.0 - 1e-9 : i / (CHECKED - 1.0);
+                const double part = i ? std::min(i / (CHECKED - 1.0), 1.0 - 1e-9) : 1e-9;
                 const double tau = part * (x_.at[p + 1] - x_.at[p]);
-                places[i] = path_.find(x_.at[p] + tau, k);
-                b[i][0] = now_.at[p].value(tau), b[i][1] = 0.5 * now_.at[p].slope(tau);
-                b[i][2] = 0.5 * now_.at[p].second(tau), b[i][3] = __builtin_sqrt(b[i][0]);
+                places[i] = path_.find(x_.at[p] + tau, k), b[i] = now_.at[p].after(tau);
             }
+            for (int m = 0; m < 3; m++) shares_.at[m * points_ + p] = 0.0;
             for (Int chunk = 0; chunk < path_.chunks; chunk++) {
-                Eight low[3], high[3], bulge[3], odd, f[CHECKED][3];
-                for (int i = 0; i < CHECKED; i++) {
-                    Eight q[4];
-                    path_.derive(places[i], chunk, q);
-                    f[i][0] = q[1] * b[i][3], f[i][1] = q[2] * b[i][0] + q[1] * b[i][1];
-                    f[i][2] = (q[3] * b[i][0] + q[2] * (3.0 * b[i][1]) + q[1] * b[i][2]) * b[i][3];
-                    for (int m = 0; m < 3; m++) {
-                        const Eight own = f[i][m], less = Eight() - own;
-                        high[m] = i ? larger(own, high[m]) : own, low[m] = i ? larger(less, low[m]) : less;
+                Eight q[CHECKED][4];
+                for (int i = 0; i < CHECKED; i++) path_.derive(places[i], chunk, q[i], b[i].b);
+                for (int m = 0; m < 3; m++) {
+                    const Eight* inverse = inverse_.at + 2 * m * path_.chunks + chunk;
+                    Eight sides[2] = {-NONE, -NONE}, bulge, odd;
+                    for (int i = 0; i < CHECKED; i++) {
+                        const Eight own = q[i][m + 1], less = Eight() - own;
+                        sides[0] = larger(own, sides[0]), sides[1] = larger(less, sides[1]);
                         odd += own - own;
                         if (i < 2) continue;
-                        const Eight bend = own - f[i - 1][m] * 2.0 + f[i - 2][m];
-                        bulge[m] = larger(larger(bend, Eight() - bend), bulge[m]);
+                        const Eight bend = own - q[i - 1][m + 1] * 2.0 + q[i - 2][m + 1];
+                        bulge = larger(larger(bend, Eight() - bend), bulge);
+                    }
+                    for (int i = 0; i < 2; i++) {
+                        const Eight all = (sides[i] + bulge * 0.125) * inverse[i * path_.chunks] + odd;
+                        double& share = shares_.at[m * points_ + p];
+                        share = worse(share, largest(all)), worst[m] = worse(worst[m], share);
                     }
                 }
-                for (int m = 0; m < 3; m++) {
-                    const Eight more = bulge[m] * 0.125, *inverse = inverse_.at + 2 * m * path_.chunks + chunk;
-                    const Eight up = (high[m] + more) * inverse[0], down = (low[m] + more) * inverse[path_.chunks];
-                    shares[m] = worse(shares[m], (larger(up, down) + odd).largest());
-                }
             }
-            for (int m = 0; m < 3; m++) shares_.at[m * points_ + p] = shares[m], worst[m] = worse(worst[m], shares[m]);
         }
         return worse(worse(worst[0], __builtin_sqrt(worst[1])), __builtin_cbrt(worst[2]));
-    }
-
-    // Tightens the limits at both points of a step by its largest share.
-    void tighten() {
-        for (Int i = 0; i < 3 * points_; i++) {
-            const Int p = i % points_;
-            const double after = p + 1 < points_ ? shares_.at[i] : 1.0, before = p ? shares_.at[i - 1] : 1.0;
-            tight_.at[i] *= std::max({1.0, after, before});
-        }
     }
 
     // Places the points where time passes in the best so far, and a tenth of them evenly.
@@ -585,16 +598,17 @@ private:
         std::fill_n(tight_.at, points_, 1.0);
     }
 
-    const Timings& job_;
+    const Int dofs_;
+    const double tolerance_;
     Curve& curve_;
     const Pieces& path_;
     const Int points_ = 2 * curve_.intervals + 1, n_ = curve_.intervals - END + 3;
-    const Int rows_ = 2 * path_.chunks, jerks_ = path_.chunks;  // the first ones have the speed's
+    const Int rows_ = 2 * path_.chunks, jerks_ = path_.chunks;  // the first have the speed's limit
     const bool moves_ = curve_.held[0] || curve_.held[1];
     Int count_ = 1;  // limits at a point
     double scale_ = 1.0, total_ = 0.0, gap_ = 0.0;
-    Buffer<double> grid_{points_}, x_{points_}, best_x_{points_}, times_{points_}, tight_{3 * points_},
-        shares_{3 * points_}, c_{n_}, pull_{n_};
+    Buffer<double> grid_{points_}, x_{points_}, best_x_{points_}, times_{points_};
+    Buffer<double> tight_{3 * points_}, shares_{3 * points_}, c_{n_}, pull_{n_};
     Buffer<Cubic> now_{points_}, best_{points_};
     Buffer<Point> point_{points_};
     Buffer<Row> row_{points_ * rows_};
@@ -604,44 +618,40 @@ private:
 };
 
 // Samples a path that was timed, at increasing times.
-inline void sample(const Timings& job, const Curve& curve, const Pieces& path) {
+inline void sample(const Curve& curve, Int dofs, const Pieces& path) {
     const Int points = 2 * curve.intervals + 1;
     const double *x = Pieces::of(curve.solution), *t = Pieces::of(curve.times);
     Buffer<double> times(points);
     Buffer<Cubic> b(points);
     for (Int p = 0; p + 1 < points; p++) {
         const double *v = x + points + p, *s = v + points, h = x[p + 1] - x[p];
-        b.at[p] = {{v[0], (v[1] - v[0]) / h - h * (2.0 * s[0] + s[1]) / 6.0, s[0], (s[1] - s[0]) / h}};
+        const double slope = (v[1] - v[0]) / h - h * (2.0 * s[0] + s[1]) / 6.0;
+        b.at[p] = {{v[0], slope, s[0], (s[1] - s[0]) / h}};
     }
     pass(x, b.at, points, times.at);
     for (Int s = 0, p = 0, k = 0; s < curve.samples; s++) {
         while (p + 2 < points && t[s] >= times.at[p + 1]) p++;
-        const Cubic& own = b.at[p];
         const double h = x[p + 1] - x[p], left = t[s] - times.at[p];
         double tau = h * (left / (times.at[p + 1] - times.at[p]));
         for (int i = 0; i < 7; i++) {  // Newton's method
             tau = std::min(std::max(tau, 0.0), h);
-            if (i < 6) tau += (left - own.time(tau)) * __builtin_sqrt(own.value(tau));
+            if (i < 6) tau += (left - b.at[p].time(tau)) * __builtin_sqrt(b.at[p].after(tau).b[0]);
         }
-        const double c = own.value(tau), c1 = 0.5 * own.slope(tau), c2 = 0.5 * own.second(tau), root = __builtin_sqrt(c);
         const Pieces::Place at = path.find(std::min(x[p] + tau, 1.0), k);
-        for (Int chunk = 0; chunk < path.chunks; chunk++) {
+        for (Int d = 0; d < dofs; d += 8) {
             Eight q[4];
-            path.derive(at, chunk, q);
-            const Eight rows[] = {q[0], q[1] * root, q[2] * c + q[1] * c1,
-                                  (q[3] * c + q[2] * (3.0 * c1) + q[1] * c2) * root};
-            for (Int i = 0; i < 4 * std::min(Int(8), job.dofs - 8 * chunk); i++) {
-                const Int m = i % 4, d = 8 * chunk + i / 4;
-                Pieces::of(curve.rows)[(m * curve.samples + s) * job.dofs + d] =
-                    rows[m][i / 4] + (m ? 0.0 : Pieces::of(curve.points)[d]);
-            }
+            path.derive(at, d / 8, q, b.at[p].after(tau).b);
+            for (Int i = d; i < std::min(d + 8, dofs); i++)
+                for (Int m = 0; m < 4; m++)
+                    Pieces::of(curve.rows)[(m * curve.samples + s) * dofs + i] =
+                        q[m][i - d] + (m ? 0.0 : Pieces::of(curve.points)[i]);
         }
     }
 }
 
 void time_curve(const Timings& job, Curve& curve) {
     const Pieces path(curve, job.dofs, job.power);
-    if (curve.times) sample(job, curve, path);
+    if (curve.times) sample(curve, job.dofs, path);
     else Timer(job, curve, path).run();
 }
 
