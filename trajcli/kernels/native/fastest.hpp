@@ -2,8 +2,8 @@
 // level.hpp after tile.hpp.
 //
 // A path q(u) is timed by b(x) = (dx/dt)^2, u = u0 + L g(x), x in [0, 1]: g begins and ends so
-// slowly that b is finite where the path rests. b is a cubic spline with a knot at every second point of a
-// grid. An interior-point method minimises the sum of w b^(-1/2) over the points, subject to
+// slowly that b is finite where the path rests. b is a cubic spline with a knot at every second
+// point of a grid. An interior-point method minimises the sum of w b^(-1/2) over them, subject to
 //
 //     V b <= 1,    -down <= A0 b + A1 b' <= up,    -down <= b^(1/2) (J0 b + J1 b' + J2 b'') <= up.
 //
@@ -27,12 +27,12 @@ inline double worse(double a, double b) { return b > a || b != b ? b : a; }
 struct Eight {
     Vec v[8 / W];
 
-    Eight(double x = 0.0) { for (Vec& own : v) own = all(x); }
+    INLINE Eight(double x = 0.0) { for (Vec& own : v) own = all(x); }
     double operator[](Int i) const { return v[i / W][i % W]; }
     void set(Int i, double x) { v[i / W][i % W] = x; }
-    Eight& operator+=(const Eight& more) { return *this = *this + more; }
+    INLINE void operator+=(const Eight& more) { *this = *this + more; }
 #define EIGHT(name, value)                                                         \
-    friend Eight name(const Eight& a, const Eight& b) {                            \
+    INLINE friend Eight name(const Eight& a, const Eight& b) {                            \
         Eight out;                                                                 \
         for (Int i = 0; i < 8 / W; i++) {                                          \
             const Vec x = a.v[i], y = b.v[i];                                      \
@@ -46,10 +46,10 @@ struct Eight {
     EIGHT(operator/, x / y)
     EIGHT(larger, x > y ? x : y)  // y where x is not a number
 #undef EIGHT
-    friend double sum(const Eight& a) {
+    INLINE friend double sum(const Eight& a) {
         return ((a[0] + a[4]) + (a[2] + a[6])) + ((a[1] + a[5]) + (a[3] + a[7]));
     }
-    friend double largest(const Eight& a) {
+    INLINE friend double largest(const Eight& a) {
         double most = a[0];
         for (Int i = 1; i < 8; i++) most = worse(most, a[i]);
         return most;
@@ -277,6 +277,7 @@ public:
             if (turn < 2) place_basis();
             fill();
             double total = begin();
+            if (moves_ && total == NONE) break;
             if (!(total < NONE)) std::fill_n(c_.at, n_, 0.8), total = begin();
             const double gap = moves_ || turn == 0 ? 1.0 : turn == 1 ? 0.1 : 0.01;
             done = solve(turn ? tolerance_ : 10.0 * tolerance_, gap * total);
@@ -409,7 +410,8 @@ private:
         return c[0] * b[0] + c[1] * b[1] + c[2] * b[2];
     }
 
-    // Scales b down as far as it takes to be within limits; returns the objective.
+    // Scales b down as far as it takes to be within limits; returns the objective, or where a
+    // moving path is not.
     double begin() {
         if (moves_) std::fill_n(c_.at, n_, 1.0);
         double most[2] = {}, total = 0.0, b[3];
@@ -425,7 +427,8 @@ private:
             total += point_.at[p].w / root;
         }
         const double root = __builtin_cbrt(most[1]);
-        const double by = moves_ ? 1.0 : std::max(1.05 * std::max(most[0], root * root), 1.0);
+        const double by = std::max(1.05 * std::max(most[0], root * root), 1.0);
+        if (moves_) return by < 1.05 ? total : NONE;
         for (Int i = 0; i < n_; i++) c_.at[i] /= by;
         return total * __builtin_sqrt(by);
     }
@@ -569,7 +572,8 @@ private:
                         bulge = larger(larger(bend, Eight() - bend), bulge);
                     }
                     for (int i = 0; i < 2; i++) {
-                        const Eight all = (sides[i] + bulge * 0.125) * inverse[i * path_.chunks] + odd;
+                        const Eight most = sides[i] + bulge * 0.125;
+                        const Eight all = most * inverse[i * path_.chunks] + odd;
                         double& share = shares_.at[m * points_ + p];
                         share = worse(share, largest(all)), worst[m] = worse(worst[m], share);
                     }
