@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from scipy.interpolate import BPoly, BSpline, PPoly, make_interp_spline
+from scipy.optimize import brentq
 
 from trajcli.kernels.native.fastest import Path
 
@@ -50,6 +51,8 @@ class Geometry:
         self.length = u[-1]
         warps = [0, 1], [0, 0, 3, -2], [0, 0, 0, 10, -15, 6]
         self.warp = np.polynomial.Polynomial(warps[0 if path.clock else 2 if jerk else 1])
+        part = u[1:-1] / u[-1]
+        self.breaks = np.array([brentq(lambda x, y=y: self.warp(x) - y, 0, 1, xtol=1e-16) for y in part])
 
     def __call__(self, x: Floats) -> list[Floats]:
         """Returns the position and its derivatives by x, each [n, D]."""
@@ -123,7 +126,7 @@ def solve(
     m = limits.c.shape[1] * len(w)
     jerk = limits.jerk[:, None]
     matrix = np.stack(e)
-    for turn in range(60):
+    for turn in range(200):
         b = matrix @ c
         root = 1 / np.sqrt(b[0])
         total = (w * root).sum()
@@ -132,7 +135,7 @@ def solve(
         gap = (z * g).sum() / total
         if old is not None and gap < tol and abs(total / old - 1) < tol / 4:
             return c, turn + 1, True
-        if turn == 59:
+        if turn == 199:
             break
         old, sigma = total, 0.3 if sigma is None else sigma
         mu = sigma * gap * total / m
@@ -161,7 +164,7 @@ def solve(
         reach, step = min(1, 0.99 / primal), min(1, 0.99 / dual)
         c = c + reach * dc
         sigma = np.clip((1 - min(reach, step)) ** 2, 0.08, 0.8)
-    return c, 60, False
+    return c, 200, False
 
 
 @dataclass
@@ -171,15 +174,16 @@ class Pace:
     x: Floats
     b: Floats
 
-    def inside(self, part: Floats) -> tuple[Floats, Floats]:
-        """Returns places inside each step [steps, n], and b, b' and b'' there."""
-        tau = np.diff(self.x)[:, None] * part
-        b0, b1, b2, b3 = self.b[:, :-1, None]
+    def at(self, step: Any, x: Floats) -> Floats:
+        """Returns b, b' and b'' at places of steps."""
+        tau = x - self.x[step]
+        b0, b1, b2, b3 = self.b[:, step]
         values = b0 + tau * (b1 + tau * (b2 / 2 + tau * b3 / 6)), b1 + tau * (b2 + tau * b3 / 2)
-        return self.x[:-1, None] + tau, np.stack([*values, b2 + tau * b3])
+        return np.stack([*values, b2 + tau * b3])
 
     def times(self) -> Floats:
-        _, b = self.inside((GAUSS[0] + 1) / 2)
+        step, h = np.arange(len(self.x) - 1)[:, None], np.diff(self.x)[:, None]
+        b = self.at(step, self.x[:-1, None] + h * (GAUSS[0] + 1) / 2)
         steps = np.diff(self.x) * (GAUSS[1] / 2 / np.sqrt(b[0])).sum(1)
         return np.concatenate([[0], np.cumsum(steps)])
 
@@ -188,9 +192,13 @@ def shares(geometry: Geometry, pace: Pace, lower: Floats, upper: Floats) -> Floa
     """Returns the largest share of each limit in each step of the grid, [3, steps]."""
     part = np.linspace(0, 1, 9)
     part[[0, -1]] = 1e-9, 1 - 1e-9
-    x, b = pace.inside(part)
+    spans = np.union1d(pace.x, geometry.breaks)  # no jump of the path's jerk inside
+    x = spans[:-1, None] + np.diff(spans)[:, None] * part
+    step = np.searchsorted(pace.x, spans[:-1], side="right") - 1
+    b = pace.at(step[:, None], x)
     q = [part.reshape(*x.shape, -1) for part in geometry(x.ravel())]
     b = b[..., None]
+    steps = np.arange(len(pace.x) - 1)
     motion = (
         q[1] * np.sqrt(b[0]),
         q[2] * b[0] + q[1] * b[1] / 2,
@@ -200,7 +208,7 @@ def shares(geometry: Geometry, pace: Pace, lower: Floats, upper: Floats) -> Floa
     for m, value in enumerate(motion):
         bulge = np.abs(np.diff(value, 2, axis=1)).max(1) / 8
         up, down = (value.max(1) + bulge) / upper[m], (value.min(1) - bulge) / lower[m]
-        out.append(np.maximum(up, down).max(1))
+        out.append(np.maximum.reduceat(np.maximum(up, down).max(1), np.searchsorted(step, steps)))
     return np.stack(out)
 
 
@@ -227,6 +235,7 @@ def fastest(
     best, took, iterations, done = Pace(x, flat * scale), uniform, 0, True
     c = np.full(intervals - END + 3, 0.8)
     tight = np.ones((3, len(x)))
+    tolerance *= 1 if limited[1] else 0.01
     for turn in range(4 if any(limited) else 0):
         e = matrices(x)
         limits = limits_at(geometry(x), lower, upper, scale, tight)

@@ -62,11 +62,11 @@ def fastest(
     """Returns the fastest timing of each path within limits.
 
     lower, upper: limits of velocity, acceleration and jerk [3, D], lower < 0 < upper, infinite
-    where there are none. intervals: of the spline of the pace; None: four for each piece, at least
-    200 and at most 2000.
+    where there are none. intervals: of the spline of the pace; None: four for each piece of a
+    plan, twenty for each between waypoints, at least 200 and at most 2000.
     """
-    counts = [intervals or min(max(4 * (len(path.knots) - 1), 200), 2000) for path in paths]
-    counts = [max(count, _LEAST_INTERVALS) for count in counts]
+    each = [(4 if path.clock else 20) * (len(path.knots) - 1) for path in paths]
+    counts = [max(intervals or min(max(count, 200), 2000), _LEAST_INTERVALS) for count in each]
     solutions = [np.empty((3, 2 * count + 1)) for count in counts]
     limits = [np.ascontiguousarray(side, np.float64) for side in (lower, upper)]
     curves, arrays = _curves(paths, solutions)
