@@ -1,8 +1,8 @@
 """The fastest timing of a path by dense matrices, a second opinion on the compiled kernel.
 
-One path at a time, as straight as the method is written down: matrices of splines from SciPy, normal
-equations in full, each limit a row of its own. It is meant to take the same steps as the kernel, so
-that durations agree far beyond the tolerance of the method.
+One path at a time, as straight as the method is written down: matrices of splines from SciPy,
+normal equations in full, each limit a row of its own. It is meant to take the same steps as the
+kernel, so that durations agree far beyond the tolerance of the method.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ class Geometry:
         warps = [0, 1], [0, 0, 3, -2], [0, 0, 0, 10, -15, 6]
         self.warp = np.polynomial.Polynomial(warps[0 if path.clock else 2 if jerk else 1])
         part = u[1:-1] / u[-1]
-        self.breaks = np.array([brentq(lambda x, y=y: self.warp(x) - y, 0, 1, xtol=1e-16) for y in part])
+        self.breaks = np.array(
+            [brentq(lambda x, y=y: self.warp(x) - y, 0, 1, xtol=1e-16) for y in part]
+        )
 
     def __call__(self, x: Floats) -> list[Floats]:
         """Returns the position and its derivatives by x, each [n, D]."""

@@ -27,7 +27,7 @@ FLAGS = [
 ]
 TESTS = [
     str(ROOT / f"tests/kernels/{name}.py")
-    for name in ("test_memory", "test_native", "test_programs")
+    for name in ("test_memory", "test_native", "test_programs", "test_fastest")
 ]  # fmt: skip
 START = """
 import sys, pytest
@@ -42,6 +42,9 @@ OTHER_LEVEL = """
 namespace {} {{
 void run_part(trajcli::Run& run, trajcli::Int k, trajcli::Int count) {{
     level1::run_part(run, k, count);
+}}
+void time_curve(const trajcli::Timings& job, trajcli::Curve& curve) {{
+    level1::time_curve(job, curve);
 }}
 }}
 """

@@ -13,6 +13,8 @@ import pytest
 from trajcli.kernels import native
 
 HERE = Path(__file__).parent
+FILES = [HERE / "test_memory.py", HERE / "test_fastest.py"]
+CHOSEN = "(test_memory and native and 1-) or (test_fastest and (level or states or scipy))"
 
 
 def sanitizer() -> str:
@@ -26,11 +28,11 @@ def sanitizer() -> str:
 
 @pytest.mark.skipif(bool(native.absence()), reason=native.absence())
 @pytest.mark.skipif(not sanitizer(), reason="it takes g++ and its address sanitizer")
-def test_views_of_any_kind_are_read_within_their_bounds(tmp_path: Path) -> None:
+def test_memory_is_read_and_written_within_its_bounds(tmp_path: Path) -> None:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
-    options = [f"--basetemp={tmp_path / 'inner'}", "-k", "native and 1-"]
+    options = [f"--basetemp={tmp_path / 'inner'}", "-k", CHOSEN]
     process = subprocess.run(
-        [sys.executable, HERE / "sanitize.py", "--small", HERE / "test_memory.py", *options],
+        [sys.executable, HERE / "sanitize.py", "--small", *FILES, *options],
         env={**environment, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,

@@ -270,12 +270,14 @@ public:
     void run(double tolerance) {
         place_grid();
         for (Int p = 0; p < points_; p++) now_.at[p].b[0] = 1.0;
-        double factor = curve_.uniform = check();
+        double factor = check();
         const double pace = path_.length();
-        const bool odd = !(factor > 0.0 && factor < NONE), beyond = moves_ && !(factor < pace);
+        const bool odd = !(factor > 1e-90 && factor < 1e90), beyond = moves_ && !(factor < pace);
         curve_.state = path_.still ? STILL : odd ? ODD : beyond ? BEYOND : UNIFORM;
         if (curve_.state != UNIFORM) return;
-        if (moves_) factor = curve_.uniform = pace;
+        if (moves_) factor = pace;
+        const double margin = moves_ ? 1.0 : 1.0 + 1e-11;
+        curve_.uniform = factor * margin;
         scale_ = 1.0 / (factor * factor);
         take(scale_);
         std::fill_n(tight_.at, 3 * points_, 1.0);
@@ -306,7 +308,6 @@ public:
             if (time < took) took = time, take(1.0);
             if (turn == 0) regrid();
         }
-        const double margin = moves_ ? 1.0 : 1.0 + 1e-11;
         for (Int i = 0; i < 4 * points_; i++) best_.at[i / 4].b[i % 4] /= margin * margin;
         curve_.duration = pass(best_x_.at, best_.at, points_, times_.at);
         if (took < factor) curve_.state = done ? SOLVED : ROUGH;

@@ -68,16 +68,17 @@ def fastest(
     each = [(4 if path.clock else 20) * (len(path.knots) - 1) for path in paths]
     counts = [max(intervals or min(max(count, 200), 2000), _LEAST_INTERVALS) for count in each]
     solutions = [np.empty((3, 2 * count + 1)) for count in counts]
-    limits = [np.ascontiguousarray(side, np.float64) for side in (lower, upper)]
-    curves, arrays = _curves(paths, solutions)
-    lower, upper = map(address, limits)
-    power = 3 if np.isfinite(limits).any(axis=(0, 2))[2] else 2
-    dofs = limits[0].shape[1]
-    time_curves(curves, dofs=dofs, lower=lower, upper=upper, tolerance=tolerance, power=power)
-    return [
-        Timing(c.duration, c.uniform, _STATES[c.state], c.iterations, s[:, : s.shape[1] * (c.state < 3)])
-        for c, s in zip(curves, solutions, strict=True)
-    ]
+    sides = [np.ascontiguousarray(side, np.float64) for side in (lower, upper)]
+    places = {"lower": address(sides[0]), "upper": address(sides[1]), "dofs": sides[0].shape[1]}
+    curves, _kept = _curves(paths, solutions)
+    power = 3 if any(np.isfinite(side[2]).any() for side in sides) else 2
+    time_curves(curves, tolerance=tolerance, power=power, **places)
+    out, none = [], np.empty((3, 0))
+    for curve, solution in zip(curves, solutions, strict=True):
+        found = solution if curve.state <= 2 else none
+        state = _STATES[curve.state]
+        out.append(Timing(curve.duration, curve.uniform, state, curve.iterations, found))
+    return out
 
 
 def sample(
@@ -102,8 +103,8 @@ def _curves(paths: Sequence[Path], solutions: Sequence[Floats]) -> tuple[Any, li
     """Describes paths to the kernels; returns the arrays that must outlive their run."""
     curves, arrays = (Curve * len(paths))(), []
     for curve, path, solution in zip(curves, paths, solutions, strict=True):
-        curve.count, curve.clock, curve.held[:] = len(path.knots), path.clock, path.held
-        curve.intervals = (solution.shape[1] - 1) // 2
+        curve.count, curve.intervals = len(path.knots), solution.shape[1] // 2
+        curve.clock, curve.held[:] = int(path.clock), [int(end) for end in path.held]
         parts = {**path._asdict(), "solution": solution}
         for name in ("knots", "points", "slopes", "ends", "solution"):
             if parts[name] is not None:
