@@ -1,0 +1,369 @@
+"""Paths through rows, and the setpoints of their fastest timing within limits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from trajcli.arrays import time_stamp_faults
+from trajcli.calls import differentiate
+from trajcli.errors import Fault, InputError, UsageError, listed, raise_if_any
+from trajcli.kernels.native import absence
+from trajcli.kernels.native.fastest import Path, fastest, sample
+from trajcli.kernels.program import Floats, Integers
+from trajcli.modes.mode import QUANTITIES
+
+Bounds = Mapping[str, tuple[Floats, Floats]]
+"""The lower and the upper limit by quantity, numbers or [D]."""
+# The states of timings, the worst first.
+_STATES = ("not finite", "beyond limits", "uniform", "not converged", "solved", "does not move")
+# Rows are equal within this share of their range; a path turns from so many degrees on.
+_EQUAL, _TURN = 1e-9, 15.0
+# How much longer a step may have to be: limits then hold within 1e-9 of them.
+_TOLERANCE = 1 + 3e-10
+
+
+@dataclass(frozen=True)
+class Course:
+    """The paths of a trajectory between its stops; none where it does not move.
+
+    dwells: the first and the last time of each standstill, which is left out. corners: the time, or
+    row, and the angle of each at which it rests. moving: whether it moves at its start, and at its
+    end. assumed: remarks on ends that are taken as at rest. first, last: its positions there [D].
+    """
+
+    paths: list[Path]
+    dwells: list[tuple[float, float]]
+    corners: list[tuple[float, float]]
+    moving: tuple[bool, bool]
+    assumed: list[str]
+    first: Floats
+    last: Floats
+
+
+@dataclass(frozen=True)
+class Timed:
+    """The timing of a course: its duration, that of its fastest uniform pace, the state of its
+    worst path, and the durations and solutions of all."""
+
+    duration: float
+    uniform: float
+    state: str
+    durations: list[float]
+    solutions: list[Floats]
+
+
+@dataclass(frozen=True)
+class Setpoints:
+    """All control points [N, D] of a timing, and what mode ``bspline`` makes them of: the states at
+    both ends [4, D] and actions [N − 7, D]; ``steps`` of the length ``step`` in seconds are within
+    the path. count: of rows."""
+
+    points: Floats
+    step: float
+    steps: int
+    start: Floats
+    goal: Floats
+    actions: Floats
+    count: int
+
+
+def course(
+    points: Floats, times: Floats | None = None, velocity: Floats | None = None,
+    acceleration: Floats | None = None, corners: str | float | None = None,
+) -> Course:  # fmt: skip
+    """Returns the paths through rows [K, D] at times [K], or through waypoints.
+
+    corners: None refuses them, ``"stop"`` rests there, a radius cuts all rows within it. Raises
+    InputError, whose places name no trajectory.
+    """
+    if not (corners in (None, "stop") or (not isinstance(corners, str) and corners > 0)):
+        expected = "stop, or a distance > 0"
+        raise UsageError("not for corners", where="corners", expected=expected, found=str(corners))
+    rows, rates = np.array(points, np.float64), (velocity, acceleration)
+    given = zip(QUANTITIES, (rows, *rates), strict=False)
+    bad = [name for name, x in given if x is not None and not np.isfinite(x).all()]
+    raise_if_any(Fault("NaN or Inf", where=name, expected="finite numbers") for name in bad)
+    raise_if_any([] if times is None else time_stamp_faults(times, "time"))
+    moves = abs(np.diff(rows, axis=0)).max(1, initial=0) > _EQUAL * np.ptp(rows, 0).max()
+    begins = np.append(0, np.flatnonzero(moves) + 1)  # of rows that are equal
+    ends, still = np.append(begins[1:] - 1, len(rows) - 1), np.empty((0, 2), np.int64)
+    if len(begins) == 1:
+        return Course([], [], [], (False, False), [], rows[0], rows[0])
+    labels, knots, moving, notes = begins, np.empty(0), (False, False), list[str]()
+    if times is None:
+        rows, moves = rows[begins], moves[moves]
+        knots = _lengths(rows)
+    else:
+        labels, knots = times, (times - times[0]).astype(np.float64)
+        still = np.stack([begins, ends], 1)[ends - begins > 1]
+        rows[still[:, 1]] = rows[still[:, 0]]
+        moving, notes = _ends(rows, knots, velocity)
+    last, radius = len(rows) - 1, None if isinstance(corners, str) else corners
+    moving = moving[0] and 0 not in still, moving[1] and last not in still
+    if corners is not None and any(moving) and (velocity is None or radius is not None):
+        moving = False, False
+        notes.append("moving ends are taken as at rest, as rows have corners")
+    places, paths = list[tuple[float, float]](), list[Path]()
+    for begin, end in np.concatenate([[0], still.ravel(), [last]]).reshape(-1, 2).tolist():
+        if begin == end:
+            continue
+        span = rows[begin : end + 1]
+        if radius is not None:
+            paths.append(_rounded(span[np.append(True, moves[begin:end])], float(radius)))
+            continue
+        alone = times is not None or corners is None
+        found, angles = _corners(span, knots[begin : end + 1], alone)
+        places += zip(labels[found + begin].astype(float).tolist(), angles.tolist(), strict=True)
+        for i, k in pairwise([begin, *(found + begin), end]):
+            part, rest = slice(i, k + 1), np.zeros((2, 2, rows.shape[1]))
+            length, own = _lengths(rows[part]), (moving[0] and i == 0, moving[1] and k == last)
+            # a clock that goes on at a corner says little of the curve, which its rows alone give
+            even = np.diff(length).min() > 1e-3 * np.diff(length).max()
+            if times is None or (len(found) and even and not any(own)):
+                paths.append(Path(length, rows[part]))
+                continue
+            for side, order in np.ndindex(2, 2):
+                x = rates[order]
+                if own[side]:
+                    rest[side, order] = np.nan if x is None else x[(i, k)[side]]
+            paths.append(Path(knots[part] - knots[i], rows[part], None, rest, True, own))
+    if places and corners is None:
+        at = "row {:g}, {:.0f}°" if times is None else "{:g} s, {:.0f}°"
+        raise InputError(
+            "the path turns at once, where no timing but rest is within limits", where="position",
+            expected="a smooth path", found=listed((at.format(*place) for place in places), 3),
+            hint="corners='stop', which rests there; corners=0.01 cuts them by so much",
+            shell="--corners stop, which rests there; --corners 0.01 cuts them by so much",
+        )  # fmt: skip
+    dwells = [(float(labels[i]), float(labels[k])) for i, k in still]
+    return Course(paths, dwells, places, moving, notes, rows[0], rows[-1])
+
+
+def _lengths(rows: Floats) -> Floats:
+    """Returns the length of the polyline through rows up to each."""
+    return np.append(0.0, np.cumsum(np.linalg.norm(np.diff(rows, axis=0), axis=1)))
+
+
+def _ends(
+    rows: Floats, knots: Floats, velocity: Floats | None
+) -> tuple[tuple[bool, bool], list[str]]:
+    """Returns whether rows move at their start and end, at more than 1 % of a dof's peak speed, 5 %
+    where that is estimated; and remarks on slower ends."""
+    rates = np.diff(rows, axis=0) / np.diff(knots)[:, None] if velocity is None else velocity
+    at, peak = rates[[0, -1]], abs(rates).max(0)
+    if velocity is None and len(rows) > 2:  # of the parabolas through three rows
+        step = np.diff(knots)[[0, 1, -1, -2]].reshape(2, 2)
+        at = at + (at - rates[[1, -2]]) * (step[:, :1] / step.sum(1, keepdims=True))
+    # a dof that hardly moves, as by noise, decides nothing
+    speed = (abs(at) / np.maximum(peak, max(0.01 * peak.max(), 1e-300))).max(1)
+    most = 0.01 if velocity is not None else 0.05
+    slow = zip(("start", "end"), speed.tolist(), strict=True)
+    what = "the {} is taken as at rest, at {:.1%} of the peak speed"
+    notes = [what.format(*x) for x in slow if most / 5 < x[1] <= most]
+    return (bool(speed[0] > most), bool(speed[1] > most)), notes
+
+
+def _corners(rows: Floats, knots: Floats, alone: bool) -> tuple[Integers, Floats]:
+    """Returns the rows at which a path turns, and by how many degrees; ``alone`` only those whose
+    change of slope is ten times that of the two rows on either side."""
+    rise = np.diff(rows, axis=0)
+    slopes, size = rise / np.diff(knots)[:, None], np.linalg.norm(rise, axis=1)
+    with np.errstate(all="ignore"):
+        cosine = (rise[1:] * rise[:-1]).sum(1) / (size[1:] * size[:-1])
+    angles = np.pad(np.degrees(np.arccos(np.clip(cosine, -1, 1))), 1)
+    sharp = angles >= _TURN
+    if alone:
+        kinks = np.pad(np.linalg.norm(np.diff(slopes, axis=0), axis=1), 3)
+        beside = np.max([kinks[:-4], kinks[1:-3], kinks[3:-1], kinks[4:]], axis=0)
+        # rounding makes no corner
+        sharp &= kinks[2:-2] > np.maximum(10 * beside, 1e-6 * abs(slopes).max())
+        sharp[[0, 1, -2, -1]] = False
+    return np.flatnonzero(sharp), angles[sharp]
+
+
+def _rounded(rows: Floats, radius: float) -> Path:
+    """Returns a quintic B-spline within the radius of the lines through rows.
+
+    Rows that are within a tenth of it of such a line are left out. Control points are the others
+    and, within the rest of it, points of the lines before and behind each: any six are so near.
+    """
+    kept, spans = {0, len(rows) - 1}, [(0, len(rows) - 1)]
+    while spans:  # D. Douglas and T. Peucker, 1973
+        first, last = spans.pop()
+        off, line = rows[first : last + 1] - rows[first], rows[last] - rows[first]
+        along = np.clip(off @ line / max(line @ line, 1e-300), 0, 1)
+        away = np.linalg.norm(off - along[:, None] * line, axis=1)
+        if away.max() > 0.1 * radius:
+            middle = first + int(away.argmax())
+            kept.add(middle)
+            spans += [(first, middle), (middle, last)]
+    rows = rows[sorted(kept)]
+    reach = np.diff(rows, axis=0)
+    reach *= np.minimum(0.9 * radius / np.linalg.norm(reach, axis=1, keepdims=True), 0.4)
+    inner, back, on = rows[1:-1], reach[:-1], reach[1:]
+    beside = np.stack([inner - back, inner - back / 2, inner, inner + on / 2, inner + on], 1)
+    points = np.concatenate([*[rows[:1]] * 3, beside.reshape(-1, rows.shape[1]), *[rows[-1:]] * 3])
+    at = _lengths(points)
+    # each knot is the mean place of five control points; three at one place are rest
+    means = np.convolve(at, np.full(5, 0.2), "valid")[1:-1]
+    knots, values = np.concatenate([np.zeros(6), means, np.full(6, at[-1])]), list[Floats]()
+    # the pace takes more knots than the curve, as it falls and rises within the radius
+    breaks = np.interp(np.arange(8 * len(means) + 9) / 8, np.arange(len(means) + 2), knots[5:-5])
+    for degree in (5, 4, 3):
+        # de Boor's algorithm, then the control points of the derivative
+        first = np.clip(np.searchsorted(knots, breaks, "right") - 1, degree, len(points) - 1)
+        value, first = points[first[:, None] + np.arange(-degree, 1)], first[:, None]
+        for level in range(1, degree + 1):
+            left = first + np.arange(level - degree, 1)
+            width = knots[left + degree - level + 1] - knots[left]
+            share = ((breaks[:, None] - knots[left]) / width)[..., None]
+            value = (1 - share) * value[:, :-1] + share * value[:, 1:]
+        values.append(value[:, 0])
+        width = (knots[degree + 1 : -1] - knots[1 : -degree - 1])[:, None]
+        knots, points = knots[1:-1], degree * np.diff(points, axis=0) / width
+    return Path(breaks, values[0], np.stack(values[1:]), clock=True)
+
+
+def _sides(bounds: Bounds, dofs: int) -> tuple[Floats, Floats]:
+    """Returns the lower and the upper limits of velocity, acceleration and jerk, [3, D] each."""
+    pairs = [bounds.get(name, (-np.inf, np.inf)) for name in QUANTITIES[1:]]
+    lower, upper = (np.stack([np.broadcast_to(x[i], dofs) for x in pairs]) for i in (0, 1))
+    return lower, upper
+
+
+def timed(courses: Sequence[Course], bounds: Bounds, intervals: int | None = None) -> list[Timed]:
+    """Returns the fastest timing of each course; raises UsageError without compiled kernels."""
+    if why := absence():
+        what, hint = "the fastest timing takes compiled kernels", "method='uniform'"
+        raise UsageError(what, where="method", found=why, hint=hint, shell="--method uniform")
+    paths, made = [path for one in courses for path in one.paths], list[Timed]()
+    timings = iter(fastest(paths, *_sides(bounds, len(courses[0].first)), intervals))
+    for one in courses:
+        own = [next(timings) for _ in one.paths]
+        state = min((x.state for x in own), key=_STATES.index, default="does not move")
+        uniform = sum(x.uniform for x in own if x.state != "does not move")
+        lasting, solutions = [x.duration for x in own], [x.solution for x in own]
+        made.append(Timed(sum(lasting), uniform, state, lasting, solutions))
+    return made
+
+
+def setpoints(
+    course: Course, timed: Timed, bounds: Bounds, rate: float = 1000.0, rows: int | None = None,
+    duration: float | None = None,
+) -> Setpoints:  # fmt: skip
+    """Returns the control points of a timing, whose differences are within limits at every step.
+
+    rate: in Hz. rows: as many, instead. duration: exactly so long. Differences of positions are
+    means of their derivatives, and exceed limits by rounding, and at moving ends, alone. Raises
+    InputError where that, or the duration, leaves no such points.
+    """
+    if timed.state in _STATES[:2]:
+        what = "the plan moves at its ends and is beyond limits at its own pace"
+        what = what if timed.state == _STATES[1] else "a timing that is not finite"
+        raise InputError(what, where="limits", hint="method='uniform'", shell="--method uniform")
+    before, behind = (1 if move else n for move, n in zip(course.moving, (2, 3), strict=True))
+    more, least = before + behind - 2, 7 - before - behind  # one action, at least
+    if rows is not None and rows <= least + more:
+        raise InputError("too few rows", where="rows", expected=f"{least + more + 1} or more")
+    steps = max(math.ceil(timed.duration * rate * (1 - 1e-12)), least)
+    if duration is not None:
+        steps = max(round(duration * rate) - more, least)
+    steps, step = steps if rows is None else rows - 1 - more, 1 / rate
+    if duration is not None:
+        step = duration / (steps + more)
+    elif rows is not None and timed.duration:
+        step = timed.duration / steps
+    lower, upper = _sides(bounds, len(course.first))
+    size = np.max([abs(path.points).max(0) for path in course.paths] or [course.first], axis=0)
+    rounding = np.array([[1], [2], [4]]) * np.spacing(size) / np.minimum(upper, -lower)
+    finest = float(((10 * rounding.max(1)) ** (1 / np.array([1, 2, 3]))).max())
+    if step < finest:
+        most = float(f"{0.95 / finest:.1e}")
+        raise InputError(
+            "rounding takes a tenth of a limit", where="rate", expected=f"at most {most:g} Hz",
+            found=f"{1 / step:g} Hz", hint=f"rate={most:g}", shell=f"--to {most:g}",
+        )  # fmt: skip
+    while True:
+        points, needed = _points(course, timed, bounds, steps, (before, behind)), 0.0
+        for order, low, high in zip((1, 2, 3), lower, upper, strict=True):
+            change = np.diff(points, order, axis=0)
+            share = np.maximum(change.max(0) / high, change.min(0) / low).max()
+            needed = max(needed, float(share) ** (1 / order))
+        if duration is not None and max(needed, timed.duration / steps) > step * _TOLERANCE:
+            free = setpoints(course, timed, bounds, rate, rows)
+            enough = math.ceil((free.count - 1) * free.step * 1e6) / 1e6
+            raise InputError(
+                "limits forbid this duration", where="duration", expected=f">= {enough} s",
+                found=f"{duration:g} s", hint=f"duration={enough}", shell=f"--duration {enough}",
+            )  # fmt: skip
+        step = max(step, needed) if rows is not None and duration is None else step
+        if needed <= step * _TOLERANCE:
+            break
+        steps = max(steps + 1, math.ceil(steps * needed / step))
+    start, goal = _state(points[:4], step), _state(points[:-5:-1], -step)
+    return Setpoints(points, step, steps, start, goal, points[4:-3], len(points) - 2)
+
+
+def _points(
+    course: Course, timed: Timed, bounds: Bounds, steps: int, counts: tuple[int, int]
+) -> Floats:
+    """Returns positions at the ends of ``steps`` equal parts of a timing, and those before and
+    behind: the same ones, or one of the Taylor polynomial at a moving end."""
+    size, before, behind = timed.duration / steps, *counts
+    if not size:
+        return np.repeat(course.first[None], before + steps + 1 + behind, 0)
+    at, ends = np.append(np.arange(steps) * size, timed.duration), np.cumsum(timed.durations)
+    number = np.searchsorted(ends, at)
+    used = np.unique(number).tolist()
+    states = sample(
+        [course.paths[k] for k in used], [timed.solutions[k] for k in used],
+        [at[number == k] - (ends[k] - timed.durations[k]) for k in used],
+        not np.isfinite(_sides(bounds, len(course.first))[1][2]).any(),
+    )  # fmt: skip
+    powers = [(side * size) ** m / math.factorial(m) for side in (-1, 1) for m in range(4)]
+    points = np.concatenate([x[0] for x in states])
+    head, tail = [points[:1]] * before, [points[-1:]] * behind
+    if course.moving[0]:
+        head = [powers[:4] @ states[0][:, :1].swapaxes(0, 1)]
+    if course.moving[1]:
+        tail = [powers[4:] @ states[-1][:, -1:].swapaxes(0, 1)]
+    return np.concatenate([*head, points, *tail])
+
+
+def _state(points: Floats, step: float) -> Floats:
+    """Returns position to jerk [4, D] where the cubic B-spline of four control points begins."""
+    first, second, third = np.diff(points, axis=0)
+    bend = second - first
+    rates = (first + second) / 2 / step, bend / step**2, (third - second - bend) / step**3
+    return np.stack([points[1] + bend / 6, *rates]) + 0.0  # no zero is negative
+
+
+def binding(rows: Mapping[str, Floats], bounds: Bounds) -> dict[str, Floats]:
+    """Returns the share of rows [T, D] at which 98 % or more of a limit is used, [D] by name."""
+    return {
+        name: ((rows[name] >= 0.98 * high) | (rows[name] <= 0.98 * low)).mean(0)
+        for name, (low, high) in bounds.items() if name in rows
+    }  # fmt: skip
+
+
+def noise_cost(points: Floats, times: Floats, bounds: Bounds) -> float | None:
+    """Returns the share of time that noise of rows [K, D] costs: how much longer they take than
+    what ``differentiate`` makes of them; None where they have none.
+
+    Third differences of noise alternate, with an autocorrelation of −3/4 from row to row.
+    """
+    moving = np.ptp(points, 0) > 1e-3 * np.ptp(points)
+    third = np.diff(points[:, moving].astype(np.float64), 3, axis=0)
+    power = (third**2).sum(0)
+    if len(third) < 16 or not (2 * (third[1:] * third[:-1]).sum(0) < -power).any():
+        return None
+    knots, rest = times - times[0], np.zeros((2, 2, points.shape[1]))
+    smooth = differentiate(points, times=knots).position[0]
+    paths = [Path(knots, np.asarray(x, np.float64), None, rest, True) for x in (points, smooth)]
+    noisy, clean = fastest(paths, *_sides(bounds, points.shape[1]))
+    return noisy.duration / clean.duration - 1 if clean.duration else None
