@@ -160,7 +160,7 @@ def _ends(
         step = np.diff(knots)[[0, 1, -1, -2]].reshape(2, 2)
         at = at + (at - rates[[1, -2]]) * (step[:, :1] / step.sum(1, keepdims=True))
     # a dof that hardly moves, as by noise, decides nothing
-    speed = (abs(at) / np.maximum(peak, max(0.01 * peak.max(), 1e-300))).max(1)
+    speed = (abs(at) / np.maximum(peak, max(0.1 * peak.max(), 1e-300))).max(1)
     most = 0.01 if velocity is not None else 0.05
     slow = zip(("start", "end"), speed.tolist(), strict=True)
     what = "the {} is taken as at rest, at {:.1%} of the peak speed"
@@ -344,9 +344,9 @@ def _state(points: Floats, step: float) -> Floats:
 
 
 def binding(rows: Mapping[str, Floats], bounds: Bounds) -> dict[str, Floats]:
-    """Returns the share of rows [T, D] at which 98 % or more of a limit is used, [D] by name."""
+    """Returns the share of rows [..., T, D] that use 98 % of a limit or more, [..., D] by name."""
     return {
-        name: ((rows[name] >= 0.98 * high) | (rows[name] <= 0.98 * low)).mean(0)
+        name: ((rows[name] >= 0.98 * high) | (rows[name] <= 0.98 * low)).mean(-2)
         for name, (low, high) in bounds.items() if name in rows
     }  # fmt: skip
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,19 +20,23 @@ from trajcli.arrays import (
     is_torch,
     library,
     matched,
+    number,
     output_dtype,
     read_values,
     reduced,
+    require_counts,
     seconds,
     to_numpy,
 )
+from trajcli.calls import integrate
+from trajcli.curves.fastest import Course, binding, course, setpoints, timed
 from trajcli.curves.resampling import GIVEN, hermite
 from trajcli.curves.sampling import derivative, half_place, is_known, missing_parts, take, taylor
-from trajcli.errors import Fault, InputError, UsageError, raise_if_any
+from trajcli.errors import Fault, InputError, UsageError, raise_if_any, unknown, wrong_shape
 from trajcli.kernels.program import Array, Floats, Integers
 from trajcli.modes.mode import QUANTITIES
-from trajcli.padding import zeroed
-from trajcli.trajectory import Trajectory, as_trajectory
+from trajcli.padding import read_lengths, zeroed
+from trajcli.trajectory import State, Trajectory, as_trajectory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +69,44 @@ class Retimed(Trajectory, Pace):
     words = ("limited_by",)
 
 
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class Fastest(Trajectory):
+    """Trajectories by the fastest timing of their paths, at rows of mode ``bspline``.
+
+    ``integrate(f.actions, f.start, f.step[:, None], "bspline", goal=f.goal, **f.options)`` makes
+    their rows; with ``lengths`` less 5, where f has ``lengths``.
+
+    Attributes:
+        duration: of the fastest timing, from the start of the path to its end, [B].
+        uniform: that of the fastest uniform pace, [B].
+        step: between rows, [B].
+        states: of each timing: solved, not converged (within limits), uniform or does not move.
+        actions: control points [B, H, D].
+        ends: the start state and the goal state [B, 2, 4, D], as ``start`` and ``goal``.
+        shares: of rows at which 98 % or more of a limit is used, [B, D] by quantity.
+    """
+
+    duration: Array
+    uniform: Array
+    step: Array
+    states: list[str]
+    actions: Array
+    ends: Array
+    shares: Mapping[str, Array]
+    words = ("states",)
+
+    @property
+    def start(self) -> State:
+        """The start state."""
+        return State(*(self.ends[:, 0, k] for k in range(4)))
+
+    @property
+    def goal(self) -> State | None:
+        """The goal state, where a trajectory moves at its end."""
+        moves = self.options["ends"] == "goal"
+        return State(*(self.ends[:, 1, k] for k in range(4))) if moves else None
+
+
 Limit = tuple[Array, Array] | Array | float
 """The least and the largest value, each a number or [D]; one alone is the largest magnitude."""
 OF_ANY_PACE = {"mode", "scheme", "frames", "ends", "degree", "order", "steps", "convention",
@@ -79,45 +121,97 @@ _HALVINGS = 60
 
 @eager
 def retime(
-    trajectory: Trajectory, limits: Mapping[str, Limit], *, slower_only: bool = False
-) -> Retimed:
-    """Stretches time by the smallest uniform factor that keeps each trajectory within limits.
+    trajectory: Any, limits: Mapping[str, Limit], method: str | None = None, *,
+    slower_only: bool = False, rate: float | None = None, rows: int | None = None,
+    duration: float | None = None, corners: str | float | None = None, margin: float = 1.0,
+) -> Any:  # fmt: skip
+    """Retimes trajectories within limits: by the least uniform factor, or as fast as can be.
 
-    A factor s makes velocity v/s, acceleration a/s² and jerk j/s³; positions stay, and times are
-    stretched from the first on. It is below 1 where a trajectory can be faster, and 1 for one that
-    does not move. Values are within the limits also after rounding to their type. Differentiable by
-    rows and times; where several values decide at once, by the first of them.
+    ``uniform`` stretches time. A factor s makes velocity v/s, acceleration a/s² and jerk j/s³;
+    positions stay, and times are stretched from the first on. It is below 1 where a trajectory can
+    be faster, and 1 for one that does not move. Values are within the limits also after rounding to
+    their type. Differentiable by rows and times; where several values decide at once, by the first
+    of them.
+
+    ``fastest`` keeps the path alone, a quintic spline through the rows, and slows down only where a
+    limit binds. Its unknown is the squared speed along the path, in which time is convex
+    (D. Verscheure et al., "Time-optimal path tracking for robots", 2009). toppra computes the same
+    without limits of jerk, Ruckig with them from state to state. The result, float64, is mode
+    ``bspline`` of degree 3, whose control points are positions at equal times of the timing: its
+    velocity, acceleration and jerk, and the differences of its control points, keep limits.
 
     Parameters:
-        trajectory: what ``integrate`` or ``load`` returns. It keeps its limits between rows too
-            where its mode defines a curve there (see ``sample``); one of no mode, such as
-            ``Trajectory(None, velocity, None, None, time)``, at the rows alone.
-        limits: a pair (lower < 0 < upper) of numbers or [D], or the largest magnitude, by name.
-        slower_only: no factor is below 1.
+        trajectory: what ``integrate`` or ``load`` returns. By ``uniform`` it keeps its limits
+            between rows too where its mode defines a curve there (see ``sample``); one of no mode,
+            such as ``Trajectory(None, velocity, None, None, time)``, at the rows alone. Or
+            positions [K, D] or [B, K, D] without times, which are a path.
+        limits: a pair (lower < 0 < upper) of numbers or [D], or the largest magnitude, by name;
+            infinite where there is none.
+        method: uniform or fastest; None: uniform for a ``Trajectory``, fastest for positions.
+        slower_only: of uniform: no factor is below 1.
+        rate: of fastest: rows per second; None: 1000, or those of the trajectory, if more.
+        rows: of fastest: their number, instead of a rate.
+        duration: of all rows, in seconds; None: the least.
+        corners: of fastest: where the path turns at once it is refused, unless it rests there,
+            ``"stop"``, or is cut within a distance of all lines between rows, a number.
+        margin: the share of limits that is used.
 
     Returns:
-        A ``Trajectory`` with its ``factor`` [B], and what decides that: ``limited_by``, ``dof``,
-        ``row`` and ``slack``. Rows behind ``lengths`` decide nothing.
+        A ``Trajectory`` of uniform with its ``factor`` [B], and what decides that: ``limited_by``,
+        ``dof``, ``row`` and ``slack``. Rows behind ``lengths`` decide nothing. Of fastest with
+        ``duration``, ``uniform``, ``states``, ``actions``, ``start``, ``goal`` and ``shares``.
 
     Raises:
-        InputError: limits of absent parts or other dofs, or NaN or Inf.
-        UsageError: limits that require a gradient, which would be lost, or within vmap.
+        InputError: limits of absent parts or other dofs, or NaN or Inf; a duration that limits
+            forbid; corners; ends that move beyond limits.
+        UsageError: limits that require a gradient, which would be lost, or within vmap; an option
+            of the other method; fastest for rows with a gradient, or without compiled kernels.
     """
+    method = method or ("uniform" if isinstance(trajectory, Trajectory) else "fastest")
+    if method not in ("uniform", "fastest"):
+        raise UsageError(unknown("method", choices="uniform, fastest", found=repr(method)))
+    others = {"rate": rate, "rows": rows, "corners": corners}
+    others = others if method == "uniform" else {"slower_only": slower_only or None}
+    if named := [name for name, x in others.items() if x is not None]:
+        raise UsageError(f"not of {method}", where=", ".join(named), hint=f"without {named[0]}")
+    if rate is not None and rows is not None:
+        raise UsageError("either rate or rows", where="rate, rows")
+    require_counts(rows=1 if rows is None else rows)
+    for name, size, most in (
+        ("rate", rate, 1e300),
+        ("duration", duration, 1e300),
+        ("margin", margin, 1),
+    ):
+        if size is not None and not 0 < number(size, name) <= most:
+            expected = "> 0, and <= 1" if most == 1 else "> 0"
+            raise UsageError("no such number", where=name, expected=expected, found=str(size))
+    if method == "fastest":
+        return _fastest(trajectory, limits, rate, rows, duration, corners, margin)
     trajectory = as_trajectory(trajectory)
     outputs, time = trajectory.outputs(), trajectory.time
-    rows = {name: to_numpy(values, name) for name, values in outputs.items()}
+    pairs = limit_pairs(limits, trajectory.shape[-1])
+    pairs = {name: (margin * low, margin * high) for name, (low, high) in pairs.items()}
+    parts = {name: to_numpy(values, name) for name, values in outputs.items()}
     between: Mapping[str, Floats] = {}
     if is_known(trajectory.mode, trajectory.options):
-        between = extremes(trajectory.mode, trajectory.options, rows, to_numpy(time, "time"))
+        between = extremes(trajectory.mode, trajectory.options, parts, to_numpy(time, "time"))
+    last = np.full(len(next(iter(parts.values()))), time.shape[-1] - 1)
     if trajectory.lengths is not None:  # what is padding decides nothing
         lengths = to_numpy(trajectory.lengths, "lengths")
-        rows = {name: zeroed(x, lengths) for name, x in rows.items()}
+        last = lengths - 1
+        parts = {name: zeroed(x, lengths) for name, x in parts.items()}
         for reached in between.values():
             reached.swapaxes(1, 2)[np.arange(1, time.shape[-1]) >= lengths[:, None]] = 0
-    pace = paced(rows, limits, bool(slower_only), between)
+    pace = paced(parts, pairs, bool(slower_only), between)
     (knots,) = seconds(time[None] if time.ndim == 1 else time)
     differentiable = any(map(has_gradient, (*outputs.values(), time)))
-    growth = _growth(trajectory, knots, pace) if differentiable else 1.0
+    own = knots[np.arange(len(last)) % len(knots), last] - knots[:, 0]
+    growth: Array | float = 1.0
+    if duration is not None:
+        pace = lasting(pace, to_numpy(own), float(duration))
+        growth = own.detach() / own if differentiable else 1.0
+    elif differentiable:
+        growth = _growth(trajectory, knots, pace)
     factor = matched(pace.factor, knots) * growth
     times = knots[:, :1] + (knots - knots[:, :1]) * factor[:, None]
     return Retimed(
@@ -131,6 +225,112 @@ def retime(
         **{name: matched(getattr(pace, name), knots) for name in ("dof", "row", "root")},
         slack={name: matched(share, knots) for name, share in pace.slack.items()},
     )
+
+
+def lasting(pace: Pace, own: Floats, duration: float) -> Pace:
+    """Returns the pace of trajectories, which last ``own`` [B], that makes them last ``duration``.
+
+    Raises InputError where that is faster than the pace, which is the fastest within limits.
+    """
+    used = np.max([1 - x for x in pace.slack.values()], axis=0)
+    least = math.ceil(float((own * pace.factor * (used > 0)).max()) * 1e6) / 1e6
+    if duration < least - 1e-6 or not (own > 0).all():
+        raise InputError(
+            "limits forbid this duration", where="duration", expected=f">= {least} s",
+            found=f"{duration:g} s", hint=f"duration={least}", shell=f"--duration {least}",
+        )  # fmt: skip
+    factor = np.where(used > 0, np.maximum(duration / own, pace.factor), duration / own)
+    longer = np.minimum(pace.factor / factor, 1.0)
+    bound = longer > 1 - 1e-9
+    slack = {n: 1 - (1 - x) * longer ** QUANTITIES.index(n) for n, x in pace.slack.items()}
+    where = {n: np.where(bound, getattr(pace, n), -1) for n in ("dof", "row", "root")}
+    names = [
+        name if is_bound else "" for name, is_bound in zip(pace.limited_by, bound, strict=True)
+    ]
+    return replace(pace, factor=factor, limited_by=names, slack=slack, **where)
+
+
+def _fastest(
+    trajectory: Any, limits: Mapping[str, Limit], rate: float | None, rows: int | None,
+    duration: float | None, corners: str | float | None, margin: float,
+) -> Fastest:  # fmt: skip
+    """Returns what ``retime`` does by the method fastest."""
+    given, time, lengths = {"position": trajectory}, None, None
+    if not isinstance(trajectory, np.ndarray | list | tuple) and not is_torch(trajectory):
+        trajectory = as_trajectory(trajectory)
+        given, time, lengths = trajectory.outputs(), trajectory.time, trajectory.lengths
+        if "position" not in given:
+            hint = "method='uniform' takes velocity alone"
+            raise InputError("no path without positions", where="position", hint=hint)
+    given = {name: as_array(x, name) for name, x in given.items()}
+    given = {name: x[None] if x.ndim == 2 else x for name, x in given.items()}
+    like = given["position"]
+    if like.ndim != 3 or 0 in like.shape:
+        raise InputError(wrong_shape("position", "[B, K, D]", like.shape))
+    if any(map(has_gradient, given.values())) or (time is not None and has_gradient(time)):
+        hint = "method='uniform', which has one, or .detach()"
+        raise UsageError("the fastest timing has no gradient", where="position", hint=hint)
+    parts = {name: to_numpy(x, name).astype(np.float64) for name, x in given.items()}
+    batch, most, dofs = like.shape
+    pairs = limit_pairs(limits, dofs)
+    pairs.pop(QUANTITIES[0], None)
+    raise_if_any(_limit_faults(dict.fromkeys(QUANTITIES[1:], like), pairs), InputError)
+    bounds = {name: (margin * low, margin * high) for name, (low, high) in pairs.items()}
+    counts = np.full(batch, most) if lengths is None else read_lengths(lengths, batch, most)
+    (knots,) = [None] if time is None else seconds(to_numpy(time, "time").reshape(-1, most))
+    rates = np.full(batch, 1000.0 if rate is None else rate)
+
+    def each(function: Callable[[int], Any]) -> list[Any]:
+        """Returns what a function makes of every trajectory, and raises all faults together."""
+        made, faults = [], list[Fault]()
+        for k in range(batch):
+            try:
+                made.append(function(k))
+            except InputError as error:
+                faults += [replace(x, where=f"trajectory {k}, {x.where}") for x in error.faults]
+        raise_if_any(faults)
+        return made
+
+    def course_of(k: int) -> Course:
+        p, v, a = (parts[n][k, : counts[k]] if n in parts else None for n in QUANTITIES[:3])
+        assert p is not None
+        clock = None if knots is None else knots[k % len(knots), : counts[k]]
+        if rate is None and clock is not None and len(clock) > 1:
+            own = (len(clock) - 1) / (clock[-1] - clock[0])
+            rates[k] = max(1000.0, float(f"{own:.9g}"))  # but for the rounding of stamps
+        return course(p, clock, v, a, corners)
+
+    courses = each(course_of)
+    timings = timed(courses, bounds)
+    if duration is not None:  # the slowest says what all can keep
+        k = int(np.argmax([x.duration for x in timings]))
+        setpoints(courses[k], timings[k], bounds, rates[k], rows, duration)
+    made = each(lambda k: setpoints(courses[k], timings[k], bounds, rates[k], rows, duration))
+    horizons, steps = np.array([len(x.actions) for x in made]), np.array([x.step for x in made])
+    actions = np.zeros((batch, horizons.max(), dofs))
+    for row, x in zip(actions, made, strict=True):
+        row[: len(x.actions)] = x.actions
+    ends = np.array([(x.start, x.goal) for x in made])
+    moves, equal = any(x.moving[1] for x in courses), (horizons == horizons[0]).all()
+    start, goal = (State(*ends[:, side].swapaxes(0, 1)) for side in (0, 1))
+    whole = integrate(
+        actions, start, steps[:, None], "bspline", degree=3, steps=1, goal=goal if moves else None,
+        ends="goal" if moves else "plan", lengths=None if equal else horizons,
+    )  # fmt: skip
+    used = [
+        binding({n: x[k, : made[k].count] for n, x in whole.outputs().items()}, bounds)
+        for k in range(batch)
+    ]
+    about = {
+        "duration": np.array([x.duration for x in timings]), "step": steps, "actions": actions,
+        "uniform": np.array([x.uniform for x in timings]), "ends": ends,
+    }  # fmt: skip
+    arrays = {**whole._arrays(), **about}
+    return Fastest(
+        **{name: matched(x, like) for name, x in arrays.items()}, mode=whole.mode,
+        options=whole.options, states=[x.state for x in timings],
+        shares={n: matched(np.stack([x[n] for x in used]), like) for n in bounds},
+    )  # fmt: skip
 
 
 def _growth(trajectory: Trajectory, knots: Array, pace: Pace) -> Array:
