@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 import trajcli
 from trajcli import InputError, Trajectory, integrate
@@ -207,3 +208,55 @@ def test_the_last_place_of_the_smallest_numbers_is_a_large_share_of_them():
     velocity = np.full((1, 4, 1), 1e-44, "f4")  # seven times the smallest there is
     found = retime({"velocity": velocity}, {"velocity": 1e-44 * 0.6})
     assert 0 < found.velocity.max() <= 0.6e-44
+
+
+def test_a_duration_is_kept_exactly_or_the_least_is_named():
+    motion = integrate(RANDOM.standard_normal((3, 30, 2)), "zero", 0.1, "jerk")
+    limits = {"velocity": 0.3, "jerk": 2.0}
+    fastest = trajcli.retime(motion, limits)
+    least = 3.0 * fastest.factor.max()
+    found = trajcli.retime(motion, limits, duration=1.5 * least)
+    np.testing.assert_allclose(found.time[:, -1], 1.5 * least, rtol=1e-14)
+    np.testing.assert_allclose(found.factor, 0.5 * least, rtol=1e-14)
+    for order, name in ((1, "velocity"), (3, "jerk")):
+        peak = abs(getattr(found, name)).max((1, 2)) / limits[name]
+        assert (1 - found.slack[name] >= peak * (1 - 1e-12)).all()  # between rows it may be higher
+        share = (1 - fastest.slack[name]) * (fastest.factor / found.factor) ** order
+        np.testing.assert_allclose(1 - found.slack[name], share, rtol=1e-12)
+    assert (found.limited_by, found.row.tolist()) == ([""] * 3, [-1] * 3)
+    with pytest.raises(InputError, match="forbid") as error:
+        trajcli.retime(motion, limits, duration=0.99 * least)
+    named = float(error.value.faults[0].hint.removeprefix("duration="))
+    assert least <= named < least + 1e-5
+    trajcli.retime(motion, limits, duration=named)
+    still = integrate(np.zeros((1, 5, 2)), "zero", 0.1)
+    assert trajcli.retime(still, limits, duration=0.01).time[-1] == pytest.approx(0.01)
+
+
+def test_a_padded_batch_lasts_as_long_as_asked_for():
+    motions = [integrate(RANDOM.standard_normal((1, n, 2)), "zero", 0.1, "jerk") for n in (9, 30)]
+    found = trajcli.retime(trajcli.concatenate(motions), {"jerk": 100.0}, duration=4.0)
+    ends = found.time[[0, 1], found.lengths - 1]
+    np.testing.assert_allclose(ends, 4.0, rtol=1e-14)
+
+
+def test_a_duration_has_the_gradient_of_its_factor():
+    time = torch.arange(6.0, dtype=torch.float64, requires_grad=True)
+    rows = torch.tensor(RANDOM.standard_normal((1, 6, 2)))
+    motion = Trajectory(None, rows, None, None, time)
+    found = trajcli.retime(motion, {"velocity": 100.0}, duration=20.0)
+    torch.testing.assert_close(
+        found.time.detach()[..., -1].reshape(()), torch.tensor(20.0).double()
+    )
+    found.velocity.sum().backward()
+    # v · own / duration, whose gradient by the last time is that of own
+    expected = torch.zeros(6, dtype=torch.float64)
+    expected[[0, -1]] = torch.stack([-rows.sum(), rows.sum()]) / 20.0
+    torch.testing.assert_close(time.grad, expected)
+
+
+def test_a_margin_is_left_of_all_limits():
+    found, half = retime(QUANTITIES, LIMITS, margin=0.5), {}
+    for name, limit in LIMITS.items():
+        half[name] = tuple(0.5 * np.asarray(side) for side in pair(limit))
+    np.testing.assert_array_equal(found.factor, retime(QUANTITIES, half).factor)

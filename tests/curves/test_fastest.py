@@ -1,0 +1,454 @@
+"""The fastest timing of a path: within limits at every step, and as fast as is known exactly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import trajcli
+from trajcli import InputError, State, Trajectory, UsageError
+from trajcli.curves import fastest
+
+NAMES = ("velocity", "acceleration", "jerk")
+LIMITS = {
+    "velocity": np.array([2.0, 2.5, 1.5]),
+    "acceleration": np.array([10.0, 8.0, 15.0]),
+    "jerk": np.array([100.0, 150.0, 80.0]),
+}
+RANDOM = np.random.default_rng(54)
+WAYPOINTS = RANDOM.uniform(-1, 1, (4, 6, 3))
+MIXED = [
+    WAYPOINTS[0],  # curved
+    WAYPOINTS[1] * [1, 0, 0],  # one joint goes to and fro
+    WAYPOINTS[2] * 1e-4,
+    np.repeat(WAYPOINTS[3], [1, 2, 1, 3, 1, 1], 0),  # waypoints given twice
+]
+
+
+def pair(limit: Any) -> Any:
+    return limit if isinstance(limit, tuple) else (-np.asarray(limit), np.asarray(limit))
+
+
+def control_points(made: Any, k: int) -> np.ndarray:
+    """All control points of a trajectory, from its states and actions: the Taylor polynomial of the
+    start gives four, and that of the goal, or rest on the last action, those at the end."""
+    h, count = made.step[k], made.shape[1] if made.lengths is None else made.lengths[k]
+    actions = made.actions[k, : count - 5]
+
+    def points(state: Any, at: int) -> list[np.ndarray]:
+        p, v, a, j = (
+            x[k] for x in (state.position, state.velocity, state.acceleration, state.jerk)
+        )
+        # the blossom of p + v t + a t²/2 + j t³/6 at three knots in a row, from a knot on
+        knots = [np.array([n - 2, n - 1, n]) - at for n in range(4)]
+        return [
+            p + v * h * u.sum() / 3
+            + a * h**2 / 2 * (u[0] * u[1] + u[0] * u[2] + u[1] * u[2]) / 3 + j * h**3 / 6 * u.prod()
+            for u in knots
+        ]  # fmt: skip
+
+    if made.goal is None:
+        return np.concatenate([points(made.start, 0), actions, [actions[-1]] * 3])
+    return np.concatenate([points(made.start, 0), actions[:-1], points(made.goal, 1)])
+
+
+def used(made: Any, k: int, limits: Any) -> dict[str, float]:
+    """The largest share of each limit that the differences of the control points take."""
+    points = control_points(made, k)
+    shares = {}
+    for order, name in enumerate(NAMES, 1):
+        if name in limits:
+            rate = np.diff(points, order, axis=0) / made.step[k] ** order
+            low, high = pair(limits[name])
+            shares[name] = float(np.maximum(rate / high, rate / low).max())
+    return shares
+
+
+def min_jerk(rows: int = 101) -> np.ndarray:
+    u = np.linspace(0, 1, rows)[:, None]
+    return u**3 * (10 - 15 * u + 6 * u * u) * [1.0, -0.5, 0.3]
+
+
+def plan(points: Any, duration: float = 1.0, velocity: Any = None, acceleration: Any = None) -> Any:
+    times = np.linspace(0, duration, len(points))
+    parts = [None if x is None else np.asarray(x)[None] for x in (points, velocity, acceleration)]
+    return Trajectory(*parts, None, times)
+
+
+@pytest.mark.parametrize("rate", [1000.0, 125.0])
+def test_differences_of_control_points_keep_limits_at_every_step(rate: float) -> None:
+    for path in MIXED:
+        made = trajcli.retime(path, LIMITS, rate=rate)
+        shares = used(made, 0, LIMITS)
+        assert max(shares.values()) <= 1 + 1e-9
+        assert max(shares.values()) > 0.98 or rate < 1000
+        assert made.states == ["solved"]
+        assert made.duration[0] <= 0.9 * made.uniform[0]
+
+
+def test_curves_keep_limits_between_their_rows() -> None:
+    made = trajcli.retime(WAYPOINTS[:1], LIMITS, rate=200.0)
+    fine = trajcli.sample(made, np.linspace(0, made.time[..., -1].item(), 20_000))
+    for name in NAMES:
+        assert (abs(getattr(fine, name)) <= LIMITS[name] * (1 + 1e-9)).all()
+
+
+def test_rows_are_those_of_integrate_bit_for_bit() -> None:
+    moving = np.sin(np.linspace(0, 4, 81)[:, None] + [0, 1, 2]) * 0.3
+    for path in (WAYPOINTS, WAYPOINTS[:, :, :1], plan(moving, 8.0)):
+        made = trajcli.retime(path, {n: x[: path.shape[-1]] for n, x in LIMITS.items()}, "fastest")
+        again = trajcli.integrate(
+            made.actions, made.start, made.step[:, None], "bspline", goal=made.goal,
+            lengths=None if made.lengths is None else made.lengths - 5, **made.options,
+        )  # fmt: skip
+        for one, other in zip(made, again, strict=True):
+            np.testing.assert_array_equal(one, other)
+        np.testing.assert_array_equal(made.time, again.time)
+        at_rows = trajcli.sample(made[:1], made[:1].time.reshape(-1)[:9])
+        np.testing.assert_array_equal(at_rows.position, made.position[:1, :9])
+
+
+def test_a_path_begins_and_ends_at_rest_on_its_waypoints_and_passes_through_the_others() -> None:
+    made = trajcli.retime(WAYPOINTS[0], LIMITS)
+    rows = made.position[0]
+    np.testing.assert_allclose(rows[[0, -1]], WAYPOINTS[0, [0, -1]], atol=1e-14)
+    assert not made.velocity[0, [0, -1]].any()
+    assert not made.acceleration[0, [0, -1]].any()
+    nearest = [np.linalg.norm(rows - point, axis=1).min() for point in WAYPOINTS[0]]
+    assert max(nearest) < 2.0 * 1e-3  # less than a step at the limit of the speed
+
+
+@pytest.mark.parametrize("jerk", [1000.0, 50.0, 5.0])
+def test_lines_take_as_long_as_ruckig_does(jerk: float) -> None:
+    ruckig = pytest.importorskip("ruckig")
+    problem = ruckig.InputParameter(1)
+    problem.current_position, problem.target_position = [0.0], [1.0]
+    problem.max_velocity, problem.max_acceleration, problem.max_jerk = [1.0], [4.0], [jerk]
+    known = ruckig.Trajectory(1)
+    ruckig.Ruckig(1).calculate(problem, known)
+    limits = {"velocity": 1.0, "acceleration": 4.0, "jerk": jerk}
+    made = trajcli.retime([[0.0], [1.0]], limits)
+    assert 1 - 1e-9 < made.duration[0] / known.duration < 1.001
+    # two points before and three behind, and less than a step
+    assert 0 <= made.time[-1] - made.duration[0] - 0.003 < 0.001
+
+
+def test_without_jerk_limits_a_line_is_a_trapezium() -> None:
+    made = trajcli.retime([[0.0], [1.0]], {"velocity": 1.0, "acceleration": 4.0})
+    assert 1 - 1e-9 < made.duration[0] / 1.25 < 1.001
+    assert trajcli.retime([[0.0], [1.0]], {"velocity": 0.5}).duration[0] >= 2.0
+
+
+@pytest.mark.parametrize("k", [0.1, 7.0])
+def test_time_scales_as_the_limits_do(k: float) -> None:
+    one = trajcli.retime(WAYPOINTS, LIMITS)
+    scaled = {name: LIMITS[name] * k**order for order, name in enumerate(NAMES, 1)}
+    np.testing.assert_allclose(
+        trajcli.retime(WAYPOINTS, scaled).duration * k, one.duration, rtol=1e-6
+    )
+
+
+def test_a_mirrored_path_within_mirrored_limits_takes_as_long() -> None:
+    skew = {n: (-0.4 * x, 1.3 * x) for n, x in LIMITS.items()}
+    mirrored = {n: (-high, -low) for n, (low, high) in skew.items()}
+    one = trajcli.retime(WAYPOINTS, skew)
+    np.testing.assert_allclose(
+        trajcli.retime(-WAYPOINTS, mirrored).duration, one.duration, rtol=1e-9
+    )
+    looser = trajcli.retime(WAYPOINTS, {n: (-1.3 * x, 1.3 * x) for n, x in LIMITS.items()})
+    assert (one.duration > 1.05 * looser.duration).all()
+    for k in range(4):
+        assert max(used(one, k, skew).values()) <= 1 + 1e-9
+
+
+def test_infinite_limits_are_none() -> None:
+    infinite = {**LIMITS, "jerk": np.array([100.0, np.inf, np.inf])}
+    faster = trajcli.retime(WAYPOINTS, infinite)
+    assert (faster.duration < trajcli.retime(WAYPOINTS, LIMITS).duration).all()
+    assert not faster.shares["jerk"][:, 1:].any()
+    without = {n: LIMITS[n] for n in NAMES[:2]}
+    none = trajcli.retime(WAYPOINTS, {**without, "jerk": (-np.inf, np.inf)})
+    np.testing.assert_array_equal(none.duration, trajcli.retime(WAYPOINTS, without).duration)
+    motion = trajcli.integrate(np.ones((1, 9, 3)), "zero", 0.1)
+    assert trajcli.retime(motion, {"velocity": np.inf}).factor.tolist() == [1.0]
+
+
+def test_trajectories_of_a_padded_batch_are_as_alone_bit_for_bit() -> None:
+    motions = [plan(min_jerk(n), n / 100) for n in (101, 41, 71)]
+    motions.append(plan(np.ones((5, 3))))
+    batch = trajcli.concatenate(motions)
+    batch.position[1, 41:] = np.nan
+    made = trajcli.retime(batch, LIMITS, "fastest")
+    assert made.states == ["solved"] * 3 + ["does not move"]
+    for k, motion in enumerate(motions):
+        alone = trajcli.retime(motion, LIMITS, "fastest")
+        count = made.lengths[k]
+        assert count == alone.shape[1]
+        for one, other in zip(made, alone, strict=True):
+            np.testing.assert_array_equal(one[k, :count], other[0])
+            assert not one[k, count:].any()
+        np.testing.assert_array_equal(made.actions[k, : count - 5], alone.actions[0])
+        assert made.duration[k] == alone.duration[0]
+        for name in NAMES:
+            np.testing.assert_array_equal(made.shares[name][k], alone.shares[name][0])
+
+
+def test_tensors_have_the_values_of_arrays() -> None:
+    limits = {name: torch.tensor(x) for name, x in LIMITS.items()}
+    made, known = trajcli.retime(torch.tensor(WAYPOINTS), limits), trajcli.retime(WAYPOINTS, LIMITS)
+    assert isinstance(made.duration, torch.Tensor)
+    assert made.position.dtype == torch.float64
+    assert made.start.jerk.shape == (4, 3)
+    assert made.numpy() == known
+    half = trajcli.retime(torch.tensor(WAYPOINTS).float(), limits)
+    assert half.position.dtype == torch.float64
+
+
+def test_rows_with_gradients_are_for_the_uniform_pace() -> None:
+    rows = torch.tensor(WAYPOINTS, requires_grad=True)
+    with pytest.raises(UsageError, match="no gradient") as error:
+        trajcli.retime(rows, LIMITS)
+    assert "uniform" in error.value.faults[0].hint
+    with torch.no_grad():
+        trajcli.retime(rows, LIMITS)
+
+
+def test_moving_ends_keep_their_velocity_and_acceleration() -> None:
+    u = np.linspace(0, 5, 101)[:, None] + [0.0, 0.7, 2.0]
+    curve, rates, bends = 0.3 * np.sin(u), 0.3 * np.cos(u), -0.3 * np.sin(u)
+    for stored in ((rates, bends), (None, None)):
+        made = trajcli.retime(plan(curve, 5.0, *stored), LIMITS, "fastest")
+        assert made.options["ends"] == "goal"
+        assert made.duration[0] < 0.5 * 5.0
+        exact = 1e-4 if stored[0] is not None else 1e-3  # a spline's own ends
+        # the timing is stretched to whole steps, and the B-spline is h² q̈ / 6 beside it
+        slower = made.duration[0] / (made.shape[1] - 1) / made.step[0]
+        assert 1 - 1e-3 < slower <= 1
+        for state, row in ((made.start, 0), (made.goal, -1)):
+            np.testing.assert_allclose(state.position[0], curve[row], atol=1e-6)
+            np.testing.assert_allclose(state.velocity[0], slower * rates[row], atol=exact)
+            np.testing.assert_allclose(
+                state.acceleration[0], slower**2 * bends[row], atol=30 * exact
+            )
+        assert max(used(made, 0, LIMITS).values()) <= 1 + 1e-9
+    with pytest.raises(InputError, match="own pace") as error:
+        trajcli.retime(plan(curve, 0.5, rates * 10, bends * 100), LIMITS, "fastest")
+    assert "uniform" in error.value.faults[0].hint
+
+
+def test_one_moving_end_gives_the_other_trajectories_goals_at_rest() -> None:
+    u = np.linspace(0, 1, 101)[:, None] * [1.0, 0.5, -0.3]
+    motion = trajcli.concatenate([plan(u**4, 2.0), plan(min_jerk(), 2.0)])
+    made = trajcli.retime(motion, LIMITS, "fastest")
+    assert made.options["ends"] == "goal"
+    assert made.goal.velocity[0].any()
+    assert not made.goal.velocity[1].any()
+    alone = trajcli.retime(plan(min_jerk(), 2.0), LIMITS, "fastest")
+    np.testing.assert_array_equal(made.position[1, : alone.shape[1]], alone.position[0])
+
+
+def test_standstills_are_left_out() -> None:
+    there, dwell = min_jerk(), np.ones((30, 1))
+    rows = np.concatenate([dwell * there[0], there, dwell * there[-1], there[-1] - there])
+    made = trajcli.retime(plan(rows, len(rows) / 100), LIMITS, "fastest")
+    once = trajcli.retime(plan(there), LIMITS, "fastest")
+    np.testing.assert_allclose(made.duration, 2 * once.duration, rtol=1e-3)
+    course = fastest.course(rows, np.arange(len(rows)) * 0.01 + 1.7e9)
+    first, second = course.dwells
+    np.testing.assert_allclose(first, 1.7e9 + np.array([0.0, 0.3]), atol=1e-6)
+    np.testing.assert_allclose(second, 1.7e9 + np.array([1.3, 1.61]), atol=1e-6)
+    assert course.moving == (False, False)
+
+
+def polyline(*counts: int) -> np.ndarray:
+    corners = [[0, 0, 0], [1, 0, 0], [1, 1, 0], [1, 1, 0.5]]
+    lines = [
+        np.linspace(a, b, n + 1)[1:] for a, b, n in zip(corners, corners[1:], counts, strict=False)
+    ]
+    return np.concatenate([[corners[0]], *lines])
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_corners_are_refused_by_name(timed: bool) -> None:
+    rows = polyline(20, 30, 10)
+    with pytest.raises(InputError, match="turns at once") as error:
+        trajcli.retime(plan(rows, 6.0) if timed else rows, LIMITS, "fastest")
+    assert error.value.faults[0].found == (
+        "2 s, 90°, 5 s, 90°" if timed else "row 20, 90°, row 50, 90°"
+    )
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_corners_that_stop_take_as_long_as_their_lines(timed: bool) -> None:
+    rows = polyline(20, 30, 10)
+    made = trajcli.retime(plan(rows, 6.0) if timed else rows, LIMITS, "fastest", corners="stop")
+    lines = [
+        trajcli.retime(rows[[i, k]], LIMITS).duration[0] for i, k in ((0, 20), (20, 50), (50, 60))
+    ]
+    np.testing.assert_allclose(made.duration, sum(lines), rtol=1e-3)
+    for corner in rows[[20, 50]]:
+        assert np.linalg.norm(made.position[0] - corner, axis=1).min() < 1e-4
+    sharp = WAYPOINTS[0]  # each is a corner, with none of the rows beside it smoother
+    apart = sum(trajcli.retime(sharp[k : k + 2], LIMITS).duration[0] for k in range(5))
+    np.testing.assert_allclose(
+        trajcli.retime(sharp, LIMITS, corners="stop").duration, apart, rtol=1e-9
+    )
+
+
+def distance(points: np.ndarray, line: np.ndarray) -> np.ndarray:
+    """The distance of each point from a polyline."""
+    begin, along = line[:-1], np.diff(line, axis=0)
+    share = ((points[:, None] - begin) * along).sum(-1) / (along**2).sum(-1)
+    near = begin + np.clip(share, 0, 1)[..., None] * along
+    return np.linalg.norm(points[:, None] - near, axis=-1).min(1)
+
+
+@pytest.mark.parametrize("radius", [0.01, 0.1, 3.0])
+def test_corners_are_cut_within_a_radius(radius: float) -> None:
+    for rows in (polyline(20, 30, 10), polyline(1, 1, 1), WAYPOINTS[0], min_jerk()):
+        made = trajcli.retime(rows, LIMITS, corners=radius)
+        away = distance(made.position[0], rows).max()
+        assert away <= radius * (1 + 1e-9)
+        np.testing.assert_allclose(made.position[0, [0, -1]], rows[[0, -1]], atol=1e-12)
+        assert max(used(made, 0, LIMITS).values()) <= 1 + 1e-9
+    stop = trajcli.retime(polyline(1, 1, 1), LIMITS, corners="stop").duration[0]
+    assert trajcli.retime(polyline(20, 30, 10), LIMITS, corners=radius).duration[0] < 0.99 * stop
+
+
+def test_a_duration_is_kept_exactly_or_the_least_is_named() -> None:
+    for path, options in ((WAYPOINTS[0], {}), (WAYPOINTS[0], {"rows": 300}), (np.ones((3, 3)), {})):
+        made = trajcli.retime(path, LIMITS, duration=7.0, **options)
+        assert made.time.reshape(-1)[-1] == pytest.approx(7.0, rel=1e-14)
+        assert made.shape[1] == options.get("rows", 7001)
+    for options in ({}, {"rows": 300}, {"rate": 123.4}):
+        with pytest.raises(InputError, match="forbid") as error:
+            trajcli.retime(WAYPOINTS, LIMITS, duration=0.5, **options)
+        least = float(error.value.faults[0].hint.removeprefix("duration="))
+        free = trajcli.retime(WAYPOINTS, LIMITS, **options)
+        assert free.duration.max() < least < 1.02 * free.duration.max() + 0.05
+        made = trajcli.retime(WAYPOINTS, LIMITS, duration=least, **options)
+        assert max(used(made, int(made.duration.argmax()), LIMITS).values()) <= 1 + 1e-9
+
+
+def test_rows_and_rates_are_those_asked_for() -> None:
+    made = trajcli.retime(WAYPOINTS, LIMITS, rows=150)
+    assert made.shape == (4, 150, 3)
+    np.testing.assert_allclose(made.step * 146, made.duration, rtol=1e-12)
+    assert trajcli.retime(WAYPOINTS, LIMITS, rate=250.0).step.tolist() == [1 / 250] * 4
+    # the rate of the source, where that is higher
+    quick = trajcli.retime(plan(min_jerk(401), 0.2), LIMITS, "fastest")
+    assert quick.step.tolist() == [1 / 2000]
+    with pytest.raises(InputError, match="few"):
+        trajcli.retime(WAYPOINTS, LIMITS, rows=5)
+    assert trajcli.retime(WAYPOINTS, LIMITS, rows=6).shape[1] == 6
+
+
+def test_a_rate_at_which_rounding_exceeds_limits_is_refused() -> None:
+    far = WAYPOINTS[0] + 1e4
+    with pytest.raises(InputError, match="rounding") as error:
+        trajcli.retime(far, LIMITS, rate=20_000.0)
+    rate = float(error.value.faults[0].hint.removeprefix("rate="))
+    made = trajcli.retime(far, LIMITS, rate=rate)
+    assert max(used(made, 0, LIMITS).values()) <= 1 + 1e-9
+
+
+def test_a_margin_is_left_of_all_limits() -> None:
+    made = trajcli.retime(WAYPOINTS, LIMITS, margin=0.5)
+    shares = [max(used(made, k, LIMITS).values()) for k in range(4)]
+    assert 0.49 < max(shares) <= 0.5 * (1 + 1e-9)
+    half = {n: x / 2 for n, x in LIMITS.items()}
+    np.testing.assert_array_equal(made.duration, trajcli.retime(WAYPOINTS, half).duration)
+
+
+def test_shares_count_the_rows_at_a_limit() -> None:
+    made = trajcli.retime(WAYPOINTS, LIMITS)
+    for k, length in enumerate(made.lengths):
+        for name in NAMES:
+            near = abs(getattr(made, name)[k, :length]) >= 0.98 * LIMITS[name]
+            np.testing.assert_allclose(made.shares[name][k], near.mean(0), rtol=1e-12)
+    assert sum(x.sum() for x in made.shares.values()) > 4 * 0.8  # some limit binds nearly always
+
+
+def test_what_does_not_move_rests() -> None:
+    made = trajcli.retime(np.ones((2, 7, 3)), LIMITS)
+    assert made.states == ["does not move"] * 2
+    assert made.shape == (2, 6, 3)
+    assert (made.position == 1).all()
+    assert not made.velocity.any()
+    np.testing.assert_array_equal(made.duration, 0)
+
+
+def test_values_that_are_not_finite_are_refused_by_trajectory() -> None:
+    wrong = WAYPOINTS.copy()
+    wrong[2, 3, 1] = np.nan
+    with pytest.raises(InputError, match="NaN") as error:
+        trajcli.retime(wrong, LIMITS)
+    assert error.value.faults[0].where == "trajectory 2, position"
+
+
+@pytest.mark.parametrize(
+    ("options", "where"),
+    [
+        ({"method": "slow"}, "method"),
+        ({"slower_only": True}, "slower_only"),
+        ({"method": "uniform", "rate": 100.0}, "rate"),
+        ({"method": "uniform", "corners": "stop"}, "corners"),
+        ({"rate": 100.0, "rows": 100}, "rate, rows"),
+        ({"rows": 0}, "rows"),
+        ({"rate": -1.0}, "rate"),
+        ({"duration": np.nan}, "duration"),
+        ({"margin": 1.5}, "margin"),
+        ({"margin": 0.0}, "margin"),
+        ({"corners": "round"}, "corners"),
+        ({"corners": -0.1}, "corners"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(options: Any, where: str) -> None:
+    with pytest.raises(UsageError) as error:
+        trajcli.retime(WAYPOINTS, LIMITS, **options)
+    assert error.value.faults[0].where == where
+
+
+def test_limits_and_rows_are_checked_as_those_of_the_uniform_pace() -> None:
+    for limits, word in (
+        ({}, "no limits"),
+        ({"velocity": -1.0}, "keep"),
+        ({"jerk": [1.0] * 2}, "3"),
+    ):
+        with pytest.raises(InputError, match=word):
+            trajcli.retime(WAYPOINTS, limits)
+    with pytest.raises(InputError, match="no path"):
+        trajcli.retime(Trajectory(None, WAYPOINTS, None, None, np.arange(6.0)), LIMITS, "fastest")
+    for value in (np.ones(3), np.ones((2, 0, 3)), "rows", None):
+        with pytest.raises(InputError):
+            trajcli.retime(value, LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("noise", "found"), [(0.0, False), (1e-5, True), (1e-4, True), ("steps", True), ("f4", False)]
+)
+def test_noise_is_told_by_what_it_costs(noise: Any, found: bool) -> None:
+    rows, times = min_jerk(201), np.linspace(0, 2, 201) + 1.7e9
+    if noise == "steps":  # of an encoder
+        rows = np.round(rows / 5e-4) * 5e-4
+    elif noise == "f4":
+        rows = rows.astype("f4")
+    else:
+        rows = rows + RANDOM.normal(size=rows.shape) * noise
+    bounds = {name: (-x, x) for name, x in LIMITS.items()}
+    cost = fastest.noise_cost(rows, times, bounds)
+    assert (cost is not None) == found
+    assert cost is None or cost > 0.05
+    jerky = trajcli.integrate(RANDOM.normal(size=(1, 60, 3)), "zero", 0.02, "jerk").position[0]
+    assert fastest.noise_cost(jerky, np.arange(61) * 0.02, bounds) is None
+
+
+def test_plans_go_on_where_the_fastest_ends() -> None:
+    made = trajcli.retime(WAYPOINTS[0], LIMITS)
+    ahead = trajcli.integrate(np.zeros((1, 5, 3)), made.state(-1), 0.01)
+    np.testing.assert_array_equal(ahead.position[0, -1], made.position[0, -1])
+    assert isinstance(made[:, 5:10], Trajectory)
+    assert isinstance(made.start, State)
