@@ -97,8 +97,8 @@ def test_curves_keep_limits_between_their_rows() -> None:
 
 
 def test_rows_are_those_of_integrate_bit_for_bit() -> None:
-    moving = np.sin(np.linspace(0, 4, 81)[:, None] + [0, 1, 2]) * 0.3
-    for path in (WAYPOINTS, WAYPOINTS[:, :, :1], plan(moving, 8.0)):
+    u = np.linspace(0, 4, 81)[:, None] + [0, 1, 2]
+    for path in (WAYPOINTS, WAYPOINTS[:, :, :1], plan(np.sin(u), 4.0, np.cos(u))):
         made = trajcli.retime(path, {n: x[: path.shape[-1]] for n, x in LIMITS.items()}, "fastest")
         again = trajcli.integrate(
             made.actions, made.start, made.step[:, None], "bspline", goal=made.goal,
@@ -219,34 +219,40 @@ def test_rows_with_gradients_are_for_the_uniform_pace() -> None:
 def test_moving_ends_keep_their_velocity_and_acceleration() -> None:
     u = np.linspace(0, 5, 101)[:, None] + [0.0, 0.7, 2.0]
     curve, rates, bends = 0.3 * np.sin(u), 0.3 * np.cos(u), -0.3 * np.sin(u)
-    for stored in ((rates, bends), (None, None)):
+    for stored in ((rates, bends), (rates, None)):
         made = trajcli.retime(plan(curve, 5.0, *stored), LIMITS, "fastest")
         assert made.options["ends"] == "goal"
         assert made.duration[0] < 0.5 * 5.0
-        exact = 1e-4 if stored[0] is not None else 1e-3  # a spline's own ends
+        exact = 1e-4 if stored[1] is not None else 1e-3  # a spline's own ends
         # the timing is stretched to whole steps, and the B-spline is h² q̈ / 6 beside it
         slower = made.duration[0] / (made.shape[1] - 1) / made.step[0]
         assert 1 - 1e-3 < slower <= 1
         for state, row in ((made.start, 0), (made.goal, -1)):
             np.testing.assert_allclose(state.position[0], curve[row], atol=1e-6)
             np.testing.assert_allclose(state.velocity[0], slower * rates[row], atol=exact)
-            np.testing.assert_allclose(
-                state.acceleration[0], slower**2 * bends[row], atol=30 * exact
-            )
+            away = abs(state.acceleration[0] - slower**2 * bends[row])
+            assert (away < 2 * made.step[0] * LIMITS["jerk"]).all()  # a mean over its steps
         assert max(used(made, 0, LIMITS).values()) <= 1 + 1e-9
+    times = np.linspace(0, 5, 101)
+    start, _ = fastest.course(curve, times, rates).assumed
+    assert start == "moves at its start: 0.3 per second"
+    course = fastest.course(curve, times)  # positions alone
+    assert course.moving == (False, False)
+    assert course.assumed[1] == "taken as at rest at its end, where it moves: 0.246 per second"
     with pytest.raises(InputError, match="own pace") as error:
         trajcli.retime(plan(curve, 0.5, rates * 10, bends * 100), LIMITS, "fastest")
     assert "uniform" in error.value.faults[0].hint
 
 
 def test_one_moving_end_gives_the_other_trajectories_goals_at_rest() -> None:
-    u = np.linspace(0, 1, 101)[:, None] * [1.0, 0.5, -0.3]
-    motion = trajcli.concatenate([plan(u**4, 2.0), plan(min_jerk(), 2.0)])
+    u, slope = np.linspace(0, 1, 101)[:, None], np.array([1.0, 0.5, -0.3])
+    cubes = plan(u**3 * slope, 2.0, 1.5 * u**2 * slope)
+    motion = trajcli.concatenate([cubes, plan(min_jerk(), 2.0, 0 * u * slope)])
     made = trajcli.retime(motion, LIMITS, "fastest")
     assert made.options["ends"] == "goal"
     assert made.goal.velocity[0].any()
     assert not made.goal.velocity[1].any()
-    alone = trajcli.retime(plan(min_jerk(), 2.0), LIMITS, "fastest")
+    alone = trajcli.retime(motion[1], LIMITS, "fastest")
     np.testing.assert_array_equal(made.position[1, : alone.shape[1]], alone.position[0])
 
 
@@ -261,6 +267,7 @@ def test_standstills_are_left_out() -> None:
     np.testing.assert_allclose(first, 1.7e9 + np.array([0.0, 0.3]), atol=1e-6)
     np.testing.assert_allclose(second, 1.7e9 + np.array([1.3, 1.61]), atol=1e-6)
     assert course.moving == (False, False)
+    assert fastest.course(MIXED[3]).assumed == ["3 repeated waypoints are left out"]
 
 
 def polyline(*counts: int) -> np.ndarray:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -33,7 +34,7 @@ class Course:
 
     dwells: the first and the last time of each standstill, which is left out. corners: the time, or
     row, and the angle of each at which it rests. moving: whether it moves at its start, and at its
-    end. assumed: remarks on ends that are taken as at rest. first, last: its positions there [D].
+    end. assumed: remarks on that. first, last: its positions there [D].
     """
 
     paths: list[Path]
@@ -96,18 +97,19 @@ def course(
         return Course([], [], [], (False, False), [], rows[0], rows[0])
     labels, knots, moving, notes = begins, np.empty(0), (False, False), list[str]()
     if times is None:
+        notes = [f"{n} repeated waypoints are left out" for n in [len(rows) - len(begins)] if n]
         rows, moves = rows[begins], moves[moves]
         knots = _lengths(rows)
     else:
         labels, knots = times, (times - times[0]).astype(np.float64)
         still = np.stack([begins, ends], 1)[ends - begins > 1]
         rows[still[:, 1]] = rows[still[:, 0]]
-        moving, notes = _ends(rows, knots, velocity)
+        rise = np.diff(rows, axis=0) / np.diff(knots)[:, None]
+        moving, notes = _ends(rise if velocity is None else velocity, velocity is not None)
     last, radius = len(rows) - 1, None if isinstance(corners, str) else corners
     moving = moving[0] and 0 not in still, moving[1] and last not in still
-    if corners is not None and any(moving) and (velocity is None or radius is not None):
-        moving = False, False
-        notes.append("moving ends are taken as at rest, as rows have corners")
+    if radius is not None and any(moving):
+        moving, notes = (False, False), ["moving ends are taken as at rest, as corners are cut"]
     places, paths = list[tuple[float, float]](), list[Path]()
     for begin, end in np.concatenate([[0], still.ravel(), [last]]).reshape(-1, 2).tolist():
         if begin == end:
@@ -149,23 +151,23 @@ def _lengths(rows: Floats) -> Floats:
     return np.append(0.0, np.cumsum(np.linalg.norm(np.diff(rows, axis=0), axis=1)))
 
 
-def _ends(
-    rows: Floats, knots: Floats, velocity: Floats | None
-) -> tuple[tuple[bool, bool], list[str]]:
-    """Returns whether rows move at their start and end, at more than 1 % of a dof's peak speed, 5 %
-    where that is estimated; and remarks on slower ends."""
-    rates = np.diff(rows, axis=0) / np.diff(knots)[:, None] if velocity is None else velocity
-    at, peak = rates[[0, -1]], abs(rates).max(0)
-    if velocity is None and len(rows) > 2:  # of the parabolas through three rows
-        step = np.diff(knots)[[0, 1, -1, -2]].reshape(2, 2)
-        at = at + (at - rates[[1, -2]]) * (step[:, :1] / step.sum(1, keepdims=True))
-    # a dof that hardly moves, as by noise, decides nothing
-    speed = (abs(at) / np.maximum(peak, max(0.1 * peak.max(), 1e-300))).max(1)
-    most = 0.01 if velocity is not None else 0.05
-    slow = zip(("start", "end"), speed.tolist(), strict=True)
-    what = "the {} is taken as at rest, at {:.1%} of the peak speed"
-    notes = [what.format(*x) for x in slow if most / 5 < x[1] <= most]
-    return (bool(speed[0] > most), bool(speed[1] > most)), notes
+def _ends(rates: Floats, stored: bool) -> tuple[tuple[bool, bool], list[str]]:
+    """Returns whether a trajectory moves at its start and end, by more than 1 % of a dof's peak
+    speed in stored rates, and remarks on that. Rows of positions alone rest there."""
+    # what hardly moves at all, as by noise, decides nothing
+    shares = abs(rates[[0, -1]]) / np.maximum(
+        abs(rates).max(0), max(0.1 * abs(rates).max(), 1e-300)
+    )
+    moves, notes = (shares > (0.01 if stored else 0.05)).any(1), list[str]()
+    for row, end in ((0, "start"), (-1, "end")):
+        if moves[row]:
+            what = (
+                f"moves at its {end}"
+                if stored
+                else f"taken as at rest at its {end}, where it moves"
+            )
+            notes.append(f"{what}: {abs(rates[row, shares[row].argmax()]):.3g} per second")
+    return (bool(moves[0] and stored), bool(moves[1] and stored)), notes
 
 
 def _corners(rows: Floats, knots: Floats, alone: bool) -> tuple[Integers, Floats]:
@@ -236,11 +238,31 @@ def _sides(bounds: Bounds, dofs: int) -> tuple[Floats, Floats]:
     return lower, upper
 
 
+def limit_faults(parts: Sequence[str], bounds: Mapping[str, Any]) -> Iterator[Fault]:
+    """Yields the faults of limits, of which ``parts`` can have some."""
+    if not bounds:
+        expected = "limits of velocity, acceleration or jerk"
+        yield Fault("no limits", where="limits", expected=expected)
+    for name in bounds:
+        if name not in parts:
+            what, known = f"limits of {name}, and no {name}", ", ".join(parts) or "none"
+            yield Fault(what, where=name, expected="every limited quantity", found=known)
+            continue
+        for side, sign, limit in zip(("lower", "upper"), (-1.0, 1.0), bounds[name], strict=True):
+            array = np.asarray(limit)
+            if not (sign * array > 0).all():  # false for NaN too
+                what, where = "a limit that no pace can keep", f"{name} {side}"
+                expected, values = f"{side} {'> 0' if sign > 0 else '< 0'}", str(array.tolist())
+                yield Fault(what, where=where, expected=expected, found=values)
+
+
 def timed(courses: Sequence[Course], bounds: Bounds, intervals: int | None = None) -> list[Timed]:
-    """Returns the fastest timing of each course; raises UsageError without compiled kernels."""
+    """Returns the fastest timing of each course; raises UsageError without compiled kernels, and
+    InputError for limits that cannot be."""
     if why := absence():
         what, hint = "the fastest timing takes compiled kernels", "method='uniform'"
         raise UsageError(what, where="method", found=why, hint=hint, shell="--method uniform")
+    raise_if_any(limit_faults(QUANTITIES[1:], bounds))
     paths, made = [path for one in courses for path in one.paths], list[Timed]()
     timings = iter(fastest(paths, *_sides(bounds, len(courses[0].first)), intervals))
     for one in courses:
@@ -314,7 +336,8 @@ def _points(
 ) -> Floats:
     """Returns positions at the ends of ``steps`` equal parts of a timing, and those before and
     behind: the same ones, or one of the Taylor polynomial at a moving end."""
-    size, before, behind = timed.duration / steps, *counts
+    size = timed.duration / steps
+    before, behind = counts
     if not size:
         return np.repeat(course.first[None], before + steps + 1 + behind, 0)
     at, ends = np.append(np.arange(steps) * size, timed.duration), np.cumsum(timed.durations)

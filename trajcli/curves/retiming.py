@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,7 +29,7 @@ from trajcli.arrays import (
     to_numpy,
 )
 from trajcli.calls import integrate
-from trajcli.curves.fastest import Course, binding, course, setpoints, timed
+from trajcli.curves.fastest import Course, binding, course, limit_faults, setpoints, timed
 from trajcli.curves.resampling import GIVEN, hermite
 from trajcli.curves.sampling import derivative, half_place, is_known, missing_parts, take, taylor
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any, unknown, wrong_shape
@@ -274,7 +274,6 @@ def _fastest(
     batch, most, dofs = like.shape
     pairs = limit_pairs(limits, dofs)
     pairs.pop(QUANTITIES[0], None)
-    raise_if_any(_limit_faults(dict.fromkeys(QUANTITIES[1:], like), pairs), InputError)
     bounds = {name: (margin * low, margin * high) for name, (low, high) in pairs.items()}
     counts = np.full(batch, most) if lengths is None else read_lengths(lengths, batch, most)
     (knots,) = [None] if time is None else seconds(to_numpy(time, "time").reshape(-1, most))
@@ -364,7 +363,7 @@ def paced(
     values = {name: parts[name] for name in QUANTITIES[1:] if name in parts}
     bounds = limit_pairs(limits, next(iter(parts.values())).shape[-1])
     bounds.pop(QUANTITIES[0], None)
-    raise_if_any(_limit_faults(values, bounds), InputError)
+    raise_if_any(limit_faults([*values], bounds), InputError)
     # the rows, and what is between: that of one root after that of another, [B, n·(T−1), D]
     reached = [{name: values[name] for name in bounds}, dict[str, Array]()]
     for name in filter(between.__contains__, bounds):
@@ -440,23 +439,6 @@ def limit_pairs(limits: Any, dofs: int) -> dict[str, _Pair]:
                 faults.append(Fault(what, where=where, expected=expected, found=size))
     raise_if_any(faults, InputError)
     return pairs
-
-
-def _limit_faults(parts: Mapping[str, Array], limits: Mapping[str, _Pair]) -> Iterator[Fault]:
-    """Yields the faults of limits."""
-    if not limits:
-        expected = "limits of velocity, acceleration or jerk"
-        yield Fault("no limits", where="limits", expected=expected)
-    for name in limits:
-        if name not in parts:
-            what, known = f"limits of {name}, and no {name}", ", ".join(parts) or "none"
-            yield Fault(what, where=name, expected="every limited quantity", found=known)
-            continue
-        for side, sign, array in zip(("lower", "upper"), (-1.0, 1.0), limits[name], strict=True):
-            if not (sign * array > 0).all():  # false for NaN too
-                what, where = "a limit that no pace can keep", f"{name} {side}"
-                expected, values = f"{side} {'> 0' if sign > 0 else '< 0'}", str(array.tolist())
-                yield Fault(what, where=where, expected=expected, found=values)
 
 
 def _peaks(values: Array, name: str) -> tuple[Array, Array]:
