@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from trajcli.arrays import time_stamp_faults
-from trajcli.calls import differentiate
+from trajcli.calls import differentiate, integrate
 from trajcli.errors import Fault, InputError, UsageError, listed, raise_if_any
 from trajcli.kernels.native import absence
 from trajcli.kernels.native.fastest import Path, fastest, sample
 from trajcli.kernels.program import Floats, Integers
 from trajcli.modes.mode import QUANTITIES
+from trajcli.trajectory import State
 
 Bounds = Mapping[str, tuple[Floats, Floats]]
 """The lower and the upper limit by quantity, numbers or [D]."""
@@ -34,7 +35,7 @@ class Course:
 
     dwells: the first and the last time of each standstill, which is left out. corners: the time, or
     row, and the angle of each at which it rests. moving: whether it moves at its start, and at its
-    end. assumed: remarks on that. first, last: its positions there [D].
+    end. assumed: remarks on what was not given. first: its position at the start [D].
     """
 
     paths: list[Path]
@@ -43,7 +44,6 @@ class Course:
     moving: tuple[bool, bool]
     assumed: list[str]
     first: Floats
-    last: Floats
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def course(
     begins = np.append(0, np.flatnonzero(moves) + 1)  # of rows that are equal
     ends, still = np.append(begins[1:] - 1, len(rows) - 1), np.empty((0, 2), np.int64)
     if len(begins) == 1:
-        return Course([], [], [], (False, False), [], rows[0], rows[0])
+        return Course([], [], [], (False, False), [], rows[0])
     labels, knots, moving, notes = begins, np.empty(0), (False, False), list[str]()
     if times is None:
         notes = [f"{n} repeated waypoints are left out" for n in [len(rows) - len(begins)] if n]
@@ -143,7 +143,7 @@ def course(
             shell="--corners stop, which rests there; --corners 0.01 cuts them by so much",
         )  # fmt: skip
     dwells = [(float(labels[i]), float(labels[k])) for i, k in still]
-    return Course(paths, dwells, places, moving, notes, rows[0], rows[-1])
+    return Course(paths, dwells, places, moving, notes, rows[0])
 
 
 def _lengths(rows: Floats) -> Floats:
@@ -209,26 +209,12 @@ def _rounded(rows: Floats, radius: float) -> Path:
     reach *= np.minimum(0.9 * radius / np.linalg.norm(reach, axis=1, keepdims=True), 0.4)
     inner, back, on = rows[1:-1], reach[:-1], reach[1:]
     beside = np.stack([inner - back, inner - back / 2, inner, inner + on / 2, inner + on], 1)
-    points = np.concatenate([*[rows[:1]] * 3, beside.reshape(-1, rows.shape[1]), *[rows[-1:]] * 3])
-    at = _lengths(points)
-    # each knot is the mean place of five control points; three at one place are rest
-    means = np.convolve(at, np.full(5, 0.2), "valid")[1:-1]
-    knots, values = np.concatenate([np.zeros(6), means, np.full(6, at[-1])]), list[Floats]()
-    # the pace takes more knots than the curve, as it falls and rises within the radius
-    breaks = np.interp(np.arange(8 * len(means) + 9) / 8, np.arange(len(means) + 2), knots[5:-5])
-    for degree in (5, 4, 3):
-        # de Boor's algorithm, then the control points of the derivative
-        first = np.clip(np.searchsorted(knots, breaks, "right") - 1, degree, len(points) - 1)
-        value, first = points[first[:, None] + np.arange(-degree, 1)], first[:, None]
-        for level in range(1, degree + 1):
-            left = first + np.arange(level - degree, 1)
-            width = knots[left + degree - level + 1] - knots[left]
-            share = ((breaks[:, None] - knots[left]) / width)[..., None]
-            value = (1 - share) * value[:, :-1] + share * value[:, 1:]
-        values.append(value[:, 0])
-        width = (knots[degree + 1 : -1] - knots[1 : -degree - 1])[:, None]
-        knots, points = knots[1:-1], degree * np.diff(points, axis=0) / width
-    return Path(breaks, values[0], np.stack(values[1:]), clock=True)
+    points, still = np.concatenate([beside.reshape(-1, rows.shape[1]), rows[-1:]]), 0 * rows[0]
+    # from rest at a jerk whose cubic, as a quintic B-spline, has its last control point at 225/60 j
+    start, goal = (State(rows[k], still, still, reach[k] * 60 / 225) for k in (0, -1))
+    curve = integrate(points, start, 1 / 8, "bspline", degree=5, steps=8, ends="goal", goal=goal)
+    rates = np.concatenate([curve.velocity, curve.acceleration])
+    return Path(curve.time, curve.position[0], rates, clock=True)
 
 
 def _sides(bounds: Bounds, dofs: int) -> tuple[Floats, Floats]:
@@ -288,16 +274,18 @@ def setpoints(
         what = "the plan moves at its ends and is beyond limits at its own pace"
         what = what if timed.state == _STATES[1] else "a timing that is not finite"
         raise InputError(what, where="limits", hint="method='uniform'", shell="--method uniform")
-    before, behind = (1 if move else n for move, n in zip(course.moving, (2, 3), strict=True))
-    more, least = before + behind - 2, 7 - before - behind  # one action, at least
-    if rows is not None and rows <= least + more:
-        raise InputError("too few rows", where="rows", expected=f"{least + more + 1} or more")
+    around = sum(1 if moves else n for moves, n in zip(course.moving, (2, 3), strict=True))
+    least = 7 - around  # one action, at least
     steps = max(math.ceil(timed.duration * rate * (1 - 1e-12)), least)
-    if duration is not None:
-        steps = max(round(duration * rate) - more, least)
-    steps, step = steps if rows is None else rows - 1 - more, 1 / rate
-    if duration is not None:
-        step = duration / (steps + more)
+    if rows is not None:
+        steps = rows + 1 - around
+    elif duration:
+        steps = max(round(duration * rate) + 2 - around, least)
+    if steps < least:
+        raise InputError("too few rows", where="rows", expected="6 or more")
+    step = 1 / rate
+    if duration:
+        step = duration / (steps + around - 2)
     elif rows is not None and timed.duration:
         step = timed.duration / steps
     lower, upper = _sides(bounds, len(course.first))
@@ -305,25 +293,20 @@ def setpoints(
     rounding = np.array([[1], [2], [4]]) * np.spacing(size) / np.minimum(upper, -lower)
     finest = float(((10 * rounding.max(1)) ** (1 / np.array([1, 2, 3]))).max())
     if step < finest:
-        most = float(f"{0.95 / finest:.1e}")
-        raise InputError(
-            "rounding takes a tenth of a limit", where="rate", expected=f"at most {most:g} Hz",
-            found=f"{1 / step:g} Hz", hint=f"rate={most:g}", shell=f"--to {most:g}",
-        )  # fmt: skip
+        most = f"{0.95 / finest:.1e}".replace("e+0", "e")
+        what, found = "rounding takes a tenth of a limit", f"{1 / step:g} Hz"
+        way = {"hint": f"rate={most}", "shell": f"--to {most}"}
+        raise InputError(what, where="rate", expected=f"at most {most} Hz", found=found, **way)
     while True:
-        points, needed = _points(course, timed, bounds, steps, (before, behind)), 0.0
+        points, needed = _points(course, timed, bounds, steps), 0.0
         for order, low, high in zip((1, 2, 3), lower, upper, strict=True):
             change = np.diff(points, order, axis=0)
             share = np.maximum(change.max(0) / high, change.min(0) / low).max()
             needed = max(needed, float(share) ** (1 / order))
-        if duration is not None and max(needed, timed.duration / steps) > step * _TOLERANCE:
+        if duration and max(needed, timed.duration / steps) > step * _TOLERANCE:
             free = setpoints(course, timed, bounds, rate, rows)
-            enough = math.ceil((free.count - 1) * free.step * 1e6) / 1e6
-            raise InputError(
-                "limits forbid this duration", where="duration", expected=f">= {enough} s",
-                found=f"{duration:g} s", hint=f"duration={enough}", shell=f"--duration {enough}",
-            )  # fmt: skip
-        step = max(step, needed) if rows is not None and duration is None else step
+            raise forbidden(duration, (free.count - 1) * free.step)
+        step = step if rows is None or duration else max(step, needed)
         if needed <= step * _TOLERANCE:
             break
         steps = max(steps + 1, math.ceil(steps * needed / step))
@@ -331,31 +314,34 @@ def setpoints(
     return Setpoints(points, step, steps, start, goal, points[4:-3], len(points) - 2)
 
 
-def _points(
-    course: Course, timed: Timed, bounds: Bounds, steps: int, counts: tuple[int, int]
-) -> Floats:
-    """Returns positions at the ends of ``steps`` equal parts of a timing, and those before and
-    behind: the same ones, or one of the Taylor polynomial at a moving end."""
+def forbidden(duration: float, least: float) -> InputError:
+    """Returns the error of a duration that limits forbid."""
+    enough = math.ceil(least * 1e6) / 1e6
+    return InputError(
+        "limits forbid this duration", where="duration", expected=f">= {enough} s",
+        found=f"{duration:g} s", hint=f"duration={enough}", shell=f"--duration {enough}",
+    )  # fmt: skip
+
+
+def _points(course: Course, timed: Timed, bounds: Bounds, steps: int) -> Floats:
+    """Returns positions at the ends of ``steps`` equal parts of a timing, and those around them:
+    the same ones, or one of the Taylor polynomial at a moving end."""
     size = timed.duration / steps
-    before, behind = counts
     if not size:
-        return np.repeat(course.first[None], before + steps + 1 + behind, 0)
+        return np.repeat(course.first[None], steps + 6, 0)
     at, ends = np.append(np.arange(steps) * size, timed.duration), np.cumsum(timed.durations)
     number = np.searchsorted(ends, at)
     used = np.unique(number).tolist()
-    states = sample(
-        [course.paths[k] for k in used], [timed.solutions[k] for k in used],
-        [at[number == k] - (ends[k] - timed.durations[k]) for k in used],
-        not np.isfinite(_sides(bounds, len(course.first))[1][2]).any(),
-    )  # fmt: skip
-    powers = [(side * size) ** m / math.factorial(m) for side in (-1, 1) for m in range(4)]
-    points = np.concatenate([x[0] for x in states])
-    head, tail = [points[:1]] * before, [points[-1:]] * behind
+    begins = ends - timed.durations
+    paths, solutions = [course.paths[k] for k in used], [timed.solutions[k] for k in used]
+    jerkless = not np.isfinite(_sides(bounds, len(course.first))[1][2]).any()
+    states = sample(paths, solutions, [at[number == k] - begins[k] for k in used], jerkless)
+    head, tail = [states[0][0, :1]] * 2, [states[-1][0, -1:]] * 3
     if course.moving[0]:
-        head = [powers[:4] @ states[0][:, :1].swapaxes(0, 1)]
+        head = [np.array([1, -size, size**2 / 2, -(size**3) / 6]) @ states[0][:, :1].swapaxes(0, 1)]
     if course.moving[1]:
-        tail = [powers[4:] @ states[-1][:, -1:].swapaxes(0, 1)]
-    return np.concatenate([*head, points, *tail])
+        tail = [np.array([1, size, size**2 / 2, size**3 / 6]) @ states[-1][:, -1:].swapaxes(0, 1)]
+    return np.concatenate([*head, *(x[0] for x in states), *tail])
 
 
 def _state(points: Floats, step: float) -> Floats:

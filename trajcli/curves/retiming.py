@@ -29,7 +29,15 @@ from trajcli.arrays import (
     to_numpy,
 )
 from trajcli.calls import integrate
-from trajcli.curves.fastest import Course, binding, course, limit_faults, setpoints, timed
+from trajcli.curves.fastest import (
+    Course,
+    binding,
+    course,
+    forbidden,
+    limit_faults,
+    setpoints,
+    timed,
+)
 from trajcli.curves.resampling import GIVEN, hermite
 from trajcli.curves.sampling import derivative, half_place, is_known, missing_parts, take, taylor
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any, unknown, wrong_shape
@@ -233,12 +241,9 @@ def lasting(pace: Pace, own: Floats, duration: float) -> Pace:
     Raises InputError where that is faster than the pace, which is the fastest within limits.
     """
     used = np.max([1 - x for x in pace.slack.values()], axis=0)
-    least = math.ceil(float((own * pace.factor * (used > 0)).max()) * 1e6) / 1e6
-    if duration < least - 1e-6 or not (own > 0).all():
-        raise InputError(
-            "limits forbid this duration", where="duration", expected=f">= {least} s",
-            found=f"{duration:g} s", hint=f"duration={least}", shell=f"--duration {least}",
-        )  # fmt: skip
+    least = float((own * pace.factor * (used > 0)).max())
+    if duration < least * (1 - 1e-12) or not (own > 0).all():
+        raise forbidden(duration, least)
     factor = np.where(used > 0, np.maximum(duration / own, pace.factor), duration / own)
     longer = np.minimum(pace.factor / factor, 1.0)
     bound = longer > 1 - 1e-9
