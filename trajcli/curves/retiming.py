@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,7 +31,6 @@ from trajcli.arrays import (
 )
 from trajcli.calls import integrate
 from trajcli.curves.fastest import (
-    Course,
     binding,
     course,
     forbidden,
@@ -40,10 +40,10 @@ from trajcli.curves.fastest import (
 )
 from trajcli.curves.resampling import GIVEN, hermite
 from trajcli.curves.sampling import derivative, half_place, is_known, missing_parts, take, taylor
-from trajcli.errors import Fault, InputError, UsageError, raise_if_any, unknown, wrong_shape
+from trajcli.errors import Fault, InputError, UsageError, raise_if_any, unknown
 from trajcli.kernels.program import Array, Floats, Integers
 from trajcli.modes.mode import QUANTITIES
-from trajcli.padding import read_lengths, zeroed
+from trajcli.padding import padded, read_lengths, zeroed
 from trajcli.trajectory import State, Trajectory, as_trajectory
 
 
@@ -85,8 +85,8 @@ class Fastest(Trajectory):
     their rows; with ``lengths`` less 5, where f has ``lengths``.
 
     Attributes:
-        duration: of the fastest timing, from the start of the path to its end, [B].
-        uniform: that of the fastest uniform pace, [B].
+        duration: of the rows [B], in seconds: from rest to rest three steps more than the motion.
+        uniform: of the path by its fastest uniform pace, [B].
         step: between rows, [B].
         states: of each timing: solved, not converged (within limits), uniform or does not move.
         actions: control points [B, H, D].
@@ -255,84 +255,75 @@ def lasting(pace: Pace, own: Floats, duration: float) -> Pace:
     return replace(pace, factor=factor, limited_by=names, slack=slack, **where)
 
 
+@contextmanager
+def _of_trajectory(number: int) -> Iterator[None]:
+    """Adds the number of a trajectory to the places of faults."""
+    try:
+        yield
+    except InputError as error:
+        places = [f"trajectory {number}, {fault.where}" for fault in error.faults]
+        raise InputError(*map(lambda x, at: replace(x, where=at), error.faults, places)) from None
+
+
 def _fastest(
     trajectory: Any, limits: Mapping[str, Limit], rate: float | None, rows: int | None,
     duration: float | None, corners: str | float | None, margin: float,
 ) -> Fastest:  # fmt: skip
     """Returns what ``retime`` does by the method fastest."""
-    given, time, lengths = {"position": trajectory}, None, None
-    if not isinstance(trajectory, np.ndarray | list | tuple) and not is_torch(trajectory):
-        trajectory = as_trajectory(trajectory)
-        given, time, lengths = trajectory.outputs(), trajectory.time, trajectory.lengths
-        if "position" not in given:
-            hint = "method='uniform' takes velocity alone"
-            raise InputError("no path without positions", where="position", hint=hint)
-    given = {name: as_array(x, name) for name, x in given.items()}
-    given = {name: x[None] if x.ndim == 2 else x for name, x in given.items()}
-    like = given["position"]
-    if like.ndim != 3 or 0 in like.shape:
-        raise InputError(wrong_shape("position", "[B, K, D]", like.shape))
-    if any(map(has_gradient, given.values())) or (time is not None and has_gradient(time)):
-        hint = "method='uniform', which has one, or .detach()"
-        raise UsageError("the fastest timing has no gradient", where="position", hint=hint)
-    parts = {name: to_numpy(x, name).astype(np.float64) for name, x in given.items()}
-    batch, most, dofs = like.shape
+    timeless = isinstance(trajectory, np.ndarray | list | tuple) or is_torch(trajectory)
+    if timeless:
+        points = as_array(trajectory, "position")
+        points = points[None] if points.ndim == 2 else points
+        trajectory = Trajectory(points, None, None, None, np.arange([1, *points.shape][-2]))
+    whole = as_trajectory(trajectory)
+    outputs, like, (batch, most, dofs) = whole.outputs(), whole.position, whole.shape
+    if like is None:
+        hint = "method='uniform'"
+        raise InputError("no path without positions", where="position", hint=hint)
+    if any(map(has_gradient, (*outputs.values(), whole.time))):
+        what, hint = "the fastest timing has no gradient", "method='uniform', or .detach()"
+        raise UsageError(what, where="position", hint=hint)
+    parts = {name: to_numpy(x, name).astype(np.float64) for name, x in outputs.items()}
     pairs = limit_pairs(limits, dofs)
-    pairs.pop(QUANTITIES[0], None)
-    bounds = {name: (margin * low, margin * high) for name, (low, high) in pairs.items()}
-    counts = np.full(batch, most) if lengths is None else read_lengths(lengths, batch, most)
-    (knots,) = [None] if time is None else seconds(to_numpy(time, "time").reshape(-1, most))
-    rates = np.full(batch, 1000.0 if rate is None else rate)
-
-    def each(function: Callable[[int], Any]) -> list[Any]:
-        """Returns what a function makes of every trajectory, and raises all faults together."""
-        made, faults = [], list[Fault]()
-        for k in range(batch):
-            try:
-                made.append(function(k))
-            except InputError as error:
-                faults += [replace(x, where=f"trajectory {k}, {x.where}") for x in error.faults]
-        raise_if_any(faults)
-        return made
-
-    def course_of(k: int) -> Course:
-        p, v, a = (parts[n][k, : counts[k]] if n in parts else None for n in QUANTITIES[:3])
-        assert p is not None
-        clock = None if knots is None else knots[k % len(knots), : counts[k]]
-        if rate is None and clock is not None and len(clock) > 1:
-            own = (len(clock) - 1) / (clock[-1] - clock[0])
-            rates[k] = max(1000.0, float(f"{own:.9g}"))  # but for the rounding of stamps
-        return course(p, clock, v, a, corners)
-
-    courses = each(course_of)
-    timings = timed(courses, bounds)
-    if duration is not None:  # the slowest says what all can keep
-        k = int(np.argmax([x.duration for x in timings]))
-        setpoints(courses[k], timings[k], bounds, rates[k], rows, duration)
-    made = each(lambda k: setpoints(courses[k], timings[k], bounds, rates[k], rows, duration))
-    horizons, steps = np.array([len(x.actions) for x in made]), np.array([x.step for x in made])
-    actions = np.zeros((batch, horizons.max(), dofs))
-    for row, x in zip(actions, made, strict=True):
-        row[: len(x.actions)] = x.actions
-    ends = np.array([(x.start, x.goal) for x in made])
+    bounds = {
+        name: (margin * x[0], margin * x[1]) for name, x in pairs.items() if name != QUANTITIES[0]
+    }
+    counts = np.full(batch, most)
+    counts = counts if whole.lengths is None else read_lengths(whole.lengths, batch, most)
+    (times,) = seconds(to_numpy(whole.time, "time").reshape(-1, most))
+    steps, courses = np.full(batch, 1e-3 if rate is None else 1 / rate), []
+    for k, count in enumerate(counts):
+        clock = None if timeless else times[k % len(times), :count]
+        if rate is None and clock is not None and count > 1:  # but for the rounding of stamps
+            steps[k] = min(1e-3, float(f"{(clock[-1] - clock[0]) / (count - 1):.9g}"))
+        p, v, a = (parts[n][k, :count] if n in parts else None for n in QUANTITIES[:3])
+        with _of_trajectory(k):
+            courses.append(course(p, clock, v, a, corners))  # type: ignore[arg-type]
+    timings, made = timed(courses, bounds), {}
+    # the slowest first: what it says of a duration holds for all
+    for k in np.argsort([-x.duration for x in timings], kind="stable").tolist():
+        with _of_trajectory(k):
+            made[k] = setpoints(courses[k], timings[k], bounds, 1 / steps[k], rows, duration)
+    own = [made[k] for k in range(batch)]
+    horizons, steps = np.array([len(x.actions) for x in own]), np.array([x.step for x in own])
+    actions = np.concatenate([padded(x.actions[None], horizons.max()) for x in own])
+    ends = np.array([(x.start, x.goal) for x in own])
     moves, equal = any(x.moving[1] for x in courses), (horizons == horizons[0]).all()
     start, goal = (State(*ends[:, side].swapaxes(0, 1)) for side in (0, 1))
-    whole = integrate(
+    motion = integrate(
         actions, start, steps[:, None], "bspline", degree=3, steps=1, goal=goal if moves else None,
         ends="goal" if moves else "plan", lengths=None if equal else horizons,
     )  # fmt: skip
     used = [
-        binding({n: x[k, : made[k].count] for n, x in whole.outputs().items()}, bounds)
-        for k in range(batch)
+        binding({n: x[k, : one.count] for n, x in motion.outputs().items()}, bounds)
+        for k, one in enumerate(own)
     ]
-    about = {
-        "duration": np.array([x.duration for x in timings]), "step": steps, "actions": actions,
-        "uniform": np.array([x.uniform for x in timings]), "ends": ends,
-    }  # fmt: skip
-    arrays = {**whole._arrays(), **about}
+    arrays = {**motion._arrays(), "step": steps, "actions": actions, "ends": ends}
+    arrays["duration"] = steps * (horizons + 4)
+    arrays["uniform"] = np.array([x.uniform for x in timings])
     return Fastest(
-        **{name: matched(x, like) for name, x in arrays.items()}, mode=whole.mode,
-        options=whole.options, states=[x.state for x in timings],
+        **{name: matched(x, like) for name, x in arrays.items()}, mode=motion.mode,
+        options=motion.options, states=[x.state for x in timings],
         shares={n: matched(np.stack([x[n] for x in used]), like) for n in bounds},
     )  # fmt: skip
 
