@@ -1015,6 +1015,17 @@ case("a pair as a start", nothing, lambda: trajcli.integrate(CURVE, (CURVE[:2], 
      lambda: trajcli.integrate(np.stack([CURVE, CURVE]), np.stack([CURVE[0], CURVE[1]]), 0.1))
 case("a score of an array", nothing, lambda: trajcli.score(CURVE),  # type: ignore[arg-type]
      lambda: trajcli.score(trajcli.differentiate(CURVE, dt=0.1)))
+case("a path with corners", nothing, lambda: _fastest(KNEE),
+     lambda: _fastest(KNEE, corners="stop"), lambda: _fastest(KNEE, corners=0.01))
+case("a fastest timing that is shorter", nothing, lambda: _fastest(CURVE, duration=0.1),
+     lambda: _fastest(CURVE, duration=99.0))
+case("a uniform pace that is shorter", nothing, lambda: _fastest("uniform", duration=0.1),
+     lambda: _fastest("uniform", duration=99.0))
+case("a rate that rounding does not allow", nothing, lambda: _fastest(CURVE, rate=1e9),
+     lambda: _fastest(CURVE, rate=1e4))
+case("ends beyond limits", nothing, lambda: _fastest("fastest"), lambda: _fastest("uniform"))
+case("a fastest timing with a gradient", nothing, lambda: _fastest_with(True),
+     lambda: _fastest_with(False))
 case("a limit with a gradient", nothing, lambda: _limited(False), lambda: _limited(True))
 case("a score within torch.func", nothing, lambda: _scored("vmap"), lambda: _scored())
 case("steps with a gradient", nothing, lambda: _fitted_dt(False), lambda: _fitted_dt(True))
@@ -1101,6 +1112,23 @@ def _jacobian(window: str | int) -> None:
         return trajcli.differentiate(torch.tensor(CURVE), dt=dt, window=window).position.sum()
 
     torch.func.vmap(positions)(torch.tensor([0.1], dtype=torch.float64))
+
+
+KNEE = np.concatenate([np.linspace(0, [1, 0, 0], 9), np.linspace([1, 0.1, 0], [1, 1, 0], 9)])
+
+
+def _fastest(rows: Any, **options: Any) -> Any:
+    limits = {"velocity": 0.5, "acceleration": 5.0, "jerk": 50.0}
+    if isinstance(rows, str):
+        motion = trajcli.differentiate(CURVE, dt=0.1, method="central")
+        return trajcli.retime(motion, limits, rows, **options)
+    return trajcli.retime(rows, limits, **options)
+
+
+def _fastest_with(gradient: bool) -> None:
+    torch = pytest.importorskip("torch")
+    rows = torch.tensor(CURVE, requires_grad=gradient)
+    trajcli.retime(rows, {"velocity": 1.0})
 
 
 def _limited(detached: bool) -> None:

@@ -34,8 +34,8 @@ class Course:
     """The paths of a trajectory between its stops; none where it does not move.
 
     dwells: the first and the last time of each standstill, which is left out. corners: the time, or
-    row, and the angle of each at which it rests. moving: whether it moves at its start, and at its
-    end. assumed: remarks on what was not given. first: its position at the start [D].
+    row, and the angle of each at which it rests. moving: whether it does at its start and its end.
+    assumed: remarks on what was not given. first: its position at the start [D].
     """
 
     paths: list[Path]
@@ -61,8 +61,7 @@ class Timed:
 @dataclass(frozen=True)
 class Setpoints:
     """All control points [N, D] of a timing, and what mode ``bspline`` makes them of: the states at
-    both ends [4, D] and actions [N − 7, D]; ``steps`` of the length ``step`` in seconds are within
-    the path. count: of rows."""
+    both ends [4, D] and actions [N − 7, D]. ``steps`` of the time ``step`` are the motion's."""
 
     points: Floats
     step: float
@@ -92,20 +91,19 @@ def course(
     raise_if_any([] if times is None else time_stamp_faults(times, "time"))
     moves = abs(np.diff(rows, axis=0)).max(1, initial=0) > _EQUAL * np.ptp(rows, 0).max()
     begins = np.append(0, np.flatnonzero(moves) + 1)  # of rows that are equal
-    ends, still = np.append(begins[1:] - 1, len(rows) - 1), np.empty((0, 2), np.int64)
     if len(begins) == 1:
         return Course([], [], [], (False, False), [], rows[0])
-    labels, knots, moving, notes = begins, np.empty(0), (False, False), list[str]()
     if times is None:
+        labels, still, moving = begins, np.empty((0, 2), np.int64), (False, False)
         notes = [f"{n} repeated waypoints are left out" for n in [len(rows) - len(begins)] if n]
         rows, moves = rows[begins], moves[moves]
         knots = _lengths(rows)
     else:
         labels, knots = times, (times - times[0]).astype(np.float64)
-        still = np.stack([begins, ends], 1)[ends - begins > 1]
+        runs = np.stack([begins, np.append(begins[1:], len(rows)) - 1], 1)
+        still = runs[runs[:, 1] - runs[:, 0] > 1]
         rows[still[:, 1]] = rows[still[:, 0]]
-        rise = np.diff(rows, axis=0) / np.diff(knots)[:, None]
-        moving, notes = _ends(rise if velocity is None else velocity, velocity is not None)
+        moving, notes = _ends(velocity, np.diff(rows, axis=0) / np.diff(knots)[:, None])
     last, radius = len(rows) - 1, None if isinstance(corners, str) else corners
     moving = moving[0] and 0 not in still, moving[1] and last not in still
     if radius is not None and any(moving):
@@ -129,10 +127,11 @@ def course(
             if times is None or (len(found) and even and not any(own)):
                 paths.append(Path(length, rows[part]))
                 continue
-            for side, order in np.ndindex(2, 2):
-                x = rates[order]
+            for side, row in ((0, i), (1, k)):
                 if own[side]:
-                    rest[side, order] = np.nan if x is None else x[(i, k)[side]]
+                    rest[side] = [
+                        np.full_like(rows[0], np.nan) if x is None else x[row] for x in rates
+                    ]
             paths.append(Path(knots[part] - knots[i], rows[part], None, rest, True, own))
     if places and corners is None:
         at = "row {:g}, {:.0f}°" if times is None else "{:g} s, {:.0f}°"
@@ -151,23 +150,19 @@ def _lengths(rows: Floats) -> Floats:
     return np.append(0.0, np.cumsum(np.linalg.norm(np.diff(rows, axis=0), axis=1)))
 
 
-def _ends(rates: Floats, stored: bool) -> tuple[tuple[bool, bool], list[str]]:
+def _ends(velocity: Floats | None, slopes: Floats) -> tuple[tuple[bool, bool], list[str]]:
     """Returns whether a trajectory moves at its start and end, by more than 1 % of a dof's peak
-    speed in stored rates, and remarks on that. Rows of positions alone rest there."""
-    # what hardly moves at all, as by noise, decides nothing
-    shares = abs(rates[[0, -1]]) / np.maximum(
-        abs(rates).max(0), max(0.1 * abs(rates).max(), 1e-300)
-    )
-    moves, notes = (shares > (0.01 if stored else 0.05)).any(1), list[str]()
+    speed in stored rates, and remarks on that. Rows of positions alone, with slopes, rest there."""
+    rates, least = (slopes, 0.05) if velocity is None else (velocity, 0.01)
+    peak = abs(rates).max(0)  # what hardly moves, as by noise, decides nothing
+    shares, notes = abs(rates[[0, -1]]) / np.maximum(peak, max(peak.max() / 10, 1e-300)), []
     for row, end in ((0, "start"), (-1, "end")):
-        if moves[row]:
-            what = (
-                f"moves at its {end}"
-                if stored
-                else f"taken as at rest at its {end}, where it moves"
-            )
-            notes.append(f"{what}: {abs(rates[row, shares[row].argmax()]):.3g} per second")
-    return (bool(moves[0] and stored), bool(moves[1] and stored)), notes
+        if shares[row].max() > least:
+            rest = "" if velocity is not None else f"taken as at rest at its {end}, where it "
+            speed = abs(rates[row, shares[row].argmax()])
+            notes.append(f"{rest}moves{'' if rest else f' at its {end}'}: {speed:.3g} per second")
+    moves = (shares.max(1) > least) & (velocity is not None)
+    return (bool(moves[0]), bool(moves[1])), notes
 
 
 def _corners(rows: Floats, knots: Floats, alone: bool) -> tuple[Integers, Floats]:
@@ -217,11 +212,10 @@ def _rounded(rows: Floats, radius: float) -> Path:
     return Path(curve.time, curve.position[0], rates, clock=True)
 
 
-def _sides(bounds: Bounds, dofs: int) -> tuple[Floats, Floats]:
-    """Returns the lower and the upper limits of velocity, acceleration and jerk, [3, D] each."""
+def _sides(bounds: Bounds, dofs: int) -> Floats:
+    """Returns the lower and the upper limits of velocity, acceleration and jerk, [2, 3, D]."""
     pairs = [bounds.get(name, (-np.inf, np.inf)) for name in QUANTITIES[1:]]
-    lower, upper = (np.stack([np.broadcast_to(x[i], dofs) for x in pairs]) for i in (0, 1))
-    return lower, upper
+    return np.array([[np.broadcast_to(pair[side], dofs) for pair in pairs] for side in (0, 1)])
 
 
 def limit_faults(parts: Sequence[str], bounds: Mapping[str, Any]) -> Iterator[Fault]:
@@ -250,7 +244,8 @@ def timed(courses: Sequence[Course], bounds: Bounds, intervals: int | None = Non
         raise UsageError(what, where="method", found=why, hint=hint, shell="--method uniform")
     raise_if_any(limit_faults(QUANTITIES[1:], bounds))
     paths, made = [path for one in courses for path in one.paths], list[Timed]()
-    timings = iter(fastest(paths, *_sides(bounds, len(courses[0].first)), intervals))
+    lower, upper = _sides(bounds, len(courses[0].first))
+    timings = iter(fastest(paths, lower, upper, intervals))
     for one in courses:
         own = [next(timings) for _ in one.paths]
         state = min((x.state for x in own), key=_STATES.index, default="does not move")
@@ -275,18 +270,12 @@ def setpoints(
         what = what if timed.state == _STATES[1] else "a timing that is not finite"
         raise InputError(what, where="limits", hint="method='uniform'", shell="--method uniform")
     around = sum(1 if moves else n for moves, n in zip(course.moving, (2, 3), strict=True))
-    least = 7 - around  # one action, at least
-    steps = max(math.ceil(timed.duration * rate * (1 - 1e-12)), least)
-    if rows is not None:
-        steps = rows + 1 - around
-    elif duration:
-        steps = max(round(duration * rate) + 2 - around, least)
-    if steps < least:
-        raise InputError("too few rows", where="rows", expected="6 or more")
-    step = 1 / rate
-    if duration:
-        step = duration / (steps + around - 2)
-    elif rows is not None and timed.duration:
+    if rows is not None and rows < 6:
+        raise InputError("too few rows", where="rows", expected="6 or more", found=str(rows))
+    free = math.ceil(timed.duration * rate * (1 - 1e-12)) + around - 2
+    spans = rows - 1 if rows else max(round(duration * rate) if duration else free, 5)
+    steps, step = spans + 2 - around, duration / spans if duration else 1 / rate
+    if rows and timed.duration and not duration:
         step = timed.duration / steps
     lower, upper = _sides(bounds, len(course.first))
     size = np.max([abs(path.points).max(0) for path in course.paths] or [course.first], axis=0)
@@ -304,8 +293,8 @@ def setpoints(
             share = np.maximum(change.max(0) / high, change.min(0) / low).max()
             needed = max(needed, float(share) ** (1 / order))
         if duration and max(needed, timed.duration / steps) > step * _TOLERANCE:
-            free = setpoints(course, timed, bounds, rate, rows)
-            raise forbidden(duration, (free.count - 1) * free.step)
+            least = setpoints(course, timed, bounds, rate, rows)
+            raise forbidden(duration, (least.count - 1) * least.step)
         step = step if rows is None or duration else max(step, needed)
         if needed <= step * _TOLERANCE:
             break
@@ -366,7 +355,7 @@ def noise_cost(points: Floats, times: Floats, bounds: Bounds) -> float | None:
 
     Third differences of noise alternate, with an autocorrelation of −3/4 from row to row.
     """
-    moving = np.ptp(points, 0) > 1e-3 * np.ptp(points)
+    moving = np.ptp(points, 0) > 1e-3 * np.ptp(points, 0).max()
     third = np.diff(points[:, moving].astype(np.float64), 3, axis=0)
     power = (third**2).sum(0)
     if len(third) < 16 or not (2 * (third[1:] * third[:-1]).sum(0) < -power).any():
@@ -374,5 +363,6 @@ def noise_cost(points: Floats, times: Floats, bounds: Bounds) -> float | None:
     knots, rest = times - times[0], np.zeros((2, 2, points.shape[1]))
     smooth = differentiate(points, times=knots).position[0]
     paths = [Path(knots, np.asarray(x, np.float64), None, rest, True) for x in (points, smooth)]
-    noisy, clean = fastest(paths, *_sides(bounds, points.shape[1]))
+    lower, upper = _sides(bounds, points.shape[1])
+    noisy, clean = fastest(paths, lower, upper)
     return noisy.duration / clean.duration - 1 if clean.duration else None

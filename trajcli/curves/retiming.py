@@ -181,17 +181,13 @@ def retime(
     others = {"rate": rate, "rows": rows, "corners": corners}
     others = others if method == "uniform" else {"slower_only": slower_only or None}
     if named := [name for name, x in others.items() if x is not None]:
-        raise UsageError(f"not of {method}", where=", ".join(named), hint=f"without {named[0]}")
+        raise UsageError(f"no option of {method}", where=", ".join(named))
     if rate is not None and rows is not None:
         raise UsageError("either rate or rows", where="rate, rows")
     require_counts(rows=1 if rows is None else rows)
-    for name, size, most in (
-        ("rate", rate, 1e300),
-        ("duration", duration, 1e300),
-        ("margin", margin, 1),
-    ):
-        if size is not None and not 0 < number(size, name) <= most:
-            expected = "> 0, and <= 1" if most == 1 else "> 0"
+    for name, size in {"rate": rate, "duration": duration, "margin": margin}.items():
+        if size is not None and not 0 < number(size, name) <= (1 if name == "margin" else 1e300):
+            expected = "> 0" + ", <= 1" * (name == "margin")
             raise UsageError("no such number", where=name, expected=expected, found=str(size))
     if method == "fastest":
         return _fastest(trajectory, limits, rate, rows, duration, corners, margin)
