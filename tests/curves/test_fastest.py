@@ -438,7 +438,7 @@ def test_limits_and_rows_are_checked_as_those_of_the_uniform_pace() -> None:
             trajcli.retime(WAYPOINTS, limits)
     with pytest.raises(InputError, match="no path"):
         trajcli.retime(Trajectory(None, WAYPOINTS, None, None, np.arange(6.0)), LIMITS, "fastest")
-    for value in (np.ones(3), np.ones((2, 0, 3)), "rows", None):
+    for value in (np.ones(3), np.ones((2, 0, 3)), np.ones((0, 3, 3)), "rows", None):
         with pytest.raises(InputError):
             trajcli.retime(value, LIMITS)
 

@@ -40,7 +40,7 @@ from trajcli.curves.fastest import (
 )
 from trajcli.curves.resampling import GIVEN, hermite
 from trajcli.curves.sampling import derivative, half_place, is_known, missing_parts, take, taylor
-from trajcli.errors import Fault, InputError, UsageError, raise_if_any, unknown
+from trajcli.errors import Fault, InputError, UsageError, raise_if_any, unknown, wrong_shape
 from trajcli.kernels.program import Array, Floats, Integers
 from trajcli.modes.mode import QUANTITIES
 from trajcli.padding import padded, read_lengths, zeroed
@@ -276,6 +276,8 @@ def _fastest(
     if like is None:
         hint = "method='uniform'"
         raise InputError("no path without positions", where="position", hint=hint)
+    if not batch * dofs:
+        raise InputError(wrong_shape("position", "[B, K, D]", like.shape))
     if any(map(has_gradient, (*outputs.values(), whole.time))):
         what, hint = "the fastest timing has no gradient", "method='uniform', or .detach()"
         raise UsageError(what, where="position", hint=hint)
