@@ -8,6 +8,7 @@ QuantityName = Literal["position", "velocity", "acceleration", "jerk"]
 ModeName = Literal["acceleration", "acc", "jerk", "velocity", "clique", "position", "central",
                    "bspline", "teleport"]  # fmt: skip
 MethodName = Literal["smooth", "savgol", "central", "backward"]
+PaceName = Literal["uniform", "fastest"]
 CurveName = Literal["hold", "linear", "ramp-and-hold", "cubic", "quintic"]
 SchemeName = Literal["euler", "zoh", "foh"]
 EndsName = Literal["plan", "goal"]

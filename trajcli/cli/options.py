@@ -28,6 +28,7 @@ from trajcli.names import (
     KindName,
     MethodName,
     ModeName,
+    PaceName,
     QuantityName,
     SchemeName,
 )
@@ -230,7 +231,18 @@ FitSteps = Annotated[int, _computed("--steps N",
 Limits = Annotated[Path, _computed("--limits FILE",
     "Limits of velocity, acceleration and jerk, as in sample_data/limits.toml.",
     show_default=False, callback=_expanded)]
+RetimeMethod = Annotated[PaceName | None, _computed("--method NAME",
+    "uniform (one factor for all times) or fastest (the fastest timing along the path). "
+    "(default: uniform; fastest without times)")]
 SlowerOnly = Annotated[bool, _computed("--slower-only", "Never make a trajectory faster.")]
+Setpoints = Annotated[float | None, _computed("--to HZ",
+    "Rows per second of fastest. (default: 1000, or those of SOURCE if more)", min=0)]
+SetpointCount = Annotated[int | None, _computed("--rows N", "Rows of fastest, instead of --to.")]
+Duration = Annotated[float | None, _computed("--duration S",
+    "Take exactly so long. (default: as short as limits allow)", min=0)]
+Corners = Annotated[str | None, _computed("--corners stop|RADIUS",
+    "At corners of the path: stop, or cut them within RADIUS. (default: refused)")]
+Margin = Annotated[float, _computed("--margin M", "Use only this share of every limit.")]
 
 Dt = Annotated[str | None, _steps("--dt DT",
     "Time step: SECONDS, FILE:DATASET or FILE:DATASET@ATTR. (default: what the file states)")]
@@ -357,6 +369,9 @@ SMOOTHING = {"window": Window, "degree": FitDegree, "bandlimit": Bandlimit, "noi
 RESAMPLE = {"to": ToRate, "at": ToTimes, "method": Method, "hold": Hold,
             "rotation_frame": RotationFrame, "hold_dofs": HoldDofs, "skip_bad": SkipOutside,
             "allow_nonfinite": AllowNonfinite, "quantity": Quantity}
+RETIME = {"limits": Limits, "method": RetimeMethod, "to": Setpoints, "rows": SetpointCount,
+          "duration": Duration, "corners": Corners, "margin": Margin, "slower_only": SlowerOnly,
+          "shard": Shard}
 # fmt: on
 _DEFAULTS = {
     "repeated_times": "error",
@@ -364,6 +379,8 @@ _DEFAULTS = {
     "device": "auto",
     "rotation_frame": "world",
     "hold": 0.0,
+    "margin": 1.0,
+    "limits": inspect.Parameter.empty,
     "separator": ",",
     "decimal": ".",
     "sources": inspect.Parameter.empty,

@@ -1,50 +1,80 @@
-"""trajcli retime: stretches time so that trajectories keep limits."""
+"""trajcli retime: times trajectories within limits."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from trajcli.cli import options
 from trajcli.cli.console import Console, bytes_text, source_lines
 
 EXAMPLE = """
-Example, on the files in sample_data:
+Examples, on the files in sample_data:
 
     trajcli integrate sample_data/reach.h5 --mode jerk --scheme zoh -o out.h5
 
     trajcli retime out.h5 --limits sample_data/limits.toml -o retimed.h5
+
+    trajcli retime sample_data/waypoints.csv --limits sample_data/limits.toml -o fast.h5
 """
 
+# The least share of time of what binds that is listed.
+_LEAST = 0.005
 
-@options.command(options.WRITING, options.READING)
-def retime(
-    console: Console,
-    limits: options.Limits,
-    slower_only: options.SlowerOnly = False,
-    verbose: options.VerbosePaces = False,
-    **typed: Any,
-) -> int:
-    """Stretch time by the smallest factor that keeps limits.
 
-    Each trajectory has a factor s of its own, which OUT holds as time_scale: velocity becomes v/s,
-    acceleration a/s² and jerk j/s³; positions do not change. A factor below 1 makes a trajectory
-    faster, which --slower-only prevents. FILE limits velocity, acceleration or jerk of all or some
-    joints.
+@options.command(options.WRITING | options.RETIME, options.READING)
+def retime(console: Console, verbose: options.VerbosePaces = False, **typed: Any) -> int:
+    """Time trajectories within limits, or find the fastest timing of a path.
+
+    uniform stretches time by the smallest factor s that keeps limits, which OUT holds as
+    time_scale: velocity becomes v/s, acceleration a/s² and jerk j/s³. Below 1 it makes a trajectory
+    faster, which --slower-only prevents. fastest varies the pace along the path, so that some limit
+    is nearly always reached; OUT holds rows of a B-spline, and its control points as actions, the
+    setpoints of a controller. Rows of positions without times, as in a CSV, are a path.
     """
+    from trajcli.jobs.request import parse_shard
     from trajcli.jobs.retime import RetimeRequest, run_retime
 
-    request = RetimeRequest(limits=limits, slower_only=slower_only, **typed)
+    typed["shard"] = parse_shard(typed["shard"]) if typed["shard"] is not None else None
     with console.report() as report:
-        result = run_retime(request, report)
-    reasons = ", ".join(f"{name}: {count}" for name, count in result["limited_by"].items())
-    paces = dict.fromkeys(f"{result['factor'][end]:.6g}" for end in ("least", "most"))
+        result = run_retime(RetimeRequest(**typed), report)
+    if result.get("already_done"):
+        return console.finish(result, f"{result['out']}: shard {result['shard']} is done already")
+    lines = _paces if result["method"] == "uniform" else _timings
     console.say(
         *source_lines(result),
-        f"time × {' to '.join(paces)} · limited by {reasons}",
-        *(_lines(result) if verbose or result["trajectories"] == 1 else ()),
-        f"{request.out}: {bytes_text(result['bytes_written'])}",
+        *lines(result, verbose or result["trajectories"] == 1),
+        f"{result['out']}: {bytes_text(result['bytes_written'])}",
     )
     return console.finish(result)
+
+
+def _paces(result: dict[str, Any], verbose: bool) -> list[str]:
+    """Returns the factors of time and, ``verbose``, what binds each trajectory."""
+    reasons = ", ".join(f"{name}: {count}" for name, count in result["limited_by"].items())
+    paces = dict.fromkeys(f"{result['factor'][end]:.6g}" for end in ("least", "most"))
+    line = f"time × {' to '.join(paces)} · limited by {reasons}"
+    return [line, *(_lines(result) if verbose else ())]
+
+
+def _timings(result: dict[str, Any], verbose: bool) -> list[str]:
+    """Returns how long the fastest timings take in all, and the mean shares of time of the limits
+    that bind: of the largest few or, ``verbose``, of all."""
+    names, lasting, states = result["trajectory"], result["durations"], Counter(result["states"])
+    before, after, uniform = (sum(filter(None, lasting[k])) for k in ("before", "after", "uniform"))
+    shares = {f"{quantity} of {joint}": mean
+              for quantity, of_all in result["shares"].items()
+              for joint, *share in zip(result["joints"], *of_all, strict=True)
+              if (mean := sum(share) / len(names)) >= _LEAST}  # fmt: skip
+    binding = sorted(shares, key=shares.__getitem__, reverse=True)[: None if verbose else 4]
+    listed = ", ".join(f"{name} {100 * shares[name]:.0f} %" for name in binding)
+    pace = f"{before:.2f} s → {after:.2f} s" if before else f"{after:.2f} s"
+    pace += f" (uniform scaling: {uniform:.2f} s)"
+    if len(names) > 1:
+        longest = max(lasting["after"])
+        pace += f", longest {longest:.2f} s in {names[lasting['after'].index(longest)]}"
+    others = [f"{state}: {count}" for state, count in states.items() if state != "solved"]
+    return [pace, f"binds: {listed or 'nothing'}", *others]
 
 
 def _lines(result: dict[str, Any]) -> list[str]:

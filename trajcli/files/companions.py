@@ -314,8 +314,9 @@ class Companions:
             for names in (STEPS, STAMPS):
                 stored = self.dataset(*names, groups=[group])
                 clock = None if stored is None else read(stored, names is STAMPS, nominal)
-                # how many steps actions need depends on their mode
-                if clock is not None and not (clock.fits or clock.acting):
+                # how many steps actions need depends on their mode: stamps beside a step may be of
+                # the rows that they make
+                if clock is not None and not (clock.fits or (clock.acting and not any(fitting))):
                     misfits.append(clock)
                     clock = None
                 fitting.append(clock)

@@ -143,8 +143,8 @@ class Hdf5Output(Output):
         """Makes a scale for each dimension of datasets and attaches it to them."""
         sizes = self.description.sizes
         labels = {"dof": self.description.joint_names, "trajectory": self.description.names}
-        inner = (dim for variable in self.description.variables for dim in variable.dims[2:])
-        used = {"dof", *inner, *(dim for variable in variables for dim in variable.dims)}
+        inner = {dim for variable in self.description.variables for dim in variable.dims[1:]}
+        used = {"dof", *inner - {"row", "point"}, *(dim for v in variables for dim in v.dims)}
         for dim in (dim for dim in sizes if dim in used):
             size, label = sizes[dim], dim
             if dim == "time":
@@ -172,6 +172,7 @@ class Hdf5Output(Output):
         folders = dict[str, Any]()
         sizes = self.description.sizes
         scales = {n: np.array([file[n].ref], h5py.ref_dtype) for n in sizes if n in file}
+        scales["point"] = np.array([], h5py.ref_dtype)
         scalar, text = h5py.h5s.create(h5py.h5s.SCALAR), h5py.string_dtype()
         text_type = h5py.h5t.py_create(text, logical=True)
         lists_type = h5py.h5t.vlen_create(h5py.h5t.STD_REF_OBJ)
@@ -199,6 +200,8 @@ class Hdf5Output(Output):
                     if units is not None:
                         attribute = h5py.h5a.create(dataset, b"units", text_type, scalar)
                         attribute.write(units_text)
+                    for name in {*variable.attributes} - {"units", "long_name"}:
+                        h5py.Dataset(dataset).attrs[name] = variable.attributes[name]
                     if variable.name == "time":
                         h5py.h5ds.set_scale(dataset, b"time")
                         reference = h5py.h5r.create(dataset, b".", h5py.h5r.OBJECT)

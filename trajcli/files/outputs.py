@@ -89,6 +89,13 @@ class Description:
         """ "groups" (one for each trajectory) or "packed" (one array of all)."""
         return "groups" if self.groups else "packed"
 
+    def of_part(self, sources: Mapping[str, Sequence[str]]) -> Description:
+        """Returns the description of a part of a run, which lists all names that attributes sum up,
+        and those of the groups in the order of the run: merge needs them."""
+        titles = {n: x for g in self.groups for n, x in zip(g.numbers, g.names, strict=True)}
+        order = {"trajectory": [titles[number] for number in sorted(titles)]} if titles else {}
+        return replace(self, sources={**sources, **order})
+
     @cached_property
     def nbytes(self) -> int:
         """Size of all values in bytes."""
@@ -107,8 +114,9 @@ class Description:
         """Returns the shape of a variable, of the trajectories of a group where there are any."""
         sizes = self.sizes
         if self.groups:
-            part = self.groups[group]
+            part, shorter = self.groups[group], sizes["row"] - self.groups[group].rows
             sizes = {**sizes, "trajectory": len(part.numbers), "row": part.rows}
+            sizes["point"] = sizes.get("point", 0) - shorter  # control points, fewer than rows
         return tuple(sizes[dim] for dim in variable.dims)
 
     def nbytes_of(self, variable: Variable, group: int = 0) -> int:

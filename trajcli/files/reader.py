@@ -102,10 +102,13 @@ def read_recordings(
     if files.reading.skip_rows and all(group.file.family != "csv" for group, _ in groups):
         skipped = "--skip-rows leaves out lines of tables of text"
         files.report.add(f"{skipped}, and {groups[0][0].file.path} is none")
+    # control points beside the rows that they make are no other trajectory
+    made = {group.file for group, _ in groups if group.file.own_output and not group.acting}
     wanted = [
         (group, fault)
         for group, fault in groups
-        if not actions or group.named or group.guessed or group.acting
+        if group.named or group.guessed or group.acting or not actions
+        if actions or group.named or not (group.acting and group.file in made)
     ]
     if not wanted:
         first, expected = groups[0][0], "a dataset called actions, or one that is named"
@@ -200,18 +203,23 @@ def read_positions(files: Files, sources: Sequence[str], compare: bool = True) -
         if recording.named or recording.file.names() == [""] or "position" in recording.arrays
     ]
     if not recorded:
-        names = first.layout.recorded(first.member) if first.layout and first.member else []
-        names = names or [path for path in first.file.names() if _POSE.search(path)]
-        named = first.file.typed((names or [first.origin.path])[0])
-        found = ", ".join(f"{first.group}/{name}".strip("/") for name in first.arrays)
-        expected, where = "a dataset called position, or one that is named", str(first.file.path)
-        hint = f"{named} names them; trajcli integrate takes actions"
-        if not names and (rate := first.named_rate) in QUANTITIES:
-            hint = f"trajcli integrate {named} --mode {rate} --start zero makes positions of them"
-        what = "no recorded positions"
-        raise InputError(what, where=where, expected=expected, found=found, hint=hint)
+        raise InputError(no_positions(first))
     files.report.add(*rotations_left_out(recordings, recorded))
     return recorded
+
+
+def no_positions(first: Recording) -> Fault:
+    """Returns the fault of trajectories without positions, with a hint at those of the file."""
+    names = first.layout.recorded(first.member) if first.layout and first.member else []
+    names = names or [path for path in first.file.names() if _POSE.search(path)]
+    named = first.file.typed((names or [first.origin.path])[0])
+    found = ", ".join(f"{first.group}/{name}".strip("/") for name in first.arrays)
+    expected, where = "a dataset called position, or one that is named", str(first.file.path)
+    hint = f"{named} names them; trajcli integrate takes actions"
+    if not names and (rate := first.named_rate) in QUANTITIES:
+        hint = f"trajcli integrate {named} --mode {rate} --start zero makes positions of them"
+    what = "no recorded positions"
+    return Fault(what, where=where, expected=expected, found=found, hint=hint)
 
 
 def one_per_group(recordings: Sequence[Recording], actions: bool) -> list[Recording]:

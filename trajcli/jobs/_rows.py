@@ -18,7 +18,8 @@ from trajcli.files.atomic_output import refuse_input
 from trajcli.files.catalogue import in_memory
 from trajcli.files.clock import Clock
 from trajcli.files.opening import Files, clock_from_options
-from trajcli.files.outputs import Span, Variable, describe_output, row_variable
+from trajcli.files.outputs import Output, Span, Variable, describe_output, row_variable
+from trajcli.files.quantities import QUANTITIES, sources_text, unit_of
 from trajcli.files.reader import (
     one_per_group,
     read_recordings,
@@ -30,7 +31,7 @@ from trajcli.files.reader import (
 from trajcli.files.reading import select
 from trajcli.files.recording import Recording, join
 from trajcli.files.repair import repaired
-from trajcli.files.source import first_and_more
+from trajcli.files.source import Place, first_and_more
 from trajcli.files.writing import write
 from trajcli.jobs._blocks import MOST_FAULTS
 from trajcli.jobs.job import Block, Job, Results, blocks_of, faulty, write_blocks
@@ -40,14 +41,18 @@ from trajcli.kernels.program import Floats, Integers
 from trajcli.memory import CHANGED_BYTES
 from trajcli.units import units_of_dofs
 
+_NO_TIMES = Place(remark="none: paths without times")
+
 
 def read_trajectories(
-    request: SourceRequest, files: Files, actions: bool, least: int = 1, rotations: bool = False
-) -> Recording:
+    request: SourceRequest, files: Files, actions: bool, least: int = 1, rotations: bool = False,
+    paths: bool = False,
+) -> Recording:  # fmt: skip
     """Returns the trajectories of a request, with their times.
 
     actions: take the actions of a group that holds actions and other arrays. least: the rows that a
-    segment between gaps needs. rotations: whether the command computes with rotations.
+    segment between gaps needs. rotations: whether the command computes with rotations. paths:
+    whether it takes trajectories of which none has times.
 
     Raises InputError for files without trajectories, or without times.
     """
@@ -73,7 +78,8 @@ def read_trajectories(
         usable[0].require_rotations()
     else:
         usable[0].refuse_rotations(type(request).__name__.removesuffix("Request").lower())
-    recordings = timed(recordings, clock_from_options(files))
+    if request.clock or not paths or any(x.own_clock for x in recordings if x.fault is None):
+        recordings = timed(recordings, clock_from_options(files))
     clocks = [x.clock for x in recordings if x.fault is None and x.clock is not None]
     for clock in clocks:
         raise_if_any(clock.faults(0, 1) if clock.step is not None else clock.shape_faults())
@@ -129,13 +135,15 @@ def finite_rows(block: Recording, name: str, allow_nonfinite: bool = False) -> A
 def row_times(block: Recording, acting: bool = False) -> tuple[Floats, float]:
     """Returns times of rows from 0 on, and how far rounding of stored stamps may move them.
 
-    Times are [b, T], or [1, T] where all trajectories share them. acting: T + 1 times of actions,
-    from the beginning of the first step to the end of the last, where files state them.
+    Times are [b, T], or [1, T] where all trajectories share them; of paths without times the
+    numbers of the rows. acting: T + 1 times of actions, from the beginning of the first step to the
+    end of the last, where files state them.
 
     Raises InputError for times that do not increase.
     """
     clock, rows = block.clock, block.rows
-    assert clock is not None  # it was required when the recordings were read
+    if clock is None:
+        return np.arange(float(rows))[None], 0.0
     acting = acting and block.of_actions and clock.fitted(len(block), rows + 1).fits
     if clock.step is not None:
         return clock.step * np.arange(float(rows + acting))[None], 0.0
@@ -163,6 +171,20 @@ def array_variables(whole: Recording, names: Sequence[str] = ()) -> Iterator[Var
         yield row_variable(name, dtype, unit)
 
 
+def control_variables(unit: str | None, roles: Sequence[str]) -> Iterator[Variable]:
+    """Describes what ``integrate --mode bspline`` reads: control points, dt and the states of these
+    roles. unit: of the positions, where it is known."""
+    labels = {"long_name": "control points", **({"units": unit} if unit else {})}
+    spacing = {"long_name": "knot spacing / steps", "units": "s"}
+    kind = np.dtype("f8")
+    yield Variable("actions", ("trajectory", "point", "dof"), kind, labels)
+    yield Variable("dt", ("trajectory", "each"), kind, spacing)
+    for role in roles:
+        for part in QUANTITIES:
+            labels = {"units": unit_of(part, unit)} if unit else {}
+            yield Variable(f"{role}/{part}", ("trajectory", "dof"), kind, labels)
+
+
 def write_rows(
     request: SourceRequest,
     files: Files,
@@ -173,22 +195,26 @@ def write_rows(
     attributes: Mapping[str, Any],
     left_out: Sequence[Fault],
     sizes: Mapping[str, int] | None = None,
+    named: bool = False,
 ) -> dict[str, Any]:
     """Computes and writes all trajectories; returns the part of the result that commands share.
 
     counts: the rows that each trajectory has when it is computed [n]. attributes: of the output;
     origins among them become relative to OUT. left_out: the faults of what is not computed. sizes:
-    of dimensions other than ``dof``.
+    of dimensions other than ``dof``. named: trajectories have names also where all are of one
+    length, as those of other shards may not be.
     """
     refuse_input(request.out, files.paths())
     files.sources.add(files.paths())
-    source, clock = (
-        whole.source,
-        first_and_more(part.clock.source for part in whole.parts_in_use() if part.clock),
-    )
-    stated = {**attributes, "source": source, "source_dt": clock}
+    clocks = (part.clock.source for part in whole.parts_in_use() if part.clock)
+    listed = {"source": whole.sources(), "source_dt": list(dict.fromkeys(clocks)) or [_NO_TIMES]}
+    seen = {k: [x.seen_from(request.folder) for x in places] for k, places in listed.items()}
+    stated = {**attributes, **{k: sources_text(k, texts) for k, texts in seen.items()}}
+    shard = request.shard
+    stated |= {"shard": str(shard)} if shard else {}
     lengths = {n: np.flatnonzero(counts == n) for n in np.unique(counts).tolist()}
-    several = len(lengths) > 1 or whole.several
+    lengths = lengths or {whole.rows: np.zeros(0, np.int64)}  # a part of a run may have none
+    several = named or len(lengths) > 1 or whole.several
     names, dofs = whole.joint_names, whole.free_dofs
     description = describe_output(
         lengths,
@@ -198,19 +224,23 @@ def write_rows(
         names=whole.output_names(whole.paths) if several else None,
         joint_names=names and [names[dof] for dof in dofs],
     )
-    job, report = Job(request.out, description, blocks_of(whole, counts), compute), files.report
-    remarks = write(
-        request.out,
-        description,
-        lambda output: write_blocks(job, output.write, report),
-        overwrite=request.overwrite,
-        sources=files.sources,
-    )
+    description = description.of_part(seen) if shard else description
+    job, report = Job(request.path, description, blocks_of(whole, counts), compute), files.report
+
+    def fill(output: Output) -> None:
+        write_blocks(job, output.write, report)
+        if shard is not None:
+            from trajcli.jobs.shards import input_lines
+
+            output.inputs = input_lines(files.sources, request.out)
+
+    overwrite = request.overwrite or shard is not None
+    remarks = write(request.path, description, fill, overwrite=overwrite, sources=files.sources)
     report.add(*remarks)
     return {
-        "out": str(request.out),
-        "source": str(source),
-        "dt_source": str(clock),
+        "out": str(request.path),
+        "source": str(whole.source),
+        "dt_source": str(first_and_more(listed["source_dt"])),
         "units": units_report(whole),
         "trajectories": len(counts),
         "output": description.kind,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,13 +10,19 @@ import numpy as np
 from trajcli.curves.fitting import Fitted, fewest_intervals, fit, require_intervals
 from trajcli.errors import InputError, Report, UsageError, raise_if_any
 from trajcli.files.opening import Files
-from trajcli.files.outputs import Variable
-from trajcli.files.quantities import QUANTITIES, unit_of
+from trajcli.files.quantities import QUANTITIES
 from trajcli.files.recording import States
 from trajcli.files.repair import TurnJumps
 from trajcli.files.state_sources import state_from_option
 from trajcli.files.writing import refuse_output
-from trajcli.jobs._rows import computable, finite_rows, read_trajectories, row_times, write_rows
+from trajcli.jobs._rows import (
+    computable,
+    control_variables,
+    finite_rows,
+    read_trajectories,
+    row_times,
+    write_rows,
+)
 from trajcli.jobs.job import Block, Results, blocks_of
 from trajcli.jobs.request import SourceRequest
 from trajcli.kernels.program import Integers
@@ -107,7 +112,8 @@ def run_fit(request: FitRequest, report: Report | None = None) -> dict[str, Any]
             yield 0, values
 
         points = intervals - request.degree - 1
-        counts, variables = np.full(len(lengths), points), [*_variables(recording.unit(name))]
+        counts = np.full(len(lengths), points)
+        variables = [*control_variables(recording.unit(name), [*_ENDS])]
         stated = {"mode": "bspline", "degree": request.degree, "steps": steps, "ends": "goal"}
         sizes = {"point": points, "each": 1}
         result = write_rows(
@@ -119,17 +125,3 @@ def run_fit(request: FitRequest, report: Report | None = None) -> dict[str, Any]
         "error": {"median": float(np.median(error)), "most": float(error.max())},
         "errors": error.tolist(),
     }  # fmt: skip
-
-
-def _variables(unit: str | None) -> Iterator[Variable]:
-    """Describes what ``integrate --mode bspline --ends goal`` reads: control points, dt and both
-    states. unit: of the positions, where it is known."""
-    labels = {"long_name": "control points", **({"units": unit} if unit else {})}
-    spacing = {"long_name": "knot spacing / steps", "units": "s"}
-    kind = np.dtype("f8")
-    yield Variable("actions", ("trajectory", "point", "dof"), kind, labels)
-    yield Variable("dt", ("trajectory", "each"), kind, spacing)
-    for role in _ENDS:
-        for part in QUANTITIES:
-            labels = {"units": unit_of(part, unit)} if unit else {}
-            yield Variable(f"{role}/{part}", ("trajectory", "dof"), kind, labels)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -225,14 +224,7 @@ class Plan:
             names=recording.output_names(titles) if several else None,
             joint_names=names and [names[dof] for dof in others],
         )
-        if request.shard is None:
-            return described
-        # merge needs all sources, which attributes sum up, and the order of the groups in the run
-        listed = dict(self._sources_seen)
-        if groups := described.groups:
-            titles_of = {n: x for g in groups for n, x in zip(g.numbers, g.names, strict=True)}
-            listed["trajectory"] = [titles_of[number] for number in sorted(titles_of)]
-        return replace(described, sources=listed)
+        return described if request.shard is None else described.of_part(self._sources_seen)
 
     @cached_property
     def smoothing_variables(self) -> list[Variable]:

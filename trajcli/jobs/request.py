@@ -59,6 +59,14 @@ class SourceRequest(Reading, Repair):
     overwrite: bool = False
     skip_bad: bool = False
     allow_nonfinite: bool = False
+    shard: Shard | None = None
+
+    @property
+    def path(self) -> Path:
+        """The file that this process writes: OUT, or the part of a shard."""
+        if self.shard is None:
+            return self.out
+        return parts_folder(self.out) / f"{self.shard.index:05}-of-{self.shard.count:05}.h5"
 
     def to_json(self) -> str:
         """Returns all that shapes the result, as one JSON text.
@@ -122,7 +130,6 @@ class Request(SourceRequest):
     backend: str = field(default_factory=lambda: os.environ.get("TRAJCLI_BACKEND") or "auto")
     memory: int = field(default_factory=memory_bound)
     compress: int | None = None
-    shard: Shard | None = None
     recorded: ClassVar[bool] = False
     """Whether the actions are recorded positions, with no start state of their own."""
 
@@ -160,13 +167,6 @@ class Request(SourceRequest):
         """Returns the paths of all files that the request names."""
         more = (parse_source(text, attributes=True).path for text in self._named_files)
         return list(dict.fromkeys([*self.source_paths(), *map(os.fspath, more)]))
-
-    @property
-    def path(self) -> Path:
-        """The file that this process writes: OUT, or the part of a shard."""
-        if self.shard is None:
-            return self.out
-        return parts_folder(self.out) / f"{self.shard.index:05}-of-{self.shard.count:05}.h5"
 
     def files_of_shard(self) -> list[str] | None:
         """Returns the files that the shard reads; None where the trajectories are divided instead.

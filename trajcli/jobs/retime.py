@@ -1,38 +1,46 @@
-"""Retimes trajectories, from file to file: as fast as limits allow, or only slower."""
+"""Retimes trajectories, from file to file: by one factor each, or by the fastest timing."""
 
 from __future__ import annotations
 
+import math
 import shlex
+import tempfile
 from collections import Counter
-from dataclasses import dataclass, fields
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from trajcli.calls import integrate
+from trajcli.curves import fastest
 from trajcli.curves.resampling import GIVEN
 from trajcli.curves.retiming import (
     OF_ANY_PACE,
-    Limit,
-    Pace,
     at_pace,
     extremes,
     extremes_of_method,
     paced,
 )
 from trajcli.curves.sampling import is_known, missing_parts
-from trajcli.errors import InputError, Note, Report
+from trajcli.errors import Fault, InputError, Note, Report, UsageError, listed, raise_if_any
+from trajcli.files.atomic_output import os_failures
 from trajcli.files.limits import read_limits
 from trajcli.files.opening import Files
-from trajcli.files.outputs import Variable, stamp_variables, time_variable
-from trajcli.files.quantities import QUANTITIES, RECORDED_START
+from trajcli.files.outputs import Variable, row_variable, stamp_variables, time_variable
+from trajcli.files.quantities import QUANTITIES, RECORDED_START, unit_of
+from trajcli.files.reader import no_positions, no_time
 from trajcli.files.reading import Reading
 from trajcli.files.recording import Recording
 from trajcli.files.source import Place, parse_source
-from trajcli.files.writing import refuse_output
+from trajcli.files.writing import refuse_output, stopped
+from trajcli.jobs._blocks import MOST_FAULTS
 from trajcli.jobs._rows import (
     array_variables,
     computable,
+    control_variables,
     finite_rows,
     read_trajectories,
     row_times,
@@ -41,70 +49,102 @@ from trajcli.jobs._rows import (
 from trajcli.jobs.job import Arrays, Block, Results
 from trajcli.jobs.request import SourceRequest
 from trajcli.jobs.resample import curves_between
-from trajcli.kernels.program import Floats, Integers
+from trajcli.kernels.program import Floats
+from trajcli.names import EndsName
+from trajcli.system import answered, held, processors
+from trajcli.trajectory import State
+
+_RATE = 1000.0  # of the setpoints of slower sources, in Hz
+_LISTED = 3
+# The options of one method alone, and the first variables of OUT, in the order of merge.
+_OF_METHOD = {"uniform": ("slower_only",), "fastest": ("to", "rows", "corners")}
+_FIRST = (*QUANTITIES, "time", "start_stamp")
 
 
 @dataclass(frozen=True)
 class RetimeRequest(SourceRequest):
-    """The options of retime, as typed."""
+    """The options of retime, as typed. method: None takes uniform for trajectories with times."""
 
     limits: Path = Path()
+    method: str | None = None
     slower_only: bool = False
+    to: float | None = None
+    rows: int | None = None
+    duration: float | None = None
+    corners: str | None = None
+    margin: float = 1.0
+
+    def faults(self, method: str) -> Iterator[Fault]:
+        """Yields the faults of options that are out of range, or of the other method."""
+        for name, most in (("to", math.inf), ("duration", math.inf), ("margin", 1.0)):
+            value = getattr(self, name)
+            if value is not None and not (0 < value <= most and value < math.inf):
+                expected = "above 0 and up to 1" if most == 1 else "a positive number"
+                yield Fault("out of range", where=f"--{name}", expected=expected, found=str(value))
+        if self.to is not None and self.rows is not None:
+            yield Fault("a rate and a number of rows", where="--to and --rows", expected="one")
+        (other,) = {*_OF_METHOD} - {method}
+        for name in (x for x in _OF_METHOD[other] if getattr(self, x) not in (None, False)):
+            option, what = f"--{name.replace('_', '-')}", f"an option of --method {other}"
+            yield Fault(what, where=option, expected=f"none with {method}", found="given")
+
+    @property
+    def turns(self) -> str | float | None:
+        """What becomes of corners: None refuses them, "stop" rests there, a distance rounds them.
+        Raises UsageError for other words."""
+        try:
+            number = self.corners not in (None, "stop")
+            return float(self.corners) if self.corners and number else self.corners
+        except ValueError:
+            what, expected = "neither stop nor a distance", "stop, or a distance like 0.05"
+            found = self.corners or ""
+            raise UsageError(what, where="--corners", expected=expected, found=found) from None
 
 
 def run_retime(request: RetimeRequest, report: Report | None = None) -> dict[str, Any]:
-    """Reads trajectories, scales their time and writes them; returns the result as plain values.
+    """Reads trajectories, times them anew and writes them; returns the result as plain values.
 
     Raises TrajcliError with every fault that was found. OUT is then what it was before.
     """
-    refuse_output(request.out, request.overwrite)
+    if (shard := request.shard) is not None:
+        from trajcli.jobs.shards import done_already
+
+        if done := done_already(request):
+            return done
+    refuse_output(request.out, request.overwrite or shard is not None)
     with Files(request, report=report) as files:
-        recording = read_trajectories(request, files, actions=False)
-        arrays = [name for name in recording.arrays if name in QUANTITIES]
-        if not arrays:
-            found, hint = ", ".join(recording.arrays), _way(request, recording)
-            what, where, expected = "not a trajectory", recording.source, ", ".join(QUANTITIES)
-            raise InputError(what, where=where, expected=expected, found=found, hint=hint)
-        recording = recording.only(arrays)
-        good, left_out = computable(request, recording)
-        recording = recording.take(good)
-        paces = Paces(recording, request, files)
-
-        def compute(block: Block) -> Results:
-            values = {name: finite_rows(block.recording, name) for name in arrays}
-            times = row_times(block.recording)[0]
-            reached = paces.between(values, times)
-            pace = paced(values, paces.limits, request.slower_only, reached)
-            times = times * pace.factor[:, None]  # t → s·t
-            paces.add(block.places, values, pace, times)
-            scaled = at_pace(values, pace.factor)
-            yield 0, {"time": times, **scaled, "time_scale": pace.factor}
-
-        stored = recording.file.attributes()
-        stated: dict[str, Any] = {k: v for k, v in stored.items() if k in OF_ANY_PACE}
-        if "absolute" in stated:
-            stated["absolute"] = ",".join(map(str, paces.copied))
-        # each trajectory has its own factor, and so its own steps
-        stated |= {"dt": "varies", "limits": Place(str(request.limits))}
-        if stored.get("start") == RECORDED_START:  # other starts are named as seen from their file
-            stated["start"] = RECORDED_START
-        stated["slower_only"] = int(request.slower_only)
-        label = {"long_name": "time_scale"}
-        variables = [
-            *array_variables(recording),
-            time_variable(shared=len(recording) == 1),
-            Variable("time_scale", ("trajectory",), paces.factor.dtype, label),
-            *stamp_variables(recording.start_stamps()),
-        ]
+        whole = read_trajectories(request, files, actions=False, paths=True)
+        known = whole.clock is not None
+        method = request.method or ("uniform" if known else "fastest")
+        raise_if_any(request.faults(method), UsageError)
+        if not known and method == "uniform":
+            fault = no_time(whole)
+            hint = f"--method fastest takes a path without times; with times {fault.hint}"
+            raise InputError(replace(fault, hint=hint))
+        if not known and request.method is None:
+            files.report.add(Note("no times: fastest along the path"))
+        paces = (Paces if method == "uniform" else Timings)(whole, request, files)
+        part = whole if shard is None else whole.take(slice(*shard.share(len(whole))))
+        good, left_out = computable(request, part)
+        left_out += paces.prepare(part.take(good).only(paces.arrays), files.report)
+        recording, limits = paces.recording, paces.limits
+        stamps = stamp_variables(recording.start_stamps(relative=shard is not None))
+        variables = [*paces.variables(), time_variable(shared=len(whole) == 1), *stamps]
+        variables.sort(key=lambda v: ((*_FIRST, v.name).index(v.name), v.name))
+        for k, v in enumerate(variables):  # what they keep, for plot
+            sides = zip(("lower_limit", "upper_limit"), limits.get(v.name, ()), strict=False)
+            variables[k] = replace(v, attributes={**v.attributes, **dict(sides)})
+        stated = {**paces.stated(), "limits": Place(str(request.limits))}
         result = write_rows(
-            request, files, recording, recording.lengths, variables, compute, stated, left_out
-        )
+            request, files, recording, paces.counts, variables, paces.compute, stated, left_out,
+            paces.sizes, paces.named,
+        )  # fmt: skip
         files.report.add(*paces.notes())
-    return {**result, "limits": str(request.limits), **paces.result()}
+    return {**result, "limits": str(request.limits), "method": method, **paces.result()}
 
 
-def _way(request: RetimeRequest, recording: Recording) -> str:
-    """Returns the command that makes a trajectory of arrays, whose positions stay as they are."""
+def _way(request: RetimeRequest, recording: Recording, method: str = "central") -> str:
+    """Returns the command that makes a trajectory of arrays: by central, their positions stay."""
     sources, layout, member = request.sources, recording.layout, recording.member
     if "actions" in recording.arrays and not recording.named and recording.file.names() != [""]:
         near = layout and member and layout.recorded(member)
@@ -114,64 +154,151 @@ def _way(request: RetimeRequest, recording: Recording) -> str:
     read = {x.name.replace("_", "-"): getattr(request, x.name) for x in fields(Reading)}
     words = [w for k, x in read.items() if x for w in (f"--{k}", str(x))[: 1 + (x is not True)]]
     words += ["--overwrite"] * request.overwrite
-    out = str(request.out.with_name(f"{request.out.stem}_central.h5"))
-    line = shlex.join([*sources, *words, "--method", "central", "-o", out])
+    out = str(request.out.with_name(f"{request.out.stem}_{method}.h5"))
+    line = shlex.join([*sources, *words, "--method", method, "-o", out])
     return f"trajcli differentiate {line}, then retime {shlex.quote(out)}"
 
 
-class Paces:
-    """Limits, and for every trajectory the factor of its time and the limit that binds it.
+class _Retiming:
+    """Limits, and the trajectories that are timed by them.
 
     Attributes:
         limits: those of velocity, acceleration and jerk, in the order of the dofs.
+        arrays: the names of the arrays that are read.
+        recording, counts: the trajectories that are written, and the rows of each in OUT [n].
+        sizes, named: see :func:`.write_rows`.
+    """
+
+    def __init__(
+        self, whole: Recording, request: RetimeRequest, files: Files, arrays: list[str],
+        units: dict[str, str], itemsize: int,
+    ) -> None:  # fmt: skip
+        """units, itemsize: of values in OUT."""
+        self.arrays, self._whole, self._request = arrays, whole, request
+        stored, names, picked = (
+            read_limits(request.limits, files.sources),
+            whole.dof_labels,
+            whole.dofs,
+        )
+        bounds = stored.bounds(names, itemsize, units, picked)
+        remarks = [x for n in bounds for x in stored.unit_remarks(n, whole.units.get(n))]
+        self._remarks = [*dict.fromkeys(remarks), *stored.remarks(names, picked)]
+        self.matched, by = stored.matched(names, picked), request.margin
+        self._position, self._beyond = bounds.pop("position", None), 0
+        self.limits: fastest.Bounds = {n: (by * b.lower, by * b.upper) for n, b in bounds.items()}
+        self.sizes, self.named = dict[str, int](), len({*whole.lengths.tolist()}) > 1
+
+    def prepare(self, recording: Recording, report: Report) -> list[Fault]:
+        """Takes the trajectories to write, and returns the faults of those that are left out."""
+        self.recording, self.counts = recording, recording.lengths
+        return []
+
+    def _look(self, position: Any) -> None:
+        """Counts the trajectories with positions [b, T, D] beyond their limits."""
+        if (bounds := self._position) is not None and position is not None:
+            # slack forgives the rounding of a motion that was planned to its limits
+            excess = np.maximum(position - bounds.upper, bounds.lower - position) / bounds.size
+            self._beyond += int((excess > bounds.slack).any((1, 2)).sum())
+
+    def names(self) -> list[str]:
+        """Returns the names of the trajectories: of their groups, or their numbers."""
+        whole = self.recording
+        return whole.output_names(whole.paths) if whole.several else [*map(str, range(len(whole)))]
+
+    def notes(self) -> list[str]:
+        """Returns the warnings about limits."""
+        notes = list(self._remarks)
+        if self._beyond:
+            share = f"{self._beyond} of {len(self.counts)} trajectories"
+            notes.append(f"positions beyond their limits in {share}, which no pace changes")
+        return notes
+
+
+class Paces(_Retiming):
+    """The factor of the time of each trajectory, and the limit that binds it.
+
+    Attributes:
         factor: the scaling of time [n].
         copied: dofs whose actions are positions whatever the mode.
     """
 
-    def __init__(self, recording: Recording, request: RetimeRequest, files: Files) -> None:
+    def __init__(self, whole: Recording, request: RetimeRequest, files: Files) -> None:
         """Raises InputError for limits of quantities that the trajectories do not have."""
-        arrays, count = list(recording.arrays), len(recording)
-        stored = read_limits(request.limits, files.sources)
-        itemsize = min(recording.arrays[name].precision.itemsize for name in arrays)
-        units = {name: recording.unit(name) or "" for name in arrays}
-        names, picked = recording.dof_labels, recording.dofs
-        bounds = stored.bounds(names, itemsize, units, picked)
-        missing = [name for name in bounds if name not in ("position", *arrays)]
-        if missing:
-            what, where = f"limits of {', '.join(missing)}, and no such rows", recording.source
-            expected, found = ", ".join(bounds), ", ".join(arrays)
-            hint = _way(request, recording) if "position" in arrays else "leave them out"
+        if not (arrays := [name for name in whole.arrays if name in QUANTITIES]):
+            found, hint = ", ".join(whole.arrays), _way(request, whole)
+            what, where, expected = "not a trajectory", whole.source, ", ".join(QUANTITIES)
             raise InputError(what, where=where, expected=expected, found=found, hint=hint)
-        remarks = [x for n in bounds for x in stored.unit_remarks(n, recording.units.get(n))]
-        self._remarks = [*dict.fromkeys(remarks), *stored.remarks(names, picked)]
-        self.matched = stored.matched(names, picked)
-        listed = str(recording.file.attributes().get("absolute", "")).split(",")
-        self.copied = [k for k, number in enumerate(picked.numbers) if str(number) in listed]
-        self._recording, self._position = recording, bounds.pop("position", None)
-        self.limits: dict[str, Limit] = {n: (b.lower, b.upper) for n, b in bounds.items()}
+        whole, units = whole.only(arrays), {name: whole.unit(name) or "" for name in arrays}
+        itemsize = min(whole.arrays[name].precision.itemsize for name in arrays)
+        super().__init__(whole, request, files, arrays, units, itemsize)
+        if missing := [name for name in self.limits if name not in arrays]:
+            what, where = f"limits of {', '.join(missing)}, and no such rows", whole.source
+            expected, found = ", ".join(self.limits), ", ".join(arrays)
+            hint = _way(request, whole) if "position" in arrays else "leave them out"
+            raise InputError(what, where=where, expected=expected, found=found, hint=hint)
+        absolute = str(whole.file.attributes().get("absolute", "")).split(",")
+        self.copied = [k for k, number in enumerate(whole.dofs.numbers) if str(number) in absolute]
+        self._curve = curves_between(request, whole).method  # where the file states no mode
+
+    def prepare(self, recording: Recording, report: Report) -> list[Fault]:
+        count = len(recording)
         self.factor = np.ones(count)
         # what binds each trajectory: a quantity of a dof at a time; "", -1 and NaN where nothing
         self._quantity = np.full(count, "", object)
         self._dof, self._time = np.full(count, -1), np.full(count, np.nan)
         self._slack = {name: np.ones(count) for name in self.limits}
-        self._beyond = 0
-        self._curve = curves_between(request, recording).method  # where the file states no mode
+        return super().prepare(recording, report)
 
-    def between(self, values: Arrays, times: Floats) -> dict[str, Floats]:
+    def stated(self) -> dict[str, Any]:
+        """Returns the attributes of OUT."""
+        stored = self._whole.file.attributes()
+        stated: dict[str, Any] = {k: v for k, v in stored.items() if k in OF_ANY_PACE}
+        if "absolute" in stated:
+            stated["absolute"] = ",".join(map(str, self.copied))
+        if stored.get("start") == RECORDED_START:  # other starts are named as seen from their file
+            stated["start"] = RECORDED_START
+        # each trajectory has its own factor, and so its own steps
+        return stated | {"dt": "varies", "slower_only": int(self._request.slower_only)}
+
+    def variables(self) -> list[Variable]:
+        """Describes what OUT has beside times."""
+        label, kind = {"long_name": "time_scale"}, np.dtype("f8")
+        scale = Variable("time_scale", ("trajectory",), kind, label)
+        return [*array_variables(self.recording), scale]
+
+    def compute(self, block: Block) -> Results:
+        """Scales the time of a block."""
+        values = {name: finite_rows(block.recording, name) for name in self.arrays}
+        times, request, places = row_times(block.recording)[0], self._request, block.places
+        pace = paced(values, self.limits, request.slower_only, self._between(values, times))
+        if request.duration is not None:
+            _refuse_short(block.recording, pace.factor * times[:, -1], request.duration)
+            pace = replace(pace, factor=0 * pace.factor + request.duration / times[:, -1])
+        times = times * pace.factor[:, None]  # t → s·t
+        self.factor[places], self._dof[places] = pace.factor, pace.dof
+        self._quantity[places] = pace.limited_by
+        bound = pace.row >= 0
+        self._time[places[bound]] = times[bound, pace.row[bound]]
+        for name, share in pace.slack.items():
+            self._slack[name][places] = share
+        self._look(values.get("position"))
+        yield 0, {"time": times, **at_pace(values, pace.factor), "time_scale": pace.factor}
+
+    def _between(self, values: Arrays, times: Floats) -> dict[str, Floats]:
         """Returns the extremes between the rows by quantity: of the curve of the file's mode, else
         of that which resample sends. Lines, and dofs whose positions are copied, have none."""
-        mode, options = self._recording.stated.name, self._recording.stated.options
+        mode, options = self.recording.stated.name, self.recording.stated.options
         if not is_known(mode, options):
             if self._curve not in GIVEN or not {"position", "velocity"} <= {*values}:
                 return {}
-            kinds = {name: self._recording.arrays[name].precision for name in values}
+            kinds = {name: self.recording.arrays[name].precision for name in values}
             reached = extremes_of_method(self._curve, values, times, kinds)
             return self._without_copied(reached)
         if needed := missing_parts(mode, options, values):
             what = "limits hold at the rows alone: between them the curve takes"
             self._remarks.append(Note(f"{what} {', '.join(needed)}"))
             return {}
-        stored = self._recording.arrays  # the curve knows how rounding has moved its rows
+        stored = self.recording.arrays  # the curve knows how rounding has moved its rows
         rows = {name: x.astype(stored[name].precision) for name, x in values.items()}
         return self._without_copied(extremes(mode, options, rows, times))
 
@@ -180,31 +307,16 @@ class Paces:
             part[..., self.copied] = 0.0
         return reached
 
-    def add(self, places: Integers, values: Arrays, pace: Pace, times: Floats) -> None:
-        """Adds a block with values [b, T, D] at times [b, T]."""
-        self.factor[places], self._dof[places] = pace.factor, pace.dof
-        self._quantity[places] = pace.limited_by
-        bound = pace.row >= 0
-        self._time[places[bound]] = times[bound, pace.row[bound]]
-        for name, share in pace.slack.items():
-            self._slack[name][places] = share
-        bounds, position = self._position, values.get("position")
-        if bounds is not None and position is not None:
-            # slack forgives the rounding of a motion that was planned to its limits
-            excess = np.maximum(position - bounds.upper, bounds.lower - position) / bounds.size
-            self._beyond += int((excess > bounds.slack).any((1, 2)).sum())
-
     def result(self) -> dict[str, Any]:
         """Returns all results as plain values; trajectories by group name or number."""
-        whole, quantities = self._recording, self._quantity.tolist()
-        names = whole.output_names(whole.paths) if whole.several else [*map(str, range(len(whole)))]
-        labels = whole.dof_labels
+        quantities, labels = self._quantity.tolist(), self._whole.dof_labels
+        least, most = self.factor.min(initial=np.inf), self.factor.max(initial=-np.inf)
         return {
-            "factor": {"least": float(self.factor.min()), "most": float(self.factor.max())},
+            "factor": {"least": float(least), "most": float(most)},
             "factors": self.factor.tolist(),
             "limited_by": dict(Counter(name or "nothing" for name in quantities)),
             "binding": {
-                "trajectory": names,
+                "trajectory": self.names(),
                 "quantity": [name or None for name in quantities],
                 "joint": [None if dof < 0 else labels[dof] for dof in self._dof.tolist()],
                 "time": [None if time != time else time for time in self._time.tolist()],
@@ -213,10 +325,199 @@ class Paces:
             "slack": {name: share.tolist() for name, share in self._slack.items()},
         }
 
+
+def _refuse_short(block: Recording, least: Floats, duration: float) -> None:
+    """Raises InputError for a trajectory that limits do not let end after ``duration``."""
+    if least.max() > duration * (1 + 1e-12):
+        where, possible = block.place_text(int(least.argmax())), math.ceil(least.max() * 1e6) / 1e6
+        expected, hint = f"at least {possible} s", f"--duration {possible}"
+        what, found = "limits forbid this duration", f"{duration:g} s"
+        raise InputError(what, where=where, expected=expected, found=found, hint=hint)
+
+
+class _Timed(NamedTuple):
+    """The timing of a trajectory: its path and its duration in the source, None without times; and
+    where its control points lie in the file of all, with their step and the number of rows."""
+
+    course: fastest.Course
+    before: float | None
+    timing: fastest.Timed
+    after: float
+    at: int
+    step: float
+    rows: int
+
+
+class Timings(_Retiming):
+    """The fastest timing of each trajectory along its path.
+
+    How many rows OUT has must be known before any are written: until then control points lie in a
+    file without a name in its folder, which ends with the process.
+    """
+
+    def __init__(self, whole: Recording, request: RetimeRequest, files: Files) -> None:
+        """Raises InputError where there are no positions."""
+        name = "position" if "position" in whole.arrays else next(iter(whole.arrays))
+        known = name == "position" or whole.named or whole.file.names() == [""]
+        if not known or name in QUANTITIES[1:] or (name != "position" and whole.named_rate):
+            raise InputError(no_positions(whole))
+        arrays = [name, *(n for n in QUANTITIES[1:3] if name == "position" and n in whole.arrays)]
+        self._unit, self._turns = whole.unit(name), request.turns
+        units = {quantity: unit_of(quantity, self._unit or "") for quantity in QUANTITIES}
+        units = units if self._unit else {}
+        super().__init__(whole.only(arrays), request, files, arrays, units, 8)
+        self._even = (request.rows, request.duration) == (None, None)
+        self._ends: EndsName = "plan"
+        self.named = len(whole) > 1 and self._even
+        own = whole.step or (
+            np.median(np.diff(row_times(whole.take([0]))[0])) if whole.clock else 1
+        )
+        self._rate = request.to or max(_RATE, round(1 / own, 6))
+
+    def _courses(
+        self, recording: Recording, faults: list[Fault]
+    ) -> Iterator[tuple[int, fastest.Course, float | None]]:
+        """Yields the place of each trajectory, its path and its duration; adds the faults of those
+        that have none."""
+        place = -1
+        for block in recording.blocks():
+            arrays, clock = [block.arrays[n].read() for n in self.arrays], block.clock
+            times = np.broadcast_to(row_times(block)[0], (len(block), block.rows))
+            for k in range(len(block)):
+                place, (rows, *rates) = place + 1, (values[k] for values in arrays)
+                own = dict(zip(self.arrays[1:], rates, strict=True))
+                try:
+                    at = None if clock is None else times[k]
+                    course = fastest.course(rows, at, **own, corners=self._turns)
+                except InputError as error:
+                    faults += _placed(error, recording, place)
+                    continue
+                # one kind of end for all of an output, whatever the shard
+                self._ends = "goal" if course.moving[1] else self._ends
+                yield place, course, None if at is None else float(at[-1])
+
+    def prepare(self, recording: Recording, report: Report) -> list[Fault]:
+        request, faults, done = self._request, list[Fault](), dict[int, _Timed]()
+        for _ in self._courses(self._whole, []) if request.shard else ():
+            pass
+        courses, count = self._courses(recording, faults), len(recording)
+        with os_failures(request.path), held():
+            self._points = tempfile.TemporaryFile(dir=request.path.parent)  # noqa: SIM115
+            # so many that a signal is answered within about a second
+            while some := list(islice(courses, 8 * processors())):
+                timings = fastest.timed([course for _, course, _ in some], self.limits)
+                for (place, course, before), timing in zip(some, timings, strict=True):
+                    try:
+                        made = fastest.setpoints(
+                            course, timing, self.limits, self._rate, request.rows, request.duration
+                        )
+                    except InputError as error:
+                        faults += _placed(error, recording, place)
+                        continue
+                    at, after = self._points.tell(), made.steps * made.step
+                    done[place] = _Timed(course, before, timing, after, at, made.step, made.count)
+                    np.save(self._points, np.concatenate([made.start, made.goal, made.actions]))
+                raise_if_any(() if request.skip_bad else faults[:MOST_FAULTS])
+                report.on_progress(place + 1, count)
+                if signal := answered():
+                    raise stopped(request.out, signal, place + 1, count)
+        raise_if_any(() if done and request.skip_bad else faults[:MOST_FAULTS])
+        self.recording, self._timed = recording.take([*done]), [*done.values()]
+        self.counts = np.array([timed.rows for timed in self._timed], np.int64)
+        self.sizes = {"point": int(self.counts.max(initial=5)) - 5, "each": 1}
+        self._shares = {n: np.zeros((len(done), recording.shape[2])) for n in self.limits}
+        if self._whole.clock and not self._whole.stated.name and done:
+            self._measure_noise(self.recording.take([0]))
+        return faults
+
+    def _measure_noise(self, first: Recording) -> None:
+        """Adds a warning of noise in a recording, by what it costs in the first trajectory."""
+        rows, times = first.arrays[self.arrays[0]].read()[0], row_times(first)[0][0]
+        if (cost := fastest.noise_cost(rows, times, self.limits)) is not None:
+            what = (
+                f"noise in the rows costs {100 * cost:.0f} % of the time (measured on trajectory 0)"
+            )
+            self._remarks.append(f"{what}: {_way(self._request, self._whole, 'smooth')}")
+
+    def stated(self) -> dict[str, Any]:
+        """Returns the attributes of OUT."""
+        about = {"mode": "bspline", "degree": 3, "steps": 1, "ends": self._ends}
+        return {**about, "method": "fastest", "dt": 1 / self._rate if self._even else "varies"}
+
+    def variables(self) -> list[Variable]:
+        """Describes what OUT has beside times."""
+        unit, kind = self._unit, np.dtype("f8")
+        texts = {"duration": "duration of the motion", "uniform": "duration by uniform scaling"}
+        return [
+            *(row_variable(q, kind, unit and unit_of(q, unit)) for q in QUANTITIES),
+            *control_variables(unit, ["start", "goal"] if self._ends == "goal" else ["start"]),
+            *(Variable(name, ("trajectory",), kind, {"long_name": text, "units": "s"})
+              for name, text in texts.items()),
+        ]  # fmt: skip
+
+    def compute(self, block: Block) -> Results:
+        """Makes rows of the control points of a block."""
+        some, arrays = [self._timed[place] for place in block.places.tolist()], list[Any]()
+        for timed in some:
+            self._points.seek(timed.at)
+            arrays.append(np.load(self._points))
+        points, step = np.stack(arrays), np.array([[timed.step] for timed in some])
+        states: dict[str, Any] = {"start": State(*points[:, :4].swapaxes(0, 1))}
+        if self._ends == "goal":
+            states["goal"] = State(*points[:, 4:8].swapaxes(0, 1))
+        motion = integrate(points[:, 8:], dt=step, mode="bspline", ends=self._ends, **states)
+        rows = motion.outputs()
+        for k, place in enumerate(block.places.tolist()):
+            shares = fastest.binding({name: x[k] for name, x in rows.items()}, self.limits)
+            for name, share in shares.items():
+                self._shares[name][place] = share
+        self._look(rows["position"])
+        yield 0, {
+            **rows, "time": np.atleast_2d(motion.time), "actions": points[:, 8:], "dt": step,
+            "duration": [x.after for x in some], "uniform": [x.timing.uniform for x in some],
+            **{f"{role}/{n}": x for role, s in states.items() for n, x in s.parts().items()},
+        }  # fmt: skip
+
     def notes(self) -> list[str]:
-        """Returns the warnings about limits."""
-        notes = list(self._remarks)
-        if self._beyond:
-            share = f"{self._beyond} of {len(self.factor)} trajectories"
-            notes.append(f"positions beyond their limits in {share}, which no pace changes")
+        """Returns where motion rests, what is assumed of ends, and the warnings about limits."""
+        notes, names = super().notes(), self.names()
+        pairs = [(name, timed.course) for name, timed in zip(names, self._timed, strict=True)]
+        at = "row {:g} ({:.0f}°)" if self._whole.clock is None else "{:.6g} s ({:.0f}°)"
+        stops = {
+            "standstill left out": [(b - a, f"{a:.6g} to {b:.6g} s", n)
+                                    for n, x in pairs for a, b in x.dwells],
+            "rest at corners": [(x[1], at.format(*x), n) for n, c in pairs for x in c.corners],
+            "ends": [(0.0, text, n) for n, x in pairs for text in x.assumed],
+        }  # fmt: skip
+        for what, found in stops.items():
+            text = listed((text for _, text, _ in found), _LISTED)
+            if found and len(names) > 1:
+                _, most, name = max(found)
+                text = f"{len(found)} in {len({n for *_, n in found})} trajectories, {name}: {most}"
+            notes += [Note(f"{what}: {text}")] if found else []
         return notes
+
+    def result(self) -> dict[str, Any]:
+        """Returns all results as plain values; trajectories by group name or number."""
+        some = self._timed
+        return {
+            "trajectory": self.names(),
+            "durations": {
+                "before": [x.before for x in some],
+                "after": [x.after for x in some],
+                "uniform": [x.timing.uniform for x in some],
+            },
+            "states": [x.timing.state for x in some],
+            "rows": self.counts.tolist(),
+            "joints": [*self._whole.dof_labels],
+            "shares": {name: share.tolist() for name, share in self._shares.items()},
+            "dwells": [x.course.dwells for x in some],
+            "corners": [x.course.corners for x in some],
+            "matched": self.matched,
+        }
+
+
+def _placed(error: InputError, recording: Recording, place: int) -> Iterator[Fault]:
+    """Yields the faults of a trajectory, with its place."""
+    where = recording.place_text(place)
+    return (replace(x, where=f"{where}, {x.where}" if x.where else where) for x in error.faults)

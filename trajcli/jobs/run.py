@@ -14,12 +14,12 @@ import numpy as np
 from trajcli.arrays import largest
 from trajcli.commands import of_dofs
 from trajcli.errors import InputError, OutputError, Report, listed
-from trajcli.files.atomic_output import os_fault, remove_dead
+from trajcli.files.atomic_output import os_fault
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Output, Span
 from trajcli.files.quantities import ANGULAR_SMOOTHING, QUANTITIES, RECORDED_POSITION, ROTATIONS
 from trajcli.files.repair import TurnJumps
-from trajcli.files.writing import output_family, write
+from trajcli.files.writing import write
 from trajcli.inputs import Inputs
 from trajcli.jobs._orientations import integrated_orientations, recorded_orientations
 from trajcli.jobs.job import Arrays, Block, Job, Results, write_blocks
@@ -60,20 +60,12 @@ def run(
     Raises TrajcliError with every fault that was found. OUT is then what it was before.
     """
     report, shard = report or Report(), request.shard
-    if shard is not None and output_family(request.out) == "npy":
-        raise OutputError(
-            "a run in shards has no .npy output",
-            where=str(request.out),
-            expected="OUT.h5 or OUT.npz",
-            found=request.out.suffix,
-        )
     result: dict[str, Any] = {"out": str(request.path), "dry_run": dry}
-    if shard is not None and not dry:
-        from trajcli.jobs.shards import input_lines, part_is_done
+    if shard is not None:
+        from trajcli.jobs.shards import done_already, input_lines
 
-        if part_is_done(request.path, request.to_json(), request.overwrite):
-            remove_dead(request.path)  # what a killed run of this shard left
-            return result | {"shard": str(shard), "already_done": True, "notes": [], "left_out": []}
+        if done := done_already(request, dry):
+            return result | done
     with Files(request, request.memory, report) as files:
         files.sources.add(request.paths())
         plan = Plan(request, files)

@@ -30,7 +30,7 @@ import numpy as np
 from trajcli import __version__
 from trajcli.adjoint import NAMES
 from trajcli.errors import Fault, InputError, Note, OutputError, Report, raise_if_any
-from trajcli.files.atomic_output import os_fault
+from trajcli.files.atomic_output import os_fault, remove_dead
 from trajcli.files.catalogue import Catalogue, json_object
 from trajcli.files.file_bytes import SourceFiles, file_content
 from trajcli.files.hdf5 import Hdf5File
@@ -46,9 +46,9 @@ from trajcli.files.quantities import (
     sources_text,
 )
 from trajcli.files.source import relative_path
-from trajcli.files.writing import refuse_output, write
+from trajcli.files.writing import output_family, refuse_output, write
 from trajcli.jobs.job import Job, Results, write_blocks
-from trajcli.jobs.request import parts_folder
+from trajcli.jobs.request import SourceRequest, parts_folder
 from trajcli.memory import MERGED_BYTES
 
 # The parts that hold trajectories, in their order.
@@ -154,6 +154,22 @@ def part_is_done(path: Path, request: str, overwrite: bool) -> bool:
     if fault and not overwrite:
         raise OutputError(replace(fault, hint=f"{fault.hint}another OUT, or --overwrite"))
     return fault is None
+
+
+def done_already(request: SourceRequest, dry: bool = False) -> dict[str, Any] | None:
+    """Returns the result of a shard whose part is done; None where it is to be written, or ``dry``.
+
+    Raises OutputError as :func:`part_is_done`, and for an OUT that has no parts.
+    """
+    if output_family(request.out) == "npy":
+        what, expected = "a run in shards has no .npy output", "OUT.h5 or OUT.npz"
+        raise OutputError(what, where=request.out, expected=expected, found=request.out.suffix)
+    if dry or not part_is_done(request.path, request.to_json(), request.overwrite):
+        return None
+    remove_dead(request.path)  # what a killed run of this shard left
+    shard, nothing = str(request.shard), list[str]()
+    return {"out": str(request.path), "shard": shard, "already_done": True, "notes": nothing,
+            "left_out": nothing}  # fmt: skip
 
 
 class Run:
@@ -330,7 +346,9 @@ def _stored_description(file: Catalogue) -> Description:
         # texts are names of dofs and trajectories
         if stored is None or not stored.numeric:
             continue
-        dims = tuple("row" if dim == "time" else dim for dim in file.dims(path))
+        # control points in groups have no scale, and their axis the name of the array
+        rows_of = {"time": "row", "actions": "point"}
+        dims = tuple(rows_of.get(dim, dim) for dim in file.dims(path))
         sizes |= dict(zip(dims, stored.shape, strict=True))
         if groups:
             dims = ("trajectory", *dims)
@@ -385,6 +403,8 @@ def _describe(parts: Parts) -> Description:
             dtype = np.result_type(*(variables_of[name].dtype for variables_of in versions))
             variables.append(replace(versions[0][name], dtype=dtype))
     sizes = {dim: size for dim, size in first.sizes.items() if dim not in ("trajectory", "row")}
+    if "point" in sizes:
+        sizes["point"] += max(lengths) - first.sizes["row"]
     return describe_output(
         {rows: np.concatenate(numbers) for rows, numbers in lengths.items()},
         {dim: sizes[dim] for v in variables for dim in v.dims if dim in sizes},
@@ -411,7 +431,7 @@ def _require_same_axes(parts: Parts) -> None:
     """Raises InputError for a part that has other variables than the first, or of other sizes."""
 
     def axes(part: Description) -> dict[str, list[str]]:
-        own = {"trajectory": "", "row": ""}
+        own = {"trajectory": "", "row": "", "point": ""}
         sizes = {dim: f" {size}" for dim, size in part.sizes.items()} | own
         return {v.name: [dim + sizes[dim] for dim in v.dims] for v in part.variables}
 
