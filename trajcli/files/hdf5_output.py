@@ -200,7 +200,7 @@ class Hdf5Output(Output):
                     if units is not None:
                         attribute = h5py.h5a.create(dataset, b"units", text_type, scalar)
                         attribute.write(units_text)
-                    for name in {*variable.attributes} - {"units", "long_name"}:
+                    for name in sorted({*variable.attributes} - {"units", "long_name"}):
                         h5py.Dataset(dataset).attrs[name] = variable.attributes[name]
                     if variable.name == "time":
                         h5py.h5ds.set_scale(dataset, b"time")

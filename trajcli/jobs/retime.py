@@ -133,7 +133,9 @@ def run_retime(request: RetimeRequest, report: Report | None = None) -> dict[str
         variables.sort(key=lambda v: ((*_FIRST, v.name).index(v.name), v.name))
         for k, v in enumerate(variables):  # what they keep, for plot
             sides = zip(("lower_limit", "upper_limit"), limits.get(v.name, ()), strict=False)
-            variables[k] = replace(v, attributes={**v.attributes, **dict(sides)})
+            variables[k] = replace(
+                v, attributes=dict(sorted({**v.attributes, **dict(sides)}.items()))
+            )
         stated = {**paces.stated(), "limits": Place(str(request.limits))}
         result = write_rows(
             request, files, recording, paces.counts, variables, paces.compute, stated, left_out,
@@ -203,7 +205,8 @@ class _Retiming:
     def names(self) -> list[str]:
         """Returns the names of the trajectories: of their groups, or their numbers."""
         whole = self.recording
-        return whole.output_names(whole.paths) if whole.several else [*map(str, range(len(whole)))]
+        named = whole.several or self.named
+        return whole.output_names(whole.paths) if named else [*map(str, range(len(whole)))]
 
     def notes(self) -> list[str]:
         """Returns the warnings about limits."""
