@@ -117,7 +117,8 @@ class Files:
         """Returns the layout of a file: the one that --layout names, or the one recognised."""
         key = str(file.path)
         if key not in self._layouts:
-            self._layouts[key] = layout_of(file, self.reading.layout)
+            known = self.reading.layout or ("plain" if file.own_output else None)
+            self._layouts[key] = layout_of(file, known)
         return self._layouts[key]
 
     def dataset(self, text: str) -> Dataset:

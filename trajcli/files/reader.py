@@ -212,7 +212,7 @@ def no_positions(first: Recording) -> Fault:
     """Returns the fault of trajectories without positions, with a hint at those of the file."""
     names = first.layout.recorded(first.member) if first.layout and first.member else []
     names = names or [path for path in first.file.names() if _POSE.search(path)]
-    named = first.file.typed((names or [first.origin.path])[0])
+    named = first.file.typed((names or [first.origin.path])[0]).removesuffix(":")
     found = ", ".join(f"{first.group}/{name}".strip("/") for name in first.arrays)
     expected, where = "a dataset called position, or one that is named", str(first.file.path)
     hint = f"{named} names them; trajcli integrate takes actions"

@@ -273,19 +273,28 @@ class Paces(_Retiming):
         """Scales the time of a block."""
         values = {name: finite_rows(block.recording, name) for name in self.arrays}
         times, request, places = row_times(block.recording)[0], self._request, block.places
-        pace = paced(values, self.limits, request.slower_only, self._between(values, times))
-        if request.duration is not None:
-            _refuse_short(block.recording, pace.factor * times[:, -1], request.duration)
-            pace = replace(pace, factor=0 * pace.factor + request.duration / times[:, -1])
+        reached, exact = self._between(values, times), request.duration
+        if exact is not None:  # the rows of this pace must keep the limits as they are
+            own = np.broadcast_to(exact / times[:, -1], len(places))
+            values, reached = at_pace(values, own), at_pace(reached, own)
+            times = times * own[:, None]
+        pace = paced(values, self.limits, request.slower_only or exact is not None, reached)
+        if exact is not None:
+            _refuse_short(block.recording, pace.factor * exact, exact)
+            pace = replace(pace, factor=np.ones(len(places)))
         times = times * pace.factor[:, None]  # t → s·t
-        self.factor[places], self._dof[places] = pace.factor, pace.dof
+        self.factor[places] = pace.factor if exact is None else own
+        self._dof[places] = pace.dof
         self._quantity[places] = pace.limited_by
         bound = pace.row >= 0
         self._time[places[bound]] = times[bound, pace.row[bound]]
         for name, share in pace.slack.items():
             self._slack[name][places] = share
         self._look(values.get("position"))
-        yield 0, {"time": times, **at_pace(values, pace.factor), "time_scale": pace.factor}
+        yield (
+            0,
+            {"time": times, **at_pace(values, pace.factor), "time_scale": self.factor[places]},
+        )
 
     def _between(self, values: Arrays, times: Floats) -> dict[str, Floats]:
         """Returns the extremes between the rows by quantity: of the curve of the file's mode, else
@@ -331,7 +340,7 @@ class Paces(_Retiming):
 
 def _refuse_short(block: Recording, least: Floats, duration: float) -> None:
     """Raises InputError for a trajectory that limits do not let end after ``duration``."""
-    if least.max() > duration * (1 + 1e-12):
+    if least.max() > duration * (1 + 1e-9):
         where, possible = block.place_text(int(least.argmax())), math.ceil(least.max() * 1e6) / 1e6
         expected, hint = f"at least {possible} s", f"--duration {possible}"
         what, found = "limits forbid this duration", f"{duration:g} s"
