@@ -7,6 +7,7 @@ import shlex
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from itertools import islice
 from pathlib import Path
@@ -32,7 +33,7 @@ from trajcli.files.opening import Files
 from trajcli.files.outputs import Variable, row_variable, stamp_variables, time_variable
 from trajcli.files.quantities import QUANTITIES, RECORDED_START, unit_of
 from trajcli.files.reader import no_positions, no_time
-from trajcli.files.reading import Reading
+from trajcli.files.reading import Reading, parse_floats
 from trajcli.files.recording import Recording
 from trajcli.files.source import Place, parse_source
 from trajcli.files.writing import refuse_output, stopped
@@ -55,7 +56,6 @@ from trajcli.system import answered, held, processors
 from trajcli.trajectory import State
 
 _RATE = 1000.0  # of the setpoints of slower sources, in Hz
-_LISTED = 3
 # The options of one method alone, and the first variables of OUT, in the order of merge.
 _OF_METHOD = {"uniform": ("slower_only",), "fastest": ("to", "rows", "corners")}
 _FIRST = (*QUANTITIES, "time", "start_stamp")
@@ -75,30 +75,23 @@ class RetimeRequest(SourceRequest):
     margin: float = 1.0
 
     def faults(self, method: str) -> Iterator[Fault]:
-        """Yields the faults of options that are out of range, or of the other method."""
-        for name, most in (("to", math.inf), ("duration", math.inf), ("margin", 1.0)):
-            value = getattr(self, name)
-            if value is not None and not (0 < value <= most and value < math.inf):
-                expected = "above 0 and up to 1" if most == 1 else "a positive number"
-                yield Fault("out of range", where=f"--{name}", expected=expected, found=str(value))
+        """Yields the faults of options that cannot be combined."""
         if self.to is not None and self.rows is not None:
             yield Fault("a rate and a number of rows", where="--to and --rows", expected="one")
-        (other,) = {*_OF_METHOD} - {method}
-        for name in (x for x in _OF_METHOD[other] if getattr(self, x) not in (None, False)):
-            option, what = f"--{name.replace('_', '-')}", f"an option of --method {other}"
-            yield Fault(what, where=option, expected=f"none with {method}", found="given")
+        if isinstance(self.turns, str) and self.turns != "stop":
+            what, expected = "neither stop nor a distance", "stop, or a distance like 0.05"
+            yield Fault(what, where="--corners", expected=expected, found=self.turns)
+        other = "fastest" if method == "uniform" else "uniform"
+        for name in _OF_METHOD[other]:
+            if getattr(self, name) not in (None, False):
+                what, where = f"an option of --method {other}", f"--{name.replace('_', '-')}"
+                yield Fault(what, where=where, expected=f"none with {method}", found="given")
 
     @property
     def turns(self) -> str | float | None:
-        """What becomes of corners: None refuses them, "stop" rests there, a distance rounds them.
-        Raises UsageError for other words."""
-        try:
-            number = self.corners not in (None, "stop")
-            return float(self.corners) if self.corners and number else self.corners
-        except ValueError:
-            what, expected = "neither stop nor a distance", "stop, or a distance like 0.05"
-            found = self.corners or ""
-            raise UsageError(what, where="--corners", expected=expected, found=found) from None
+        """What becomes of corners: None refuses them, "stop" rests there, a distance cuts them."""
+        values = parse_floats(self.corners or "")
+        return values[0] if values and values[0] > 0 else self.corners
 
 
 def run_retime(request: RetimeRequest, report: Report | None = None) -> dict[str, Any]:
@@ -114,35 +107,31 @@ def run_retime(request: RetimeRequest, report: Report | None = None) -> dict[str
     refuse_output(request.out, request.overwrite or shard is not None)
     with Files(request, report=report) as files:
         whole = read_trajectories(request, files, actions=False, paths=True)
-        known = whole.clock is not None
-        method = request.method or ("uniform" if known else "fastest")
+        method = request.method or ("uniform" if whole.clock else "fastest")
         raise_if_any(request.faults(method), UsageError)
-        if not known and method == "uniform":
+        if not whole.clock and method == "uniform":
             fault = no_time(whole)
-            hint = f"--method fastest takes a path without times; with times {fault.hint}"
-            raise InputError(replace(fault, hint=hint))
-        if not known and request.method is None:
+            raise InputError(replace(fault, hint=f"--method fastest; or {fault.hint}"))
+        if not whole.clock and not request.method:
             files.report.add(Note("no times: fastest along the path"))
         paces = (Paces if method == "uniform" else Timings)(whole, request, files)
         part = whole if shard is None else whole.take(slice(*shard.share(len(whole))))
         good, left_out = computable(request, part)
         left_out += paces.prepare(part.take(good).only(paces.arrays), files.report)
-        recording, limits = paces.recording, paces.limits
-        stamps = stamp_variables(recording.start_stamps(relative=shard is not None))
-        variables = [*paces.variables(), time_variable(shared=len(whole) == 1), *stamps]
+        stamps = paces.recording.start_stamps(relative=shard is not None)
+        variables = [*paces.variables(), time_variable(len(whole) == 1), *stamp_variables(stamps)]
         variables.sort(key=lambda v: ((*_FIRST, v.name).index(v.name), v.name))
-        for k, v in enumerate(variables):  # what they keep, for plot
-            sides = zip(("lower_limit", "upper_limit"), limits.get(v.name, ()), strict=False)
-            variables[k] = replace(
-                v, attributes=dict(sorted({**v.attributes, **dict(sides)}.items()))
-            )
+        for k, v in enumerate(variables):  # plot draws the limits that they keep
+            sides = zip(("lower_limit", "upper_limit"), paces.limits.get(v.name, ()), strict=False)
+            variables[k] = replace(v, attributes=dict(sorted([*v.attributes.items(), *sides])))
         stated = {**paces.stated(), "limits": Place(str(request.limits))}
         result = write_rows(
-            request, files, recording, paces.counts, variables, paces.compute, stated, left_out,
-            paces.sizes, paces.named,
+            request, files, paces.recording, paces.counts, variables, paces.compute, stated,
+            left_out, paces.sizes, paces.named,
         )  # fmt: skip
         files.report.add(*paces.notes())
-    return {**result, "limits": str(request.limits), "method": method, **paces.result()}
+    about = {"limits": str(request.limits), "method": method, "matched": paces.matched}
+    return {**result, **about, **paces.result()}
 
 
 def _way(request: RetimeRequest, recording: Recording, method: str = "central") -> str:
@@ -161,96 +150,66 @@ def _way(request: RetimeRequest, recording: Recording, method: str = "central") 
     return f"trajcli differentiate {line}, then retime {shlex.quote(out)}"
 
 
-class _Retiming:
-    """Limits, and the trajectories that are timed by them.
+class Paces:
+    """Limits, and for every trajectory the factor of its time and the limit that binds it.
 
     Attributes:
+        arrays: the names of those that are read.
         limits: those of velocity, acceleration and jerk, in the order of the dofs.
-        arrays: the names of the arrays that are read.
         recording, counts: the trajectories that are written, and the rows of each in OUT [n].
         sizes, named: see :func:`.write_rows`.
+        factor: the scaling of time [n].
+        copied: dofs whose actions are positions whatever the mode.
     """
 
-    def __init__(
-        self, whole: Recording, request: RetimeRequest, files: Files, arrays: list[str],
-        units: dict[str, str], itemsize: int,
-    ) -> None:  # fmt: skip
-        """units, itemsize: of values in OUT."""
-        self.arrays, self._whole, self._request = arrays, whole, request
+    def __init__(self, whole: Recording, request: RetimeRequest, files: Files) -> None:
+        """Raises InputError for arrays that cannot be timed."""
+        self._whole, self._request, self.sizes = whole, request, dict[str, int]()
         stored, names, picked = (
             read_limits(request.limits, files.sources),
             whole.dof_labels,
             whole.dofs,
         )
+        self.arrays, units, itemsize = self._read()
         bounds = stored.bounds(names, itemsize, units, picked)
         remarks = [x for n in bounds for x in stored.unit_remarks(n, whole.units.get(n))]
         self._remarks = [*dict.fromkeys(remarks), *stored.remarks(names, picked)]
         self.matched, by = stored.matched(names, picked), request.margin
         self._position, self._beyond = bounds.pop("position", None), 0
         self.limits: fastest.Bounds = {n: (by * b.lower, by * b.upper) for n, b in bounds.items()}
-        self.sizes, self.named = dict[str, int](), len({*whole.lengths.tolist()}) > 1
+        self.named = len({*whole.lengths.tolist()}) > 1
 
-    def prepare(self, recording: Recording, report: Report) -> list[Fault]:
-        """Takes the trajectories to write, and returns the faults of those that are left out."""
-        self.recording, self.counts = recording, recording.lengths
-        return []
-
-    def _look(self, position: Any) -> None:
-        """Counts the trajectories with positions [b, T, D] beyond their limits."""
-        if (bounds := self._position) is not None and position is not None:
-            # slack forgives the rounding of a motion that was planned to its limits
-            excess = np.maximum(position - bounds.upper, bounds.lower - position) / bounds.size
-            self._beyond += int((excess > bounds.slack).any((1, 2)).sum())
-
-    def names(self) -> list[str]:
-        """Returns the names of the trajectories: of their groups, or their numbers."""
-        whole = self.recording
-        named = whole.several or self.named
-        return whole.output_names(whole.paths) if named else [*map(str, range(len(whole)))]
-
-    def notes(self) -> list[str]:
-        """Returns the warnings about limits."""
-        notes = list(self._remarks)
-        if self._beyond:
-            share = f"{self._beyond} of {len(self.counts)} trajectories"
-            notes.append(f"positions beyond their limits in {share}, which no pace changes")
-        return notes
-
-
-class Paces(_Retiming):
-    """The factor of the time of each trajectory, and the limit that binds it.
-
-    Attributes:
-        factor: the scaling of time [n].
-        copied: dofs whose actions are positions whatever the mode.
-    """
-
-    def __init__(self, whole: Recording, request: RetimeRequest, files: Files) -> None:
-        """Raises InputError for limits of quantities that the trajectories do not have."""
-        if not (arrays := [name for name in whole.arrays if name in QUANTITIES]):
-            found, hint = ", ".join(whole.arrays), _way(request, whole)
+    def _read(self) -> tuple[list[str], dict[str, str], int]:
+        """Returns the names of the arrays to read, and the units and the bytes of values in OUT."""
+        whole = self._whole
+        if not (names := [name for name in whole.arrays if name in QUANTITIES]):
+            found, hint = ", ".join(whole.arrays), _way(self._request, whole)
             what, where, expected = "not a trajectory", whole.source, ", ".join(QUANTITIES)
             raise InputError(what, where=where, expected=expected, found=found, hint=hint)
-        whole, units = whole.only(arrays), {name: whole.unit(name) or "" for name in arrays}
-        itemsize = min(whole.arrays[name].precision.itemsize for name in arrays)
-        super().__init__(whole, request, files, arrays, units, itemsize)
+        itemsize = min(whole.arrays[name].precision.itemsize for name in names)
+        return names, {name: whole.unit(name) or "" for name in names}, itemsize
+
+    def prepare(self, recording: Recording, report: Report) -> list[Fault]:
+        """Takes the trajectories to write, and returns the faults of those that are left out.
+
+        Raises InputError for limits of quantities that the trajectories do not have.
+        """
+        whole, arrays, count = self._whole, self.arrays, len(recording)
         if missing := [name for name in self.limits if name not in arrays]:
             what, where = f"limits of {', '.join(missing)}, and no such rows", whole.source
             expected, found = ", ".join(self.limits), ", ".join(arrays)
-            hint = _way(request, whole) if "position" in arrays else "leave them out"
+            hint = _way(self._request, whole) if "position" in arrays else "leave them out"
             raise InputError(what, where=where, expected=expected, found=found, hint=hint)
         absolute = str(whole.file.attributes().get("absolute", "")).split(",")
         self.copied = [k for k, number in enumerate(whole.dofs.numbers) if str(number) in absolute]
-        self._curve = curves_between(request, whole).method  # where the file states no mode
-
-    def prepare(self, recording: Recording, report: Report) -> list[Fault]:
-        count = len(recording)
-        self.factor = np.ones(count)
+        # where the file states no mode
+        self._curve = curves_between(self._request, whole.only(arrays)).method
+        self.recording, self.counts, self.factor = recording, recording.lengths, np.ones(count)
         # what binds each trajectory: a quantity of a dof at a time; "", -1 and NaN where nothing
         self._quantity = np.full(count, "", object)
         self._dof, self._time = np.full(count, -1), np.full(count, np.nan)
         self._slack = {name: np.ones(count) for name in self.limits}
-        return super().prepare(recording, report)
+        return []
 
     def stated(self) -> dict[str, Any]:
         """Returns the attributes of OUT."""
@@ -270,31 +229,38 @@ class Paces(_Retiming):
         return [*array_variables(self.recording), scale]
 
     def compute(self, block: Block) -> Results:
-        """Scales the time of a block."""
+        """Returns the variables of a block."""
         values = {name: finite_rows(block.recording, name) for name in self.arrays}
-        times, request, places = row_times(block.recording)[0], self._request, block.places
-        reached, exact = self._between(values, times), request.duration
+        times, exact, places = row_times(block.recording)[0], self._request.duration, block.places
+        reached, factor = self._between(values, times), np.ones(len(places))
         if exact is not None:  # the rows of this pace must keep the limits as they are
-            own = np.broadcast_to(exact / times[:, -1], len(places))
-            values, reached = at_pace(values, own), at_pace(reached, own)
-            times = times * own[:, None]
-        pace = paced(values, self.limits, request.slower_only or exact is not None, reached)
-        if exact is not None:
-            _refuse_short(block.recording, pace.factor * exact, exact)
-            pace = replace(pace, factor=np.ones(len(places)))
-        times = times * pace.factor[:, None]  # t → s·t
-        self.factor[places] = pace.factor if exact is None else own
-        self._dof[places] = pace.dof
+            factor *= exact / times[:, -1]
+            values, reached = at_pace(values, factor), at_pace(reached, factor)
+        slower_only = self._request.slower_only or exact is not None
+        pace = paced(values, self.limits, slower_only, reached)
+        if exact is None:
+            factor, values = pace.factor, at_pace(values, pace.factor)
+        elif pace.factor.max() > 1 + 1e-9:
+            where = block.recording.place_text(int(pace.factor.argmax()))
+            least = math.ceil(pace.factor.max() * exact * 1e6) / 1e6
+            what, found, hint = "limits forbid this duration", f"{exact:g} s", f"--duration {least}"
+            raise InputError(what, where=where, expected=f">= {least} s", found=found, hint=hint)
+        times = times * factor[:, None]  # t → s·t
+        self.factor[places], self._dof[places] = factor, pace.dof
         self._quantity[places] = pace.limited_by
         bound = pace.row >= 0
         self._time[places[bound]] = times[bound, pace.row[bound]]
         for name, share in pace.slack.items():
             self._slack[name][places] = share
         self._look(values.get("position"))
-        yield (
-            0,
-            {"time": times, **at_pace(values, pace.factor), "time_scale": self.factor[places]},
-        )
+        yield 0, {"time": times, **values, "time_scale": factor}
+
+    def _look(self, position: Any) -> None:
+        """Counts the trajectories with positions [b, T, D] beyond their limits."""
+        if (bounds := self._position) is not None and position is not None:
+            # slack forgives the rounding of a motion that was planned to its limits
+            excess = np.maximum(position - bounds.upper, bounds.lower - position) / bounds.size
+            self._beyond += int((excess > bounds.slack).any((1, 2)).sum())
 
     def _between(self, values: Arrays, times: Floats) -> dict[str, Floats]:
         """Returns the extremes between the rows by quantity: of the curve of the file's mode, else
@@ -319,6 +285,11 @@ class Paces(_Retiming):
             part[..., self.copied] = 0.0
         return reached
 
+    def names(self) -> list[str]:
+        """Returns the names of the trajectories: of their groups, or their numbers."""
+        whole, named = self.recording, self.recording.several or self.named
+        return whole.output_names(whole.paths) if named else [*map(str, range(len(whole)))]
+
     def result(self) -> dict[str, Any]:
         """Returns all results as plain values; trajectories by group name or number."""
         quantities, labels = self._quantity.tolist(), self._whole.dof_labels
@@ -333,58 +304,92 @@ class Paces(_Retiming):
                 "joint": [None if dof < 0 else labels[dof] for dof in self._dof.tolist()],
                 "time": [None if time != time else time for time in self._time.tolist()],
             },
-            "matched": self.matched,
             "slack": {name: share.tolist() for name, share in self._slack.items()},
         }
 
-
-def _refuse_short(block: Recording, least: Floats, duration: float) -> None:
-    """Raises InputError for a trajectory that limits do not let end after ``duration``."""
-    if least.max() > duration * (1 + 1e-9):
-        where, possible = block.place_text(int(least.argmax())), math.ceil(least.max() * 1e6) / 1e6
-        expected, hint = f"at least {possible} s", f"--duration {possible}"
-        what, found = "limits forbid this duration", f"{duration:g} s"
-        raise InputError(what, where=where, expected=expected, found=found, hint=hint)
+    def notes(self) -> list[str]:
+        """Returns the warnings about limits."""
+        notes = list(self._remarks)
+        if self._beyond:
+            share = f"{self._beyond} of {len(self.counts)} trajectories"
+            notes.append(f"positions beyond their limits in {share}, which no pace changes")
+        return notes
 
 
 class _Timed(NamedTuple):
-    """The timing of a trajectory: its path and its duration in the source, None without times; and
-    where its control points lie in the file of all, with their step and the number of rows."""
+    """The timing of a path, its duration in the source, None without times, and in OUT, its step
+    and rows there, and where its control points lie in the file of all."""
 
     course: fastest.Course
     before: float | None
     timing: fastest.Timed
     after: float
-    at: int
     step: float
     rows: int
+    at: int
 
 
-class Timings(_Retiming):
+class Timings(Paces):
     """The fastest timing of each trajectory along its path.
 
     How many rows OUT has must be known before any are written: until then control points lie in a
     file without a name in its folder, which ends with the process.
     """
 
-    def __init__(self, whole: Recording, request: RetimeRequest, files: Files) -> None:
-        """Raises InputError where there are no positions."""
+    def _read(self) -> tuple[list[str], dict[str, str], int]:
+        whole = self._whole
         name = "position" if "position" in whole.arrays else next(iter(whole.arrays))
         known = name == "position" or whole.named or whole.file.names() == [""]
         if not known or name in QUANTITIES[1:] or (name != "position" and whole.named_rate):
             raise InputError(no_positions(whole))
-        arrays = [name, *(n for n in QUANTITIES[1:3] if name == "position" and n in whole.arrays)]
-        self._unit, self._turns = whole.unit(name), request.turns
-        units = {quantity: unit_of(quantity, self._unit or "") for quantity in QUANTITIES}
-        units = units if self._unit else {}
-        super().__init__(whole.only(arrays), request, files, arrays, units, 8)
-        self._even = (request.rows, request.duration) == (None, None)
+        rates = [n for n in QUANTITIES[1:3] if name == "position" and n in whole.arrays]
+        unit = self._unit = whole.unit(name)
+        return [name, *rates], {q: unit_of(q, unit) for q in QUANTITIES if unit}, 8
+
+    def prepare(self, recording: Recording, report: Report) -> list[Fault]:
+        request, whole, done, place = self._request, self._whole, dict[int, _Timed](), -1
+        step = whole.step or 1 / _RATE
+        if whole.clock and not whole.step:
+            step = round(float(np.median(np.diff(row_times(whole.take([0]))[0]))), 9)
         self._ends: EndsName = "plan"
+        self._rate, faults = request.to or max(_RATE, 1 / step), list[Fault]()
+        self._even = (request.rows, request.duration) == (None, None)
         self.named = len(whole) > 1 and self._even
-        own = whole.step or (
-            np.median(np.diff(row_times(whole.take([0]))[0])) if whole.clock else 1
-        )
-        self._rate = request.to or max(_RATE, round(1 / own, 6))
+        for _ in self._courses(whole.only(self.arrays), []) if request.shard else ():
+            pass  # whether any trajectory of OUT moves at its end
+        courses = self._courses(recording, faults)
+        with os_failures(request.path), held():
+            self._points = tempfile.TemporaryFile(dir=request.path.parent)  # noqa: SIM115
+            # so many that a signal is answered within about a second
+            while some := list(islice(courses, 8 * processors())):
+                timings = fastest.timed([course for _, course, _ in some], self.limits)
+                for (place, course, before), timing in zip(some, timings, strict=True):
+                    with self._placed(recording, place, faults):
+                        made = fastest.setpoints(
+                            course, timing, self.limits, self._rate, request.rows, request.duration
+                        )
+                        after, at = made.steps * made.step, self._points.tell()
+                        np.save(self._points, np.concatenate([made.start, made.goal, made.actions]))
+                        done[place] = _Timed(
+                            course, before, timing, after, made.step, made.count, at
+                        )
+                raise_if_any(() if request.skip_bad else faults[:MOST_FAULTS])
+                report.on_progress(place + 1, len(recording))
+                if signal := answered():
+                    raise stopped(request.out, signal, place + 1, len(recording))
+        raise_if_any(() if done and request.skip_bad else faults[:MOST_FAULTS])
+        self.recording, self._timed = recording.take([*done]), [*done.values()]
+        self.counts = np.array([timed.rows for timed in self._timed], np.int64)
+        self.sizes = {"point": int(self.counts.max(initial=5)) - 5, "each": 1}
+        self._shares = {name: np.zeros((len(done), recording.shape[2])) for name in self.limits}
+        if whole.clock and not whole.stated.name and done:
+            first = self.recording.take([0])
+            rows, times = first.arrays[self.arrays[0]].read()[0], row_times(first)[0][0]
+            if (cost := fastest.noise_cost(rows, times, self.limits)) is not None:
+                what = f"noise in the rows costs {100 * cost:.0f} % of the time"
+                way = _way(request, whole, "smooth")
+                self._remarks.append(f"{what} (measured on trajectory 0): {way}")
+        return faults
 
     def _courses(
         self, recording: Recording, faults: list[Fault]
@@ -395,80 +400,44 @@ class Timings(_Retiming):
         for block in recording.blocks():
             arrays, clock = [block.arrays[n].read() for n in self.arrays], block.clock
             times = np.broadcast_to(row_times(block)[0], (len(block), block.rows))
-            for k in range(len(block)):
-                place, (rows, *rates) = place + 1, (values[k] for values in arrays)
+            for rows, *rates, line in zip(*arrays, times, strict=True):
+                place, course, at = place + 1, None, line if clock else None
                 own = dict(zip(self.arrays[1:], rates, strict=True))
-                try:
-                    at = None if clock is None else times[k]
-                    course = fastest.course(rows, at, **own, corners=self._turns)
-                except InputError as error:
-                    faults += _placed(error, recording, place)
-                    continue
-                # one kind of end for all of an output, whatever the shard
-                self._ends = "goal" if course.moving[1] else self._ends
-                yield place, course, None if at is None else float(at[-1])
+                with self._placed(recording, place, faults):
+                    course = fastest.course(rows, at, **own, corners=self._request.turns)
+                if course is not None:
+                    self._ends = "goal" if course.moving[1] else self._ends
+                    yield place, course, float(line[-1]) if clock else None
 
-    def prepare(self, recording: Recording, report: Report) -> list[Fault]:
-        request, faults, done = self._request, list[Fault](), dict[int, _Timed]()
-        for _ in self._courses(self._whole, []) if request.shard else ():
-            pass
-        courses, count = self._courses(recording, faults), len(recording)
-        with os_failures(request.path), held():
-            self._points = tempfile.TemporaryFile(dir=request.path.parent)  # noqa: SIM115
-            # so many that a signal is answered within about a second
-            while some := list(islice(courses, 8 * processors())):
-                timings = fastest.timed([course for _, course, _ in some], self.limits)
-                for (place, course, before), timing in zip(some, timings, strict=True):
-                    try:
-                        made = fastest.setpoints(
-                            course, timing, self.limits, self._rate, request.rows, request.duration
-                        )
-                    except InputError as error:
-                        faults += _placed(error, recording, place)
-                        continue
-                    at, after = self._points.tell(), made.steps * made.step
-                    done[place] = _Timed(course, before, timing, after, at, made.step, made.count)
-                    np.save(self._points, np.concatenate([made.start, made.goal, made.actions]))
-                raise_if_any(() if request.skip_bad else faults[:MOST_FAULTS])
-                report.on_progress(place + 1, count)
-                if signal := answered():
-                    raise stopped(request.out, signal, place + 1, count)
-        raise_if_any(() if done and request.skip_bad else faults[:MOST_FAULTS])
-        self.recording, self._timed = recording.take([*done]), [*done.values()]
-        self.counts = np.array([timed.rows for timed in self._timed], np.int64)
-        self.sizes = {"point": int(self.counts.max(initial=5)) - 5, "each": 1}
-        self._shares = {n: np.zeros((len(done), recording.shape[2])) for n in self.limits}
-        if self._whole.clock and not self._whole.stated.name and done:
-            self._measure_noise(self.recording.take([0]))
-        return faults
-
-    def _measure_noise(self, first: Recording) -> None:
-        """Adds a warning of noise in a recording, by what it costs in the first trajectory."""
-        rows, times = first.arrays[self.arrays[0]].read()[0], row_times(first)[0][0]
-        if (cost := fastest.noise_cost(rows, times, self.limits)) is not None:
-            what = (
-                f"noise in the rows costs {100 * cost:.0f} % of the time (measured on trajectory 0)"
-            )
-            self._remarks.append(f"{what}: {_way(self._request, self._whole, 'smooth')}")
+    @contextmanager
+    def _placed(self, recording: Recording, place: int, faults: list[Fault]) -> Iterator[None]:
+        """Adds the faults of a trajectory, with its place."""
+        try:
+            yield
+        except InputError as error:
+            for fault in error.faults:
+                where = f"{recording.place_text(place)}, {fault.where}"
+                hint = fault.shell or fault.hint
+                if hint == "--method uniform" and len(self.arrays) == 1:  # takes trajectories
+                    hint = _way(self._request, self._whole, "smooth")
+                faults.append(replace(fault, where=where, hint=hint))
 
     def stated(self) -> dict[str, Any]:
-        """Returns the attributes of OUT."""
         about = {"mode": "bspline", "degree": 3, "steps": 1, "ends": self._ends}
         return {**about, "method": "fastest", "dt": 1 / self._rate if self._even else "varies"}
 
     def variables(self) -> list[Variable]:
-        """Describes what OUT has beside times."""
         unit, kind = self._unit, np.dtype("f8")
+        roles = ["start", "goal"] if self._ends == "goal" else ["start"]
         texts = {"duration": "duration of the motion", "uniform": "duration by uniform scaling"}
+        labels = ((name, {"long_name": text, "units": "s"}) for name, text in texts.items())
         return [
             *(row_variable(q, kind, unit and unit_of(q, unit)) for q in QUANTITIES),
-            *control_variables(unit, ["start", "goal"] if self._ends == "goal" else ["start"]),
-            *(Variable(name, ("trajectory",), kind, {"long_name": text, "units": "s"})
-              for name, text in texts.items()),
-        ]  # fmt: skip
+            *control_variables(unit, roles),
+            *(Variable(name, ("trajectory",), kind, label) for name, label in labels),
+        ]
 
     def compute(self, block: Block) -> Results:
-        """Makes rows of the control points of a block."""
         some, arrays = [self._timed[place] for place in block.places.tolist()], list[Any]()
         for timed in some:
             self._points.seek(timed.at)
@@ -479,38 +448,17 @@ class Timings(_Retiming):
             states["goal"] = State(*points[:, 4:8].swapaxes(0, 1))
         motion = integrate(points[:, 8:], dt=step, mode="bspline", ends=self._ends, **states)
         rows = motion.outputs()
-        for k, place in enumerate(block.places.tolist()):
-            shares = fastest.binding({name: x[k] for name, x in rows.items()}, self.limits)
-            for name, share in shares.items():
-                self._shares[name][place] = share
+        for name, shares in fastest.binding(rows, self.limits).items():
+            self._shares[name][block.places] = shares
         self._look(rows["position"])
         yield 0, {
             **rows, "time": np.atleast_2d(motion.time), "actions": points[:, 8:], "dt": step,
-            "duration": [x.after for x in some], "uniform": [x.timing.uniform for x in some],
+            "duration": [x.after for x in some],
+            "uniform": [x.timing.uniform for x in some],
             **{f"{role}/{n}": x for role, s in states.items() for n, x in s.parts().items()},
         }  # fmt: skip
 
-    def notes(self) -> list[str]:
-        """Returns where motion rests, what is assumed of ends, and the warnings about limits."""
-        notes, names = super().notes(), self.names()
-        pairs = [(name, timed.course) for name, timed in zip(names, self._timed, strict=True)]
-        at = "row {:g} ({:.0f}°)" if self._whole.clock is None else "{:.6g} s ({:.0f}°)"
-        stops = {
-            "standstill left out": [(b - a, f"{a:.6g} to {b:.6g} s", n)
-                                    for n, x in pairs for a, b in x.dwells],
-            "rest at corners": [(x[1], at.format(*x), n) for n, c in pairs for x in c.corners],
-            "ends": [(0.0, text, n) for n, x in pairs for text in x.assumed],
-        }  # fmt: skip
-        for what, found in stops.items():
-            text = listed((text for _, text, _ in found), _LISTED)
-            if found and len(names) > 1:
-                _, most, name = max(found)
-                text = f"{len(found)} in {len({n for *_, n in found})} trajectories, {name}: {most}"
-            notes += [Note(f"{what}: {text}")] if found else []
-        return notes
-
     def result(self) -> dict[str, Any]:
-        """Returns all results as plain values; trajectories by group name or number."""
         some = self._timed
         return {
             "trajectory": self.names(),
@@ -525,11 +473,23 @@ class Timings(_Retiming):
             "shares": {name: share.tolist() for name, share in self._shares.items()},
             "dwells": [x.course.dwells for x in some],
             "corners": [x.course.corners for x in some],
-            "matched": self.matched,
         }
 
-
-def _placed(error: InputError, recording: Recording, place: int) -> Iterator[Fault]:
-    """Yields the faults of a trajectory, with its place."""
-    where = recording.place_text(place)
-    return (replace(x, where=f"{where}, {x.where}" if x.where else where) for x in error.faults)
+    def notes(self) -> list[str]:
+        """Returns where motion rests, what is assumed of ends, and the warnings about limits."""
+        notes, names = super().notes(), self.names()
+        pairs = [(name, timed.course) for name, timed in zip(names, self._timed, strict=True)]
+        at = "{:.6g} s ({:.0f}°)" if self._whole.clock else "row {:g} ({:.0f}°)"
+        stops = {
+            "standstill left out: ": [(b - a, f"{a:.6g} to {b:.6g} s", name)
+                                      for name, x in pairs for a, b in x.dwells],
+            "rest at corners: ": [(x[1], at.format(*x), n) for n, c in pairs for x in c.corners],
+            "": [(0.0, text, name) for name, x in pairs for text in x.assumed],
+        }  # fmt: skip
+        for what, found in stops.items():
+            text = listed((text for _, text, _ in found), 3)
+            if found and len(names) > 1:
+                _, most, name = max(found)
+                text = f"{len(found)} in {len({n for *_, n in found})} trajectories, {name}: {most}"
+            notes += [Note(f"{what}{text}")] if found else []
+        return notes
