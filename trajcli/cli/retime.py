@@ -65,7 +65,7 @@ def _timings(result: dict[str, Any], verbose: bool) -> list[str]:
     shares = {f"{quantity} of {joint}": mean
               for quantity, of_all in result["shares"].items()
               for joint, *share in zip(result["joints"], *of_all, strict=True)
-              if (mean := sum(share) / len(names)) >= _LEAST}  # fmt: skip
+              if (mean := sum(share) / max(len(names), 1)) >= _LEAST}  # fmt: skip
     binding = sorted(shares, key=shares.__getitem__, reverse=True)[: None if verbose else 4]
     listed = ", ".join(f"{name} {100 * shares[name]:.0f} %" for name in binding)
     pace = f"{before:.2f} s → {after:.2f} s" if before else f"{after:.2f} s"

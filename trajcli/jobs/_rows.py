@@ -41,7 +41,7 @@ from trajcli.kernels.program import Floats, Integers
 from trajcli.memory import CHANGED_BYTES
 from trajcli.units import units_of_dofs
 
-_NO_TIMES = Place(remark="none: paths without times")
+_NO_TIMES = Place(remark="none: a path")
 
 
 def read_trajectories(

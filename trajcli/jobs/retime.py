@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import shlex
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, replace
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -105,7 +105,7 @@ def run_retime(request: RetimeRequest, report: Report | None = None) -> dict[str
         if done := done_already(request):
             return done
     refuse_output(request.out, request.overwrite or shard is not None)
-    with Files(request, report=report) as files:
+    with Files(request, report=report) as files, ExitStack() as opened:
         whole = read_trajectories(request, files, actions=False, paths=True)
         method = request.method or ("uniform" if whole.clock else "fastest")
         raise_if_any(request.faults(method), UsageError)
@@ -117,7 +117,7 @@ def run_retime(request: RetimeRequest, report: Report | None = None) -> dict[str
         paces = (Paces if method == "uniform" else Timings)(whole, request, files)
         part = whole if shard is None else whole.take(slice(*shard.share(len(whole))))
         good, left_out = computable(request, part)
-        left_out += paces.prepare(part.take(good).only(paces.arrays), files.report)
+        left_out += paces.prepare(part.take(good).only(paces.arrays), files.report, opened)
         stamps = paces.recording.start_stamps(relative=shard is not None)
         variables = [*paces.variables(), time_variable(len(whole) == 1), *stamp_variables(stamps)]
         variables.sort(key=lambda v: ((*_FIRST, v.name).index(v.name), v.name))
@@ -189,7 +189,7 @@ class Paces:
         itemsize = min(whole.arrays[name].precision.itemsize for name in names)
         return names, {name: whole.unit(name) or "" for name in names}, itemsize
 
-    def prepare(self, recording: Recording, report: Report) -> list[Fault]:
+    def prepare(self, recording: Recording, report: Report, opened: ExitStack) -> list[Fault]:
         """Takes the trajectories to write, and returns the faults of those that are left out.
 
         Raises InputError for limits of quantities that the trajectories do not have.
@@ -318,7 +318,7 @@ class Paces:
 
 class _Timed(NamedTuple):
     """The timing of a path, its duration in the source, None without times, and in OUT, its step
-    and rows there, and where its control points lie in the file of all."""
+    and rows there, where its control points lie in the file of all, and the speeds at its ends."""
 
     course: fastest.Course
     before: float | None
@@ -327,6 +327,7 @@ class _Timed(NamedTuple):
     step: float
     rows: int
     at: int
+    speeds: list[float]
 
 
 class Timings(Paces):
@@ -346,8 +347,13 @@ class Timings(Paces):
         unit = self._unit = whole.unit(name)
         return [name, *rates], {q: unit_of(q, unit) for q in QUANTITIES if unit}, 8
 
-    def prepare(self, recording: Recording, report: Report) -> list[Fault]:
+    def prepare(self, recording: Recording, report: Report, opened: ExitStack) -> list[Fault]:
         request, whole, done, place = self._request, self._whole, dict[int, _Timed](), -1
+        if not all(((x < 0) & (y > 0)).all() for x, y in self.limits.values()) or not self.limits:
+            what, expected = "no limits that a pace can keep", "lower < 0 < upper, of velocity, …"
+            raise InputError(what, where=request.limits, expected=expected)
+        if free := [name for name in QUANTITIES[1:] if name not in self.limits]:
+            self._remarks.append(f"no limits of {' and '.join(free)}: as large as it may be")
         step = whole.step or 1 / _RATE
         if whole.clock and not whole.step:
             step = round(float(np.median(np.diff(row_times(whole.take([0]))[0]))), 9)
@@ -359,7 +365,7 @@ class Timings(Paces):
             pass  # whether any trajectory of OUT moves at its end
         courses = self._courses(recording, faults)
         with os_failures(request.path), held():
-            self._points = tempfile.TemporaryFile(dir=request.path.parent)  # noqa: SIM115
+            self._points = opened.enter_context(TemporaryFile(dir=request.path.parent))  # noqa: SIM115
             # so many that a signal is answered within about a second
             while some := list(islice(courses, 8 * processors())):
                 timings = fastest.timed([course for _, course, _ in some], self.limits)
@@ -368,10 +374,11 @@ class Timings(Paces):
                         made = fastest.setpoints(
                             course, timing, self.limits, self._rate, request.rows, request.duration
                         )
-                        after, at = made.steps * made.step, self._points.tell()
+                        after, at = (made.count - 1) * made.step, self._points.tell()
                         np.save(self._points, np.concatenate([made.start, made.goal, made.actions]))
+                        speeds = abs(np.stack([made.start[1], made.goal[1]])).max(1).tolist()
                         done[place] = _Timed(
-                            course, before, timing, after, made.step, made.count, at
+                            course, before, timing, after, made.step, made.count, at, speeds
                         )
                 raise_if_any(() if request.skip_bad else faults[:MOST_FAULTS])
                 report.on_progress(place + 1, len(recording))
@@ -484,12 +491,17 @@ class Timings(Paces):
             "standstill left out: ": [(b - a, f"{a:.6g} to {b:.6g} s", name)
                                       for name, x in pairs for a, b in x.dwells],
             "rest at corners: ": [(x[1], at.format(*x), n) for n, c in pairs for x in c.corners],
+            "in motion at ends: ": [
+                (timed.speeds[k], f"{timed.speeds[k]:.3g} per s at the {('start', 'end')[k]}", name)
+                for name, timed in zip(names, self._timed, strict=True)
+                for k in np.flatnonzero(timed.course.moving)],
             "": [(0.0, text, name) for name, x in pairs for text in x.assumed],
         }  # fmt: skip
         for what, found in stops.items():
             text = listed((text for _, text, _ in found), 3)
             if found and len(names) > 1:
                 _, most, name = max(found)
-                text = f"{len(found)} in {len({n for *_, n in found})} trajectories, {name}: {most}"
+                count = f"{len({n for *_, n in found})} of {len(names)} trajectories"
+                text = f"{len(found)} in {count}, the most in {name}: {most}"
             notes += [Note(f"{what}{text}")] if found else []
         return notes

@@ -1,0 +1,314 @@
+"""The fastest timing of paths: waypoints, plans, recordings, and what commands make of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from journeys.arrays import close, same, write_h5
+from journeys.test_examples import documented, fields
+
+JOINTS = [f"panda_joint{k}" for k in range(1, 8)]
+LIMITS = "--limits sample_data/limits.toml"
+FAST = f"--method fastest {LIMITS}"
+QUANTITIES = ("position", "velocity", "acceleration", "jerk")
+BOUNDS = {
+    "velocity": np.array([2.175] * 4 + [2.61] * 3),
+    "acceleration": np.array([15.0, 7.5, 10.0, 12.5, 15.0, 20.0, 20.0]),
+    "jerk": np.array([7500.0, 3750.0, 5000.0, 6250.0, 7500.0, 10000.0, 10000.0]),
+}
+HOME = np.array([0.0, -0.785, 0.0, -2.356, 0.0, 1.571, 0.785])
+REACH = np.array([0.9, 0.5, -0.4, 0.7, 0.6, 0.5, -0.8])
+TURN = np.array([1.0, 1.0, 2.0, 1.0, 2.0, 1.0, 1.0])
+# Times of waypoints, and rows on a smooth path.
+AT = np.linspace(0, 1, 6)[:, None]
+WAYPOINTS = HOME + REACH * AT + 0.2 * np.sin(np.pi * AT * TURN)
+
+
+def eased(at):
+    """A motion from 0 to 1 that rests at both ends."""
+    at = np.clip(at, 0.0, 1.0)
+    return at**3 * (10 + at * (6 * at - 15))
+
+
+def table(path, rows, times=None, end="\n", mark=""):
+    names = (["time"] if times is not None else []) + JOINTS
+    columns = rows if times is None else np.c_[times, rows]
+    lines = [",".join(names), *(",".join(f"{x:.9g}" for x in line) for line in columns), "", ""]
+    if times is not None:  # stamps since 1970 take more digits
+        lines[1:-2] = [",".join([f"{x[0]:.6f}", *(f"{y:.9g}" for y in x[1:])]) for x in columns]
+    Path(path).write_bytes((mark + end.join(lines)).encode())
+
+
+def trajectories(path):
+    """Yields the arrays of every trajectory of an output."""
+    with h5py.File(path) as file:
+        names: list[str] = []
+        file.visit(names.append)
+        groups = [n.rpartition("/")[0] for n in names if n.endswith("/time")]
+        for group in groups:
+            names = [name for name in (*QUANTITIES, "time", "actions") if name in file[group]]
+            yield {name: file[f"{group}/{name}"][()] for name in names}
+        for k in range(0 if groups else len(file["position"])):
+            rows = {name: file[name][k] for name in (*QUANTITIES, "actions") if name in file}
+            yield rows | {"time": np.reshape(file["time"][()], (-1, rows["jerk"].shape[0]))[-1]}
+
+
+def test_waypoints_are_timed_as_typed(trajcli, with_samples):
+    result = trajcli.ok(f"retime sample_data/waypoints.csv {LIMITS} -o out.h5")
+    assert "no times: fastest along the path" in result.err
+    assert "binds: acceleration of panda_joint" in result.out
+    trajcli.ok(f"check out.h5 --rest {LIMITS}")
+    (motion,) = trajectories("out.h5")
+    step, setpoints = 0.001, motion["actions"]
+    rate = np.diff(setpoints, axis=0) / step
+    for name, order in (("velocity", 0), ("acceleration", 1), ("jerk", 2)):
+        # what a controller makes of the setpoints keeps the limits as well
+        differences = np.diff(rate, order, axis=0) / step**order
+        assert (abs(differences) <= BOUNDS[name] * (1 + 1e-9)).all()
+    waypoints = np.loadtxt("sample_data/waypoints.csv", delimiter=",", skiprows=1)
+    for point in waypoints:
+        assert abs(motion["position"] - point).max(1).min() < 2e-3
+    close(motion["position"][[0, -1]], waypoints[[0, -1]], atol=1e-14)
+    with h5py.File("out.h5") as file:
+        assert file["velocity"].attrs["upper_limit"][4] == 2.61
+        assert file["velocity"].attrs["lower_limit"][4] == -2.61
+        assert file.attrs["method"] == "fastest"
+
+
+@pytest.mark.parametrize("kind", ["npy", "batch", "npz", "csv", "bom", "yaml", "trajectory"])
+def test_rows_without_times_are_a_path_in_every_format(trajcli, with_samples, kind):
+    names = f"--joints {','.join(JOINTS)}"
+    source, more = (
+        f"path.{'csv' if kind == 'bom' else 'yaml' if kind == 'trajectory' else kind}",
+        names,
+    )
+    if kind == "npy":
+        np.save(source, WAYPOINTS)
+    elif kind == "batch":
+        source = "path.npy"
+        np.save(source, np.stack([WAYPOINTS, WAYPOINTS[::-1]]))
+    elif kind == "npz":
+        np.savez(source, waypoints=WAYPOINTS)
+    elif kind in ("csv", "bom"):
+        table(
+            source,
+            WAYPOINTS,
+            end="\r\n" if kind == "bom" else "\n",
+            mark="\ufeff" * (kind == "bom"),
+        )
+        more = ""
+    elif kind == "yaml":
+        Path(source).write_text("".join(f"- {[float(x) for x in row]}\n" for row in WAYPOINTS))
+    else:
+        points = "".join(f"- positions: {[float(x) for x in row]}\n" for row in WAYPOINTS)
+        Path(source).write_text(f"joint_names: [{', '.join(JOINTS)}]\npoints:\n{points}")
+        more = ""
+    result = trajcli.ok(f"retime {source} {more} {LIMITS} --json -o out.h5").document
+    assert result["method"] == "fastest"
+    assert result["trajectories"] == (2 if kind == "batch" else 1)
+    assert result["durations"]["before"][0] is None
+    assert result["durations"]["after"][0] == pytest.approx(0.969, abs=0.003)
+    if kind == "batch":  # the same path backwards takes as long
+        assert np.ptp(result["durations"]["after"]) <= 0.002
+        assert result["rows"][0] == len(next(trajectories("out.h5"))["time"])
+
+
+def plan():
+    """Three plans of other lengths: one moves at its end, one stands still."""
+    for k, (rows, path) in enumerate(((80, 1.0), (60, 0.5), (40, 0.0))):
+        times, span = np.linspace(0, 1.6, rows), 2.0 if k == 1 else 1.6
+        values = HOME + path * REACH * eased(times / span)[:, None]
+        rates = [np.gradient(values, times, axis=0, edge_order=2)]
+        rates.append(np.gradient(rates[0], times, axis=0, edge_order=2))
+        if k != 1:
+            rates = [x * (np.arange(rows) < rows - 1)[:, None] for x in rates]
+        yield {"position": values, "velocity": rates[0], "acceleration": rates[1], "time": times}
+
+
+@pytest.fixture
+def plans(with_samples):
+    arrays = {f"demo_{k}/{name}": x for k, part in enumerate(plan()) for name, x in part.items()}
+    write_h5("plans.h5", arrays)
+    return f"plans.h5 --joints {','.join(JOINTS)}"
+
+
+@pytest.mark.parametrize("how", ["", "--rows 300", "--to 250", "--duration 1.5"])
+def test_an_output_is_what_its_control_points_make(trajcli, plans, how):
+    result = trajcli.ok(f"retime {plans} {FAST} {how} --json -o out.h5").document
+    assert result["states"].count("does not move") == 1
+    trajcli.ok("integrate out.h5 -o again.h5")
+    motions = [*trajectories("out.h5")]
+    assert len(motions) == 3
+    with h5py.File("out.h5") as file:
+        assert file.attrs["ends"] == "goal"  # of all, as one moves there
+    with h5py.File("again.h5") as file:
+        for k, motion in enumerate(motions):
+            at = f"demo_{k}/{{}}" if "demo_0" in file else "{}"
+            for name in QUANTITIES:
+                again = file[at.format(name)][()]
+                same(motion[name], again if "demo_0" in file else again[k])
+            limits = {name: x * (1 + 1e-9) for name, x in BOUNDS.items()}
+            assert all((abs(motion[name]) <= limits[name]).all() for name in limits)
+            if how == "--duration 1.5":
+                assert motion["time"][-1] == pytest.approx(1.5, abs=1e-12)
+            if how == "--rows 300":
+                assert len(motion["time"]) == 300
+    trajcli.ok(f"check out.h5 {LIMITS}")
+    for line in ("resample out.h5 --to 500 -o r.h5", "export out.h5 -o e.csv", "score out.h5"):
+        trajcli.ok(line)
+    if not how:  # the moving end keeps its speed
+        with h5py.File("plans.h5") as file:
+            close(motions[1]["velocity"][-1], file["demo_1/velocity"][-1], atol=3e-4)
+
+
+def test_an_output_is_at_its_limits_already(trajcli, plans):
+    plans += " --episodes 0,2"
+    first = trajcli.ok(f"retime {plans} {FAST} --to 4000 --json -o out.h5").document
+    scaled = trajcli.ok(f"retime out.h5 {LIMITS} --json -o scaled.h5").document
+    again = trajcli.ok(f"retime out.h5 {FAST} --json -o again.h5").document
+    close(scaled["factors"], 1.0, atol=2e-3)
+    before, after = first["durations"]["after"], again["durations"]["after"]
+    close(after[0], before[0], rtol=5e-3)
+
+
+def test_recorded_positions_are_a_path_and_standstill_is_left_out(trajcli, with_samples):
+    times = np.arange(400) / 100
+    first, second = eased((times - 0.3) / 1.2), eased((times - 2.2) / 1.2)
+    rows = HOME + 0.5 * REACH * (first + second)[:, None]
+    table("log.csv", rows, times + 1.7e9)
+    result = trajcli.ok(f"retime log.csv {FAST} -o out.h5")
+    for text in ("standstill left out: 0 to 0.3 s, 1.5 to 2.2 s, 3.4 to 3.99 s", "3.99 s → "):
+        assert text in result.err + result.out
+    result = trajcli.ok(f"retime log.csv {FAST} --json --overwrite -o out.h5").document
+    close(result["dwells"][0], [[0.0, 0.3], [1.5, 2.2], [3.4, 3.99]], atol=1e-6)
+    found, known = set(fields(result)), documented("retime")
+    assert {name for name in found if not name.startswith(("matched", "shares."))} <= {*known}
+    (motion,) = trajectories("out.h5")
+    middle = HOME + 0.5 * REACH
+    near = abs(motion["position"] - middle).max(1).argmin()
+    assert abs(motion["velocity"][near]).max() < 0.02  # it rests where it stood
+
+
+def test_noise_is_told_by_what_it_costs(trajcli, with_samples):
+    times = np.arange(300) / 100
+    noise = 3e-5 * np.random.default_rng(0).standard_normal((300, 7))
+    rows = HOME + REACH * eased(times / 2.99)[:, None] + noise
+    table("log.csv", rows, times)
+    result = trajcli.ok(f"retime log.csv {FAST} --corners stop -o out.h5")
+    assert "noise in the rows costs" in result.err
+    command = result.err.split("trajectory 0): trajcli ")[1].split(", then retime ")
+    trajcli.ok(command[0])
+    trajcli.ok(f"retime {command[1].split()[0]} {FAST} --overwrite -o out.h5")
+
+
+def test_corners_are_named_stopped_at_or_cut(trajcli, with_samples):
+    line = np.linspace(0, 1, 5)[:, None]
+    legs = [HOME + REACH * line, HOME + REACH + np.roll(REACH, 3) * line[1:]]
+    table("path.csv", np.concatenate(legs))
+    refused = trajcli.refuses(f"retime path.csv {LIMITS} -o out.h5")
+    assert "row 4, " in refused.err
+    assert "--corners stop" in refused.err
+    stopped = trajcli.ok(f"retime path.csv {LIMITS} --corners stop -o out.h5")
+    assert "rest at corners: row 4" in stopped.err
+    (motion,) = trajectories("out.h5")
+    assert abs(motion["position"] - legs[0][-1]).max(1).min() < 2e-6
+    trajcli.ok(f"retime path.csv {LIMITS} --corners 0.1 --overwrite -o out.h5")
+    (cut,) = trajectories("out.h5")
+    assert cut["time"][-1] < motion["time"][-1]
+    distance = np.inf
+    for begin, end in ((HOME, legs[0][-1]), (legs[0][-1], legs[1][-1])):
+        along = np.clip(
+            (cut["position"] - begin) @ (end - begin) / ((end - begin) ** 2).sum(), 0, 1
+        )
+        away = cut["position"] - begin - along[:, None] * (end - begin)
+        distance = np.minimum(distance, np.linalg.norm(away, axis=1))
+    assert 0.005 < distance.max() <= 0.1
+
+
+def test_a_margin_and_a_duration_hold_for_both_methods(trajcli, plans):
+    trajcli.ok(f"retime {plans} --episodes 0 {FAST} -o fast.h5")
+    for method in ("fastest", "uniform"):
+        line = f"retime fast.h5 {LIMITS} --method {method} --overwrite -o out.h5"
+        least = trajcli.ok(f"{line} --margin 0.5 --json").document
+        (motion,) = trajectories("out.h5")
+        assert all((abs(motion[n]) <= x * 0.5 * (1 + 1e-9)).all() for n, x in BOUNDS.items())
+        trajcli.ok(f"{line} --margin 0.5 --duration 9")
+        (motion,) = trajectories("out.h5")
+        assert motion["time"][-1] == pytest.approx(9.0, abs=1e-12)
+        refused = trajcli.refuses(f"{line} --margin 0.5 --duration 0.1").err
+        assert "limits forbid this duration" in refused
+        hint = refused.split("try:")[1].split()
+        trajcli.ok(f"{line} --margin 0.5 {' '.join(hint)}")
+        assert least["method"] == method
+
+
+def test_options_of_the_other_method_are_refused(trajcli, plans):
+    uniform = ("--to 100", "--rows 9 --corners stop")
+    fastest = ("--slower-only", "--to 9 --rows 9", "--corners halt", "--corners -0.1")
+    for method, options in [("uniform", x) for x in uniform] + [("fastest", x) for x in fastest]:
+        error = trajcli.refuses(
+            f"retime {plans} {LIMITS} --method {method} {options} -o out.h5"
+        ).err
+        assert options.split()[0] in error
+    np.save("path.npy", WAYPOINTS)
+    names = f"--joints {','.join(JOINTS)}"
+    error = trajcli.refuses(f"retime path.npy {names} {LIMITS} --method uniform -o out.h5").err
+    assert "--method fastest" in error
+    np.save("joint_vel.npy", WAYPOINTS)  # velocities are no path, and commands are none
+    assert "integrate" in trajcli.refuses(f"retime joint_vel.npy {names} {FAST} -o out.h5").err
+    np.savez("commands.npz", actions=WAYPOINTS / 3)
+    assert "no recorded positions" in trajcli.refuses(f"retime commands.npz {FAST} -o out.h5").err
+
+
+def test_what_cannot_be_timed_is_left_out(trajcli, with_samples):
+    bad = WAYPOINTS.copy()
+    bad[2, 3] = np.nan
+    corner = np.concatenate([HOME + REACH * AT, HOME + REACH + np.roll(REACH, 3) * AT[1:]])[3:9]
+    np.save("paths.npy", np.stack([WAYPOINTS, bad, WAYPOINTS[::-1], corner]))
+    line = f"retime paths.npy --joints {','.join(JOINTS)} {LIMITS} --json -o out.h5"
+    trajcli.refuses(line)
+    result = trajcli(f"{line} --skip-bad", code=1).document
+    assert [x["name"].split(", ")[1] for x in result["left_out"]] == [
+        "trajectory 1",
+        "trajectory 3",
+    ]
+    assert result["trajectory"] == ["paths/trajectory_0", "paths/trajectory_2"]
+    assert len([*trajectories("out.h5")]) == 2
+
+
+@pytest.mark.parametrize("how", [FAST, f"{FAST} --rows 200", "--limits speed.toml"])
+def test_shards_of_retime_merge_to_the_same_bytes(trajcli, plans, how):
+    Path("speed.toml").write_text("[velocity]\nupper = 2.0\n[acceleration]\nupper = 9.0")
+    line = f"retime {plans} {how}"
+    trajcli.ok(f"{line} -o whole.h5")
+    for k in (2, 0, 1, 3):
+        trajcli.ok(f"{line} -o out.h5 --shard {k}/4")
+        assert "done already" in trajcli.ok(f"{line} -o out.h5 --shard {k}/4").out
+    trajcli.ok("status out.h5")
+    trajcli.ok("merge out.h5")
+    assert Path("out.h5").read_bytes() == Path("whole.h5").read_bytes()
+    trajcli.refuses(f"{line} -o out.h5 --overwrite --shard 0/5")
+
+
+def test_the_names_of_groups_are_kept(trajcli, with_samples):
+    """A set of demonstrations, whose commands are no path, and whose recorded joints are."""
+    with h5py.File("set.hdf5", "w") as file:
+        file.create_group("data").attrs["env_args"] = json.dumps(
+            {"env_kwargs": {"control_freq": 20}}
+        )
+        for k in range(3):
+            demo, count = file.create_group(f"data/demo_{k}"), 30 + 10 * k
+            demo.attrs["num_samples"] = count
+            demo["actions"] = np.random.default_rng(k).uniform(-1, 1, (count, 8))
+            path = (1 + k) / 3 * REACH * eased(np.linspace(0, 1, count))[:, None]
+            demo["obs/robot0_joint_pos"] = HOME + path
+    names = f"--joints {','.join(JOINTS)}"
+    trajcli.ok(f"retime set.hdf5:obs/robot0_joint_pos {names} {FAST} -o out.h5")
+    with h5py.File("out.h5") as file:
+        assert [*file["data"]] == ["demo_0", "demo_1", "demo_2"]
+    trajcli.ok(f"check out.h5 --rest {LIMITS}")
+    assert "obs/robot0_joint_pos" in trajcli.refuses(f"retime set.hdf5 {FAST} -o o.h5").err
