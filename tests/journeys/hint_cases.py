@@ -734,6 +734,30 @@ case("limits of what positions do not give",
      both(npz(velocity=CURVE, dt=0.1), text("limits.toml", f"{LIMITS}[acceleration]\nupper = 9.0")),
      "retime in.npz --limits limits.toml -o o.h5", text("limits.toml", LIMITS),
      "retime in.npz --limits limits.toml -o o.h5")
+FAST = "--limits limits.toml --method fastest -o o.h5"
+KNEES = np.array([[min(k, 4) / 4, max(k - 4, 0) / 4, 0.0] for k in range(9)])
+SPEED = np.gradient(CURVE, 0.1, axis=0)
+ALL = f"{LIMITS}[acceleration]\nupper = 9.0\n[jerk]\nupper = 9.0\n"
+case("uniform without times",
+     both(npz(position=CURVE), npy("t.npy", T), text("limits.toml", LIMITS)),
+     f"retime in.npz {FAST.replace('fastest', 'uniform')}", f"retime in.npz {FAST}",
+     *(f"retime in.npz {time} {FAST} --overwrite"
+       for time in ("--dt 0.1", "--rate 10", "--times t.npy")))
+case("too short a duration", both(npz(position=CURVE, velocity=SPEED, dt=0.1),
+                                  text("limits.toml", LIMITS)),
+     "retime in.npz --limits limits.toml --duration 0.01 -o o.h5",
+     "retime in.npz --limits limits.toml --duration 9 -o o.h5")
+case("too short a duration of a path", both(npz(position=CURVE), text("limits.toml", LIMITS)),
+     f"retime in.npz --duration 0.01 {FAST}", f"retime in.npz --duration 9 {FAST}")
+case("corners of a path", both(npz(position=KNEES), text("limits.toml", ALL)),
+     f"retime in.npz {FAST}", f"retime in.npz {FAST} --corners stop",
+     f"retime in.npz {FAST} --corners 0.01 --overwrite")
+case("too high a rate", both(npz(position=CURVE), text("limits.toml", ALL)),
+     f"retime in.npz --to 1e9 {FAST}", f"retime in.npz --to 1e4 {FAST}")
+case("a plan that moves at its ends beyond limits",
+     both(npz(position=10 * CURVE, velocity=10 * SPEED, dt=0.1),
+          text("limits.toml", LIMITS)),
+     f"retime in.npz {FAST}", f"retime in.npz {FAST.replace('fastest', 'uniform')}")
 case("limits of other joints", both(
         npz(position=CURVE, dt=0.1, joint_names=np.array(list("xyz"))),
         text("limits.toml", 'joint_names = ["a", "b", "c"]\n[position]\nupper = 9')),
