@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections import Counter
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from trajcli.curves.retiming import (
     at_pace,
     extremes,
     extremes_of_method,
+    lasting,
     paced,
 )
 from trajcli.curves.sampling import is_known, missing_parts
@@ -232,28 +232,19 @@ class Paces:
         """Returns the variables of a block."""
         values = {name: finite_rows(block.recording, name) for name in self.arrays}
         times, exact, places = row_times(block.recording)[0], self._request.duration, block.places
-        reached, factor = self._between(values, times), np.ones(len(places))
-        if exact is not None:  # the rows of this pace must keep the limits as they are
-            factor *= exact / times[:, -1]
-            values, reached = at_pace(values, factor), at_pace(reached, factor)
-        slower_only = self._request.slower_only or exact is not None
-        pace = paced(values, self.limits, slower_only, reached)
-        if exact is None:
-            factor, values = pace.factor, at_pace(values, pace.factor)
-        elif pace.factor.max() > 1 + 1e-9:
-            where = block.recording.place_text(int(pace.factor.argmax()))
-            least = math.ceil(pace.factor.max() * exact * 1e6) / 1e6
-            what, found, hint = "limits forbid this duration", f"{exact:g} s", f"--duration {least}"
-            raise InputError(what, where=where, expected=f">= {least} s", found=found, hint=hint)
-        times = times * factor[:, None]  # t → s·t
-        self.factor[places], self._dof[places] = factor, pace.dof
+        between = self._between(values, times)
+        pace = paced(values, self.limits, self._request.slower_only, between)
+        if exact is not None:
+            pace = lasting(pace, np.broadcast_to(times[:, -1], len(places)), exact)
+        times = times * pace.factor[:, None]  # t → s·t
+        self.factor[places], self._dof[places] = pace.factor, pace.dof
         self._quantity[places] = pace.limited_by
         bound = pace.row >= 0
         self._time[places[bound]] = times[bound, pace.row[bound]]
         for name, share in pace.slack.items():
             self._slack[name][places] = share
         self._look(values.get("position"))
-        yield 0, {"time": times, **values, "time_scale": factor}
+        yield 0, {"time": times, **at_pace(values, pace.factor), "time_scale": pace.factor}
 
     def _look(self, position: Any) -> None:
         """Counts the trajectories with positions [b, T, D] beyond their limits."""
@@ -353,12 +344,10 @@ class Timings(Paces):
             what, expected = "no limits that a pace can keep", "lower < 0 < upper, of velocity, …"
             raise InputError(what, where=request.limits, expected=expected)
         if free := [name for name in QUANTITIES[1:] if name not in self.limits]:
-            self._remarks.append(f"no limits of {' and '.join(free)}: as large as it may be")
-        step = whole.step or 1 / _RATE
-        if whole.clock and not whole.step:
-            step = round(float(np.median(np.diff(row_times(whole.take([0]))[0]))), 9)
+            text = f"no limits of {' and '.join(free)}, which may be of any size"
+            self._remarks.append(Note(text) if free == ["jerk"] else text)
         self._ends: EndsName = "plan"
-        self._rate, faults = request.to or max(_RATE, 1 / step), list[Fault]()
+        self._rate, faults = request.to or max(_RATE, 1 / (whole.step or 1)), list[Fault]()
         self._even = (request.rows, request.duration) == (None, None)
         self.named = len(whole) > 1 and self._even
         for _ in self._courses(whole.only(self.arrays), []) if request.shard else ():
