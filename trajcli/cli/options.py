@@ -232,17 +232,18 @@ Limits = Annotated[Path, _computed("--limits FILE",
     "Limits of velocity, acceleration and jerk, as in sample_data/limits.toml.",
     show_default=False, callback=_expanded)]
 RetimeMethod = Annotated[PaceName | None, _computed("--method NAME",
-    "uniform (one factor for all times) or fastest (the fastest timing along the path). "
-    "(default: uniform; fastest without times)")]
+    "uniform (one factor) or fastest (along the path). (default: uniform; without times fastest)")]
 SlowerOnly = Annotated[bool, _computed("--slower-only", "Never make a trajectory faster.")]
 Setpoints = Annotated[float | None, _computed("--to HZ",
-    "Rows per second of fastest. (default: 1000, or those of SOURCE if more)", min=0)]
+    "Rows per second of fastest. (default: 1000, or those of SOURCE if more)", min=0.001,
+    callback=_finite)]
 SetpointCount = Annotated[int | None, _computed("--rows N", "Rows of fastest, instead of --to.")]
-Duration = Annotated[float | None, _computed("--duration S",
-    "Take exactly so long. (default: as short as limits allow)", min=0)]
+Duration = Annotated[float | None, _computed("--duration S", "Take exactly so long.", min=0.001,
+    callback=_finite)]
 Corners = Annotated[str | None, _computed("--corners stop|RADIUS",
     "At corners of the path: stop, or cut them within RADIUS. (default: refused)")]
-Margin = Annotated[float, _computed("--margin M", "Use only this share of every limit.")]
+Margin = Annotated[float, _computed("--margin M", "Use this share of each limit.", min=0.001,
+    max=1)]
 
 Dt = Annotated[str | None, _steps("--dt DT",
     "Time step: SECONDS, FILE:DATASET or FILE:DATASET@ATTR. (default: what the file states)")]

@@ -165,11 +165,8 @@ class Paces:
     def __init__(self, whole: Recording, request: RetimeRequest, files: Files) -> None:
         """Raises InputError for arrays that cannot be timed."""
         self._whole, self._request, self.sizes = whole, request, dict[str, int]()
-        stored, names, picked = (
-            read_limits(request.limits, files.sources),
-            whole.dof_labels,
-            whole.dofs,
-        )
+        stored = read_limits(request.limits, files.sources)
+        names, picked = whole.dof_labels, whole.dofs
         self.arrays, units, itemsize = self._read()
         bounds = stored.bounds(names, itemsize, units, picked)
         remarks = [x for n in bounds for x in stored.unit_remarks(n, whole.units.get(n))]
@@ -309,7 +306,7 @@ class Paces:
 
 class _Timed(NamedTuple):
     """The timing of a path, its duration in the source, None without times, and in OUT, its step
-    and rows there, where its control points lie in the file of all, and the speeds at its ends."""
+    and rows there, and where its control points lie in the file of all."""
 
     course: fastest.Course
     before: float | None
@@ -318,7 +315,6 @@ class _Timed(NamedTuple):
     step: float
     rows: int
     at: int
-    speeds: list[float]
 
 
 class Timings(Paces):
@@ -365,10 +361,8 @@ class Timings(Paces):
                         )
                         after, at = (made.count - 1) * made.step, self._points.tell()
                         np.save(self._points, np.concatenate([made.start, made.goal, made.actions]))
-                        speeds = abs(np.stack([made.start[1], made.goal[1]])).max(1).tolist()
-                        done[place] = _Timed(
-                            course, before, timing, after, made.step, made.count, at, speeds
-                        )
+                        step, rows = made.step, made.count
+                        done[place] = _Timed(course, before, timing, after, step, rows, at)
                 raise_if_any(() if request.skip_bad else faults[:MOST_FAULTS])
                 report.on_progress(place + 1, len(recording))
                 if signal := answered():
@@ -423,15 +417,11 @@ class Timings(Paces):
         return {**about, "method": "fastest", "dt": 1 / self._rate if self._even else "varies"}
 
     def variables(self) -> list[Variable]:
-        unit, kind = self._unit, np.dtype("f8")
+        unit, kind, label = self._unit, np.dtype("f8"), {"long_name": "duration", "units": "s"}
         roles = ["start", "goal"] if self._ends == "goal" else ["start"]
-        texts = {"duration": "duration of the motion", "uniform": "duration by uniform scaling"}
-        labels = ((name, {"long_name": text, "units": "s"}) for name, text in texts.items())
-        return [
-            *(row_variable(q, kind, unit and unit_of(q, unit)) for q in QUANTITIES),
-            *control_variables(unit, roles),
-            *(Variable(name, ("trajectory",), kind, label) for name, label in labels),
-        ]
+        rows = [row_variable(q, kind, unit and unit_of(q, unit)) for q in QUANTITIES]
+        duration = Variable("duration", ("trajectory",), kind, label)
+        return [*rows, *control_variables(unit, roles), duration]
 
     def compute(self, block: Block) -> Results:
         some, arrays = [self._timed[place] for place in block.places.tolist()], list[Any]()
@@ -442,15 +432,16 @@ class Timings(Paces):
         states: dict[str, Any] = {"start": State(*points[:, :4].swapaxes(0, 1))}
         if self._ends == "goal":
             states["goal"] = State(*points[:, 4:8].swapaxes(0, 1))
-        motion = integrate(points[:, 8:], dt=step, mode="bspline", ends=self._ends, **states)
+        motion = integrate(
+            points[:, 8:], dt=step, mode="bspline", ends=self._ends, backend="native", **states
+        )
         rows = motion.outputs()
         for name, shares in fastest.binding(rows, self.limits).items():
             self._shares[name][block.places] = shares
         self._look(rows["position"])
         yield 0, {
             **rows, "time": np.atleast_2d(motion.time), "actions": points[:, 8:], "dt": step,
-            "duration": [x.after for x in some],
-            "uniform": [x.timing.uniform for x in some],
+            "duration": [timed.after for timed in some],
             **{f"{role}/{n}": x for role, s in states.items() for n, x in s.parts().items()},
         }  # fmt: skip
 
@@ -480,10 +471,8 @@ class Timings(Paces):
             "standstill left out: ": [(b - a, f"{a:.6g} to {b:.6g} s", name)
                                       for name, x in pairs for a, b in x.dwells],
             "rest at corners: ": [(x[1], at.format(*x), n) for n, c in pairs for x in c.corners],
-            "in motion at ends: ": [
-                (timed.speeds[k], f"{timed.speeds[k]:.3g} per s at the {('start', 'end')[k]}", name)
-                for name, timed in zip(names, self._timed, strict=True)
-                for k in np.flatnonzero(timed.course.moving)],
+            "in motion at ends: ": [(0.0, end, n) for n, x in pairs for moves, end in zip(
+                x.moving, ("start", "end"), strict=True) if moves],
             "": [(0.0, text, name) for name, x in pairs for text in x.assumed],
         }  # fmt: skip
         for what, found in stops.items():
