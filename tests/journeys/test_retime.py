@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import h5py
@@ -262,6 +266,49 @@ def test_options_of_the_other_method_are_refused(trajcli, plans):
     assert "integrate" in trajcli.refuses(f"retime joint_vel.npy {names} {FAST} -o out.h5").err
     np.savez("commands.npz", actions=WAYPOINTS / 3)
     assert "no recorded positions" in trajcli.refuses(f"retime commands.npz {FAST} -o out.h5").err
+
+
+def test_actions_with_units_of_a_rate_are_for_integrate(trajcli, with_samples):
+    error = trajcli.refuses(f"retime sample_data/reach.h5 {FAST} -o out.h5").err
+    assert "names them" not in error
+    assert "trajcli integrate takes actions" in error
+
+
+def link(name):
+    """The file that a descriptor of a process is of; a file without a name, too."""
+    text = os.readlink(name) if name.is_symlink() else ""
+    return text if text.endswith("(deleted)") else ""
+
+
+def test_a_signal_ends_the_first_pass_and_leaves_nothing(with_samples):
+    paths = WAYPOINTS + np.linspace(0, 0.1, 4000)[:, None, None] * np.sin(5 * AT)
+    np.save("paths.npy", paths)
+    words = f"retime paths.npy --joints {','.join(JOINTS)} {LIMITS} -o out.h5".split()
+    before = sorted(os.listdir())
+    with subprocess.Popen([sys.executable, "-m", "trajcli", *words], stderr=subprocess.PIPE) as run:
+        opened = Path(f"/proc/{run.pid}/fd")
+        end = time.monotonic() + 60
+        while not any(f"{Path.cwd()}/" in link(name) for name in opened.iterdir()):  # the points
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        run.terminate()
+        assert run.wait(20) == 75
+        assert run.stderr is not None
+        assert b"of 4000 trajectories done" in run.stderr.read()
+    assert sorted(os.listdir()) == before
+
+
+def test_limits_that_bound_nothing_are_pointed_out(trajcli, with_samples):
+    np.save("path.npy", WAYPOINTS)
+    speed = "[velocity]\nupper = 1.0\n"
+    more = f"{speed}[acceleration]\nupper = 9.0"
+    for text, said in ((speed, "no limits of acceleration and jerk"), (more, "no limits of jerk")):
+        Path("some.toml").write_text(text)
+        assert said in trajcli.ok("retime path.npy --limits some.toml --overwrite -o out.h5").err
+    for text in ("[position]\nupper = 9.0", "[velocity]\nupper = 2.0\nlower = 1.0"):
+        Path("some.toml").write_text(text)
+        error = trajcli.refuses("retime path.npy --limits some.toml --overwrite -o out.h5").err
+        assert "limits" in error
 
 
 def test_what_cannot_be_timed_is_left_out(trajcli, with_samples):

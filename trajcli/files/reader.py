@@ -216,6 +216,8 @@ def no_positions(first: Recording) -> Fault:
     found = ", ".join(f"{first.group}/{name}".strip("/") for name in first.arrays)
     expected, where = "a dataset called position, or one that is named", str(first.file.path)
     hint = f"{named} names them; trajcli integrate takes actions"
+    if any(unit.order for unit in first.input_units or ()):  # rad/s^3
+        hint = "trajcli integrate takes actions"
     if not names and (rate := first.named_rate) in QUANTITIES:
         hint = f"trajcli integrate {named} --mode {rate} --start zero makes positions of them"
     what = "no recorded positions"
