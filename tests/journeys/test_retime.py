@@ -357,5 +357,9 @@ def test_the_names_of_groups_are_kept(trajcli, with_samples):
     trajcli.ok(f"retime set.hdf5:obs/robot0_joint_pos {names} {FAST} -o out.h5")
     with h5py.File("out.h5") as file:
         assert [*file["data"]] == ["demo_0", "demo_1", "demo_2"]
+    xarray = pytest.importorskip("xarray")
+    with xarray.open_dataset("out.h5", engine="h5netcdf", group="data/demo_1") as opened:
+        assert opened.actions.dims == ("point", "dof")
+        assert opened.jerk.sizes["time"] == opened.actions.sizes["point"] + 5
     trajcli.ok(f"check out.h5 --rest {LIMITS}")
     assert "obs/robot0_joint_pos" in trajcli.refuses(f"retime set.hdf5 {FAST} -o o.h5").err

@@ -78,7 +78,7 @@ class Hdf5File(RecordFile):
             if name.count(b"/") > _DEEPEST_GROUP:
                 return name
             # only these can be dimension scales without values; opening all others would be slow
-            dimension = b"/" not in name or name.endswith(b"/dof")
+            dimension = b"/" not in name or name.endswith((b"/dof", b"/point"))
             if info.type == h5py.h5o.TYPE_DATASET and not (
                 dimension and _is_bare_dimension(h5py.h5o.open(root, name))
             ):

@@ -152,9 +152,7 @@ class Hdf5Output(Output):
             elif names := labels.get(dim):
                 scale = file.create_dataset(dim, data=list(names), dtype=h5py.string_dtype())
             else:
-                # netCDF's mark of a dimension without coordinates; no values are stored
-                scale = file.create_dataset(dim, shape=(size,), dtype=">f4")
-                label = f"This is a netCDF dimension but not a netCDF variable.{size:10d}"
+                scale, label = _bare_dimension(file, dim, size)
             scale.make_scale(label)
             for variable in variables:
                 for axis, name in enumerate(variable.dims):
@@ -172,7 +170,6 @@ class Hdf5Output(Output):
         folders = dict[str, Any]()
         sizes = self.description.sizes
         scales = {n: np.array([file[n].ref], h5py.ref_dtype) for n in sizes if n in file}
-        scales["point"] = np.array([], h5py.ref_dtype)
         scalar, text = h5py.h5s.create(h5py.h5s.SCALAR), h5py.string_dtype()
         text_type = h5py.h5t.py_create(text, logical=True)
         lists_type = h5py.h5t.vlen_create(h5py.h5t.STD_REF_OBJ)
@@ -195,6 +192,8 @@ class Hdf5Output(Output):
                 units, axes = variable.attributes.get("units"), variable.dims[1:]
                 units_text = np.array(str(units), text)
                 lists = np.empty(len(axes), h5py.vlen_dtype(h5py.ref_dtype))
+                points = [_points(p, self.description.shape(variable, k)[1]) for p in parents
+                          if "point" in axes]  # fmt: skip
                 axes_space = h5py.h5s.create_simple((max(len(axes), 1),))
                 for i, dataset in enumerate(self._make_datasets(parents, variable, k)):
                     if units is not None:
@@ -208,11 +207,26 @@ class Hdf5Output(Output):
                         times.append(np.array([reference], h5py.ref_dtype))
                     elif axes and times:
                         for axis, dim in enumerate(axes):
-                            lists[axis] = times[i] if dim == "row" else scales[dim]
+                            own = points if dim == "point" else times
+                            lists[axis] = own[i] if dim in ("row", "point") else scales[dim]
                         attribute = h5py.h5a.create(
                             dataset, b"DIMENSION_LIST", lists_type, axes_space
                         )
                         attribute.write(lists)
+
+
+def _bare_dimension(parent: Any, name: str, size: int) -> tuple[Any, str]:
+    """Makes netCDF's mark of a dimension without coordinates, of which no values are stored;
+    returns it and its label."""
+    label = f"This is a netCDF dimension but not a netCDF variable.{size:10d}"
+    return parent.create_dataset(name, shape=(size,), dtype=">f4"), label
+
+
+def _points(parent: Any, size: int) -> Any:
+    """Makes the dimension of the control points of a group, and returns references to it."""
+    scale, label = _bare_dimension(h5py.Group(parent), "point", size)
+    scale.make_scale(label)
+    return np.array([scale.ref], h5py.ref_dtype)
 
 
 def _group(parent: Any, path: str) -> Any:

@@ -346,9 +346,7 @@ def _stored_description(file: Catalogue) -> Description:
         # texts are names of dofs and trajectories
         if stored is None or not stored.numeric:
             continue
-        # control points in groups have no scale, and their axis the name of the array
-        rows_of = {"time": "row", "actions": "point"}
-        dims = tuple(rows_of.get(dim, dim) for dim in file.dims(path))
+        dims = tuple("row" if dim == "time" else dim for dim in file.dims(path))
         sizes |= dict(zip(dims, stored.shape, strict=True))
         if groups:
             dims = ("trajectory", *dims)
