@@ -758,6 +758,28 @@ case("a plan that moves at its ends beyond limits",
      both(npz(position=10 * CURVE, velocity=10 * SPEED, dt=0.1),
           text("limits.toml", LIMITS)),
      f"retime in.npz {FAST}", f"retime in.npz {FAST.replace('fastest', 'uniform')}")
+NINE = {"velocity": 9.0, "acceleration": 9.0, "jerk": 9.0}
+MOVING = trajcli.Trajectory(10 * CURVE[None], 10 * SPEED[None], None, None, T)
+
+
+def timing(rows: Any, **options: Any) -> Callable[[], Any]:
+    return lambda: trajcli.retime(rows, {"velocity": 9.0} if rows is MOVING else NINE, **options)
+
+
+case("corners in a call", nothing, timing(KNEES), timing(KNEES, corners="stop"),
+     timing(KNEES, corners=0.01))
+case("too high a rate in a call", nothing, timing(CURVE, rate=1e9), timing(CURVE, rate=1e4))
+case("too short a duration in a call", nothing, timing(CURVE, duration=0.01),
+     timing(CURVE, duration=9.0))
+case("ends beyond limits in a call", nothing, timing(MOVING, method="fastest"),
+     timing(MOVING, method="uniform"))
+case("a gradient of the fastest timing", nothing, timing(torch.tensor(CURVE, requires_grad=True)),
+     timing(torch.tensor(CURVE)))
+case("the fastest timing of velocities", nothing,
+     lambda: trajcli.retime(trajcli.Trajectory(None, SPEED[None], None, None, T),
+                            {"velocity": 9.0}, "fastest"),
+     lambda: trajcli.retime(trajcli.Trajectory(None, SPEED[None], None, None, T),
+                            {"velocity": 9.0}, "uniform"))
 case("limits of other joints", both(
         npz(position=CURVE, dt=0.1, joint_names=np.array(list("xyz"))),
         text("limits.toml", 'joint_names = ["a", "b", "c"]\n[position]\nupper = 9')),
