@@ -143,6 +143,7 @@ def plans(with_samples):
 @pytest.mark.parametrize("how", ["", "--rows 300", "--to 250", "--duration 1.5"])
 def test_an_output_is_what_its_control_points_make(trajcli, plans, how):
     result = trajcli.ok(f"retime {plans} {FAST} {how} --json -o out.h5").document
+    assert any("in motion at ends: " in x and "0.173/s at the end" in x for x in result["notes"])
     assert result["states"].count("does not move") == 1
     trajcli.ok("integrate out.h5 -o again.h5")
     motions = [*trajectories("out.h5")]

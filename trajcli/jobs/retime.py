@@ -471,8 +471,9 @@ class Timings(Paces):
             "standstill left out: ": [(b - a, f"{a:.6g} to {b:.6g} s", name)
                                       for name, x in pairs for a, b in x.dwells],
             "rest at corners: ": [(x[1], at.format(*x), n) for n, c in pairs for x in c.corners],
-            "in motion at ends: ": [(0.0, end, n) for n, x in pairs for moves, end in zip(
-                x.moving, ("start", "end"), strict=True) if moves],
+            "in motion at ends: ": [
+                (v := float(abs(np.array(x.paths[-k].ends)[k, 0]).max()), f"{v:.3g}/s at {end}", n)
+                for n, x in pairs for k, end in enumerate(("the start", "the end")) if x.moving[k]],
             "": [(0.0, text, name) for name, x in pairs for text in x.assumed],
         }  # fmt: skip
         for what, found in stops.items():
