@@ -1,4 +1,4 @@
-"""The fastest timing beside toppra, which limits no jerk, and beside Ruckig, along straight lines."""
+"""The fastest timing beside toppra, which limits no jerk, and Ruckig, which has no waypoints."""
 
 from __future__ import annotations
 
