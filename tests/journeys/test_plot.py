@@ -395,3 +395,142 @@ def test_a_gripper_of_two_values_has_a_small_panel(trajcli, folder, figures):
     assert "gripper" in small.get_title(loc="left")
     assert small.get_ylim()[1] < 0.1 < main.get_ylim()[1]
     assert [len(figure.axes) for figure in (continuous, alone)] == [1, 1]
+
+
+def limited(path: str, upper: np.ndarray, lower: np.ndarray, group: str = "") -> None:
+    """Writes limits beside velocity, acceleration and jerk as retime does; [3, D] each."""
+    with h5py.File(path, "a") as file:
+        for k, name in enumerate(("velocity", "acceleration", "jerk")):
+            file[group + name].attrs.update(upper_limit=upper[k], lower_limit=lower[k])
+
+
+def edges(figure: Any, axis: int) -> set[float]:
+    """The dashed lines of limits in a panel."""
+    shown = [one.get_ydata() for one in figure.axes[axis].get_lines() if not one.get_gid()]
+    return {round(float(y[0]), 6) for y in shown if len(y) == 2 and y[0] == y[1]}
+
+
+def test_limits_that_an_output_keeps_are_drawn_unless_others_are_given(trajcli, out, figures):
+    arrays = read_h5(out)
+    names = ("velocity", "acceleration", "jerk")
+    upper = np.stack([1.01 * arrays[name].max((0, 1)) for name in names])
+    lower = np.stack([1.02 * arrays[name].min((0, 1)) for name in names])
+    upper[1, 2] = lower[2, 5] = np.inf
+    lower[2, 5] *= -1
+    limited(out, upper, lower)
+    trajcli.ok("plot out.h5 --episodes 0:64 --dofs 5,2 -o own.png")
+    trajcli.ok("plot out.h5 --episodes 0:64 --dofs 5,2 --to-units deg -o degrees.png")
+    Path("limits.toml").write_text("[velocity]\nupper = 3.0")
+    trajcli.ok("plot out.h5 --episodes 0:64 --dofs 5,2 --limits limits.toml -o given.png")
+    own, degrees, given = figures
+    for k in range(3):
+        chosen = np.array([upper[k, [5, 2]], lower[k, [5, 2]]])
+        chosen = chosen[np.isfinite(chosen)]
+        assert edges(own, k + 1) == {round(float(x), 6) for x in chosen}
+        assert edges(degrees, k + 1) == {round(float(x), 6) for x in np.rad2deg(chosen)}
+    assert not edges(own, 0)
+    assert [edges(given, k) for k in range(4)] == [set(), {3.0, -3.0}, set(), set()]
+    trajcli.ok("plot out.h5 --histogram -o peaks.png")
+    marks = [one for one in figures[-1].axes[1].get_lines() if one.get_gid() == "limit"]
+    assert {round(abs(one.get_xdata()[0]), 9) for one in marks} == {
+        round(float(abs(x)), 9) for x in np.concatenate([upper[0], lower[0]])
+    }
+
+
+def test_limits_of_each_group_of_an_output_are_drawn(trajcli, folder, figures):
+    actions = [np.random.default_rng(k).normal(size=(rows, 2)) for k, rows in enumerate((20, 30))]
+    write_h5("in.h5", {f"demo_{k}/actions": values for k, values in enumerate(actions)})
+    trajcli.ok("integrate in.h5:demo_*/actions --mode jerk --start zero --dt 0.1 -o groups.h5")
+    groups, names = ["demo_0", "demo_1"], ("velocity", "acceleration", "jerk")
+    arrays = read_h5("groups.h5")
+    peaks = [[np.abs(arrays[f"{group}/{name}"]).max(0) for name in names] for group in groups]
+    bound = 1.1 * np.max(peaks, axis=0)
+    for group in groups:
+        limited("groups.h5", bound, -bound, f"{group}/")
+    trajcli.ok("plot groups.h5 --episodes 0:2 -o both.png")
+    trajcli.ok("plot groups.h5:demo_1 --dofs 1 -o second.png")
+    for figure, dofs in zip(figures, ([0, 1], [1]), strict=True):
+        for k in range(3):
+            known = {round(float(x), 6) for x in bound[k, dofs]}
+            assert edges(figure, k + 1) == known | {-x for x in known}
+
+
+def limits_file(text: str) -> str:
+    Path("limits.toml").write_text(text)
+    return "--limits limits.toml"
+
+
+@pytest.mark.parametrize("rows", [200, 9000])
+def test_what_is_at_its_limit_is_heavier_and_its_share_is_in_the_legend(
+    trajcli, folder, figures, rows
+):
+    at = np.linspace(0.0, 12.0, rows)[:, None]
+    velocity = np.sin(at * [1.0, 1.3]) * [1.0, 0.5]
+    position = 3.0 * np.sin(at * [0.5, 0.2])
+    write_h5("in.h5", {"@dt": 0.01}, position=position, velocity=velocity)
+    text = "[velocity]\nupper = [0.9, 0.6]\nlower = [-1.5, -0.45]\n[position]\nupper = [2.0, 2.0]"
+    trajcli.ok(f"plot in.h5 {limits_file(text)} -o fig.png")
+    (figure,) = figures
+    binds = (velocity >= 0.98 * np.array([0.9, 0.6])) | (velocity <= -0.98 * np.array([1.5, 0.45]))
+    for dof in range(2):
+        heavy, thin = (line(figure, 1, f"{gid}/{dof}") for gid in ("at its limit", "velocity"))
+        assert heavy.get_linewidth() > 2 * thin.get_linewidth()
+        assert heavy.get_color() == thin.get_color()
+        drawn = np.isfinite(heavy.get_ydata())
+        same(heavy.get_ydata()[drawn], thin.get_ydata()[drawn])
+        expected = np.interp(thin.get_xdata(), 0.01 * np.arange(rows), binds[:, dof])
+        assert (drawn == (expected > 0.5)).mean() > 0.99
+    assert not [one for one in figure.axes[0].get_lines() if "at its" in (one.get_gid() or "")]
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert f"at its limit ({100 * binds.any(1).mean():.0f} % of the rows)" in legend
+
+
+def test_nothing_is_heavier_where_no_limit_binds_and_a_lone_row_at_its_limit_is_seen(
+    trajcli, folder, figures
+):
+    velocity = np.zeros((2, 9, 2))
+    velocity[1, 4] = 1.0, np.nan
+    write_h5("in.h5", {"@dt": 0.1}, velocity=velocity)
+    limits = limits_file("[velocity]\nupper = [1.0, 0.0]")
+    for number in range(2):
+        trajcli.ok(f"plot in.h5 {limits} --episodes {number} -o fig{number}.png")
+    trajcli.ok(f"plot in.h5 {limits} --episodes 0:2 -o both.png")
+    still, alone = figures[:2]
+    legends = [[one.get_text() for one in figure.legends[0].get_texts()] for figure in figures]
+    assert [sum(text.startswith("at its limit") for text in legend) for legend in legends] == [
+        0,
+        1,
+        1,
+    ]
+    assert "at its limit (11 % of the rows)" in legends[1]
+    assert "at its limit" in legends[2]
+    heavy = line(alone, 0, "at its limit/0")
+    assert np.flatnonzero(heavy.get_markevery()).tolist() == [4]
+    assert heavy.get_marker() == "s"
+    assert np.flatnonzero(np.isfinite(heavy.get_ydata())).tolist() == [4]
+    assert not [one for one in still.axes[0].get_lines() if "at its" in (one.get_gid() or "")]
+
+
+def test_the_share_at_a_limit_counts_rows_that_are_not_drawn_one_by_one(trajcli, folder, figures):
+    velocity = np.where(np.arange(9000) % 5 == 0, 1.0, 0.5)[:, None]
+    write_h5("in.h5", {"@dt": 0.001}, velocity=velocity)
+    trajcli.ok(f"plot in.h5 {limits_file('velocity.upper = 1.0')} -o fig.png")
+    legend = [text.get_text() for text in figures[0].legends[0].get_texts()]
+    assert "at its limit (20 % of the rows)" in legend
+
+
+def test_limits_beside_the_rows_of_another_program_are_not_taken(trajcli, folder, figures):
+    rows = np.random.default_rng(0).normal(size=(50, 2))
+    write_h5("in.h5", {"@dt": 0.01}, velocity=rows, acceleration=rows, jerk=rows)
+    limited("in.h5", np.full((3, 2), 3.0), np.full((3, 2), -3.0))
+    trajcli.ok("plot in.h5 -o fig.png")
+    assert not any(edges(figures[0], axis) for axis in range(3))
+
+
+def test_long_lines_that_fall_or_rise_have_no_teeth(trajcli, folder, figures):
+    rise = np.linspace(0.0, 1.0, 50_000)
+    write_h5("in.h5", {"@dt": 0.01}, position=np.stack([rise, 1.0 - rise], 1))
+    trajcli.ok("plot in.h5 -o fig.png")
+    up, down = (line(figures[0], 0, f"position/{dof}").get_ydata() for dof in range(2))
+    assert (np.diff(up) >= 0).all()
+    assert (np.diff(down) <= 0).all()

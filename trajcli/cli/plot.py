@@ -37,9 +37,9 @@ def plot(
     """Draw position, velocity, acceleration and jerk over time.
 
     FIG is .png, .svg or .pdf. Several trajectories and files share the panels, commands are
-    dashed, and limits are bands. --histogram draws the peaks of all trajectories of a file, and
-    the smallest and largest positions; --score draws one of their scores. This needs matplotlib:
-    pip install matplotlib.
+    dashed, and limits (those of FILE, else those that retime kept) are bands, at which lines are
+    heavy. --histogram draws the peaks of all trajectories of a file, and the smallest and largest
+    positions; --score draws one of their scores. This needs matplotlib: pip install matplotlib.
     """
     from trajcli.errors import UsageError
     from trajcli.files.atomic_output import new_file, refuse_input, refuse_place

@@ -41,6 +41,7 @@ _BINS = 40
 _BAR = 0.86
 _LIMIT = {"color": _RED, "lw": 1.2}
 _MEDIAN = {"color": _DARK, "lw": 1.2}
+_AT_LIMIT: Any = {"color": _DARK, "lw": 2.6, "marker": "s", "ms": 2.6, "mew": 0}
 # The most trajectories that a legend names one by one.
 _LEGEND_ENTRIES = 12
 _TITLE_TRAJECTORIES, _TITLE_FILES = 6, 3
@@ -203,6 +204,12 @@ def draw_lines(lines: Sequence[Line], sources: Sequence[PlotSource], title: str 
                 axis.plot(line.time, line.values[:, i], color=colour, linewidth=width,
                           linestyle=dashes, alpha=opacity[line.trajectory],
                           drawstyle=_STEPS[line.held], gid=f"{quantity}/{name}")  # fmt: skip
+                if (binds := line.binds(line.values)[:, i]).any():
+                    lone = binds & (np.convolve(binds, np.ones(3), "same") < 2)
+                    axis.plot(line.time, np.where(binds, line.values[:, i], np.nan), ls=dashes,
+                              **_AT_LIMIT | {"color": colour}, markevery=lone,
+                              alpha=opacity[line.trajectory], drawstyle=_STEPS[line.held],
+                              gid=f"at its limit/{name}")  # fmt: skip
         _draw_limits(axis, members, shown)
         units = ", ".join(dict.fromkeys(line.unit for line in members if line.unit))
         name = f", {_plain(dict(dofs)[min(shown)])}" if alone else ""
@@ -224,6 +231,10 @@ def draw_lines(lines: Sequence[Line], sources: Sequence[PlotSource], title: str 
         words += ["command" if told else "state"] if len(kinds) > len(sources) else []
         colour = _colour(source) if by_file else _DARK
         entries.append((", ".join(words), {"color": colour, "ls": _dashes(k, 0)}))
+    if bound := [line.binding_rows for line in lines if line.binding_rows.any()]:
+        alone = len(names) == len(sources) == len(set(map(len, bound))) == 1
+        share = f" ({100 * np.logical_or.reduce(bound).mean():.0f} % of the rows)" if alone else ""
+        entries.append((f"at its limit{share}", _AT_LIMIT | {"marker": ""}))
     # of many trajectories the legend has the first and the last
     faint = names if len(names) <= _LEGEND_ENTRIES else [names[0], names[-1]]
     for name in faint if len(names) > 1 else ():

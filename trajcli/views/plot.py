@@ -45,6 +45,7 @@ _CLOCK = 1e6
 # The most trajectories that one figure shows.
 _MOST = 100
 _ANGLE = "angle from the start"
+_BINDING = 0.98  # the share of a limit from which on it binds
 # The most dofs of a quantity that have small panels of their own.
 _SMALL_PANELS = 4
 # Words for what a robot was told, and for what it did, in names of dofs, arrays and files.
@@ -71,6 +72,13 @@ class Peaks:
     bounds: Bounds | None = None
     values: Array = field(default_factory=lambda: np.empty(0))
 
+    def binds(self, values: Array) -> Array:
+        """Returns where values [n, D] use so much of a limit that retime heeds that it binds."""
+        if self.bounds is None or self.quantity not in QUANTITIES[1:]:
+            return np.zeros(values.shape, bool)
+        limit = np.where(values < 0, -self.bounds.lower, self.bounds.upper)
+        return np.asarray((values != 0) & (np.abs(values) >= _BINDING * limit))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Line(Peaks):
@@ -79,7 +87,7 @@ class Line(Peaks):
     held: whether a value holds over the step "into" its row or "out of" it; "" where a line leads
     from row to row. time_unit: "" of row numbers. recorded: the positions [n, D] that these were
     smoothed from. array: the name of the values. commands: the places of dofs that are commands,
-    where the figure has states of the same dofs, too.
+    where the figure has states of the same dofs, too. binding_rows: rows [T] where a limit binds.
     """
 
     trajectory: str
@@ -89,6 +97,7 @@ class Line(Peaks):
     time_unit: str
     held: str
     recorded: Array | None
+    binding_rows: Array
 
 
 @dataclass(frozen=True)
@@ -173,15 +182,16 @@ class PlotSource:
         of = self._quantity(batch, name)
         unit, values = self.to.time or Unit("s"), _drawable(rows) * of.factors
         time = np.arange(block.rows, dtype=np.float64) if times is None else times[0]
-        time = time - time[0] + start
+        time, binds = time - time[0] + start, of.binds(values)
         if times is not None:
             time *= unit.per_si
         if block.rows > _POINTS:
             # least and largest of each run, drawn at its first and last row
             starts = np.arange(0, block.rows, -(-block.rows // (_POINTS // 2)))
             ends = np.append(starts[1:], block.rows) - 1
-            runs = [extreme.reduceat(values, starts, axis=0) for extreme in (np.fmin, np.fmax)]
-            values = np.stack(runs, 1).reshape(-1, values.shape[1])
+            runs = np.stack([e.reduceat(values, starts, axis=0) for e in (np.fmin, np.fmax)], 1)
+            falls = values[starts, None] > values[ends, None]  # the largest value comes first
+            values = np.where(falls, runs[:, ::-1], runs).reshape(-1, values.shape[1])
             time = np.stack([time[starts], time[ends]], 1).reshape(-1)
         smoothed = name == "position" and len(time) == block.rows
         return Line(
@@ -192,6 +202,7 @@ class PlotSource:
             time_unit="" if times is None else str(unit),
             held=_held(batch.part(number), of.quantity),
             recorded=_recorded(batch, number, of.factors) if smoothed else None,
+            binding_rows=np.any(binds, axis=1),
         )
 
     def _quantity(self, batch: Recording, name: str) -> Peaks:
@@ -208,8 +219,7 @@ class PlotSource:
         if not quantity or batch.of_rotations or batch.rotations:
             quantity = quantity_of(batch, name)
         factors, unit = units_to_show(batch, name, self.to)
-        held_against = {} if self.limits is None else bounds_of(batch, self.limits, units)
-        if bounds := held_against.get(quantity):
+        if bounds := bounds_of(batch, self.limits or _stored_limits(batch), units).get(quantity):
             bounds = replace(bounds, lower=bounds.lower * factors, upper=bounds.upper * factors)
         return Peaks(
             source=self.number,
@@ -356,6 +366,16 @@ def _recorded(batch: Recording, number: int, factors: Floats) -> Array | None:
         return None
     rows: Array = part.pick(as_batch(stored)).read_rows(inside, inside + 1)[0]
     return rows * factors
+
+
+def _stored_limits(batch: Recording) -> Limits:
+    """Returns the limits that retime keeps beside its rows."""
+    tables = dict[str, Floats]()
+    for name, array in batch.arrays.items() if batch.own_output else ():
+        sides = [np.asarray(array.attributes.get(f"{side}_limit")) for side in ("lower", "upper")]
+        if all(side.shape == (batch.dofs.count,) for side in sides):
+            tables[name] = np.stack(sides)
+    return Limits(batch.file.path, None, tables)
 
 
 def _held(part: Recording, quantity: str) -> str:
