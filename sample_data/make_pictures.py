@@ -33,6 +33,16 @@ PICTURES = {
         f"{POINTS} --degree 5 -o {{made}}/degree5.h5",
         "plot {made}/degree3.h5 {made}/degree5.h5 --dofs 0 --title=",
     ),
+    "retimed.png": (
+        f"{POINTS} --degree 5 --ends goal --units rad --episodes 0 -o {{made}}/reach.h5",
+        *(
+            f"retime {{made}}/reach.h5 --limits sample_data/gentle.toml --method {method} "
+            f"-o {{made}}/{method}.h5"
+            for method in ("fastest", "uniform")
+        ),
+        "plot {made}/fastest.h5 {made}/uniform.h5 --labels fastest,uniform --dofs 2,6 --title= "
+        "--size 6.4x5.6in",
+    ),
     "differences.png": (
         f"{POINTS} --degree 5 -o {{made}}/exact.h5",
         "resample {made}/exact.h5 --to 10 -o {made}/rows.h5",
