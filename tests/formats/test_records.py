@@ -203,6 +203,15 @@ def test_a_stream_may_begin_with_the_mark_and_end_without(trajcli, folder, strea
     assert "breaks off" not in result.err
 
 
+@pytest.mark.parametrize("head", ["", "---\n", "# waypoints\n---\n"])
+def test_a_list_of_rows_that_ends_without_a_line_break_is_whole(trajcli, folder, head):
+    pytest.importorskip("yaml")
+    Path("w.yaml").write_text(f"{head}- [0, 0]\n- [1, 0.3]\n- [2, 0.1]")
+    result = trajcli("export w.yaml --rate 10 -o w.csv")
+    assert len(Path("w.csv").read_text().splitlines()) == 4
+    assert "breaks off" not in result.err
+
+
 def test_joints_that_are_published_apart_are_arrays_of_their_own(trajcli, folder, stream):
     other = ["left", "right"]
     text = "".join(f"{echo(k)}---\n{echo(k, (0, 1), other)}---\n" for k in range(40))

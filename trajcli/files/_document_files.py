@@ -115,8 +115,9 @@ class YamlFile(DocumentFile):
         head, _, last = data.rpartition(b"\n---")
         try:
             documents = parse_yaml(self.path, data)
-            # what can be read may lack its end, too
-            if not (last.strip() and isinstance(documents, list) and _is_cut(documents, data)):
+            # what can be read may lack its end, too; a list alone is one document
+            listed = last.strip() and isinstance(documents, list)
+            if not (listed and _is_cut(documents, data) and parse_yaml(self.path, head) != []):
                 return documents
             documents.pop()
         except import_library("yaml", "pyyaml", self.path).YAMLError:
