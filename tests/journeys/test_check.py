@@ -440,3 +440,13 @@ def test_positions_of_another_shape_are_refused_with_both_shapes(trajcli, folder
     expected = "2 × [1, 150, 3], [1, 160, 3], as the velocities"
     shapes = "3 × [1, 150, 3], [1, 160, 3], [1, 170, 3]"
     trajcli.refuses("check a.h5:obs/qvel --velocity-of b.h5:obs/qpos", expected, shapes)
+
+
+def test_rows_far_apart_on_a_spline_are_no_jumps(trajcli, folder):
+    """The speed at both rows beside a long step may be zero."""
+    points = 0.01 * np.sin(np.arange(60.0)) + np.repeat([0.0, -0.5, 1.5, 1.0], [30, 1, 1, 28])
+    np.savez("p.npz", **{"actions": points[:, None], "start/position": np.zeros(1), "dt": 1.0})
+    trajcli.ok("integrate p.npz --mode bspline -o o.h5")
+    assert "jumps" not in trajcli.ok("check o.h5").out
+    trajcli.ok("export o.h5:position -o o.csv")
+    assert "does not explain" in trajcli("check o.csv", code=1).out

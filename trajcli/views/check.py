@@ -123,7 +123,9 @@ def check_source(
         jumps, by_quantity = TurnJumps(batch), quantities(batch, named)[0]
         acts = batch.of_actions and batch.array_name != ""  # which a plain .npy does not say
         positions = jumps.name == by_quantity.get("position") and not acts
-        moving = StepCheck(batch, jumps) if positions else None
+        # a spline is one curve, however far apart its rows are
+        spline = attributes.get("mode") == "bspline"
+        moving = StepCheck(batch, jumps) if positions and not spline else None
         ends = RestCheck(batch, by_quantity) if rest and not acts else None
         checks: tuple[Summary | None, ...] = (turning, held, times, start, jumps, moving, ends)
         summaries = [*arrays.values(), *filter(None, checks)]
