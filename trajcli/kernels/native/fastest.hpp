@@ -1,5 +1,5 @@
 // The fastest timing of a path within limits of velocity, acceleration and jerk. Included by
-// level.hpp after tile.hpp.
+// level.hpp after tile.hpp and smoother.hpp.
 //
 // A path q(u) is timed by b(x) = (dx/dt)^2, u = u0 + L g(x), x in [0, 1]: g begins and ends so
 // slowly that b is finite where the path rests. b is a cubic spline with a knot at every second
@@ -164,10 +164,14 @@ private:
     Buffer<double> knots_, breaks_, powers_;
 };
 
-// b and its derivatives at a point of the grid, and behind it.
+// b and its derivatives at a point of the grid, and behind it. A pace: x, b and b'' at points.
 struct Cubic {
     double b[4];
 
+    static Cubic of(const double* pace, Int points, Int p) {
+        const double *x = pace + p, *v = x + points, *s = v + points, h = x[1] - x[0];
+        return {{v[0], (v[1] - v[0]) / h - h * (2.0 * s[0] + s[1]) / 6.0, s[0], (s[1] - s[0]) / h}};
+    }
     Cubic after(double t) const {
         return {{b[0] + t * (b[1] + t * (b[2] / 2.0 + t * b[3] / 6.0)),
                  b[1] + t * (b[2] + t * b[3] / 2.0), b[2] + t * b[3], b[3]}};
@@ -180,9 +184,9 @@ struct Cubic {
 };
 
 // Writes when points are passed; returns the last time.
-inline double pass(const double* x, const Cubic* b, Int points, double* times) {
-    times[0] = 0.0;
-    for (Int p = 0; p + 1 < points; p++) times[p + 1] = times[p] + b[p].time(x[p + 1] - x[p]);
+inline double pass(const double* pace, Int points, double* times) {
+    for (Int p = 0; p + 1 < points; p++)
+        times[p + 1] = times[p] + Cubic::of(pace, points, p).time(pace[p + 1] - pace[p]);
     return times[points - 1];
 }
 
@@ -211,7 +215,7 @@ public:
 
     void run(double tolerance) {
         place_grid();
-        for (Int p = 0; p < points_; p++) now_.at[p].b[0] = 1.0;
+        std::fill_n(now_.at + points_, points_, 1.0);
         double factor = check();
         const double pace = path_.length();
         const bool odd = !(factor > 1e-90 && factor < 1e90), beyond = moves_ && !(factor < pace);
@@ -237,28 +241,26 @@ public:
             }
             if (moves_) over = over <= 1.0 ? 1.0 : NONE;
             change(1.0 / (over * over));
-            const double time = pass(x_.at, now_.at, points_, times_.at);
-            const bool better = time < factor;
-            if (better) factor = time, take(time), curve_.state = SOLVED;
-            if (better && turn == 0) regrid();
+            const double time = pass(now_.at, points_, times_.at);
+            if (!(time < factor)) continue;
+            factor = time, take(time), curve_.state = SOLVED;
+            if (turn == 0) regrid();
         }
         if (curve_.state == SOLVED && !done) curve_.state = ROUGH;
     }
 
 private:
     void change(double by, double more = 0.0) {
-        for (Int i = 0; i < 4 * points_; i++) now_.at[i / 4].b[i % 4] *= by;
-        for (Int p = 0; p < points_; p++) now_.at[p].b[0] += more;
+        for (Int i = points_; i < 3 * points_; i++)
+            now_.at[i] = now_.at[i] * by + (i < 2 * points_ ? more : 0.0);
     }
 
     // Keeps what is there, which takes that long, with a margin for rounding.
     void take(double time) {
         const double margin = moves_ ? 1.0 : 1.0 + 1e-11;
-        double* to = reals(curve_.solution);
         curve_.duration = time * margin;
-        for (Int p = 0; p < points_; p++, to++)
-            for (Int m = 0; m < 3; m++)
-                to[m * points_] = m ? now_.at[p].b[2 * m - 2] / (margin * margin) : x_.at[p];
+        for (Int i = 0; i < 3 * points_; i++)
+            reals(curve_.solution)[i] = now_.at[i] / (i < points_ ? 1.0 : margin * margin);
     }
 
     // Even, but nearer to an end than 8 steps an eighth of the distance from it apart.
@@ -269,7 +271,7 @@ private:
             const double i = static_cast<double>(std::min(p, points_ - 1 - p));
             const double even = 0.5 - (half - i) * step, near = 0.5 * __builtin_exp(i / 8.0 - 1.0);
             const double x = i < 8.0 ? i / 16.0 * step : i < 31.0 ? near * step : even;
-            x_.at[p] = 2 * p < points_ ? x : 1.0 - x;
+            x_[p] = 2 * p < points_ ? x : 1.0 - x;
         }
     }
 
@@ -280,7 +282,7 @@ private:
 
     // Finds cubic B-splines at the points, of coefficients from ``first`` on, and what limits b.
     void prepare() {
-        const double *x = x_.at, *inverse = inverse_.at, *q = motion_.at + pitch_;
+        const double *x = x_, *inverse = inverse_.at, *q = motion_.at + pitch_;
         const Int last = n_ - 3;
         auto at = [&](Int j) {  // knots, which are mirrored at the ends
             return j < 0 ? -x[knot(-j)] : j > last ? 2.0 - x[knot(2 * last - j)] : x[knot(j)];
@@ -344,10 +346,9 @@ private:
         if (!(total_ < NONE)) std::fill_n(c_.at, n_, 0.8), assemble(1.0, 0.0);
         const double root = __builtin_cbrt(largest(most_[1]));
         const double by = std::max(1.05 * std::max(largest(most_[0]), root * root), 1.0);
-        if (moves_) return by < 1.05;
-        for (Int i = 0; i < n_; i++) c_.at[i] /= by;
-        total_ *= __builtin_sqrt(by);
-        return true;
+        for (Int i = 0; i < n_ && !moves_; i++) c_.at[i] /= by;
+        total_ *= moves_ ? 1.0 : __builtin_sqrt(by);
+        return !moves_ || by < 1.05;
     }
 
     // Moves the coefficients to where the objective is least; returns whether it got there.
@@ -387,10 +388,9 @@ private:
         for (Int k = 0; k < blocks_; k++) {
             Block& block = block_.at[k];
             const Vec(&e)[3][4] = block.e;
-            Vec b[3], root, h[3][3] = {}, f[3] = {}, gaps = {}, spent = {}, sums[4][6] = {};
+            Vec b[3], h[3][3] = {}, f[3] = {}, gaps = {}, spent = {}, sums[4][6] = {};
             evaluate(c_.at, k, b);
-            for (Int i = 0; i < W; i++) root[i] = 1.0 / __builtin_sqrt(b[0][i]);
-            const Vec fall = 0.5 * root * root * root;
+            const Vec root = 1.0 / square_root(b[0]), fall = 0.5 * root * root * root;
             for (Int r = 0; r < count_; r++) {
                 Row& row = row_.at[k * count_ + r];
                 const Vec* c = row.c;
@@ -449,11 +449,9 @@ private:
     // Reads b off its coefficients.
     void read() {
         Vec b[3];
-        for (Int p = points_ - 1; p >= 0; p--) {
-            double *own = now_.at[p].b, *next = now_.at[p + 1].b;
+        for (Int p = 0; p < points_; p++) {
             evaluate(c_.at, p / W, b);
-            for (int o = 0; o < 3; o++) own[o] = b[o][p % W] * scale_;
-            if (p + 1 < points_) own[3] = (next[2] - own[2]) / (x_.at[p + 1] - x_.at[p]);
+            for (int m = 1; m < 3; m++) now_.at[m * points_ + p] = b[2 * m - 2][p % W] * scale_;
         }
     }
 
@@ -463,12 +461,13 @@ private:
     double check() {
         double worst[3] = {}, from = 0.0, to, *q = motion_.at;
         std::fill_n(shares_.at, 3 * points_, 0.0);
-        for (Int p = 0; p + 1 < points_; p += !(to < x_.at[p + 1]), from = to) {
-            to = std::min(x_.at[p + 1], path_.next(from));
+        for (Int p = 0; p + 1 < points_; p += !(to < x_[p + 1]), from = to) {
+            const Cubic b = Cubic::of(now_.at, points_, p);
+            to = std::min(x_[p + 1], path_.next(from));
             for (int i = 0; i < CHECKED; i++) {
                 const double part = i ? std::min(i / (CHECKED - 1.0), 1.0 - 1e-9) : 1e-9;
                 const double x = from + part * (to - from);
-                path_.derive(x, now_.at[p].after(x - x_.at[p]).b, q + i * 4 * pitch_);
+                path_.derive(x, b.after(x - x_[p]).b, q + i * 4 * pitch_);
             }
             for (Int m = 0; m < 3; m++)
                 for (Int d = 0; d < dofs_; d += W) {
@@ -493,7 +492,7 @@ private:
 
     // Places the points where time passes in the best so far, and a tenth of them evenly.
     void regrid() {
-        double *t = times_.at, *x = x_.at;
+        double *t = times_.at, *x = x_;
         const double *old = reals(curve_.solution), total = t[points_ - 1];
         for (Int p = 0; p < points_; p++) t[p] = 0.9 * (t[p] / total) + 0.1 * old[p];
         for (Int p = 0; p < points_; p++) x[p] = interpolate(old[p], t, old, points_);
@@ -514,10 +513,10 @@ private:
     Int count_ = 1, jerks_ = 1;  // limits at a point; the first is of the speed, the last of jerk
     double scale_ = 1.0, total_ = 0.0, gap_ = 0.0;
     Vec most_[2];
-    Buffer<double> x_{points_}, times_{points_}, tight_{3 * points_}, shares_{3 * points_};
+    Buffer<double> now_{3 * points_}, times_{points_}, tight_{3 * points_}, shares_{3 * points_};
     Buffer<double> inverse_{6 * pitch_}, motion_{4 * CHECKED * pitch_}, c_{n_}, change_{n_ + 3};
     Buffer<double[6]> band_{n_ + 3};
-    Buffer<Cubic> now_{points_};
+    double* const x_ = now_.at;
     Buffer<Block> block_{blocks_};
     Buffer<Row> row_{blocks_ * (4 * dofs_ + 1)};
 };
@@ -527,22 +526,17 @@ inline void sample(const Curve& curve, Int dofs, const Pieces& path) {
     const Int points = 2 * curve.intervals + 1;
     const double *x = reals(curve.solution), *t = reals(curve.times);
     Buffer<double> times(points), q(4 * path.pitch);
-    Buffer<Cubic> b(points);
-    for (Int p = 0; p + 1 < points; p++) {
-        const double *v = x + points + p, *s = v + points, h = x[p + 1] - x[p];
-        const double slope = (v[1] - v[0]) / h - h * (2.0 * s[0] + s[1]) / 6.0;
-        b.at[p] = {{v[0], slope, s[0], (s[1] - s[0]) / h}};
-    }
-    pass(x, b.at, points, times.at);
+    pass(x, points, times.at);
     for (Int s = 0, p = 0; s < curve.samples; s++) {
         while (p + 2 < points && t[s] >= times.at[p + 1]) p++;
         const double h = x[p + 1] - x[p], left = t[s] - times.at[p];
+        const Cubic b = Cubic::of(x, points, p);
         double tau = h * (left / (times.at[p + 1] - times.at[p]));
         for (int i = 0; i < 7; i++) {  // Newton's method
             tau = std::min(std::max(tau, 0.0), h);
-            if (i < 6) tau += (left - b.at[p].time(tau)) * __builtin_sqrt(b.at[p].after(tau).b[0]);
+            if (i < 6) tau += (left - b.time(tau)) * __builtin_sqrt(b.after(tau).b[0]);
         }
-        path.derive(std::min(x[p] + tau, 1.0), b.at[p].after(tau).b, q.at);
+        path.derive(std::min(x[p] + tau, 1.0), b.after(tau).b, q.at);
         for (Int i = 0; i < 4 * dofs; i++)
             reals(curve.rows)[(i / dofs * curve.samples + s) * dofs + i % dofs] =
                 q.at[i / dofs * path.pitch + i % dofs] + (i < dofs ? reals(curve.points)[i] : 0.0);
