@@ -225,33 +225,73 @@ def test_rows_with_gradients_are_for_the_uniform_pace() -> None:
         trajcli.retime(rows, LIMITS)
 
 
-def test_moving_ends_keep_their_velocity_and_acceleration() -> None:
-    u = np.linspace(0, 5, 101)[:, None] + [0.0, 0.7, 2.0]
-    curve, rates, bends = 0.3 * np.sin(u), 0.3 * np.cos(u), -0.3 * np.sin(u)
-    for stored in ((rates, bends), (rates, None)):
-        made = trajcli.retime(plan(curve, 5.0, *stored), LIMITS, "fastest")
+U = np.linspace(0, 5, 101)[:, None] + [0.0, 0.7, 2.0]
+CURVE, RATES, BENDS = 0.3 * np.sin(U), 0.3 * np.cos(U), -0.3 * np.sin(U)
+
+
+@pytest.mark.parametrize("options", [{}, {"rate": 130.0}, {"rows": 501}])
+def test_moving_ends_keep_their_velocity_and_acceleration(options: Any) -> None:
+    for stored in ((RATES, BENDS), (RATES, None)):
+        made = trajcli.retime(plan(CURVE, 5.0, *stored), LIMITS, "fastest", **options)
         assert made.options["ends"] == "goal"
         assert made.duration[0] < 0.5 * 5.0
-        exact = 1e-4 if stored[1] is not None else 1e-3  # a spline's own ends
-        # the timing is stretched to whole steps, and the B-spline is h² q̈ / 6 beside it
-        quickest = trajcli.retime(plan(curve, 5.0, *stored), LIMITS, "fastest", rows=501)
-        slower = quickest.duration[0] / made.duration[0]
-        assert 1 - 1e-3 < slower <= 1
+        assert made.step[0] <= 1 / options.get("rate", 1000.0) or "rows" in options
+        step = made.step[0]
         for state, row in ((made.start, 0), (made.goal, -1)):
-            np.testing.assert_allclose(state.position[0], curve[row], atol=1e-6)
-            np.testing.assert_allclose(state.velocity[0], slower * rates[row], atol=exact)
-            away = abs(state.acceleration[0] - slower**2 * bends[row])
-            assert (away < 2 * made.step[0] * LIMITS["jerk"]).all()  # a mean over its steps
+            # the B-spline is h² q̈ / 6 beside the path, and so are its derivatives
+            np.testing.assert_allclose(state.position[0], CURVE[row], atol=2 * step**2)
+            away = abs(state.velocity[0] - RATES[row])
+            assert (away <= step**2 * LIMITS["jerk"] / 6 + 1e-9).all()
+            away = abs(state.acceleration[0] - BENDS[row])
+            assert (away <= 1e-3 + step * LIMITS["jerk"] / 2).all()
         assert max(used(made, 0, LIMITS).values()) <= 1 + 1e-9
-    times = np.linspace(0, 5, 101)
-    start, _ = fastest.course(curve, times, rates).assumed
-    assert start == "moves at its start: 0.3 per second"
-    course = fastest.course(curve, times)  # positions alone
+    course = fastest.course(CURVE, np.linspace(0, 5, 101))  # positions alone
     assert course.moving == (False, False)
-    assert course.assumed[1] == "taken as at rest at its end, where it moves: 0.246 per second"
-    with pytest.raises(InputError, match="own pace") as error:
-        trajcli.retime(plan(curve, 0.5, rates * 10, bends * 100), LIMITS, "fastest")
+    (text,) = course.assumed
+    assert text == (
+        "taken as at rest at its start and end, where it moves: 0.3 and 0.246 per second"
+    )
+    with pytest.raises(InputError, match=r"curve through its rows .* own pace") as error:
+        trajcli.retime(plan(CURVE, 0.5, RATES * 10, BENDS * 100), LIMITS, "fastest")
     assert "uniform" in error.value.faults[0].hint
+
+
+@pytest.mark.parametrize("rate", [1000.0, 60.0])
+@pytest.mark.parametrize("end", [0, -1])
+def test_an_end_that_moves_keeps_its_speed_where_the_other_rests(end: int, rate: float) -> None:
+    u, slope = np.linspace(0, 1, 101)[:, None], np.array([1.0, 0.5, -0.3])
+    rows, rates, bends = u**3 * slope, 1.5 * u**2 * slope, 1.5 * u * slope
+    if end == 0:  # backwards in time
+        rows, rates, bends = rows[::-1], -rates[::-1], bends[::-1]
+    made = trajcli.retime(plan(rows, 2.0, rates, bends), LIMITS, "fastest", rate=rate)
+    state, step = (made.start if end == 0 else made.goal), made.step[0]
+    assert step == 1 / rate
+    away = abs(state.velocity[0] - rates[end])
+    # half of that, as the speed that is stretched to whole steps would be far off at 60 Hz
+    assert (away <= step**2 * LIMITS["jerk"] / 6 + 1e-9).all()
+    assert (abs(made.position[0, -1 - end] - rows[-1 - end]) < 1e-12).all()
+    assert max(used(made, 0, LIMITS).values()) <= 1 + 1e-9
+
+
+def test_an_end_that_moves_takes_no_other_duration() -> None:
+    motion = plan(CURVE, 5.0, RATES, BENDS)
+    with pytest.raises(InputError, match="keeps its speed") as error:
+        trajcli.retime(motion, LIMITS, "fastest", duration=4.0)
+    assert error.value.faults[0].hint == "method='uniform'"
+    made = trajcli.retime(motion, LIMITS, "fastest")
+    own = float(error.value.faults[0].expected.split()[0])
+    assert own == pytest.approx(made.duration[0], rel=1e-9)
+    again = trajcli.retime(motion, LIMITS, "fastest", duration=own)
+    np.testing.assert_array_equal(again.position, made.position)
+
+
+def test_an_end_at_its_limits_moves_as_much_slower_as_they_require() -> None:
+    """At the limit of its speed and slowing down it was faster a step before its first row."""
+    limits = {"velocity": 1.0001 * RATES[0, 1], "acceleration": 2.0, "jerk": 20.0}
+    motion = plan(CURVE[:20, 1:2], 0.95, RATES[:20, 1:2], BENDS[:20, 1:2])
+    made = trajcli.retime(motion, limits, "fastest", rate=100.0)
+    assert max(used(made, 0, limits).values()) <= 1 + 1e-9
+    assert 0.99 * RATES[0, 1] < made.start.velocity[0, 0] < RATES[0, 1]
 
 
 def test_one_moving_end_gives_the_other_trajectories_goals_at_rest() -> None:
@@ -278,6 +318,33 @@ def test_standstills_are_left_out() -> None:
     np.testing.assert_allclose(second, 1.7e9 + np.array([1.3, 1.61]), atol=1e-6)
     assert course.moving == (False, False)
     assert fastest.course(MIXED[3]).assumed == ["3 repeated waypoints are left out"]
+    twice = np.repeat(WAYPOINTS[3], [1, 2, 1, 1, 1, 1], 0)
+    assert fastest.course(twice).assumed == ["1 repeated waypoint is left out"]
+
+
+def test_rows_of_a_standstill_are_one_place() -> None:
+    """What they differ by, which is less than rounding of recordings, is no jump."""
+    there, dwell = min_jerk(), np.ones((30, 1))
+    exact = np.concatenate([there, dwell * there[-1], 2 * there[-1] - there[::-1]])
+    near = exact.copy()
+    near[101:131] += np.linspace(0, 1.8e-12, 30)[:, None]
+    near[131:] += 1.8e-12
+    times = len(exact) / 100
+    one, other = (
+        trajcli.retime(plan(x, times), LIMITS, "fastest", rate=25_000.0) for x in (exact, near)
+    )
+    assert fastest.course(near, np.arange(len(near)) / 100).dwells
+    np.testing.assert_allclose(other.duration, one.duration, atol=1.5 / 25_000)
+
+
+def test_a_gentle_start_is_no_standstill() -> None:
+    limits = {"velocity": 2.0, "acceleration": 10.0, "jerk": 100.0}
+    coarse, fine, finest = (
+        trajcli.retime(plan(min_jerk(n), 20.0), limits, "fastest") for n in (2000, 20_000, 100_000)
+    )
+    np.testing.assert_allclose(fine.duration, coarse.duration, rtol=2e-3)
+    np.testing.assert_allclose(finest.duration, coarse.duration, rtol=2e-3)
+    np.testing.assert_allclose(fine.uniform, coarse.uniform, rtol=1e-3)
 
 
 def polyline(*counts: int) -> np.ndarray:
@@ -330,6 +397,11 @@ def test_corners_are_cut_within_a_radius(radius: float) -> None:
         assert away <= radius * (1 + 1e-9)
         np.testing.assert_allclose(made.position[0, [0, -1]], rows[[0, -1]], atol=1e-12)
         assert max(used(made, 0, LIMITS).values()) <= 1 + 1e-9
+    # at the corner weights are 1, 26, 66, 26, 1, and points 0.9 of the radius before and behind
+    square = trajcli.retime(polyline(1, 1), LIMITS, corners=radius).position[0]
+    reach = min(0.9 * radius, 0.4) * (26 / 2 + 1) / 120 * np.sqrt(2)
+    nearest = np.linalg.norm(square - [1, 0, 0], axis=1).min()
+    assert nearest == pytest.approx(reach, rel=2e-2)
     stop = trajcli.retime(polyline(1, 1, 1), LIMITS, corners="stop").duration[0]
     assert trajcli.retime(polyline(20, 30, 10), LIMITS, corners=radius).duration[0] < 0.99 * stop
 
@@ -371,6 +443,14 @@ def test_a_rate_at_which_rounding_exceeds_limits_is_refused() -> None:
     assert max(used(made, 0, LIMITS).values()) <= 1 + 1e-9
 
 
+def test_a_high_rate_does_not_make_a_motion_longer() -> None:
+    line, limits = [[0.0], [5.0]], {"velocity": 2.0, "acceleration": 4.0, "jerk": 3.0}
+    slow, fast = (trajcli.retime(line, limits, rate=rate) for rate in (1000.0, 7_500.0))
+    assert motion_of(fast)[0] == pytest.approx(motion_of(slow)[0], rel=3e-3)
+    with pytest.raises(InputError, match="rounding"):
+        trajcli.retime(line, limits, rate=40_000.0)
+
+
 def test_a_margin_is_left_of_all_limits() -> None:
     made = trajcli.retime(WAYPOINTS, LIMITS, margin=0.5)
     shares = [max(used(made, k, LIMITS).values()) for k in range(4)]
@@ -399,10 +479,14 @@ def test_what_does_not_move_rests() -> None:
 
 def test_values_that_are_not_finite_are_refused_by_trajectory() -> None:
     wrong = WAYPOINTS.copy()
-    wrong[2, 3, 1] = np.nan
+    wrong[2, 3, 1] = wrong[0, 0, 0] = np.nan
     with pytest.raises(InputError, match="NaN") as error:
         trajcli.retime(wrong, LIMITS)
-    assert error.value.faults[0].where == "trajectory 2, position"
+    assert [x.where for x in error.value.faults] == [f"trajectory {k}, position" for k in (0, 2)]
+    with pytest.raises(InputError, match="few") as error:
+        trajcli.retime(WAYPOINTS, LIMITS, rows=5)
+    places = sorted(str(x.where) for x in error.value.faults)
+    assert places == [f"trajectory {k}, rows" for k in range(4)]
 
 
 @pytest.mark.parametrize(
@@ -431,7 +515,9 @@ def test_options_that_cannot_be_are_refused(options: Any, where: str) -> None:
 def test_limits_and_rows_are_checked_as_those_of_the_uniform_pace() -> None:
     for limits, word in (
         ({}, "no limits"),
-        ({"velocity": -1.0}, "keep"),
+        ({"velocity": -1.0}, "^velocity lower: a limit that no pace can keep"),
+        ({"jerk": (-1.0, np.array([1.0, np.nan, 1.0]))}, "^jerk upper, joint 1: a limit that"),
+        ({"velocity": np.inf}, "no limits of velocity, acceleration or jerk"),
         ({"jerk": [1.0] * 2}, "3"),
     ):
         with pytest.raises(InputError, match=word):

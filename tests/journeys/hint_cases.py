@@ -758,6 +758,11 @@ case("a plan that moves at its ends beyond limits",
      both(npz(position=10 * CURVE, velocity=10 * SPEED, dt=0.1),
           text("limits.toml", LIMITS)),
      f"retime in.npz {FAST}", f"retime in.npz {FAST.replace('fastest', 'uniform')}")
+case("a duration of a plan that moves at its ends",
+     both(npz(position=CURVE, velocity=SPEED, dt=0.1),
+          text("limits.toml", "[velocity]\nupper = 99\n")),
+     f"retime in.npz --duration 9 {FAST}",
+     f"retime in.npz --duration 9 {FAST.replace('fastest', 'uniform')}")
 NINE = {"velocity": 9.0, "acceleration": 9.0, "jerk": 9.0}
 MOVING = trajcli.Trajectory(10 * CURVE[None], 10 * SPEED[None], None, None, T)
 
@@ -773,6 +778,11 @@ case("too short a duration in a call", nothing, timing(CURVE, duration=0.01),
      timing(CURVE, duration=9.0))
 case("ends beyond limits in a call", nothing, timing(MOVING, method="fastest"),
      timing(MOVING, method="uniform"))
+case("a duration of moving ends in a call", nothing,
+     lambda: trajcli.retime(trajcli.Trajectory(CURVE[None], SPEED[None], None, None, T),
+                            {"velocity": 99.0}, "fastest", duration=9.0),
+     lambda: trajcli.retime(trajcli.Trajectory(CURVE[None], SPEED[None], None, None, T),
+                            {"velocity": 99.0}, "uniform", duration=9.0))
 case("a gradient of the fastest timing", nothing, timing(torch.tensor(CURVE, requires_grad=True)),
      timing(torch.tensor(CURVE)))
 case("the fastest timing of velocities", nothing,

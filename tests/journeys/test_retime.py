@@ -140,7 +140,7 @@ def plans(with_samples):
     return f"plans.h5 --joints {','.join(JOINTS)}"
 
 
-@pytest.mark.parametrize("how", ["", "--rows 300", "--to 250", "--duration 1.5"])
+@pytest.mark.parametrize("how", ["", "--rows 300", "--to 250"])
 def test_an_output_is_what_its_control_points_make(trajcli, plans, how):
     result = trajcli.ok(f"retime {plans} {FAST} {how} --json -o out.h5").document
     assert any("in motion at ends: " in x and "0.173/s at the end" in x for x in result["notes"])
@@ -158,8 +158,6 @@ def test_an_output_is_what_its_control_points_make(trajcli, plans, how):
                 same(motion[name], again if "demo_0" in file else again[k])
             limits = {name: x * (1 + 1e-9) for name, x in BOUNDS.items()}
             assert all((abs(motion[name]) <= limits[name]).all() for name in limits)
-            if how == "--duration 1.5":
-                assert motion["time"][-1] == pytest.approx(1.5, abs=1e-12)
             if how == "--rows 300":
                 assert len(motion["time"]) == 300
     trajcli.ok(f"check out.h5 {LIMITS}")
@@ -168,6 +166,15 @@ def test_an_output_is_what_its_control_points_make(trajcli, plans, how):
     if not how:  # the moving end keeps its speed
         with h5py.File("plans.h5") as file:
             close(motions[1]["velocity"][-1], file["demo_1/velocity"][-1], atol=3e-4)
+
+
+def test_a_duration_is_kept_from_rest_to_rest(trajcli, plans):
+    line = f"{plans} {FAST} --duration 1.5 -o out.h5"
+    assert "keeps its speed" in trajcli.refuses(f"retime {line}").err
+    trajcli.ok(f"retime {line} --episodes 0,2")
+    for motion in trajectories("out.h5"):
+        assert motion["time"][-1] == pytest.approx(1.5, abs=1e-12)
+    trajcli.ok(f"check out.h5 --rest {LIMITS}")
 
 
 def test_an_output_is_at_its_limits_already(trajcli, plans):

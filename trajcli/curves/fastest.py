@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from trajcli.arrays import time_stamp_faults
 from trajcli.calls import differentiate, integrate
 from trajcli.errors import Fault, InputError, UsageError, listed, raise_if_any
 from trajcli.kernels.native import absence
-from trajcli.kernels.native.fastest import Path, fastest, sample
+from trajcli.kernels.native.fastest import Path, Timing, fastest, sample
 from trajcli.kernels.program import Floats, Integers
 from trajcli.modes.mode import QUANTITIES
 from trajcli.trajectory import State
@@ -23,52 +23,51 @@ Bounds = Mapping[str, tuple[Floats, Floats]]
 """The lower and the upper limit by quantity, numbers or [D]."""
 # The states of timings, the worst first.
 _STATES = ("not finite", "beyond limits", "uniform", "not converged", "solved", "does not move")
-# Rows are equal within this share of their range; a path turns from so many degrees on.
-_EQUAL, _TURN = 1e-9, 15.0
+# Rows are equal within this share of their range, those of a clock and waypoints.
+_EQUAL = 1e-12, 1e-9
+_TURN = 15.0  # a path turns from so many degrees on
+_NONE = "no limits of velocity, acceleration or jerk"
 # How much longer a step may have to be: limits then hold within 1e-9 of them.
 _TOLERANCE = 1 + 3e-10
+# So often is a timing stretched, by less each time, unless rounding exceeds a limit anew.
+_TURNS = 30
 
 
-@dataclass(frozen=True)
-class Course:
+class Course(NamedTuple):
     """The paths of a trajectory between its stops; none where it does not move.
 
-    dwells: the first and the last time of each standstill, which is left out. corners: the time, or
-    row, and the angle of each at which it rests. moving: whether it does at its start and its end.
-    assumed: remarks on what was not given. first: its position at the start [D].
+    first: its position at the start [D]. moving: whether it does at its start and its end. dwells:
+    the first and the last time of each standstill, which is left out. corners: the time, or row,
+    and the angle of each at which it rests. assumed: remarks on what was not given.
     """
 
     paths: list[Path]
-    dwells: list[tuple[float, float]]
-    corners: list[tuple[float, float]]
-    moving: tuple[bool, bool]
-    assumed: list[str]
     first: Floats
+    moving: tuple[bool, bool] = (False, False)
+    dwells: Sequence[tuple[float, float]] = ()
+    corners: Sequence[tuple[float, float]] = ()
+    assumed: Sequence[str] = ()
 
 
-@dataclass(frozen=True)
-class Timed:
-    """The timing of a course: its duration, that of its fastest uniform pace, the state of its
-    worst path, and the durations and solutions of all."""
+class Timed(NamedTuple):
+    """How long a course takes, how long by its fastest uniform pace, the state of its worst path,
+    and the timing of each."""
 
     duration: float
     uniform: float
     state: str
-    durations: list[float]
-    solutions: list[Floats]
+    timings: list[Timing]
 
 
 @dataclass(frozen=True)
 class Setpoints:
-    """All control points [N, D] of a timing, and what mode ``bspline`` makes them of: the states at
-    both ends [4, D] and actions [N − 7, D]. ``steps`` of the time ``step`` are the motion's."""
+    """What mode ``bspline`` makes ``count`` rows of: control points [H, D], which are positions
+    ``step`` apart in time, between the states at both ends [4, D]."""
 
-    points: Floats
+    actions: Floats
     step: float
-    steps: int
     start: Floats
     goal: Floats
-    actions: Floats
     count: int
 
 
@@ -81,30 +80,34 @@ def course(
     corners: None refuses them, ``"stop"`` rests there, a radius cuts all rows within it. Raises
     InputError, whose places name no trajectory.
     """
-    if not (corners in (None, "stop") or (not isinstance(corners, str) and corners > 0)):
-        expected = "stop, or a distance > 0"
-        raise UsageError("not for corners", where="corners", expected=expected, found=str(corners))
-    rows, rates = np.array(points, np.float64), (velocity, acceleration)
+    rows, rates = np.array(points, np.float64), [velocity, acceleration]
     given = zip(QUANTITIES, (rows, *rates), strict=False)
     bad = [name for name, x in given if x is not None and not np.isfinite(x).all()]
     raise_if_any(Fault("NaN or Inf", where=name, expected="finite numbers") for name in bad)
     raise_if_any([] if times is None else time_stamp_faults(times, "time"))
-    moves = abs(np.diff(rows, axis=0)).max(1, initial=0) > _EQUAL * np.ptp(rows, 0).max()
+    equal = _EQUAL[times is None] * np.ptp(rows, 0).max() + 4 * np.spacing(abs(rows).max())
+    moves = abs(np.diff(rows, axis=0)).max(1, initial=0) > equal
     begins = np.append(0, np.flatnonzero(moves) + 1)  # of rows that are equal
     if len(begins) == 1:
-        return Course([], [], [], (False, False), [], rows[0])
+        return Course([], rows[0])
+    last, radius = len(rows) - 1, None if isinstance(corners, str) else corners
     if times is None:
         labels, still, moving = begins, np.empty((0, 2), np.int64), (False, False)
-        notes = [f"{n} repeated waypoints are left out" for n in [len(rows) - len(begins)] if n]
-        rows, moves = rows[begins], moves[moves]
+        n = len(rows) - len(begins)
+        notes = [f"{n} repeated waypoint{' is' if n == 1 else 's are'} left out"] if n else []
+        rows, moves, last = rows[begins], moves[moves], len(begins) - 1
         knots = _lengths(rows)
     else:
         labels, knots = times, (times - times[0]).astype(np.float64)
         runs = np.stack([begins, np.append(begins[1:], len(rows)) - 1], 1)
-        still = runs[runs[:, 1] - runs[:, 0] > 1]
+        # a gentle start has many rows with hardly a difference, which add up
+        drift = abs(rows[runs[:, 1]] - rows[runs[:, 0]]).max(1)
+        still = runs[(runs[:, 1] - runs[:, 0] > 1) & (drift <= 2 * equal)]
         rows[still[:, 1]] = rows[still[:, 0]]
         moving, notes = _ends(velocity, np.diff(rows, axis=0) / np.diff(knots)[:, None])
-    last, radius = len(rows) - 1, None if isinstance(corners, str) else corners
+        if any(moving) and acceleration is None:
+            order: Any = min(last, 2)
+            rates[1] = np.gradient(np.asarray(velocity), knots, axis=0, edge_order=order)
     moving = moving[0] and 0 not in still, moving[1] and last not in still
     if radius is not None and any(moving):
         moving, notes = (False, False), ["moving ends are taken as at rest, as corners are cut"]
@@ -119,7 +122,7 @@ def course(
         alone = times is not None or corners is None
         found, angles = _corners(span, knots[begin : end + 1], alone)
         places += zip(labels[found + begin].astype(float).tolist(), angles.tolist(), strict=True)
-        for i, k in pairwise([begin, *(found + begin), end]):
+        for i, k in itertools.pairwise([begin, *(found + begin), end]):
             part, rest = slice(i, k + 1), np.zeros((2, 2, rows.shape[1]))
             length, own = _lengths(rows[part]), (moving[0] and i == 0, moving[1] and k == last)
             # a clock that goes on at a corner says little of the curve, which its rows alone give
@@ -129,9 +132,7 @@ def course(
                 continue
             for side, row in ((0, i), (1, k)):
                 if own[side]:
-                    rest[side] = [
-                        np.full_like(rows[0], np.nan) if x is None else x[row] for x in rates
-                    ]
+                    rest[side] = [x[row] for x in rates if x is not None]
             paths.append(Path(knots[part] - knots[i], rows[part], None, rest, True, own))
     if places and corners is None:
         at = "row {:g}, {:.0f}°" if times is None else "{:g} s, {:.0f}°"
@@ -142,7 +143,7 @@ def course(
             shell="--corners stop, which rests there; --corners 0.01 cuts them by so much",
         )  # fmt: skip
     dwells = [(float(labels[i]), float(labels[k])) for i, k in still]
-    return Course(paths, dwells, places, moving, notes, rows[0])
+    return Course(paths, rows[0], moving, dwells, places, notes)
 
 
 def _lengths(rows: Floats) -> Floats:
@@ -155,14 +156,14 @@ def _ends(velocity: Floats | None, slopes: Floats) -> tuple[tuple[bool, bool], l
     speed in stored rates, and remarks on that. Rows of positions alone, with slopes, rest there."""
     rates, least = (slopes, 0.05) if velocity is None else (velocity, 0.01)
     peak = abs(rates).max(0)  # what hardly moves, as by noise, decides nothing
-    shares, notes = abs(rates[[0, -1]]) / np.maximum(peak, max(peak.max() / 10, 1e-300)), []
-    for row, end in ((0, "start"), (-1, "end")):
-        if shares[row].max() > least:
-            rest = "" if velocity is not None else f"taken as at rest at its {end}, where it "
-            speed = abs(rates[row, shares[row].argmax()])
-            notes.append(f"{rest}moves{'' if rest else f' at its {end}'}: {speed:.3g} per second")
-    moves = (shares.max(1) > least) & (velocity is not None)
-    return (bool(moves[0]), bool(moves[1])), notes
+    shares = abs(rates[[0, -1]]) / np.maximum(peak, max(peak.max() / 10, 1e-300))
+    moves = shares.max(1) > least
+    if velocity is not None or not moves.any():
+        return (bool(moves[0]), bool(moves[1])), []
+    speeds = abs(rates[[0, -1], shares.argmax(1)])
+    found = [(end, f"{v:.3g}") for end, v in zip(("start", "end"), speeds, strict=True)]
+    ends, sizes = (" and ".join(x) for x in zip(*itertools.compress(found, moves), strict=True))
+    return (False, False), [f"taken as at rest at its {ends}, where it moves: {sizes} per second"]
 
 
 def _corners(rows: Floats, knots: Floats, alone: bool) -> tuple[Integers, Floats]:
@@ -221,19 +222,21 @@ def _sides(bounds: Bounds, dofs: int) -> Floats:
 def limit_faults(parts: Sequence[str], bounds: Mapping[str, Any]) -> Iterator[Fault]:
     """Yields the faults of limits, of which ``parts`` can have some."""
     if not bounds:
-        expected = "limits of velocity, acceleration or jerk"
-        yield Fault("no limits", where="limits", expected=expected)
+        yield Fault(_NONE, where="limits", expected="one of them or more")
     for name in bounds:
         if name not in parts:
             what, known = f"limits of {name}, and no {name}", ", ".join(parts) or "none"
             yield Fault(what, where=name, expected="every limited quantity", found=known)
             continue
         for side, sign, limit in zip(("lower", "upper"), (-1.0, 1.0), bounds[name], strict=True):
-            array = np.asarray(limit)
-            if not (sign * array > 0).all():  # false for NaN too
-                what, where = "a limit that no pace can keep", f"{name} {side}"
-                expected, values = f"{side} {'> 0' if sign > 0 else '< 0'}", str(array.tolist())
-                yield Fault(what, where=where, expected=expected, found=values)
+            values = np.atleast_1d(limit)
+            for joint in np.flatnonzero(~(sign * values > 0)):  # NaN, too
+                where = f"{name} {side}" + f", joint {joint}" * (len(values) > 1)
+                what, expected = (
+                    "a limit that no pace can keep",
+                    f"{side} {'> 0' if sign > 0 else '< 0'}",
+                )
+                yield Fault(what, where=where, expected=expected, found=f"{values[joint]:g}")
 
 
 def timed(courses: Sequence[Course], bounds: Bounds, intervals: int | None = None) -> list[Timed]:
@@ -250,8 +253,7 @@ def timed(courses: Sequence[Course], bounds: Bounds, intervals: int | None = Non
         own = [next(timings) for _ in one.paths]
         state = min((x.state for x in own), key=_STATES.index, default="does not move")
         uniform = sum(x.uniform for x in own if x.state != "does not move")
-        lasting, solutions = [x.duration for x in own], [x.solution for x in own]
-        made.append(Timed(sum(lasting), uniform, state, lasting, solutions))
+        made.append(Timed(sum(x.duration for x in own), uniform, state, own))
     return made
 
 
@@ -261,46 +263,71 @@ def setpoints(
 ) -> Setpoints:  # fmt: skip
     """Returns the control points of a timing, whose differences are within limits at every step.
 
-    rate: in Hz. rows: as many, instead. duration: exactly so long. Differences of positions are
-    means of their derivatives, and exceed limits by rounding, and at moving ends, alone. Raises
-    InputError where that, or the duration, leaves no such points.
+    rate: in Hz. rows: as many, instead. duration: exactly so long. From rest to rest the timing is
+    stretched to whole steps; an end that moves keeps its speed, so that the last step, or the
+    first, reaches into the rest beyond the other end; where both move, steps are a little shorter.
+    Differences of positions are means of their derivatives, and exceed limits by rounding, and at
+    moving ends, alone. Raises InputError where that, or the duration, leaves no such points.
     """
+    lower, upper = _sides(bounds, len(course.first))
+    uniform = {"hint": "method='uniform'", "shell": "--method uniform"}
     if timed.state in _STATES[:2]:
-        what = "the plan moves at its ends and is beyond limits at its own pace"
-        what = what if timed.state == _STATES[1] else "a timing that is not finite"
-        raise InputError(what, where="limits", hint="method='uniform'", shell="--method uniform")
-    around = sum(1 if moves else n for moves, n in zip(course.moving, (2, 3), strict=True))
+        what = "the curve through its rows moves at its ends and is beyond limits at its own pace"
+        if timed.state == _STATES[0]:
+            moving = np.any([np.ptp(path.points, 0) > 0 for path in course.paths], 0)
+            if not np.isfinite([lower, upper])[..., moving].any():
+                raise InputError(_NONE, where="limits", expected="one of a joint that moves")
+            what = "a timing that is not finite"
+        raise InputError(what, where="limits", **uniform)
+    around = 5 - course.moving[0] - 2 * course.moving[1]  # points that are not the motion's
     if rows is not None and rows < 6:
         raise InputError("too few rows", where="rows", expected="6 or more", found=str(rows))
-    free = math.ceil(timed.duration * rate * (1 - 1e-12)) + around - 2
-    spans = rows - 1 if rows else max(round(duration * rate) if duration else free, 5)
-    steps, step = spans + 2 - around, duration / spans if duration else 1 / rate
-    if rows and timed.duration and not duration:
-        step = timed.duration / steps
-    lower, upper = _sides(bounds, len(course.first))
+    if duration and any(course.moving):
+        made = setpoints(course, timed, bounds, rate, rows)
+        taken = (made.count - 1) * made.step
+        if abs(taken - duration) > 1e-9 * duration:
+            what, expected = (
+                "an end that moves keeps its speed",
+                f"{taken:.10g} s, which that takes",
+            )
+            raise InputError(
+                what, where="duration", expected=expected, found=f"{duration:g} s", **uniform
+            )
+        return made
+    length, step = timed.duration, 1 / rate
+    steps = math.ceil(length * rate * (1 - 1e-12))
+    if rows or duration:
+        steps = (rows - 1 if rows else round((duration or 0) * rate)) + 2 - around
+    steps = max(steps, 7 - around)
+    shrinks = bool(length and (rows or all(course.moving)))
+    step = duration / (steps + around - 2) if duration else length / steps if shrinks else step
     size = np.max([abs(path.points).max(0) for path in course.paths] or [course.first], axis=0)
-    rounding = np.array([[1], [2], [4]]) * np.spacing(size) / np.minimum(upper, -lower)
-    finest = float(((10 * rounding.max(1)) ** (1 / np.array([1, 2, 3]))).max())
-    if step < finest:
-        most = f"{0.95 / finest:.1e}".replace("e+0", "e")
-        what, found = "rounding takes a tenth of a limit", f"{1 / step:g} Hz"
-        way = {"hint": f"rate={most}", "shell": f"--to {most}"}
-        raise InputError(what, where="rate", expected=f"at most {most} Hz", found=found, **way)
-    while True:
-        points, needed = _points(course, timed, bounds, steps), 0.0
+    # sampling leaves up to sixteen last places in each position
+    rounding = 16 * np.array([[1], [2], [4]]) * np.spacing(size) / np.minimum(upper, -lower)
+    finest = float(((100 * rounding.max(1)) ** (1 / np.array([1, 2, 3]))).max())
+    reaches, pace = any(course.moving) and not shrinks, 1.0
+    for turn in itertools.count():
+        if step < finest or turn == _TURNS:
+            most = f"{0.95 / max(finest, 2 * step * (turn > 0)):.1e}".replace("e+0", "e")
+            what, found = "rounding takes a hundredth of a limit", f"{1 / step:g} Hz"
+            way = {"hint": f"rate={most}", "shell": f"--to {most}"}
+            raise InputError(what, where="rate", expected=f"at most {most} Hz", found=found, **way)
+        extent = steps * step / pace if reaches else length
+        points, needed = _points(course, timed, extent, steps, [lower, upper]), 0.0
         for order, low, high in zip((1, 2, 3), lower, upper, strict=True):
             change = np.diff(points, order, axis=0)
             share = np.maximum(change.max(0) / high, change.min(0) / low).max()
             needed = max(needed, float(share) ** (1 / order))
-        if duration and max(needed, timed.duration / steps) > step * _TOLERANCE:
+        if duration and max(needed, length / steps) > step * _TOLERANCE:
             least = setpoints(course, timed, bounds, rate, rows)
             raise forbidden(duration, (least.count - 1) * least.step)
-        step = step if rows is None or duration else max(step, needed)
+        step = max(step, needed) if shrinks else step
         if needed <= step * _TOLERANCE:
             break
-        steps = max(steps + 1, math.ceil(steps * needed / step))
+        pace *= needed / step
+        steps = max(steps + (not reaches), math.ceil(length * pace / step))
     start, goal = _state(points[:4], step), _state(points[:-5:-1], -step)
-    return Setpoints(points, step, steps, start, goal, points[4:-3], len(points) - 2)
+    return Setpoints(points[4:-3], step, start, goal, len(points) - 2)
 
 
 def forbidden(duration: float, least: float) -> InputError:
@@ -312,25 +339,25 @@ def forbidden(duration: float, least: float) -> InputError:
     )  # fmt: skip
 
 
-def _points(course: Course, timed: Timed, bounds: Bounds, steps: int) -> Floats:
-    """Returns positions at the ends of ``steps`` equal parts of a timing, and those around them:
-    the same ones, or one of the Taylor polynomial at a moving end."""
-    size = timed.duration / steps
-    if not size:
+def _points(course: Course, timed: Timed, extent: float, steps: int, sides: Any) -> Floats:
+    """Returns positions at the ends of ``steps`` equal parts of an extent, which begins with the
+    timing, or ends with it where it moves there; and those around them: the same ones, or one of
+    the Taylor polynomial at a moving end."""
+    if not (size := extent / steps):
         return np.repeat(course.first[None], steps + 6, 0)
-    at, ends = np.append(np.arange(steps) * size, timed.duration), np.cumsum(timed.durations)
-    number = np.searchsorted(ends, at)
+    at = np.linspace(0, extent, steps + 1) + course.moving[1] * (timed.duration - extent)
+    lasting = [x.duration for x in timed.timings]
+    ends = np.cumsum(lasting)
+    number = np.searchsorted(ends, at).clip(max=len(ends) - 1)
     used = np.unique(number).tolist()
-    begins = ends - timed.durations
-    paths, solutions = [course.paths[k] for k in used], [timed.solutions[k] for k in used]
-    jerkless = not np.isfinite(_sides(bounds, len(course.first))[1][2]).any()
-    states = sample(paths, solutions, [at[number == k] - begins[k] for k in used], jerkless)
-    head, tail = [states[0][0, :1]] * 2, [states[-1][0, -1:]] * 3
-    if course.moving[0]:
-        head = [np.array([1, -size, size**2 / 2, -(size**3) / 6]) @ states[0][:, :1].swapaxes(0, 1)]
-    if course.moving[1]:
-        tail = [np.array([1, size, size**2 / 2, size**3 / 6]) @ states[-1][:, -1:].swapaxes(0, 1)]
-    return np.concatenate([*head, *(x[0] for x in states), *tail])
+    paths, solutions = [course.paths[k] for k in used], [timed.timings[k].solution for k in used]
+    times = [at[number == k] - (ends[k] - lasting[k]) for k in used]
+    states = sample(paths, solutions, times, not np.isfinite(np.array(sides)[:, 2]).any())
+    whole = np.concatenate(states, 1)
+    taylor = np.array([1, size, size**2 / 2, size**3 / 6])
+    head = (taylor * [1, -1, 1, -1] @ whole[:, 0])[None] if course.moving[0] else whole[0, [0, 0]]
+    tail = (taylor @ whole[:, -1])[None] if course.moving[1] else whole[0, [-1, -1, -1]]
+    return np.concatenate([head, whole[0], tail])
 
 
 def _state(points: Floats, step: float) -> Floats:

@@ -31,6 +31,8 @@ from trajcli.arrays import (
 )
 from trajcli.calls import integrate
 from trajcli.curves.fastest import (
+    Course,
+    Setpoints,
     binding,
     course,
     forbidden,
@@ -185,16 +187,18 @@ def retime(
     if rate is not None and rows is not None:
         raise UsageError("either rate or rows", where="rate, rows")
     require_counts(rows=1 if rows is None else rows)
-    for name, size in {"rate": rate, "duration": duration, "margin": margin}.items():
-        if size is not None and not 0 < number(size, name) <= (1 if name == "margin" else 1e300):
-            expected = "> 0" + ", <= 1" * (name == "margin")
+    for name, size, most, expected in (
+        ("rate", rate, 1e300, "> 0"), ("duration", duration, 1e300, "> 0"),
+        ("margin", margin, 1, "> 0, <= 1"),
+        ("corners", None if corners == "stop" else corners, 1e300, "stop, or a distance > 0"),
+    ):  # fmt: skip
+        if isinstance(size, str) or (size is not None and not 0 < number(size, name) <= most):
             raise UsageError("no such number", where=name, expected=expected, found=str(size))
     if method == "fastest":
-        return _fastest(trajectory, limits, rate, rows, duration, corners, margin)
+        return _fastest(trajectory, limits, margin, rate, corners, rows, duration)
     trajectory = as_trajectory(trajectory)
     outputs, time = trajectory.outputs(), trajectory.time
-    pairs = limit_pairs(limits, trajectory.shape[-1])
-    pairs = {name: (margin * low, margin * high) for name, (low, high) in pairs.items()}
+    pairs = limit_pairs(limits, trajectory.shape[-1], margin)
     parts = {name: to_numpy(values, name) for name, values in outputs.items()}
     between: Mapping[str, Floats] = {}
     if is_known(trajectory.mode, trajectory.options):
@@ -252,22 +256,20 @@ def lasting(pace: Pace, own: Floats, duration: float) -> Pace:
 
 
 @contextmanager
-def _of_trajectory(number: int) -> Iterator[None]:
-    """Adds the number of a trajectory to the places of faults."""
+def _collected(faults: list[Fault], number: int) -> Iterator[None]:
+    """Collects the faults of a trajectory, and adds its number to their places."""
     try:
         yield
     except InputError as error:
-        places = [f"trajectory {number}, {fault.where}" for fault in error.faults]
-        raise InputError(*map(lambda x, at: replace(x, where=at), error.faults, places)) from None
+        faults += (replace(x, where=f"trajectory {number}, {x.where}") for x in error.faults)
 
 
 def _fastest(
-    trajectory: Any, limits: Mapping[str, Limit], rate: float | None, rows: int | None,
-    duration: float | None, corners: str | float | None, margin: float,
+    trajectory: Any, limits: Mapping[str, Limit], margin: float, rate: float | None,
+    corners: str | float | None, *exact: Any,
 ) -> Fastest:  # fmt: skip
-    """Returns what ``retime`` does by the method fastest."""
-    timeless = isinstance(trajectory, np.ndarray | list | tuple) or is_torch(trajectory)
-    if timeless:
+    """Returns what ``retime`` does by the method fastest; ``exact`` are rows and duration."""
+    if timeless := not isinstance(trajectory, Trajectory):
         points = as_array(trajectory, "position")
         points = points[None] if points.ndim == 2 else points
         trajectory = Trajectory(points, None, None, None, np.arange([1, *points.shape][-2]))
@@ -282,43 +284,50 @@ def _fastest(
         what, hint = "the fastest timing has no gradient", "method='uniform', or .detach()"
         raise UsageError(what, where="position", hint=hint)
     parts = {name: to_numpy(x, name).astype(np.float64) for name, x in outputs.items()}
-    pairs = limit_pairs(limits, dofs)
-    bounds = {
-        name: (margin * x[0], margin * x[1]) for name, x in pairs.items() if name != QUANTITIES[0]
-    }
+    bounds = limit_pairs(limits, dofs, margin)
+    bounds.pop(QUANTITIES[0], None)
     counts = np.full(batch, most)
     counts = counts if whole.lengths is None else read_lengths(whole.lengths, batch, most)
     (times,) = seconds(to_numpy(whole.time, "time").reshape(-1, most))
-    steps, courses = np.full(batch, 1e-3 if rate is None else 1 / rate), []
+    steps, courses = np.full(batch, 1e-3 if rate is None else 1 / rate), list[Course]()
+    faults, made = list[Fault](), dict[int, Setpoints]()
     for k, count in enumerate(counts):
         clock = None if timeless else times[k % len(times), :count]
         if rate is None and clock is not None and count > 1:  # but for the rounding of stamps
             steps[k] = min(1e-3, float(f"{(clock[-1] - clock[0]) / (count - 1):.9g}"))
         p, v, a = (parts[n][k, :count] if n in parts else None for n in QUANTITIES[:3])
-        with _of_trajectory(k):
+        with _collected(faults, k):
             courses.append(course(p, clock, v, a, corners))  # type: ignore[arg-type]
-    timings, made = timed(courses, bounds), {}
+    raise_if_any(faults)
+    timings = timed(courses, bounds)
     # the slowest first: what it says of a duration holds for all
     for k in np.argsort([-x.duration for x in timings], kind="stable").tolist():
-        with _of_trajectory(k):
-            made[k] = setpoints(courses[k], timings[k], bounds, 1 / steps[k], rows, duration)
+        with _collected(faults, k):
+            made[k] = setpoints(courses[k], timings[k], bounds, 1 / steps[k], *exact)
+        if faults and exact[1]:
+            break
+    raise_if_any(faults)
     own = [made[k] for k in range(batch)]
     horizons, steps = np.array([len(x.actions) for x in own]), np.array([x.step for x in own])
     actions = np.concatenate([padded(x.actions[None], horizons.max()) for x in own])
     ends = np.array([(x.start, x.goal) for x in own])
-    moves, equal = any(x.moving[1] for x in courses), (horizons == horizons[0]).all()
+    goes_on = any(x.moving[1] for x in courses)
     start, goal = (State(*ends[:, side].swapaxes(0, 1)) for side in (0, 1))
     motion = integrate(
-        actions, start, steps[:, None], "bspline", degree=3, steps=1, goal=goal if moves else None,
-        ends="goal" if moves else "plan", lengths=None if equal else horizons,
+        actions, start, steps[:, None], "bspline", degree=3, steps=1,
+        goal=goal if goes_on else None, ends="goal" if goes_on else "plan",
+        lengths=None if (horizons == horizons[0]).all() else horizons,
     )  # fmt: skip
+    rows = motion.outputs()
     used = [
-        binding({n: x[k, : one.count] for n, x in motion.outputs().items()}, bounds)
+        binding({n: x[k, : one.count] for n, x in rows.items()}, bounds)
         for k, one in enumerate(own)
     ]
     arrays = {**motion._arrays(), "step": steps, "actions": actions, "ends": ends}
-    arrays["duration"] = steps * (horizons + 4)
-    arrays["uniform"] = np.array([x.uniform for x in timings])
+    arrays |= {
+        "duration": steps * (horizons + 4),
+        "uniform": np.array([x.uniform for x in timings]),
+    }
     return Fastest(
         **{name: matched(x, like) for name, x in arrays.items()}, mode=motion.mode,
         options=motion.options, states=[x.state for x in timings],
@@ -410,8 +419,8 @@ def paced(
     )
 
 
-def limit_pairs(limits: Any, dofs: int) -> dict[str, _Pair]:
-    """Returns the lower and the upper limit by quantity, float64 [] or [D].
+def limit_pairs(limits: Any, dofs: int, margin: float = 1.0) -> dict[str, _Pair]:
+    """Returns the lower and the upper limit by quantity, float64 [] or [D], times a margin.
 
     Raises UsageError for limits of no quantity, and InputError for another shape.
     """
@@ -424,7 +433,7 @@ def limit_pairs(limits: Any, dofs: int) -> dict[str, _Pair]:
     for name in filter(limits.__contains__, QUANTITIES):
         limit = limits[name]
         pair = limit if isinstance(limit, tuple) and len(limit) == 2 else (limit,)
-        sides = [float64(read_values(as_array(x, name), name)) for x in pair]
+        sides = [margin * float64(read_values(as_array(x, name), name)) for x in pair]
         pairs[name] = (sides[0] if sides[1:] else -sides[0]), sides[-1]
         for side, array in zip(("lower", "upper"), pairs[name], strict=True):
             if array.shape not in ((), (dofs,)):
