@@ -181,6 +181,10 @@ def test_infinite_limits_are_none() -> None:
     without = {n: LIMITS[n] for n in NAMES[:2]}
     none = trajcli.retime(WAYPOINTS, {**without, "jerk": (-np.inf, np.inf)})
     np.testing.assert_array_equal(none.duration, trajcli.retime(WAYPOINTS, without).duration)
+    for jerk in ((-5.0, np.inf), (-np.inf, 5.0)):  # on one side alone
+        made = trajcli.retime(WAYPOINTS, {**without, "jerk": jerk})
+        for k in range(4):
+            assert 0.98 < max(used(made, k, {"jerk": jerk}).values()) <= 1 + 1e-9
     motion = trajcli.integrate(np.ones((1, 9, 3)), "zero", 0.1)
     assert trajcli.retime(motion, {"velocity": np.inf}).factor.tolist() == [1.0]
 
@@ -322,28 +326,26 @@ def test_standstills_are_left_out() -> None:
     assert fastest.course(twice).assumed == ["1 repeated waypoint is left out"]
 
 
-def test_rows_of_a_standstill_are_one_place() -> None:
-    """What they differ by, which is less than rounding of recordings, is no jump."""
-    there, dwell = min_jerk(), np.ones((30, 1))
+def test_a_standstill_may_differ_by_rounding() -> None:
+    there, dwell = 100 + min_jerk(), np.ones((30, 1))
     exact = np.concatenate([there, dwell * there[-1], 2 * there[-1] - there[::-1]])
     near = exact.copy()
-    near[101:131] += np.linspace(0, 1.8e-12, 30)[:, None]
-    near[131:] += 1.8e-12
+    near[102:131:2] = np.nextafter(near[102:131:2], 0)
+    near[131:] = np.nextafter(near[131:], 200)
     times = len(exact) / 100
     one, other = (
-        trajcli.retime(plan(x, times), LIMITS, "fastest", rate=25_000.0) for x in (exact, near)
+        trajcli.retime(plan(x, times), LIMITS, "fastest", rate=4000.0) for x in (exact, near)
     )
-    assert fastest.course(near, np.arange(len(near)) / 100).dwells
-    np.testing.assert_allclose(other.duration, one.duration, atol=1.5 / 25_000)
+    assert len(fastest.course(near, np.arange(len(near)) / 100).dwells) == 1
+    np.testing.assert_allclose(other.duration, one.duration, rtol=2e-3)
 
 
 def test_a_gentle_start_is_no_standstill() -> None:
     limits = {"velocity": 2.0, "acceleration": 10.0, "jerk": 100.0}
-    coarse, fine, finest = (
-        trajcli.retime(plan(min_jerk(n), 20.0), limits, "fastest") for n in (2000, 20_000, 100_000)
+    coarse, fine = (
+        trajcli.retime(plan(min_jerk(n), 20.0), limits, "fastest") for n in (2000, 20_000)
     )
     np.testing.assert_allclose(fine.duration, coarse.duration, rtol=2e-3)
-    np.testing.assert_allclose(finest.duration, coarse.duration, rtol=2e-3)
     np.testing.assert_allclose(fine.uniform, coarse.uniform, rtol=1e-3)
 
 

@@ -24,7 +24,7 @@ Bounds = Mapping[str, tuple[Floats, Floats]]
 # The states of timings, the worst first.
 _STATES = ("not finite", "beyond limits", "uniform", "not converged", "solved", "does not move")
 # Rows are equal within this share of their range, those of a clock and waypoints.
-_EQUAL = 1e-12, 1e-9
+_EQUAL = 1e-14, 1e-9
 _TURN = 15.0  # a path turns from so many degrees on
 _NONE = "no limits of velocity, acceleration or jerk"
 # How much longer a step may have to be: limits then hold within 1e-9 of them.
@@ -103,7 +103,6 @@ def course(
         # a gentle start has many rows with hardly a difference, which add up
         drift = abs(rows[runs[:, 1]] - rows[runs[:, 0]]).max(1)
         still = runs[(runs[:, 1] - runs[:, 0] > 1) & (drift <= 2 * equal)]
-        rows[still[:, 1]] = rows[still[:, 0]]
         moving, notes = _ends(velocity, np.diff(rows, axis=0) / np.diff(knots)[:, None])
         if any(moving) and acceleration is None:
             order: Any = min(last, 2)
@@ -232,10 +231,7 @@ def limit_faults(parts: Sequence[str], bounds: Mapping[str, Any]) -> Iterator[Fa
             values = np.atleast_1d(limit)
             for joint in np.flatnonzero(~(sign * values > 0)):  # NaN, too
                 where = f"{name} {side}" + f", joint {joint}" * (len(values) > 1)
-                what, expected = (
-                    "a limit that no pace can keep",
-                    f"{side} {'> 0' if sign > 0 else '< 0'}",
-                )
+                what, expected = "a limit that no pace can keep", f"{side} {'<>'[sign > 0]} 0"
                 yield Fault(what, where=where, expected=expected, found=f"{values[joint]:g}")
 
 
@@ -273,11 +269,10 @@ def setpoints(
     uniform = {"hint": "method='uniform'", "shell": "--method uniform"}
     if timed.state in _STATES[:2]:
         what = "the curve through its rows moves at its ends and is beyond limits at its own pace"
-        if timed.state == _STATES[0]:
-            moving = np.any([np.ptp(path.points, 0) > 0 for path in course.paths], 0)
-            if not np.isfinite([lower, upper])[..., moving].any():
-                raise InputError(_NONE, where="limits", expected="one of a joint that moves")
-            what = "a timing that is not finite"
+        moving = np.any([np.ptp(path.points, 0) > 0 for path in course.paths], 0)
+        if not np.isfinite([lower, upper])[..., moving].any():
+            raise InputError(_NONE, where="limits", expected="one of a joint that moves")
+        what = "a timing that is not finite" if timed.state == _STATES[0] else what
         raise InputError(what, where="limits", **uniform)
     around = 5 - course.moving[0] - 2 * course.moving[1]  # points that are not the motion's
     if rows is not None and rows < 6:
@@ -286,13 +281,9 @@ def setpoints(
         made = setpoints(course, timed, bounds, rate, rows)
         taken = (made.count - 1) * made.step
         if abs(taken - duration) > 1e-9 * duration:
-            what, expected = (
-                "an end that moves keeps its speed",
-                f"{taken:.10g} s, which that takes",
-            )
-            raise InputError(
-                what, where="duration", expected=expected, found=f"{duration:g} s", **uniform
-            )
+            what, found = "an end that moves keeps its speed", f"{duration:g} s"
+            takes = f"{taken:.10g} s, which that takes"
+            raise InputError(what, where="duration", expected=takes, found=found, **uniform)
         return made
     length, step = timed.duration, 1 / rate
     steps = math.ceil(length * rate * (1 - 1e-12))
@@ -306,6 +297,7 @@ def setpoints(
     rounding = 16 * np.array([[1], [2], [4]]) * np.spacing(size) / np.minimum(upper, -lower)
     finest = float(((100 * rounding.max(1)) ** (1 / np.array([1, 2, 3]))).max())
     reaches, pace = any(course.moving) and not shrinks, 1.0
+    jerkless = not np.isfinite([lower[2], upper[2]]).any()
     for turn in itertools.count():
         if step < finest or turn == _TURNS:
             most = f"{0.95 / max(finest, 2 * step * (turn > 0)):.1e}".replace("e+0", "e")
@@ -313,7 +305,7 @@ def setpoints(
             way = {"hint": f"rate={most}", "shell": f"--to {most}"}
             raise InputError(what, where="rate", expected=f"at most {most} Hz", found=found, **way)
         extent = steps * step / pace if reaches else length
-        points, needed = _points(course, timed, extent, steps, [lower, upper]), 0.0
+        points, needed = _points(course, timed, extent, steps, jerkless), 0.0
         for order, low, high in zip((1, 2, 3), lower, upper, strict=True):
             change = np.diff(points, order, axis=0)
             share = np.maximum(change.max(0) / high, change.min(0) / low).max()
@@ -339,7 +331,7 @@ def forbidden(duration: float, least: float) -> InputError:
     )  # fmt: skip
 
 
-def _points(course: Course, timed: Timed, extent: float, steps: int, sides: Any) -> Floats:
+def _points(course: Course, timed: Timed, extent: float, steps: int, jerkless: bool) -> Floats:
     """Returns positions at the ends of ``steps`` equal parts of an extent, which begins with the
     timing, or ends with it where it moves there; and those around them: the same ones, or one of
     the Taylor polynomial at a moving end."""
@@ -352,7 +344,7 @@ def _points(course: Course, timed: Timed, extent: float, steps: int, sides: Any)
     used = np.unique(number).tolist()
     paths, solutions = [course.paths[k] for k in used], [timed.timings[k].solution for k in used]
     times = [at[number == k] - (ends[k] - lasting[k]) for k in used]
-    states = sample(paths, solutions, times, not np.isfinite(np.array(sides)[:, 2]).any())
+    states = sample(paths, solutions, times, jerkless)
     whole = np.concatenate(states, 1)
     taylor = np.array([1, size, size**2 / 2, size**3 / 6])
     head = (taylor * [1, -1, 1, -1] @ whole[:, 0])[None] if course.moving[0] else whole[0, [0, 0]]

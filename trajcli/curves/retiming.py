@@ -138,23 +138,20 @@ def retime(
     """Retimes trajectories within limits: by the least uniform factor, or as fast as can be.
 
     ``uniform`` stretches time. A factor s makes velocity v/s, acceleration a/s² and jerk j/s³;
-    positions stay, and times are stretched from the first on. It is below 1 where a trajectory can
-    be faster, and 1 for one that does not move. Values are within the limits also after rounding to
-    their type. Differentiable by rows and times; where several values decide at once, by the first
-    of them.
+    times are stretched from the first on. It is below 1 where a trajectory can be faster, and 1 for
+    one that does not move. Values are within limits also after rounding to their type.
+    Differentiable by rows and times; where several values decide at once, by the first of them.
 
     ``fastest`` keeps the path alone, a quintic spline through the rows, and slows down only where a
-    limit binds. Its unknown is the squared speed along the path, in which time is convex
-    (D. Verscheure et al., "Time-optimal path tracking for robots", 2009). toppra computes the same
-    without limits of jerk, Ruckig with them from state to state. The result, float64, is mode
-    ``bspline`` of degree 3, whose control points are positions at equal times of the timing: its
-    velocity, acceleration and jerk, and the differences of its control points, keep limits.
+    limit binds. Its unknown is the squared speed along the path (D. Verscheure et al.,
+    "Time-optimal path tracking for robots", 2009). The result, float64, is mode ``bspline`` of
+    degree 3, whose control points are positions at equal times: its rates, and the differences of
+    its control points, keep limits. Ends that move keep their speed.
 
     Parameters:
         trajectory: what ``integrate`` or ``load`` returns. By ``uniform`` it keeps its limits
-            between rows too where its mode defines a curve there (see ``sample``); one of no mode,
-            such as ``Trajectory(None, velocity, None, None, time)``, at the rows alone. Or
-            positions [K, D] or [B, K, D] without times, which are a path.
+            between rows too where its mode defines a curve there (see ``sample``), else at the rows
+            alone. Or positions [K, D] or [B, K, D] without times, which are a path.
         limits: a pair (lower < 0 < upper) of numbers or [D], or the largest magnitude, by name;
             infinite where there is none.
         method: uniform or fastest; None: uniform for a ``Trajectory``, fastest for positions.
@@ -162,8 +159,8 @@ def retime(
         rate: of fastest: rows per second; None: 1000, or those of the trajectory, if more.
         rows: of fastest: their number, instead of a rate.
         duration: of all rows, in seconds; None: the least.
-        corners: of fastest: where the path turns at once it is refused, unless it rests there,
-            ``"stop"``, or is cut within a distance of all lines between rows, a number.
+        corners: of fastest: a path that turns at once is refused, unless it rests there,
+            ``"stop"``, or is cut within this distance of the lines between rows.
         margin: the share of limits that is used.
 
     Returns:
