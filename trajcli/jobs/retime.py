@@ -397,6 +397,7 @@ class Timings(Paces):
                     course = fastest.course(rows, at, **own, corners=self._request.turns)
                 if course is not None:
                     self._ends = "goal" if course.moving[1] else self._ends
+                    self._even &= not all(course.moving)  # whose speeds leave no step free
                     yield place, course, float(line[-1]) if clock else None
 
     @contextmanager
