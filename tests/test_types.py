@@ -36,6 +36,9 @@ reveal_type(trajcli.prepare((4, 30, 7), "jerk", dt=0.02)(u, start).velocity)  # 
 reveal_type(trajcli.prepare((4, 30, 7), dt=0.02, write="jerk")(u, start).jerk)  # Tensor | None
 reveal_type(trajcli.sample(plan, [0.1]).position)  # Tensor
 reveal_type(plan[:, 3:].position)  # Tensor
+reveal_type(trajcli.retime(plan, {"jerk": 9.0}, slower_only=True))  # Retimed
+reveal_type(trajcli.retime(plan, {"jerk": 9.0}, "fastest", rate=500.0))  # Fastest
+reveal_type(trajcli.retime(np.zeros((9, 7)), {"jerk": 9.0}))  # Fastest
 reveal_type(plan.numpy().position)  # ndarray
 
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -129,6 +129,18 @@ _LEAST = 1e-100
 _HALVINGS = 60
 
 
+@overload
+def retime(
+    trajectory: Trajectory[Any], limits: Mapping[str, Limit],
+    method: Literal["uniform"] | None = None, *, slower_only: bool = False,
+    duration: float | None = None, margin: float = 1.0,
+) -> Retimed: ...  # fmt: skip
+@overload
+def retime(
+    trajectory: Any, limits: Mapping[str, Limit], method: Literal["fastest"] | None = None, *,
+    rate: float | None = None, rows: int | None = None, duration: float | None = None,
+    corners: str | float | None = None, margin: float = 1.0,
+) -> Fastest: ...  # fmt: skip
 @eager
 def retime(
     trajectory: Any, limits: Mapping[str, Limit], method: str | None = None, *,
