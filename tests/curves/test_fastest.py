@@ -556,3 +556,23 @@ def test_plans_go_on_where_the_fastest_ends() -> None:
     np.testing.assert_array_equal(ahead.position[0, -1], made.position[0, -1])
     assert isinstance(made[:, 5:10], Trajectory)
     assert isinstance(made.start, State)
+
+
+def test_ends_rest_where_rows_do_and_hardly_moving_dofs_decide_nothing() -> None:
+    there, times = min_jerk(), np.linspace(0, 1.04, 105)
+    rows = np.concatenate([there, there[[-1] * 4]])
+    rates = np.gradient(rows, times, axis=0)
+    rates[-1] = 0.4  # as of a filter that lags behind
+    assert fastest.course(rows, times, rates).moving == (False, False)
+    noise = np.where(np.arange(101)[:, None] % 2, 1e-5, -1e-5)
+    slow, quick = there[:, :1] * 1e-4 + noise / 100, there[:, :1]
+    rates = np.gradient(np.hstack([quick, slow]), 0.01, axis=0)
+    rates[[0, -1]] = [0, 1e-3]
+    assert fastest.course(np.hstack([quick, slow]), times[:101], rates).moving == (False, False)
+
+
+@pytest.mark.parametrize("digits", [6, 9, 12])
+def test_rounding_makes_no_corner(digits: int) -> None:
+    for count in (200, 1000, 5000):
+        course = fastest.course(np.round(min_jerk(count), digits), np.linspace(0, 2, count))
+        assert not course.corners
