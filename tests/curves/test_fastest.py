@@ -559,10 +559,10 @@ def test_plans_go_on_where_the_fastest_ends() -> None:
 
 
 def test_ends_rest_where_rows_do_and_hardly_moving_dofs_decide_nothing() -> None:
-    there, times = min_jerk(), np.linspace(0, 1.04, 105)
-    rows = np.concatenate([there, there[[-1] * 4]])
+    there, times = min_jerk(), np.linspace(0, 1.08, 109)
+    rows = there[[0] * 4 + [*range(101)] + [-1] * 4]
     rates = np.gradient(rows, times, axis=0)
-    rates[-1] = 0.4  # as of a filter that lags behind
+    rates[[0, -1]] = 0.4  # as of a filter that lags behind
     assert fastest.course(rows, times, rates).moving == (False, False)
     noise = np.where(np.arange(101)[:, None] % 2, 1e-5, -1e-5)
     slow, quick = there[:, :1] * 1e-4 + noise / 100, there[:, :1]
