@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -27,6 +29,7 @@ from trajcli.files.outputs import (
     time_variable,
 )
 from trajcli.files.quantities import QUANTITIES, SMOOTHING
+from trajcli.files.source import relative_path
 from trajcli.system import held
 
 _EXPORTED = (".parquet", ".rrd", ".tum", ".yaml", ".yml", ".json")
@@ -142,6 +145,10 @@ def write(
     output.begin(overwrite)
     with held(), output:
         fill(output)
+        if sources is not None and description.sources:  # of a part of a run, in OUT.parts
+            folder = os.path.realpath(out.parent.parent)
+            named = ((relative_path(path, folder), text) for path, text in sources.contents())
+            output.inputs = sorted(map(json.dumps, named))
         # a change after the first read would mix two states of a file in one output
         if sources is not None:
             sources.require_unchanged()

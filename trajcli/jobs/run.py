@@ -16,7 +16,7 @@ from trajcli.commands import of_dofs
 from trajcli.errors import InputError, OutputError, Report, listed
 from trajcli.files.atomic_output import os_fault
 from trajcli.files.opening import Files
-from trajcli.files.outputs import Output, Span
+from trajcli.files.outputs import Span
 from trajcli.files.quantities import ANGULAR_SMOOTHING, QUANTITIES, RECORDED_POSITION, ROTATIONS
 from trajcli.files.repair import TurnJumps
 from trajcli.files.writing import write
@@ -62,7 +62,7 @@ def run(
     report, shard = report or Report(), request.shard
     result: dict[str, Any] = {"out": str(request.path), "dry_run": dry}
     if shard is not None:
-        from trajcli.jobs.shards import done_already, input_lines
+        from trajcli.jobs.shards import done_already
 
         if done := done_already(request, dry):
             return result | done
@@ -76,16 +76,10 @@ def run(
         if dry:
             return result
         integration = Integration(plan)
-
-        def fill(output: Output) -> None:
-            write_blocks(integration.job(output.region), output.write, report)
-            if shard is not None:
-                output.inputs = input_lines(files.sources, request.out)
-
         remarks = write(
             request.path,
             plan.output,
-            fill,
+            lambda out: write_blocks(integration.job(out.region), out.write, report),
             overwrite=request.overwrite or shard is not None,
             compress=request.compress,
             sources=files.sources,

@@ -32,7 +32,7 @@ from trajcli.adjoint import NAMES
 from trajcli.errors import Fault, InputError, Note, OutputError, Report, raise_if_any
 from trajcli.files.atomic_output import os_fault, remove_dead
 from trajcli.files.catalogue import Catalogue, json_object
-from trajcli.files.file_bytes import SourceFiles, file_content
+from trajcli.files.file_bytes import file_content
 from trajcli.files.hdf5 import Hdf5File
 from trajcli.files.hdf5_output import INPUTS, SOURCES
 from trajcli.files.opening import Files
@@ -45,7 +45,6 @@ from trajcli.files.quantities import (
     SMOOTHING,
     sources_text,
 )
-from trajcli.files.source import relative_path
 from trajcli.files.writing import output_family, refuse_output, write
 from trajcli.jobs.job import Job, Results, write_blocks
 from trajcli.jobs.request import SourceRequest, parts_folder
@@ -122,13 +121,6 @@ class Part:
                     hint="cp -p and rsync -t keep the times of copies; " if copied else "",
                 )
         return None
-
-
-def input_lines(sources: SourceFiles, out: Path) -> list[str]:
-    """Returns the lines by which a part lists the files that were opened for it."""
-    folder = os.path.realpath(out.parent)
-    named = ((relative_path(path, folder), content) for path, content in sources.contents())
-    return sorted(map(json.dumps, named))
 
 
 def part_is_done(path: Path, request: str, overwrite: bool) -> bool:
