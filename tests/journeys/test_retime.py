@@ -27,6 +27,7 @@ BOUNDS = {
 HOME = np.array([0.0, -0.785, 0.0, -2.356, 0.0, 1.571, 0.785])
 REACH = np.array([0.9, 0.5, -0.4, 0.7, 0.6, 0.5, -0.8])
 TURN = np.array([1.0, 1.0, 2.0, 1.0, 2.0, 1.0, 1.0])
+STATED = ("does not move; binds: nothing", "solved; binds: ")
 # Times of waypoints, and rows on a smooth path.
 AT = np.linspace(0, 1, 6)[:, None]
 WAYPOINTS = HOME + REACH * AT + 0.2 * np.sin(np.pi * AT * TURN)
@@ -63,7 +64,7 @@ def trajectories(path):
 
 def test_waypoints_are_timed_as_typed(trajcli, with_samples):
     result = trajcli.ok(f"retime sample_data/waypoints.csv {LIMITS} -o out.h5")
-    assert "no times: fastest along the path" in result.err
+    assert "no times: the rows are a path" in result.err
     assert "binds: acceleration of panda_joint" in result.out
     trajcli.ok(f"check out.h5 --rest {LIMITS}")
     (motion,) = trajectories("out.h5")
@@ -143,7 +144,7 @@ def plans(with_samples):
 @pytest.mark.parametrize("how", ["", "--rows 300", "--to 250"])
 def test_an_output_is_what_its_control_points_make(trajcli, plans, how):
     result = trajcli.ok(f"retime {plans} {FAST} {how} --json -o out.h5").document
-    assert any("in motion at ends: " in x and "0.173/s at the end" in x for x in result["notes"])
+    assert any("moves at its end: 0.1" in x and "in demo_1" in x for x in result["notes"])
     assert result["states"].count("does not move") == 1
     trajcli.ok("integrate out.h5 -o again.h5")
     motions = [*trajectories("out.h5")]
@@ -313,10 +314,71 @@ def test_limits_that_bound_nothing_are_pointed_out(trajcli, with_samples):
     for text, said in ((speed, "no limits of acceleration and jerk"), (more, "no limits of jerk")):
         Path("some.toml").write_text(text)
         assert said in trajcli.ok("retime path.npy --limits some.toml --overwrite -o out.h5").err
-    for text in ("[position]\nupper = 9.0", "[velocity]\nupper = 2.0\nlower = 1.0"):
+    wrong = {
+        "[position]\nupper = 9.0": "no limits",
+        "[velocity]\nupper = 2.0\nlower = 1.0": "velocity lower: a limit that no pace can keep",
+    }
+    for text, said in wrong.items():
         Path("some.toml").write_text(text)
-        error = trajcli.refuses("retime path.npy --limits some.toml --overwrite -o out.h5").err
-        assert "limits" in error
+        for method in ("fastest", "uniform"):
+            np.savez("plan.npz", position=WAYPOINTS, velocity=0 * WAYPOINTS, dt=0.1)
+            source = "path.npy" if method == "fastest" else "plan.npz --method uniform"
+            line = f"retime {source} --limits some.toml --overwrite -o out.h5"
+            assert said in trajcli.refuses(line).err
+
+
+def test_a_robot_description_limits_speed_alone_which_is_said_in_one_line(trajcli, with_samples):
+    np.save("path.npy", WAYPOINTS)
+    limit = '<limit lower="-3" upper="3" velocity="2"/>'
+    joints = [f'<joint name="{name}" type="revolute">{limit}</joint>' for name in JOINTS]
+    Path("robot.urdf").write_text(f'<robot name="panda">{"".join(joints)}</robot>')
+    line = f"retime path.npy --joints {','.join(JOINTS)} --limits robot.urdf --json -o out.h5"
+    run = trajcli.ok(line)
+    paces = {"uniform": "at a uniform pace (no limits of acceleration and jerk)"}
+    said = [paces[state] for state in run.document["states"] if state in paces]
+    assert [x for x in run.err.splitlines() if x.startswith("at a uniform")] == said
+    assert "warning: no limits of acceleration and jerk" in run.err
+
+
+def test_times_that_are_not_there_are_not_named(trajcli, with_samples):
+    np.save("path.npy", WAYPOINTS)
+    run = trajcli.ok(f"retime path.npy --joints {','.join(JOINTS)} {LIMITS} --json -o out.h5")
+    assert run.document["dt_source"] is None
+    assert "note: no times: the rows are a path" in run.err
+    with h5py.File("out.h5") as file:
+        texts = {name: str(value) for name, value in file.attrs.items()}
+    assert "source_dt" not in texts
+    assert not any("none" in text for text in [*texts.values(), run.err])
+
+
+def test_verbose_lists_every_timing(trajcli, with_samples):
+    paths = WAYPOINTS[0] + np.linspace(0, 1, 8)[:, None, None] * (WAYPOINTS - WAYPOINTS[0])
+    np.save("paths.npy", paths)
+    line = f"retime paths.npy --joints {','.join(JOINTS)} {LIMITS} --overwrite -o out.h5"
+    assert "trajectory_3" not in trajcli.ok(line).out
+    listed = trajcli.ok(f"{line} -v").out.splitlines()
+    result = trajcli.ok(f"{line} --json").document
+    for k, name in enumerate(result["trajectory"]):
+        (about,) = (text for text in listed if text.startswith(f"{name}: "))
+        after, uniform = (result["durations"][key][k] for key in ("after", "uniform"))
+        assert f"{after:.2f} s (uniform scaling: {uniform:.2f} s), {STATED[k > 0]}" in about
+        shares = np.array([result["shares"][x][k] for x in QUANTITIES[1:]])
+        binding = sorted(shares[shares >= 0.005], reverse=True)[:2]
+        assert [x.split()[-1] for x in about.split(" %")[:-1]] == [
+            f"{100 * x:.0f}" for x in binding
+        ]
+    # of all together: the sum, and the mean shares
+    assert f"{sum(result['durations']['after']):.2f} s (uniform" in listed[1]
+
+
+def test_a_list_of_waypoints_may_end_without_a_new_line(trajcli, with_samples):
+    text = "".join(f"- {[float(x) for x in row]}\n" for row in WAYPOINTS)
+    for stream in (text, text.rstrip("\n"), f"# joints\n---\n{text}".rstrip("\n")):
+        Path("path.yaml").write_text(stream)
+        line = f"retime path.yaml --joints {','.join(JOINTS)} {LIMITS} --overwrite -o out.h5"
+        trajcli.ok(line)
+        (motion,) = trajectories("out.h5")
+        close(motion["position"][-1], WAYPOINTS[-1], atol=1e-12)
 
 
 def test_what_cannot_be_timed_is_left_out(trajcli, with_samples):

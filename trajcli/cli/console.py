@@ -245,7 +245,7 @@ def source_lines(report: Mapping[str, Any], size: str = "") -> list[str]:
     count = counted(report["trajectories"], "trajectory", "trajectories")
     return [
         fitted("", report["source"], f": {count}{size}"),
-        fitted("steps from ", report["dt_source"]),
+        *([fitted("steps from ", report["dt_source"])] if report["dt_source"] else []),
         *units_lines(report["units"]),
     ]
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from textwrap import wrap
 from typing import Any
 
 from trajcli.cli import options
-from trajcli.cli.console import Console, bytes_text, source_lines
+from trajcli.cli.console import WIDTH, Console, bytes_text, source_lines
 
 EXAMPLE = """
 Examples, on the files in sample_data:
@@ -20,6 +22,12 @@ Examples, on the files in sample_data:
 
 # The least share of time of what binds that is listed.
 _LEAST = 0.005
+# What is said of timings that are not solved.
+_STATES = {
+    "not converged": "within limits, perhaps not the fastest",
+    "uniform": "at a uniform pace",
+    "does not move": "does not move",
+}
 
 
 @options.command(options.WRITING | options.RETIME, options.READING)
@@ -58,23 +66,39 @@ def _paces(result: dict[str, Any], verbose: bool) -> list[str]:
 
 
 def _timings(result: dict[str, Any], verbose: bool) -> list[str]:
-    """Returns how long the fastest timings take in all, and the mean shares of time of the limits
-    that bind: of the largest few or, ``verbose``, of all."""
-    names, lasting, states = result["trajectory"], result["durations"], Counter(result["states"])
-    before, after, uniform = (sum(filter(None, lasting[k])) for k in ("before", "after", "uniform"))
-    shares = {f"{quantity} of {joint}": mean
-              for quantity, of_all in result["shares"].items()
-              for joint, *share in zip(result["joints"], *of_all, strict=True)
-              if (mean := sum(share) / max(len(names), 1)) >= _LEAST}  # fmt: skip
-    binding = sorted(shares, key=shares.__getitem__, reverse=True)[: None if verbose else 4]
+    """Returns how long the fastest timings take in all, the mean shares of time of the limits that
+    bind most, and what is not solved; of several, ``verbose``, a line of each."""
+    names, states = result["trajectory"], result["states"]
+    lines = list(_timing(result, range(len(names)), None if len(names) == 1 and verbose else 4))
+    if len(names) > 1:
+        longest = max(lasting := result["durations"]["after"])
+        lines[0] += f"; the longest takes {longest:.2f} s: {names[lasting.index(longest)]}"
+    free = [name for name in ("acceleration", "jerk") if name not in result["shares"]]
+    for state, count in Counter(states).items():
+        why = f" (no limits of {' and '.join(free)})" if state == "uniform" and free else ""
+        share = f": {count} of {len(names)}" if len(names) > 1 else ""
+        lines += [_STATES[state] + why + share] if state in _STATES else []
+    lines = [part for line in lines for part in wrap(line, WIDTH, subsequent_indent="  ")]
+    for k, name in enumerate(names if verbose and len(names) > 1 else ()):
+        pace, binding = _timing(result, [k], 2)
+        lines.append(f"{name}: {pace}, {_STATES.get(states[k], states[k])}; {binding}")
+    return lines
+
+
+def _timing(result: dict[str, Any], numbers: Sequence[int], most: int | None) -> tuple[str, str]:
+    """Returns how long these trajectories take, and the limits that bind for the largest mean
+    shares of time: at ``most`` so many."""
+    lasting, shares = result["durations"], dict[str, float]()
+    before, after, uniform = (
+        sum(lasting[key][k] or 0.0 for k in numbers) for key in ("before", "after", "uniform")
+    )
+    for quantity, of_all in result["shares"].items():
+        for joint, *of_each in zip(result["joints"], *(of_all[k] for k in numbers), strict=True):
+            shares[f"{quantity} of {joint}"] = sum(of_each) / max(len(numbers), 1)
+    binding = sorted((x for x in shares if shares[x] >= _LEAST), key=lambda x: -shares[x])[:most]
     listed = ", ".join(f"{name} {100 * shares[name]:.0f} %" for name in binding)
     pace = f"{before:.2f} s → {after:.2f} s" if before else f"{after:.2f} s"
-    pace += f" (uniform scaling: {uniform:.2f} s)"
-    if len(names) > 1:
-        longest = max(lasting["after"])
-        pace += f", longest {longest:.2f} s in {names[lasting['after'].index(longest)]}"
-    others = [f"{state}: {count}" for state, count in states.items() if state != "solved"]
-    return [pace, f"binds: {listed or 'nothing'}", *others]
+    return f"{pace} (uniform scaling: {uniform:.2f} s)", f"binds: {listed or 'nothing'}"
 
 
 def _lines(result: dict[str, Any]) -> list[str]:

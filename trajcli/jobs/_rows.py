@@ -18,7 +18,7 @@ from trajcli.files.atomic_output import refuse_input
 from trajcli.files.catalogue import in_memory
 from trajcli.files.clock import Clock
 from trajcli.files.opening import Files, clock_from_options
-from trajcli.files.outputs import Output, Span, Variable, describe_output, row_variable
+from trajcli.files.outputs import Span, Variable, describe_output, row_variable
 from trajcli.files.quantities import QUANTITIES, sources_text, unit_of
 from trajcli.files.reader import (
     one_per_group,
@@ -31,7 +31,7 @@ from trajcli.files.reader import (
 from trajcli.files.reading import select
 from trajcli.files.recording import Recording, join
 from trajcli.files.repair import repaired
-from trajcli.files.source import Place, first_and_more
+from trajcli.files.source import first_and_more
 from trajcli.files.writing import write
 from trajcli.jobs._blocks import MOST_FAULTS
 from trajcli.jobs.job import Block, Job, Results, blocks_of, faulty, write_blocks
@@ -40,8 +40,6 @@ from trajcli.jobs.resolve import units_report
 from trajcli.kernels.program import Floats, Integers
 from trajcli.memory import CHANGED_BYTES
 from trajcli.units import units_of_dofs
-
-_NO_TIMES = Place(remark="none: a path")
 
 
 def read_trajectories(
@@ -207,8 +205,9 @@ def write_rows(
     refuse_input(request.out, files.paths())
     files.sources.add(files.paths())
     clocks = (part.clock.source for part in whole.parts_in_use() if part.clock)
-    listed = {"source": whole.sources(), "source_dt": list(dict.fromkeys(clocks)) or [_NO_TIMES]}
+    listed = {"source": whole.sources(), "source_dt": list(dict.fromkeys(clocks))}
     seen = {k: [x.seen_from(request.folder) for x in places] for k, places in listed.items()}
+    seen = {k: texts for k, texts in seen.items() if texts}  # a path has no times
     stated = {**attributes, **{k: sources_text(k, texts) for k, texts in seen.items()}}
     shard = request.shard
     stated |= {"shard": str(shard)} if shard else {}
@@ -226,21 +225,18 @@ def write_rows(
     )
     description = description.of_part(seen) if shard else description
     job, report = Job(request.path, description, blocks_of(whole, counts), compute), files.report
-
-    def fill(output: Output) -> None:
-        write_blocks(job, output.write, report)
-        if shard is not None:
-            from trajcli.jobs.shards import input_lines
-
-            output.inputs = input_lines(files.sources, request.out)
-
-    overwrite = request.overwrite or shard is not None
-    remarks = write(request.path, description, fill, overwrite=overwrite, sources=files.sources)
+    remarks = write(
+        request.path,
+        description,
+        lambda output: write_blocks(job, output.write, report),
+        overwrite=request.overwrite or shard is not None,
+        sources=files.sources,
+    )
     report.add(*remarks)
     return {
         "out": str(request.path),
         "source": str(whole.source),
-        "dt_source": str(first_and_more(listed["source_dt"])),
+        "dt_source": str(first_and_more(listed["source_dt"])) if whole.clock else None,
         "units": units_report(whole),
         "trajectories": len(counts),
         "output": description.kind,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -59,6 +60,7 @@ _RATE = 1000.0  # of the setpoints of slower sources, in Hz
 # The options of one method alone, and the first variables of OUT, in the order of merge.
 _OF_METHOD = {"uniform": ("slower_only",), "fastest": ("to", "rows", "corners")}
 _FIRST = (*QUANTITIES, "time", "start_stamp")
+_NUMBERS = re.compile(r"\d[\d.]*(?:e-?\d+)?")
 
 
 @dataclass(frozen=True)
@@ -78,20 +80,16 @@ class RetimeRequest(SourceRequest):
         """Yields the faults of options that cannot be combined."""
         if self.to is not None and self.rows is not None:
             yield Fault("a rate and a number of rows", where="--to and --rows", expected="one")
-        if isinstance(self.turns, str) and self.turns != "stop":
-            what, expected = "neither stop nor a distance", "stop, or a distance like 0.05"
-            yield Fault(what, where="--corners", expected=expected, found=self.turns)
         other = "fastest" if method == "uniform" else "uniform"
         for name in _OF_METHOD[other]:
             if getattr(self, name) not in (None, False):
-                what, where = f"an option of --method {other}", f"--{name.replace('_', '-')}"
-                yield Fault(what, where=where, expected=f"none with {method}", found="given")
+                yield Fault(f"an option of --method {other}", where=f"--{name.replace('_', '-')}")
 
     @property
     def turns(self) -> str | float | None:
         """What becomes of corners: None refuses them, "stop" rests there, a distance cuts them."""
         values = parse_floats(self.corners or "")
-        return values[0] if values and values[0] > 0 else self.corners
+        return values[0] if values else self.corners
 
 
 def run_retime(request: RetimeRequest, report: Report | None = None) -> dict[str, Any]:
@@ -112,8 +110,8 @@ def run_retime(request: RetimeRequest, report: Report | None = None) -> dict[str
         if not whole.clock and method == "uniform":
             fault = no_time(whole)
             raise InputError(replace(fault, hint=f"--method fastest; or {fault.hint}"))
-        if not whole.clock and not request.method:
-            files.report.add(Note("no times: fastest along the path"))
+        if not whole.clock:
+            files.report.add(Note("no times: the rows are a path"))
         paces = (Paces if method == "uniform" else Timings)(whole, request, files)
         part = whole if shard is None else whole.take(slice(*shard.share(len(whole))))
         good, left_out = computable(request, part)
@@ -174,6 +172,8 @@ class Paces:
         self.matched, by = stored.matched(names, picked), request.margin
         self._position, self._beyond = bounds.pop("position", None), 0
         self.limits: fastest.Bounds = {n: (by * b.lower, by * b.upper) for n, b in bounds.items()}
+        faults = fastest.limit_faults([*self.limits], self.limits)
+        raise_if_any(replace(f, where=f"{request.limits}: {f.where}") for f in faults)
         self.named = len({*whole.lengths.tolist()}) > 1
 
     def _read(self) -> tuple[list[str], dict[str, str], int]:
@@ -254,21 +254,17 @@ class Paces:
         """Returns the extremes between the rows by quantity: of the curve of the file's mode, else
         of that which resample sends. Lines, and dofs whose positions are copied, have none."""
         mode, options = self.recording.stated.name, self.recording.stated.options
+        kinds = {name: self.recording.arrays[name].precision for name in values}
+        reached = dict[str, Floats]()
         if not is_known(mode, options):
-            if self._curve not in GIVEN or not {"position", "velocity"} <= {*values}:
-                return {}
-            kinds = {name: self.recording.arrays[name].precision for name in values}
-            reached = extremes_of_method(self._curve, values, times, kinds)
-            return self._without_copied(reached)
-        if needed := missing_parts(mode, options, values):
+            if self._curve in GIVEN and {"position", "velocity"} <= {*values}:
+                reached = extremes_of_method(self._curve, values, times, kinds)
+        elif needed := missing_parts(mode, options, values):
             what = "limits hold at the rows alone: between them the curve takes"
             self._remarks.append(Note(f"{what} {', '.join(needed)}"))
-            return {}
-        stored = self.recording.arrays  # the curve knows how rounding has moved its rows
-        rows = {name: x.astype(stored[name].precision) for name, x in values.items()}
-        return self._without_copied(extremes(mode, options, rows, times))
-
-    def _without_copied(self, reached: dict[str, Floats]) -> dict[str, Floats]:
+        else:  # the curve knows how rounding has moved its rows
+            rows = {name: x.astype(kinds[name]) for name, x in values.items()}
+            reached = extremes(mode, options, rows, times)
         for part in reached.values():
             part[..., self.copied] = 0.0
         return reached
@@ -304,19 +300,6 @@ class Paces:
         return notes
 
 
-class _Timed(NamedTuple):
-    """The timing of a path, its duration in the source, None without times, and in OUT, its step
-    and rows there, and where its control points lie in the file of all."""
-
-    course: fastest.Course
-    before: float | None
-    timing: fastest.Timed
-    after: float
-    step: float
-    rows: int
-    at: int
-
-
 class Timings(Paces):
     """The fastest timing of each trajectory along its path.
 
@@ -335,47 +318,48 @@ class Timings(Paces):
         return [name, *rates], {q: unit_of(q, unit) for q in QUANTITIES if unit}, 8
 
     def prepare(self, recording: Recording, report: Report, opened: ExitStack) -> list[Fault]:
-        request, whole, done, place = self._request, self._whole, dict[int, _Timed](), -1
-        if not all(((x < 0) & (y > 0)).all() for x, y in self.limits.values()) or not self.limits:
-            what, expected = "no limits that a pace can keep", "lower < 0 < upper, of velocity, …"
-            raise InputError(what, where=request.limits, expected=expected)
-        if free := [name for name in QUANTITIES[1:] if name not in self.limits]:
+        request, whole, limits, place = self._request, self._whole, self.limits, -1
+        if free := [name for name in QUANTITIES[1:] if name not in limits]:
             text = f"no limits of {' and '.join(free)}, which may be of any size"
             self._remarks.append(Note(text) if free == ["jerk"] else text)
         self._ends: EndsName = "plan"
-        self._rate, faults = request.to or max(_RATE, 1 / (whole.step or 1)), list[Fault]()
-        self._even = (request.rows, request.duration) == (None, None)
-        self.named = len(whole) > 1 and self._even
+        self._rate = request.to or max(_RATE, 1 / (whole.step or 1))
+        self._even = request.rows is None and request.duration is None
+        self.named, faults = len(whole) > 1 and self._even, list[Fault]()
         for _ in self._courses(whole.only(self.arrays), []) if request.shard else ():
             pass  # whether any trajectory of OUT moves at its end
-        courses = self._courses(recording, faults)
+        # by place: what the result says of a timing, where its control points lie
+        courses, done = self._courses(recording, faults), dict[int, dict[str, Any]]()
         with os_failures(request.path), held():
             self._points = opened.enter_context(TemporaryFile(dir=request.path.parent))  # noqa: SIM115
             # so many that a signal is answered within about a second
             while some := list(islice(courses, 8 * processors())):
-                timings = fastest.timed([course for _, course, _ in some], self.limits)
+                timings = fastest.timed([course for _, course, _ in some], limits)
                 for (place, course, before), timing in zip(some, timings, strict=True):
                     with self._placed(recording, place, faults):
                         made = fastest.setpoints(
-                            course, timing, self.limits, self._rate, request.rows, request.duration
+                            course, timing, limits, self._rate, request.rows, request.duration
                         )
-                        after, at = (made.count - 1) * made.step, self._points.tell()
+                        done[place] = {
+                            "before": before, "after": (made.count - 1) * made.step,
+                            "uniform": timing.uniform, "states": timing.state, "rows": made.count,
+                            "dwells": course.dwells, "corners": course.corners, "dt": made.step,
+                            "assumed": course.assumed, "at": self._points.tell(),
+                        }  # fmt: skip
                         np.save(self._points, np.concatenate([made.start, made.goal, made.actions]))
-                        step, rows = made.step, made.count
-                        done[place] = _Timed(course, before, timing, after, step, rows, at)
                 raise_if_any(() if request.skip_bad else faults[:MOST_FAULTS])
                 report.on_progress(place + 1, len(recording))
                 if signal := answered():
                     raise stopped(request.out, signal, place + 1, len(recording))
         raise_if_any(() if done and request.skip_bad else faults[:MOST_FAULTS])
         self.recording, self._timed = recording.take([*done]), [*done.values()]
-        self.counts = np.array([timed.rows for timed in self._timed], np.int64)
+        self.counts = np.array([timed["rows"] for timed in self._timed], np.int64)
         self.sizes = {"point": int(self.counts.max(initial=5)) - 5, "each": 1}
-        self._shares = {name: np.zeros((len(done), recording.shape[2])) for name in self.limits}
+        self._shares = {name: np.zeros((len(done), recording.shape[2])) for name in limits}
         if whole.clock and not whole.stated.name and done:
             first = self.recording.take([0])
             rows, times = first.arrays[self.arrays[0]].read()[0], row_times(first)[0][0]
-            if (cost := fastest.noise_cost(rows, times, self.limits)) is not None:
+            if (cost := fastest.noise_cost(rows, times, limits)) is not None:
                 what = f"noise in the rows costs {100 * cost:.0f} % of the time"
                 way = _way(request, whole, "smooth")
                 self._remarks.append(f"{what} (measured on trajectory 0): {way}")
@@ -409,27 +393,25 @@ class Timings(Paces):
             for fault in error.faults:
                 where = f"{recording.place_text(place)}, {fault.where}"
                 hint = fault.shell or fault.hint
-                if hint == "--method uniform" and len(self.arrays) == 1:  # takes trajectories
+                if hint == "--method uniform" and not {*self.limits} <= {*self._whole.arrays}:
                     hint = _way(self._request, self._whole, "smooth")
-                faults.append(replace(fault, where=where, hint=hint))
+                faults.append(replace(fault, where=where, hint=hint, shell=""))
 
     def stated(self) -> dict[str, Any]:
         about = {"mode": "bspline", "degree": 3, "steps": 1, "ends": self._ends}
         return {**about, "method": "fastest", "dt": 1 / self._rate if self._even else "varies"}
 
     def variables(self) -> list[Variable]:
-        unit, kind, label = self._unit, np.dtype("f8"), {"long_name": "duration", "units": "s"}
-        roles = ["start", "goal"] if self._ends == "goal" else ["start"]
-        rows = [row_variable(q, kind, unit and unit_of(q, unit)) for q in QUANTITIES]
-        duration = Variable("duration", ("trajectory",), kind, label)
-        return [*rows, *control_variables(unit, roles), duration]
+        unit, roles = self._unit, ["start", "goal"] if self._ends == "goal" else ["start"]
+        rows = [row_variable(q, np.float64, unit and unit_of(q, unit)) for q in QUANTITIES]
+        return [*rows, *control_variables(unit, roles)]
 
     def compute(self, block: Block) -> Results:
         some, arrays = [self._timed[place] for place in block.places.tolist()], list[Any]()
         for timed in some:
-            self._points.seek(timed.at)
+            self._points.seek(timed["at"])
             arrays.append(np.load(self._points))
-        points, step = np.stack(arrays), np.array([[timed.step] for timed in some])
+        points, step = np.stack(arrays), np.array([[timed["dt"]] for timed in some])
         states: dict[str, Any] = {"start": State(*points[:, :4].swapaxes(0, 1))}
         if self._ends == "goal":
             states["goal"] = State(*points[:, 4:8].swapaxes(0, 1))
@@ -442,46 +424,41 @@ class Timings(Paces):
         self._look(rows["position"])
         yield 0, {
             **rows, "time": np.atleast_2d(motion.time), "actions": points[:, 8:], "dt": step,
-            "duration": [timed.after for timed in some],
             **{f"{role}/{n}": x for role, s in states.items() for n, x in s.parts().items()},
         }  # fmt: skip
 
     def result(self) -> dict[str, Any]:
-        some = self._timed
+        def of(*keys: str) -> dict[str, Any]:
+            return {key: [timed[key] for timed in self._timed] for key in keys}
+
+        shares = {name: share.tolist() for name, share in self._shares.items()}
         return {
-            "trajectory": self.names(),
-            "durations": {
-                "before": [x.before for x in some],
-                "after": [x.after for x in some],
-                "uniform": [x.timing.uniform for x in some],
-            },
-            "states": [x.timing.state for x in some],
-            "rows": self.counts.tolist(),
-            "joints": [*self._whole.dof_labels],
-            "shares": {name: share.tolist() for name, share in self._shares.items()},
-            "dwells": [x.course.dwells for x in some],
-            "corners": [x.course.corners for x in some],
-        }
+            "trajectory": self.names(), "durations": of("before", "after", "uniform"),
+            **of("states", "rows", "dwells", "corners"),
+            "joints": [*self._whole.dof_labels], "shares": shares,
+        }  # fmt: skip
 
     def notes(self) -> list[str]:
         """Returns where motion rests, what is assumed of ends, and the warnings about limits."""
         notes, names = super().notes(), self.names()
-        pairs = [(name, timed.course) for name, timed in zip(names, self._timed, strict=True)]
         at = "{:.6g} s ({:.0f}°)" if self._whole.clock else "row {:g} ({:.0f}°)"
-        stops = {
-            "standstill left out: ": [(b - a, f"{a:.6g} to {b:.6g} s", name)
-                                      for name, x in pairs for a, b in x.dwells],
-            "rest at corners: ": [(x[1], at.format(*x), n) for n, c in pairs for x in c.corners],
-            "in motion at ends: ": [
-                (v := float(abs(np.array(x.paths[-k].ends)[k, 0]).max()), f"{v:.3g}/s at {end}", n)
-                for n, x in pairs for k, end in enumerate(("the start", "the end")) if x.moving[k]],
-            "": [(0.0, text, name) for name, x in pairs for text in x.assumed],
-        }  # fmt: skip
-        for what, found in stops.items():
-            text = listed((text for _, text, _ in found), 3)
-            if found and len(names) > 1:
-                _, most, name = max(found)
-                count = f"{len({n for *_, n in found})} of {len(names)} trajectories"
-                text = f"{len(found)} in {count}, the most in {name}: {most}"
-            notes += [Note(f"{what}{text}")] if found else []
+        remarks = [
+            (what, size, text, name)
+            for name, timed in zip(names, self._timed, strict=True)
+            for what, size, text in (
+                *(("standstill left out: ", b - a, f"{a:.6g} to {b:.6g} s")
+                  for a, b in timed["dwells"]),
+                *(("rest at corners: ", x[1], at.format(*x)) for x in timed["corners"]),
+                *((_NUMBERS.sub("", x), max(map(float, _NUMBERS.findall(x)), default=0), x)
+                  for x in timed["assumed"]),  # such as: moves at its end: 0.2 per second
+            )
+        ]  # fmt: skip
+        for what in dict.fromkeys(remark[0] for remark in remarks):
+            alike = [remark[1:] for remark in remarks if remark[0] == what]
+            text = listed((text for _, text, _ in alike), 3)
+            if len(names) > 1:
+                _, most, name = max(alike)
+                count = f"{len({name for *_, name in alike})} of {len(names)} trajectories"
+                text = f"{most} in {name}, the most; found in {count}"
+            notes.append(Note(what * what.endswith(": ") + text))
         return notes
