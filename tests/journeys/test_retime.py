@@ -387,7 +387,8 @@ def test_what_cannot_be_timed_is_left_out(trajcli, with_samples):
     corner = np.concatenate([HOME + REACH * AT, HOME + REACH + np.roll(REACH, 3) * AT[1:]])[3:9]
     np.save("paths.npy", np.stack([WAYPOINTS, bad, WAYPOINTS[::-1], corner]))
     line = f"retime paths.npy --joints {','.join(JOINTS)} {LIMITS} --json -o out.h5"
-    trajcli.refuses(line)
+    error = trajcli.refuses(line).document["error"]["faults"]
+    assert [fault["where"] for fault in error] == ["paths.npy, trajectory 1, step 2, dof 3"]
     result = trajcli(f"{line} --skip-bad", code=1).document
     assert [x["name"].split(", ")[1] for x in result["left_out"]] == [
         "trajectory 1",
@@ -433,3 +434,17 @@ def test_the_names_of_groups_are_kept(trajcli, with_samples):
         assert opened.jerk.sizes["time"] == opened.actions.sizes["point"] + 5
     trajcli.ok(f"check out.h5 --rest {LIMITS}")
     assert "obs/robot0_joint_pos" in trajcli.refuses(f"retime set.hdf5 {FAST} -o o.h5").err
+
+
+@pytest.mark.parametrize("kind", ["h5", "npz"])
+def test_check_compares_the_first_row_with_the_start_that_an_output_holds(trajcli, plans, kind):
+    trajcli.ok(f"retime {plans} {FAST} -o out.{kind}")
+    found = trajcli.ok(f"check out.{kind}").out
+    assert "equals the start state" in found
+    assert "not checked" not in found
+    if kind == "h5":
+        with h5py.File("out.h5", "r+") as file:
+            file["demo_1/position"][0, 2] += 1e-9
+        (line,) = (x for x in trajcli("check out.h5", code=1).out.splitlines() if "off by" in x)
+        assert line.startswith("start row")
+        assert "1e-09" in line

@@ -32,11 +32,16 @@ StartRows = Callable[[Array, Sequence[str]], Mapping[str, Array]]
 _SUMS = 1e-9
 
 
-def _plan_again(file: Catalogue, files: Files) -> Plan:
+def _plan_again(file: Catalogue, files: Files, own: bool = False) -> Plan:
     """Plans the recorded request of an output again, on the CPU; nothing will be written.
 
-    Raises InputError for a file without a request.
+    own: the fastest timing is planned from its own control points. Raises InputError for a file
+    without a request.
     """
+    out = Path(tempfile.gettempdir()) / "trajcli-again.h5"
+    if own and file.attributes().get("method") == "fastest":
+        again = Request(sources=(str(file.path),), out=out, overwrite=True, device="cpu")
+        return Plan(again, files.read_as(again))
     try:
         stored = Request.from_json(str(file.attributes().get("request", "")), file.path.parent)
     except (ValueError, RecursionError):
@@ -45,7 +50,6 @@ def _plan_again(file: Catalogue, files: Files) -> Plan:
             where=str(file.path),
             expected="an output of integrate or differentiate, with its command",
         ) from None
-    out = Path(tempfile.gettempdir()) / "trajcli-again.h5"
     again = replace(stored, out=out, overwrite=True, device="cpu")
     return Plan(again, files.read_as(again))
 
@@ -185,7 +189,7 @@ def recompute(
 def start_rows(files: Files, path: Path) -> StartRows | str:
     """Returns a function that looks up start states of an output, or why they are not known."""
     try:
-        plan = _plan_again(files.open(path), files)
+        plan = _plan_again(files.open(path), files, own=True)
     except TrajcliError as error:
         fault = error.faults[0]
         return f"{fault.where}: {fault.what}"

@@ -372,17 +372,17 @@ class Timings(Paces):
         that have none."""
         place = -1
         for block in recording.blocks():
-            arrays, clock = [block.arrays[n].read() for n in self.arrays], block.clock
+            # what --skip-bad leaves out may be in other shards
+            arrays = [finite_rows(block, n, self._request.skip_bad) for n in self.arrays]
             times = np.broadcast_to(row_times(block)[0], (len(block), block.rows))
             for rows, *rates, line in zip(*arrays, times, strict=True):
-                place, course, at = place + 1, None, line if clock else None
+                place, course, at = place + 1, None, line if block.clock else None
                 own = dict(zip(self.arrays[1:], rates, strict=True))
                 with self._placed(recording, place, faults):
                     course = fastest.course(rows, at, **own, corners=self._request.turns)
                 if course is not None:
                     self._ends = "goal" if course.moving[1] else self._ends
-                    self._even &= not all(course.moving)  # whose speeds leave no step free
-                    yield place, course, float(line[-1]) if clock else None
+                    yield place, course, float(line[-1]) if block.clock else None
 
     @contextmanager
     def _placed(self, recording: Recording, place: int, faults: list[Fault]) -> Iterator[None]:
