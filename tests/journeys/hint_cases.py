@@ -743,6 +743,11 @@ case("uniform without times",
      f"retime in.npz {FAST.replace('fastest', 'uniform')}", f"retime in.npz {FAST}",
      *(f"retime in.npz {time} {FAST} --overwrite"
        for time in ("--dt 0.1", "--rate 10", "--times t.npy")))
+case("a plan without accelerations that moves at its ends beyond limits",
+     both(npz(position=CURVE, velocity=SPEED, dt=0.1),
+          text("limits.toml", ALL.replace("9.0", "0.5"))),
+     f"retime in.npz {FAST}", differ("in.npz").replace("out.h5", "o_central.h5"),
+     "retime o_central.h5 --limits limits.toml -o o.h5")
 case("too short a duration", both(npz(position=CURVE, velocity=SPEED, dt=0.1),
                                   text("limits.toml", LIMITS)),
      "retime in.npz --limits limits.toml --duration 0.01 -o o.h5",

@@ -16,16 +16,8 @@ from typing import Any
 import numpy as np
 
 from trajcli.calls import integrate
-from trajcli.curves import fastest
+from trajcli.curves import fastest, retiming
 from trajcli.curves.resampling import GIVEN
-from trajcli.curves.retiming import (
-    OF_ANY_PACE,
-    at_pace,
-    extremes,
-    extremes_of_method,
-    lasting,
-    paced,
-)
 from trajcli.curves.sampling import is_known, missing_parts
 from trajcli.errors import Fault, InputError, Note, Report, UsageError, listed, raise_if_any
 from trajcli.files.atomic_output import os_failures
@@ -80,6 +72,9 @@ class RetimeRequest(SourceRequest):
         """Yields the faults of options that cannot be combined."""
         if self.to is not None and self.rows is not None:
             yield Fault("a rate and a number of rows", where="--to and --rows", expected="one")
+        if self.turns not in (None, "stop") and not isinstance(self.turns, float):
+            what, expected = "neither stop nor a distance", "stop, or a distance like 0.05"
+            yield Fault(what, where="--corners", expected=expected, found=str(self.turns))
         other = "fastest" if method == "uniform" else "uniform"
         for name in _OF_METHOD[other]:
             if getattr(self, name) not in (None, False):
@@ -89,7 +84,7 @@ class RetimeRequest(SourceRequest):
     def turns(self) -> str | float | None:
         """What becomes of corners: None refuses them, "stop" rests there, a distance cuts them."""
         values = parse_floats(self.corners or "")
-        return values[0] if values else self.corners
+        return float(values[0]) if values and values[0] > 0 else self.corners
 
 
 def run_retime(request: RetimeRequest, report: Report | None = None) -> dict[str, Any]:
@@ -211,7 +206,7 @@ class Paces:
     def stated(self) -> dict[str, Any]:
         """Returns the attributes of OUT."""
         stored = self._whole.file.attributes()
-        stated: dict[str, Any] = {k: v for k, v in stored.items() if k in OF_ANY_PACE}
+        stated: dict[str, Any] = {k: v for k, v in stored.items() if k in retiming.OF_ANY_PACE}
         if "absolute" in stated:
             stated["absolute"] = ",".join(map(str, self.copied))
         if stored.get("start") == RECORDED_START:  # other starts are named as seen from their file
@@ -230,9 +225,9 @@ class Paces:
         values = {name: finite_rows(block.recording, name) for name in self.arrays}
         times, exact, places = row_times(block.recording)[0], self._request.duration, block.places
         between = self._between(values, times)
-        pace = paced(values, self.limits, self._request.slower_only, between)
+        pace = retiming.paced(values, self.limits, self._request.slower_only, between)
         if exact is not None:
-            pace = lasting(pace, np.broadcast_to(times[:, -1], len(places)), exact)
+            pace = retiming.lasting(pace, np.broadcast_to(times[:, -1], len(places)), exact)
         times = times * pace.factor[:, None]  # t → s·t
         self.factor[places], self._dof[places] = pace.factor, pace.dof
         self._quantity[places] = pace.limited_by
@@ -241,7 +236,7 @@ class Paces:
         for name, share in pace.slack.items():
             self._slack[name][places] = share
         self._look(values.get("position"))
-        yield 0, {"time": times, **at_pace(values, pace.factor), "time_scale": pace.factor}
+        yield 0, {"time": times, **retiming.at_pace(values, pace.factor), "time_scale": pace.factor}
 
     def _look(self, position: Any) -> None:
         """Counts the trajectories with positions [b, T, D] beyond their limits."""
@@ -258,13 +253,13 @@ class Paces:
         reached = dict[str, Floats]()
         if not is_known(mode, options):
             if self._curve in GIVEN and {"position", "velocity"} <= {*values}:
-                reached = extremes_of_method(self._curve, values, times, kinds)
+                reached = retiming.extremes_of_method(self._curve, values, times, kinds)
         elif needed := missing_parts(mode, options, values):
             what = "limits hold at the rows alone: between them the curve takes"
             self._remarks.append(Note(f"{what} {', '.join(needed)}"))
         else:  # the curve knows how rounding has moved its rows
             rows = {name: x.astype(kinds[name]) for name, x in values.items()}
-            reached = extremes(mode, options, rows, times)
+            reached = retiming.extremes(mode, options, rows, times)
         for part in reached.values():
             part[..., self.copied] = 0.0
         return reached
@@ -345,6 +340,9 @@ class Timings(Paces):
                             "uniform": timing.uniform, "states": timing.state, "rows": made.count,
                             "dwells": course.dwells, "corners": course.corners, "dt": made.step,
                             "assumed": course.assumed, "at": self._points.tell(),
+                            "moving": [(abs(np.array(course.paths[-k].ends)[k, 0]).max(), end)
+                                       for k, end in enumerate(("the start", "the end"))
+                                       if course.moving[k]],
                         }  # fmt: skip
                         np.save(self._points, np.concatenate([made.start, made.goal, made.actions]))
                 raise_if_any(() if request.skip_bad else faults[:MOST_FAULTS])
@@ -356,7 +354,8 @@ class Timings(Paces):
         self.counts = np.array([timed["rows"] for timed in self._timed], np.int64)
         self.sizes = {"point": int(self.counts.max(initial=5)) - 5, "each": 1}
         self._shares = {name: np.zeros((len(done), recording.shape[2])) for name in limits}
-        if whole.clock and not whole.stated.name and done:
+        cut = isinstance(request.turns, float)  # which leaves no noise
+        if whole.clock and not whole.stated.name and done and not cut:
             first = self.recording.take([0])
             rows, times = first.arrays[self.arrays[0]].read()[0], row_times(first)[0][0]
             if (cost := fastest.noise_cost(rows, times, limits)) is not None:
@@ -374,15 +373,17 @@ class Timings(Paces):
         for block in recording.blocks():
             # what --skip-bad leaves out may be in other shards
             arrays = [finite_rows(block, n, self._request.skip_bad) for n in self.arrays]
+            clock = block.clock
             times = np.broadcast_to(row_times(block)[0], (len(block), block.rows))
             for rows, *rates, line in zip(*arrays, times, strict=True):
-                place, course, at = place + 1, None, line if block.clock else None
+                place, course, at = place + 1, None, line if clock else None
                 own = dict(zip(self.arrays[1:], rates, strict=True))
                 with self._placed(recording, place, faults):
                     course = fastest.course(rows, at, **own, corners=self._request.turns)
                 if course is not None:
                     self._ends = "goal" if course.moving[1] else self._ends
-                    yield place, course, float(line[-1]) if block.clock else None
+                    self._even &= not all(course.moving)  # whose speeds leave no step free
+                    yield place, course, float(line[-1]) if clock else None
 
     @contextmanager
     def _placed(self, recording: Recording, place: int, faults: list[Fault]) -> Iterator[None]:
@@ -394,7 +395,7 @@ class Timings(Paces):
                 where = f"{recording.place_text(place)}, {fault.where}"
                 hint = fault.shell or fault.hint
                 if hint == "--method uniform" and not {*self.limits} <= {*self._whole.arrays}:
-                    hint = _way(self._request, self._whole, "smooth")
+                    hint = _way(self._request, self._whole)
                 faults.append(replace(fault, where=where, hint=hint, shell=""))
 
     def stated(self) -> dict[str, Any]:
@@ -449,8 +450,10 @@ class Timings(Paces):
                 *(("standstill left out: ", b - a, f"{a:.6g} to {b:.6g} s")
                   for a, b in timed["dwells"]),
                 *(("rest at corners: ", x[1], at.format(*x)) for x in timed["corners"]),
+                *(("in motion at ends: ", x[0], "{:.3g}/s at {}".format(*x))
+                  for x in timed["moving"]),
                 *((_NUMBERS.sub("", x), max(map(float, _NUMBERS.findall(x)), default=0), x)
-                  for x in timed["assumed"]),  # such as: moves at its end: 0.2 per second
+                  for x in timed["assumed"]),  # such as: 2 repeated waypoints are left out
             )
         ]  # fmt: skip
         for what in dict.fromkeys(remark[0] for remark in remarks):
