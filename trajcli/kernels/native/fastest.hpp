@@ -226,7 +226,7 @@ public:
         curve_.uniform = curve_.duration;
         std::fill_n(tight_.at, 3 * points_, 1.0), std::fill_n(c_.at, n_, 0.8);
         bool done = true;
-        for (int turn = 0; turn < 4 && count_ > 1; turn++) {
+        for (int turn = 0; turn < 4; turn++) {
             prepare();
             if (!begin()) break;
             const double gap = moves_ || turn == 0 ? 1.0 : turn == 1 ? 0.1 : 0.01;
