@@ -329,16 +329,15 @@ def test_limits_that_bound_nothing_are_pointed_out(trajcli, with_samples):
             assert said == "no limits" or "some.toml: velocity lower" in error
 
 
-def test_a_robot_description_limits_speed_alone_which_is_said_in_one_line(trajcli, with_samples):
+def test_a_robot_description_limits_speed_alone_which_then_binds_always(trajcli, with_samples):
     np.save("path.npy", WAYPOINTS)
     limit = '<limit lower="-3" upper="3" velocity="2"/>'
     joints = [f'<joint name="{name}" type="revolute">{limit}</joint>' for name in JOINTS]
     Path("robot.urdf").write_text(f'<robot name="panda">{"".join(joints)}</robot>')
     line = f"retime path.npy --joints {','.join(JOINTS)} --limits robot.urdf --json -o out.h5"
     run = trajcli.ok(line)
-    paces = {"uniform": "at a uniform pace (no limits of acceleration and jerk)"}
-    said = [paces[state] for state in run.document["states"] if state in paces]
-    assert [x for x in run.err.splitlines() if x.startswith("at a uniform")] == said
+    assert run.document["states"] == ["solved"]
+    assert np.sum(run.document["shares"]["velocity"]) > 0.98
     assert "warning: no limits of acceleration and jerk" in run.err
 
 

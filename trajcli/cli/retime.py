@@ -73,11 +73,9 @@ def _timings(result: dict[str, Any], verbose: bool) -> list[str]:
     if len(names) > 1:
         longest = max(lasting := result["durations"]["after"])
         lines[0] += f"; the longest takes {longest:.2f} s: {names[lasting.index(longest)]}"
-    free = [name for name in ("acceleration", "jerk") if name not in result["shares"]]
     for state, count in Counter(states).items():
-        why = f" (no limits of {' and '.join(free)})" if state == "uniform" and free else ""
         share = f": {count} of {len(names)}" if len(names) > 1 else ""
-        lines += [_STATES[state] + why + share] if state in _STATES else []
+        lines += [_STATES[state] + share] if state in _STATES else []
     lines = [part for line in lines for part in wrap(line, WIDTH, subsequent_indent="  ")]
     for k, name in enumerate(names if verbose and len(names) > 1 else ()):
         pace, binding = _timing(result, [k], 2)
