@@ -724,6 +724,11 @@ for title, plan, source in (
          f"retime o_central.h5 {RETIME}")
 case("an array without a name in retime", both(npy(), text("limits.toml", LIMITS)),
      f"retime in.npy --dt 0.1 {RETIME}", TYPED)
+case("positions without a name in retime", both(npy(), text("limits.toml", LIMITS)),
+     "retime in.npy --dt 0.1 --limits limits.toml -o o.h5",
+     "retime in.npy --dt 0.1 --limits limits.toml --method fastest -o o.h5",
+     differ("in.npy --dt 0.1").replace("out.h5", "o_central.h5"),
+     "retime o_central.h5 --limits limits.toml -o o.h5 --overwrite")
 case("an output that is replaced by retime",
      both(npy(), text("limits.toml", LIMITS), text("o_central.h5", "mine")),
      f"retime in.npy --dt 0.1 --overwrite {RETIME}", TYPED)

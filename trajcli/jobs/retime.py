@@ -176,6 +176,9 @@ class Paces:
         whole = self._whole
         if not (names := [name for name in whole.arrays if name in QUANTITIES]):
             found, hint = ", ".join(whole.arrays), _way(self._request, whole)
+            plain = "actions" not in whole.arrays or whole.file.names() == [""]
+            if plain and not self._request.slower_only:
+                hint = f"--method fastest if these are positions; or {hint}"
             what, where, expected = "not a trajectory", whole.source, ", ".join(QUANTITIES)
             raise InputError(what, where=where, expected=expected, found=found, hint=hint)
         itemsize = min(whole.arrays[name].precision.itemsize for name in names)
