@@ -251,10 +251,11 @@ def test_moving_ends_keep_their_velocity_and_acceleration(options: Any) -> None:
         assert max(used(made, 0, LIMITS).values()) <= 1 + 1e-9
     course = fastest.course(CURVE, np.linspace(0, 5, 101))  # positions alone
     assert course.moving == (False, False)
-    (text,) = course.assumed
-    assert text == (
-        "taken as at rest at its start and end, where it moves: 0.3 and 0.246 per second"
-    )
+    assert [remark.kind for remark in course.assumed] == ["taken as at rest"] * 2
+    assert [remark.text for remark in course.assumed] == [
+        "the start, where it moves at 0.3/s",
+        "the end, where it moves at 0.246/s",
+    ]
     with pytest.raises(InputError, match=r"curve through its rows .* own pace") as error:
         trajcli.retime(plan(CURVE, 0.5, RATES * 10, BENDS * 100), LIMITS, "fastest")
     assert "uniform" in error.value.faults[0].hint
@@ -321,9 +322,9 @@ def test_standstills_are_left_out() -> None:
     np.testing.assert_allclose(first, 1.7e9 + np.array([0.0, 0.3]), atol=1e-6)
     np.testing.assert_allclose(second, 1.7e9 + np.array([1.3, 1.61]), atol=1e-6)
     assert course.moving == (False, False)
-    assert fastest.course(MIXED[3]).assumed == ["3 repeated waypoints are left out"]
+    assert fastest.course(MIXED[3]).assumed == [("repeated waypoints left out", 3, "3")]
     twice = np.repeat(WAYPOINTS[3], [1, 2, 1, 1, 1, 1], 0)
-    assert fastest.course(twice).assumed == ["1 repeated waypoint is left out"]
+    assert fastest.course(twice).assumed == [("repeated waypoints left out", 1, "1")]
 
 
 def test_a_standstill_may_differ_by_rounding() -> None:

@@ -33,6 +33,14 @@ _TOLERANCE = 1 + 3e-10
 _TURNS = 30
 
 
+class Remark(NamedTuple):
+    """What is said of a path: of which kind, how much it is, and the words for that."""
+
+    kind: str
+    size: float = 0.0
+    text: str = ""
+
+
 class Course(NamedTuple):
     """The paths of a trajectory between its stops; none where it does not move.
 
@@ -46,7 +54,7 @@ class Course(NamedTuple):
     moving: tuple[bool, bool] = (False, False)
     dwells: Sequence[tuple[float, float]] = ()
     corners: Sequence[tuple[float, float]] = ()
-    assumed: Sequence[str] = ()
+    assumed: Sequence[Remark] = ()
 
 
 class Timed(NamedTuple):
@@ -94,7 +102,7 @@ def course(
     if times is None:
         labels, still, moving = begins, np.empty((0, 2), np.int64), (False, False)
         n = len(rows) - len(begins)
-        notes = [f"{n} repeated waypoint{' is' if n == 1 else 's are'} left out"] if n else []
+        notes = [Remark("repeated waypoints left out", n, str(n))] if n else []
         rows, moves, last = rows[begins], moves[moves], len(begins) - 1
         knots = _lengths(rows)
     else:
@@ -109,7 +117,8 @@ def course(
             rates[1] = np.gradient(np.asarray(velocity), knots, axis=0, edge_order=order)
     moving = moving[0] and 0 not in still, moving[1] and last not in still
     if radius is not None and any(moving):
-        moving, notes = (False, False), ["moving ends are taken as at rest, as corners are cut"]
+        moving = False, False
+        notes = [Remark("ends in motion are taken as at rest, as corners are cut")]
     places, paths = list[tuple[float, float]](), list[Path]()
     for begin, end in np.concatenate([[0], still.ravel(), [last]]).reshape(-1, 2).tolist():
         if begin == end:
@@ -150,7 +159,7 @@ def _lengths(rows: Floats) -> Floats:
     return np.append(0.0, np.cumsum(np.linalg.norm(np.diff(rows, axis=0), axis=1)))
 
 
-def _ends(velocity: Floats | None, slopes: Floats) -> tuple[tuple[bool, bool], list[str]]:
+def _ends(velocity: Floats | None, slopes: Floats) -> tuple[tuple[bool, bool], list[Remark]]:
     """Returns whether a trajectory moves at its start and end, by more than 1 % of a dof's peak
     speed in stored rates, and remarks on that. Rows of positions alone, with slopes, rest there."""
     rates, least = (slopes, 0.05) if velocity is None else (velocity, 0.01)
@@ -159,10 +168,10 @@ def _ends(velocity: Floats | None, slopes: Floats) -> tuple[tuple[bool, bool], l
     moves = shares.max(1) > least
     if velocity is not None or not moves.any():
         return (bool(moves[0]), bool(moves[1])), []
-    speeds = abs(rates[[0, -1], shares.argmax(1)])
-    found = [(end, f"{v:.3g}") for end, v in zip(("start", "end"), speeds, strict=True)]
-    ends, sizes = (" and ".join(x) for x in zip(*itertools.compress(found, moves), strict=True))
-    return (False, False), [f"taken as at rest at its {ends}, where it moves: {sizes} per second"]
+    kind, speeds = "taken as at rest", abs(rates[[0, -1], shares.argmax(1)])
+    found = zip(speeds.tolist(), ("start", "end"), strict=True)
+    notes = [Remark(kind, v, f"the {end}, where it moves at {v:.3g}/s") for v, end in found]
+    return (False, False), list(itertools.compress(notes, moves))
 
 
 def _corners(rows: Floats, knots: Floats, alone: bool) -> tuple[Integers, Floats]:

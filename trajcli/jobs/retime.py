@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, replace
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -52,7 +51,6 @@ _RATE = 1000.0  # of the setpoints of slower sources, in Hz
 # The options of one method alone, and the first variables of OUT, in the order of merge.
 _OF_METHOD = {"uniform": ("slower_only",), "fastest": ("to", "rows", "corners")}
 _FIRST = (*QUANTITIES, "time", "start_stamp")
-_NUMBERS = re.compile(r"\d[\d.]*(?:e-?\d+)?")
 
 
 @dataclass(frozen=True)
@@ -298,6 +296,24 @@ class Paces:
         return notes
 
 
+class _Timed(NamedTuple):
+    """What the result says of a timing, and where its control points lie in the temporary file.
+
+    before, after, uniform: durations of the rows, of OUT and by the fastest uniform pace.
+    """
+
+    before: float | None
+    after: float
+    uniform: float
+    state: str
+    rows: int
+    step: float
+    at: int
+    dwells: Sequence[tuple[float, float]]
+    corners: Sequence[tuple[float, float]]
+    remarks: Sequence[fastest.Remark]
+
+
 class Timings(Paces):
     """The fastest timing of each trajectory along its path.
 
@@ -327,7 +343,7 @@ class Timings(Paces):
         for _ in self._courses(whole.only(self.arrays), []) if request.shard else ():
             pass  # whether any trajectory of OUT moves at its end
         # by place: what the result says of a timing, where its control points lie
-        courses, done = self._courses(recording, faults), dict[int, dict[str, Any]]()
+        courses, done = self._courses(recording, faults), dict[int, _Timed]()
         with os_failures(request.path), held():
             self._points = opened.enter_context(TemporaryFile(dir=request.path.parent))  # noqa: SIM115
             # so many that a signal is answered within about a second
@@ -338,15 +354,11 @@ class Timings(Paces):
                         made = fastest.setpoints(
                             course, timing, limits, self._rate, request.rows, request.duration
                         )
-                        done[place] = {
-                            "before": before, "after": (made.count - 1) * made.step,
-                            "uniform": timing.uniform, "states": timing.state, "rows": made.count,
-                            "dwells": course.dwells, "corners": course.corners, "dt": made.step,
-                            "assumed": course.assumed, "at": self._points.tell(),
-                            "moving": [(abs(np.array(course.paths[-k].ends)[k, 0]).max(), end)
-                                       for k, end in enumerate(("the start", "the end"))
-                                       if course.moving[k]],
-                        }  # fmt: skip
+                        after, at = (made.count - 1) * made.step, self._points.tell()
+                        done[place] = _Timed(
+                            before, after, timing.uniform, timing.state, made.count, made.step, at,
+                            course.dwells, course.corners, [*_remarks(course, before is not None)],
+                        )  # fmt: skip
                         np.save(self._points, np.concatenate([made.start, made.goal, made.actions]))
                 raise_if_any(() if request.skip_bad else faults[:MOST_FAULTS])
                 report.on_progress(place + 1, len(recording))
@@ -354,7 +366,7 @@ class Timings(Paces):
                     raise stopped(request.out, signal, place + 1, len(recording))
         raise_if_any(() if done and request.skip_bad else faults[:MOST_FAULTS])
         self.recording, self._timed = recording.take([*done]), [*done.values()]
-        self.counts = np.array([timed["rows"] for timed in self._timed], np.int64)
+        self.counts = np.array([timed.rows for timed in self._timed], np.int64)
         self.sizes = {"point": int(self.counts.max(initial=5)) - 5, "each": 1}
         self._shares = {name: np.zeros((len(done), recording.shape[2])) for name in limits}
         cut = isinstance(request.turns, float)  # which leaves no noise
@@ -413,9 +425,9 @@ class Timings(Paces):
     def compute(self, block: Block) -> Results:
         some, arrays = [self._timed[place] for place in block.places.tolist()], list[Any]()
         for timed in some:
-            self._points.seek(timed["at"])
+            self._points.seek(timed.at)
             arrays.append(np.load(self._points))
-        points, step = np.stack(arrays), np.array([[timed["dt"]] for timed in some])
+        points, step = np.stack(arrays), np.array([[timed.step] for timed in some])
         states: dict[str, Any] = {"start": State(*points[:, :4].swapaxes(0, 1))}
         if self._ends == "goal":
             states["goal"] = State(*points[:, 4:8].swapaxes(0, 1))
@@ -432,39 +444,43 @@ class Timings(Paces):
         }  # fmt: skip
 
     def result(self) -> dict[str, Any]:
-        def of(*keys: str) -> dict[str, Any]:
-            return {key: [timed[key] for timed in self._timed] for key in keys}
+        def of(name: str) -> list[Any]:
+            return [getattr(timed, name) for timed in self._timed]
 
-        shares = {name: share.tolist() for name, share in self._shares.items()}
         return {
-            "trajectory": self.names(), "durations": of("before", "after", "uniform"),
-            **of("states", "rows", "dwells", "corners"),
-            "joints": [*self._whole.dof_labels], "shares": shares,
+            "trajectory": self.names(),
+            "durations": {name: of(name) for name in ("before", "after", "uniform")},
+            "states": of("state"), "rows": of("rows"),
+            "dwells": of("dwells"), "corners": of("corners"),
+            "joints": [*self._whole.dof_labels],
+            "shares": {name: share.tolist() for name, share in self._shares.items()},
         }  # fmt: skip
 
     def notes(self) -> list[str]:
         """Returns where motion rests, what is assumed of ends, and the warnings about limits."""
         notes, names = super().notes(), self.names()
-        at = "{:.6g} s ({:.0f}°)" if self._whole.clock else "row {:g} ({:.0f}°)"
-        remarks = [
-            (what, size, text, name)
-            for name, timed in zip(names, self._timed, strict=True)
-            for what, size, text in (
-                *(("standstill left out: ", b - a, f"{a:.6g} to {b:.6g} s")
-                  for a, b in timed["dwells"]),
-                *(("rest at corners: ", x[1], at.format(*x)) for x in timed["corners"]),
-                *(("in motion at ends: ", x[0], "{:.3g}/s at {}".format(*x))
-                  for x in timed["moving"]),
-                *((_NUMBERS.sub("", x), max(map(float, _NUMBERS.findall(x)), default=0), x)
-                  for x in timed["assumed"]),  # such as: 2 repeated waypoints are left out
-            )
-        ]  # fmt: skip
-        for what in dict.fromkeys(remark[0] for remark in remarks):
-            alike = [remark[1:] for remark in remarks if remark[0] == what]
+        remarks = [(x, n) for n, t in zip(names, self._timed, strict=True) for x in t.remarks]
+        for kind in dict.fromkeys(remark.kind for remark, _ in remarks):
+            alike = [(x.size, x.text, name) for x, name in remarks if x.kind == kind]
             text = listed((text for _, text, _ in alike), 3)
             if len(names) > 1:
                 _, most, name = max(alike)
-                count = f"{len({name for *_, name in alike})} of {len(names)} trajectories"
-                text = f"{most} in {name}, the most; found in {count}"
-            notes.append(Note(what * what.endswith(": ") + text))
+                count = f"{len({n for *_, n in alike})} of {len(names)} trajectories"
+                text = f"{most} in {name}, the most; found in {count}" if most else count
+            notes.append(Note(f"{kind}: {text}" if text else kind))
         return notes
+
+
+def _remarks(course: fastest.Course, timed: bool) -> Iterator[fastest.Remark]:
+    """Yields what is said of a path that has been timed."""
+    for begin, end in course.dwells:
+        text = f"{begin:.6g} to {end:.6g} s"
+        yield fastest.Remark("standstill left out", end - begin, text)
+    for place, angle in course.corners:
+        text = f"{f'{place:.6g} s' if timed else f'row {place:g}'} ({angle:.0f}°)"
+        yield fastest.Remark("rest at corners", angle, text)
+    for side, name in enumerate(("start", "end")):
+        if course.moving[side]:
+            speed = float(np.abs(np.array(course.paths[-side].ends)[side, 0]).max())
+            yield fastest.Remark("in motion at ends", speed, f"{speed:.3g}/s at the {name}")
+    yield from course.assumed
