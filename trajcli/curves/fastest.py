@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from trajcli.arrays import time_stamp_faults
 from trajcli.calls import differentiate, integrate
@@ -369,12 +370,15 @@ def _state(points: Floats, step: float) -> Floats:
     return np.stack([points[1] + bend / 6, *rates]) + 0.0  # no zero is negative
 
 
+def binds(values: Floats, lower: Floats, upper: Floats) -> npt.NDArray[np.bool_]:
+    """Returns where values [..., D] use 98 % of a limit or more: it binds. Zero uses none."""
+    return np.where(values < 0, values <= 0.98 * lower, (values > 0) & (values >= 0.98 * upper))
+
+
 def binding(rows: Mapping[str, Floats], bounds: Bounds) -> dict[str, Floats]:
-    """Returns the share of rows [..., T, D] that use 98 % of a limit or more, [..., D] by name."""
-    return {
-        name: ((rows[name] >= 0.98 * high) | (rows[name] <= 0.98 * low)).mean(-2)
-        for name, (low, high) in bounds.items() if name in rows
-    }  # fmt: skip
+    """Returns the share of rows [..., T, D] at which a limit binds, [..., D] by name."""
+    return {name: binds(rows[name], *pair).mean(-2) for name, pair in bounds.items()
+            if name in rows}  # fmt: skip
 
 
 def noise_cost(points: Floats, times: Floats, bounds: Bounds) -> float | None:

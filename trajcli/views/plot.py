@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.arrays import describe, reduced
+from trajcli.curves import fastest
 from trajcli.errors import InputError, Note, Report, UsageError, raise_if_any
 from trajcli.files.conversion import as_batch
 from trajcli.files.dofs import match_names, numbers_of, pair_dofs
@@ -45,7 +46,6 @@ _CLOCK = 1e6
 # The most trajectories that one figure shows.
 _MOST = 100
 _ANGLE = "angle from the start"
-_BINDING = 0.98  # the share of a limit from which on it binds
 # The most dofs of a quantity that have small panels of their own.
 _SMALL_PANELS = 4
 # Words for what a robot was told, and for what it did, in names of dofs, arrays and files.
@@ -76,8 +76,7 @@ class Peaks:
         """Returns where values [n, D] use so much of a limit that retime heeds that it binds."""
         if self.bounds is None or self.quantity not in QUANTITIES[1:]:
             return np.zeros(values.shape, bool)
-        limit = np.where(values < 0, -self.bounds.lower, self.bounds.upper)
-        return np.asarray((values != 0) & (np.abs(values) >= _BINDING * limit))
+        return fastest.binds(values, self.bounds.lower, self.bounds.upper)
 
 
 @dataclass(frozen=True, kw_only=True)
