@@ -32,25 +32,22 @@ StartRows = Callable[[Array, Sequence[str]], Mapping[str, Array]]
 _SUMS = 1e-9
 
 
-def _plan_again(file: Catalogue, files: Files, own: bool = False) -> Plan:
-    """Plans the recorded request of an output again, on the CPU; nothing will be written.
-
-    own: the fastest timing is planned from its own control points. Raises InputError for a file
-    without a request.
-    """
-    out = Path(tempfile.gettempdir()) / "trajcli-again.h5"
-    if own and file.attributes().get("method") == "fastest":
-        again = Request(sources=(str(file.path),), out=out, overwrite=True, device="cpu")
-        return Plan(again, files.read_as(again))
+def _stored_request(file: Catalogue) -> Request:
+    """Returns the recorded request of an output; raises InputError for a file without one."""
     try:
-        stored = Request.from_json(str(file.attributes().get("request", "")), file.path.parent)
+        return Request.from_json(str(file.attributes().get("request", "")), file.path.parent)
     except (ValueError, RecursionError):
         raise InputError(
             "no recorded command",
             where=str(file.path),
             expected="an output of integrate or differentiate, with its command",
         ) from None
-    again = replace(stored, out=out, overwrite=True, device="cpu")
+
+
+def _plan_again(request: Request, files: Files) -> Plan:
+    """Plans a request on the CPU; nothing will be written."""
+    out = Path(tempfile.gettempdir()) / "trajcli-again.h5"
+    again = replace(request, out=out, overwrite=True, device="cpu")
     return Plan(again, files.read_as(again))
 
 
@@ -178,7 +175,7 @@ def recompute(
     """
     with Files(Reading(allow_external=allow_external), report=report) as files:
         file = files.open(path)
-        plan = _plan_again(file, files)
+        plan = _plan_again(_stored_request(file), files)
         output = StoredOutput(file, plan)
         job = replace(Integration(plan).job(), out=path)
         write_blocks(job, output.write, files.report)
@@ -189,7 +186,11 @@ def recompute(
 def start_rows(files: Files, path: Path) -> StartRows | str:
     """Returns a function that looks up start states of an output, or why they are not known."""
     try:
-        plan = _plan_again(files.open(path), files, own=True)
+        file = files.open(path)
+        # the fastest timing keeps the actions and states that make its rows
+        made = file.attributes().get("method") == "fastest"
+        request = Request([str(path)], path) if made else _stored_request(file)
+        plan = _plan_again(request, files)
     except TrajcliError as error:
         fault = error.faults[0]
         return f"{fault.where}: {fault.what}"
