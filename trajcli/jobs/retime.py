@@ -340,8 +340,9 @@ class Timings(Paces):
         self._rate = request.to or max(_RATE, 1 / (whole.step or 1))
         self._even = request.rows is None and request.duration is None
         self.named, faults = len(whole) > 1 and self._even, list[Fault]()
-        for _ in self._courses(whole.only(self.arrays), []) if request.shard else ():
-            pass  # whether any trajectory of OUT moves at its end
+        if request.shard and len(self.arrays) > 1:  # without rates none moves at an end
+            for _ in self._courses(whole.only(self.arrays), []):
+                pass  # whether any trajectory of OUT does
         # by place: what the result says of a timing, where its control points lie
         courses, done = self._courses(recording, faults), dict[int, _Timed]()
         with os_failures(request.path), held():
