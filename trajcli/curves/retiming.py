@@ -158,7 +158,8 @@ def retime(
     limit binds. Its unknown is the squared speed along the path (D. Verscheure et al.,
     "Time-optimal path tracking for robots", 2009). The result, float64, is mode ``bspline`` of
     degree 3, whose control points are positions at equal times: its rates, and the differences of
-    its control points, keep limits. Ends that move keep their speed.
+    its control points, keep limits. Ends that move keep their speed, rows without velocities rest
+    at both ends, and standstill is left out.
 
     Parameters:
         trajectory: what ``integrate`` or ``load`` returns. By ``uniform`` it keeps its limits
@@ -275,9 +276,9 @@ def _collected(faults: list[Fault], number: int) -> Iterator[None]:
 
 def _fastest(
     trajectory: Any, limits: Mapping[str, Limit], margin: float, rate: float | None,
-    corners: str | float | None, *exact: Any,
+    corners: str | float | None, count: int | None, duration: float | None,
 ) -> Fastest:  # fmt: skip
-    """Returns what ``retime`` does by the method fastest; ``exact`` are rows and duration."""
+    """Returns what ``retime`` does by the method fastest, with ``count`` rows where it is given."""
     if timeless := not isinstance(trajectory, Trajectory):
         points = as_array(trajectory, "position")
         points = points[None] if points.ndim == 2 else points
@@ -300,11 +301,11 @@ def _fastest(
     (times,) = seconds(to_numpy(whole.time, "time").reshape(-1, most))
     steps, courses = np.full(batch, 1e-3 if rate is None else 1 / rate), list[Course]()
     faults, made = list[Fault](), dict[int, Setpoints]()
-    for k, count in enumerate(counts):
-        clock = None if timeless else times[k % len(times), :count]
-        if rate is None and clock is not None and count > 1:  # but for the rounding of stamps
-            steps[k] = min(1e-3, float(f"{(clock[-1] - clock[0]) / (count - 1):.9g}"))
-        p, v, a = (parts[n][k, :count] if n in parts else None for n in QUANTITIES[:3])
+    for k, length in enumerate(counts):
+        clock = None if timeless else times[k % len(times), :length]
+        if rate is None and clock is not None and length > 1:  # but for the rounding of stamps
+            steps[k] = min(1e-3, float(f"{(clock[-1] - clock[0]) / (length - 1):.9g}"))
+        p, v, a = (parts[n][k, :length] if n in parts else None for n in QUANTITIES[:3])
         with _collected(faults, k):
             courses.append(course(p, clock, v, a, corners))  # type: ignore[arg-type]
     raise_if_any(faults)
@@ -312,8 +313,8 @@ def _fastest(
     # the slowest first: what it says of a duration holds for all
     for k in np.argsort([-x.duration for x in timings], kind="stable").tolist():
         with _collected(faults, k):
-            made[k] = setpoints(courses[k], timings[k], bounds, 1 / steps[k], *exact)
-        if faults and exact[1]:
+            made[k] = setpoints(courses[k], timings[k], bounds, 1 / steps[k], count, duration)
+        if faults and duration:
             break
     raise_if_any(faults)
     own = [made[k] for k in range(batch)]
