@@ -252,6 +252,9 @@ def test_moving_ends_keep_their_velocity_and_acceleration(options: Any) -> None:
     course = fastest.course(CURVE, np.linspace(0, 5, 101))  # positions alone
     assert course.moving == (False, False)
     assert [remark.kind for remark in course.assumed] == ["taken as at rest"] * 2
+    cut = fastest.course(CURVE, np.linspace(0, 5, 101), RATES, BENDS, 0.05)
+    assert cut.moving == (False, False)
+    assert ["corners are cut" in remark.kind for remark in cut.assumed] == [True]
     assert [remark.text for remark in course.assumed] == [
         "the start, where it moves at 0.3/s",
         "the end, where it moves at 0.246/s",

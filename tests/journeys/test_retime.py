@@ -449,3 +449,34 @@ def test_check_compares_the_first_row_with_the_start_that_an_output_holds(trajcl
         (line,) = (x for x in trajcli("check out.h5", code=1).out.splitlines() if "off by" in x)
         assert line.startswith("start row")
         assert "1e-09" in line
+
+
+def test_a_plan_that_moves_at_both_ends_keeps_its_speeds_by_steps_of_its_own(trajcli, with_samples):
+    angle = np.linspace(0.5, 2.5, 81)[:, None]
+    swing = 0.1 * TURN
+    arrays = {"position": HOME + swing * np.sin(angle), "velocity": 0.5 * swing * np.cos(angle)}
+    arrays["acceleration"] = -0.25 * swing * np.sin(angle)
+    np.savez("plan.npz", **arrays, times=np.linspace(0, 4, 81))
+    trajcli.ok(f"retime plan.npz --joints {','.join(JOINTS)} {FAST} --to 4000 -o out.h5")
+    with h5py.File("out.h5") as file:
+        assert file.attrs["dt"] == "varies"
+        step = float(file["dt"][0, 0])
+        velocity = file["velocity"][0][[0, -1]]
+    assert 0.999 / 4000 < step < 1 / 4000
+    # the B-spline is h² j / 6 beside the speed
+    np.testing.assert_allclose(velocity, arrays["velocity"][[0, -1]], atol=1e4 / 6 / 4000**2)
+    trajcli.ok("integrate out.h5 -o again.h5")
+    for made, again in zip(trajectories("out.h5"), trajectories("again.h5"), strict=True):
+        np.testing.assert_array_equal(made["position"], again["position"])
+
+
+def test_the_longest_standstill_of_a_set_is_named(trajcli, with_samples):
+    arrays = {}
+    for k, still in enumerate((30, 50, 20)):
+        rows = HOME + REACH * eased(np.linspace(0, 1, 60))[:, None]
+        rows = np.concatenate([rows, np.repeat(rows[-1:], still, 0), rows[::-1]])
+        arrays |= {f"demo_{k}/position": rows, f"demo_{k}/time": 0.01 * np.arange(len(rows))}
+    write_h5("set.h5", arrays)
+    run = trajcli.ok(f"retime set.h5 --joints {','.join(JOINTS)} {FAST} -o out.h5")
+    said = "standstill left out: 0.59 to 1.1 s in demo_1, the most; found in 3 of 3 trajectories"
+    assert said in " ".join(run.err.split())
