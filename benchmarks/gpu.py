@@ -88,7 +88,7 @@ FORMS: dict[str, tuple[Any, Row]] = {
     "savgol, dt [B, H]": ("savgol", RECORDED | {"dt": "BH", "window": 5, "degree": 3}),
     "velocity, dt [H]": ("velocity", {"dt": "H", "scheme": "zoh"}),
     "jerk, strided": ("jerk", {"scheme": "foh", "strided": True}),
-    "clique, rows of actions": ("clique", {"frames": "actions"}),
+    "clique, rows of actions": ("clique", {"alignment": "actions"}),
     "acceleration, cuRobo": ("acceleration", {"convention": "curobo"}),
     "central, dt [B, H]": ("central", {"dt": "BH"}),
     "central, cuRobo": ("central", {"convention": "curobo"}),

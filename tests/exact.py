@@ -253,7 +253,7 @@ def integrate(
     ends: str = "plan",
     degree: int = 3,
     steps: int = 1,
-    frames: str = "full",
+    alignment: str = "full",
     convention: str = "standard",
 ) -> dict[str, np.ndarray]:
     """What trajcli.integrate should find: four object arrays [B, T, D] and ``time`` [B, T].
@@ -265,7 +265,7 @@ def integrate(
     batch, horizon, dofs = actions.shape
     recorded = isinstance(start, str) and start == "first"
     if convention == "curobo" and mode in ORDERS:
-        frames = "curobo"
+        alignment = "curobo"
     gaps = _steps(dt, times, batch, horizon, recorded)
     table: dict[str, Any] = {part: [] for part in QUANTITIES}
     clock = []
@@ -278,7 +278,7 @@ def integrate(
             u = [number(x) for x in actions[b, :, d]]
             s = None if recorded else _state(start, start_index, b, d)
             g = None if goal is None else _state(goal, goal_index, b, d)
-            if frames == "curobo":
+            if alignment == "curobo":
                 u = u[:-1]
             used = step[: len(u)]
             if mode == "bspline":
@@ -295,12 +295,12 @@ def integrate(
                 columns = recorded_cascade(u, step)
             else:
                 columns = cascade(u, s, used, ORDERS[mode], scheme)
-            if frames == "actions":
+            if alignment == "actions":
                 columns = [column[1:] for column in columns]
             per_dof.append(columns)
         for m, part in enumerate(QUANTITIES):
             table[part].append([list(row) for row in zip(*(c[m] for c in per_dof), strict=True)])
-        clock.append(_times(step, mode, convention, frames, len(per_dof[0][0])))
+        clock.append(_times(step, mode, convention, alignment, len(per_dof[0][0])))
     rows = len(clock[0]) if clock else 0
     arrays = {part: _objects(values, (batch, rows, dofs)) for part, values in table.items()}
     return {**arrays, "time": _objects(clock, (batch, rows))}
@@ -349,13 +349,13 @@ def _after(state: Sequence[mpq], columns: Columns) -> Columns:
     return [[first, *column] for first, column in zip(state, columns, strict=True)]
 
 
-def _times(steps: list[mpq], mode: str, convention: str, frames: str, rows: int) -> list[mpq]:
+def _times(steps: list[mpq], mode: str, convention: str, alignment: str, rows: int) -> list[mpq]:
     if mode == "bspline":
         return [t * steps[0] for t in range(rows)]
     times = list(accumulate(steps, initial=mpq(0)))
     if mode == "central" and convention == "curobo":
         return [-steps[0], *times, times[-1] + steps[-1], times[-1] + 2 * steps[-1]]
-    return times[1 : rows + 1] if frames == "actions" else times[:rows]
+    return times[1 : rows + 1] if alignment == "actions" else times[:rows]
 
 
 def _objects(values: Any, shape: tuple[int, ...]) -> np.ndarray:

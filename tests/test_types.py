@@ -23,7 +23,7 @@ import torch
 import trajcli
 
 u, start = torch.zeros(4, 30, 7), trajcli.State(torch.zeros(7))
-plan = trajcli.integrate(u, start, 0.02, mode="jerk", scheme="zoh", frames="full")
+plan = trajcli.integrate(u, start, 0.02, mode="jerk", scheme="zoh", alignment="full")
 reveal_type(plan.position[:, -1])  # Tensor
 reveal_type(plan.detach().jerk)  # Tensor
 p, v, a, j = plan

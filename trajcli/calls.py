@@ -35,10 +35,10 @@ from trajcli.inputs import Inputs, nonfinite_faults, shape_faults
 from trajcli.kernels.program import Array
 from trajcli.modes import QUANTITIES, make_method, make_mode
 from trajcli.names import (
+    AlignmentName,
     BackendName,
     ConventionName,
     EndsName,
-    FramesName,
     KindName,
     MethodName,
     ModeName,
@@ -79,7 +79,7 @@ else:
 
     N = TypeVar("N")
 
-_MODE_OPTIONS = ("scheme", "ends", "degree", "steps", "frames", "convention")
+_MODE_OPTIONS = ("scheme", "ends", "degree", "steps", "alignment", "convention")
 
 
 class _Common(TypedDict, total=False):
@@ -98,7 +98,7 @@ class _Integration(_Common, total=False):
     ends: EndsName | None
     degree: int | None
     steps: int | None
-    frames: FramesName | None
+    alignment: AlignmentName | None
     convention: ConventionName | None
     commands: KindName | None
     absolute: DofChoice | None
@@ -141,7 +141,7 @@ def integrate(
     ends: EndsName | None = None,
     degree: int | None = None,
     steps: int | None = None,
-    frames: FramesName | None = None,
+    alignment: AlignmentName | None = None,
     convention: ConventionName | None = None,
     dtype: Any = None,
     write: str | Iterable[str] = QUANTITIES,
@@ -172,7 +172,7 @@ def integrate(
         ends: plan or goal, of central and bspline.
         degree: 3, 4 or 5, of bspline.
         steps: rows per knot interval of bspline.
-        frames: full (rows 0 to H), actions (1 to H) or curobo (0 to H − 1).
+        alignment: full (rows 0 to H), actions (1 to H) or curobo (0 to H − 1).
         convention: standard or curobo.
         dtype: float32 or float64; None: that of the actions (integers: float64, half: float32).
         write: the outputs to compute, one name or several; the others are None.
@@ -195,7 +195,7 @@ def integrate(
     """
     parts = (*_parts(start), *_parts(goal))
     arrays = _prepared.Arrays(actions, dt, times, start, goal, start_index, goal_index, parts)
-    options = mode, scheme, ends, degree, steps, frames, convention
+    options = mode, scheme, ends, degree, steps, alignment, convention
     if out is not None and any(x is not None for x in (lengths, commands, absolute)):
         what = "out= beside lengths, commands or absolute"
         raise UsageError(what, where="out", expected="none of them")
@@ -345,7 +345,7 @@ def _commanded(
         given = {"actions": positions[..., apart], "start": start, "goal": None, "goal_index": None}
         some = arrays._replace(**given, parts=(*_parts(start), *_parts(None)))
         rows = clique_like(inputs.mode)
-        clique = rows.name, rows.scheme, None, None, None, rows.frames, rows.convention
+        clique = rows.name, rows.scheme, None, None, None, rows.alignment, rows.convention
         others = _trajectory(_integration, some, clique, *values).outputs()
         outputs = {name: with_dofs(x, apart, others[name]) for name, x in outputs.items()}
     return replace(whole, **outputs, options={**whole.options, **meaning.options()})
@@ -524,7 +524,7 @@ def _padded(
 
 def _integration(
     arrays: _prepared.Arrays, allow_nonfinite: bool, mode: str, scheme: str | None,
-    ends: str | None, degree: int | None, steps: int | None, frames: str | None,
+    ends: str | None, degree: int | None, steps: int | None, alignment: str | None,
     convention: str | None,
 ) -> Inputs:  # fmt: skip
     """Returns the inputs of integrate."""
@@ -534,7 +534,7 @@ def _integration(
     if ends == "recording":
         raise UsageError(_recording("ends", "plan or goal", ends))
     made = make_mode(
-        mode, scheme=scheme, ends=ends, degree=degree, steps=steps, frames=frames,
+        mode, scheme=scheme, ends=ends, degree=degree, steps=steps, alignment=alignment,
         convention=convention,
     )  # fmt: skip
     if not made.takes_start:

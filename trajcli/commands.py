@@ -154,7 +154,7 @@ def of_dofs(inputs: Inputs, dofs: Sequence[int]) -> Inputs:
 def clique_like(mode: Mode) -> Clique:
     """Returns mode clique with as many rows as a mode and, for cascades, the same steps."""
     convention = mode.convention if mode.scheme else "standard"
-    return Clique(mode.frames, mode.scheme or "euler", convention)
+    return Clique(mode.alignment, mode.scheme or "euler", convention)
 
 
 def _without(values: Any, columns: Sequence[int]) -> Any:

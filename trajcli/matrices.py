@@ -31,7 +31,7 @@ from trajcli.errors import InputError, UsageError, describe, raise_if_any, unkno
 from trajcli.inputs import Inputs
 from trajcli.kernels.program import Array, Band
 from trajcli.modes import QUANTITIES, make_mode
-from trajcli.names import ConventionName, EndsName, FramesName, ModeName, SchemeName
+from trajcli.names import AlignmentName, ConventionName, EndsName, ModeName, SchemeName
 
 __all__ = ["Operator", "clique_matrix", "difference_matrix", "hold_matrix", "integration_matrix",
            "linear_matrix", "linspace", "operator", "ramp_and_hold_matrix",
@@ -127,7 +127,7 @@ def clique_matrix(n: int, dt: Array | float) -> Array:
     Parameters:
         dt: seconds, a number or one per step [n], dt[t] the step into position t.
     """
-    made = operator(n, _steps(n, dt), "clique", frames="actions")
+    made = operator(n, _steps(n, dt), "clique", alignment="actions")
     return concatenate([made.C, made.A], 1)
 
 
@@ -234,7 +234,7 @@ def operator(
     degree: int | None = None,
     steps: int | None = None,
     window: int | str | None = None,
-    frames: FramesName | None = None,
+    alignment: AlignmentName | None = None,
     convention: ConventionName | None = None,
 ) -> Operator:
     """Returns a mode as dense matrices, for the actions of one trajectory and dof.
@@ -256,7 +256,7 @@ def operator(
         InputError, UsageError: as ``integrate`` does, and for matrices larger than memory.
     """
     options = {"scheme": scheme, "ends": ends, "degree": degree, "window": window}
-    options |= {"steps": steps, "frames": frames, "convention": convention}
+    options |= {"steps": steps, "alignment": alignment, "convention": convention}
     made = make_mode(mode, **options)
     if made.chooses:
         what = f"mode {mode} is no matrix: it chooses a bandlimit by the values"

@@ -40,10 +40,10 @@ SCHEMES = [
     ("clique", "euler"),  # clique has no sums
     *((mode, x) for mode in ("velocity", "acceleration", "jerk") for x in ("euler", "zoh", "foh")),
 ]
-FRAMES = ({}, {"frames": "actions"}, {"frames": "curobo"}, {"convention": "curobo"})
+ALIGNMENTS = ({}, {"alignment": "actions"}, {"alignment": "curobo"}, {"convention": "curobo"})
 CASES = [
-    *(  # each scheme by all shapes of dt, and by all frames in turns
-        (job(mode, scheme=scheme, **FRAMES[(i + k) % 4]), form)
+    *(  # each scheme by all shapes of dt, and by all alignments in turns
+        (job(mode, scheme=scheme, **ALIGNMENTS[(i + k) % 4]), form)
         for i, (mode, scheme) in enumerate(SCHEMES)
         for k, form in enumerate(FORMS)
     ),
@@ -52,8 +52,8 @@ CASES = [
         for form in FORMS
         for work in (
             job("central"),
-            job("central", frames="actions"),
-            job("central", frames="curobo", ends="goal"),
+            job("central", alignment="actions"),
+            job("central", alignment="curobo", ends="goal"),
             job("central", recorded=True),
             job("central", convention="curobo", ends="goal"),
             job("clique", recorded=True),

@@ -22,8 +22,8 @@ WORKS = [
     *CASCADES,
     *BANDS,
     *(
-        job(mode, frames=frames, **more)
-        for frames in ("actions", "curobo")
+        job(mode, alignment=alignment, **more)
+        for alignment in ("actions", "curobo")
         for mode, more in (("acceleration", {}), ("central", {}), ("central", {"ends": "goal"}))
     ),
     job("jerk", convention="curobo"),

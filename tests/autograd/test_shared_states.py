@@ -15,7 +15,7 @@ from trajcli.kernels.program import states_at
 START, GOAL = torch.tensor([2, 0, 2, 2]), torch.tensor([1, 1, 0, 1])
 CASES: list[tuple[str, dict[str, Any], bool]] = [
     ("jerk", {"scheme": "foh"}, False),
-    ("acceleration", {"frames": "actions"}, False),
+    ("acceleration", {"alignment": "actions"}, False),
     ("clique", {}, False),
     ("teleport", {}, False),
     ("central", {}, False),

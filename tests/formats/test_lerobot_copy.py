@@ -68,7 +68,7 @@ def features() -> dict[str, dict[str, object]]:
     [
         (COMPUTE, ""),
         ("differentiate set:observation.state --method backward -o out.h5", ""),
-        (f"{COMPUTE} --frames actions --dtype float64", ""),
+        (f"{COMPUTE} --alignment actions --dtype float64", ""),
         (f"{COMPUTE} --write velocity", " --dofs 2"),
     ],
 )

@@ -32,8 +32,8 @@ MODES: dict[str, dict[str, Any]] = {
         }
         for work in (*CASCADES, *BANDS)
     },
-    "actions' rows": {"mode": "acceleration", "options": {"frames": "actions"}},
-    "curobo's rows": {"mode": "jerk", "options": {"frames": "curobo"}},
+    "actions' rows": {"mode": "acceleration", "options": {"alignment": "actions"}},
+    "curobo's rows": {"mode": "jerk", "options": {"alignment": "curobo"}},
     "curobo's steps": {"mode": "clique", "options": {"convention": "curobo"}},
 }
 RECORDED = {str(work) for work in (*CASCADES, *BANDS) if work.recorded}

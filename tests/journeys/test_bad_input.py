@@ -35,7 +35,7 @@ GOOD = "actions.npy --start start.npy --dt 0.02 -o out.h5"
         (f"{GOOD} --scheme rk4", ["scheme", "euler, zoh, foh", "rk4"]),
         (f"{GOOD} --mode central --ends goal", ["goal position"]),
         (f"{GOOD} --goal zero", ["takes no goal"]),
-        (f"{GOOD} --frames some", ["frames", "full, actions, curobo"]),
+        (f"{GOOD} --alignment some", ["alignment", "full, actions, curobo"]),
         (f"{GOOD} --write position,speed", ["speed", "velocity"]),
         (f"{GOOD} --dtype int8", ["float32, float64"]),
         (f"{GOOD} TRAJCLI_MEMORY=lots", ["256MiB", "lots"]),

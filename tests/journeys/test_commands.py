@@ -86,7 +86,7 @@ def test_gradients_are_those_of_what_the_file_holds(trajcli, folder, kind, mode)
 
 
 @pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("mode", ["jerk", "jerk --frames curobo", "clique", "central"])
+@pytest.mark.parametrize("mode", ["jerk", "jerk --alignment curobo", "clique", "central"])
 def test_gradients_of_stamps_are_by_the_steps_between_them(trajcli, folder, mode, shared):
     """And a difference of these is what the library gives by stamps."""
     torch = pytest.importorskip("torch")
@@ -109,7 +109,8 @@ def test_gradients_of_stamps_are_by_the_steps_between_them(trajcli, folder, mode
 
 
 @pytest.mark.parametrize(
-    "mode", ["acceleration --scheme zoh", "central --ends goal", "teleport", "jerk --frames curobo"]
+    "mode",
+    ["acceleration --scheme zoh", "central --ends goal", "teleport", "jerk --alignment curobo"],
 )
 @pytest.mark.parametrize("backend", ["native", "torch"])
 def test_a_gripper_is_copied_by_every_backend(trajcli, folder, mode, backend):
@@ -119,9 +120,10 @@ def test_a_gripper_is_copied_by_every_backend(trajcli, folder, mode, backend):
     line = f"integrate in.h5 --absolute 8,2 --mode {mode} -o out.h5"
     trajcli.ok(f"{line} TRAJCLI_BACKEND={backend}")
     copied = np.concatenate([start[:, None], actions], 1)[..., [8, 2]]
-    frames = "curobo" if "curobo" in mode else "full"
-    moved = integrate(actions[..., [8, 2]], start[:, [8, 2]], 0.02, mode="clique",
-                      frames=frames, convention=frames.replace("full", "standard"))  # fmt: skip
+    alignment = "curobo" if "curobo" in mode else "full"
+    convention = "curobo" if "curobo" in mode else "standard"
+    options = {"mode": "clique", "alignment": alignment, "convention": convention}
+    moved = integrate(actions[..., [8, 2]], start[:, [8, 2]], 0.02, **options)
     for name in QUANTITIES:
         close(rows("out.h5")[name][..., [8, 2]], getattr(moved, name), rtol=1e-6)
     same(rows("out.h5")["position"][..., [8, 2]], copied[:, : moved.position.shape[1]])
@@ -134,7 +136,7 @@ def test_a_gripper_is_copied_by_every_backend(trajcli, folder, mode, backend):
 
 LINES = ("acceleration", "jerk --scheme zoh", "velocity --scheme foh", "clique", "teleport",
          "central", "central --ends goal", "bspline --steps 2", "bspline --ends goal",
-         "central --convention curobo", "acceleration --frames actions")  # fmt: skip
+         "central --convention curobo", "acceleration --alignment actions")  # fmt: skip
 OF_THE_MODE = ("bspline", "central --convention curobo")  # their rows are not one for each action
 CASES = int(os.environ.get("TRAJCLI_CASES", "60"))
 
@@ -160,12 +162,12 @@ def test_anything_absolute_is_as_alone_beside_what_is_not(trajcli, folder):
         command += f" --actions {kind}" if kind else ""
         trajcli.ok(f"{command} -o out.h5 --overwrite")
         alone = line.startswith(OF_THE_MODE)
-        frames = {k: v for k, v in options.items() if k == "frames"}
+        alignment = {k: v for k, v in options.items() if k == "alignment"}
         for columns, absolute in ((others, False), (chosen, True)):
             if not columns:
                 continue
             used = summed(actions, start, kind) if kind and not absolute else actions
-            how = {"mode": words[0], **options} if alone or not absolute else frames
+            how = {"mode": words[0], **options} if alone or not absolute else alignment
             how |= {"goal": goal[:, columns]} if options.get("ends") == "goal" and alone | (
                 not absolute) else {}  # fmt: skip
             made = integrate(used[..., columns], start[:, columns], 0.02,

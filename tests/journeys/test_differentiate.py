@@ -69,7 +69,7 @@ def test_the_first_lines_say_the_method_which_options_choose(trajcli, recording,
             "--method central", "--max-gap 1", "--repeated-times drop", "--wrap-dofs 0")),
         *(("differentiate", words) for words in (
             "--start zero", "--goal zero", "--mode central", "--scheme zoh", "--ends goal",
-            "--frames full", "--actions delta", "--absolute 0", "--grad up.h5", "--cost jerk")),
+            "--alignment full", "--actions delta", "--absolute 0", "--grad up.h5", "--cost jerk")),
     ],
 )  # fmt: skip
 def test_what_belongs_to_the_other_command_names_it(trajcli, recording, command, words):

@@ -222,7 +222,7 @@ def test_of_ten_gigabytes_a_sample_is_read_and_it_is_said(trajcli, folder, monke
             properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
             space = h5py.h5s.create_simple(shape)
             h5py.h5d.create(file.id, name.encode(), h5py.h5t.NATIVE_FLOAT, space, properties)
-        options = {"scheme": "euler", "frames": "full", "convention": "standard", "dt": 0.01}
+        options = {"scheme": "euler", "alignment": "full", "convention": "standard", "dt": 0.01}
         file.attrs.update(mode="acceleration", start="zero", **options)
         first, last = (0, 0, 1), (shape[0] - 1, shape[1] - 1, 2)
         file["jerk"][first], file["jerk"][last] = -4.0, 5.0

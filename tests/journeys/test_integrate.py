@@ -32,11 +32,11 @@ QUANTITIES = ("position", "velocity", "acceleration", "jerk")
         ("--mode acc", {"mode": "acceleration"}),
         ("--mode jerk --scheme zoh", {"mode": "jerk", "scheme": "zoh"}),
         ("--mode velocity --scheme foh", {"mode": "velocity", "scheme": "foh"}),
-        ("--mode position --frames actions", {"mode": "clique", "frames": "actions"}),
+        ("--mode position --alignment actions", {"mode": "clique", "alignment": "actions"}),
         ("--mode central --convention curobo", {"mode": "central", "convention": "curobo"}),
         ("--mode bspline --degree 5 --steps 4", {"mode": "bspline", "degree": 5, "steps": 4}),
         ("--mode teleport", {"mode": "teleport"}),
-        ("--frames curobo", {"frames": "curobo"}),
+        ("--alignment curobo", {"alignment": "curobo"}),
         ("--dtype float64", {"dtype": "float64"}),
     ],
 )

@@ -353,7 +353,7 @@ MODES = [
     *(f"{mode} --scheme {scheme}" for mode in ("acceleration", "jerk")
       for scheme in ("euler", "zoh", "foh")),
     *("velocity --scheme zoh", "clique", "central", "teleport"),
-    *("bspline --degree 5 --steps 3", "jerk --frames curobo"),
+    *("bspline --degree 5 --steps 3", "jerk --alignment curobo"),
 ]  # fmt: skip
 RATES = ("velocity", "acceleration", "jerk")
 IN_SI = {"": 1.0, "rad": 1.0, "deg": np.pi / 180, "mm": 0.001}

@@ -149,7 +149,7 @@ def random_case(jobs: Sequence[Job], draw: random.Random) -> Case:
     more = {}
     curobo = ("convention", "curobo") in work.options
     if not (work.recorded or curobo or work.mode == "bspline"):
-        more["frames"] = draw.choice(("full", "actions", "curobo"))
+        more["alignment"] = draw.choice(("full", "actions", "curobo"))
     dofs = draw.choice([*DOFS, draw.randint(1, 40)])
     horizon = draw.choice([draw.randint(1, 9), draw.randint(10, 70), 4200 // dofs % 300 + 5])
     batch = draw.randint(1, 11 if horizon < 70 else 2)

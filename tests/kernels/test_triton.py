@@ -84,7 +84,7 @@ def test_any_number_of_dofs_is_right(dofs):
 
 @pytest.mark.parametrize("horizon", [1, 2, 13])
 def test_any_number_of_actions_is_right(horizon):
-    works = [WORKS[horizon % 4], job("clique", recorded=True), job("central", frames="curobo")]
+    works = [WORKS[horizon % 4], job("clique", recorded=True), job("central", alignment="curobo")]
     for work in works:
         assert_both_right(case(work, (2, horizon, 2), work.forms[-1], "float32", horizon))
 
@@ -198,7 +198,7 @@ def test_a_probe_that_works_says_nothing():
 
 @pytest.mark.parametrize(
     "work",
-    [job("acceleration", frames="curobo"), job("central"), job("bspline", steps=2)],
+    [job("acceleration", alignment="curobo"), job("central"), job("bspline", steps=2)],
     ids=str,
 )
 def test_later_calls_have_the_bits_of_the_first(work):

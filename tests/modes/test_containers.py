@@ -219,10 +219,10 @@ def test_parts_of_a_trajectory_are_the_whole_again(convert: Any, dt: Any) -> Non
 
 
 def test_frames_without_a_start_go_on_one_step_after_the_end() -> None:
-    want = made(frames="actions")
-    first = trajcli.integrate(ACTIONS[:, :7], "zero", 0.02, "jerk", frames="actions")
+    want = made(alignment="actions")
+    first = trajcli.integrate(ACTIONS[:, :7], "zero", 0.02, "jerk", alignment="actions")
     start = first.state(-1)
-    second = trajcli.integrate(ACTIONS[:, 7:], start, 0.02, "jerk", frames="actions")
+    second = trajcli.integrate(ACTIONS[:, 7:], start, 0.02, "jerk", alignment="actions")
     done = trajcli.concatenate([first, second], along="time")
     np.testing.assert_allclose(done.time, want.time, rtol=1e-14)
     np.testing.assert_allclose(done.position, want.position, atol=1e-15)

@@ -101,7 +101,7 @@ INPUTS: list[tuple[dict[str, Any], str, str, str]] = [
     *(({"mode": mode, "goal": ZERO}, "goal", "", "") for mode in MODES),
     ({**GOAL, "goal": State(ZERO, ZERO + 1)}, "", "goal", "velocity"),
     ({"mode": "bspline", "ends": "goal", "goal": np.zeros(D + 2)}, "", "goal", f"D = {D + 2}"),
-    *(({"mode": mode, "convention": "curobo", "frames": "actions"}, "", "frames", "")
+    *(({"mode": mode, "convention": "curobo", "alignment": "actions"}, "", "alignment", "")
       for mode in ("clique", "central")),
     *(({"mode": mode, "actions": changed(ACTIONS, (1, 4, 1), bad)}, "",
        "actions, trajectory 1, step 4, dof 1", str(bad))
@@ -144,17 +144,17 @@ OPTIONS: list[tuple[dict[str, Any], str, str]] = [
     *(({"mode": name}, "mode", repr(name)) for name in ("accel", "", "Jerk", "spline")),
     *(({"mode": mode, option: value}, option, "") for mode, option, value in (
         ("acceleration", "degree", 4), ("acceleration", "steps", 4), ("clique", "ends", "plan"),
-        ("central", "scheme", "euler"), ("bspline", "scheme", "zoh"), ("bspline", "frames", "full"),
-        ("teleport", "convention", "curobo"))),
+        ("central", "scheme", "euler"), ("bspline", "scheme", "zoh"),
+        ("bspline", "alignment", "full"), ("teleport", "convention", "curobo"))),
     *(({"mode": mode, option: value}, option, repr(value)) for mode, option, value in (
-        ("acceleration", "scheme", "rk4"), ("acceleration", "frames", "all"),
+        ("acceleration", "scheme", "rk4"), ("acceleration", "alignment", "all"),
         ("acceleration", "convention", "mujoco"), ("central", "ends", "hold"),
         ("bspline", "degree", 2), ("bspline", "degree", 3.0), ("bspline", "degree", "3"),
         *(("bspline", "steps", steps) for steps in (0, -1, 1.5, "2")))),
     *(({"mode": mode}, "mode", str(mode)) for mode in (["jerk"], None, 3, ("acc", "jerk"))),
     *(({"write": write}, "output", "") for write in (
         ["speed"], [], None, 3, [["position"]], trajcli.State(ZERO))),
-    *(({option: np.array(["zoh", "foh"])}, option, "zoh") for option in ("scheme", "frames")),
+    *(({option: np.array(["zoh", "foh"])}, option, "zoh") for option in ("scheme", "alignment")),
     *(({"dtype": dtype}, "type", dtype) for dtype in ("float16", "double", "int64")),
     ({"backend": "numpy"}, "backend", "'numpy'"),
 ]  # fmt: skip
@@ -222,7 +222,7 @@ def test_the_first_places_are_named_and_the_others_counted() -> None:
 
 
 NOT_USED: dict[str, tuple[Any, ...]] = {
-    "the last action": (changed(ACTIONS, (1, H - 1, 1), np.nan), ZERO, {"frames": "curobo"}),
+    "the last action": (changed(ACTIONS, (1, H - 1, 1), np.nan), ZERO, {"alignment": "curobo"}),
     "the last action with a goal": (
         changed(ACTIONS, (1, H - 1, 1), np.nan), ZERO, {**GOAL, "goal": ZERO},
     ),
@@ -235,7 +235,7 @@ NOT_USED: dict[str, tuple[Any, ...]] = {
          "goal_index": np.array([1, 2, 1])},
     ),
     "the start of positions alone": (
-        ACTIONS, changed(ZERO, (0,), np.nan), {"mode": "teleport", "frames": "actions"},
+        ACTIONS, changed(ZERO, (0,), np.nan), {"mode": "teleport", "alignment": "actions"},
     ),
 }  # fmt: skip
 
@@ -259,7 +259,7 @@ def test_what_is_not_used_may_have_any_values(case: Any, library: Any, backend: 
              **GOAL, "start_index": [0, 9]},
             ("dt", "start/position", "start_index"),
         ),
-        (UsageError, {"mode": "central", "scheme": "zoh", "degree": 4, "frames": "none"}, ()),
+        (UsageError, {"mode": "central", "scheme": "zoh", "degree": 4, "alignment": "none"}, ()),
         (
             InputError,
             {"actions": changed(ACTIONS, (0, 0, 0), np.nan),

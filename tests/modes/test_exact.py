@@ -18,7 +18,7 @@ from trajcli.kernels import native
 BACKENDS = ["torch"] if native.absence() else ["torch", "native"]
 ORDERS = ("clique", "velocity", "acceleration", "jerk")
 SCHEMES = ("euler", "zoh", "foh")
-FRAMES = ("full", "actions", "curobo")
+ALIGNMENTS = ("full", "actions", "curobo")
 DTYPES = ("float32", "float64")
 B, H, D = 2, 6, 2
 
@@ -53,7 +53,7 @@ def steps_of(form: str, rows: int = H, batch: int = B) -> dict[str, Any]:
 
 STEPS = ("number", "[H]", "[B,1]", "[B,H]", "float32 [B,H]", "times [H+1]", "times [B,H+1]")
 ROWS = [
-    *((form, {"frames": frames}) for form in STEPS for frames in FRAMES),
+    *((form, {"alignment": alignment}) for form in STEPS for alignment in ALIGNMENTS),
     *((form, {"convention": "curobo"}) for form in STEPS[:4]),
 ]
 MODES: list[dict[str, Any]] = [

@@ -27,7 +27,7 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     ],
     ("velocity", {"absolute": slice(2, None)}, "--absolute 2:"),
     ("jerk", {"absolute": [False, False, True, False]}, "--absolute 2"),
-    ("acceleration", {"absolute": -1, "frames": "actions"}, "--absolute 3 --frames actions"),
+    ("acceleration", {"absolute": -1, "alignment": "actions"}, "--absolute 3 --alignment actions"),
 ]  # fmt: skip
 
 

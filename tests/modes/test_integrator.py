@@ -20,7 +20,7 @@ STATE, GOAL = RNG.normal(size=(2, B, D))
 MODES: list[tuple[str, dict[str, Any]]] = [
     ("acceleration", {"dt": 0.1}),
     ("jerk", {"dt": np.linspace(0.1, 0.2, H), "scheme": "zoh", "dtype": "float64"}),
-    ("velocity", {"times": np.linspace(0, 2, H + 1) ** 2, "frames": "actions"}),
+    ("velocity", {"times": np.linspace(0, 2, H + 1) ** 2, "alignment": "actions"}),
     ("velocity", {"times": np.linspace(0, 2, H)}),
     ("central", {"dt": 0.1, "ends": "goal", "goal": GOAL, "write": ["position", "jerk"]}),
     ("bspline", {"dt": 0.1, "degree": 5, "steps": 2}),

@@ -23,8 +23,8 @@ LIBRARIES = {"numpy": np.asarray, "torch": torch.as_tensor}
 
 MODES: list[tuple[str, dict[str, Any]]] = [
     *[(mode, {"scheme": s}) for mode in ("clique", "jerk") for s in ("euler", "zoh", "foh")],
-    ("velocity", {"frames": "actions"}),
-    ("acceleration", {"frames": "curobo"}),
+    ("velocity", {"alignment": "actions"}),
+    ("acceleration", {"alignment": "curobo"}),
     ("jerk", {"convention": "curobo"}),
     ("teleport", {}),
     ("central", {}),

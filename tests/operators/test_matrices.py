@@ -45,7 +45,7 @@ def test_differences_with_previous_states_have_no_empty_row(order):
 @pytest.mark.parametrize("order", [1, 2, 3])
 def test_sums_are_those_of_the_modes_and_undo_differences(order, dt):
     mode = ("velocity", "acceleration", "jerk")[order - 1]
-    result = trajcli.integrate(X, "zero", dt, mode, frames="actions")
+    result = trajcli.integrate(X, "zero", dt, mode, alignment="actions")
     got = matrices.integration_matrix(9, order, dt) @ X
     np.testing.assert_allclose(got, result.position[0], rtol=1e-12, atol=1e-15)
     full = matrices.difference_matrix(9, order, dt, previous=True)[:, order:]
@@ -68,12 +68,12 @@ def test_masks_put_the_start_state_in_row_0():
 @pytest.mark.parametrize("dt", [0.1, STEPS], ids=["one", "each"])
 def test_the_clique_matrix_is_the_mode(dt):
     state = RANDOM.standard_normal((4, 2))
-    result = trajcli.integrate(X, trajcli.State(*state[:, None]), dt, "clique", frames="actions")
+    result = trajcli.integrate(X, trajcli.State(*state[:, None]), dt, "clique", alignment="actions")
     want = np.concatenate([getattr(result, name)[0] for name in QUANTITIES])
     matrix = matrices.clique_matrix(9, dt)
     assert matrix.shape == (36, 13)
     np.testing.assert_allclose(matrix @ np.concatenate([state, X]), want, rtol=1e-10)
-    operator = trajcli.operator(9, dt, "clique", frames="actions")
+    operator = trajcli.operator(9, dt, "clique", alignment="actions")
     np.testing.assert_allclose(matrix, np.concatenate([operator.C, operator.A], 1), rtol=1e-10)
 
 

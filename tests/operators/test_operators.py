@@ -12,7 +12,7 @@ QUANTITIES = ("position", "velocity", "acceleration", "jerk")
 
 WORKS = [
     *(work for work in (*CASCADES, *BANDS) if work.mode != "savgol"),
-    *(job(mode, frames=x) for mode in ("jerk", "central") for x in ("actions", "curobo")),
+    *(job(mode, alignment=x) for mode in ("jerk", "central") for x in ("actions", "curobo")),
     *(job(mode, convention="curobo") for mode in ("jerk", "bspline")),
     job("central", convention="curobo", ends="goal"),
 ]

@@ -93,7 +93,7 @@ def test_frames_of_curobo_with_steps_one_place_on_are_curobos(case: str, group: 
     del values["convention"]
     if values["dt"].ndim:  # the step into row t is dt[t] there and dt[t − 1] here
         values["dt"] = np.append(values["dt"][1:], np.float32(1.0))
-    trajectory = trajcli.integrate(**values, frames="curobo")
+    trajectory = trajcli.integrate(**values, alignment="curobo")
     for part in QUANTITIES:
         assert_close(getattr(trajectory, part), group["output"][part][()], part)
 

@@ -13,7 +13,7 @@ Example:
 
 # fmt: off
 _START = "start position; velocity, acceleration and jerk are zero unless given"
-_CASCADE = "frames scheme convention"
+_CASCADE = "alignment scheme convention"
 # Formula, needs, rows and options of each mode, by name and aliases. They stand here so that the
 # command need not import the classes in trajcli/modes, and NumPy with them.
 _MODES = {
@@ -27,7 +27,7 @@ _MODES = {
              _START, "H + 1", _CASCADE),
     "central": ("p = u; v, a, j from the five-point stencil on p_{t−2} … p_{t+2}",
                 "start position (recording: none, five rows)",
-                "H + 1 (recording: H; curobo: H + 4)", "frames ends convention"),
+                "H + 1 (recording: H; curobo: H + 4)", "alignment ends convention"),
     "savgol": ("p, v, a, j of the polynomial that fits the window rows around t best",
                "a recording (trajcli differentiate) of window rows; in seconds: degree + 1",
                "H", "window degree"),
@@ -39,7 +39,7 @@ _MODES = {
                 "start position; dt per trajectory; goal state with --ends goal",
                 "(H + degree + 1)·steps + 1", "degree steps ends convention"),
     "teleport": ("p = u, v = a = j = 0",
-                 "start position (recording: none)", "H + 1 (recording: H)", "frames"),
+                 "start position (recording: none)", "H + 1 (recording: H)", "alignment"),
 }
 # fmt: on
 

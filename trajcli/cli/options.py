@@ -19,12 +19,12 @@ import typer
 
 from trajcli.cli.console import Console
 from trajcli.names import (
+    AlignmentName,
     ConventionName,
     CurveName,
     DtypeName,
     EndsName,
     FrameName,
-    FramesName,
     KindName,
     MethodName,
     ModeName,
@@ -205,7 +205,7 @@ FitDegree = Annotated[int | None, _computed("--degree N",
     "Degree of savgol's polynomials: 2 to 5. (default: 4)")]
 Steps = Annotated[int | None, _computed("--steps N",
     "Rows per knot interval of the B-spline. (default: 1)")]
-Frames = Annotated[FramesName | None, _computed("--frames FRAMES",
+Alignment = Annotated[AlignmentName | None, _computed("--alignment ROWS",
     "Rows to write: full (0..H), actions (1..H) or curobo (0..H-1). (default: full)")]
 Convention = Annotated[ConventionName | None, _computed("--convention NAME",
     "standard, or curobo to match cuRobo 0.7. (default: standard)")]
@@ -359,7 +359,7 @@ WRITING = {"sources": Sources, "out": Out, "overwrite": Overwrite, "skip_bad": S
 RUN = WRITING | {"write": Write, "dtype": Dtype, "compress": Compress, "dry_run": DryRun,
                  "device": Device, "shard": Shard, "allow_nonfinite": AllowNonfinite}
 """The options that integrate and differentiate share."""
-MODE = {"scheme": Scheme, "ends": Ends, "degree": Degree, "steps": Steps, "frames": Frames,
+MODE = {"scheme": Scheme, "ends": Ends, "degree": Degree, "steps": Steps, "alignment": Alignment,
         "convention": Convention}
 INTEGRATE = {"start": Start, "start_index": StartIndex, "goal": Goal, "absolute": Absolute,
              "actions": Actions, "rotation_frame": RotationFrame, "grad": Grad, "cost": Cost,

@@ -119,7 +119,7 @@ class Fastest(Trajectory):
 
 Limit = tuple[Array, Array] | Array | float
 """The least and the largest value, each a number or [D]; one alone is the largest magnitude."""
-OF_ANY_PACE = {"mode", "scheme", "frames", "ends", "degree", "order", "steps", "convention",
+OF_ANY_PACE = {"mode", "scheme", "alignment", "ends", "degree", "order", "steps", "convention",
                "absolute", "method"}  # fmt: skip
 """Names of what says which curve a trajectory is, and holds at any pace."""
 _Pair = tuple[Floats, Floats]

@@ -385,7 +385,7 @@ def _turns_method(method: str | None) -> str:
 
 
 def described(mode: str, options: Mapping[str, Any]) -> str:
-    """Returns a mode and its options as text: jerk scheme=zoh frames=full."""
+    """Returns a mode and its options as text: jerk scheme=zoh alignment=full."""
     return " ".join([mode, *(f"{name}={value}" for name, value in options.items())])
 
 

@@ -246,11 +246,11 @@ def _require_turns(request: Request, first: Recording, mode: Mode | None) -> Non
         return
     where, found = first.input.where, str(first.turning[0])
     hint = "--rotation none takes them as dofs, --dofs others"
-    if not (mode.scheme and mode.frames == "full"):
+    if not (mode.scheme and mode.alignment == "full"):
         raise InputError(
             f"mode {mode.name} takes dofs one by one, and these are a rotation",
             where=where,
-            expected="clique, velocity, acceleration or jerk, with frames full",
+            expected="clique, velocity, acceleration or jerk, with alignment full",
             found=found,
             hint=hint,
         )

@@ -14,7 +14,7 @@ from trajcli.modes._smooth import Smooth, value_faults
 from trajcli.modes.bspline import BSpline
 from trajcli.modes.cascade import SCHEMES, Acceleration, Clique, Jerk, Teleport, Velocity
 from trajcli.modes.central import Central
-from trajcli.modes.mode import CONVENTIONS, FRAMES, QUANTITIES, Mode
+from trajcli.modes.mode import ALIGNMENTS, CONVENTIONS, QUANTITIES, Mode
 
 MODES: dict[str, type[Mode]] = {
     "clique": Clique,
@@ -39,7 +39,7 @@ WHOLE = {"degree", "steps", "window", "order"}
 _CHOICES: dict[str, tuple[Any, ...]] = {
     "scheme": SCHEMES,
     "ends": ENDS,
-    "frames": FRAMES,
+    "alignment": ALIGNMENTS,
     "convention": CONVENTIONS,
     "order": (3, 4),
 }

@@ -11,14 +11,14 @@ import numpy as np
 from trajcli.errors import Fault, UsageError
 from trajcli.kernels import program
 from trajcli.kernels.program import Band, Windows
-from trajcli.modes.mode import QUANTITIES, Case, FramedMode
+from trajcli.modes.mode import QUANTITIES, AlignedMode, Case
 from trajcli.names import SchemeName
 
 SCHEMES = get_args(SchemeName)
 
 
 @dataclass(frozen=True)
-class CascadeMode(FramedMode):
+class CascadeMode(AlignedMode):
     """Actions of one order; lower orders are running sums, higher ones differences.
 
     The scheme ``euler`` is the relation itself: semi-implicit Euler, of first order. ``zoh`` is
@@ -33,14 +33,14 @@ class CascadeMode(FramedMode):
 
     def __post_init__(self) -> None:
         # cuRobo has no row for the state after the last action
-        if self.convention == "curobo" and self.frames == "full":
-            object.__setattr__(self, "frames", "curobo")
+        if self.convention == "curobo" and self.alignment == "full":
+            object.__setattr__(self, "alignment", "curobo")
 
     def faults(self, case: Case) -> Iterator[Fault]:
         yield from super().faults(case)
-        if self.convention == "curobo" and self.frames == "actions":
-            what = "convention curobo fixes the frames"
-            yield Fault(what, where="frames", expected="curobo", found=self.frames)
+        if self.convention == "curobo" and self.alignment == "actions":
+            what = "convention curobo fixes the alignment"
+            yield Fault(what, where="alignment", expected="curobo", found=self.alignment)
         if case.recorded and self.derivatives_of:
             yield Fault(
                 f"a recording of {self.name} has no position to start from",
@@ -106,7 +106,7 @@ class Jerk(CascadeMode):
 
 
 @dataclass(frozen=True)
-class Teleport(FramedMode):
+class Teleport(AlignedMode):
     """The actions are positions; velocity, acceleration and jerk are zero."""
 
     name = "teleport"

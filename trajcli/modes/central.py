@@ -12,7 +12,7 @@ import numpy as np
 from trajcli.arrays import concatenate
 from trajcli.errors import Fault
 from trajcli.kernels.program import Array, Band, Floats, Windows
-from trajcli.modes.mode import Case, FramedMode, times_after
+from trajcli.modes.mode import AlignedMode, Case, times_after
 
 WINDOW = 5
 MIDDLE = 2
@@ -22,7 +22,7 @@ CUROBO_PAST = {1: -7 / 6, 2: -4 / 3, 3: -3 / 2}
 
 
 @dataclass(frozen=True)
-class Central(FramedMode):
+class Central(AlignedMode):
     """The actions are positions, with derivatives of fourth order (jerk: second) by five points.
 
     Away from the ends they are exact for quartic positions. ``ends`` says what is beyond:
@@ -66,9 +66,9 @@ class Central(FramedMode):
                 hint='mode="bspline" with ends="goal" reaches a moving goal state',
                 shell="--mode bspline --ends goal reaches a moving goal state",
             )
-        if self.convention == "curobo" and self.frames != "full":
+        if self.convention == "curobo" and self.alignment != "full":
             what = "convention curobo fixes the rows of central"
-            yield Fault(what, where="frames", expected="none given")
+            yield Fault(what, where="alignment", expected="none given")
         if case.recorded and self.convention == "curobo":
             what = "convention curobo knows no recordings"
             yield Fault(what, where="start", expected="a start state")

@@ -9,12 +9,12 @@ from typing import Any, ClassVar, get_args
 from trajcli.arrays import columns, counting, elapsed
 from trajcli.errors import Fault
 from trajcli.kernels.program import Array, Booleans, Floats, Integers, Program, Smoother
-from trajcli.names import ConventionName, FramesName, QuantityName
+from trajcli.names import AlignmentName, ConventionName, QuantityName
 
 QUANTITIES: tuple[str, ...] = get_args(QuantityName)
 """The parts of a state and the outputs, by order of derivative."""
 
-FRAMES = get_args(FramesName)
+ALIGNMENTS = get_args(AlignmentName)
 CONVENTIONS = get_args(ConventionName)
 
 
@@ -80,7 +80,7 @@ class Mode:
     chooses: ClassVar[Sequence[str]] = ()
     # of modes without these options; those with a scheme are the cascades
     scheme = ""
-    frames = "full"
+    alignment = "full"
     convention = "standard"
 
     @classmethod
@@ -184,34 +184,34 @@ class Mode:
 
 
 @dataclass(frozen=True)
-class FramedMode(Mode):
-    """A mode whose rows are the start and the actions, as ``frames`` says.
+class AlignedMode(Mode):
+    """A mode whose rows are the start and the actions, as ``alignment`` says.
 
     full: rows 0..H · actions: rows 1..H · curobo: rows 0..H−1, the last action is unused.
     """
 
-    frames: str = "full"
+    alignment: str = "full"
 
     def rows(self, horizon: int, recorded: bool) -> int:
-        return horizon + 1 if self.frames == "full" and not recorded else horizon
+        return horizon + 1 if self.alignment == "full" and not recorded else horizon
 
     def faults(self, case: Case) -> Iterator[Fault]:
         yield from super().faults(case)
-        if case.recorded and self.frames != "full":
+        if case.recorded and self.alignment != "full":
             what = "a recording has no separate start row to keep or drop"
             expected = "full with a recording"
-            yield Fault(what, where="frames", expected=expected, found=self.frames)
+            yield Fault(what, where="alignment", expected=expected, found=self.alignment)
 
     def start_row(self, recorded: bool) -> bool:
         """Returns whether row 0 is the start state."""
-        return self.frames != "actions" and not recorded
+        return self.alignment != "actions" and not recorded
 
     def used(self, horizon: int) -> int:
         """Returns the number of actions that are used."""
-        return horizon - int(self.frames == "curobo")
+        return horizon - int(self.alignment == "curobo")
 
     def row_times(self, dt: Array, horizon: int, recorded: bool) -> Array:
-        since = int(self.frames == "actions")
+        since = int(self.alignment == "actions")
         return times_after(dt, since, since + self.rows(horizon, recorded))
 
 

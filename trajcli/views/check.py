@@ -511,7 +511,9 @@ def _no_start(attributes: Mapping[str, Any], batch: Recording) -> str:
     # with convention curobo, row 0 of a band mode is a row of the curve
     band = str(attributes["mode"]) in ("central", "bspline")
     curobo = str(attributes.get("convention")) == "curobo" and band
-    return "row 0 is not the start" if str(attributes.get("frames")) == "actions" or curobo else ""
+    return (
+        "row 0 is not the start" if str(attributes.get("alignment")) == "actions" or curobo else ""
+    )
 
 
 class LimitCheck:

@@ -54,7 +54,7 @@ _MOST_DOFS = 64
 _PEAKS = {"velocity": "peak |v|", "acceleration": "|a|", "jerk": "|j|",
           "angular_velocity": "peak |ω|", "angular_acceleration": "|α|",
           "angular_jerk": "|dα/dt|"}  # fmt: skip
-_FIRST = ("mode", "scheme", "degree", "steps", "ends", "frames", "convention")
+_FIRST = ("mode", "scheme", "degree", "steps", "ends", "alignment", "convention")
 _UNSHOWN = ("long_name", "gradient_factor", "gradient_of", "trajcli_version", "request")
 # Attributes that the lines about the trajectories repeat.
 _TIMES = ("dt", "dt_source", "source_dt", "rate", "fps", "control_freq")

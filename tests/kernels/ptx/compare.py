@@ -76,7 +76,7 @@ def draw_mode(draw: random.Random) -> list[Case]:
     more = {}
     curobo = ("convention", "curobo") in work.options
     if not (work.recorded or curobo or work.mode == "bspline"):
-        more["frames"] = draw.choice(("full", "actions", "curobo"))
+        more["alignment"] = draw.choice(("full", "actions", "curobo"))
     form, states = draw.choice(work.forms), draw.choice(STATES)
     dtype, output = draw.choice(DTYPES), draw.choice(DTYPES)
     absent = [draw.random() < 0.2 for _ in range(4)]
