@@ -28,7 +28,7 @@ from trajcli.autograd import Task, pulled_back, rows_of
 from trajcli.errors import UsageError
 from trajcli.inputs import Inputs, program_for
 from trajcli.kernels import torch_ops
-from trajcli.kernels.choose import choose_for
+from trajcli.kernels.choose import choose_for_tensors
 from trajcli.kernels.program import Operands, Program
 from trajcli.modes import MODES, Mode
 
@@ -74,7 +74,7 @@ def linear(
         what, hint = "forward mode through code that was traced", "the transform in what is traced"
         raise UsageError(what, where="trajcli::linear", expected="backward mode", hint=hint)
     values = _spread([x.resolve_neg() for x in inputs], given)
-    kernels = choose_for(dt.device, backend).kernels
+    kernels = choose_for_tensors(dt.device, backend).kernels
     task = Task(_program(program, shape, dt), kernels, kernels, dtype, tuple(wanted), plain=True)
     if not transposed:
         actions = dt.new_zeros(()).expand(shape) if values[0] is None else values[0]

@@ -33,7 +33,7 @@ from trajcli.inputs import (
     step_value_faults,
     written,
 )
-from trajcli.kernels.choose import choose, choose_for
+from trajcli.kernels.choose import choose, choose_for_tensors
 from trajcli.kernels.program import Array, Operands
 from trajcli.modes import QUANTITIES
 from trajcli.system import variable
@@ -244,7 +244,7 @@ def _recorded(inputs: Inputs, wanted: Sequence[str], dtype: Any, backend: str) -
     dtype = _output_dtype(dtype, inputs)
     device = _tensors(inputs)[0].device
     # what is tried on a device is not tried on imitations
-    choice = choose_for(device, backend if device.type == "cpu" else "torch")
+    choice = choose_for_tensors(device, backend if device.type == "cpu" else "torch")
     inputs = inputs.chosen(choice)
     if inputs.mode.reads_steps:
         inputs.program()  # which raises where steps cannot be read
@@ -301,7 +301,9 @@ class Call:
 
             # what is tried on a device is not tried on imitations
             backend = backend if addressable(tensors) else "torch"
-        choice = choose_for(tensors[0].device, backend) if tensors else choose("cpu", backend)
+        choice = (
+            choose_for_tensors(tensors[0].device, backend) if tensors else choose("cpu", backend)
+        )
         self._inputs: Inputs | None = inputs.chosen(choice)
         inputs = self._inputs
         self._mode, self._horizon, self._recorded = inputs.mode, inputs.horizon, inputs.recorded
@@ -421,7 +423,7 @@ class Call:
             if zero is not None:
                 state[0] = zero
         if self._rates:
-            start[self._mode.derivatives_of], actions = actions[:, 0], actions[:, 1:]
+            start[self._mode.action_order], actions = actions[:, 0], actions[:, 1:]
         if start_index is None and goal_index is None:
             return Operands(actions, steps, start, goal), time
         indices = []

@@ -89,7 +89,7 @@ def _gradient_of_cascade_steps(
     λ_m is the gradient of x_m in row t by all rows from t on: a running sum from the end below the
     order of the actions, differences above it. Coefficients are those of :class:`Cascade`.
     """
-    order, first, used = program.derivatives_of, int(program.start_row), program.used
+    order, first, used = program.action_order, int(program.start_row), program.used
     step = dt[:, :used, None]
     now = [x[:, first:] for x in rows]
     before = [np.roll(x, 1, axis=1) for x in now]
@@ -152,7 +152,7 @@ def gradient_of_even_dt(
         dt·d̄t = k⟨ū, u⟩ + Σ_r r⟨s̄⁽ʳ⁾, s⁽ʳ⁾⟩ + Σ_r r⟨ḡ⁽ʳ⁾, g⁽ʳ⁾⟩ − Σ_m m⟨x̄⁽ᵐ⁾, x⁽ᵐ⁾⟩
     """
     # of the actions, four parts of the start, four of the goal, four outputs
-    weights = (program.derivatives_of, 0, 1, 2, 3, 0, 1, 2, 3, 0, -1, -2, -3)
+    weights = (program.action_order, 0, 1, 2, 3, 0, 1, 2, 3, 0, -1, -2, -3)
     total: Any = dt * 0.0
     for weight, values, grad in zip(weights, [*inputs, *rows], [*pulled, *upstream], strict=True):
         if weight and values is not None and grad is not None:

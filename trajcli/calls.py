@@ -554,7 +554,7 @@ def _integration(
     )
     stamps = actions.ndim == 3 and inputs.times is not None and inputs.times.shape[-1:]
     of_rates = stamps and stamps[0] == inputs.horizon > 1
-    if of_rates and made.derivatives_of:
+    if of_rates and made.action_order:
         inputs = replace(inputs, mode=made.of_rates(scheme))
         inputs = inputs.of_rates(actions[:, 1:], actions[:, 0])
     return inputs

@@ -51,7 +51,7 @@ class Commands:
 
     def faults(self, mode: Mode, where: str) -> Iterator[Fault]:
         """Yields the fault of commands that a mode does not take, with the option that has them."""
-        if self.actions and mode.derivatives_of:
+        if self.actions and mode.action_order:
             yield Fault(
                 f"{self.actions} actions are positions",
                 where=where,

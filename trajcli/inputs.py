@@ -146,7 +146,7 @@ class Inputs:
                 expected="a start state for each trajectory, or one for all",
                 hint="position[index] in place of position and index",
             )
-        part = f"start/{QUANTITIES[self.mode.derivatives_of]}"
+        part = f"start/{QUANTITIES[self.mode.action_order]}"
         return replace(
             self,
             actions=rest,

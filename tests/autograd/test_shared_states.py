@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from trajcli import State, autograd, integrate
-from trajcli.kernels.program import states_at
+from trajcli.kernels.program import gather_states
 
 START, GOAL = torch.tensor([2, 0, 2, 2]), torch.tensor([1, 1, 0, 1])
 CASES: list[tuple[str, dict[str, Any], bool]] = [
@@ -121,7 +121,7 @@ def test_an_index_of_no_state_gives_nan_and_has_no_gradient() -> None:
     """As it does on a device, where its values are not checked."""
     index = torch.tensor([0, 3, 2, -1, 2])
     part, grad = torch.randn(3, 2), torch.randn(5, 2)
-    states = states_at(part, index)
+    states = gather_states(part, index)
     assert torch.equal(states[[0, 2, 4]], part[[0, 2, 2]])
     assert states[[1, 3]].isnan().all()
     sums = autograd._summed(grad.index_fill(0, torch.tensor([1]), torch.nan), 3, index)

@@ -7,7 +7,7 @@ import torch
 
 from trajcli.errors import UsageError
 from trajcli.kernels import cuda
-from trajcli.kernels.choose import choose, choose_for
+from trajcli.kernels.choose import choose, choose_for_tensors
 from trajcli.kernels.cuda import DeviceLost, DeviceOutOfMemory, device_errors
 
 
@@ -99,7 +99,7 @@ def test_the_first_call_on_a_device_is_not_captured(two_devices, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda name: (9, 0))
     monkeypatch.setattr("trajcli.kernels.choose._device_backends", {})
     with pytest.raises(UsageError, match="cannot be captured"):
-        choose_for(torch.device("cuda:0"), "auto")
+        choose_for_tensors(torch.device("cuda:0"), "auto")
 
 
 @pytest.mark.parametrize("name", ["xpu:0", "mps", "cuda:0"])
@@ -108,11 +108,11 @@ def test_tensors_are_computed_where_they_are(monkeypatch, name):
     monkeypatch.setattr(cuda, "driver", lambda: False)
     monkeypatch.setattr(torch.version, "hip", "6.4")
     monkeypatch.setattr("trajcli.kernels.choose._device_backends", {})
-    assert choose_for(torch.device(name), "auto")[:2] == ("torch", name)
-    assert choose_for(torch.device(name), "torch")[:2] == ("torch", name)
+    assert choose_for_tensors(torch.device(name), "auto")[:2] == ("torch", name)
+    assert choose_for_tensors(torch.device(name), "torch")[:2] == ("torch", name)
     for backend in ("native", "triton", "none"):
         with pytest.raises(UsageError, match="cannot run on the device"):
-            choose_for(torch.device(name), backend)
+            choose_for_tensors(torch.device(name), backend)
 
 
 @pytest.mark.parametrize(

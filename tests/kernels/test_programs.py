@@ -132,7 +132,7 @@ def test_what_is_not_finite_stays_in_its_dof_and_in_the_rows_made_from_it(
         result = rows(backend, replace(sample, operands=operands))
         reached, first = np.zeros(result[0].shape, bool), program.start_row
         if work in CASCADES:  # every later row; of differences four
-            last = None if program.derivatives_of else 10 + first
+            last = None if program.action_order else 10 + first
             reached[4, 6 + first : last, dofs - 1] = True
         else:
             begin, point = program.windows.first(), 6 + len(program.head)
@@ -140,7 +140,7 @@ def test_what_is_not_finite_stays_in_its_dof_and_in_the_rows_made_from_it(
             reached[4, first:, dofs - 1] = holds
         for after, before in zip(result, clean, strict=True):
             np.testing.assert_array_equal(after[~reached], before[~reached])
-        order = program.derivatives_of
+        order = program.action_order
         assert not np.isfinite(result[order][reached]).all()
 
 

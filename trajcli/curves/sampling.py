@@ -68,7 +68,7 @@ def polynomial_order(mode: str, options: Mapping[str, Any]) -> int:
     scheme = options.get("scheme")
     scheme = f"{scheme} with absolute dofs" if scheme and options.get("absolute") else scheme
     if is_known(mode, options):
-        return MODES[mode].derivatives_of
+        return MODES[mode].action_order
     about = f"mode {mode}" if mode else "a trajectory of no mode"
     raise UsageError(
         "no polynomial is known between these rows",

@@ -184,7 +184,7 @@ class TurnJumps:
         self._turns = np.zeros(group.shape[2])
         layout, mode = group.layout, group.stated.name
         goals = layout is not None and layout.family.commands_positions
-        goals = not MODES[mode].derivatives_of if mode else goals
+        goals = not MODES[mode].action_order if mode else goals
         if named_rate(self.name) or (self.name == "actions" and not (acting or goals)):
             return
         units = [parse_unit(unit) or unit for unit in (group.unit(self.name) or "").split(",")]

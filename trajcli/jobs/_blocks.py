@@ -104,7 +104,7 @@ def recorded_rates(recording: Recording, mode: Mode) -> bool:
     """Returns whether actions are rates that were recorded with a time stamp each."""
     clock, rows = recording.clock, recording.as_stored.shape[1]  # padding included
     stamped = clock is not None and clock.per_row and rows > 1
-    return stamped and mode.derivatives_of > 0
+    return stamped and mode.action_order > 0
 
 
 def inputs_of(recording: Recording, mode: Mode, recorded: bool) -> Inputs:

@@ -171,7 +171,7 @@ def _upstream(files: Files, text: str) -> dict[str, Dataset]:
 
 def _first_action(inputs: Inputs) -> str:
     """Returns the part of the start state that is the first of recorded rates."""
-    return f"start_{QUANTITIES[inputs.mode.derivatives_of]}"
+    return f"start_{QUANTITIES[inputs.mode.action_order]}"
 
 
 def _step_size(inputs: Inputs) -> dict[str, int]:

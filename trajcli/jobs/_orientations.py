@@ -52,7 +52,7 @@ def integrated_orientations(
         if not position[..., dofs].any():
             position[..., dofs] = from_quaternions(np.array([1.0, 0.0, 0.0, 0.0]), form)
     first, steps = of_rotations(position, form=True), inputs.steps
-    if mode.derivatives_of:
+    if mode.action_order:
         rates = {
             part: of_rotations(values) for part, values in states.items() if part != "position"
         }

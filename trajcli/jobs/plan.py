@@ -137,7 +137,7 @@ class Plan:
             *_memory_notes(batches, kind, request.memory),
             *input_warnings(recording, batches[-1].inputs),
         )
-        physical = self.mode.derivatives_of > 0
+        physical = self.mode.action_order > 0
         # commands that are positions in rad or m may lie in [-1, 1]
         layout = recording.layout
         physical = physical or not (layout and layout.family.commands_positions)

@@ -254,7 +254,7 @@ def _require_turns(request: Request, first: Recording, mode: Mode | None) -> Non
             found=found,
             hint=hint,
         )
-    if mode.derivatives_of and any(turn.form != "rotvec" for turn in first.turning):
+    if mode.action_order and any(turn.form != "rotvec" for turn in first.turning):
         raise InputError(
             f"orientations, and mode {mode.name} takes angular rates",
             where=where,
@@ -373,13 +373,13 @@ def _described(mode: str, options: Sequence[tuple[str, Any]]) -> str:
 
 def _guess_faults(groups: Sequence[Recording], mode: Mode) -> Iterator[Fault]:
     """Yields the faults of arrays guessed to be positions, of a mode that takes rates."""
-    for group in groups if mode.derivatives_of else ():
+    for group in groups if mode.action_order else ():
         name = group.array_name.rpartition("/")[2]
         if group.origin.guessed and (name in POSITIONS or motion_rank(name) == 0):
             yield Fault(
                 "no actions, only positions",
                 where=group.input.where,
-                expected=f"{QUANTITIES[mode.derivatives_of]}, for mode {mode.name}",
+                expected=f"{QUANTITIES[mode.action_order]}, for mode {mode.name}",
                 hint="trajcli differentiate takes recorded positions; or name the dataset to read",
             )
 
@@ -391,16 +391,16 @@ def input_warnings(recording: Recording, longest: Inputs) -> Iterator[str]:
     """
     mode, commands = longest.mode, recording.commands
     family = None if recording.layout is None else recording.layout.family
-    if family is not None and family.commands_positions and commands and mode.derivatives_of:
+    if family is not None and family.commands_positions and commands and mode.action_order:
         yield (
             f"actions of {family.title} are as a rule joint positions to go to; mode {mode.name} "
-            f"reads them as {QUANTITIES[mode.derivatives_of]} "
+            f"reads them as {QUANTITIES[mode.action_order]} "
             "(--mode clique or central reads positions)"
         )
     name = recording.array_name.rpartition("/")[2]
     rate = named_rate(name)
-    if rate in QUANTITIES and rate != QUANTITIES[mode.derivatives_of]:
-        read = f"mode {mode.name} reads as {QUANTITIES[mode.derivatives_of]}"
+    if rate in QUANTITIES and rate != QUANTITIES[mode.action_order]:
+        read = f"mode {mode.name} reads as {QUANTITIES[mode.action_order]}"
         how = f"trajcli integrate --mode {rate}" if longest.recorded else f"--mode {rate}"
         yield f"{recording.input.where} is called {name}, which {read} ({how})"
     for part in recording.members[:_FIRST]:
@@ -426,7 +426,7 @@ def position_unit(group: Recording, mode: Mode, start: str | None) -> str | None
     It is the SI unit of --units, else of the first input, else of the start state. Recorded
     positions in an unknown unit keep that.
     """
-    order, units = mode.derivatives_of, group.position_units
+    order, units = mode.action_order, group.position_units
     stated = group.input.attributes.get("units")
     if group.given.positions or (units is not None and _derivative(group) == order):
         pass
@@ -460,7 +460,7 @@ def _derivative(group: Recording) -> int | None:
 
 def _units(group: Recording, inputs: Inputs) -> Iterator[str]:
     """Yields warnings of units that do not fit the mode."""
-    stored, order, given = group.as_stored, inputs.mode.derivatives_of, group.given.positions
+    stored, order, given = group.as_stored, inputs.mode.action_order, group.given.positions
     where, stated = stored.where, stated_unit(stored)
     if not given and (found := _derivative(group)) is not None and found != order:
         yield f"{where} is in {stated}, which mode {inputs.mode.name} reads as {QUANTITIES[order]}"

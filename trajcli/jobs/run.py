@@ -106,7 +106,7 @@ class Integration:
         self.bad, self.largest = 0, 0.0
         self.of_rotations = Report()  # what is noted of them comes behind all else
         self.turns: TurnJumps | None = None
-        if not plan.mode.derivatives_of:
+        if not plan.mode.action_order:
             self.turns = TurnJumps(plan.recording, acting=True)
         self.smoothing = None
         if plan.mode.chooses:
@@ -288,7 +288,7 @@ class Integration:
         if plan.positions is not None and plan.bytes_read and least <= self.largest <= 1.0:
             yield (
                 "all actions lie within [-1, 1], as normalised commands do; they were read as "
-                f"{QUANTITIES[plan.mode.derivatives_of]} in physical units; {plan.positions}"
+                f"{QUANTITIES[plan.mode.action_order]} in physical units; {plan.positions}"
             )
         yield from self.of_rotations.notes
 

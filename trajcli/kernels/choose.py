@@ -107,7 +107,7 @@ def triton_absence() -> str:
     return f"triton {triton.__version__} is older than {oldest}" if version < OLDEST_TRITON else ""
 
 
-def choose_for(device: Any, backend: str) -> Choice:
+def choose_for_tensors(device: Any, backend: str) -> Choice:
     """Picks the backend for tensors on a torch device. It is there, as they are: nothing looks for
     drivers. Raises UsageError for a backend that cannot run on it."""
     name = str(device)

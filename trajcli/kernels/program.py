@@ -44,10 +44,10 @@ class Operands(NamedTuple):
     def states(self) -> list[Array | None]:
         """The eight parts of start and goal per trajectory, [B, D] or, shared by all, [1, D]."""
         roles = (self.start, self.start_index), (self.goal, self.goal_index)
-        return [states_at(part, index) for parts, index in roles for part in parts]
+        return [gather_states(part, index) for parts, index in roles for part in parts]
 
 
-def states_at(part: Array | None, index: Array | None) -> Array | None:
+def gather_states(part: Array | None, index: Array | None) -> Array | None:
     """Returns the rows [B, D] of states [S, D] that an index names; all of them without an index.
 
     Rows are NaN where the index is out of range, as it may be on a device: checking its values
@@ -78,7 +78,7 @@ class Gradients(NamedTuple):
 class Cascade:
     """Sums and differences from the start state on: modes.md, "The cascade".
 
-    The first ``used`` actions are the quantity of order k, ``derivatives_of`` (0 position … 3
+    The first ``used`` actions are the quantity of order k, ``action_order`` (0 position … 3
     jerk). Row i (after the start row, if there is one) is that of action i; the step into it is
     dt[:, i]. With m below k, n = k − m:
 
@@ -95,7 +95,7 @@ class Cascade:
     row m, zero.
     """
 
-    derivatives_of: int
+    action_order: int
     scheme: str
     used: int
     start_row: bool
@@ -181,7 +181,7 @@ class Band:
     start_row: bool = False
     degree: int | None = None
     spans: npt.NDArray[np.int64] | None = None
-    derivatives_of = 0
+    action_order = 0
     of_actions_alone = False
 
     @property
@@ -225,7 +225,7 @@ class Smoother:
     weights: Floats
     roles = ()
     start_row = False
-    derivatives_of = 0
+    action_order = 0
     of_actions_alone = True
 
     @property

@@ -41,7 +41,7 @@ class CascadeMode(AlignedMode):
         if self.convention == "curobo" and self.alignment == "actions":
             what = "convention curobo fixes the alignment"
             yield Fault(what, where="alignment", expected="curobo", found=self.alignment)
-        if case.recorded and self.derivatives_of:
+        if case.recorded and self.action_order:
             yield Fault(
                 f"a recording of {self.name} has no position to start from",
                 where="start",
@@ -54,7 +54,7 @@ class CascadeMode(AlignedMode):
         if scheme in (None, "foh") and self.convention == "standard":
             return replace(self, scheme="foh")
         raise UsageError(
-            f"{QUANTITIES[self.derivatives_of]} with a time stamp for each row",
+            f"{QUANTITIES[self.action_order]} with a time stamp for each row",
             where="scheme",
             expected="foh, which is linear between the rows",
             found=f"{self.scheme}, convention {self.convention}",
@@ -69,7 +69,7 @@ class CascadeMode(AlignedMode):
 
     def program(self, horizon: int, recorded: bool, uneven: bool) -> program.Cascade:
         return program.Cascade(
-            derivatives_of=self.derivatives_of,
+            action_order=self.action_order,
             scheme=self.scheme,
             used=self.used(horizon),
             start_row=self.start_row(recorded),
@@ -81,28 +81,28 @@ class Clique(CascadeMode):
     """The actions are positions; velocity, acceleration and jerk are backward differences."""
 
     name = "clique"
-    derivatives_of = 0
+    action_order = 0
 
 
 class Velocity(CascadeMode):
     """The actions are velocities."""
 
     name = "velocity"
-    derivatives_of = 1
+    action_order = 1
 
 
 class Acceleration(CascadeMode):
     """The actions are accelerations."""
 
     name = "acceleration"
-    derivatives_of = 2
+    action_order = 2
 
 
 class Jerk(CascadeMode):
     """The actions are jerks."""
 
     name = "jerk"
-    derivatives_of = 3
+    action_order = 3
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ class Mode:
     """The base of the modes, whose options are their dataclass fields.
 
     Attributes:
-        derivatives_of: the order of the actions, from 0 (position) to 3 (jerk).
+        action_order: the order of the actions, from 0 (position) to 3 (jerk).
         degrees: the values of the option degree.
         takes_start: it integrates from a start state; else it differentiates recordings alone.
         causal: no row depends on actions after it; a longer horizon has the same rows first.
@@ -73,7 +73,7 @@ class Mode:
     """
 
     name: ClassVar[str]
-    derivatives_of: ClassVar[int] = 0
+    action_order: ClassVar[int] = 0
     degrees: ClassVar[tuple[int, ...]] = ()
     takes_start: ClassVar[bool] = True
     causal: ClassVar[bool] = False

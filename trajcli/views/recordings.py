@@ -206,7 +206,7 @@ def beside(first: Recording, second: Recording) -> bool:
 def quantity_of(recording: Recording, name: str) -> str:
     """Returns the quantity of an array; that of actions follows from the mode of the file."""
     mode = recording.stated.name if name == "actions" else ""
-    return QUANTITIES[MODES[mode].derivatives_of] if mode else name
+    return QUANTITIES[MODES[mode].action_order] if mode else name
 
 
 def quantities(

@@ -99,13 +99,13 @@ def stand_in() -> None:
     from trajcli import _prepared
     from trajcli.kernels.choose import Choice
 
-    choose = _prepared.choose_for
+    choose = _prepared.choose_for_tensors
 
-    def choose_for(device: Any, backend: str) -> Choice:
+    def choose_for_tensors(device: Any, backend: str) -> Choice:
         asked = backend == "triton" and device.type == "cpu"
         return Choice("triton", "cpu", "emulated") if asked else choose(device, backend)
 
-    _prepared.choose_for = choose_for
+    _prepared.choose_for_tensors = choose_for_tensors
 
 
 def _flatten(kind: Any, value: Any, into: list[Any]) -> None:

@@ -434,7 +434,7 @@ def set_program(job: Any, program: Program) -> list[Any]:
     """Describes a program; returns the arrays that must outlive the job."""
     job.used, job.rows, job.start_row = program.used, program.rows, program.start_row
     if isinstance(program, Cascade):
-        job.order, job.recorded = program.derivatives_of, program.recorded
+        job.order, job.recorded = program.action_order, program.recorded
         job.steps = program.used
         # coefficients of a step: x_m += Σ_r carry_r dtʳ x_m+r + now_n dtⁿ u_t + before_n dtⁿ u_t−1,
         # n = order − m; see torch_ops

@@ -27,7 +27,7 @@ from trajcli.kernels.program import (
     Parts,
     Program,
     Smoother,
-    states_at,
+    gather_states,
 )
 from trajcli.kernels.torch_ops import _band, _smoother
 from trajcli.memory import TORCH_VALUES
@@ -230,7 +230,7 @@ def trajectories(
 
 def _states(parts: Parts, index: Tensor | None, batch: int) -> list[Tensor | None]:
     """Returns a start or goal state per trajectory, four parts [B, D] in float64, None is zero."""
-    states = [states_at(None if part is None else part.double(), index) for part in parts]
+    states = [gather_states(None if part is None else part.double(), index) for part in parts]
     return [part if part is None else part.expand(batch, -1) for part in states]
 
 
@@ -238,7 +238,7 @@ def _cascade(
     program: Cascade, actions: Tensor, dt: Tensor, start: Parts, wanted: Sequence[bool]
 ) -> list[Tensor | None]:
     """Returns rows [B, T, D] of the used actions, dt [b, h] and start parts [B, D], all float64."""
-    k, recorded = program.derivatives_of, int(program.recorded)
+    k, recorded = program.action_order, int(program.recorded)
     batch, _, dofs = actions.shape
     zero = actions.new_zeros(batch, dofs)
     state = [zero if part is None else part for part in start]

@@ -240,7 +240,7 @@ def arguments_of(program: Program, operands: Operands, actions: Any, rows: Parts
         return arguments | band_arguments(program, dt)
     return arguments | {
         "dt_step": dt.stride(1) if dt.shape[1] > 1 else 0,
-        "ORDER": program.derivatives_of,
+        "ORDER": program.action_order,
         "SCHEME": program.scheme,
         "EVEN": dt.shape[1] == 1,
         "K": 4 if wide(actions, *rows) else 8,  # as many as registers hold
