@@ -27,7 +27,7 @@ from kernels.comparison import gradients, rows
 
 import trajcli
 from trajcli.kernels import native
-from trajcli.kernels.native import Adjoint, Forward, InFile
+from trajcli.kernels.native import Adjoint, Forward, FileOutput
 from trajcli.kernels.program import Gradients, Operands
 
 pytestmark = pytest.mark.skipif(bool(native.absence()), reason=native.absence())
@@ -270,7 +270,7 @@ def test_rows_are_written_into_files(work: Job, dtype: str, tmp_path: Path) -> N
         path = tmp_path / "rows"
         path.write_bytes(b"\x07" * (4 * size + 32))
         with path.open("r+b") as file:
-            places = [InFile(file.fileno(), 13 + m * size, dtype) for m in range(4)]
+            places = [FileOutput(file.fileno(), 13 + m * size, dtype) for m in range(4)]
             places[2] = None  # type: ignore[call-overload]
             call = Forward(sample.program, sample.operands, places)
             assert call.run()
@@ -289,7 +289,7 @@ def test_values_that_overflow_are_counted_in_files(tmp_path: Path) -> None:
     actions[3, 4, 5] = 3e38
     with (tmp_path / "rows").open("w+b") as file:
         size = 40 * sample.program.rows * 7 * 4
-        places = [InFile(file.fileno(), m * size, "float32") for m in range(4)]
+        places = [FileOutput(file.fileno(), m * size, "float32") for m in range(4)]
         call = Forward(sample.program, sample.operands._replace(actions=actions), places)
         assert call.run()
         file.seek(0)
@@ -303,12 +303,14 @@ def test_a_file_that_takes_no_more_is_an_error(tmp_path: Path) -> None:
     descriptor = os.open(tmp_path / "rows", os.O_RDONLY)
     try:
         with pytest.raises(OSError, match=os.strerror(errno.EBADF)):
-            native.forward(sample.program, sample.operands, [InFile(descriptor, 0, "f4")] * 4)
+            native.forward(sample.program, sample.operands, [FileOutput(descriptor, 0, "f4")] * 4)
     finally:
         os.close(descriptor)
     if os.path.exists("/dev/full"):
         with open("/dev/full", "wb") as full, pytest.raises(OSError, match="space") as raised:
-            native.forward(sample.program, sample.operands, [InFile(full.fileno(), 0, "f4")] * 4)
+            native.forward(
+                sample.program, sample.operands, [FileOutput(full.fileno(), 0, "f4")] * 4
+            )
         assert raised.value.errno == errno.ENOSPC
 
 

@@ -223,7 +223,9 @@ def test_long_rows_are_the_same_at_any_level_with_any_threads_and_in_files(
         sums = native.measure(made, operands, off)
         native.adjoint(made, operands, upstream, Gradients(grad))
         with (tmp_path / "rows").open("w+b") as file:  # beside rows in memory
-            places = [native.InFile(file.fileno(), m * positions.nbytes, "f8") for m in range(3)]
+            places = [
+                native.FileOutput(file.fileno(), m * positions.nbytes, "f8") for m in range(3)
+            ]
             jerk = np.empty_like(positions)
             native.forward(made, operands, [*places, jerk])
             assert file.read() == b"".join(x.tobytes() for x in rows[:3])

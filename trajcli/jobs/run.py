@@ -196,7 +196,7 @@ class Integration:
         Returns the arrays that ``region`` has no place for, and whether the inputs are finite or
         need not be.
         """
-        from trajcli.kernels.native import Forward, InFile
+        from trajcli.kernels.native import Forward, FileOutput
 
         shape = (len(inputs.actions), inputs.rows, inputs.actions.shape[2])
         arrays, out = dict[str, Any](), list[Any]()
@@ -205,7 +205,7 @@ class Integration:
             place = region(name, block) if region and name in wanted else None
             if place is None and name in wanted:
                 arrays[name] = np.empty(shape, self.plan.dtype)
-            out.append(InFile(*place, self.plan.dtype) if place else arrays.get(name))
+            out.append(FileOutput(*place, self.plan.dtype) if place else arrays.get(name))
         operands = inputs.operands()  # keeps the arrays alive that the kernel points to
         kernel = Forward(inputs.program(), operands, out, inputs.allow_nonfinite)
         try:

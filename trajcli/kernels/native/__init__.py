@@ -46,7 +46,7 @@ LEVELS = {1: "any machine's instructions", 3: "x86-64-v3 (AVX2)", 4: "x86-64-v4 
 """The levels of instructions that kernels are compiled for; all give the same bits."""
 
 
-class InFile(NamedTuple):
+class FileOutput(NamedTuple):
     """An output that lies in a file: C contiguous, in this machine's byte order.
 
     descriptor: of a file open for writing. offset: of the first element, in bytes. dtype:
@@ -58,7 +58,7 @@ class InFile(NamedTuple):
     dtype: Any
 
 
-Outputs = Sequence[Array | InFile | None]
+Outputs = Sequence[Array | FileOutput | None]
 
 
 def _structures() -> dict[str, type[ctypes.Structure]]:
@@ -422,7 +422,7 @@ def set_outputs(job: Any, out: Outputs) -> None:
     """Describes outputs: contiguous memory, or places in files."""
     for entry, output in zip(job.out, out, strict=True):
         entry.file = -1
-        if isinstance(output, InFile):  # the kernels call pwrite
+        if isinstance(output, FileOutput):  # the kernels call pwrite
             entry.file, entry.data = output.descriptor, output.offset
             job.type = np.dtype(output.dtype) == np.float64
         elif output is not None:
