@@ -24,7 +24,7 @@ from torch.library import custom_op
 
 from trajcli.adjoint import gradient_of_even_dt
 from trajcli.arrays import to_numpy
-from trajcli.autograd import Task, pulled_back, rows_of
+from trajcli.autograd import Task, compute_rows, pull_back
 from trajcli.errors import UsageError
 from trajcli.inputs import Inputs, program_for
 from trajcli.kernels import torch_ops
@@ -79,11 +79,11 @@ def linear(
     if not transposed:
         actions = dt.new_zeros(()).expand(shape) if values[0] is None else values[0]
         operands = Operands(actions, dt, values[1:5], values[5:])
-        return _present(rows_of(task, dtype, operands))[0]
+        return _present(compute_rows(task, dtype, operands))[0]
     # the transpose of what is computed by torch's operations is found by autograd, which torch
     # leaves out within operators
     with torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.AutogradFunctionality, False):
-        return _present(pulled_back(task, (shape, dtype), tuple(wanted), dt, *values))[0]
+        return _present(pull_back(task, (shape, dtype), tuple(wanted), dt, *values))[0]
 
 
 @linear.register_fake

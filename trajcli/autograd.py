@@ -56,7 +56,7 @@ def integrate(task: Task, operands: Operands) -> Sequence[Tensor | None]:
         if not (indices[0] is None and indices[1] is None):
             task = task._replace(indices=indices)
         return Integrate.apply(task, *tensors)  # type: ignore[no-any-return]
-    return rows_of(task, task.dtype, operands)
+    return compute_rows(task, task.dtype, operands)
 
 
 def integrate_into(task: Task, operands: Operands, rows: Sequence[Tensor | None]) -> None:
@@ -72,7 +72,7 @@ def integrate_into(task: Task, operands: Operands, rows: Sequence[Tensor | None]
             expected="inputs and outputs that require none",
             hint="with torch.no_grad(), or a call without out",
         )
-    rows_of(task, task.dtype, apart(operands, rows), rows)
+    compute_rows(task, task.dtype, apart(operands, rows), rows)
     for x in rows:  # kernels write unseen: a backward pass that has kept them has to know
         if x is not None and not x.is_inference():
             torch.autograd.graph.increment_version(x)
@@ -108,7 +108,7 @@ class Integrate(Function):
         of_dt = ctx.needs_input_grad[1]
         dtype = torch.float64 if of_dt else task.dtype
         operands = Operands(inputs[0], dt, inputs[1:5], inputs[5:], *task.indices)
-        rows = rows_of(task, dtype, operands)
+        rows = compute_rows(task, dtype, operands)
         ctx.task, ctx.inputs = task, [None if x is None else (x.shape, x.dtype) for x in inputs]
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(dt, *((*inputs, *rows) if of_dt else ()))
@@ -127,7 +127,7 @@ class Integrate(Function):
         shape, dtype = ctx.inputs[0]
         # the gradient of dt needs gradients that are not rounded
         actions = shape, torch.float64 if of_dt else dtype
-        pull = PullBack.apply if torch.is_grad_enabled() else pulled_back
+        pull = PullBack.apply if torch.is_grad_enabled() else pull_back
         pulled = pull(task, actions, wanted, dt, *upstream)
         indices = (None, *(task.indices[:1] * 4), *(task.indices[1:] * 4))
         grads = [
@@ -170,7 +170,7 @@ class PullBack(Function):
     def forward(
         ctx: Any, task: Task, actions: Any, wanted: tuple[bool, ...], dt: Tensor, *upstream: Any
     ) -> tuple[Tensor | None, ...]:
-        grads = pulled_back(task, actions, wanted, dt, *upstream)
+        grads = pull_back(task, actions, wanted, dt, *upstream)
         ctx.task, ctx.shape = task, actions[0]
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(dt, *((*upstream, *grads) if ctx.needs_input_grad[3] else ()))
@@ -196,7 +196,7 @@ class PullBack(Function):
         return None, None, None, steps, *grads
 
 
-def rows_of(
+def compute_rows(
     task: Task, dtype: torch.dtype, operands: Operands, out: Sequence[Tensor | None] | None = None
 ) -> Sequence[Tensor | None]:
     """Computes what Integrate does, without its place in the graph."""
@@ -214,7 +214,7 @@ def rows_of(
     return rows
 
 
-def pulled_back(
+def pull_back(
     task: Task, actions: Any, wanted: tuple[bool, ...], dt: Tensor, *upstream: Any
 ) -> tuple[Tensor | None, ...]:
     """Computes what PullBack does, without its place in the graph."""
@@ -232,7 +232,7 @@ def pulled_back(
         if grads[0] is not None and kind != dtype:
             grads[0] = grads[0].to(dtype)
     else:
-        pulled = torch_ops.pulled_back(task.program, shape, dt, upstream)
+        pulled = torch_ops.pull_back(task.program, shape, dt, upstream)
         grads = [x if want else None for x, want in zip(pulled, wanted, strict=True)]
     return tuple(grads)
 
@@ -246,9 +246,9 @@ class SmoothedRows(Function):
         if back:
             given, of_positions = iter(inputs), (True,) + 8 * (False,)
             upstream = [next(given) if want else None for want in task.wanted]
-            grads = pulled_back(task, (inputs[0].shape, back), of_positions, dt, *upstream)
+            grads = pull_back(task, (inputs[0].shape, back), of_positions, dt, *upstream)
             return tuple([x.to(back) for x in grads if x is not None])
-        rows = rows_of(task, task.dtype, Operands(inputs[0], dt))
+        rows = compute_rows(task, task.dtype, Operands(inputs[0], dt))
         return tuple([x for x in rows if x is not None])
 
     @staticmethod

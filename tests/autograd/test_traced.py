@@ -236,8 +236,8 @@ def test_a_backward_pass_that_is_traced_is_a_function_of_its_gradients() -> None
     u, s = drawn("us", 0)
     position = PLANNED(u.requires_grad_(), s).position
 
-    def pulled_back(upstream: Tensor) -> Tensor:
+    def pull_back(upstream: Tensor) -> Tensor:
         return torch.autograd.grad(position, u, upstream, retain_graph=True)[0]
 
     first, other = torch.randn(2, *position.shape, dtype=F64)
-    assert_same(make_fx(pulled_back)(first)(other), pulled_back(other))
+    assert_same(make_fx(pull_back)(first)(other), pull_back(other))

@@ -61,7 +61,7 @@ def dual(rows: Function, u: Tensor) -> list[Tensor]:
         return [torch.zeros_like(x) if tangent is None else tangent for x, tangent in pairs]
 
 
-def pulled_back(rows: Function, u: Tensor) -> Tensor:
+def pull_back(rows: Function, u: Tensor) -> Tensor:
     values, pull = func.vjp(rows, u)
     (grad,) = pull(tuple(2 * (k + x) for k, x in enumerate(values)))
     return grad  # that of the cost
@@ -83,7 +83,7 @@ TRANSFORMS: dict[
         lambda rows, u: func.grad_and_value(cost(rows))(u),
         lambda rows, u: (gradient(rows, u), cost(rows)(u)),
     ),
-    "vjp": (pulled_back, gradient),
+    "vjp": (pull_back, gradient),
     "jvp": (lambda rows, u: func.jvp(rows, (u,), (u,))[1], pushed),
     "linearize": (lambda rows, u: func.linearize(rows, u)[1](u), pushed),
     "forward mode": (dual, pushed),

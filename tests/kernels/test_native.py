@@ -27,7 +27,7 @@ from kernels.comparison import gradients, rows
 
 import trajcli
 from trajcli.kernels import native
-from trajcli.kernels.native import Adjoint, Forward, FileOutput
+from trajcli.kernels.native import Adjoint, FileOutput, Forward
 from trajcli.kernels.program import Gradients, Operands
 
 pytestmark = pytest.mark.skipif(bool(native.absence()), reason=native.absence())

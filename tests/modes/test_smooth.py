@@ -200,7 +200,7 @@ def test_compiled_kernel_and_torch_agree(order: int, shape: tuple[int, int], une
     upstream = [RNG.normal(size=positions.shape) for _ in range(4)]
     grad = np.empty_like(positions)
     native.adjoint(made, Operands(positions, dt), upstream, Gradients(grad))
-    pulled = torch_ops.pulled_back(
+    pulled = torch_ops.pull_back(
         made, positions.shape, tensors.dt, [torch.as_tensor(x) for x in upstream]
     )
     assert abs(grad - pulled[0].numpy()).max() < 1e-11 * abs(grad).max()
@@ -302,7 +302,7 @@ def test_a_smoother_on_a_device_is_computed_on_the_cpu(
     pulled = torch.full(shape, torch.nan, dtype=F64)
     torch_ops.adjoint(made, operands, upstream, Gradients(pulled))
     want = [*torch_ops.trajectories(made, plain, wanted)]
-    want.append(torch_ops.pulled_back(made, shape, plain.dt, upstream)[0])
+    want.append(torch_ops.pull_back(made, shape, plain.dt, upstream)[0])
     for values, expected in zip([*rows, pulled], want, strict=True):
         if expected is not None:
             assert abs(values - expected).max() < 1e-11 * abs(values).max()

@@ -196,7 +196,7 @@ class Integration:
         Returns the arrays that ``region`` has no place for, and whether the inputs are finite or
         need not be.
         """
-        from trajcli.kernels.native import Forward, FileOutput
+        from trajcli.kernels.native import FileOutput, Forward
 
         shape = (len(inputs.actions), inputs.rows, inputs.actions.shape[2])
         arrays, out = dict[str, Any](), list[Any]()

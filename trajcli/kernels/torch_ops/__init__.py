@@ -62,7 +62,7 @@ def adjoint(program: Program, operands: Operands, upstream: Parts, gradients: Gr
         return
     wanted = (gradients.actions, *gradients.start, *gradients.goal)
     for part, inputs, grads, buffers in blocks(program, operands, upstream, wanted):
-        pulled = pulled_back(part, inputs.actions.shape, inputs.dt, grads)
+        pulled = pull_back(part, inputs.actions.shape, inputs.dt, grads)
         for buffer, values in zip(buffers, pulled, strict=True):
             if buffer is not None:
                 buffer.copy_(values)
@@ -157,7 +157,7 @@ def blocks(
         yield part, inputs, *([None if x is None else x[inner] for x in some] for some in arrays)
 
 
-def pulled_back(
+def pull_back(
     program: Program, shape: Sequence[int], dt: Tensor, upstream: Sequence[Tensor | None]
 ) -> list[Tensor]:
     """Returns gradients of the inputs from those of the outputs, in float64.
