@@ -22,6 +22,7 @@ from kernels.cases import (
     DTYPES,
     STATES,
     Case,
+    applied,
     case,
     job,
     random_band,
@@ -40,6 +41,7 @@ from kernels.test_memory import assert_same_from_views
 from trajcli import InputError, State, _prepared
 from trajcli.kernels import cuda, triton_ops
 from trajcli.kernels.choose import triton_absence
+from trajcli.kernels.program import Band, Windows
 
 pytestmark = [
     pytest.mark.skipif(bool(triton_absence()), reason=triton_absence()),
@@ -99,12 +101,33 @@ def test_windows_of_any_rows_are_fitted(seed):
     assert_both_right(random_fit(seed))
 
 
-@pytest.mark.parametrize(
-    "work", [job("central", recorded=True), job("bspline", steps=3, ends="goal")], ids=str
+SINGLE_POINTS = Band(
+    used=12,
+    steps=12,
+    windows=Windows(count=14, last=13),
+    width=1,
+    base=(0,),
+    table=np.zeros((1, 4, 0)),
+    held=2,
 )
-def test_rows_in_tiles_and_those_beside_them_are_right(work):
-    """More windows than a tile has, and fewer than two have."""
-    assert_both_right(case(work, (2, 23, 3), "[B,1]", "float64"))
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        case(job("central", recorded=True), (2, 23, 3), "[B,1]", "float64"),
+        case(job("bspline", steps=3, ends="goal"), (2, 23, 3), "[B,1]", "float64"),
+        applied(
+            SINGLE_POINTS, "windows of one point", (2, 12, 3), np.full((2, 1), 0.1),
+            "float64", "own", np.random.default_rng(0),
+        ),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_rows_in_tiles_and_next_to_them_are_right(sample):
+    """More windows than one tile holds, and fewer than two hold; the last action of a band of
+    single points also collects the gradients of its held copies."""
+    assert_both_right(sample)
 
 
 @pytest.mark.parametrize(("work", "form"), [(WORKS[0], "[B,H]"), (WORKS[2], "[B,1]")])

@@ -262,7 +262,10 @@ def inner_windows(program: Band) -> tuple[int, int, int]:
     low = max(head, -(-offset // steps) - shift, int(offset // steps < shift))
     after = (windows.count + offset) // steps - shift
     moved = (windows.count - 1 + offset) // steps - shift > windows.last
-    high = min(head + program.used - program.width + 1, windows.last + 1 - moved, after)
+    # A window of one point is not inner where that point is the last action and copies of it are
+    # held: in the adjoint the action sums the rows of all its copies, which a tile does not.
+    end = head + program.used - max(program.width - 1, int(program.held > 0))
+    high = min(end, windows.last + 1 - moved, after)
     return max(high - low, 0), (low + shift) * steps - offset + program.start_row, low - head
 
 
