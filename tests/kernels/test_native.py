@@ -327,7 +327,7 @@ def test_a_prepared_call_runs_on_other_arrays(work: Job) -> None:
     call = Forward(first.program, sample, out)
     operands = sample._replace(actions=second.operands.actions, start=later)
     place = [np.zeros_like(x) for x in out]
-    call.at(operands, place)
+    call.bind(operands, place)
     assert call.run()
     assert_same(place, rows("native", replace(first, operands=operands)))
 
@@ -336,7 +336,7 @@ def test_a_prepared_call_runs_on_other_arrays(work: Job) -> None:
 
     into, other = buffers(), buffers()
     back = Adjoint(first.program, sample, first.upstream, into)
-    back.at(sample.dt, second.upstream, other)
+    back.bind(sample.dt, second.upstream, other)
     assert back.run()
     want = gradients("native", replace(first, operands=sample, upstream=second.upstream))
     assert_same([other.actions, *other.start], want[:5])

@@ -1,8 +1,8 @@
-"""The kernels in C++, on plain CPU memory: NumPy arrays and CPU tensors, no torch needed.
+"""Runs the kernels in C++ on plain CPU memory: NumPy arrays and CPU tensors, without torch.
 
-Built with the package; where that was not possible, :func:`absence` says why. Inputs may have any
-strides, and any type: those that are not float32 or float64 are copied. Outputs may lie in files.
-Work is split over threads; results do not depend on how many there are.
+They are built with the package; where that was not possible, :func:`absence` says why. Inputs may
+have any strides and any type: those that are not float32 or float64 are copied. Outputs may lie in
+files. Threads share the work, and their number does not change the results.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from trajcli.kernels.least_squares import control, penalty
 from trajcli.kernels.program import (
     Array,
     Band,
-    Cascade,
     Floats,
     Gradients,
     Operands,
@@ -40,10 +39,14 @@ from trajcli.memory import NATIVE_TILE
 from trajcli.system import processors, variable
 
 _MOST_THREADS = 1024
-# Of gradients, each with a structure of its own.
+# A training loop has one or two layouts of gradients. Each holds a filled structure, so code that
+# makes a new layout in every step must not collect them without end.
 _MOST_LAYOUTS = 16
 LEVELS = {1: "any machine's instructions", 3: "x86-64-v3 (AVX2)", 4: "x86-64-v4 (AVX-512)"}
 """The levels of instructions that kernels are compiled for; all give the same bits."""
+
+# What a job computes: the values of its field ``adjoint`` in fields.def.
+_GRADIENTS, _SUMS = 1, 2
 
 
 class FileOutput(NamedTuple):
@@ -61,8 +64,9 @@ class FileOutput(NamedTuple):
 Outputs = Sequence[Array | FileOutput | None]
 
 
-def _structures() -> dict[str, type[ctypes.Structure]]:
-    kinds: dict[str, Any] = {
+def _read_structures() -> dict[str, type[ctypes.Structure]]:
+    """Reads fields.def, which C++ includes, so that both sides have the same structures."""
+    types: dict[str, Any] = {
         "Int": ctypes.c_int64,
         "Real": ctypes.c_double,
         "Address": ctypes.c_void_p,
@@ -74,22 +78,22 @@ def _structures() -> dict[str, type[ctypes.Structure]]:
         if word == "STRUCT":
             name, fields = arguments, []
         elif word == "END":
-            kinds[name] = type(name, (ctypes.Structure,), {"_fields_": fields})
+            types[name] = type(name, (ctypes.Structure,), {"_fields_": fields})
         else:
             kind, field, *count = arguments.split(", ")
-            fields.append((field, kinds[kind] * int(count[0]) if count else kinds[kind]))
-    return kinds
+            fields.append((field, types[kind] * int(count[0]) if count else types[kind]))
+    return types
 
 
-_STRUCTURES = _structures()
-Job: Any = _STRUCTURES["Job"]
+_STRUCTURES = _read_structures()
+KernelJob: Any = _STRUCTURES["Job"]
 Curve: Any = _STRUCTURES["Curve"]
 Timings: Any = _STRUCTURES["Timings"]
 
 
 @cache
 def _library() -> tuple[Any, str]:
-    """Returns the compiled kernels, or None and why there are none."""
+    """Loads the compiled kernels; None and the reason where there are none."""
     spec = find_spec("trajcli.kernels.native._kernels")
     if spec is None or spec.origin is None:
         return None, "not built: no C++ compiler was found when trajcli was installed"
@@ -97,8 +101,10 @@ def _library() -> tuple[Any, str]:
         library = ctypes.CDLL(spec.origin)
     except OSError as error:
         return None, f"cannot be loaded: {error}"
+    # A library of other sources would read other fields. Their sizes, packed into one number as
+    # entry.cpp packs them, are no proof that the fields agree, but differ whenever one was added.
     library.trajcli_bytes.restype = ctypes.c_int64
-    job, curve, timings = map(ctypes.sizeof, (Job, Curve, Timings))
+    job, curve, timings = map(ctypes.sizeof, (KernelJob, Curve, Timings))
     if library.trajcli_bytes() != job << 32 | curve << 16 | timings:
         return None, "built from older sources: install trajcli again"
     for function in (library.trajcli_run, library.trajcli_time):
@@ -107,46 +113,50 @@ def _library() -> tuple[Any, str]:
 
 
 def absence() -> str:
-    """Returns why these kernels cannot run here; empty where they can."""
+    """Says why these kernels cannot run here; empty where they can."""
     return _library()[1]
 
 
 def level() -> int:
-    """Returns the level of instructions to use: TRAJCLI_LEVEL, else the highest of this machine."""
-    highest, asked = int(_library()[0].trajcli_level()), variable(b"TRAJCLI_LEVEL")
-    here = [str(n) for n in LEVELS if n <= highest]
-    if asked and asked not in here:
-        what, expected = "not a level of this machine", "one of " + ", ".join(here)
-        raise UsageError(what, where="TRAJCLI_LEVEL", expected=expected, found=repr(asked))
-    return int(asked or highest)
+    """Picks the level of instructions: TRAJCLI_LEVEL, else the highest of this machine."""
+    highest, choice = int(_library()[0].trajcli_level()), variable(b"TRAJCLI_LEVEL")
+    choices = [str(n) for n in LEVELS if n <= highest]
+    if choice and choice not in choices:
+        what, expected = "not a level of this machine", "one of " + ", ".join(choices)
+        raise UsageError(what, where="TRAJCLI_LEVEL", expected=expected, found=repr(choice))
+    return int(choice or highest)
 
 
 def threads() -> int:
-    """Returns how many threads to use: TRAJCLI_THREADS; without it the processors of this process,
-    and no more than OMP_NUM_THREADS and torch.set_num_threads allow others."""
-    limit, _, openmp, torch = _limits()
+    """Picks the number of threads: TRAJCLI_THREADS, or the processors of this process.
+
+    Without TRAJCLI_THREADS it is no more than OMP_NUM_THREADS and torch.set_num_threads allow
+    other libraries.
+    """
+    limit, _, openmp, torch = _read_limits()
     if limit and not (limit.isascii() and limit.isdecimal() and int(limit) > 0):
         what, expected = "not a number of threads", "a whole number >= 1"
         raise UsageError(what, where="TRAJCLI_THREADS", expected=expected, found=repr(limit))
     if limit:
         return min(int(limit), _MOST_THREADS)
-    # a number for each level of nesting; like OpenMP, what is no such list counts as not set
+    # OMP_NUM_THREADS is a list with a number for each level of nesting. OpenMP ignores the variable
+    # where it is anything else, and so does this.
     levels = re.fullmatch(r"\s*0*([1-9]\d{0,8})\s*(,\s*0*[1-9]\d*\s*)*", openmp, re.ASCII)
     return min(processors(), int(levels[1]) if levels else _MOST_THREADS, torch or _MOST_THREADS)
 
 
-def _limits() -> tuple[str, str, str, int]:
-    """Returns TRAJCLI_THREADS, TRAJCLI_LEVEL, OMP_NUM_THREADS, and torch's number of threads, 0
-    where it is not loaded."""
-    # while another thread imports torch, it has no functions yet
+def _read_limits() -> tuple[str, str, str, int]:
+    """Reads TRAJCLI_THREADS, TRAJCLI_LEVEL, OMP_NUM_THREADS, and torch's number of threads, 0
+    where torch is not loaded."""
+    # torch is in sys.modules without its functions while another thread imports it
     count = getattr(sys.modules.get("torch"), "get_num_threads", None)
     names = b"TRAJCLI_THREADS", b"TRAJCLI_LEVEL", b"OMP_NUM_THREADS"
     limit, level, openmp = map(variable, names)
     return limit, level, openmp, count() if count else 0
 
 
-def raise_errno(status: int) -> int:
-    """Raises what a status above 0 stands for; returns any other."""
+def _raise_errno(status: int) -> int:
+    """Raises the error of a status above 0, which is an errno; returns any other status."""
     if status > 0:
         raise MemoryError if status == errno.ENOMEM else OSError(status, os.strerror(status))
     return status
@@ -161,64 +171,79 @@ def time_curves(curves: Any, **fields: Any) -> None:
         level=level(),
         **fields,
     )
-    raise_errno(_library()[0].trajcli_time(ctypes.addressof(job)))
+    _raise_errno(_library()[0].trajcli_time(ctypes.addressof(job)))
 
 
 class Call:
     """A job that runs again and again, on arrays of one layout: :class:`Forward`, :class:`Adjoint`.
 
-    It holds the arrays it is made of until it is told to forget them; those put in their place the
-    caller keeps alive while it runs. Results in memory are C contiguous.
+    It holds its first arrays until :meth:`forget`. The caller keeps those that replace them alive
+    while the job runs. Results in memory are C contiguous.
     """
 
     def __init__(self, program: Program, *arrays: Any) -> None:
-        self._limits = _limits()
-        self._job = Job(threads=threads(), level=level(), allow_nonfinite=True)
+        self._limits = _read_limits()
+        self._job = KernelJob(threads=threads(), level=level(), allow_nonfinite=True)
+        # copies that the job reads are kept with the arrays: the program's for good, as every run
+        # reads them, those of arrays until others replace them
         self._arrays: Any = arrays
-        self._program = set_program(self._job, program)
+        self._copies: Any = None
+        self._program = _set_program(self._job, program)
         self._function = _library()[0].trajcli_run
         self._pointer = ctypes.addressof(self._job)
 
     def run(self) -> bool:
-        """False where it stopped at an input that is not finite.
+        """Runs the job; False where it stopped at an input that is not finite.
 
-        Raises OSError where a file cannot be written, MemoryError where there is none.
+        Raises OSError where a file cannot be written, MemoryError where memory is full.
         """
-        if (limits := _limits()) != self._limits:
+        # Limits may change between two runs, and reading them costs less than a small job.
+        if (limits := _read_limits()) != self._limits:
             self._job.threads, self._job.level, self._limits = threads(), level(), limits
         # 0: done, below 0: an input is not finite
-        return raise_errno(self._function(self._pointer)) == 0
+        return _raise_errno(self._function(self._pointer)) == 0
 
     def forget(self) -> None:
-        """Lets go of the arrays, before others are put in their place."""
-        self._arrays = self._placed = None
+        """Lets go of the arrays, before others replace them."""
+        self._arrays = self._copies = None
 
     @property
     def faults(self) -> int:
-        """How many values that were written to files are not finite."""
+        """The number of values written to files that are not finite."""
         return int(self._job.faults)
 
 
 class Forward(Call):
-    """:func:`forward`, prepared: made of the arrays of its first run."""
+    """Computes rows as :func:`forward` does, prepared for the arrays of its first run."""
 
     def __init__(
         self, program: Program, operands: Operands, out: Outputs, allow_nonfinite: bool = True
     ) -> None:
         super().__init__(program, operands, out)
         job = self._job
-        self._placed: Any = set_operands(job, operands)
-        set_outputs(job, out)
+        actions, dt, start, goal, *indices = operands
+        job.batch, job.horizon, job.dofs = actions.shape
+        self._copies = [_set_array(job.actions, actions, (0, 1, 2)), _set_array(job.dt, dt, (0, 1))]
+        for fields, parts in ((job.start, start), (job.goal, goal)):
+            pairs = zip(fields, parts, strict=True)
+            self._copies += [_set_array(entry, part, (0, 2)) for entry, part in pairs]
+        for entry, index in zip((job.start_index, job.goal_index), indices, strict=True):
+            if index is not None:
+                entry.data = address(index)
+                entry.stride[0] = _strides(index)[0] if len(index) > 1 else 0
+        _set_outputs(job, out)
         job.allow_nonfinite = allow_nonfinite
+        # which entries get new addresses in later runs, by their position among all arrays
         entries = [job.actions, *job.start, *job.out, *job.goal, job.start_index, job.goal_index]
-        present = (operands.actions, *operands.start, *out, *operands.goal, *operands[4:])
-        self._entries = [(k, entries[k]) for k, x in enumerate(present) if x is not None]
+        arrays = (actions, *start, *out, *goal, *indices)
+        self._entries = [(k, entries[k]) for k, x in enumerate(arrays) if x is not None]
         self._dt: Any = None
 
-    def at(self, operands: Operands, out: Parts) -> None:
-        """Puts arrays of the same layout in the place of these."""
+    def bind(self, operands: Operands, out: Parts) -> None:
+        """Replaces the arrays by others of the same layout."""
         actions, dt, start, goal, *indices = operands
-        if dt is not self._dt:  # mostly that of the run before; a tensor may have a graph
+        # dt is mostly that of the run before. A tensor is not kept: it may hold a graph.
+        if dt is not self._dt:
             self._dt = dt if isinstance(dt, np.ndarray) else None
             self._job.dt.data = address(dt)
         arrays = (actions, *start, *out, *goal, *indices)
@@ -227,45 +252,45 @@ class Forward(Call):
 
 
 class Adjoint(Call):
-    """:func:`adjoint`, prepared: made of the arrays of its first run."""
+    """Computes gradients as :func:`adjoint` does, prepared for the arrays of its first run."""
 
     def __init__(
         self, program: Program, operands: Operands, upstream: Parts, gradients: Gradients
     ) -> None:
         super().__init__(program, operands, upstream, gradients)
         job = self._job
-        # the gradient by the actions is written where forward writes its first output
-        job.adjoint = 1
+        job.adjoint = _GRADIENTS
         parts = zip(job.upstream, upstream, strict=True)
-        self._placed: Any = [set_array(entry, part, (0, 1, 2)) for entry, part in parts]
-        self._placed.append(set_array(job.dt, operands.dt, (0, 1)))
+        self._copies = [_set_array(entry, part, (0, 1, 2)) for entry, part in parts]
+        self._copies.append(_set_array(job.dt, operands.dt, (0, 1)))
         job.start_gradient[:] = [x if x is None else address(x) for x in gradients.start]
         job.goal_gradient[:] = [x if x is None else address(x) for x in gradients.goal]
         actions = operands.actions if gradients.actions is None else gradients.actions
         job.batch, job.horizon, job.dofs = actions.shape
-        set_outputs(job, (gradients.actions, None, None, None))
+        # the gradient by the actions is written where forward writes its first output
+        _set_outputs(job, (gradients.actions, None, None, None))
 
-    def at(self, dt: Array, upstream: Parts, gradients: Gradients) -> None:
-        """Puts arrays of the same layout in the place of these."""
+    def bind(self, dt: Array, upstream: Parts, gradients: Gradients) -> None:
+        """Replaces the arrays by others of the same layout."""
         job = self._job
         entries = job.dt, job.out[0], *job.upstream
         for entry, array in zip(entries, (dt, gradients.actions, *upstream), strict=True):
             if array is not None:
                 entry.data = address(array)
-        for places, parts in (
+        for addresses, parts in (
             (job.start_gradient, gradients.start),
             (job.goal_gradient, gradients.goal),
         ):
             for m, part in enumerate(parts):
                 if part is not None:
-                    places[m] = address(part)
+                    addresses[m] = address(part)
 
 
 class Prepared:
-    """The kernels for a program and arrays of one layout, whose structures are filled once.
+    """Runs a program on arrays of one layout, whose structures are filled once; keeps no array.
 
-    They keep no array. ``finite``: whether all inputs that the last forward pass used were; they
-    are looked at unless ``allow_nonfinite``.
+    finite: whether all inputs that the last forward pass used were finite; they are looked at
+    unless ``allow_nonfinite``.
     """
 
     def __init__(self, allow_nonfinite: bool) -> None:
@@ -275,32 +300,33 @@ class Prepared:
         self._adjoints: dict[Any, Adjoint] = {}
 
     def forward(self, program: Program, operands: Operands, out: Parts) -> None:
-        """As :func:`forward`; one thread at a time."""
+        """Computes rows as :func:`forward` does; one thread at a time."""
         if self._forward is None:
             self._forward = Forward(program, operands, out, self._allow_nonfinite)
             self.finite = self._forward.run()
             self._forward.forget()
         else:
-            self._forward.at(operands, out)
+            self._forward.bind(operands, out)
             self.finite = self._forward.run()
 
     def adjoint(
         self, program: Program, operands: Operands, upstream: Parts, gradients: Gradients
     ) -> None:
-        """As :func:`adjoint`, in any thread."""
+        """Computes gradients as :func:`adjoint` does, in any thread."""
+        # autograd runs backward passes in threads of its own, so each has structures of its own
         actions, start, goal = gradients
         layouts = [x if x is None else (x.dtype, x.stride()) for x in upstream]
-        kinds = [x if x is None else x.dtype for x in (actions, *start, *goal)]
-        key = (threading.get_ident(), *layouts, *kinds)
+        dtypes = [x if x is None else x.dtype for x in (actions, *start, *goal)]
+        key = (threading.get_ident(), *layouts, *dtypes)
         call = self._adjoints.get(key)
         if call is not None:
-            call.at(operands.dt, upstream, gradients)
+            call.bind(operands.dt, upstream, gradients)
             call.run()
             return
         call = Adjoint(program, operands, upstream, gradients)
         call.run()
         call.forget()
-        # what is not of these types was copied, to where it may not be the next time
+        # half precision was copied, and the next run's copy would lie elsewhere
         if all(x is None or x.dtype.itemsize >= 4 for x in upstream):
             if len(self._adjoints) >= _MOST_LAYOUTS:
                 self._adjoints.clear()
@@ -312,12 +338,12 @@ def forward(
 ) -> bool:
     """Computes a program's rows: position, velocity, acceleration and jerk, each [B, T, D].
 
-    out: arrays of float32 or float64, all of one type, or places in files; None is not wanted.
+    out: arrays of float32 or float64, all of one type, or parts of files; None is skipped.
     Unless ``allow_nonfinite`` it stops at an input that is used and not finite, and returns False.
     Raises OSError where a file cannot be written.
     """
-    with _contiguous(out) as places:
-        return Forward(program, operands, places, allow_nonfinite).run()
+    with _contiguous(out) as results:
+        return Forward(program, operands, results, allow_nonfinite).run()
 
 
 def adjoint(program: Program, operands: Operands, upstream: Parts, gradients: Gradients) -> None:
@@ -326,23 +352,23 @@ def adjoint(program: Program, operands: Operands, upstream: Parts, gradients: Gr
     upstream: four arrays [B, T, D], None is zero. Of the operands only dt counts, and the shape
     of the actions where no gradient has it.
     """
-    wanted = (gradients.actions, *gradients.start, *gradients.goal)
-    with _contiguous(wanted) as places:
-        inner = Gradients(places[0], places[1:5], places[5:])
-        Adjoint(program, operands, upstream, inner).run()
+    with _contiguous((gradients.actions, *gradients.start, *gradients.goal)) as results:
+        contiguous = Gradients(results[0], results[1:5], results[5:])
+        Adjoint(program, operands, upstream, contiguous).run()
 
 
 def measure(
     program: Smoother, operands: Operands, residuals: Floats | None = None
 ) -> tuple[Floats, Floats]:
-    """Returns sums over a smoother's rows of w·r² and of the leverages, [B, D]; r are residuals.
+    """Sums w·r² and the leverages over a smoother's rows, each [B, D]; r are the residuals.
 
-    residuals: where r goes, [B, T, D].
+    residuals: an array [B, T, D] that r is written to.
     """
     shape = (operands.actions.shape[0], operands.actions.shape[2])
     squares, leverages = np.empty(shape), np.empty(shape)
     call = Forward(program, operands, (residuals, None, None, None))
-    call._job.adjoint = 2
+    # a smoother has no start state, so a job that sums has its results in the start's fields
+    call._job.adjoint = _SUMS
     call._job.start_gradient[:2] = address(squares), address(leverages)
     call.run()
     return squares, leverages
@@ -350,67 +376,67 @@ def measure(
 
 @contextmanager
 def _contiguous(arrays: Sequence[Any]) -> Iterator[list[Any]]:
-    """Yields the arrays, with contiguous copies of those that are not, which are copied back."""
-    places = list(arrays)
+    """Yields contiguous copies of arrays that are not contiguous, and copies the results back."""
+    results = list(arrays)
     for i, array in enumerate(arrays):
         if isinstance(array, np.ndarray):
-            places[i] = np.require(array, requirements=["C", "A"])
+            results[i] = np.require(array, requirements=["C", "A"])
         elif hasattr(array, "contiguous"):
-            places[i] = array.contiguous()
-    yield places
-    for array, result in zip(arrays, places, strict=True):
+            results[i] = array.contiguous()
+    yield results
+    for array, result in zip(arrays, results, strict=True):
         if result is not array:
             array[...] = result
 
 
 def address(array: Array) -> int:
-    """Returns the address of an array or a CPU tensor."""
+    """Finds the address of an array or a CPU tensor."""
     if not isinstance(array, np.ndarray):
         return int(array.data_ptr())
+    # the buffer takes a quarter of the time, but arrays that are read-only, strided or empty give
+    # no writable one
     try:
         buffer: Any = array
-        return ctypes.addressof(ctypes.c_char.from_buffer(buffer))  # four times as fast
-    except (TypeError, ValueError, BufferError):  # read-only, strided or empty
+        return ctypes.addressof(ctypes.c_char.from_buffer(buffer))
+    except (TypeError, ValueError, BufferError):
         return int(array.__array_interface__["data"][0])
 
 
-def plain(array: Array) -> Array:
-    """Returns an array of float32 or float64 as it lies, and a copy of any other."""
-    if isinstance(array, np.ndarray):
-        kind = np.promote_types(array.dtype, np.float32)
-        fits = array.dtype == kind and array.dtype.isnative and array.flags.aligned
-        return array if fits else array.astype(kind)
-    if array.dtype.is_floating_point:
-        return array if array.element_size() >= 4 else array.float()
-    return array.float() if array.element_size() <= 2 else array.double()
-
-
-def strides(array: Array) -> tuple[int, ...]:
-    """Returns the distances from an element to the next, in bytes."""
+def _strides(array: Array) -> tuple[int, ...]:
+    """Measures the distances from an element to the next, in bytes."""
     if isinstance(array, np.ndarray):
         return array.strides
     return tuple(array.element_size() * stride for stride in array.stride())
 
 
-def type_of(array: Array) -> int:
-    """Returns the type of an array's elements: 0 float32, 1 float64."""
+def _type_code(array: Array) -> int:
+    """Codes the type of an array's elements as fields.def does: 0 float32, 1 float64."""
     name = str(array.dtype).removeprefix("torch.")
     if name not in ("float32", "float64"):
         raise TypeError(f"outputs are float32 or float64, not {name}")
     return int(name == "float64")
 
 
-def set_array(entry: Any, array: Array | None, axes: Sequence[int]) -> Array | None:
-    """Describes an array to the kernels; returns what must outlive their run: it, or a copy.
+def _set_array(entry: Any, array: Array | None, axes: Sequence[int]) -> Array | None:
+    """Describes an input to the kernels; returns what must outlive their run: it, or a copy.
 
-    axes: which of [trajectory, row, dof] it has. Trajectories and rows that are one alone are
-    shared by all: their stride is 0.
+    axes: which of [trajectory, row, dof] it has. An axis of length 1 is shared by all trajectories
+    or rows: its stride is 0.
     """
     if array is None:
         return None
-    array = plain(array)
-    entry.data, entry.type = address(array), type_of(array)
-    for axis, stride, length in zip(axes, strides(array), array.shape, strict=True):
+    # kernels read float32 and float64 as they lie; any other type becomes the narrower of the two
+    # that holds its values
+    if isinstance(array, np.ndarray):
+        kind = np.promote_types(array.dtype, np.float32)
+        if not (array.dtype == kind and array.dtype.isnative and array.flags.aligned):
+            array = array.astype(kind)
+    elif array.dtype.is_floating_point:
+        array = array if array.element_size() >= 4 else array.float()
+    else:
+        array = array.float() if array.element_size() <= 2 else array.double()
+    entry.data, entry.type = address(array), _type_code(array)
+    for axis, stride, length in zip(axes, _strides(array), array.shape, strict=True):
         entry.stride[axis] = stride if length > 1 else 0
     # a single dof is not shared: its values are as far apart as contiguous ones
     if axes[-1] == 2 and array.shape[-1] == 1:
@@ -418,47 +444,48 @@ def set_array(entry: Any, array: Array | None, axes: Sequence[int]) -> Array | N
     return array
 
 
-def set_outputs(job: Any, out: Outputs) -> None:
-    """Describes outputs: contiguous memory, or places in files."""
+def _set_outputs(job: Any, out: Outputs) -> None:
+    """Describes outputs: contiguous memory, or parts of files."""
     for entry, output in zip(job.out, out, strict=True):
         entry.file = -1
         if isinstance(output, FileOutput):  # the kernels call pwrite
             entry.file, entry.data = output.descriptor, output.offset
             job.type = np.dtype(output.dtype) == np.float64
         elif output is not None:
-            entry.data, job.type = address(output), type_of(output)
+            entry.data, job.type = address(output), _type_code(output)
     job.tile = NATIVE_TILE
 
 
-def set_program(job: Any, program: Program) -> list[Any]:
+def _set_program(job: Any, program: Program) -> list[Any]:
     """Describes a program; returns the arrays that must outlive the job."""
     job.used, job.rows, job.start_row = program.used, program.rows, program.start_row
-    if isinstance(program, Cascade):
-        job.order, job.recorded = program.action_order, program.recorded
-        job.steps = program.used
-        # coefficients of a step: x_m += Σ_r carry_r dtʳ x_m+r + now_n dtⁿ u_t + before_n dtⁿ u_t−1,
-        # n = order − m; see torch_ops
-        euler = program.scheme == "euler"
-        # the factors of dtⁿ in c_n, now_n and before_n: see Cascade
-        hold = [1.0 if euler else 1 / math.factorial(n) for n in (1, 2, 3)]
-        job.carry[:], job.now[:] = hold[:2], hold
-        if program.scheme == "foh":
-            job.now[:] = [1 / math.factorial(n + 1) for n in (1, 2, 3)]
-            job.before[:] = [n / math.factorial(n + 1) for n in (1, 2, 3)]
-        return []
+    if isinstance(program, Band):
+        return _set_band(job, program)
     if isinstance(program, Smoother):
         arrays = [np.ascontiguousarray(x) for x in (program.unit, program.stiffness)]
+        # the order m is 3 or 4, so no output is a higher derivative than x⁽ᵐ⁾, which is the last
+        # row of control
         arrays += [penalty(program.order), control(program.order)[-1].copy()]
         job.unit, job.stiffness, job.table, job.head = map(address, arrays)
         job.smoother = program.order
-        return [*arrays, set_array(job.weights, program.weights, (0, 1, 2))]
-    return _place_band(job, program)
+        return [*arrays, _set_array(job.weights, program.weights, (0, 1, 2))]
+    job.order, job.recorded = program.action_order, program.recorded
+    job.steps = program.used
+    # The factors of dtⁿ in c_n, now_n and before_n of Cascade, for n = 1, 2, 3. Euler's are 1, and
+    # Taylor's 1/n!. A ramp from the action before to this one has n and 1 parts of 1/(n+1)!.
+    factorials = [1.0 if program.scheme == "euler" else 1 / math.factorial(n) for n in (1, 2, 3)]
+    job.carry[:], job.now[:] = factorials[:2], factorials
+    if program.scheme == "foh":
+        job.now[:] = [1 / math.factorial(n + 1) for n in (1, 2, 3)]
+        job.before[:] = [n / math.factorial(n + 1) for n in (1, 2, 3)]
+    return []
 
 
-def _place_band(job: Any, program: Band) -> list[Any]:
-    windows = program.windows
-    # a kind's base, the differences that have weights, from the first to behind the last, and pairs
-    kinds = np.array([(base, 0, program.width - 1, 0) for base in program.base], np.int64)
+def _set_band(job: Any, program: Band) -> list[Any]:
+    """Describes a band; returns the arrays that must outlive the job."""
+    windows, width = program.windows, program.width
+    # of each kind of window: its base, the range of the differences that have weights, and pairs
+    kinds = np.array([(base, 0, width - 1, 0) for base in program.base], np.int64)
     ends = (np.ascontiguousarray(x, np.float64) for x in (program.head, program.tail))
     arrays: list[Any] = [*ends, kinds]
     job.band = 1
@@ -467,62 +494,40 @@ def _place_band(job: Any, program: Band) -> list[Any]:
     job.held, job.steps, job.spacing = program.held, program.steps, program.spacing
     for field in ("count", "last", "offset", "steps", "shift"):
         setattr(job, f"window_{field}", getattr(windows, field))
-    job.width, job.copies, job.degree = program.width, program.copies, program.degree or 0
+    job.width, job.copies, job.degree = width, program.copies, program.degree or 0
     if program.spans is not None:
         arrays.append(np.ascontiguousarray(program.spans, np.int64))
         job.spans = address(arrays[-1])
         job.span_stride = 2 * program.rows if len(program.spans) > 1 else 0
-    if program.table is not None:
-        table = np.array(program.table.swapaxes(1, 2), np.float64, order="C")
-        weighted = [np.flatnonzero(of.any(axis=1)) for of in table]
-        kinds[:, 1:3] = [(x[0], x[-1] + 1) if x.size else (0, 0) for x in weighted]
-        points = np.zeros((len(table), program.width, 4))
-        points[:, 1:] += table
-        points[:, :-1] -= table
-        points[np.arange(len(table)), kinds[:, 0], 0] += 1.0
-        if windows.steps == 1:
-            _pair(kinds[windows.shift], table[windows.shift], points[windows.shift])
-        # [kinds, 4, width], and room for the vectors that begin at the last
-        turned = np.zeros(points.size + 32)
-        turned[:-32].reshape(len(table), 4, -1)[...] = points.swapaxes(1, 2)
-        arrays += [table, turned]
-        job.table, job.points = address(table), address(turned)
-    return arrays
-
-
-def _pair(kind: Any, table: Floats, points: Floats) -> None:
-    """Puts weights of symmetric rows on sums and differences of two points in place of the table.
-
-    kind: base, begin, end and pairs; points [width, 4]: weights of points.
-    """
-    _, begin, end, _ = kind
+    if program.table is None:
+        return arrays
+    table = np.array(program.table.swapaxes(1, 2), np.float64, order="C")
+    for kind, weights in zip(kinds, table, strict=True):
+        weighted = np.flatnonzero(weights.any(axis=1))
+        kind[1:3] = (weighted[0], weighted[-1] + 1) if weighted.size else (0, 0)
+    # Σ_i w_i·(X_{i+1} − X_i) has the weights w_{i−1} − w_i of points; a position adds its base
+    points = np.zeros((len(table), width, 4))
+    points[:, 1:] += table
+    points[:, :-1] -= table
+    points[np.arange(len(table)), kinds[:, 0], 0] += 1.0
+    # Weights that are symmetric (position, acceleration) or antisymmetric (velocity, jerk) about
+    # the point in the middle take half the products: of sums and differences of the two points on
+    # either side. Only the kind of the inner rows is worth it: nearly all rows are of it.
+    kind = kinds[windows.shift]
+    _, begin, end, _ = map(int, kind)
     middle, pairs = (begin + end) // 2, (end - begin) // 2
-    after, before, own = points[middle + 1 : end + 1], points[begin:middle][::-1], points[middle]
-    if pairs == 0 or (end - begin) % 2:
-        return
-    # kernels use the point in the middle for positions, and for accelerations if any other
-    used = own[0] != 0 and (own[2] != 0 or not after[:, 2].any()) and not own[1::2].any()
-    off = np.abs(after - np.array([1, -1, 1, -1]) * before).max()
-    if used and off <= 1e-14 * np.abs(points).max():
-        kind[0], kind[3] = middle, pairs
-        table[begin : begin + pairs] = after
-
-
-def set_operands(job: Any, operands: Operands) -> list[Array | None]:
-    """Describes what a program is applied to; returns the arrays that must outlive the job."""
-    job.batch, job.horizon, job.dofs = operands.actions.shape
-    arrays = [
-        set_array(job.actions, operands.actions, (0, 1, 2)),
-        set_array(job.dt, operands.dt, (0, 1)),
-    ]
-    for m in range(4):
-        arrays.append(set_array(job.start[m], operands.start[m], (0, 2)))
-        arrays.append(set_array(job.goal[m], operands.goal[m], (0, 2)))
-    for entry, index in (
-        (job.start_index, operands.start_index),
-        (job.goal_index, operands.goal_index),
-    ):
-        if index is not None:
-            entry.data = address(index)
-            entry.stride[0] = strides(index)[0] if len(index) > 1 else 0
-    return arrays
+    if windows.steps == 1 and pairs and (end - begin) % 2 == 0:
+        weights = points[windows.shift]
+        after, center = weights[middle + 1 : end + 1], weights[middle]
+        error = after - np.array([1, -1, 1, -1]) * weights[begin:middle][::-1]
+        # kernels use the point in the middle for positions, and for accelerations if any other
+        accelerates = center[2] != 0 or not after[:, 2].any()
+        symmetric = np.abs(error).max() <= 1e-14 * np.abs(weights).max()
+        if symmetric and center[0] != 0 and accelerates and not center[1::2].any():
+            kind[0], kind[3] = middle, pairs
+            table[windows.shift, begin : begin + pairs] = after
+    # [kinds, 4, width], and room for the vectors that begin at the last
+    padded = np.zeros(points.size + 32)
+    padded[:-32].reshape(len(table), 4, -1)[...] = points.swapaxes(1, 2)
+    job.table, job.points = address(table), address(padded)
+    return [*arrays, table, padded]
