@@ -23,11 +23,11 @@ NAMES = "actions", *(f"{role}_{part}" for role in ("start", "goal") for part in 
 def pull_back(
     inputs: Inputs, upstream: Callable[[Arrays], Arrays], choice: Choice, dtype: str
 ) -> tuple[Arrays, dict[str, Any]]:
-    """Returns the outputs, and the gradients of the inputs per trajectory, NumPy, float64.
+    """Computes the outputs, and the gradients of the inputs per trajectory, NumPy in float64.
 
-    ``upstream`` maps the outputs to their gradients; one that is absent is zero. The result has the
-    gradients of all inputs there are, named actions [B, H, D], start_position [B, D], …, goal_…, dt
-    [B, n].
+    ``upstream`` maps the outputs to their gradients; one that is absent is zero. The gradients are
+    those of all inputs that are present, by name: actions [B, H, D], start_position [B, D], …,
+    goal_…, dt [B, n].
     """
     device = None if choice.backend == "native" else choice.device
     program, operands = inputs.program(), inputs.operands(device)
@@ -51,29 +51,25 @@ def pull_back(
     named = {
         name: to_numpy(grad) for name, grad in zip(NAMES, grads, strict=True) if grad is not None
     }
-    if operands.dt.shape[1] > 1 and isinstance(program, Cascade) and not program.recorded:
+    if operands.dt.shape[1] == 1:
+        values = [operands.actions, *operands.states()]
+        steps = to_numpy(gradient_of_even_dt(program, operands.dt, values, grads, rows, pulled))
+    elif isinstance(program, Cascade) and not program.recorded:
         start = [None if part is None else to_numpy(part) for part in operands.states()[:4]]
         dt = to_numpy(operands.dt)
         steps = _gradient_of_cascade_steps(program, dt, start, [*map(to_numpy, rows)], arrays)
-    elif operands.dt.shape[1] > 1:
-        steps = _gradient_of_steps(inputs, arrays)
     else:
-        values = [operands.actions, *operands.states()]
-        steps = to_numpy(gradient_of_even_dt(program, operands.dt, values, grads, rows, pulled))
+        # the weights of a band are rational functions of its steps: torch differentiates them
+        import torch
+
+        from trajcli.kernels import torch_ops
+
+        operands = inputs.operands("cpu")
+        operands = operands._replace(dt=operands.dt.expand(batch, -1))
+        of_rows = [torch.as_tensor(arrays[x]) if x in arrays else None for x in QUANTITIES]
+        with torch.no_grad():
+            steps = torch_ops.gradient_of_steps(program, operands, of_rows).numpy()
     return outputs, {**named, "dt": inputs.unaligned(steps)}
-
-
-def _gradient_of_steps(inputs: Inputs, upstream: Arrays) -> Any:
-    """Returns the gradient of the unequal steps of a band, [B, n], by torch."""
-    import torch
-
-    from trajcli.kernels import torch_ops
-
-    operands = inputs.operands("cpu")
-    operands = operands._replace(dt=operands.dt.expand(len(operands.actions), -1))
-    grads = [torch.as_tensor(upstream[x]) if x in upstream else None for x in QUANTITIES]
-    with torch.no_grad():
-        return torch_ops.gradient_of_steps(inputs.program(), operands, grads).numpy()
 
 
 def _gradient_of_cascade_steps(
@@ -83,13 +79,14 @@ def _gradient_of_cascade_steps(
     rows: Sequence[FloatArray],
     upstream: Arrays,
 ) -> FloatArray:
-    """Returns the gradient of the unequal steps dt [b, n] of a cascade, [B, n], without torch.
+    """Computes the gradient of the unequal steps dt [b, n] of a cascade, [B, n], without torch.
 
     Row t follows from row t − 1 by powers of dt_t, so the gradient is Σ_m ⟨λ_m, ∂x_m/∂dt_t⟩, where
     λ_m is the gradient of x_m in row t by all rows from t on: a running sum from the end below the
     order of the actions, differences above it. Coefficients are those of :class:`Cascade`.
     """
     order, first, used = program.action_order, int(program.start_row), program.used
+    # x_m in each row and in the row before it, which for the first is the start state
     step = dt[:, :used, None]
     now = [x[:, first:] for x in rows]
     before = [np.roll(x, 1, axis=1) for x in now]
@@ -105,10 +102,13 @@ def _gradient_of_cascade_steps(
 
     total = np.zeros(now[0].shape[:2])
     for m in range(order):
-        for r in range(1, m + 1):  # what x_{m−r} of the next row takes from x_m of this one
+        # λ_m = x̄_m + λ_m of the next row + Σ_r c_r·λ_{m−r} of the next row, by the recurrence of
+        # the next row: a row passes its gradient on to the one before
+        for r in range(1, m + 1):
             adjoint[m][:, :-1] += (power(r) * adjoint[m - r])[:, 1:]
         adjoint[m] = adjoint[m][:, ::-1].cumsum(1)[:, ::-1]
-        # dt · ∂x_m/∂dt, term by term: each is a power of dt
+        # dt · ∂x_m/∂dt, term by term: each term is a power of dt, so that its derivative times dt
+        # is the exponent times the term
         n = order - m
         ways = {"euler": 1, "zoh": math.factorial(n), "foh": math.factorial(n + 1)}
         held = step**n / ways[program.scheme]
@@ -117,16 +117,20 @@ def _gradient_of_cascade_steps(
             slope += n * n * held * before[order]
         for r in range(1, n):
             slope += r * power(r) * before[m + r]
-        if adjoint[m].any():  # else an infinite slope would make a gradient of NaN
+        # without a gradient of x_m its slope does not count, even where it is infinite
+        if adjoint[m].any():
             total += (adjoint[m] * slope).sum(2)
+    # Above the order of the actions x_m is a difference divided by dt, so dt·∂x_m/∂dt = −x_m. The
+    # highest order comes first, as it passes its gradient down.
     for m in range(3, order, -1):
-        if m < 3:  # x_{m+1} = (x_m − x_m of the row before) / dt
+        if m < 3:
             share = adjoint[m + 1] / step
             adjoint[m] += share
             adjoint[m][:, :-1] -= share[:, 1:]
         if adjoint[m].any():
             total -= (adjoint[m] * now[m]).sum(2)
-    gradient = np.zeros((len(total), dt.shape[1]))  # no output depends on steps behind the last row
+    # no output depends on steps behind the last row
+    gradient = np.zeros((len(total), dt.shape[1]))
     gradient[:, :used] = total / step[:, :, 0]
     return gradient
 
@@ -139,7 +143,7 @@ def gradient_of_even_dt(
     rows: Sequence[Array | None],
     upstream: Sequence[Array | None],
 ) -> Array:
-    """Returns the gradient of dt [b, 1] for each trajectory, [B, 1] float64, NumPy or torch.
+    """Computes the gradient of dt [b, 1] for each trajectory, [B, 1] float64, NumPy or torch.
 
     ``inputs`` are the actions [B, H, D] and four parts of the start and of the goal, gathered per
     trajectory [B, D], with the gradients ``pulled``; ``rows`` are the outputs, with the gradients
@@ -151,12 +155,13 @@ def gradient_of_even_dt(
 
         dt·d̄t = k⟨ū, u⟩ + Σ_r r⟨s̄⁽ʳ⁾, s⁽ʳ⁾⟩ + Σ_r r⟨ḡ⁽ʳ⁾, g⁽ʳ⁾⟩ − Σ_m m⟨x̄⁽ᵐ⁾, x⁽ᵐ⁾⟩
     """
-    # of the actions, four parts of the start, four of the goal, four outputs
+    # the weight k, r or −m of the actions, four parts of the start, four of the goal, four outputs
     weights = (program.action_order, 0, 1, 2, 3, 0, 1, 2, 3, 0, -1, -2, -3)
     total: Any = dt * 0.0
     for weight, values, grad in zip(weights, [*inputs, *rows], [*pulled, *upstream], strict=True):
         if weight and values is not None and grad is not None:
-            # contiguous, as sums follow the order of memory, and so does their rounding
+            # sums follow the order of memory, and so does their rounding: contiguous arrays give
+            # the same bits for every layout
             if isinstance(values, np.ndarray):
                 products = np.multiply(values, grad, order="C", dtype=np.float64)
             else:

@@ -27,31 +27,40 @@ from trajcli.errors import UsageError
 from trajcli.kernels import torch_ops
 from trajcli.kernels.program import Gradients, Operands, Program
 
+# Four parts of the start state, then four of the goal: what Functions take after the actions.
+_STATES = 8
+
 
 def integrate(task: Task, operands: Operands) -> Sequence[Tensor | None]:
-    """Returns a program's outputs [B, T, D], differentiable in all operands; None if not wanted."""
+    """Computes a program's outputs [B, T, D], differentiable in all operands.
+
+    An output that the task does not select is None. Raises UsageError where a smoother's steps
+    require a gradient.
+    """
     program, dt, plain = task.program, operands.dt, task.plain
     tensors = (dt, operands.actions, *operands.start, *operands.goal)
     indices = (operands.start_index, operands.goal_index)
-    of_dt = dt.requires_grad or not (plain or forward_ad.unpack_dual(dt).tangent is None)
-    if of_dt and program.of_actions_alone:
+    varies_dt = dt.requires_grad or not (plain or forward_ad.unpack_dual(dt).tangent is None)
+    if varies_dt and program.of_actions_alone:
         raise UsageError(
             "method smooth has no gradient of dt and times",
             where="dt",
             expected="steps without one",
             hint="dt.detach(), or method savgol, which has it",
         )
+    # Kernels see only memory. A transform (torch.func, forward mode) needs operations that torch
+    # can transform, or a Function with rules for it; what is traced needs operations to record.
     if not plain:
         transformed = needs_torch()
         if transformed and program.of_actions_alone and not traced():
-            made = iter(SmoothedRows.apply(task, None, dt, operands.actions))
-            return [next(made) if want else None for want in task.wanted]
+            rows = iter(SmoothedRows.apply(task, None, dt, operands.actions))
+            return [next(rows) if select else None for select in task.selection]
         if transformed or not addressable((*tensors, *indices)):
-            rows = torch_ops.trajectories(program, operands, task.wanted)
-            return [None if x is None else x.to(task.dtype) for x in rows]
-    if of_dt and dt.shape[1] > 1:
-        rows = torch_ops.trajectories(program, operands, task.wanted)
-        return _Rounded.apply(task.dtype, *rows)  # type: ignore[no-any-return]
+            outputs = torch_ops.trajectories(program, operands, task.selection)
+            return [None if x is None else x.to(task.dtype) for x in outputs]
+    if varies_dt and dt.shape[1] > 1:
+        outputs = torch_ops.trajectories(program, operands, task.selection)
+        return _Rounded.apply(task.dtype, *outputs)  # type: ignore[no-any-return]
     if torch.is_grad_enabled() and any(x.requires_grad for x in tensors if x is not None):
         if not (indices[0] is None and indices[1] is None):
             task = task._replace(indices=indices)
@@ -60,12 +69,14 @@ def integrate(task: Task, operands: Operands) -> Sequence[Tensor | None]:
 
 
 def integrate_into(task: Task, operands: Operands, rows: Sequence[Tensor | None]) -> None:
-    """Writes a program's outputs into rows [B, T, D]; raises UsageError where a gradient would be
-    lost, or nothing is computed now."""
-    tensors = (operands.dt, operands.actions, *operands.start, *operands.goal)
-    given = [x for x in (*tensors, *rows) if x is not None]
-    lost = torch.is_grad_enabled() and any(x.requires_grad for x in given)
-    if lost or needs_torch() or not addressable(given):
+    """Writes a program's outputs into rows [B, T, D].
+
+    Raises UsageError where a gradient would be lost, or where torch only records operations.
+    """
+    tensors = (operands.dt, operands.actions, *operands.start, *operands.goal, *rows)
+    present = [x for x in tensors if x is not None]
+    lost = torch.is_grad_enabled() and any(x.requires_grad for x in present)
+    if lost or needs_torch() or not addressable(present):
         raise UsageError(
             "out= has no gradient, and is no part of a trace",
             where="out",
@@ -73,45 +84,50 @@ def integrate_into(task: Task, operands: Operands, rows: Sequence[Tensor | None]
             hint="with torch.no_grad(), or a call without out",
         )
     compute_rows(task, task.dtype, apart(operands, rows), rows)
-    for x in rows:  # kernels write unseen: a backward pass that has kept them has to know
+    # torch does not see what kernels write. A backward pass that has saved these tensors finds out
+    # by their version that their values changed.
+    for x in rows:
         if x is not None and not x.is_inference():
             torch.autograd.graph.increment_version(x)
 
 
 class Task(NamedTuple):
-    """All arguments of a linear function but its tensors.
+    """The arguments of a linear function that are no tensors of its inputs.
 
-    ``kernels`` run the first forward and backward pass, ``general`` any later one. ``indices``:
-    the start and the goal index. ``plain``: in the first forward pass nothing is transformed or
-    traced, and all tensors are in memory.
+    ``kernels`` run the first forward and backward pass, ``general`` any later one. ``selection``:
+    which of the four outputs are computed. ``indices``: the start and the goal index. ``plain``:
+    in the first forward pass nothing is transformed or traced, and all tensors are in memory.
     """
 
     program: Program
     kernels: Any
     general: Any
     dtype: torch.dtype
-    wanted: tuple[bool, ...]
+    selection: tuple[bool, ...]
     indices: tuple[Tensor | None, Tensor | None] = (None, None)
     plain: bool = False
 
     def later(self) -> Task:
-        """Returns the task for passes after the first, whose rows are not rounded."""
+        """Makes the task for passes after the first, whose rows are not rounded."""
         return self._replace(kernels=self.general, dtype=torch.float64, plain=False)
+
+    def operands(self, dt: Tensor, actions: Tensor, *states: Tensor | None) -> Operands:
+        """Joins tensors, states being four parts of the start and of the goal, with the indices."""
+        return Operands(actions, dt, states[:4], states[4:], *self.indices)
 
 
 class Integrate(Function):
-    """Turns dt, actions and four parts of start and goal into outputs, None if not wanted."""
+    """Turns dt, actions and four parts of start and goal into outputs, None if not selected."""
 
     @staticmethod
     def forward(ctx: Any, task: Task, dt: Tensor, *inputs: Any) -> tuple[Tensor | None, ...]:
         # the gradient of dt needs outputs that are not rounded
-        of_dt = ctx.needs_input_grad[1]
-        dtype = torch.float64 if of_dt else task.dtype
-        operands = Operands(inputs[0], dt, inputs[1:5], inputs[5:], *task.indices)
-        rows = compute_rows(task, dtype, operands)
-        ctx.task, ctx.inputs = task, [None if x is None else (x.shape, x.dtype) for x in inputs]
+        needs_dt = ctx.needs_input_grad[1]
+        dtype = torch.float64 if needs_dt else task.dtype
+        rows = compute_rows(task, dtype, task.operands(dt, *inputs))
+        ctx.task, ctx.layouts = task, [None if x is None else (x.shape, x.dtype) for x in inputs]
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(dt, *((*inputs, *rows) if of_dt else ()))
+        ctx.save_for_backward(dt, *((*inputs, *rows) if needs_dt else ()))
         if dtype == task.dtype:
             return tuple(rows)
         return tuple([None if x is None else x.to(task.dtype) for x in rows])
@@ -119,28 +135,31 @@ class Integrate(Function):
     @staticmethod
     def backward(ctx: Any, *upstream: Any) -> tuple[Any, ...]:
         task: Task = ctx.task
-        _, of_dt, *needed = ctx.needs_input_grad
+        _, needs_dt, *needs = ctx.needs_input_grad
         dt, *saved = ctx.saved_tensors
-        wanted = tuple(
-            x is not None and (of_dt or need) for x, need in zip(ctx.inputs, needed, strict=True)
+        layouts = ctx.layouts
+        # the gradient of dt needs those of all other inputs, not rounded
+        selection = tuple(
+            x is not None and (needs_dt or need) for x, need in zip(layouts, needs, strict=True)
         )
-        shape, dtype = ctx.inputs[0]
-        # the gradient of dt needs gradients that are not rounded
-        actions = shape, torch.float64 if of_dt else dtype
+        shape, dtype = layouts[0]
+        actions = shape, torch.float64 if needs_dt else dtype
         pull = PullBack.apply if torch.is_grad_enabled() else pull_back
-        pulled = pull(task, actions, wanted, dt, *upstream)
-        indices = (None, *(task.indices[:1] * 4), *(task.indices[1:] * 4))
+        pulled = pull(task, actions, selection, dt, *upstream)
+        start, goal = task.indices
+        indices = (None, start, start, start, start, goal, goal, goal, goal)
         grads = [
-            _summed(grad, about[0][0], index) if need and about is not None else None
-            for grad, about, need, index in zip(pulled, ctx.inputs, needed, indices, strict=True)
+            _sum_shared(grad, layout[0][0], index) if need and layout is not None else None
+            for grad, layout, need, index in zip(pulled, layouts, needs, indices, strict=True)
         ]
         steps = None
-        if of_dt:  # from the products of all inputs, outputs and their gradients
-            inputs, rows = saved[:9], saved[9:]
+        if needs_dt:
+            inputs, rows = saved[: 1 + _STATES], saved[1 + _STATES :]
+            # Rows that were saved are constants. A second derivative needs them as functions of the
+            # inputs; where they were not rounded, the saved ones are the outputs themselves.
             if torch.is_grad_enabled() and task.dtype != torch.float64:
-                # saved rows that are not rounded are no outputs, and have no derivatives
                 rows = Integrate.apply(task.later(), dt, *inputs)
-            operands = Operands(inputs[0], dt, inputs[1:5], inputs[5:], *task.indices)
+            operands = task.operands(dt, *inputs)
             values = (operands.actions, *operands.states())
             steps = gradient_of_even_dt(task.program, dt, values, pulled, rows, upstream)
         return None, steps, *grads
@@ -168,93 +187,103 @@ class PullBack(Function):
 
     @staticmethod
     def forward(
-        ctx: Any, task: Task, actions: Any, wanted: tuple[bool, ...], dt: Tensor, *upstream: Any
+        ctx: Any, task: Task, actions: Any, selection: tuple[bool, ...], dt: Tensor, *upstream: Any
     ) -> tuple[Tensor | None, ...]:
-        grads = pull_back(task, actions, wanted, dt, *upstream)
+        grads = pull_back(task, actions, selection, dt, *upstream)
         ctx.task, ctx.shape = task, actions[0]
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(dt, *((*upstream, *grads) if ctx.needs_input_grad[3] else ()))
-        ctx.wanted = tuple(x is not None for x in upstream)
+        ctx.present = tuple(x is not None for x in upstream)
         return grads
 
     @staticmethod
     def backward(ctx: Any, *seconds: Any) -> tuple[Any, ...]:
+        # The function is Lᵀ, so its own transpose is L: gradients of gradients are integrated like
+        # actions and states.
         dt, *saved = ctx.saved_tensors
         present = [x for x in seconds if x is not None]
         if not present:
-            return (None,) * 8
+            return (None,) * len(ctx.needs_input_grad)
         if seconds[0] is None:
             seconds = (present[0].new_zeros(()).expand(ctx.shape), *seconds[1:])
-        of_dt = ctx.needs_input_grad[3]
-        wanted = (True,) * 4 if of_dt else ctx.wanted
-        task = ctx.task.later()._replace(wanted=wanted, indices=(None, None))
+        needs_dt = ctx.needs_input_grad[3]
+        selection = (True,) * 4 if needs_dt else ctx.present
+        task = ctx.task.later()._replace(selection=selection, indices=(None, None))
         rows = Integrate.apply(task, dt, *seconds)
         steps = None
-        if of_dt:
-            steps = gradient_of_even_dt(task.program, dt, seconds, saved[4:], rows, saved[:4])
-        grads = [x if want else None for x, want in zip(rows, ctx.wanted, strict=True)]
-        return None, None, None, steps, *grads
+        if needs_dt:
+            upstream, grads = saved[: len(rows)], saved[len(rows) :]
+            steps = gradient_of_even_dt(task.program, dt, seconds, grads, rows, upstream)
+        of_upstream = [x if select else None for x, select in zip(rows, ctx.present, strict=True)]
+        return None, None, None, steps, *of_upstream
 
 
 def compute_rows(
     task: Task, dtype: torch.dtype, operands: Operands, out: Sequence[Tensor | None] | None = None
 ) -> Sequence[Tensor | None]:
-    """Computes what Integrate does, without its place in the graph."""
+    """Computes the outputs of :class:`Integrate` outside the graph, into ``out`` if it is given."""
     actions, dt, start, goal, *indices = operands
     if not task.plain:
-        plain = _in_memory((actions, *start, *goal))
-        if plain is None:
-            found = torch_ops.trajectories(task.program, operands, task.wanted)
-            return [None if x is None else x.to(dtype) for x in found]
-        operands = Operands(plain[0], dt, plain[1:5], plain[5:], *indices)
+        readable = _read_in_memory((actions, *start, *goal))
+        if readable is None:
+            outputs = torch_ops.trajectories(task.program, operands, task.selection)
+            return [None if x is None else x.to(dtype) for x in outputs]
+        operands = Operands(readable[0], dt, readable[1:5], readable[5:], *indices)
     batch, _, dofs = actions.shape
     shape, device = (batch, task.program.rows, dofs), "cpu" if dt.is_cpu else str(dt.device)
-    rows = empties(shape, str(dtype)[6:], device, task.wanted) if out is None else out
+    rows = empties(shape, str(dtype)[6:], device, task.selection) if out is None else out
     task.kernels.forward(task.program, operands, rows)
     return rows
 
 
 def pull_back(
-    task: Task, actions: Any, wanted: tuple[bool, ...], dt: Tensor, *upstream: Any
+    task: Task, actions: Any, selection: tuple[bool, ...], dt: Tensor, *upstream: Any
 ) -> tuple[Tensor | None, ...]:
-    """Computes what PullBack does, without its place in the graph."""
+    """Computes the gradients of :class:`PullBack` outside the graph.
+
+    actions: the shape and type of their gradient. selection: which gradients are computed, of the
+    actions, four parts of the start, four of the goal. upstream: gradients of the four outputs.
+    """
     (batch, _, dofs), dtype = shape, _ = actions
-    plain = _in_memory(upstream)
-    if plain is not None:
+    readable = _read_in_memory(upstream)
+    if readable is not None:
         # kernels write no half precision
         kind = dtype if dtype in (torch.float32, torch.float64) else torch.float64
-        grads = [empty(shape, str(kind)[6:], str(dt.device)) if wanted[0] else None]
-        grads += [dt.new_empty((batch, dofs)) if want else None for want in wanted[1:]]
-        # only the shape of the actions matters
+        grads = [empty(shape, str(kind)[6:], str(dt.device)) if selection[0] else None]
+        grads += [dt.new_empty((batch, dofs)) if select else None for select in selection[1:]]
+        # the function is linear in the actions: only their shape matters
         like = dt.new_empty(()).expand(shape) if grads[0] is None else grads[0]
-        gradients = Gradients(grads[0], grads[1:5], grads[5:9])
-        task.kernels.adjoint(task.program, Operands(like, dt), plain, gradients)
+        gradients = Gradients(grads[0], grads[1:5], grads[5:])
+        task.kernels.adjoint(task.program, Operands(like, dt), readable, gradients)
         if grads[0] is not None and kind != dtype:
             grads[0] = grads[0].to(dtype)
     else:
         pulled = torch_ops.pull_back(task.program, shape, dt, upstream)
-        grads = [x if want else None for x, want in zip(pulled, wanted, strict=True)]
+        grads = [x if select else None for x, select in zip(pulled, selection, strict=True)]
     return tuple(grads)
 
 
 class SmoothedRows(Function):
-    """Turns positions into the wanted rows of a smoother; ``back``, gradients of rows into that of
-    positions, of this type. Each is the other's derivative, whatever the transform."""
+    """Turns positions into the selected rows of a smoother, or gradients back, in any transform.
+
+    ``back`` is None for rows. Else it is the type of the gradient of the positions that it computes
+    from gradients of the rows. Each is the other's derivative.
+    """
 
     @staticmethod
     def forward(task: Task, back: torch.dtype | None, dt: Tensor, *inputs: Tensor) -> Any:
         if back:
-            given, of_positions = iter(inputs), (True,) + 8 * (False,)
-            upstream = [next(given) if want else None for want in task.wanted]
-            grads = pull_back(task, (inputs[0].shape, back), of_positions, dt, *upstream)
-            return tuple([x.to(back) for x in grads if x is not None])
+            grads, actions_only = iter(inputs), (True,) + _STATES * (False,)
+            upstream = [next(grads) if select else None for select in task.selection]
+            pulled = pull_back(task, (inputs[0].shape, back), actions_only, dt, *upstream)
+            return tuple([x.to(back) for x in pulled if x is not None])
         rows = compute_rows(task, task.dtype, Operands(inputs[0], dt))
         return tuple([x for x in rows if x is not None])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         task, ctx.back, dt, first, *_ = inputs
-        # the kernels of the first run may look for NaN, which a derivative may have
+        # the kernels of the first run may refuse NaN, which a derivative may have
         ctx.task = task._replace(kernels=task.general, plain=False)
         ctx.other = None if ctx.back else first.dtype
         ctx.save_for_backward(dt)
@@ -267,26 +296,29 @@ class SmoothedRows(Function):
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
+        # linear: the tangent of the rows is what becomes of the tangents of the positions
         return SmoothedRows.apply(ctx.task, ctx.back, *ctx.saved_tensors, *tangents[3:])
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, task: Task, back: Any, dt: Tensor, *inputs: Tensor) -> Any:
+        # The mapped axis becomes more trajectories: kernels run once for all of them. What the
+        # program has for each trajectory is repeated.
         program: Any = task.program
         count = info.batch_size
         names = ["stiffness", "weights"] + ["unit"] * (len(dt) > 1)
-        more = {name: np.concatenate([getattr(program, name)] * count) for name in names}
-        task = task._replace(program=replace(program, **more))
-        many = [
+        repeated = {name: np.concatenate([getattr(program, name)] * count) for name in names}
+        task = task._replace(program=replace(program, **repeated))
+        mapped = [
             x.expand(count, *x.shape) if dim is None else x.movedim(dim, 0)
             for x, dim in zip(inputs, in_dims[3:], strict=True)
         ]
         dt = dt.repeat(count, 1) if len(dt) > 1 else dt
-        made = SmoothedRows.apply(task, back, dt, *(x.flatten(0, 1) for x in many))
-        return tuple([x.unflatten(0, (count, -1)) for x in made]), (0,) * len(made)
+        results = SmoothedRows.apply(task, back, dt, *(x.flatten(0, 1) for x in mapped))
+        return tuple([x.unflatten(0, (count, -1)) for x in results]), (0,) * len(results)
 
 
-def _summed(grad: Tensor | None, count: int, index: Tensor | None) -> Tensor | None:
-    """Sums gradients per trajectory over those that share a state.
+def _sum_shared(grad: Tensor | None, count: int, index: Tensor | None) -> Tensor | None:
+    """Sums gradients per trajectory over the trajectories that share a state.
 
     Those of an index that is out of range, whose rows are NaN, are gradients of no state.
     """
@@ -299,15 +331,16 @@ def _summed(grad: Tensor | None, count: int, index: Tensor | None) -> Tensor | N
     sums = grad.new_zeros(count, grad.shape[1])
     if grad.device.type == "cpu":
         return sums.index_add(0, index, grad)
-    # index_add would add in any order there; this sorts before it adds
+    # on a device index_add adds in any order, so that bits differ from run to run; index_put sorts
+    # before it adds
     return sums.index_put((index,), grad, accumulate=True)
 
 
-def _in_memory(tensors: Sequence[Tensor | None]) -> list[Tensor | None] | None:
-    """Returns the tensors as kernels may read them; None where they may not. A negative view is
-    copied: its memory holds the opposite sign."""
+def _read_in_memory(tensors: Sequence[Tensor | None]) -> list[Tensor | None] | None:
+    """Prepares tensors for kernels; None where kernels may not read them."""
     if not addressable(tensors):
         return None
+    # the memory of a negative view holds the opposite sign, so that it is copied
     return [x.resolve_neg() if x is not None and x.is_neg() else x for x in tensors]
 
 
@@ -315,11 +348,11 @@ _core, _PRE_DISPATCH = torch._C, torch._C.DispatchKey.PreDispatch
 
 
 def addressable(tensors: Sequence[Any]) -> bool:
-    """Returns whether kernels may read tensors at their addresses, and write results there.
+    """Tells whether kernels may read tensors at their addresses, and write results there.
 
-    Functional, meta and batched tensors have no memory, and subclasses, such as fake ones, mean
-    what they like by it. A mode such as that of make_fx, torch.export, FakeTensorMode and
-    FlopCounterMode, which sees operations before torch's kernels do, would not see ours.
+    Functional, meta and batched tensors have no memory, and subclasses, such as fake ones, may
+    mean anything by it. A mode such as that of make_fx, torch.export, FakeTensorMode and
+    FlopCounterMode sees operations before torch's kernels do, and would not see ours.
     """
     if (
         _core._len_torch_dispatch_stack()
@@ -327,7 +360,8 @@ def addressable(tensors: Sequence[Any]) -> bool:
         or _core._get_tracing_state()
     ):
         return False
-    try:  # a loop, as each small call comes here
+    # every call comes here, so this is a loop: all() over a generator takes longer
+    try:
         for x in tensors:
             kind = type(x)
             if x is not None and not (
@@ -340,18 +374,18 @@ def addressable(tensors: Sequence[Any]) -> bool:
 
 
 def needs_torch() -> bool:
-    """Returns whether torch.func or forward mode is active: they need torch's operations."""
+    """Tells whether torch.func or forward mode is active: they need torch's operations."""
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
 def needs_operator() -> bool:
-    """Returns whether an operator stands for kernels: where torch records or imitates operations,
+    """Tells whether an operator stands for kernels: where torch records or imitates operations,
     but not in torch.func and forward mode, in which it would have no tangents."""
     return traced() and not needs_torch()
 
 
 def scale_gradient(x: Tensor, factor: float | Tensor) -> Tensor:
-    """Returns x, bit for bit; multiplies gradients that flow back through it by ``factor``.
+    """Multiplies gradients that flow back through x by ``factor``; returns x, bit for bit.
 
     factor: a number or a tensor that broadcasts to x, in any unit; 0 and negative numbers are
     allowed. Forward-mode tangents are not scaled. In a double backward the factor multiplies
@@ -361,7 +395,8 @@ def scale_gradient(x: Tensor, factor: float | Tensor) -> Tensor:
     if torch.compiler.is_dynamo_compiling():
         from trajcli import _compiled
 
-        if isinstance(factor, int | float):  # a number that changes is compiled again, a tensor not
+        # Dynamo compiles again for every number, but not for every tensor
+        if isinstance(factor, int | float):
             factor = factor * torch.ones((), dtype=torch.float64, device=x.device)
         return _compiled.call(__name__, "scale_gradient", x, factor)  # type: ignore[no-any-return]
     _require_tensor(x)
@@ -385,12 +420,12 @@ def scale_gradient(x: Tensor, factor: float | Tensor) -> Tensor:
 
 
 def clip_gradient(x: Tensor, *, norm: float | None = None, value: float | None = None) -> Tensor:
-    """Returns x, bit for bit; clips the gradients that flow back, per trajectory.
+    """Clips the gradients that flow back through x, per trajectory; returns x, bit for bit.
 
     x [B, ...]. norm: the largest Euclidean norm of one trajectory's gradient, which is scaled
     down to it; value: the largest absolute value of an entry. None (the default) clips nothing;
     with both, values are clipped first. Computed in float64, for gradients of any size. A second
-    derivative differentiates the clipping.
+    derivative differentiates the clipping. Raises UsageError for a bound that is negative or NaN.
     """
     if torch.compiler.is_dynamo_compiling():
         from trajcli import _compiled
@@ -398,9 +433,9 @@ def clip_gradient(x: Tensor, *, norm: float | None = None, value: float | None =
         bounds = {"norm": norm, "value": value}
         return _compiled.call(__name__, "clip_gradient", x, **bounds)  # type: ignore[no-any-return]
     _require_tensor(x)
-    given = {"norm": norm, "value": value}
-    bounds = {k: None if bound is None else number(bound, k) for k, bound in given.items()}
+    bounds = {"norm": norm, "value": value}
     for name, bound in bounds.items():
+        bounds[name] = bound = None if bound is None else number(bound, name)
         if bound is not None and not bound >= 0:
             raise UsageError(
                 "a bound that is negative or NaN", where=name, expected=">= 0", found=str(bound)
@@ -419,7 +454,7 @@ def _require_tensor(x: object) -> None:
 
 
 class _Identity(Function):
-    """Returns x unchanged; subclasses act on its gradient."""
+    """Passes x on unchanged; subclasses act on its gradient."""
 
     generate_vmap_rule = True
 
@@ -440,12 +475,12 @@ class _ScaleGradient(_Identity):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (factor,) = ctx.saved_tensors
-        return (grad.to(_wide(grad)) * factor).to(grad.dtype), None
+        return (_widen(grad) * factor).to(grad.dtype), None
 
 
-def _wide(x: Tensor) -> torch.dtype:
-    """Returns the type in which gradients are changed: half precision has neither 1e-8 nor 1e5."""
-    return torch.complex128 if x.is_complex() else torch.float64
+def _widen(grad: Tensor) -> Tensor:
+    """Converts a gradient for a change of its size: half precision has neither 1e-8 nor 1e5."""
+    return grad.to(torch.complex128 if grad.is_complex() else torch.float64)
 
 
 class _ClipGradient(_Identity):
@@ -456,18 +491,19 @@ class _ClipGradient(_Identity):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         norm, value = ctx.bounds
-        wide = grad.to(_wide(grad))[..., None]  # each entry of [B] is a trajectory
+        wide = _widen(grad)[..., None]  # each entry of [B] is a trajectory
         if value is not None:
             wide = wide.clamp(-value, value)
         if norm is not None and norm < math.inf and wide.numel():
             inner = tuple(range(1, wide.ndim))
-            # length and direction do not depend on the unit in which they are computed; in this one
-            # squares neither vanish nor overflow
+            # The norm is computed in units of the largest entry, in which squares neither vanish
+            # nor overflow. The unit is a constant to a second derivative: the norm does not depend
+            # on it. A gradient of zero has no direction, and is divided by 1.
             unit = wide.detach().abs().amax(inner, keepdim=True)
             zero = unit == 0.0
             unit = torch.where(zero | ~unit.isfinite(), 1.0, unit)
-            share = wide / unit
-            length = torch.where(zero, 1.0, (share * share).sum(inner, keepdim=True)).sqrt()
+            scaled = wide / unit
+            length = torch.where(zero, 1.0, (scaled * scaled).sum(inner, keepdim=True)).sqrt()
             long = torch.where(zero, norm == 0.0, length * unit > norm)
-            wide = torch.where(long, share / length * norm, wide)
+            wide = torch.where(long, scaled / length * norm, wide)
         return wide[..., 0].to(grad.dtype), None, None

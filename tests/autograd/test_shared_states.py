@@ -124,5 +124,5 @@ def test_an_index_of_no_state_gives_nan_and_has_no_gradient() -> None:
     states = gather_states(part, index)
     assert torch.equal(states[[0, 2, 4]], part[[0, 2, 2]])
     assert states[[1, 3]].isnan().all()
-    sums = autograd._summed(grad.index_fill(0, torch.tensor([1]), torch.nan), 3, index)
+    sums = autograd._sum_shared(grad.index_fill(0, torch.tensor([1]), torch.nan), 3, index)
     assert torch.equal(sums, torch.stack([grad[0], torch.zeros(2), grad[2] + grad[4]]))
