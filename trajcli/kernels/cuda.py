@@ -1,4 +1,4 @@
-"""CUDA devices: which are present and usable, and how they fail."""
+"""Finds CUDA devices, and tells how they fail. torch is imported only where a driver is loaded."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
-# Nodes of a driver: on servers, on Linux inside Windows, on boards with a built-in device.
+# Nodes that a loaded driver creates: on servers, on Linux inside Windows, on boards with a built-in
+# device. Looking for them takes microseconds, importing torch seconds.
 _DRIVERS = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/nvhost-ctrl", "/dev/nvmap")
 
 
@@ -21,13 +22,13 @@ class DeviceLost(Exception):
 
 
 def driver() -> bool:
-    """Returns whether a driver is loaded. Its devices may still be unusable."""
+    """Tells whether a driver is loaded. Its devices may still be unusable."""
     return any(os.path.exists(path) for path in _DRIVERS)
 
 
 @cache
 def absence() -> str:
-    """Returns why there is no CUDA device, or empty. Imports torch only if a driver is loaded."""
+    """Says why there is no CUDA device; empty where there is one."""
     if not driver():
         return "no NVIDIA driver is loaded"
     try:
@@ -36,6 +37,7 @@ def absence() -> str:
         return "torch is not installed"
     if torch.version.cuda is None:
         return f"torch {torch.__version__} is built without CUDA"
+    # torch warns of a driver that does not fit; the warning is part of the reason
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         if torch.cuda.is_available() and torch.cuda.device_count():
@@ -47,7 +49,7 @@ def absence() -> str:
 
 
 def count() -> int:
-    """Returns how many devices torch can use. Imports torch only if a driver is loaded."""
+    """Counts the devices that torch can use."""
     if absence():
         return 0
     import torch
@@ -56,12 +58,11 @@ def count() -> int:
 
 
 def trouble(name: str) -> str:
-    """Returns why a present device cannot be used now; empty where it can.
-
-    The first call creates the process's context on the device, which takes a while.
-    """
+    """Says why a present device cannot be used now; empty where it can."""
     import torch
 
+    # A device that other processes fill, or forbid to share, fails at its first kernel. The first
+    # call creates this process's context on the device, which takes a while.
     try:
         torch.zeros(1, device=name)
         torch.cuda.synchronize(name)
@@ -71,7 +72,7 @@ def trouble(name: str) -> str:
 
 
 def free_bytes(name: str) -> int:
-    """Returns how many bytes of a device's memory are free."""
+    """Measures the free memory of a device in bytes."""
     import torch
 
     return int(torch.cuda.mem_get_info(name)[0])
@@ -87,9 +88,10 @@ _LOST = (
 
 @contextmanager
 def device_errors() -> Iterator[None]:
-    """Raises a CUDA error within as DeviceOutOfMemory or DeviceLost if it is one of these."""
+    """Turns CUDA errors of its block into DeviceOutOfMemory and DeviceLost."""
     import torch
 
+    # torch has a type for its own allocator's failures alone; CUDA's come as RuntimeError with text
     try:
         yield
     except torch.cuda.OutOfMemoryError as error:
@@ -104,5 +106,5 @@ def device_errors() -> Iterator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """Returns the first line of an error's message."""
+    """Cuts an error's message to its first line: CUDA's go on with advice for developers."""
     return str(error).strip().split("\n")[0]

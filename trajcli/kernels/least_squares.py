@@ -1,4 +1,4 @@
-"""Weights of least squares fits, and what the smoothers of all backends have in common."""
+"""Computes weights of least squares fits, and the matrices of the smoothers of all backends."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import numpy as np
 from trajcli.kernels.program import Array, Floats
 
 
-def fit_weights(times: Array, degree: int, inside: Array = 1.0) -> list[Array]:
-    """Returns weights of points in derivatives 0 to 3, at time zero, of their best fit.
+def fit_weights(times: Array, degree: int, mask: Array = 1.0) -> list[Array]:
+    """Computes the weights of points in derivatives 0 to 3, at time zero, of their best fit.
 
     ``times`` [..., W] are NumPy (any float type) or torch, differentiable; the result is four
-    arrays like them. ``inside`` is 1, or 0 for points that are left out, where all polynomials
-    are 0.
+    arrays like them. ``mask`` is 1, or 0 for points that are left out.
 
     The weights are sums over polynomials that are orthogonal on the times, by the recurrence of
     G. Forsythe, "Generation and use of orthogonal polynomials for data-fitting with a digital
@@ -24,14 +23,19 @@ def fit_weights(times: Array, degree: int, inside: Array = 1.0) -> list[Array]:
     "Vandermonde with Arnoldi", SIAM Review 63 (2021).
     """
     zero = times[..., :1] * 0.0
-    values, at_zero = times * 0.0 + inside, [zero + 1.0, zero, zero, zero]
-    # of every polynomial: its values, its derivatives at time zero, its sum of squares
+    values, at_zero = times * 0.0 + mask, [zero + 1.0, zero, zero, zero]
+    # With polynomials P_k that are orthogonal on the times, the derivative of order m of the fit at
+    # zero is Σ_k P_k⁽ᵐ⁾(0) / |P_k|² · Σ_i P_k(t_i)·x_i. All are zero at points that are left out.
+    # Of every P_k: its values, its derivatives at time zero, |P_k|².
     basis: list[tuple[Array, list[Array], Array]] = []
     weights = [times * 0.0] * 4
     for k in range(degree + 1):
+        # times · P_{k−1}, whose derivatives at zero are m·P_{k−1}⁽ᵐ⁻¹⁾(0)
         if basis:
             values, at_zero = times * values, [zero, *(m * at_zero[m - 1] for m in (1, 2, 3))]
-        for others in (basis[-2:], basis):  # the recurrence, then what its rounding left
+        # the recurrence takes the last two polynomials out of it, the second pass those that its
+        # rounding left in
+        for others in (basis[-2:], basis):
             shares = [(values * other).sum(-1)[..., None] / norm for other, _, norm in others]
             for share, (other, derivatives, _) in zip(shares, others, strict=True):
                 values = values - share * other
@@ -45,7 +49,7 @@ def fit_weights(times: Array, degree: int, inside: Array = 1.0) -> list[Array]:
 
 @functools.cache
 def penalty(order: int) -> Floats:
-    """Returns G [m, m]: the noise e of a step of one unit is penalised by ‖G·e‖².
+    """Computes G [m, m]: the noise e of a step of one unit is penalised by ‖G·e‖².
 
     A curve's state is its value and its first m − 1 derivatives; e is the difference of the state
     after a step from Taylor's polynomial of the state before it. The least ∫(x⁽ᵐ⁾)² of all curves
@@ -53,6 +57,7 @@ def penalty(order: int) -> Floats:
     Cholesky factor (G. Wahba, "Improper priors, spline smoothing and the problem of guarding
     against model errors in regression", J. R. Stat. Soc. B 40, 1978).
     """
+    # Q_jk = ∫ τ^(m−1−j)/(m−1−j)! · τ^(m−1−k)/(m−1−k)! dτ over the step
     index = range(order)
     scale = [math.factorial(order - 1 - j) for j in index]
     gramian = [
@@ -63,10 +68,10 @@ def penalty(order: int) -> Floats:
 
 @functools.cache
 def control(order: int) -> Floats:
-    """Returns the derivatives of orders 2m − 1 … m at the beginning of a step by its noise, [m, m].
+    """Computes the weights of a step's noise in derivatives 2m − 1 … m at its beginning, [m, m].
 
-    The step has one unit. Signs alternate as −1, 1, −1, …, so that the last row is x⁽ᵐ⁾: this is
-    Aᵀ·Q⁻¹, A Taylor's matrix.
+    The step is one unit long. Signs alternate as −1, 1, −1, …, so that the last row is x⁽ᵐ⁾. The
+    matrix is Aᵀ·Q⁻¹ with Taylor's matrix A.
     """
     index = range(order)
     taylor = [[1.0 / math.factorial(k - j) if k >= j else 0.0 for k in index] for j in index]

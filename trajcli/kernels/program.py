@@ -1,4 +1,4 @@
-"""What a mode hands to a kernel: a program, which holds no arrays, and its operands.
+"""Defines what a mode hands to a kernel: a program, which holds no arrays, and its operands.
 
 Every backend has two functions, ``forward(program, operands, out)`` and
 ``adjoint(program, operands, upstream, gradients)``. The caller owns all memory; nothing is checked.
@@ -30,8 +30,9 @@ class Operands(NamedTuple):
     """The arrays that a program is applied to.
 
     actions [B, H, D]. dt [b, h] float64 in seconds: h is 1 where all steps are equal, else entry i
-    is the i-th step (see the programs). start, goal: four parts [S, D], None is zero; without an
-    index S is 1 (shared by all) or B, with an index [B] of int64 trajectory b has row index[b].
+    is the i-th step, as each program counts them. start, goal: four parts [S, D], None is zero;
+    without an index S is 1 (shared by all) or B, with an index [B] of int64 trajectory b has row
+    index[b].
     """
 
     actions: Array
@@ -42,28 +43,29 @@ class Operands(NamedTuple):
     goal_index: Array | None = None
 
     def states(self) -> list[Array | None]:
-        """The eight parts of start and goal per trajectory, [B, D] or, shared by all, [1, D]."""
+        """Gathers the eight parts of start and goal per trajectory, [B, D] or, shared, [1, D]."""
         roles = (self.start, self.start_index), (self.goal, self.goal_index)
         return [gather_states(part, index) for parts, index in roles for part in parts]
 
 
 def gather_states(part: Array | None, index: Array | None) -> Array | None:
-    """Returns the rows [B, D] of states [S, D] that an index names; all of them without an index.
+    """Gathers the rows [B, D] of states [S, D] that an index names; all of them without an index.
 
-    Rows are NaN where the index is out of range, as it may be on a device: checking its values
-    would wait for them, and reading there would end all use of the device.
+    Rows are NaN where an index of torch is out of range.
     """
     if part is None or index is None:
         return part
     if isinstance(part, np.ndarray):
         return part[index]
+    # An index on a device cannot be checked without waiting for it, and a read out of range would
+    # end the process's use of the device.
     last = part.shape[0] - 1
     outside = (index < 0) | (index > last)
     return part[index.clamp(0, last)].masked_fill(outside[:, None], float("nan"))
 
 
 class Gradients(NamedTuple):
-    """The results of an adjoint; None is not wanted.
+    """The results of an adjoint; None is skipped.
 
     actions [B, H, D], float32 or float64: zero for actions that are not used. start, goal: four
     parts [B, D] float64, one row per trajectory, even where trajectories share a state.
@@ -76,11 +78,10 @@ class Gradients(NamedTuple):
 
 @dataclass(frozen=True)
 class Cascade:
-    """Sums and differences from the start state on: modes.md, "The cascade".
+    """Sums and differences from the start state on, of modes clique to jerk (docs/modes.md).
 
-    The first ``used`` actions are the quantity of order k, ``action_order`` (0 position … 3
-    jerk). Row i (after the start row, if there is one) is that of action i; the step into it is
-    dt[:, i]. With m below k, n = k − m:
+    The first ``used`` actions are the quantity of order k. Row i (after the start row, if there is
+    one) is that of action i; the step into it is dt[:, i]. With m below k, n = k − m:
 
         x_m ← x_m + Σ_{0<r<n} c_r·x_{m+r} + now_n·u_i + before_n·u_{i−1}
 
@@ -88,22 +89,22 @@ class Cascade:
     row before) / dt. ``scheme``:
     euler: c_r = dtʳ, now_n = dtⁿ · zoh: c_r = dtʳ/r!, now_n = dtⁿ/n! ·
     foh: c_r = dtʳ/r!, now_n = dtⁿ/(n+1)!, before_n = n·dtⁿ/(n+1)!.
-
-    ``start_row``: the start state is written as row 0, before those of the actions.
-    ``recorded``: there is no start state (order 0 only). Row i is action i, the step into it is
-    dt[:, i−1]. Orders m = 1, 2, 3 take in rows 0 … m−1 what they have in row m; if there is no
-    row m, zero.
     """
 
+    # k, the order of the actions: 0 position … 3 jerk
     action_order: int
     scheme: str
     used: int
+    # the start state is written as row 0, before those of the actions
     start_row: bool
+    # There is no start state (order 0 only). Row i is action i, the step into it is dt[:, i−1].
+    # Order m copies row m into rows 0 … m−1, which have too few rows before them to difference; it
+    # is zero if there is no row m.
     recorded: bool = False
+    # the states that rows depend on
     roles = ("start",)
-    """The states that rows depend on."""
+    # whether dt has no gradient, so that kernels serve torch.func in place of torch's operations
     of_actions_alone = False
-    """Whether dt has no gradient, and kernels, not torch's operations, serve torch.func, too."""
 
     @property
     def rows(self) -> int:
@@ -126,60 +127,62 @@ class Windows:
     shift: int = 0
 
     def first(self) -> npt.NDArray[np.int64]:
-        """Where the windows begin, [T]."""
+        """Computes the first points of the windows, [T]."""
         begin = (np.arange(self.count) + self.offset) // self.steps - self.shift
         return np.clip(begin, 0, self.last)
 
     def kind(self) -> npt.NDArray[np.int64]:
-        """Their kinds, [T]."""
+        """Computes the kinds of the windows, [T]."""
         return np.arange(self.count) + self.offset - self.steps * self.first()
 
 
 @dataclass(frozen=True, eq=False)
 class Band:
-    """A window of weights that slides over points: modes.md, "The band".
+    """A window of weights that slides over points: central, savgol and bspline (docs/modes.md).
 
     The points X are: for every row of ``head`` [n, 4], Σ_m head[i, m]·hᵐ·start_m; the first
     ``used`` actions; the last of these again, ``held`` times; for every row of ``tail`` [k, 4] the
     same of the goal. h = ``spacing``·dt[:, 0].
 
     A row takes the ``width`` points of its window and the weights of its kind, which apply to
-    differences of neighbours, d_i = X_{first+i+1} − X_{first+i}, so that what stands still has
-    derivatives of exactly zero:
+    differences of neighbours, d_i = X_{first+i+1} − X_{first+i}:
 
         x_0 = X_{first + base[kind]} + Σ_i table[kind, 0, i]·d_i
         x_m = h⁻ᵐ Σ_i table[kind, m, i]·d_i
 
-    ``table`` [P, 4, width − 1] is for points one unit apart. A point whose two differences have
-    equal weights, or 0 where it has one alone, is not used: no NaN of it reaches the row. None
-    where steps differ: width is then 5, windows.steps 1, and the derivatives are those, at the
-    point base[kind] of the window, of the polynomial through its points, whose times differ by
-    gaps: from point i to point i + 1 it is dt[:, clip(i − max(n − 1, 0), 0, steps − 1)]; x_0 is
+    Where steps differ there is no ``table``: width is then 5, windows.steps 1, and the derivatives
+    are those, at the point base[kind] of the window, of the polynomial through its points; x_0 is
     that point itself. With ``degree`` the width is any, and the polynomial is the one of that
     degree that fits the points best in the sense of least squares; x_0 is its value. Such a band
-    has no points but the actions, all of them, and no start row. With ``spans`` [b, T, 2], as many
-    as there are dt, each row has a window of its own: of the points of its window those from its
-    first to its last, the row's own among them, numbered as the actions are.
+    has no points but the actions, all of them, and no start row.
 
-    ``start_row``: the start state is written as row 0, before those of the windows.
-
-    Table and base have every kind of a window that moves, with rows of that kind or without:
-    P ≥ (shift + 1)·windows.steps. Where windows.steps > 1, all kinds have one base. Unless
-    windows.count is 0, all windows lie within the points, and there is an action if any are held.
+    Unless windows.count is 0, all windows lie within the points, and there is an action if any are
+    held.
     """
 
     used: int
+    # The number of steps. Where they differ, the one from point i to point i + 1 is
+    # dt[:, clip(i − max(n − 1, 0), 0, steps − 1)].
     steps: int
     windows: Windows
     width: int
+    # of each kind; where windows.steps > 1 all kinds have one base
     base: tuple[int, ...]
+    # [P, 4, width − 1], for points one unit apart. Weights are of differences, so that joints that
+    # stand still have derivatives of exactly zero. A point whose two differences have equal
+    # weights, or 0 where it has only one, has no weight itself: its NaN does not reach the row.
+    # Table and base have every kind of a window that moves, with rows of that kind or without:
+    # P ≥ (shift + 1)·windows.steps.
     table: Floats | None
     head: Floats = field(default_factory=lambda: np.zeros((0, 4)))
     tail: Floats = field(default_factory=lambda: np.zeros((0, 4)))
     held: int = 0
     spacing: int = 1
+    # the start state is written as row 0, before those of the windows
     start_row: bool = False
     degree: int | None = None
+    # [b, T, 2], one for each dt: the first and the last point, counted as the actions are, that a
+    # row takes of its window. Its own point lies between them.
     spans: npt.NDArray[np.int64] | None = None
     action_order = 0
     of_actions_alone = False
@@ -197,7 +200,7 @@ class Band:
 
     @property
     def copies(self) -> bool:
-        """Whether positions are points as they are."""
+        """Whether positions are copies of points."""
         if self.table is None:
             return self.degree is None
         return not self.table[:, 0].any()
@@ -205,23 +208,24 @@ class Band:
 
 @dataclass(frozen=True, eq=False)
 class Smoother:
-    """The smoothing spline: modes.md, "Recordings with noise".
+    """The smoothing spline of method smooth (docs/modes.md).
 
     The rows are value and derivatives, at the rows' times, of the curve x that minimises
 
         Σ_i w_i·(x(t_i) − u_i)² + κ·unit^(2m−1)·∫(x⁽ᵐ⁾)² dt
 
-    for each dof of each trajectory; m is ``order``, u the first ``used`` actions. ``unit`` [b] is a
-    step in seconds by which states are scaled: all of dt where its steps are equal. ``stiffness``
-    [B, D] is κ. ``weights`` [B, T, D] are w; an action of weight zero may be anything.
-    The step from row i to row i + 1 is dt[:, i]. Rows that are all equal have derivatives of
-    exactly zero; a dof with fewer than m rows of weight is NaN.
+    for each dof of each trajectory; m is ``order``, u the first ``used`` actions. The step from row
+    i to row i + 1 is dt[:, i]. Rows that are all equal have derivatives of exactly zero; a dof with
+    fewer than m rows of weight is NaN.
     """
 
     used: int
     order: int
+    # [b]: a step in seconds by which states are scaled, which is dt where its steps are equal
     unit: Floats
+    # κ [B, D]
     stiffness: Floats
+    # w [B, T, D]; an action of weight zero may be anything
     weights: Floats
     roles = ()
     start_row = False
