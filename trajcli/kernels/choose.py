@@ -1,4 +1,4 @@
-"""Which kernels run a job, on which device, and why."""
+"""Chooses the kernels that run a job and their device, and gives the reasons."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from trajcli.system import variable
 
 BACKENDS = get_args(BackendName)[1:]
 
+# Triton's kernels are tested from these on. Triton 3.4 compiles some of them to wrong code.
 OLDEST_TRITON = (3, 5)
 LEAST_CAPABILITY = (7, 5)
-"""What Triton's kernels are tested with. Triton 3.4 compiles some of them to wrong code."""
 
 
 class Choice(NamedTuple):
@@ -33,42 +33,49 @@ class Choice(NamedTuple):
         return import_module(f"trajcli.kernels.{module}")
 
 
-def _place(backend: object) -> str:
-    """Returns where a backend was named: in the environment, or in a call."""
+def _origin(backend: object) -> str:
+    """Tells where a backend was named, in the environment or in a call, for messages."""
     return "TRAJCLI_BACKEND" if variable(b"TRAJCLI_BACKEND") == backend else "backend"
 
 
 def choose(device: str = "auto", backend: str = "auto") -> Choice:
     """Picks device and backend; the device of ``auto`` is the CPU.
 
-    torch is imported only for a CUDA device. Raises UsageError for an absent device or backend, and
-    for a device that does not answer.
+    Raises UsageError for an absent device or backend, and for a device that does not answer.
     """
+    # importing torch takes longer than most runs, so that only a CUDA device does it
     for name in (backend, variable(b"TRAJCLI_BACKEND") or "auto"):
         if name not in (known := ("auto", *BACKENDS)):
-            where = _place(name)
+            where = _origin(name)
             raise UsageError(unknown("backend", choices=known, found=repr(name), where=where))
     why = "" if backend == "auto" else backend_absence(backend)
     if why:
         raise UsageError(
-            f"backend {backend} is absent", where=_place(backend), expected="torch", found=why
+            f"backend {backend} is absent",
+            where=_origin(backend),
+            expected="torch",
+            found=why,
         )
     reason = "the default" if device == "auto" else f"--device {device}"
     name = "cpu" if device in ("auto", "cpu") else _cuda_device(device)
     if backend == "native" and name != "cpu":
         raise UsageError(
-            "backend native runs on the CPU", where=_place(backend), expected="torch", found=name
+            "backend native runs on the CPU",
+            where=_origin(backend),
+            expected="torch",
+            found=name,
         )
     if backend == "triton" and name == "cpu":
         raise UsageError(
             "backend triton runs on CUDA devices",
-            where=_place(backend),
+            where=_origin(backend),
             expected="torch",
             found=name,
             hint="tensors on a CUDA device",
             shell="--device cuda",
         )
     because = ""
+    # of auto: Triton where its kernels run, C++ on the CPU, torch where neither is possible
     if backend == "auto" and name != "cpu":
         backend, because = device_backend(name)
     elif backend == "auto":
@@ -79,10 +86,7 @@ def choose(device: str = "auto", backend: str = "auto") -> Choice:
 
 
 def backend_absence(backend: str) -> str:
-    """Returns why a backend cannot run here; empty where it can.
-
-    Imports torch only for Triton, where there is a driver.
-    """
+    """Says why a backend cannot run here; empty where it can."""
     if backend == "native":
         from trajcli.kernels import native
 
@@ -91,13 +95,12 @@ def backend_absence(backend: str) -> str:
         from importlib.util import find_spec
 
         return "" if find_spec("torch") else "torch is not installed"
-
     return cuda.absence() or triton_absence()
 
 
 @cache
 def triton_absence() -> str:
-    """Returns why Triton cannot be used on any device; empty where it can."""
+    """Says why Triton cannot be used on any device; empty where it can."""
     try:
         import triton
     except ImportError:
@@ -108,8 +111,11 @@ def triton_absence() -> str:
 
 
 def choose_for_tensors(device: Any, backend: str) -> Choice:
-    """Picks the backend for tensors on a torch device. It is there, as they are: nothing looks for
-    drivers. Raises UsageError for a backend that cannot run on it."""
+    """Picks the backend for tensors on a torch device.
+
+    Raises UsageError for a backend that cannot run on the device.
+    """
+    # the tensors prove that the device exists, so no driver check
     name = str(device)
     if device.type == "cpu":
         return choose("cpu", backend)
@@ -117,7 +123,7 @@ def choose_for_tensors(device: Any, backend: str) -> Choice:
     if backend not in ("auto", used):
         raise UsageError(
             f"backend {backend} cannot run on the device",
-            where=_place(backend),
+            where=_origin(backend),
             expected="auto, torch, triton" if used == "triton" else "auto, torch",
             found=f"{name}; {why}",
         )
@@ -128,14 +134,26 @@ _device_backends: dict[str, tuple[str, str]] = {}
 
 
 def device_backend(name: str) -> tuple[str, str]:
-    """Returns the backend that ``auto`` takes on a device, and why.
+    """Picks the backend that ``auto`` takes on a device, and says why.
 
-    Found once, but for what may pass, such as memory that is full. Raises UsageError where a CUDA
-    graph is captured before: finding out runs a kernel, and waits for it.
+    Raises UsageError where a CUDA graph is captured before: the first call on a device runs a
+    kernel, and waits for it.
     """
+    import torch
+
     if name in _device_backends:
         return _device_backends[name]
-    backend, why = "torch", _device_fault(name)
+    least = ".".join(map(str, LEAST_CAPABILITY))
+    backend, why = "torch", ""
+    if not name.startswith("cuda") or torch.version.hip is not None:
+        why = "backend triton is for CUDA devices"
+    elif absence := triton_absence():
+        why = f"backend triton is absent: {absence}"
+    else:
+        capability = torch.cuda.get_device_capability(name)
+        number = ".".join(map(str, capability))
+        if capability < LEAST_CAPABILITY:
+            why = f"backend triton needs compute capability {least}, this has {number}"
     if not why:
         # only a kernel that ran shows that Triton's compiler and the driver fit the card
         try:
@@ -143,38 +161,22 @@ def device_backend(name: str) -> tuple[str, str]:
         except UsageError:
             raise
         except (cuda.DeviceOutOfMemory, cuda.DeviceLost) as error:
-            # may pass: not remembered
+            # not remembered, as memory that is full may be free in the next call
             return "torch", f"backend triton runs no kernel now: {error}"
         except Exception as error:
             line = cuda.first_line(error)
             why = f"backend triton compiles no kernel here: {type(error).__name__}: {line}"
         else:
-            import torch
-
-            capability = ".".join(map(str, torch.cuda.get_device_capability(name)))
-            backend, why = "triton", f"compiled for compute capability {capability}"
+            backend, why = "triton", f"compiled for compute capability {number}"
     _device_backends[name] = backend, why
     return backend, why
 
 
-def _device_fault(name: str) -> str:
-    """Returns why Triton's kernels are not for a device; empty where they are."""
-    import torch
-
-    if not name.startswith("cuda") or torch.version.hip is not None:
-        return "backend triton is for CUDA devices"
-    if why := triton_absence():
-        return f"backend triton is absent: {why}"
-    capability = torch.cuda.get_device_capability(name)
-    number, least = (".".join(map(str, x)) for x in (capability, LEAST_CAPABILITY))
-    if capability < LEAST_CAPABILITY:
-        return f"backend triton needs compute capability {least}, this has {number}"
-    return ""
-
-
 def _probe(name: str) -> None:
-    """Compiles and runs one small kernel: Triton builds C at run time, and may not support the
-    card."""
+    """Compiles and runs one small kernel; raises the error that prevents it.
+
+    Triton builds C at run time, and may not support the card.
+    """
     import torch
 
     from trajcli.kernels import triton_ops
@@ -191,7 +193,7 @@ def _probe(name: str) -> None:
 
 
 def _cuda_device(device: str) -> str:
-    """Returns torch's name for cuda or cuda:N; raises UsageError where there is no such device."""
+    """Checks a device, cuda or cuda:N, and names it as torch does; raises UsageError otherwise."""
     match = re.fullmatch("cuda(?::([0-9]+))?", device)
     if match is None:
         choices = "auto, cpu, cuda or cuda:N"
@@ -206,6 +208,7 @@ def _cuda_device(device: str) -> str:
             found=device if count else cuda.absence(),
             hint=hint,
         )
+    # a device may be present and yet fail, as one that other processes fill
     name = f"cuda:{index}"
     if trouble := cuda.trouble(name):
         raise UsageError(

@@ -1,5 +1,7 @@
-"""The fastest timing of paths within limits of velocity, acceleration and jerk, by the compiled
-kernel."""
+"""Finds the fastest timing of paths within limits of velocity, acceleration and jerk.
+
+The compiled kernel solves them; fastest.hpp states the method. docs/retiming.md has it for users.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,14 @@ import numpy as np
 from trajcli.kernels.native import Curve, address, time_curves
 from trajcli.kernels.program import Floats
 
+# in the order of the enumeration in fastest.hpp; the first three have a solution
 _STATES = "solved", "not converged", "uniform", "does not move", "not finite", "beyond limits"
+# The kernel refines eight steps of its grid at either end, which must not meet.
 _LEAST_INTERVALS = 40
 
 
 class Path(NamedTuple):
-    """A curve of quintic pieces that is to be timed.
+    """A curve of quintic pieces to be timed.
 
     knots: the parameter at the points [K], K >= 2, increasing: seconds of a plan's own clock, or
     any measure of length. points: [K, D]. slopes: first and second derivative by the parameter at
@@ -59,42 +63,45 @@ def fastest(
     intervals: int | None = None,
     tolerance: float = 1e-3,
 ) -> list[Timing]:
-    """Returns the fastest timing of each path within limits.
+    """Finds the fastest timing of each path within limits.
 
     lower, upper: limits of velocity, acceleration and jerk [3, D], lower < 0 < upper, infinite
     where there are none. intervals: of the spline of the pace; None: four for each piece of a
     plan, twenty for each between waypoints, at least 200 and at most 2000.
     """
-    each = [(4 if path.clock else 20) * (len(path.knots) - 1) for path in paths]
-    counts = [max(intervals or min(max(count, 200), 2000), _LEAST_INTERVALS) for count in each]
+    # waypoints are far apart: the pace varies within a piece more than between rows of a plan
+    pieces = [(4 if path.clock else 20) * (len(path.knots) - 1) for path in paths]
+    counts = [max(intervals or min(max(count, 200), 2000), _LEAST_INTERVALS) for count in pieces]
     solutions = [np.empty((3, 2 * count + 1)) for count in counts]
     sides = [np.ascontiguousarray(side, np.float64) for side in (lower, upper)]
-    places = {"lower": address(sides[0]), "upper": address(sides[1]), "dofs": sides[0].shape[1]}
-    curves, _kept = _curves(paths, solutions)
+    limits = {"lower": address(sides[0]), "upper": address(sides[1]), "dofs": sides[0].shape[1]}
+    curves, _arrays = _curves(paths, solutions)
+    # At rest the path is x³ of its parameter where jerk is limited, else x²: the least power for
+    # which the pace b stays finite there.
     power = 3 if any(np.isfinite(side[2]).any() for side in sides) else 2
-    time_curves(curves, tolerance=tolerance, power=power, **places)
-    out, none = [], np.empty((3, 0))
+    time_curves(curves, tolerance=tolerance, power=power, **limits)
+    timings = []
     for curve, solution in zip(curves, solutions, strict=True):
-        found = solution if curve.state <= 2 else none
+        solution = solution if curve.state <= 2 else np.empty((3, 0))
         state = _STATES[curve.state]
-        out.append(Timing(curve.duration, curve.uniform, state, curve.iterations, found))
-    return out
+        timings.append(Timing(curve.duration, curve.uniform, state, curve.iterations, solution))
+    return timings
 
 
 def sample(
     paths: Sequence[Path], solutions: Sequence[Floats], times: Sequence[Floats], jerkless: bool
 ) -> list[Floats]:
-    """Returns position, velocity, acceleration and jerk [4, m, D] of each path at increasing times
-    [m] from its start; before the start and after the end those of the end.
+    """Samples position, velocity, acceleration and jerk [4, m, D] of each path at times [m].
 
+    Times increase, from the path's start; before the start and after the end its ends are sampled.
     jerkless: whether no jerk was limited.
     """
     dofs = paths[0].points.shape[1]
-    out = [np.empty((4, len(at), dofs)) for at in times]
-    curves, arrays = _curves(paths, solutions)
-    arrays += [np.ascontiguousarray(at, np.float64) for at in times]
-    for curve, at, rows in zip(curves, arrays[-len(times) :], out, strict=True):
-        curve.times, curve.samples, curve.rows = address(at), len(at), address(rows)
+    out = [np.empty((4, len(clock), dofs)) for clock in times]
+    curves, _arrays = _curves(paths, solutions)
+    clocks = [np.ascontiguousarray(clock, np.float64) for clock in times]
+    for curve, clock, rows in zip(curves, clocks, out, strict=True):
+        curve.times, curve.samples, curve.rows = address(clock), len(clock), address(rows)
     time_curves(curves, dofs=dofs, power=2 if jerkless else 3)
     return out
 
