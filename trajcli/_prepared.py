@@ -315,7 +315,7 @@ class Call:
         self._kernels = kernels
         if self._native:
             self._kernels = kernels.Prepared(inputs.allow_nonfinite)
-        elif plain and choice.backend == "triton" and not kernels.by_torch(self._program):
+        elif plain and choice.backend == "triton" and not kernels.uses_torch(self._program):
             plain = isinstance(arrays.dt, float) and arrays.goal is arrays.start_index is None
             values = [x for x in (arrays.actions, *arrays.parts) if x is not None]
             plain = plain and all(x.is_contiguous() for x in values)

@@ -1,8 +1,8 @@
-"""The kernels in Triton, for CUDA devices; see :mod:`trajcli.kernels.program`.
+"""Runs the kernels in Triton, for CUDA devices, on programs of :mod:`trajcli.kernels.program`.
 
-They run on the current stream of their tensors' device and never wait for it. From the host they
-copy a band's tables, once: a warm call can be captured in a CUDA graph. Kernels are compiled per
-number of dofs and options of the mode, not per number of trajectories, actions and states.
+They run on the current stream of their tensors' device and never wait for it. They copy a band's
+tables from the host once, so that a warm call can be captured in a CUDA graph. Kernels are compiled
+for a number of dofs and options of the mode, not for numbers of trajectories, actions and states.
 """
 
 from __future__ import annotations
@@ -26,55 +26,57 @@ from trajcli.kernels.triton_ops import _access, _band, _cascade
 from trajcli.memory import TORCH_VALUES
 
 WARP, LANES = 32, 128
+# Threads that hold rows of a tile, or rows that lanes exchange, may use so many registers: few
+# values spill, and five warps fit on each scheduler of a multiprocessor.
 REGISTERS = 96
-"""How many registers a thread may use that holds rows of a tile, or such that lanes exchange: few
-values spill, and five warps fit on each scheduler of a multiprocessor."""
 TENSORS = ("actions", "start", "dt", "rows")
-"""The arguments that calls of a launch may put others in the place of."""
+"""The arguments of a launch that later calls may replace."""
 
 
 class Launch:
-    """A kernel, how many programs of it run, and its arguments by name.
+    """A kernel, the number of its programs, and its arguments by name.
 
     It may run again with other tensors of the same types and shapes, contiguous. Triton looks at
     every argument of every call to find the kernel it has compiled for such; this keeps the kernel.
-    Where tensors begin is nothing that kernels are compiled for.
+    Kernels are not compiled for where tensors begin.
     """
 
     def __init__(self, kernel: Any, programs: int, arguments: dict[str, Any]) -> None:
         self._kernel, self._programs = kernel, programs
-        self._run: Any = None
+        self._compiled: Any = None
         names = kernel.arg_names
-        self._places = [names.index(name) for name in TENSORS]
+        self._indices = [names.index(name) for name in TENSORS]
         self._values = [arguments[name] for name in names]
-        # a difference of equal products has to be zero, so kernels fuse explicitly
+        # A difference of equal products has to be zero. The compiler would fuse one of the products
+        # with the subtraction, and round only the other, so kernels fuse explicitly.
         self._options = {"num_warps": arguments["LANES"] // WARP, "enable_fp_fusion": False}
         if arguments.get("ROWS", 1) > 1 or ("tiles" in arguments and arguments["K"]):
             self._options["maxnreg"] = REGISTERS
 
     def __call__(self, *tensors: Any) -> None:
-        """Runs, with tensors in the place of TENSORS or with those it was made of."""
+        """Runs the kernel on other tensors, in the order of TENSORS, or on those of the launch."""
         if not self._programs:
             return
-        values: list[Any] = self._values.copy()  # threads may call at once
-        for place, value in zip(self._places, tensors, strict=False):
-            values[place] = tuple(value) if isinstance(value, list) else value
-        with on(values[self._places[2]]):
-            if self._run is None:
+        # a copy: several threads may call at once
+        values: list[Any] = self._values.copy()
+        for index, value in zip(self._indices, tensors, strict=False):
+            values[index] = tuple(value) if isinstance(value, list) else value
+        with use_device(values[self._indices[2]]):
+            if self._compiled is None:
                 grid = (self._programs, 1, 1)
                 compiled = self._kernel.run(*values, grid=grid, warmup=True, **self._options)
-                self._run = compiled[grid]
-            self._run(*values)
+                self._compiled = compiled[grid]
+            self._compiled(*values)
 
     def without_tensors(self) -> Launch:
-        """Returns this launch without its tensors, to be run with others."""
-        for place in self._places:
-            self._values[place] = None
+        """Drops the tensors of this launch, which is then run with others."""
+        for index in self._indices:
+            self._values[index] = None
         return self
 
 
 class Prepared:
-    """The kernels for a program without indices and goal, and contiguous tensors of one layout.
+    """Runs a program without indices and goal on contiguous tensors of one layout.
 
     Launches are made once, and keep no tensor.
     """
@@ -84,20 +86,22 @@ class Prepared:
         self._adjoints: dict[Any, Launch] = {}
 
     def forward(self, program: Program, operands: Operands, out: Parts) -> None:
-        """As :func:`forward`."""
+        """Fills the outputs as :func:`forward` does."""
         start = operands.start
         if self._forward is None:
             self._forward = forward_launch(program, operands, out).without_tensors()
             self._mixed = len({len(x) for x in start if x is not None}) > 1
-        if self._mixed:  # kernels read as many rows of all parts
-            start = state("start", start, None)["start"]
+        # kernels read the same number of rows from all parts of a state
+        if self._mixed:
+            start = state_arguments("start", start, None)["start"]
         self._forward(operands.actions, start, operands.dt, out)
 
     def adjoint(
         self, program: Program, operands: Operands, upstream: Parts, gradients: Gradients
     ) -> None:
-        """As :func:`adjoint`."""
-        if capturing(operands.dt.device):  # the forward pass ran before the capture
+        """Fills the gradients as :func:`adjoint` does."""
+        # the forward pass ran before the capture, so the graph does not keep its steps alive
+        if capturing(operands.dt.device):
             keep_for_graphs(operands.dt)
             adjoint(program, operands, upstream, gradients)
             return
@@ -112,117 +116,117 @@ class Prepared:
 
 
 def forward(program: Program, operands: Operands, out: Parts) -> None:
-    """Fills the outputs that are wanted."""
-    if by_torch(program):
+    """Fills the outputs; None is skipped."""
+    if uses_torch(program):
         torch_ops.forward(program, operands, out)
         return
-    for part, inputs, into in torch_ops.blocks(program, operands, out, size=block_size(program)):
-        if any(x is not None and x.numel() for x in into):
-            forward_launch(part, inputs, into)()
+    for part, inputs, rows in torch_ops.blocks(program, operands, out, size=block_size(program)):
+        if any(x is not None and x.numel() for x in rows):
+            forward_launch(part, inputs, rows)()
 
 
 def adjoint(program: Program, operands: Operands, upstream: Parts, gradients: Gradients) -> None:
-    """Fills the gradients that are wanted of the inputs."""
-    if by_torch(program):
+    """Fills the gradients of the inputs; None is skipped."""
+    if uses_torch(program):
         torch_ops.adjoint(program, operands, upstream, gradients)
         return
-    wanted = [gradients.actions, *gradients.start, *gradients.goal]
-    rows, size = in_rows(upstream), block_size(program)
-    for part, inputs, of_rows, into in torch_ops.blocks(program, operands, rows, wanted, size=size):
-        if any(x is not None and x.numel() for x in into):
-            adjoint_launch(part, inputs, of_rows, Gradients(into[0], into[1:5], into[5:]))()
+    results = [gradients.actions, *gradients.start, *gradients.goal]
+    arrays, size = prepare_tensors(upstream), block_size(program)
+    for part, inputs, rows, grads in torch_ops.blocks(
+        program, operands, arrays, results, size=size
+    ):
+        if any(x is not None and x.numel() for x in grads):
+            block = Gradients(grads[0], grads[1:5], grads[5:])
+            adjoint_launch(part, inputs, rows, block)()
 
 
-def by_torch(program: Program) -> bool:
-    """Returns whether torch computes this on the device, as no kernel is written for it."""
+def uses_torch(program: Program) -> bool:
+    """Tells whether torch computes a program on the device, as no kernel is written for it."""
     return isinstance(program, Smoother) or (isinstance(program, Cascade) and program.recorded)
 
 
 def block_size(program: Program) -> int:
-    """Returns how many values of an output are computed at once.
+    """Limits the number of values of an output that are computed at once.
 
-    All are, except where each row has weights of its own: these, and what they are made of, take
-    many times the memory of the rows.
+    There is no limit, except where each row has weights of its own: these, and the times they are
+    computed from, take many times the memory of the rows.
     """
     uneven = isinstance(program, Band) and program.table is None
     return TORCH_VALUES if uneven else sys.maxsize
 
 
 def forward_launch(program: Program, operands: Operands, rows: Parts) -> Launch:
-    """Returns the launch that fills the rows."""
-    (actions,) = in_rows([operands.actions])
-    arguments = arguments_of(program, operands, actions, rows)
-    arguments |= state("start", operands.start, operands.start_index)
-    pitch, together, phase = exchange_of(program, operands, arguments["K"])
-    arguments |= {"PITCH": pitch, "ROWS": together, "PHASE": phase}
-    if not isinstance(program, Band):
-        return Launch(_cascade.forward, columns_of(operands, pitch), arguments)
-    arguments |= state("goal", operands.goal, operands.goal_index)
+    """Prepares the launch that fills the rows."""
+    (actions,) = prepare_tensors([operands.actions])
+    arguments = shared_arguments(program, operands, actions, rows)
+    arguments |= state_arguments("start", operands.start, operands.start_index)
     batch, _, dofs = operands.actions.shape
-    steps = program.windows.steps
-    inner = arguments["inner"]
-    tiles = tiles_of(operands, inner and inner + phase - 1, arguments["K"], pitch) * steps
-    others = batch * (program.rows - arguments["inner"] * steps) * dofs
-    count = tiles + -(-others // arguments["LANES"])
-    return Launch(_band.forward, count, arguments | {"tiles": tiles})
+    # Where lanes exchange rows, a trajectory has a power of two of lanes (pitch), and so many rows
+    # (group) are stored at once that a warp stores 32 values that lie side by side. Memory is
+    # written in sectors of 32 bytes, or 8 values of float32. Groups begin at rows whose number is a
+    # multiple of the phase, so that they begin at a sector.
+    pitch, phase = 1 << (dofs - 1).bit_length(), 8 // gcd(8, dofs)
+    group = min(WARP // pitch, arguments["K"])
+    # Rows of 8 dofs fill sectors without an exchange, and those of a band with several steps per
+    # knot are not neighbours. Offsets within a group have 32 bits.
+    separate = isinstance(program, Band) and program.windows.steps > 1
+    large = WARP // pitch * program.rows * dofs >= 2**31
+    if group < 2 or separate or large or dofs % 8 == 0:
+        pitch, group, phase = dofs, 1, 1
+    arguments |= {"PITCH": pitch, "ROWS": group, "PHASE": phase}
+    if not isinstance(program, Band):
+        return Launch(_cascade.forward, warp_count(operands, pitch), arguments)
+    arguments |= state_arguments("goal", operands.goal, operands.goal_index)
+    steps, inner = program.windows.steps, arguments["inner"]
+    # a column may begin up to phase − 1 rows before its first inner row
+    tiles = tile_count(operands, inner and inner + phase - 1, arguments["K"], pitch) * steps
+    outer = batch * (program.rows - inner * steps) * dofs
+    programs = tiles + -(-outer // arguments["LANES"])
+    return Launch(_band.forward, programs, arguments | {"tiles": tiles})
 
 
 def adjoint_launch(
     program: Program, operands: Operands, upstream: Parts, gradients: Gradients
 ) -> Launch:
-    """Returns the launch that fills the gradients."""
+    """Prepares the launch that fills the gradients."""
     batch, horizon, dofs = operands.actions.shape
-    arguments = arguments_of(program, operands, gradients.actions, upstream)
+    arguments = shared_arguments(program, operands, gradients.actions, upstream)
     arguments["start"] = tuple(gradients.start)
     if not isinstance(program, Band):
         for part in gradients.goal:
             if part is not None:
                 part.zero_()
-        return Launch(_cascade.adjoint, columns_of(operands, dofs), arguments)
+        return Launch(_cascade.adjoint, warp_count(operands, dofs), arguments)
     arguments["goal"], lanes, tiles, programs = tuple(gradients.goal), arguments["LANES"], 0, 0
-    if wide(gradients.actions, *upstream):
-        arguments["K"] //= 2  # as many as registers hold
+    # values of float64 take two registers each, so that half as many windows fit
+    if has_float64(gradients.actions, *upstream):
+        arguments["K"] //= 2
     if gradients.actions is not None:
+        # the actions that only inner windows use
         alone = max(arguments["inner"] - (program.width - 1), 0)
-        tiles = tiles_of(operands, alone, arguments["K"], dofs)
+        tiles = tile_count(operands, alone, arguments["K"], dofs)
         programs = tiles + -(-batch * (horizon - alone) * dofs // lanes)
     arguments |= {"tiles": tiles, "programs": programs, "steps": program.windows.steps}
-    wanted = [any(x is not None for x in parts) for parts in (gradients.start, gradients.goal)]
-    roles = 2 if wanted[1] else int(wanted[0])
+    # the programs of the goals follow those of the starts, which therefore run if any goal does
+    start, goal = (any(x is not None for x in parts) for parts in (gradients.start, gradients.goal))
+    roles = 2 if goal else int(start)
     return Launch(_band.adjoint, programs + roles * -(-batch * dofs // lanes), arguments)
 
 
-def exchange_of(program: Program, operands: Operands, size: int) -> tuple[int, int, int]:
-    """Returns how forward stores: how many lanes a trajectory has; how many rows, out of ``size``,
-    are exchanged between lanes and stored at once; and of which number a row's is a multiple where
-    ``size`` rows begin. Where lanes exchange nothing, each has a column: as many as dofs, 1, 1.
-
-    A warp so stores 32 values in a row, as nearly as a power of two of lanes allows; a number of
-    rows that fills whole sectors of memory, of 32 bytes, begins at one.
-    """
-    dofs = operands.actions.shape[2]
-    pitch = 1 << (dofs - 1).bit_length()
-    together = min(WARP // pitch, size)
-    apart = isinstance(program, Band) and program.windows.steps > 1
-    far = WARP // pitch * program.rows * dofs >= 2**31  # places are of 32 bits
-    if together < 2 or apart or far or dofs % 8 == 0:
-        return dofs, 1, 1
-    return pitch, together, 8 // gcd(8, dofs)
+def tile_count(operands: Operands, windows: int, size: int, pitch: int) -> int:
+    """Counts the programs that compute the windows of all columns, ``size`` windows each."""
+    return warp_count(operands, pitch) * -(-windows // size) if windows else 0
 
 
-def tiles_of(operands: Operands, windows: int, size: int, pitch: int) -> int:
-    """Returns how many programs compute the windows of all columns, ``size`` windows each."""
-    return columns_of(operands, pitch) * -(-windows // size) if windows else 0
-
-
-def columns_of(operands: Operands, pitch: int) -> int:
-    """Returns how many warps have a lane for each column of the actions, where a trajectory has
-    ``pitch`` lanes."""
+def warp_count(operands: Operands, pitch: int) -> int:
+    """Counts the warps with a lane for each column, where a trajectory has ``pitch`` lanes."""
     return int(-(-operands.actions.shape[0] * pitch // WARP))
 
 
-def arguments_of(program: Program, operands: Operands, actions: Any, rows: Parts) -> dict[str, Any]:
-    """Returns the arguments that both directions have in common."""
+def shared_arguments(
+    program: Program, operands: Operands, actions: Any, rows: Parts
+) -> dict[str, Any]:
+    """Makes the arguments that both directions have in common."""
     assert not isinstance(program, Smoother)
     dt = operands.dt.double()
     arguments = {
@@ -243,22 +247,21 @@ def arguments_of(program: Program, operands: Operands, actions: Any, rows: Parts
         "ORDER": program.action_order,
         "SCHEME": program.scheme,
         "EVEN": dt.shape[1] == 1,
-        "K": 4 if wide(actions, *rows) else 8,  # as many as registers hold
+        # rows that are loaded ahead: as many as registers hold
+        "K": 4 if has_float64(actions, *rows) else 8,
         "LANES": WARP,
     }
 
 
-_tables: WeakKeyDictionary[Band, dict[Any, Any]] = WeakKeyDictionary()
-
-
 def inner_windows(program: Band) -> tuple[int, int, int]:
-    """Returns the number of inner windows, their first row and their first action.
+    """Finds the number of inner windows, their first row and their first action.
 
     Inner windows hold actions alone, and each belongs to as many rows as there are steps.
     """
     windows, head = program.windows, len(program.head)
     steps, offset, shift = windows.steps, windows.offset, windows.shift
-    # the first and the last window also belong to rows whose windows were moved inside
+    # the first and the last window also belong to rows whose windows would begin before the first
+    # point or end behind the last, and were moved
     low = max(head, -(-offset // steps) - shift, int(offset // steps < shift))
     after = (windows.count + offset) // steps - shift
     moved = (windows.count - 1 + offset) // steps - shift > windows.last
@@ -270,10 +273,10 @@ def inner_windows(program: Band) -> tuple[int, int, int]:
 
 
 def first_points(program: Band) -> tuple[int, ...] | None:
-    """Returns for each order the first point of an inner window that it uses, or else the last one.
+    """Finds for each order the first point of an inner window with a weight, or the last point.
 
-    Returns None for a band that is not computed in tiles: its steps differ, or its inner windows
-    are of several kinds, whose first points differ.
+    None for a band that is not computed in tiles: its steps differ, or its inner windows are of
+    several kinds, whose first points differ.
     """
     if program.table is None:
         return None
@@ -285,9 +288,14 @@ def first_points(program: Band) -> tuple[int, ...] | None:
     return tuple(np.minimum(least, program.width - 1).tolist()) if same else None
 
 
+_tables: WeakKeyDictionary[Band, dict[Any, Any]] = WeakKeyDictionary()
+
+
 def band_arguments(program: Band, dt: Tensor) -> dict[str, Any]:
-    """Returns the arguments that are a band. Its tables are sent to a device once."""
+    """Makes the arguments that describe a band."""
     windows, even = program.windows, program.table is not None
+    # Tables are sent to a device once, since a copy in every call would wait for the host. They go
+    # when the program goes. A graph that is captured reads them as long as it lives.
     on_device = _tables.setdefault(program, {})
     if dt.device not in on_device:
         arrays = [np.concatenate([program.head, program.tail])]
@@ -330,33 +338,32 @@ def band_arguments(program: Band, dt: Tensor) -> dict[str, Any]:
     }
 
 
-def wide(*arrays: Tensor | None) -> bool:
-    """Returns whether any array is of float64, whose values take two registers each."""
+def has_float64(*arrays: Tensor | None) -> bool:
+    """Tells whether any array is of float64, whose values take two registers each."""
     return any(x is not None and x.dtype == torch.float64 for x in arrays)
 
 
-def state(role: str, parts: Parts, index: Any) -> dict[str, Any]:
-    """Returns the arguments that are a state: parts [S, D], an index, and S."""
+def state_arguments(role: str, parts: Parts, index: Any) -> dict[str, Any]:
+    """Makes the arguments of a state: parts [S, D], an index, and S."""
     count = max((len(part) for part in parts if part is not None), default=1)
-    rows = [None if x is None else readable(x).expand(count, -1).contiguous() for x in parts]
+    tensors = prepare_tensors(parts)
+    rows = [None if x is None else x.expand(count, -1).contiguous() for x in tensors]
     index = None if index is None else index.contiguous()
     return {role: tuple(rows), f"{role}_index": index, f"{role}_count": count}
 
 
-def in_rows(arrays: Sequence[Any]) -> list[Any]:
-    """Returns tensors as kernels take them: of a float type and contiguous. None stays None."""
-    return [None if x is None else readable(x).contiguous() for x in arrays]
+def prepare_tensors(arrays: Sequence[Any]) -> list[Any]:
+    """Makes tensors contiguous and of a type that kernels load. None stays None."""
+    tensors: list[Any] = []
+    for x in arrays:
+        if x is not None and x.dtype not in (torch.float32, torch.float64):
+            # half precision fits in float32, whole numbers in float64
+            x = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x.double()
+        tensors.append(None if x is None else x.contiguous())
+    return tensors
 
 
-def readable(array: Tensor) -> Tensor:
-    """Returns the tensor in a type that kernels load."""
-    if array.dtype in (torch.float32, torch.float64):
-        return array
-    narrow = array.dtype in (torch.float16, torch.bfloat16)
-    return array.float() if narrow else array.double()
-
-
-def on(tensor: Tensor) -> AbstractContextManager[Any]:
+def use_device(tensor: Tensor) -> AbstractContextManager[Any]:
     """Makes the tensor's device the current one: kernels run there, on its current stream."""
     if not tensor.is_cuda or tensor.device.index == torch.cuda.current_device():
         return nullcontext()
@@ -364,12 +371,12 @@ def on(tensor: Tensor) -> AbstractContextManager[Any]:
 
 
 def probe(device: str) -> None:
-    """Compiles and runs one tiny kernel on a device; raises what prevents it.
+    """Compiles and runs one tiny kernel on a device; raises the error that prevents it.
 
     That needs a C compiler, Python's headers, and a Triton that supports the card.
     """
     number = torch.zeros(1, device=device)
-    with on(number):
+    with use_device(number):
         _access.write_one[(1,)]((number, None, None, None), enable_fp_fusion=False)
     if number.item() != 1:
         raise RuntimeError("a Triton kernel ran, but wrote nothing")
