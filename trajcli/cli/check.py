@@ -55,13 +55,13 @@ def check(
     for text in (texts := expand_globs(source)):
         bad, findings, notes = dict[str, Fault](), list[Finding](), list[str]()
         alone = text == texts[-1] and not any(report["checks"] for report in reports)
-        with console.going_on(text, bad, alone), console.opened(reading) as files:
+        with console.skip_unreadable(text, bad, alone), console.open_files(reading) as files:
             files.compare_all((text, velocity_of) if velocity_of else (text,))
             skipped = bad if skip_bad else None
             findings = check_source(files, text, start_rows, limits, velocity_of, skipped, rest)
             notes = files.report.notes
         console.remark(*notes)
-        left_out = console.left_out(bad)
+        left_out = console.warn_left_out(bad)
         if recompute and findings:
             from trajcli.jobs.recompute import recompute as compare
 
@@ -73,7 +73,7 @@ def check(
         checks = [finding.as_dict(verbose) for finding in findings]
         reports.append({"file": text, "passed": passed, "checks": checks, "left_out": left_out})
         console.show(report(text, findings, verbose) if findings else ())
-    console.document({"files": reports})
+    console.write_document({"files": reports})
     return 0 if all(report["passed"] for report in reports) else 1
 
 

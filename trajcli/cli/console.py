@@ -87,10 +87,10 @@ class Console:
         """Writes the notes of a run, its last lines and its document; returns the exit code."""
         code = self.remarks_of(result)
         self.say(*lines)
-        self.document(result)
+        self.write_document(result)
         return code
 
-    def document(self, value: Any) -> None:
+    def write_document(self, value: Any) -> None:
         """Writes the one JSON document of a run, with null for NaN and Inf.
 
         Raises OutputError where stdout has no room for it.
@@ -98,9 +98,9 @@ class Console:
         if self.as_json:
             if self._report.keep_ranges:  # of --trim
                 value = {**value, "keep_ranges": self._report.keep_ranges}
-            self.data(_lines(json.dumps(_plain(value), allow_nan=False)), "JSON document")
+            self.write_data(_lines(json.dumps(_plain(value), allow_nan=False)), "JSON document")
 
-    def data(self, text: str, what: str = "table") -> None:
+    def write_data(self, text: str, what: str = "table") -> None:
         """Writes text for programs to stdout; raises OutputError where there is no room for it."""
         error = _write("stdout", visible(text))
         if error is not None:
@@ -111,7 +111,7 @@ class Console:
         faults = error.faults
         report = {"exit_code": error.exit_code, "faults": [fault.as_dict() for fault in faults]}
         with contextlib.suppress(OutputError):  # stderr still gets the message
-            self.document({"error": report})
+            self.write_document({"error": report})
         first, *more = [line for fault in faults[:MOST_LISTED] for line in fault.lines()]
         if len(faults) > MOST_LISTED:
             more.append(f"and {len(faults) - MOST_LISTED} more, which --json lists")
@@ -127,7 +127,7 @@ class Console:
             yield self._report
 
     @contextlib.contextmanager
-    def opened(self, reading: Mapping[str, Any], what: str = "trajectories") -> Iterator[Files]:
+    def open_files(self, reading: Mapping[str, Any], what: str = "trajectories") -> Iterator[Files]:
         """Opens files for a command that only reads, with progress in ``what``.
 
         reading: the fields of files.reading.Reading. Raises InputError where a file has changed
@@ -144,7 +144,7 @@ class Console:
             files.sources.require_unchanged()
 
     @contextlib.contextmanager
-    def going_on(self, name: str, left_out: dict[str, Fault], alone: bool) -> Iterator[None]:
+    def skip_unreadable(self, name: str, left_out: dict[str, Fault], alone: bool) -> Iterator[None]:
         """Leaves out a file that cannot be read, unless it is the only one."""
         try:
             yield
@@ -153,7 +153,7 @@ class Console:
                 raise
             left_out[name] = error.faults[0]
 
-    def left_out(self, faults: Mapping[str, Fault]) -> list[dict[str, str]]:
+    def warn_left_out(self, faults: Mapping[str, Fault]) -> list[dict[str, str]]:
         """Warns of what was left out, by name, and returns it for JSON."""
         left_out = [{"name": name, "reason": fault.what} for name, fault in faults.items()]
         self.remarks_of({"notes": (), "left_out": left_out})
@@ -242,10 +242,10 @@ def speed_text(report: Mapping[str, Any]) -> str:
 
 def source_lines(report: Mapping[str, Any], size: str = "") -> list[str]:
     """Returns lines on what was read: trajectories, where their steps are from, and units."""
-    count = counted(report["trajectories"], "trajectory", "trajectories")
+    count = count_text(report["trajectories"], "trajectory", "trajectories")
     return [
-        fitted("", report["source"], f": {count}{size}"),
-        *([fitted("steps from ", report["dt_source"])] if report["dt_source"] else []),
+        fit_line("", report["source"], f": {count}{size}"),
+        *([fit_line("steps from ", report["dt_source"])] if report["dt_source"] else []),
         *units_lines(report["units"]),
     ]
 
@@ -255,10 +255,10 @@ def units_lines(units: Mapping[str, str] | None) -> list[str]:
     if units is None or units["read"] == units["written"]:
         return []
     before, behind = f"units {units['read']}, from ", f", converted to {units['written']}"
-    return [fitted(before, units["from"], behind)]
+    return [fit_line(before, units["from"], behind)]
 
 
-def fitted(before: str, path: str, behind: str = "") -> str:
+def fit_line(before: str, path: str, behind: str = "") -> str:
     """Returns a line for 80 columns, in which a long path is cut in the middle."""
     room = max(WIDTH - len(before) - len(behind), 40)
     if len(path) > room:
@@ -268,7 +268,7 @@ def fitted(before: str, path: str, behind: str = "") -> str:
     return before + path + behind
 
 
-def counted(number: int, singular: str, plural: str = "") -> str:
+def count_text(number: int, singular: str, plural: str = "") -> str:
     """Returns a number and a noun: 1 dof, 7 dofs."""
     return f"{number} {singular if number == 1 else plural or singular + 's'}"
 

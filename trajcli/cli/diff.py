@@ -60,7 +60,7 @@ def diff(
     ]
     raise_if_any(faults, UsageError)
     sources = parse_source(first), parse_source(second)
-    with console.opened(reading, "datasets") as files:
+    with console.open_files(reading, "datasets") as files:
         files.compare_all((first, second))
         pair = view.datasets(files, first), view.datasets(files, second)
         tolerance, gated = view.Tolerance(rtol, atol, ulp), {*gates.values()} != {None}
@@ -80,5 +80,5 @@ def diff(
     found = [difference.as_dict() for difference in differences]
     apart = [{"name": name, "a": a, "b": b} for name, a, b in attributes]
     document = {"a": first, "b": second, "passed": passed, "datasets": found}
-    console.document(document | {"tracking": tracked, "attributes": apart})
+    console.write_document(document | {"tracking": tracked, "attributes": apart})
     return 0 if passed else 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trajcli.cli import options
-from trajcli.cli.console import Console, bytes_text, counted, units_lines
+from trajcli.cli.console import Console, bytes_text, count_text, units_lines
 
 EXAMPLE = """
 Examples, on files in sample_data:
@@ -75,7 +75,7 @@ def export(
         raise UsageError("--lerobot DIR has no CSV", where="-o")
     elif overwrite:
         raise UsageError("--lerobot DIR writes to a new folder", where="--overwrite")
-    with console.opened(reading) as files:
+    with console.open_files(reading) as files:
         chosen = select_trajectories(files, source, repair, to)
         if actions_as is not None:
             chosen = chosen.as_actions(actions_as, absolute, frame)
@@ -90,10 +90,10 @@ def export(
     console.remark(*files.report.notes)
     count = len(chosen.numbers)
     console.say(*units_lines(units_report(chosen.batch)))
-    trajectories = counted(count, "trajectory", "trajectories")
+    trajectories = count_text(count, "trajectory", "trajectories")
     written = "" if to_stdout else f", {bytes_text(size)}"
     console.say(f"{out}: {trajectories}, {', '.join(chosen.written)}{written}")
     if chosen.others:
         console.say(f"not exported: {', '.join(chosen.others)}; FILE:DATASET names one")
     report = {"trajectories": count, "quantities": chosen.written, "bytes": size}
-    console.document({"out": str(out), **report})
+    console.write_document({"out": str(out), **report})

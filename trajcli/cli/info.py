@@ -60,4 +60,4 @@ def info(console: Console) -> None:
         state += f", {backend['runs_on']}" if "runs_on" in backend else ""
         console.say(f"{'backend':<10} {backend['name']}: {state}")
     facts = {"versions": versions, "devices": devices, "backends": backends}
-    console.document({**facts, "cuda_absent": absent})
+    console.write_document({**facts, "cuda_absent": absent})

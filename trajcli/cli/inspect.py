@@ -33,9 +33,9 @@ def inspect(
 
     reports = []
     for text in expand_globs(source):
-        with console.opened(reading) as files:
+        with console.open_files(reading) as files:
             facts, charts, dofs = inspect_source(files, text, full)
         console.remark(*files.report.notes)
         reports.append(facts)
         console.show(report(facts, charts, dofs, bytes_text(facts["bytes"]), console.rich))
-    console.document({"files": reports})
+    console.write_document({"files": reports})

@@ -3,7 +3,15 @@
 from typing import TYPE_CHECKING, Any
 
 from trajcli.cli import options, settle
-from trajcli.cli.console import WIDTH, Console, bytes_text, counted, fitted, speed_text, units_lines
+from trajcli.cli.console import (
+    WIDTH,
+    Console,
+    bytes_text,
+    count_text,
+    fit_line,
+    speed_text,
+    units_lines,
+)
 from trajcli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -65,27 +73,27 @@ def plan_lines(plan: dict[str, Any]) -> list[str]:
     # differentiate has no start: its rows are recorded positions
     shape, recorded = plan["shape"], plan["start"] is None
     shortest, longest = shape["shortest"], shape["horizon"]
-    count = counted(shape["trajectories"], "trajectory", "trajectories")
-    rows = counted(longest, "row" if recorded else "action")
+    count = count_text(shape["trajectories"], "trajectory", "trajectories")
+    rows = count_text(longest, "row" if recorded else "action")
     rows = rows if shortest == longest else f"{shortest} to {rows}"
     more = f" and {plan['sources'] - 1} more" if plan["sources"] > 1 else ""
     layout = f" ({plan['layout']})" if plan["layout"] else ""
-    size = f"{count} × {rows} × {counted(shape['dofs'], 'dof')}"
-    lines = [fitted("", plan["source"], f"{more}{layout}: {size}"), *units_lines(plan["units"])]
+    size = f"{count} × {rows} × {count_text(shape['dofs'], 'dof')}"
+    lines = [fit_line("", plan["source"], f"{more}{layout}: {size}"), *units_lines(plan["units"])]
     # a window of 0.30000000000000004 s is printed as 0.3
     options = {n: f"{x:.4g}" if isinstance(x, float) else x for n, x in plan["options"].items()}
     chosen = " ".join(f"{name}={value}" for name, value in options.items())
     mode = f"{plan['mode']} ({chosen})" if chosen else plan["mode"]
-    source = fitted("as ", plan["mode_source"], " states") if plan["mode_source"] else ""
+    source = fit_line("as ", plan["mode_source"], " states") if plan["mode_source"] else ""
     if source and len(mode) + 2 + len(source) > WIDTH:  # two lines rather than a cut path
         lines += [f"{mode},", source]
     else:
         lines.append(", ".join(filter(None, [mode, source])))
     lines += [f"--{name.replace('_', '-')} {value}" for name, value in plan["commands"].items()]
     dt = plan["dt"] if isinstance(plan["dt"], str) else f"{plan['dt']:g} s"
-    lines.append(fitted(f"dt {dt}, from ", plan["dt_source"]))
+    lines.append(fit_line(f"dt {dt}, from ", plan["dt_source"]))
     if not recorded:
-        lines.append(fitted("start from ", plan["start"]))
+        lines.append(fit_line("start from ", plan["start"]))
     lines.append(f"on {plan['device']} by {plan['backend']}: {plan['device_reason']}")
     return lines
 
@@ -102,7 +110,7 @@ def smoothing_lines(report: dict[str, Any]) -> list[str]:
         return ["dofs that do not move have no cutoff"]
     line = f"cutoff {_range(cutoffs)} Hz, residuals {_range(residuals)}"
     rows = sum(about["reweighted"])
-    line += f", {counted(rows, 'row')} with less weight" if rows else ""
+    line += f", {count_text(rows, 'row')} with less weight" if rows else ""
     # half a period of the lowest cutoff: the natural ends of the spline reach so far
     return [line, f"derivatives within {0.5 / min(cutoffs):.2g} s of the ends are less certain"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trajcli.cli import options
-from trajcli.cli.console import Console, counted, speed_text
+from trajcli.cli.console import Console, count_text, speed_text
 
 EXAMPLE = """
 Example, on the files in sample_data (the second merges the part that the first writes):
@@ -24,6 +24,6 @@ def merge(console: Console, out: options.Divided, overwrite: options.Overwrite =
 
     with console.report() as report:
         result = merge_parts(out, overwrite, report)
-    trajectories = counted(result["trajectories"], "trajectory", "trajectories")
-    parts = counted(result["parts"], "part")
+    trajectories = count_text(result["trajectories"], "trajectory", "trajectories")
+    parts = count_text(result["parts"], "part")
     console.finish(result, f"{result['out']}: {trajectories} of {parts}, {speed_text(result)}")

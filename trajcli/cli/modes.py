@@ -59,4 +59,4 @@ def modes(console: Console) -> None:
             f"    rows     {rows} per trajectory of H actions",
             f"    options  {', '.join(f'--{option}' for option in row['options'])}",
         )
-    console.document({"modes": table})
+    console.write_document({"modes": table})

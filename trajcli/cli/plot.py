@@ -58,7 +58,7 @@ def plot(
     refuse_place(out, overwrite)
     # its absence is reported before a long read
     matplotlib = figures.require_matplotlib()
-    with console.opened(reading) as files:
+    with console.open_files(reading) as files:
         table = read_limits(limits, files.sources) if limits else None
         files.compare_all(source)
         chosen = plot_sources(files, source, table, labels, to)
@@ -92,4 +92,4 @@ def plot(
     shown, count = [score] if score is not None else list(panels(drawn)), out.stat().st_size
     console.say(f"{out}: {', '.join(shown)}, {bytes_text(count)}")
     result = {"out": str(out), "quantities": shown, "notes": report.notes, "matched": matched}
-    console.document(result | {"bytes": count})
+    console.write_document(result | {"bytes": count})

@@ -58,13 +58,13 @@ def score(
     texts = expand_globs(source)
     for text in texts:  # a large batch of files is read one file at a time
         bad, alone = dict[str, Fault](), text == texts[-1] and not tables
-        with console.going_on(text, bad, alone), console.opened(reading) as files:
+        with console.skip_unreadable(text, bad, alone), console.open_files(reading) as files:
             bounds = read_limits(limits, files.sources) if limits else None
             skipped = bad if skip_bad else None
             tables[text] = scores.score_source(files, text, bounds, skipped, still)
             if csv is not None:
                 refuse_input(csv, [*files.paths(), *([limits] if limits else [])])
-        left_out, table = console.left_out(bad), tables.get(text, scores.NOTHING)
+        left_out, table = console.warn_left_out(bad), tables.get(text, scores.NOTHING)
         tests = conditions if text in tables else ()
         failed = {test[0]: [table.names[i] for i in table.failing(test)] for test in tests}
         unscored = bool(left_out or (tests and table.unscored))
@@ -81,9 +81,9 @@ def score(
     if len(tables) > 1:
         console.show([scores.comparison(tables)])
     if to_stdout:
-        console.data(scores.csv_text(tables, sort))
+        console.write_data(scores.csv_text(tables, sort))
     elif csv is not None:
         with new_file(csv, overwrite) as hidden:
             hidden.write_text(scores.csv_text(tables, sort), encoding="utf-8")
-    console.document({"files": reports})
+    console.write_document({"files": reports})
     return 0 if all(report["passed"] for report in reports) else 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trajcli.cli import options
-from trajcli.cli.console import MOST_LISTED, Console, counted
+from trajcli.cli.console import MOST_LISTED, Console, count_text
 
 EXAMPLE = """
 Example, on the files in sample_data (the second lists the part that the first writes):
@@ -24,17 +24,17 @@ def status(console: Console, out: options.Divided) -> int:
 
     run = Run(out)
     complete = len(run.done) == run.count
-    counts = f"{len(run.done)} of {counted(run.count, 'shard')} done"
+    counts = f"{len(run.done)} of {count_text(run.count, 'shard')} done"
     console.say(f"{run.folder}: {counts}{', ready to merge' if complete else ''}")
     if run.missing:
         console.say(f"missing: {ranges(run.missing)}")
     faults = [f"{fault.where}: {fault.what}: {fault.found}" for fault in run.faults.values()]
     console.say(*faults[:MOST_LISTED])
     if len(faults) > MOST_LISTED:
-        console.say(f"and {counted(len(faults) - MOST_LISTED, 'more such part')}")
+        console.say(f"and {count_text(len(faults) - MOST_LISTED, 'more such part')}")
     if run.array:  # sbatch $(trajcli status OUT | tail -1) submits what is missing
         console.say(f"--array={run.array}")
-    console.document(
+    console.write_document(
         {
             "parts": str(run.folder),
             "complete": complete,
