@@ -1,5 +1,6 @@
-// The cascade and its adjoint: see Cascade in kernels/program.py. Every scheme is one companion
-// step, whose transpose reads the same coefficients. Included by level.hpp after tile.hpp.
+// The cascade of kernels/program.py and its adjoint. Every scheme is one step from a row to the next,
+// and differs only in its coefficients; the transpose reads the same ones. Included by level.hpp after
+// tile.hpp.
 
 namespace LEVEL {
 
@@ -87,7 +88,7 @@ void cascade_adjoint_strip(const Job& job, Int rows, Rows<const double> dt, Int 
         }
         Out* const to = actions.at + t * actions.pitch + column;
         store(to, u);
-        // restore what this vector overwrote of the next row, which is finished
+        // the last vector reaches into the next row, which is finished: its first values are restored
         for (Int i = 0; t + 1 < rows && i < beyond; i++) to[actions.pitch + i] = Out(later[i]);
         later = u;
     }

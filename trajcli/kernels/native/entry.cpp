@@ -1,4 +1,4 @@
-// The functions that Python calls: they split a job over threads, which run the kernels of its level.
+// The functions that Python calls. They split a job over threads, which run the kernels of its level.
 // They check nothing and keep no state between calls.
 
 #include <algorithm>
@@ -60,7 +60,7 @@ Int share(Int count, Part part) {
     try {
         for (; started < count; started++) others.emplace_back(careful, started);
     } catch (const std::exception&) {
-        // no more threads: the rest is done here
+        // the system has no more threads: this one does the rest
     }
     careful(0);
     for (Int k = started; k < count; k++) careful(k);

@@ -14,9 +14,11 @@
 
 namespace LEVEL {
 
-constexpr Int END = 8;      // steps of the grid in the first and the last interval between knots
+// Steps of the grid in the first and in the last interval between knots. The grid is finer there, as b
+// changes fastest where a path leaves rest.
+constexpr Int END = 8;
 constexpr int CHECKED = 9;  // points of a step where limits are checked
-constexpr int MOST_TURNS = 200;  // of a solve
+constexpr int MOST_TURNS = 200;  // iterations of a solve
 constexpr double NONE = std::numeric_limits<double>::infinity(), KNOWN = 1e30;
 constexpr double AS_IT_IS[] = {1.0, 0.0, 0.0};  // a pace at which x is time
 constexpr double GAUSS[][2] = {  // points of [0, 1] and their weights
@@ -24,7 +26,7 @@ constexpr double GAUSS[][2] = {  // points of [0, 1] and their weights
     {0.38069040695840156, 0.23395696728634552}, {0.6193095930415985, 0.23395696728634552},
     {0.8306046932331322, 0.18038078652406936},  {0.9662347571015759, 0.08566224618958514}};
 
-// The larger one; not a number where one of them is none.
+// Returns the larger one, or NaN where either is NaN.
 template <class T>
 inline T worse(T a, T b) { return (b > a) | (b != b) ? b : a; }
 
@@ -89,13 +91,13 @@ public:
 
     double length() const { return knots_.at[count_]; }
 
-    // The next place behind x where the jerk may jump, or the end.
+    // Finds the next point behind x where the jerk may jump, or the end.
     double next(double x) const {
         const double *from = breaks_.at, *end = from + count_, *at = std::upper_bound(from, end, x);
         return at < end ? *at : NONE;
     }
 
-    // Gives the position of all dofs and its derivatives by time, where the pace is b: [4, pitch].
+    // Computes the position of all dofs and its derivatives by time, where the pace is b: [4, pitch].
     void derive(double x, const double* b, double* to) const {
         double g[4];
         warp(x, g);
@@ -190,7 +192,7 @@ inline double pass(const double* pace, Int points, double* times) {
     return times[points - 1];
 }
 
-// Gives y at a place.
+// Evaluates y at a point.
 inline double interpolate(double at, const double* x, const double* y, Int n) {
     const Int k = std::upper_bound(x + 1, x + n - 1, at) - x - 1;
     return y[k] + (y[k + 1] - y[k]) / (x[k + 1] - x[k]) * (at - x[k]);
@@ -255,7 +257,7 @@ private:
             now_.at[i] = now_.at[i] * by + (i < 2 * points_ ? more : 0.0);
     }
 
-    // Keeps what is there, which takes that long, with a margin for rounding.
+    // Keeps the present pace, whose duration is known, with a margin for rounding.
     void take(double time) {
         const double margin = moves_ ? 1.0 : 1.0 + 1e-11;
         curve_.duration = time * margin;
@@ -329,7 +331,7 @@ private:
         }
     }
 
-    // Gives a spline and its derivatives at the points of a block.
+    // Evaluates a spline and its derivatives at the points of a block.
     void evaluate(const double* c, Int block, Vec* b) const {
         for (int o = 0; o < 3; o++) b[o] = Vec{};
         for (int m = 0; m < 4; m++) {
@@ -339,7 +341,7 @@ private:
         }
     }
 
-    // Scales b down as far as it takes to be within limits; returns whether a moving path is.
+    // Scales b down until it is within limits; returns whether a path that moves at its ends is.
     bool begin() {
         if (moves_) std::fill_n(c_.at, n_, 1.0);
         assemble(1.0, 0.0);
@@ -351,7 +353,7 @@ private:
         return !moves_ || by < 1.05;
     }
 
-    // Moves the coefficients to where the objective is least; returns whether it got there.
+    // Minimises the objective over the coefficients; returns whether that converged.
     bool solve(double tolerance, double gap) {
         const double m = static_cast<double>(count_ * points_);
         double old = 0.0, sigma = 0.3, step = 0.0;
@@ -446,7 +448,7 @@ private:
         }
     }
 
-    // Reads b off its coefficients.
+    // Computes b from its coefficients.
     void read() {
         Vec b[3];
         for (Int p = 0; p < points_; p++) {
@@ -521,7 +523,7 @@ private:
     Buffer<Row> row_{blocks_ * (4 * dofs_ + 1)};
 };
 
-// Samples a path that was timed, at increasing times.
+// Samples a timed path at increasing times.
 inline void sample(const Curve& curve, Int dofs, const Pieces& path) {
     const Int points = 2 * curve.intervals + 1;
     const double *x = reals(curve.solution), *t = reals(curve.times);

@@ -1,5 +1,5 @@
-// Bands and their adjoint, in the order of memory: see Band in kernels/program.py. Included by
-// level.hpp after tile.hpp.
+// The bands of kernels/program.py and their adjoint, in the order of memory. Included by level.hpp
+// after tile.hpp.
 //
 // The points of a trajectory, [point, dof], are one line of doubles. Element e of its rows is a sum
 // over elements e + i * dofs of the line, so that vectors are full whatever the number of dofs. Only
@@ -8,7 +8,7 @@
 
 namespace LEVEL {
 
-// The window of a row: Windows in kernels/program.py.
+// The window of a row, as Windows of kernels/program.py computes it.
 class Windows {
 public:
     Windows(const Job& job, Int row)
@@ -48,8 +48,8 @@ inline const double* points_of(const Job& job, Int kind) {
     return static_cast<const double*>(job.points) + kind * job.width * 4;
 }
 
-// The rows of a job that the same weights make of the windows that follow each other: those of
-// ``kind``, whose windows begin ``begin`` points before the number of the row.
+// The inner rows of a job: consecutive windows, to which the same weights apply. They are of ``kind``,
+// and their windows begin ``begin`` points before the number of the row.
 struct Inner {
     Int kind, begin, end;
 
@@ -69,8 +69,8 @@ struct Inner {
         return whole ? std::max(std::min(left / steps, job.window_last - window.first()), Int(1)) : 1;
     }
 
-    // Behind the last row from ``row`` on that is alike: inner, or with the same first point. Where
-    // steps differ all are alike.
+    // Finds the end of a run of similar rows from ``row`` on: inner ones, or those with the same first
+    // point. Where steps differ all rows are similar.
     Int after(const Job& job, Int row, Int first) const {
         if (has(row) || !job.table) return end;
         const Int next = first_row(job, first + 1);
@@ -84,9 +84,9 @@ inline void add(double* to, Vec values, Int lanes = W) {
     for (Int i = 0; i < lanes; i++) to[i] += values[i];
 }
 
-// Stretches of elements that are computed alike: of how many lines, how many of each, a point apart; the
-// distance from one line to the next in elements of points, and in rows that to the next line and that
-// to the next stretch.
+// Stretches of elements that are computed in one way: the number of lines, and of stretches of each,
+// which are a point apart; the distance between lines in elements of points, and in rows the distances
+// between lines and between stretches.
 struct Stretches {
     Int lines, number, points, rows[2];
     Int left;  // rows of a line behind these, which are written later
@@ -161,7 +161,7 @@ public:
     bool finite;  // all of the points
 
 private:
-    // filled: whether the points that are made of states are there.
+    // filled: whether the points that are made of states are in place.
     void read_line(const Tile& line, Int from, Int stop, double* to, bool filled) {
         const auto at = [&](Int point) { return to + (point - from) * line.lanes; };
         if (!filled) place(line, job_.head, start, 0, from, std::min(stop, points_.actions), at(from));
@@ -198,7 +198,7 @@ private:
     const bool shared_;  // all states and steps
     Buffer<double> state_, values_;
     std::array<Int, 4> layout_ = {};
-    Int filled_ = 0;      // lines whose points of states are there
+    Int filled_ = 0;      // lines whose points of states are in place
     bool placed_ = true;  // whether these are finite
 };
 
@@ -207,8 +207,8 @@ private:
 // Computes rows by a job's table of weights, which are for points one unit apart, and divides by
 // powers of the spacing.
 //
-// SPARING is for points that are not all finite: what has no weight is left out. Finite elements get
-// the same bits either way.
+// SPARING is for lines with points that are not finite. It leaves out points without a weight, since
+// zero times NaN is NaN. Finite elements get the same bits either way.
 template <class Out>
 class Even {
 public:
@@ -234,10 +234,10 @@ public:
         }
     }
 
-    // What sums of order m are multiplied by, of each vector of a line's lanes, 4 W apart.
+    // The factors of sums of order m, for each vector of a line's lanes, 4 W apart.
     const double* scale(Int g, int m) const { return scales_.at + 4 * g * each_ * length_ + m * W; }
 
-    // Computes ``count`` elements of each stretch of rows that share windows, of which the first is at
+    // Computes ``count`` elements of each stretch of rows that share windows. The first window is at
     // ``point``.
     template <bool SPARING>
     void compute(Int, Int kind, Int rows, const double* point, Int count, Stretches over,
@@ -249,11 +249,12 @@ public:
             compute<SPARING>(0, kind, 1, point, count, one, to);
             for (int m = 0; m < 4; m++) to[m] = to[m].from(1, 0);
         }
-        if (beside_ && count > lanes_)  // row by row, as lanes have scales of their own
+        if (beside_ && count > lanes_)  // row by row, as each lane has its own scale
             over.number = count / lanes_, over.rows[1] = 1, count = lanes_;
         const Kind* const kinds = kinds_of(job_) + kind;
         const auto function = choose<SPARING>(kinds, rows);
-        // vectors may reach into rows that are written later; what they would reach behind is copied
+        // Vectors may reach into rows that are written later. Where none follows, the row is computed
+        // elsewhere and copied.
         const Int size = rows * lanes_, reach = std::max(W - count, Int(0));
         const bool joined = over.number == 1 || over.rows[1] == rows;
         const Int few = (std::max(reach - over.left * lanes_, Int(0)) + size - 1) / size;
@@ -275,8 +276,8 @@ public:
             }
     }
 
-    // Adds to the gradients of the points of windows that rows share, as many of each line as there are
-    // stretches. Orders of upstream are ``size`` apart; ``finite``: all of it.
+    // Adds to the gradients of the points of windows that rows share, one stretch for each window.
+    // Orders of upstream are ``size`` apart; ``finite``: whether all of it is.
     void spread(Int, Int kind, const double* upstream, Int size, Int rows, const Stretches& over,
                 bool finite, double* points) const {
         finite ? add_rows<false>(kind, upstream, size, rows, over, points)
@@ -381,7 +382,7 @@ private:
                         const Vec weight = weight_at((t * number + i) * 4 + m);
                         Vec part = m % 2 ? rise : bend;
                         if (SPARING && !PAIRED) {
-                            // a point between equal weights, or beside none, has none
+                            // a point between two equal weights of differences has none itself
                             const Vec then = i + 1 < number ? weight_at(i * 4 + 4 + m) : Vec{};
                             Vec after = load(from + (i + 1) * next);
                             if (weight[0] == then[0]) after = finite_or(after, before[m]);
@@ -406,11 +407,11 @@ private:
     const Job& job_;
     Lanes steps_;
     const Int length_;  // of the scales of a line and order
-    const bool each_;   // whether lines have steps of their own
+    const bool each_;   // whether each line has its own steps
     Buffer<double> scales_, changes_;
     Buffer<Out> few_{0};  // rows of less than a vector
     Int lanes_ = 0;
-    bool beside_ = false;  // trajectories with steps of their own
+    bool beside_ = false;  // trajectories side by side, each with its own steps
 };
 
 // -- rows ---------------------------------------------------------------------------------------
@@ -446,7 +447,7 @@ void filter_rows(Run& run, Int begin, Int end) {
             Int rows = then - t, number = inner.knots(job, window, rows, after - t), count = lanes;
             Rows<Out> to[4];
             for (int m = 0; m < 4; m++) to[m] = out[m].from(starts + t - row, 0);
-            if (inner.has(t)) {  // all rows at once, if each follows the one before
+            if (inner.has(t)) {  // all rows at once
                 number = rows, rows = 1;
                 if (tiling.blocks == 1) count *= std::exchange(number, 1);
             } else {
@@ -459,9 +460,9 @@ void filter_rows(Run& run, Int begin, Int end) {
     });
 }
 
-// The gradient of a point is a sum over rows: of inner rows that of a filter, on a line of each order
-// of upstream, which is zero where there are none; those of other rows are added. What has no weight
-// is left out, so that nothing is sparing. Tiles are rows of actions.
+// The gradient of a point is a sum over rows. Inner rows make a filter over a line of each order of
+// upstream, which is zero outside of them; the gradients of other rows are added. Rows without a weight
+// are left out. Tiles are rows of actions.
 template <class Out, class Rule>
 void filter_adjoint(Run& run, Int begin, Int end) {
     const Job& job = run.job;
@@ -471,7 +472,8 @@ void filter_adjoint(Run& run, Int begin, Int end) {
     const Int pitch = whole(tiling.lanes);
     const Int reach = job.width - 1, most = tiling.rows + points.count - job.used;
     const Int size = ((most + reach) * tiling.lines() + reach) * tiling.lanes + 8 * W;
-    // rows that are no inner ones are read for so many windows at once; the first and the last have more
+    // Rows that are not inner are read for so many windows at once. The first and the last window have
+    // more rows than the others.
     const Int steps = job.window_steps;
     const Int windows = std::max(job.tile / 8 / (steps * tiling.lanes * tiling.lines()), Int(1));
     const Int ends = std::max(inner.kind * steps, Windows(job, job.window_count - 1).kind()) + steps;
@@ -494,7 +496,7 @@ void filter_adjoint(Run& run, Int begin, Int end) {
         const Int from = start ? 0 : action, stop = last ? points.count : action + tile.rows;
         const Int used = uses ? std::min(stop, points.held) - action : 0;
         const Int next = (stop - from + reach) * lanes;  // from one line to the next
-        // the inner rows whose windows reach these points, and where they are in a line
+        // the inner rows whose windows reach these points, and their position in a line
         const Int first = std::max({inner.begin, Int(0), from - reach + inner.begin});
         const Int inners = std::max(std::min(inner.end, stop + inner.begin) - first, Int(0));
         const Int place = (first - inner.begin - from + reach) * lanes;

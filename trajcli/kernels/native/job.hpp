@@ -44,10 +44,10 @@ struct Run {
     const Job& job;
     std::atomic<Int> status{0};  // an errno, or NOT_FINITE: then the rest is not computed
     std::atomic<Int> faults{0};
-    std::mutex writes;  // a file takes one at a time, and others would wait spinning
+    std::mutex writes;  // a file takes one write at a time, and other threads would wait spinning
 };
 
-// Writes all bytes at that place of a file; returns 0 or an errno.
+// Writes all bytes at an offset of a file; returns 0 or an errno.
 int write_file(Int file, Int offset, const char* from, Int bytes);
 
 // Computes part k of count of a job, at one level.

@@ -1,6 +1,6 @@
 // The functions of a level. Each level*.cpp includes this file with LEVEL (its namespace) and WIDTH
 // set, and a macro for what is written by its intrinsics: the compiler's own do not follow its pragmas.
-// What stands within a pragma includes no system header.
+// System headers are included before the pragmas, as nothing of theirs may be compiled for a level.
 
 #include "tile.hpp"
 #include "cascade.hpp"

@@ -1,4 +1,4 @@
-// The kernels for any machine: what its compiler takes for granted.
+// The kernels for any machine, with the instructions that its compiler may always use.
 #include "job.hpp"
 #define LEVEL level1
 #define WIDTH 2

@@ -1,4 +1,4 @@
-// The kernels for x86-64-v4. Compiled for it alone, called only where it is there.
+// The kernels for x86-64-v4, called only on machines that have it.
 #if defined(__x86_64__)
 #include "job.hpp"
 #if defined(__clang__)

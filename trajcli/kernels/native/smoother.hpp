@@ -1,5 +1,6 @@
-// The smoothing spline and its adjoint: see Smoother in kernels/program.py. Included by level.hpp
-// after tile.hpp. A lane is a dof of a trajectory, beside those of the next one where dofs are few.
+// The smoothing spline of kernels/program.py and its adjoint, by the method of torch_ops/_smoother.py.
+// Included by level.hpp after tile.hpp. A lane is a dof of a trajectory; where dofs are few, those of
+// the next trajectory follow.
 
 namespace LEVEL {
 
@@ -8,12 +9,13 @@ inline Vec square_root(Vec v) {
     return v;
 }
 
-// Makes columns from K on, but the last, upper triangular by Householder's reflections, in place.
-// Unless ``FULL``, below the diagonal only N / 2 rows of a column and the last have values.
+// Makes columns from K to the one before the last upper triangular, by Householder's reflections, in
+// place. Unless ``FULL``, only N / 2 rows of a column below the diagonal, and the last, have values.
 template <bool FULL, int K = 0, int N>
 inline void triangulate(Vec (&a)[N][N]) {
     constexpr int L = N - 1, END = FULL ? L : std::min(K + N / 2 + 1, L);
-    Vec squares[2] = {a[K][K] * a[K][K], a[L][K] * a[L][K]};  // one sum would wait for itself
+    // two sums, as each addition to one would wait for the addition before
+    Vec squares[2] = {a[K][K] * a[K][K], a[L][K] * a[L][K]};
     for (int i = K + 1; i < END; i++) squares[i & 1] += a[i][K] * a[i][K];
     const Vec x = a[K][K], norm = square_root(squares[0] + squares[1]), to = x > 0.0 ? -norm : norm;
     const Vec v = x - to, product = to * v, scale = product != 0.0 ? 1.0 / product : Vec{};
@@ -72,8 +74,8 @@ public:
         return !any(shift_ - shift_ != 0.0 && total != 0.0);
     }
 
-    // Writes rows, or the gradient w H^-1 g, H the matrix of the normal equations (see ``pull``), or
-    // residuals and sums. out: outputs of the trajectories from ``batch`` on.
+    // Writes rows, or the gradient w H^-1 g with H the matrix of the normal equations, or residuals
+    // and sums. out: outputs of the trajectories from ``batch`` on.
     template <class Out>
     void compute(Out* const* out, Int batch) {
         Vec squares = {}, leverages = {};
@@ -92,8 +94,9 @@ public:
     }
 
 private:
-    // Solves the equations, and calls ``use`` as ``substitute`` does. The factors of one block are
-    // kept: on the way back they are computed again, which costs less than to keep all in memory.
+    // Solves the equations, and calls ``use`` as ``substitute`` does. Only the factors of one block are
+    // kept. On the way back they are computed again, which takes less time than fetching the factors of
+    // all rows from memory.
     template <class Use>
     void solve(Use use) {
         Known known = {}, *saved = reinterpret_cast<Known*>(known_.at);
@@ -223,7 +226,7 @@ private:
         }
     }
 
-    // Whether the step after a row is longer than 4 / (2 pi cutoff). Even steps are not.
+    // Tells whether the step after a row is longer than 4 / (2 pi cutoff). Equal steps never are.
     Mask is_far(Int t) const {
         Vec power = all(1.0);
         for (int k = 0; uneven_ && k < M; k++) power *= step(t) / 4.0;
@@ -283,7 +286,7 @@ private:
     Vec unit_, root_, shift_;
 };
 
-// An item is a vector of lanes; of a job that writes to files it is a trajectory, or as many as
+// An item is a vector of lanes. In a job that writes to files it is a trajectory, or as many of them as
 // fill a vector.
 template <int M, class Out>
 void smoother(Run& run, Int k, Int count) {

@@ -25,7 +25,7 @@ inline Vec load(const double* from) {
     return v;
 }
 
-// Compilers would convert each half by itself, some by way of memory.
+// Compilers would convert each half by itself, and some of them through memory.
 #if defined(TRAJCLI_AVX512)
 inline Vec widen(NarrowVec v) { return (Vec)_mm512_maskz_cvtps_pd(0xFF, (__m256)v); }
 inline NarrowVec narrow(Vec v) { return (NarrowVec)_mm512_maskz_cvtpd_ps(0xFF, (__m512d)v); }
@@ -70,7 +70,7 @@ constexpr Int LEAST_ROWS = 8;      // in a tile of a long trajectory
 constexpr Int MOST_COLUMNS = 1024;
 constexpr Int GROUP = 256;         // elements of short trajectories computed side by side
 
-// Memory filled with zeros, with room for a vector that begins at the last element.
+// Zeroed memory, with room for a vector that begins at the last element.
 template <class T>
 class Buffer {
 public:
@@ -82,7 +82,7 @@ public:
     Buffer& operator=(const Buffer&) = delete;
     ~Buffer() { ::operator delete(at, std::align_val_t{64}); }
 
-    // Makes room for ``count``; what is there is lost.
+    // Makes room for ``count`` elements; earlier contents are lost.
     void reserve(Int count) {
         if (count <= count_) return;
         Buffer larger(2 * count);
@@ -129,9 +129,9 @@ inline void transpose(V* square) {
     for (Int i = 0; i < W; i++) square[i] = joined[i];
 }
 
-// Transposes ``count`` rows by squares, the last of which may overlap those before. Meanwhile it
-// fetches what lies ``read`` and ``written`` elements further on, of the next trajectories:
-// processors do not foresee these, and fetched all at once they would hold up the rest.
+// Transposes ``count`` rows by squares, the last of which may overlap the one before. Meanwhile it
+// fetches the next trajectories, ``read`` and ``written`` elements further on: processors do not
+// foresee these addresses, and fetching them all at once would hold up the other loads.
 template <class From, class To>
 void transpose(Rows<const From> from, Int count, Int columns, Rows<To> to, Int read = 0,
                Int written = 0) {
@@ -174,9 +174,9 @@ struct Tile {
     }
 };
 
-// Returns whether trajectories of ``length`` elements are computed faster one by one than side by
-// side, where vectors are full but every value is copied twice. The limits are measured, with data
-// in the caches and beyond them.
+// Tells whether trajectories of ``length`` elements are computed faster one by one. Side by side,
+// vectors are full, but every value is copied twice. The limits were measured with data in the caches
+// and beyond them.
 inline bool alone(const Job& job, Int length) {
     if (job.dofs * 2 > W) return length >= 48;
     return !job.adjoint && job.dofs > std::max(W / 4, Int(1)) && length >= 128;
@@ -210,7 +210,7 @@ struct Tiling {
         lanes = side * columns;
         rows = std::min(total, rows_per_tile(job));
         if (job.band) {
-            const Int most = job.tile / 4;  // their points fit a processor's first cache
+            const Int most = job.tile / 4;  // so that points fit into a processor's first cache
             // measured, as the limits of ``alone`` are
             const bool few = job.dofs * 2 <= W && (job.dofs == 1 || job.window_steps > 1 || length <= 64);
             group = std::clamp(most / length, Int(1), job.batch);
@@ -282,8 +282,8 @@ inline const char* element(const Array& array, Int batch, Int row, Int column) {
            column * array.stride[2];
 }
 
-// Reads rows of an array as lanes of doubles: of one trajectory as they lie, of several transposed.
-// Steps, which all dofs share, and parts of states are read so too.
+// Reads rows of an array as lanes of doubles: those of one trajectory as they lie, those of several
+// transposed. Steps, which all dofs share, and parts of states are read in the same way.
 class Lanes {
 public:
     // ``rows`` is the largest number that the method of that name reads at once.
@@ -369,7 +369,7 @@ private:
             };
             for (Int e = 0; e < count && count < W; e++) part(e, 1);
             for (Int e = 0; e < count && count >= W; e += W) {
-                // processors lose track of four arrays at once: this saves a sixth of the time
+                // processors do not foresee four arrays at once: fetching saves a sixth of the time
                 __builtin_prefetch(from + e + 512);
                 part(std::min(e, count - W), W);
             }
@@ -439,9 +439,9 @@ void write_values(Run& run, const Output& out, const Out* from, Int position, In
     if (int error = write_file(out.file, offset, bytes, count * Int(sizeof(Out)))) run.status = error;
 }
 
-// Writes the first ``count`` outputs of a job. Rows are computed in their final place, unless their
-// last vectors would overwrite rows that are finished or belong to other threads: then they are
-// copied. Values for files are collected until the buffer is full or the next ones go elsewhere.
+// Writes the first ``count`` outputs of a job. Rows are computed in their final place. Where their last
+// vectors would overwrite rows that are finished or belong to other threads, they are copied instead.
+// Values for files are collected until the buffer is full or the next ones go elsewhere.
 template <class Out>
 class Writer {
 public:
@@ -570,8 +570,8 @@ private:
     std::unique_ptr<Buffer<Out>> tiles_;
 };
 
-// Writes a state, whose parts lie ``pitch`` apart, as the first row of all outputs, and moves these
-// to the next row.
+// Writes a state, whose parts lie ``pitch`` apart, as the first row of all outputs, and advances the
+// outputs to the next row.
 template <class Out>
 void write_start(const Tile& tile, const double* state, Int pitch, Rows<Out>* out) {
     for (int m = 0; m < 4; m++, out++, state += pitch) {

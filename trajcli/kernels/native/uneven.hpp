@@ -1,19 +1,19 @@
-// Rows where steps differ, of polynomials through or near points: a rule of filter_rows and
-// filter_adjoint, see Band in kernels/program.py. Included by level.hpp after filter.hpp.
+// Rows where steps differ, by polynomials through or near points: a rule of filter_rows and
+// filter_adjoint for bands without a table. Included by level.hpp after filter.hpp.
 
 namespace LEVEL {
 
-// Like fit_weights in kernels/least_squares.py fits take polynomials P_k that are orthogonal on the
-// times t_i, which are 0 at the row, but they weight differences from the row's own point:
+// Fits take polynomials P_k that are orthogonal on the times t_i, which are 0 at the row, like
+// fit_weights in kernels/least_squares.py. But they weight differences from the row's own point:
 //
 //     x_m = Σ_i w_mi · (X_i − X_base)  (x_0: and X_base),  w_mi = Σ_k P_k⁽ᵐ⁾(0) / |P_k|² · P_k(t_i)
 //
-// A polynomial through all points, in Newton's form, weights differences of neighbours: others lose
-// digits where steps differ by many orders of magnitude.
+// A polynomial through all points, in Newton's form, weights differences of neighbours: differences
+// over longer spans lose digits where steps differ by many orders of magnitude.
 //
-// The weights of W rows, a block, are made side by side when they are needed, and kept while there
-// is room if trajectories share them. W rows of one dof are computed side by side too, by the same
-// sums in the same order.
+// The weights of a block of W rows are computed side by side when they are needed. If trajectories
+// share them, they are kept while there is room. W rows of one dof are computed side by side as well,
+// by the same sums in the same order.
 template <class Out>
 class Uneven {
     static constexpr int MOST = 6;        // polynomials
@@ -71,8 +71,9 @@ public:
                         sum[m] += (BESIDE ? load(w + m * W) : all(w[m * W])) * rise;
                 }
                 sum[0] = THROUGH ? here : sum[0] + here;
-                if (job_.degree == 2) sum[3] = Vec{};  // also of what is not finite
-                for (int m = 0; m < 4; m++) {  // what is behind is written later
+                // a parabola has no jerk, even where its points are not finite
+                if (job_.degree == 2) sum[3] = Vec{};
+                for (int m = 0; m < 4; m++) {  // later rows overwrite what lies behind
                     const Rows<Out> to = out[m].from(g * over.rows[0] + t, at);
                     put(to.at, sum[m], (rows - t) * lanes_);
                 }
@@ -170,7 +171,7 @@ private:
             const Int first = window.first(), base = kinds_of(job_)[window.kind()].base;
             const Int* span = static_cast<const Int*>(job_.spans);
             if (span) span += trajectory_ * job_.span_stride + 2 * own;
-            // the differences of neighbours are those before points
+            // difference i is the one before point i
             rows[lane] = {trajectory_ * job_.window_count + row + lane + 1, first, base,
                           span ? span[0] - first : !job_.degree && !job_.adjoint,
                           span ? span[1] + 1 - first : job_.width, weights + lane};
@@ -201,8 +202,8 @@ private:
         extend<1>(weights);
     }
 
-    // Places the times of points, W apart, of one row or of W: sums of the gaps between, as differences
-    // of times would lose digits. Behind them come the gaps.
+    // Computes the times of points, W apart, of one row or of W. They are sums of the gaps between, as
+    // differences of times would lose digits. The gaps follow behind.
     template <class T>
     void add_gaps(const double* gaps, Int base, double* times) const {
         T before = {}, after = {}, gap;
@@ -262,8 +263,9 @@ private:
             }
     }
 
-    // Makes polynomial K by the three-term recurrence and, where rounding leaves some of the earlier
-    // ones in it, as it does across gaps, takes these away; then those after it, and the weights.
+    // Makes polynomial K by the three-term recurrence. Rounding leaves some of the earlier polynomials in
+    // it, above all across gaps, so that these are taken out once more. Then makes the polynomials after
+    // it, and the weights.
     template <int K>
     void extend(double* weights) {
         constexpr int one = K - 1, two = std::max(K - 2, 0);
