@@ -1,4 +1,4 @@
-"""The command line: parses the arguments, runs one command, and reports its errors.
+"""Runs the command line: parses the arguments, runs one command, and reports its errors.
 
 Only the command that is named is imported, and typer only once signals are answered.
 """
@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 
 COMMANDS = ("integrate", "differentiate", "status", "merge", "inspect", "plot", "check", "score",
             "diff", "export", "resample", "retime", "fit", "modes", "info")  # fmt: skip
-"""In the order of the help. Each is a function in a module of its name, with an EXAMPLE."""
-# Commands that write a file; score does with --csv.
+"""Commands in the order of the help: functions in modules of their names, with an EXAMPLE."""
+# Commands that write a file, which a signal may leave unfinished; score does with --csv.
 _WRITING = ("integrate", "differentiate", "merge", "plot", "export", "resample", "retime", "fit")
-# Objects between two garbage collections while modules load, which leave no garbage.
-_WHILE_LOADING = 100_000
+# Objects between two garbage collections while modules load. They leave no garbage, and the usual
+# 700 objects would take a tenth of the start.
+_LOADING_THRESHOLD = 100_000
 _EXAMPLES = """
 Integrate actions, differentiate a recording and inspect the result, in sample_data:
 
@@ -66,6 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(words: list[str]) -> int:
     """Runs a command line and returns its exit code; a signal raises Interrupt."""
     import logging
+    from dataclasses import replace
 
     from typer import Abort
 
@@ -90,11 +92,13 @@ def _run(words: list[str]) -> int:
     except SystemExit:
         if completes:
             raise
-        return 0  # Typer exits when the reader of the help has closed the pipe
+        # Typer exits when the reader of the help has closed the pipe
+        return 0
     except Abort:
         failure: TrajcliError = _interrupted("SIGINT", words)
     except Exception as error:
-        # a library has made it an error of its own
+        # a signal raises Interrupt wherever the program is, and some libraries turn what is raised
+        # within them into errors of their own
         if (signal := answered()) is not None and not isinstance(error, Stopped):
             return _fail(_interrupted(signal, words), words)
         # Typer's own errors: an unknown option, a missing value
@@ -102,7 +106,15 @@ def _run(words: list[str]) -> int:
         if os.environ.get("TRAJCLI_DEBUG") == "1" and not usage:
             raise
         if isinstance(error, TrajcliError):
-            failure = error
+            # The library names its arguments, the user typed options. The command ran, so that its
+            # options are parsed already. SOURCE is an argument; a fault of the array that it holds
+            # may be of "actions", too.
+            named = bool(words) and words[0] in COMMANDS
+            options = command.commands[words[0]].params if named else ()
+            flags = {option.name: max(option.opts, key=len) for option in options}
+            flags.pop("actions", None)
+            faults = (replace(x, where=flags.get(str(x.where), x.where)) for x in error.faults)
+            failure = type(error)(*faults)
         elif isinstance(error, OSError):
             where = os.fsdecode(error.filename or "the system")
             failure = OutputError(error.strerror or str(error), where=where)
@@ -114,7 +126,7 @@ def _run(words: list[str]) -> int:
         else:
             what = f"a bug in trajcli: {type(error).__name__}: {error}"
             failure = TrajcliError(what, hint="TRAJCLI_DEBUG=1 shows where; please report it")
-    return _fail(_in_shell(failure, words), words)
+    return _fail(type(failure)(*(fault.in_shell() for fault in failure.faults)), words)
 
 
 def _fail(failure: TrajcliError, words: Sequence[str]) -> int:
@@ -126,7 +138,7 @@ def _fail(failure: TrajcliError, words: Sequence[str]) -> int:
 
 
 def _interrupted(name: str, words: Sequence[str]) -> TrajcliError:
-    """Returns the error of a command that the signal ``name`` ended."""
+    """Makes the error of a command that the signal ``name`` ended."""
     from trajcli.errors import Cancelled, Fault, Stopped
 
     csv = any(word.startswith("--csv") for word in words) or "TRAJCLI_CSV" in os.environ
@@ -135,21 +147,8 @@ def _interrupted(name: str, words: Sequence[str]) -> TrajcliError:
     return kind(Fault(f"stopped by {name}", hint="run the same command again"))
 
 
-def _in_shell(failure: TrajcliError, words: Sequence[str]) -> TrajcliError:
-    """Returns the error in the shell's words: --window where Python says window."""
-    from dataclasses import replace
-
-    faults, flags = [fault.in_shell() for fault in failure.faults], {}
-    name = words[0] if words and words[0] in COMMANDS else ""
-    if name and any(str(fault.where).isidentifier() for fault in faults):
-        options = command_line(name).commands[name].params  # loaded already: the command ran
-        flags = {option.name: max(option.opts, key=len) for option in options}
-        flags.pop("actions", None)  # where a fault names it, it is the array
-    return type(failure)(*(replace(f, where=flags.get(str(f.where), f.where)) for f in faults))
-
-
 def _usage_fault(error: Any) -> Fault:
-    """Returns Typer's error as a fault that suggests the nearest choice or the other command."""
+    """Turns Typer's error into a fault that suggests the nearest choice or the other command."""
     import difflib
 
     from trajcli.errors import Fault
@@ -167,12 +166,13 @@ def _usage_fault(error: Any) -> Fault:
             if flag in ("--since", "--until"):
                 hint = f"the start state belongs to the first action; {hint}"
             return Fault("no such option", where=f"{command} {flag}", hint=hint)
+    # Typer has the value only in its message: Invalid value for '--mode': 'jrek' is not one of …
     choices = [str(choice) for choice in getattr(getattr(parameter, "type", None), "choices", ())]
     value = message.partition(": '")[2].partition("'")[0]
     if not choices or not value:
         return Fault(message, where=command, hint=f"{command} --help")
-    near = difflib.get_close_matches(value, choices, 1)  # jrek is near jerk
-    hint = f"did you mean {near[0]}?" if near else f"{command} --help"
+    close = difflib.get_close_matches(value, choices, 1)
+    hint = f"did you mean {close[0]}?" if close else f"{command} --help"
     if value in ("savgol", "smooth", "recording"):
         hint = "trajcli differentiate takes recorded positions"
     where, expected = parameter.opts[0], ", ".join(choices)
@@ -180,7 +180,10 @@ def _usage_fault(error: Any) -> Fault:
 
 
 class _PlainHelp:
-    """Help as headings and two columns, without Rich, which takes longer to load than the rest."""
+    """Formats help as headings and two columns, without Rich.
+
+    Rich takes longer to load than everything else that help needs.
+    """
 
     def format_options(self: Any, ctx: Any, formatter: Any) -> None:
         """Writes the arguments and the options under the headings of cli/options.py."""
@@ -202,7 +205,7 @@ class _PlainHelp:
         formatter.write(f"\n{self.epilog.strip()}\n")
 
     def collect_usage_pieces(self: Any, ctx: Any) -> list[str]:
-        """Returns the usage with the required options: SOURCE... -o OUT."""
+        """Adds the required options to the usage: SOURCE... -o OUT."""
         required = (p for p in self.params if p.required and p.param_type_name == "option")
         options = [f"{min(option.opts, key=len)} {option.metavar}" for option in required]
         pieces = super().collect_usage_pieces(ctx)  # type: ignore[misc]
@@ -211,7 +214,7 @@ class _PlainHelp:
 
 @cache
 def command_line(first: str = "") -> Any:
-    """Returns the click command of one command, or of all where ``first`` names none."""
+    """Makes the click command of one command, or of all where ``first`` names none."""
     from inspect import getdoc
 
     import typer
@@ -226,8 +229,8 @@ def command_line(first: str = "") -> Any:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
 
-    def print_version(wanted: bool) -> None:
-        if wanted:
+    def print_version(show: bool) -> None:
+        if show:
             print(f"trajcli {import_module('trajcli').__version__}")
             raise typer.Exit
 
@@ -250,7 +253,8 @@ def command_line(first: str = "") -> Any:
             help="\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs),
             short_help=paragraphs[0],
             epilog=module.EXAMPLE,
-            context_settings={"auto_envvar_prefix": "TRAJCLI"},  # --dry-run is TRAJCLI_DRY_RUN
+            # every option may come from the environment: --dry-run is TRAJCLI_DRY_RUN
+            context_settings={"auto_envvar_prefix": "TRAJCLI"},
         )(command)
     return typer.main.get_command(app)
 
@@ -263,7 +267,8 @@ def run() -> None:
         start_process()
         code = main()
         ignore_signals()
-    except Interrupt as signal:  # before or after the command itself
+    # a signal before or after the command itself
+    except Interrupt as signal:
         code = _interrupted(str(signal), sys.argv[1:]).exit_code
     end_process(code)
 
@@ -273,16 +278,18 @@ def start_process() -> None:
     from trajcli.system import Interrupt, answer_signals
 
     answer_signals()
-    shown = sys.unraisablehook  # a signal within a destructor is answered later
-    sys.unraisablehook = lambda raised: raised.exc_type is Interrupt or shown(raised)
-    gc.set_threshold(_WHILE_LOADING)
+    # Python cannot raise what is raised within a destructor, and prints it. A signal there is
+    # remembered, and answered later.
+    show = sys.unraisablehook
+    sys.unraisablehook = lambda raised: raised.exc_type is Interrupt or show(raised)
+    gc.set_threshold(_LOADING_THRESHOLD)
     # NumPy's linear algebra is not used, and its idle threads would spin
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def settle() -> None:
     """Resumes garbage collection once all modules are loaded, and excludes their objects."""
-    if gc.get_threshold()[0] == _WHILE_LOADING:
+    if gc.get_threshold()[0] == _LOADING_THRESHOLD:
         gc.freeze()
         gc.set_threshold(700, 10, 10)
 

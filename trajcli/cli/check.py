@@ -31,7 +31,7 @@ def check(
     """Check values, times, motion, start rows and joint limits; exit with 1 on failure.
 
     Values must be finite, and time stamps must increase without gaps. Positions must not jump by a
-    turn or by more than the speed beside explains, nor may rows repeat while the robot moves. Row 0
+    turn or by more than their velocity explains, nor may rows repeat while the robot moves. Row 0
     of an output must be its start state, and joints must stay within --limits: on rows and, on the
     curve by which resample joins them, between rows. --rest asks for rest at both ends. Rotations
     must have norm 1, and their rates must stay within [angular_velocity] and so on. --recompute
@@ -48,26 +48,27 @@ def check(
     from trajcli.views.recordings import expand_globs
 
     reports: list[dict[str, Any]] = []
-    # obs/qpos=obs/qvel names both datasets of each file
+    # --velocity-of obs/qpos=obs/qvel names both datasets of each file
     if velocity_of is not None and "=" in velocity_of:
         velocity_of, _, velocities = velocity_of.partition("=")
         source = [f"{file}:{velocities}" for file in source]
     for text in (texts := expand_globs(source)):
-        bad, findings, notes = dict[str, Fault](), list[Finding](), list[str]()
+        # a file that cannot be read fails the check; the only one is an error instead
+        unreadable, findings, notes = dict[str, Fault](), list[Finding](), list[str]()
         alone = text == texts[-1] and not any(report["checks"] for report in reports)
-        with console.skip_unreadable(text, bad, alone), console.open_files(reading) as files:
+        with console.skip_unreadable(text, unreadable, alone), console.open_files(reading) as files:
             files.compare_all((text, velocity_of) if velocity_of else (text,))
-            skipped = bad if skip_bad else None
+            skipped = unreadable if skip_bad else None
             findings = check_source(files, text, start_rows, limits, velocity_of, skipped, rest)
             notes = files.report.notes
         console.remark(*notes)
-        left_out = console.warn_left_out(bad)
+        left_out = console.warn_left_out(unreadable)
         if recompute and findings:
             from trajcli.jobs.recompute import recompute as compare
 
-            with console.report() as said:
-                again = compare(parse_source(text).path, reading["allow_external"], said)
-            findings += [recompute_finding(**vars(variable)) for variable in again]
+            with console.report() as progress:
+                variables = compare(parse_source(text).path, reading["allow_external"], progress)
+            findings += [recompute_finding(**vars(variable)) for variable in variables]
         # None is a check that could not be made: reported, but no failure of the data
         passed = not left_out and all(finding.passed is not False for finding in findings)
         checks = [finding.as_dict(verbose) for finding in findings]
@@ -78,7 +79,8 @@ def check(
 
 
 def start_rows(*arguments: Any) -> Any:
-    """Returns the start states of an output; jobs is imported for outputs of trajcli alone."""
+    """Computes the start rows of an output."""
+    # imported here, as only outputs of trajcli need it, and views import no jobs
     from trajcli.jobs.recompute import start_rows
 
     return start_rows(*arguments)

@@ -1,6 +1,6 @@
 """Completes FILE:DATASET in bash, zsh and fish with the names in the file.
 
-Where nothing is offered here, the shell completes names of files.
+Where this offers nothing, the shell completes names of files.
 """
 
 from __future__ import annotations
@@ -9,19 +9,16 @@ import os
 import re
 from collections.abc import MutableMapping
 
-# The text before the word in bash, up to the colon at which bash splits words.
+# In bash, the text before the word that it completes, up to the colon at which it splits words.
 _typed = ""
-# More names than that are offered as groups.
+# More names than these do not fit on a screen, and are offered as groups.
 _MANY = 40
-# Shells evaluate and show what they are offered: no names with quotes, $ or escapes.
+# Shells evaluate and print what they are offered, so that names with quotes, $ or escapes are not.
 _PLAIN = re.compile(r"[\w/.,+@%=-]+").fullmatch
 
 
 def prepare(variables: MutableMapping[str, str]) -> None:
-    """Joins the words that bash splits at a colon: `out.h5:pos` arrives as three.
-
-    Bash replaces only what follows the last colon, so only that is completed.
-    """
+    """Joins the words that bash splits at a colon: `out.h5:pos` arrives as three."""
     global _typed
     count = variables.get("COMP_CWORD", "")
     if variables.get("_TRAJCLI_COMPLETE") != "complete_bash" or not count.isdecimal():
@@ -29,8 +26,9 @@ def prepare(variables: MutableMapping[str, str]) -> None:
     # bash has out.h5 : pos, and an optional space after the colon
     words = variables.get("COMP_WORDS", "").split()[: int(count) + 1]
     words += [""] * (int(count) >= len(words))  # the last word is still empty
-    # only spaces beside a colon are bash's own
+    # spaces next to a colon are bash's own; all others separate words
     *joined, last = re.sub(" ?: ?", ":", " ".join(words)).split(" ")
+    # bash replaces only what follows the last colon, so that only this is completed
     if ":" in words[-2:]:
         word = words[-1].removeprefix(":")
         _typed, last = last.removesuffix(word), word
@@ -39,7 +37,7 @@ def prepare(variables: MutableMapping[str, str]) -> None:
 
 
 def datasets(incomplete: str) -> list[str]:
-    """Returns how FILE:… may continue; nothing where no file has been named yet."""
+    """Lists how FILE:… may continue; nothing before a file is named."""
     from trajcli.errors import TrajcliError
     from trajcli.files.opening import open_arrays
     from trajcli.files.source import parse_source

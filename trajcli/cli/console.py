@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from trajcli.errors import Fault, TrajcliError
     from trajcli.files.opening import Files
 
+# Between two lines of progress where stderr is no terminal: a log of a day has 3 000.
 SECONDS_BETWEEN_LINES = 30.0
-"""Between two lines of progress, where stderr is no terminal."""
+# Shorter work shows no bar, which would only flicker.
 SECONDS_BEFORE_BAR = 0.5
-"""Shorter work shows no bar."""
 # Shorter and smaller runs mostly open and close files, so that their rate in GB/s means nothing.
 _RATE_SECONDS, _LEAST_RATE = 0.5, 0.01
+# Columns of the lines of a run, and of tables in a pipe.
 WIDTH, PIPE_WIDTH = 79, 160
-"""Columns of the lines of a run, and of tables in a pipe."""
+# The largest number of faults or notes on stderr; the JSON document has all.
 MOST_LISTED = 10
-"""The largest number of faults or notes on stderr; the JSON document has all."""
 
 
 class Console:
@@ -55,9 +55,10 @@ class Console:
             self._put(_lines(*lines))
 
     def show(self, parts: Iterable[Any]) -> None:
-        """Writes Rich tables, texts and figures; with --json nothing, as the document has all."""
+        """Writes Rich tables, texts and figures; nothing with --json, as the document has all."""
         if self.quiet or self.as_json:
             return
+        # Rich is imported only where there is something to show: it takes longer than most commands
         from rich.segment import Segment, Segments
 
         for part in parts:
@@ -69,26 +70,24 @@ class Console:
             self._put("\n".join(line.rstrip(" ") for line in lines) + "\n")
 
     def remark(self, *lines: str) -> None:
-        """Writes notes and warnings, with --quiet only warnings; of many only the first."""
+        """Writes notes and warnings, the first of many; with --quiet only warnings."""
         kinds = [(line, "note" if isinstance(line, Note) else "warning") for line in lines]
         listed = [f"{kind}: {line}" for line, kind in kinds if kind == "warning" or not self.quiet]
         more = len(listed) - MOST_LISTED
         rest = [f"note: and {more} more, which --json lists"] if more > 0 else []
         _write("stderr", _lines(*listed[:MOST_LISTED], *rest))
 
-    def remarks_of(self, report: Mapping[str, Any]) -> int:
-        """Writes the notes of a run and what --skip-bad left out; returns 1 if it left out any."""
-        left_out = report.get("left_out", [])
-        lines = (f"left out: {bad['name']}: {bad['reason']}" for bad in left_out)
-        self.remark(*report["notes"], *lines)
-        return 1 if left_out else 0
-
     def finish(self, result: Mapping[str, Any], *lines: str) -> int:
-        """Writes the notes of a run, its last lines and its document; returns the exit code."""
-        code = self.remarks_of(result)
+        """Writes the notes of a run, its last lines and its document.
+
+        Returns the exit code, which is 1 if --skip-bad left out anything.
+        """
+        left_out = result.get("left_out", [])
+        faults = (f"left out: {bad['name']}: {bad['reason']}" for bad in left_out)
+        self.remark(*result["notes"], *faults)
         self.say(*lines)
         self.write_document(result)
-        return code
+        return 1 if left_out else 0
 
     def write_document(self, value: Any) -> None:
         """Writes the one JSON document of a run, with null for NaN and Inf.
@@ -96,7 +95,8 @@ class Console:
         Raises OutputError where stdout has no room for it.
         """
         if self.as_json:
-            if self._report.keep_ranges:  # of --trim
+            # every command that reads with --trim reports what it kept
+            if self._report.keep_ranges:
                 value = {**value, "keep_ranges": self._report.keep_ranges}
             self.write_data(_lines(json.dumps(_plain(value), allow_nan=False)), "JSON document")
 
@@ -110,7 +110,8 @@ class Console:
         """Writes an error and returns its exit code."""
         faults = error.faults
         report = {"exit_code": error.exit_code, "faults": [fault.as_dict() for fault in faults]}
-        with contextlib.suppress(OutputError):  # stderr still gets the message
+        # where stdout is full, stderr still gets the message
+        with contextlib.suppress(OutputError):
             self.write_document({"error": report})
         first, *more = [line for fault in faults[:MOST_LISTED] for line in fault.lines()]
         if len(faults) > MOST_LISTED:
@@ -121,7 +122,7 @@ class Console:
 
     @contextlib.contextmanager
     def report(self, what: str = "trajectories") -> Iterator[Report]:
-        """Returns what a command reports to; it shows progress in ``what``."""
+        """Opens the report of a command, which shows progress in ``what``."""
         with Progress(not self.quiet, what) as progress:
             self._report = Report(progress)
             yield self._report
@@ -154,14 +155,13 @@ class Console:
             left_out[name] = error.faults[0]
 
     def warn_left_out(self, faults: Mapping[str, Fault]) -> list[dict[str, str]]:
-        """Warns of what was left out, by name, and returns it for JSON."""
-        left_out = [{"name": name, "reason": fault.what} for name, fault in faults.items()]
-        self.remarks_of({"notes": (), "left_out": left_out})
-        return left_out
+        """Warns of what was left out, by name, and lists it for JSON."""
+        self.remark(*(f"left out: {name}: {fault.what}" for name, fault in faults.items()))
+        return [{"name": name, "reason": fault.what} for name, fault in faults.items()]
 
     @cached_property
     def rich(self) -> Any:
-        """A Rich console like the stream for text, which writes into a buffer instead."""
+        """A Rich console for the width and colours of the text stream; it writes into a buffer."""
         from rich.console import Console as RichConsole
 
         stream = getattr(sys, self.stream)
@@ -174,7 +174,8 @@ class Console:
             file=Buffer(),
             force_terminal=terminal or None,
             width=None if terminal else PIPE_WIDTH,
-            color_system=None if os.environ.get("NO_COLOR") else "auto",  # else Rich writes bold
+            # by itself Rich writes bold text under NO_COLOR
+            color_system=None if os.environ.get("NO_COLOR") else "auto",
             highlight=False,
             markup=False,
             emoji=False,
@@ -182,6 +183,7 @@ class Console:
 
     def _put(self, text: str) -> None:
         """Writes text, and warns where the stream has no room for it."""
+        # with --json the text goes to stderr, which is no loss for the program that reads stdout
         error = _write(self.stream, text)
         if error is not None and not self.as_json:
             self.remark(f"stdout: {error}; the rest of the text is lost")
@@ -225,7 +227,7 @@ class Progress:
 
 
 def bytes_text(count: float) -> str:
-    """Returns a number of bytes as text: 1.4 MB."""
+    """Writes a number of bytes as text: 1.4 MB."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}"
@@ -234,14 +236,14 @@ def bytes_text(count: float) -> str:
 
 
 def speed_text(report: Mapping[str, Any]) -> str:
-    """Returns how much was written in how long, and the rate where it means something."""
+    """Says how much was written in how long, and the rate where it means something."""
     meaningful = report["seconds"] >= _RATE_SECONDS and report["gb_per_s"] >= _LEAST_RATE
     rate = f", {report['gb_per_s']:.2f} GB/s" if meaningful else ""
     return f"{bytes_text(report['bytes_written'])} in {report['seconds']:.2f} s{rate}"
 
 
 def source_lines(report: Mapping[str, Any], size: str = "") -> list[str]:
-    """Returns lines on what was read: trajectories, where their steps are from, and units."""
+    """Says in lines what was read: trajectories, the origin of their steps, and units."""
     count = count_text(report["trajectories"], "trajectory", "trajectories")
     return [
         fit_line("", report["source"], f": {count}{size}"),
@@ -251,7 +253,7 @@ def source_lines(report: Mapping[str, Any], size: str = "") -> list[str]:
 
 
 def units_lines(units: Mapping[str, str] | None) -> list[str]:
-    """Returns a line on what was converted to SI, or none."""
+    """Says in a line what was converted to SI; no line where nothing was."""
     if units is None or units["read"] == units["written"]:
         return []
     before, behind = f"units {units['read']}, from ", f", converted to {units['written']}"
@@ -259,7 +261,7 @@ def units_lines(units: Mapping[str, str] | None) -> list[str]:
 
 
 def fit_line(before: str, path: str, behind: str = "") -> str:
-    """Returns a line for 80 columns, in which a long path is cut in the middle."""
+    """Fits a line into 80 columns by cutting a long path in the middle."""
     room = max(WIDTH - len(before) - len(behind), 40)
     if len(path) > room:
         from trajcli.views.terminal import shortened
@@ -269,11 +271,12 @@ def fit_line(before: str, path: str, behind: str = "") -> str:
 
 
 def count_text(number: int, singular: str, plural: str = "") -> str:
-    """Returns a number and a noun: 1 dof, 7 dofs."""
+    """Writes a number with its noun: 1 dof, 7 dofs."""
     return f"{number} {singular if number == 1 else plural or singular + 's'}"
 
 
-# C0 and C1 controls, and Unicode's Default_Ignorable_Code_Point: what a terminal obeys or hides.
+# C0 and C1 controls, and Unicode's Default_Ignorable_Code_Point: a terminal obeys or hides these.
+# A line end is left to the caller.
 _HIDDEN = {
     code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 65536 else f"\\U{code:08x}"
     for code in (
@@ -293,35 +296,30 @@ _HIDDEN = {
 
 
 def visible(text: str) -> str:
-    """Returns text with control, escape, bidirectional and invisible characters as escapes.
-
-    Line ends stay.
-    """
+    """Escapes control, escape, bidirectional and invisible characters; line ends stay."""
     return text.translate(_HIDDEN)
 
 
 def _lines(*lines: str) -> str:
-    """Joins lines into one text, to be written at once: other processes may share the file.
-
-    Line ends within a line come from names, and become escapes.
-    """
+    """Joins lines into one text."""
+    # One text is written at once, since other processes may share the file. Line ends within a line
+    # come from names, and become escapes.
     return "".join(visible(line).replace("\n", "\\n") + "\n" for line in lines)
 
 
 def _write(stream: str, text: str) -> str | None:
-    """Writes text to a stream; returns the reason where there is no room for it, else None.
-
-    A reader that has closed the pipe does not stop a run. Letters that the stream's encoding lacks
-    are written as escapes.
-    """
+    """Writes text to a stream; returns the reason where there is no room for it, else None."""
     file = getattr(sys, stream)
     if file is None:
         return None
+    # letters that the stream's encoding lacks are written as escapes
     encoding = getattr(file, "encoding", None) or "utf-8"
     try:
         file.write(text.encode(encoding, "backslashreplace").decode(encoding))
         file.flush()
-    except (OSError, ValueError) as error:  # ValueError: the stream is closed
+    # A reader that has closed the pipe, as head does, does not stop a run: the rest goes nowhere.
+    # ValueError: the stream is closed.
+    except (OSError, ValueError) as error:
         setattr(sys, stream, open(os.devnull, "w"))  # noqa: SIM115 - it lives as long as we do
         if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
             return error.strerror
@@ -329,12 +327,12 @@ def _write(stream: str, text: str) -> str | None:
 
 
 def _plain(value: Any) -> Any:
-    """Returns a value as JSON can hold it: arrays as lists, NaN and Inf as None, others as text."""
+    """Turns a value into one that JSON holds: arrays as lists, NaN and Inf as None, or text."""
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
-    if isinstance(value, float):  # JSON has no NaN and no infinity
+    if isinstance(value, float):
         return value if math.isfinite(value) else None
     if hasattr(value, "tolist"):
         return _plain(value.tolist())

@@ -65,20 +65,27 @@ def diff(
         pair = view.datasets(files, first), view.datasets(files, second)
         tolerance, gated = view.Tolerance(rtol, atol, ulp), {*gates.values()} != {None}
         differences = list(view.compare(*pair, tolerance, files.report, gated))
-        # attributes are compared only where A and B are whole files
-        whole = files.reading.episodes is None and all(
+        # a dataset or an episode has no attributes of a file
+        complete = files.reading.episodes is None and all(
             source.dataset is None and expand_files(source) == [source] for source in sources
         )
         paths = (source.path for source in sources)
-        attributes = view.attributes_apart(*map(files.open, paths)) if whole else []
-    # what a window took is said of both sources
+        attributes = view.attributes_apart(*map(files.open, paths)) if complete else []
+    # of all notes only those on options are printed, such as the rows that a window kept: the table
+    # shows how each source was read
     console.remark(*(note for note in files.report.notes if note.startswith("--")))
     beyond = view.verdict(differences, max_error, max_delay) if gated else None
     passed = not beyond if gated else all(difference.passed for difference in differences)
     tracked = view.tracking(differences, verbose)
     console.show(view.report((first, second), differences, attributes, verbose, tracked, beyond))
-    found = [difference.as_dict() for difference in differences]
-    apart = [{"name": name, "a": a, "b": b} for name, a, b in attributes]
-    document = {"a": first, "b": second, "passed": passed, "datasets": found}
-    console.write_document(document | {"tracking": tracked, "attributes": apart})
+    console.write_document(
+        {
+            "a": first,
+            "b": second,
+            "passed": passed,
+            "datasets": [difference.as_dict() for difference in differences],
+            "tracking": tracked,
+            "attributes": [{"name": name, "a": a, "b": b} for name, a, b in attributes],
+        }
+    )
     return 0 if passed else 1

@@ -17,6 +17,7 @@ Examples, on files in sample_data:
 """
 
 
+# in the order of the help; the frame only matters where positions are rotations
 _FRAME = {"rotation_frame": options.RotationFrame}
 
 
@@ -31,5 +32,5 @@ def differentiate(console: Console, method: options.Differences = None, **typed:
     """
     from trajcli.jobs.request import DifferentiateRequest
 
-    chosen = options.mode_options(typed, options.SMOOTHING)
-    return run_request(console, DifferentiateRequest, typed, mode=method, options=chosen)
+    mode_options = options.mode_options(typed, options.SMOOTHING)
+    return run_request(console, DifferentiateRequest, typed, mode=method, options=mode_options)

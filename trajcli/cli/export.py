@@ -66,9 +66,10 @@ def export(
     # text for people must not mix with the CSV
     console.stream = "stderr" if to_stdout else console.stream
     repair = Repair(**{name: reading.pop(name) for name in options.REPAIR})
-    to = parse_option(to_units, "--to-units")
-    if lerobot is None:  # a wrong name is refused before anything is read
-        require_kind(out, to, form, actions_as is not None)
+    units = parse_option(to_units, "--to-units")
+    # a wrong name is refused before anything is read
+    if lerobot is None:
+        require_kind(out, units, form, actions_as is not None)
         if not to_stdout:
             refuse_place(out, overwrite)
     elif form != TableForm():
@@ -76,11 +77,12 @@ def export(
     elif overwrite:
         raise UsageError("--lerobot DIR writes to a new folder", where="--overwrite")
     with console.open_files(reading) as files:
-        chosen = select_trajectories(files, source, repair, to)
+        chosen = select_trajectories(files, source, repair, units)
         if actions_as is not None:
             chosen = chosen.as_actions(actions_as, absolute, frame)
         chosen.form = form
-        refuse_input(out, files.paths())  # --overwrite never replaces what is read
+        # --overwrite never replaces a source
+        refuse_input(out, files.paths())
         if lerobot is None:
             write_export(chosen, out, overwrite, files)
         else:

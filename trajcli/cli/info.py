@@ -32,8 +32,9 @@ def info(console: Console) -> None:
         except PackageNotFoundError:
             versions[package] = None
     devices = [{"name": "cpu", "what": f"{os.cpu_count()} cores, {platform.machine()}"}]
+    # torch is imported only where there is a GPU to describe
     count = cuda.count()
-    if count:  # torch is imported only where there is a GPU to describe
+    if count:
         import torch
 
         for index in range(count):
@@ -42,7 +43,7 @@ def info(console: Console) -> None:
             memory = f"{card.total_memory / 1e9:.0f} GB"
             what = f"{card.name}, {memory}; {preferred} is preferred, {why}"
             devices.append({"name": name, "what": what})
-    absent = "" if count else cuda.absence()
+    absence = "" if count else cuda.absence()
     reasons = {name: backend_absence(name) for name in BACKENDS}
     backends: list[dict[str, Any]] = [
         {"name": name, "present": not why, "why": why} for name, why in reasons.items()
@@ -53,11 +54,11 @@ def info(console: Console) -> None:
         console.say(f"{package:<10} {number or 'not installed'}")
     for device in devices:
         console.say(f"{'device':<10} {device['name']}: {device['what']}")
-    if absent:
-        console.say(f"{'device':<10} cuda: absent: {absent}")
+    if absence:
+        console.say(f"{'device':<10} cuda: absent: {absence}")
     for backend in backends:
         state = "present" if backend["present"] else f"absent: {backend['why']}"
         state += f", {backend['runs_on']}" if "runs_on" in backend else ""
         console.say(f"{'backend':<10} {backend['name']}: {state}")
     facts = {"versions": versions, "devices": devices, "backends": backends}
-    console.write_document({**facts, "cuda_absent": absent})
+    console.write_document({**facts, "cuda_absent": absence})

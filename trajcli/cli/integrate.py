@@ -27,11 +27,12 @@ Examples, on files in sample_data:
 """
 
 
-# the start state belongs to the first action: none before a window may be left out
-_WHOLE = {name: kind for name, kind in options.READING.items() if name not in ("since", "until")}
+# The start state belongs to the first action, so that no window of time may begin later: --since
+# and --until are options of differentiate alone.
+_READING = {name: kind for name, kind in options.READING.items() if name not in ("since", "until")}
 
 
-@options.command(options.MODE, options.INTEGRATE, _WHOLE, options.RUN)
+@options.command(options.MODE, options.INTEGRATE, _READING, options.RUN)
 def integrate(console: Console, mode: options.Mode = None, **typed: Any) -> int:
     """Integrate actions from a start state into trajectories.
 
@@ -40,14 +41,16 @@ def integrate(console: Console, mode: options.Mode = None, **typed: Any) -> int:
     """
     from trajcli.jobs.request import Request
 
-    chosen, factor = options.mode_options(typed, options.MODE), typed.pop("grad_factor")
-    return run_request(console, Request, typed, mode=mode, options=chosen, factor=factor)
+    mode_options, factor = options.mode_options(typed, options.MODE), typed.pop("grad_factor")
+    return run_request(console, Request, typed, mode=mode, options=mode_options, factor=factor)
 
 
-def run_request(console: Console, kind: "type[Request]", typed: dict[str, Any], **own: Any) -> int:
+def run_request(
+    console: Console, kind: "type[Request]", typed: dict[str, Any], **fields: Any
+) -> int:
     """Runs a request, prints its plan and its result, and returns the exit code.
 
-    typed: the options that integrate and differentiate share. own: the other fields.
+    typed: the options that integrate and differentiate share. fields: the others of the request.
     """
     from trajcli.jobs.request import parse_shard
     from trajcli.jobs.run import run
@@ -59,33 +62,44 @@ def run_request(console: Console, kind: "type[Request]", typed: dict[str, Any], 
         raise UsageError(what, where="--write", expected=expected, found=repr(text))
     typed["shard"] = None if shard is None else parse_shard(shard)
 
+    # the plan is made when all modules of the run are loaded
     def say_plan(plan: "Plan") -> None:
-        settle()  # all modules of the run are loaded
+        settle()
         console.say(*plan_lines(plan.description))
 
     with console.report() as report:
-        result = run(kind(**own, **typed), report, say_plan, dry_run)
-    return console.finish(result, *smoothing_lines(result), last_line(result))
+        result = run(kind(**fields, **typed), report, say_plan, dry_run)
+    if result.get("already_done"):
+        last = f"{result['out']}: shard {result['shard']} is done already"
+    elif result["dry_run"]:
+        size = bytes_text(result["bytes_written"])
+        last = f"dry run: would write {size} to {result['out']}; nothing was written"
+    else:
+        most = "" if result["shortest_rows"] == result["rows"] else "up to "
+        rows = f"{result['shape']['trajectories']} × {most}{result['rows']} rows"
+        last = f"{result['out']}: {rows}, {speed_text(result)}"
+    return console.finish(result, *smoothing_lines(result), last)
 
 
 def plan_lines(plan: dict[str, Any]) -> list[str]:
-    """Returns the first lines of a run, for 80 columns: what is read and computed, and how."""
+    """Says in the first lines of a run, for 80 columns, what is read and computed, and how."""
     # differentiate has no start: its rows are recorded positions
     shape, recorded = plan["shape"], plan["start"] is None
     shortest, longest = shape["shortest"], shape["horizon"]
     count = count_text(shape["trajectories"], "trajectory", "trajectories")
     rows = count_text(longest, "row" if recorded else "action")
     rows = rows if shortest == longest else f"{shortest} to {rows}"
-    more = f" and {plan['sources'] - 1} more" if plan["sources"] > 1 else ""
+    rest = f" and {plan['sources'] - 1} more" if plan["sources"] > 1 else ""
     layout = f" ({plan['layout']})" if plan["layout"] else ""
     size = f"{count} × {rows} × {count_text(shape['dofs'], 'dof')}"
-    lines = [fit_line("", plan["source"], f"{more}{layout}: {size}"), *units_lines(plan["units"])]
+    lines = [fit_line("", plan["source"], f"{rest}{layout}: {size}"), *units_lines(plan["units"])]
     # a window of 0.30000000000000004 s is printed as 0.3
     options = {n: f"{x:.4g}" if isinstance(x, float) else x for n, x in plan["options"].items()}
-    chosen = " ".join(f"{name}={value}" for name, value in options.items())
-    mode = f"{plan['mode']} ({chosen})" if chosen else plan["mode"]
+    words = " ".join(f"{name}={value}" for name, value in options.items())
+    mode = f"{plan['mode']} ({words})" if words else plan["mode"]
     source = fit_line("as ", plan["mode_source"], " states") if plan["mode_source"] else ""
-    if source and len(mode) + 2 + len(source) > WIDTH:  # two lines rather than a cut path
+    # two lines rather than a cut path
+    if source and len(mode) + 2 + len(source) > WIDTH:
         lines += [f"{mode},", source]
     else:
         lines.append(", ".join(filter(None, [mode, source])))
@@ -99,35 +113,21 @@ def plan_lines(plan: dict[str, Any]) -> list[str]:
 
 
 def smoothing_lines(report: dict[str, Any]) -> list[str]:
-    """Returns what mode smooth chose, as a line of the result."""
-    about = report.get("smoothing")
-    if about is None or not about["bandlimit"]:  # rotations have their cutoffs in OUT alone
+    """Says in lines of the result what mode smooth chose."""
+    smoothing = report.get("smoothing")
+    # rotations have their cutoffs in OUT alone
+    if smoothing is None or not smoothing["bandlimit"]:
         return []
-    cutoffs, residuals = (
-        [end for ends in about[name] if ends for end in ends] for name in ("bandlimit", "residual")
-    )
-    if not cutoffs:
-        return ["dofs that do not move have no cutoff"]
-    line = f"cutoff {_range(cutoffs)} Hz, residuals {_range(residuals)}"
-    rows = sum(about["reweighted"])
+    ranges = []
+    for name in ("bandlimit", "residual"):
+        values = [end for ends in smoothing[name] if ends for end in ends]
+        if not values:
+            return ["dofs that do not move have no cutoff"]
+        least, most = (f"{end:.3g}" for end in (min(values), max(values)))
+        ranges.append(least if least == most else f"{least} to {most}")
+    line = f"cutoff {ranges[0]} Hz, residuals {ranges[1]}"
+    rows = sum(smoothing["reweighted"])
     line += f", {count_text(rows, 'row')} with less weight" if rows else ""
-    # half a period of the lowest cutoff: the natural ends of the spline reach so far
-    return [line, f"derivatives within {0.5 / min(cutoffs):.2g} s of the ends are less certain"]
-
-
-def _range(values: list[float]) -> str:
-    """Returns the least and the largest of some values, in three digits."""
-    least, most = (f"{end:.3g}" for end in (min(values), max(values)))
-    return least if least == most else f"{least} to {most}"
-
-
-def last_line(report: dict[str, Any]) -> str:
-    """Returns the last line of a run: what was written, or would be."""
-    if report.get("already_done"):
-        return f"{report['out']}: shard {report['shard']} is done already"
-    size = bytes_text(report["bytes_written"])
-    if report["dry_run"]:
-        return f"dry run: would write {size} to {report['out']}; nothing was written"
-    count = report["shape"]["trajectories"]
-    least = "" if report["shortest_rows"] == report["rows"] else "up to "
-    return f"{report['out']}: {count} × {least}{report['rows']} rows, {speed_text(report)}"
+    # the natural ends of the spline reach in for half a period of the lowest cutoff
+    lowest = min(end for ends in smoothing["bandlimit"] if ends for end in ends)
+    return [line, f"derivatives within {0.5 / lowest:.2g} s of the ends are less certain"]

@@ -51,17 +51,17 @@ def plot(
 
     figures.require_format(out)
     inches = None if size is None else figures.parse_size(size)
-    to = parse_option(to_units, "--to-units")
-    if to_units is not None and (score is not None or (histogram and to.time)):
+    units = parse_option(to_units, "--to-units")
+    if to_units is not None and (score is not None or (histogram and units.time)):
         expected = "none: scores are in SI" if score else "none of time, in a histogram"
         raise UsageError("units of what is not drawn", where="--to-units", expected=expected)
     refuse_place(out, overwrite)
-    # its absence is reported before a long read
+    # a missing matplotlib is reported before a long read
     matplotlib = figures.require_matplotlib()
     with console.open_files(reading) as files:
         table = read_limits(limits, files.sources) if limits else None
         files.compare_all(source)
-        chosen = plot_sources(files, source, table, labels, to)
+        chosen = plot_sources(files, source, table, labels, units)
         refuse_input(out, [*files.paths(), *([limits] if limits else [])])
         with figures.settings(matplotlib), new_file(out, overwrite) as hidden:
             drawn: Sequence[Any] = []
@@ -80,14 +80,16 @@ def plot(
             else:
                 drawn = drawn_lines(chosen, report)
                 figure = figures.draw_lines(drawn, chosen, title)
+            # limits that match no joint that is drawn are a mistake
             if limits is not None and score is None:
                 require_bounds(drawn, limits)
-            for first in (source.main for source in chosen):
+            for recording in (plotted.main for plotted in chosen):
                 if table is not None:
-                    report.add(*table.remarks(first.dof_labels, first.dofs))
-                    matched += table.matched(first.dof_labels, first.dofs)
+                    report.add(*table.remarks(recording.dof_labels, recording.dofs))
+                    matched += table.matched(recording.dof_labels, recording.dofs)
             figures.save(figure, hidden, out.suffix, inches)
-            files.sources.require_unchanged()  # before OUT appears
+            # a source that changed meanwhile is an error before FIG appears
+            files.sources.require_unchanged()
     console.remark(*report.notes)
     shown, count = [score] if score is not None else list(panels(drawn)), out.stat().st_size
     console.say(f"{out}: {', '.join(shown)}, {bytes_text(count)}")

@@ -20,9 +20,9 @@ Examples, on the files in sample_data:
     trajcli retime sample_data/waypoints.csv --limits sample_data/limits.toml -o fast.h5
 """
 
-# The least share of time of what binds that is listed.
+# Limits that bind for less than this share of the time are not listed: they would print as 0 %.
 _LEAST = 0.005
-# What is said of timings that are not solved.
+# How timings that are not solved are described.
 _STATES = {
     "not converged": "within limits, perhaps not the fastest",
     "uniform": "at a uniform pace",
@@ -48,31 +48,43 @@ def retime(console: Console, verbose: options.VerbosePaces = False, **typed: Any
         result = run_retime(RetimeRequest(**typed), report)
     if result.get("already_done"):
         return console.finish(result, f"{result['out']}: shard {result['shard']} is done already")
-    lines = _paces if result["method"] == "uniform" else _timings
+    describe = _paces if result["method"] == "uniform" else _timings
     console.say(
         *source_lines(result),
-        *lines(result, verbose or result["trajectories"] == 1),
+        # a single trajectory has the room for all that is known of it
+        *describe(result, verbose or result["trajectories"] == 1),
         f"{result['out']}: {bytes_text(result['bytes_written'])}",
     )
     return console.finish(result)
 
 
 def _paces(result: dict[str, Any], verbose: bool) -> list[str]:
-    """Returns the factors of time and, ``verbose``, what binds each trajectory."""
+    """Says the factors of time and, ``verbose``, which limit binds each trajectory and when."""
     reasons = ", ".join(f"{name}: {count}" for name, count in result["limited_by"].items())
     paces = dict.fromkeys(f"{result['factor'][end]:.6g}" for end in ("least", "most"))
-    line = f"time × {' to '.join(paces)} · limited by {reasons}"
-    return [line, *(_lines(result) if verbose else ())]
+    lines = [f"time × {' to '.join(paces)} · limited by {reasons}"]
+    binding = result["binding"]
+    for k, name in enumerate(binding["trajectory"] if verbose else ()):
+        quantity, joint, when = (binding[key][k] for key in ("quantity", "joint", "time"))
+        bound = f"{quantity} of {joint} binds at {when:.6g} s" if quantity else "nothing binds"
+        # the slack of a limit is the share of it that the fastest pace leaves unused
+        others = {n: share[k] for n, share in result["slack"].items() if n != quantity}
+        slack = ", ".join(f"{n} {100 * share:.1f} %" for n, share in others.items())
+        factor = f"{name}: time × {result['factors'][k]:.6g}, "
+        pace = factor if result["trajectories"] > 1 else ""
+        lines.append(pace + bound + (f"; slack: {slack}" if slack else ""))
+    return lines
 
 
 def _timings(result: dict[str, Any], verbose: bool) -> list[str]:
-    """Returns how long the fastest timings take in all, the mean shares of time of the limits that
-    bind most, and what is not solved; of several, ``verbose``, a line of each."""
+    """Says how long the fastest timings take in all, which limits bind for how much of the time,
+    and which timings are not solved; with ``verbose`` also for each trajectory."""
     names, states = result["trajectory"], result["states"]
     lines = list(_timing(result, range(len(names)), None if len(names) == 1 and verbose else 4))
     if len(names) > 1:
-        longest = max(lasting := result["durations"]["after"])
-        lines[0] += f"; the longest takes {longest:.2f} s: {names[lasting.index(longest)]}"
+        durations = result["durations"]["after"]
+        longest = max(durations)
+        lines[0] += f"; the longest takes {longest:.2f} s: {names[durations.index(longest)]}"
     for state, count in Counter(states).items():
         share = f": {count} of {len(names)}" if len(names) > 1 else ""
         lines += [_STATES[state] + share] if state in _STATES else []
@@ -83,31 +95,17 @@ def _timings(result: dict[str, Any], verbose: bool) -> list[str]:
     return lines
 
 
-def _timing(result: dict[str, Any], numbers: Sequence[int], most: int | None) -> tuple[str, str]:
-    """Returns how long these trajectories take, and the limits that bind for the largest mean
-    shares of time: at ``most`` so many."""
-    lasting, shares = result["durations"], dict[str, float]()
+def _timing(result: dict[str, Any], indices: Sequence[int], most: int | None) -> tuple[str, str]:
+    """Says how long these trajectories take, and which limits bind for the largest mean shares of
+    the time, at most ``most`` of them."""
+    durations, shares = result["durations"], dict[str, float]()
     before, after, uniform = (
-        sum(lasting[key][k] or 0.0 for k in numbers) for key in ("before", "after", "uniform")
+        sum(durations[key][k] or 0.0 for k in indices) for key in ("before", "after", "uniform")
     )
-    for quantity, of_all in result["shares"].items():
-        for joint, *of_each in zip(result["joints"], *(of_all[k] for k in numbers), strict=True):
-            shares[f"{quantity} of {joint}"] = sum(of_each) / max(len(numbers), 1)
+    for quantity, rows in result["shares"].items():
+        for joint, *column in zip(result["joints"], *(rows[k] for k in indices), strict=True):
+            shares[f"{quantity} of {joint}"] = sum(column) / max(len(indices), 1)
     binding = sorted((x for x in shares if shares[x] >= _LEAST), key=lambda x: -shares[x])[:most]
     listed = ", ".join(f"{name} {100 * shares[name]:.0f} %" for name in binding)
     pace = f"{before:.2f} s → {after:.2f} s" if before else f"{after:.2f} s"
     return f"{pace} (uniform scaling: {uniform:.2f} s)", f"binds: {listed or 'nothing'}"
-
-
-def _lines(result: dict[str, Any]) -> list[str]:
-    """Returns which limit binds each trajectory and when, and the slack of the others."""
-    binding, several, lines = result["binding"], result["trajectories"] > 1, []
-    for k, name in enumerate(binding["trajectory"]):
-        quantity, joint, when = (binding[key][k] for key in ("quantity", "joint", "time"))
-        bound = f"{quantity} of {joint} binds at {when:.6g} s" if quantity else "nothing binds"
-        # the slack of a limit is the share of it that the fastest pace leaves unused
-        others = {n: share[k] for n, share in result["slack"].items() if n != quantity}
-        left = ", ".join(f"{n} {100 * share:.1f} %" for n, share in others.items())
-        pace = f"{name}: time × {result['factors'][k]:.6g}, " if several else ""
-        lines.append(pace + bound + (f"; slack: {left}" if left else ""))
-    return lines

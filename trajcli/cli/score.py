@@ -56,16 +56,18 @@ def score(
     console.stream = "stderr" if to_stdout else console.stream
     tables, reports = dict[str, scores.ScoreTable](), []
     texts = expand_globs(source)
-    for text in texts:  # a large batch of files is read one file at a time
-        bad, alone = dict[str, Fault](), text == texts[-1] and not tables
-        with console.skip_unreadable(text, bad, alone), console.open_files(reading) as files:
+    # one file at a time, so that memory does not grow with their number
+    for text in texts:
+        unreadable, alone = dict[str, Fault](), text == texts[-1] and not tables
+        with console.skip_unreadable(text, unreadable, alone), console.open_files(reading) as files:
             bounds = read_limits(limits, files.sources) if limits else None
-            skipped = bad if skip_bad else None
+            skipped = unreadable if skip_bad else None
             tables[text] = scores.score_source(files, text, bounds, skipped, still)
             if csv is not None:
                 refuse_input(csv, [*files.paths(), *([limits] if limits else [])])
-        left_out, table = console.warn_left_out(bad), tables.get(text, scores.NOTHING)
+        left_out, table = console.warn_left_out(unreadable), tables.get(text, scores.NOTHING)
         tests = conditions if text in tables else ()
+        # with conditions, a trajectory without a score cannot have passed
         failed = {test[0]: [table.names[i] for i in table.failing(test)] for test in tests}
         unscored = bool(left_out or (tests and table.unscored))
         reports.append({

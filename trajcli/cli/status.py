@@ -32,7 +32,8 @@ def status(console: Console, out: options.Divided) -> int:
     console.say(*faults[:MOST_LISTED])
     if len(faults) > MOST_LISTED:
         console.say(f"and {count_text(len(faults) - MOST_LISTED, 'more such part')}")
-    if run.array:  # sbatch $(trajcli status OUT | tail -1) submits what is missing
+    # the last line, so that sbatch $(trajcli status OUT | tail -1) submits what is missing
+    if run.array:
         console.say(f"--array={run.array}")
     console.write_document(
         {
