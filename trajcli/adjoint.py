@@ -66,9 +66,9 @@ def pull_back(
 
         operands = inputs.operands("cpu")
         operands = operands._replace(dt=operands.dt.expand(batch, -1))
-        of_rows = [torch.as_tensor(arrays[x]) if x in arrays else None for x in QUANTITIES]
+        row_grads = [torch.as_tensor(arrays[x]) if x in arrays else None for x in QUANTITIES]
         with torch.no_grad():
-            steps = torch_ops.gradient_of_steps(program, operands, of_rows).numpy()
+            steps = torch_ops.gradient_of_steps(program, operands, row_grads).numpy()
     return outputs, {**named, "dt": inputs.unaligned(steps)}
 
 

@@ -41,7 +41,7 @@ def integrate(task: Task, operands: Operands) -> Sequence[Tensor | None]:
     tensors = (dt, operands.actions, *operands.start, *operands.goal)
     indices = (operands.start_index, operands.goal_index)
     varies_dt = dt.requires_grad or not (plain or forward_ad.unpack_dual(dt).tangent is None)
-    if varies_dt and program.of_actions_alone:
+    if varies_dt and not program.has_dt_gradient:
         raise UsageError(
             "method smooth has no gradient of dt and times",
             where="dt",
@@ -52,7 +52,7 @@ def integrate(task: Task, operands: Operands) -> Sequence[Tensor | None]:
     # can transform, or a Function with rules for it; what is traced needs operations to record.
     if not plain:
         transformed = needs_torch()
-        if transformed and program.of_actions_alone and not traced():
+        if transformed and not (program.has_dt_gradient or traced()):
             rows = iter(SmoothedRows.apply(task, None, dt, operands.actions))
             return [next(rows) if select else None for select in task.selection]
         if transformed or not addressable((*tensors, *indices)):
@@ -75,8 +75,8 @@ def integrate_into(task: Task, operands: Operands, rows: Sequence[Tensor | None]
     """
     tensors = (operands.dt, operands.actions, *operands.start, *operands.goal, *rows)
     present = [x for x in tensors if x is not None]
-    lost = torch.is_grad_enabled() and any(x.requires_grad for x in present)
-    if lost or needs_torch() or not addressable(present):
+    loses = torch.is_grad_enabled() and any(x.requires_grad for x in present)
+    if loses or needs_torch() or not addressable(present):
         raise UsageError(
             "out= has no gradient, and is no part of a trace",
             where="out",
@@ -214,8 +214,8 @@ class PullBack(Function):
         if needs_dt:
             upstream, grads = saved[: len(rows)], saved[len(rows) :]
             steps = gradient_of_even_dt(task.program, dt, seconds, grads, rows, upstream)
-        of_upstream = [x if select else None for x, select in zip(rows, ctx.present, strict=True)]
-        return None, None, None, steps, *of_upstream
+        pairs = zip(rows, ctx.present, strict=True)
+        return None, None, None, steps, *[x if select else None for x, select in pairs]
 
 
 def compute_rows(

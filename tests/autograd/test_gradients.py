@@ -104,7 +104,7 @@ def test_a_gradient_factor_scales_gradients_and_nothing_else(factor):
     torch.testing.assert_close(mapped, factor * 2 * many)
 
 
-def test_a_gradient_factor_that_wants_a_gradient_or_does_not_fit_is_refused():
+def test_a_gradient_factor_must_broadcast_and_require_no_gradient():
     x = torch.ones(2, 3)
     with pytest.raises(trajcli.UsageError, match="cannot require a gradient"):
         trajcli.scale_gradient(x, torch.tensor(2.0, requires_grad=True))
@@ -137,7 +137,7 @@ def test_gradients_are_clipped_per_trajectory_by_norm_and_by_value():
         (F64, (1e-310, 1e-200, 1.0, 1e200, 1.7e308)),
     ],
 )
-def test_gradients_of_any_size_are_clipped_to_their_norm_in_their_type(dtype, sizes):
+def test_gradients_of_any_size_and_type_are_clipped_to_the_norm(dtype, sizes):
     """Squares would vanish or overflow: the reference has 60 digits and exponents of any size."""
     for size in sizes:
         pulled = (torch.linspace(-1, 1, 6, dtype=F64).reshape(2, 3) * size).to(dtype)
@@ -180,7 +180,7 @@ def test_a_second_derivative_differentiates_the_clipping_and_is_finite_at_zero(s
         assert got == pytest.approx(want, rel=1e-12, abs=1e-14)
 
 
-def test_a_gradient_factor_that_half_precision_lacks_is_not_rounded_to_it():
+def test_a_gradient_factor_is_not_rounded_to_half_precision():
     x = torch.zeros(2, dtype=torch.float16, requires_grad=True)
     pulled = torch.tensor([1e-3, 6e4]).half()
     for factor in (1e5, 1e-8, 0.1):
@@ -222,7 +222,7 @@ def test_dt_may_come_in_only_after_the_gradient_of_the_actions(work, form):
 
 @pytest.mark.parametrize("name", QUANTITIES)
 @pytest.mark.parametrize(("mode", "scheme"), [("jerk", "zoh"), ("acceleration", "foh")])
-def test_second_derivatives_by_steps_of_their_own_need_no_more_than_one_output(mode, scheme, name):
+def test_second_derivatives_by_unequal_steps_need_only_one_output(mode, scheme, name):
     random = torch.Generator().manual_seed(3)
     u = torch.randn(2, 4, 1, dtype=F64, generator=random).requires_grad_()
     dt = (torch.rand(4, dtype=F64, generator=random) / 2 + 0.75).requires_grad_()
@@ -270,7 +270,7 @@ def test_no_trajectories_have_a_gradient_of_dt_of_zero(mode):
     assert u.grad.shape == (0, 6, 2)
 
 
-def test_steps_that_the_caller_writes_into_later_do_not_change_a_gradient():
+def test_writing_into_the_steps_later_does_not_change_a_gradient():
     u, dt = torch.randn(1, 4, 1, dtype=F64).requires_grad_(), np.full(4, 0.1)
     result = trajcli.integrate(u, "zero", dt)
     dt[:] = 5.0
@@ -278,7 +278,7 @@ def test_steps_that_the_caller_writes_into_later_do_not_change_a_gradient():
     torch.testing.assert_close(gradient[0, :, 0], 0.01 * torch.arange(4.0, 0.0, -1.0).double())
 
 
-def test_a_negative_view_is_taken_with_its_sign_and_looked_at():
+def test_a_negative_view_keeps_its_sign_and_is_checked():
     u = torch.randn(1, 4, 2)
     for _ in range(2):
         result = trajcli.integrate(torch._neg_view(u), "zero", 0.1)

@@ -117,7 +117,7 @@ def test_gradients_of_a_shared_state_are_summed_before_they_are_rounded(
     assert abs(float(result - want)) <= 2e-7 * float(want.abs())
 
 
-def test_an_index_of_no_state_gives_nan_and_has_no_gradient() -> None:
+def test_an_index_out_of_range_gives_nan_and_no_gradient() -> None:
     """As it does on a device, where its values are not checked."""
     index = torch.tensor([0, 3, 2, -1, 2])
     part, grad = torch.randn(3, 2), torch.randn(5, 2)

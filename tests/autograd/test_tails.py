@@ -59,7 +59,7 @@ def test_a_pace_has_the_gradient_of_what_decides_it(
     assert gradgradcheck(call, given, fast_mode=True)
 
 
-def test_a_pace_by_a_row_has_the_gradient_of_that_row_alone() -> None:
+def test_a_pace_set_by_one_row_has_only_its_gradient() -> None:
     velocity = torch.tensor([[1.0, -3.0], [2.0, 0.0]], dtype=torch.float64)[..., None]
     velocity.requires_grad_()
     rows = Trajectory(None, velocity, None, None, torch.arange(2.0))
@@ -68,7 +68,7 @@ def test_a_pace_by_a_row_has_the_gradient_of_that_row_alone() -> None:
     assert gradient[..., 0].tolist() == [[0.0, -0.5], [0.25, 0.0]]
 
 
-def test_what_no_limit_decides_has_no_gradient_and_no_nan() -> None:
+def test_a_pace_that_no_limit_decides_has_no_gradient_and_no_nan() -> None:
     velocity = torch.zeros(2, 3, 1, dtype=torch.float64)
     velocity[1] = 0.5
     rows = Trajectory(None, velocity.requires_grad_(), None, None, torch.arange(3.0))

@@ -172,7 +172,7 @@ def assert_same(found: Any, want: Any) -> None:
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.filterwarnings("ignore::UserWarning")  # torch's own, while it traces
-def test_a_traced_function_gives_what_a_call_gives_on_other_values_too(name: str) -> None:
+def test_a_traced_function_equals_a_call_on_other_values(name: str) -> None:
     inputs, work = FUNCTIONS[name]
     first, other = drawn(inputs, 0), drawn(inputs, 1)
     want = work(*other)  # which keeps the call for others of these shapes
@@ -232,7 +232,7 @@ def test_a_functional_tensor_is_computed_by_operations() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_a_backward_pass_that_is_traced_is_a_function_of_its_gradients() -> None:
+def test_a_traced_backward_pass_is_a_function_of_its_gradients() -> None:
     u, s = drawn("us", 0)
     position = PLANNED(u.requires_grad_(), s).position
 

@@ -202,7 +202,7 @@ def test_a_call_within_a_transform_changes_none_outside(transformed_first: bool)
 
 
 @pytest.mark.parametrize("transform", [func.grad, func.vmap, func.functionalize])
-def test_values_that_torch_cannot_give_are_not_looked_at(transform: Any) -> None:
+def test_values_that_torch_cannot_give_are_not_checked(transform: Any) -> None:
     """Within functionalize a tensor reads as whatever lies in memory. grad wraps values."""
     seen = []
 
@@ -214,7 +214,7 @@ def test_values_that_torch_cannot_give_are_not_looked_at(transform: Any) -> None
     assert seen == [transform is func.grad]
 
 
-def test_a_rate_that_needs_times_nobody_can_read_is_refused_with_a_hint_that_works() -> None:
+def test_a_rate_without_readable_times_is_refused_with_a_working_hint() -> None:
     u = torch.randn(2, 5, 3)
 
     def at_new_times(u: Tensor, **new: Any) -> Tensor:

@@ -103,8 +103,8 @@ class Cascade:
     recorded: bool = False
     # the states that rows depend on
     roles = ("start",)
-    # whether dt has no gradient, so that kernels serve torch.func in place of torch's operations
-    of_actions_alone = False
+    # whether the program is differentiable in dt; if not, kernels serve torch.func, too
+    has_dt_gradient = True
 
     @property
     def rows(self) -> int:
@@ -185,7 +185,7 @@ class Band:
     # row takes of its window. Its own point lies between them.
     spans: npt.NDArray[np.int64] | None = None
     action_order = 0
-    of_actions_alone = False
+    has_dt_gradient = True
 
     @property
     def rows(self) -> int:
@@ -230,7 +230,7 @@ class Smoother:
     roles = ()
     start_row = False
     action_order = 0
-    of_actions_alone = True
+    has_dt_gradient = False
 
     @property
     def rows(self) -> int:

@@ -230,7 +230,8 @@ class Forward(Call):
         for entry, index in zip((job.start_index, job.goal_index), indices, strict=True):
             if index is not None:
                 entry.data = address(index)
-                entry.stride[0] = _strides(index)[0] if len(index) > 1 else 0
+                stride = index.strides[0] if isinstance(index, np.ndarray) else 8 * index.stride(0)
+                entry.stride[0] = stride if len(index) > 1 else 0
         _set_outputs(job, out)
         job.allow_nonfinite = allow_nonfinite
         # which entries get new addresses in later runs, by their position among all arrays
@@ -402,13 +403,6 @@ def address(array: Array) -> int:
         return int(array.__array_interface__["data"][0])
 
 
-def _strides(array: Array) -> tuple[int, ...]:
-    """Measures the distances from an element to the next, in bytes."""
-    if isinstance(array, np.ndarray):
-        return array.strides
-    return tuple(array.element_size() * stride for stride in array.stride())
-
-
 def _type_code(array: Array) -> int:
     """Codes the type of an array's elements as fields.def does: 0 float32, 1 float64."""
     name = str(array.dtype).removeprefix("torch.")
@@ -431,12 +425,15 @@ def _set_array(entry: Any, array: Array | None, axes: Sequence[int]) -> Array | 
         kind = np.promote_types(array.dtype, np.float32)
         if not (array.dtype == kind and array.dtype.isnative and array.flags.aligned):
             array = array.astype(kind)
-    elif array.dtype.is_floating_point:
-        array = array if array.element_size() >= 4 else array.float()
+        strides = array.strides
     else:
-        array = array.float() if array.element_size() <= 2 else array.double()
+        if not array.is_floating_point():
+            array = array.float() if array.element_size() <= 2 else array.double()
+        elif array.element_size() < 4:
+            array = array.float()
+        strides = tuple(array.element_size() * stride for stride in array.stride())
     entry.data, entry.type = address(array), _type_code(array)
-    for axis, stride, length in zip(axes, _strides(array), array.shape, strict=True):
+    for axis, stride, length in zip(axes, strides, array.shape, strict=True):
         entry.stride[axis] = stride if length > 1 else 0
     # a single dof is not shared: its values are as far apart as contiguous ones
     if axes[-1] == 2 and array.shape[-1] == 1:

@@ -216,18 +216,19 @@ def trajectories(
     actions, dt = columns(operands.actions, 0, program.used).double(), operands.dt.double()
     if isinstance(program, Smoother):
         return _smoother.outputs(program, actions, dt, selection)
-    batch = actions.shape[0]
-    start = _gather_parts(operands.start, operands.start_index, batch)
+    # states per trajectory, four parts [B, D] in float64, None is zero
+    start: list[Tensor | None] = []
+    goal: list[Tensor | None] = []
+    for states, parts, index in (
+        (start, operands.start, operands.start_index),
+        (goal, operands.goal, operands.goal_index),
+    ):
+        for part in parts:
+            state = None if part is None else gather_states(part.double(), index)
+            states.append(state if state is None else state.expand(actions.shape[0], -1))
     if isinstance(program, Cascade):
         return _cascade(program, actions, dt, start, selection)
-    goal = _gather_parts(operands.goal, operands.goal_index, batch)
     return _band.outputs(program, actions, dt, start, goal, selection)
-
-
-def _gather_parts(parts: Parts, index: Tensor | None, batch: int) -> list[Tensor | None]:
-    """Gathers a start or goal state per trajectory: four parts [B, D] in float64, None is zero."""
-    states = [gather_states(None if part is None else part.double(), index) for part in parts]
-    return [part if part is None else part.expand(batch, -1) for part in states]
 
 
 def _cascade(

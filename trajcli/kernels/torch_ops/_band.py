@@ -143,8 +143,8 @@ def weights_of_rows(program: Band, dt: Tensor) -> list[Tensor]:
     if program.degree is None:
         position = (torch.arange(program.width, device=dt.device) == base).double()
         return [position.expand_as(times), *_through_points(gaps, times)]
-    inside = _points_used(program, base[:, 0])[:, :, 0].double()
-    return fit_weights(times, program.degree, inside)
+    mask = _points_used(program, base[:, 0])[:, :, 0].double()
+    return fit_weights(times, program.degree, mask)
 
 
 def _points_used(program: Band, base: Tensor) -> Tensor:

@@ -178,8 +178,10 @@ def forward_launch(program: Program, operands: Operands, rows: Parts) -> Launch:
         return Launch(_cascade.forward, warp_count(operands, pitch), arguments)
     arguments |= state_arguments("goal", operands.goal, operands.goal_index)
     steps, inner = program.windows.steps, arguments["inner"]
-    # a column may begin up to phase − 1 rows before its first inner row
-    tiles = tile_count(operands, inner and inner + phase - 1, arguments["K"], pitch) * steps
+    # A tile has K windows of a warp's columns. A column may begin up to phase − 1 rows before its
+    # first inner row.
+    tiles = warp_count(operands, pitch) * -(-(inner + phase - 1) // arguments["K"]) if inner else 0
+    tiles *= steps
     outer = batch * (program.rows - inner * steps) * dofs
     programs = tiles + -(-outer // arguments["LANES"])
     return Launch(_band.forward, programs, arguments | {"tiles": tiles})
@@ -203,19 +205,14 @@ def adjoint_launch(
         arguments["K"] //= 2
     if gradients.actions is not None:
         # the actions that only inner windows use
-        alone = max(arguments["inner"] - (program.width - 1), 0)
-        tiles = tile_count(operands, alone, arguments["K"], dofs)
-        programs = tiles + -(-batch * (horizon - alone) * dofs // lanes)
+        exclusive = max(arguments["inner"] - (program.width - 1), 0)
+        tiles = warp_count(operands, dofs) * -(-exclusive // arguments["K"]) if exclusive else 0
+        programs = tiles + -(-batch * (horizon - exclusive) * dofs // lanes)
     arguments |= {"tiles": tiles, "programs": programs, "steps": program.windows.steps}
     # the programs of the goals follow those of the starts, which therefore run if any goal does
     start, goal = (any(x is not None for x in parts) for parts in (gradients.start, gradients.goal))
     roles = 2 if goal else int(start)
     return Launch(_band.adjoint, programs + roles * -(-batch * dofs // lanes), arguments)
-
-
-def tile_count(operands: Operands, windows: int, size: int, pitch: int) -> int:
-    """Counts the programs that compute the windows of all columns, ``size`` windows each."""
-    return warp_count(operands, pitch) * -(-windows // size) if windows else 0
 
 
 def warp_count(operands: Operands, pitch: int) -> int:

@@ -171,12 +171,12 @@ def adjoint(
             if ends_table is not None:
                 if is_state:
                     # a point is Σ_m c_m·hᵐ·part_m; a part without a weight takes no NaN of it
-                    more = ()
+                    updated = ()
                     for m in tl.static_range(4):
                         weight = tl.load(ends_table + 4 * (i + tl.where(is_goal, HEAD, 0)) + m)
                         value = tl.fma(weight * powers[m], gradient, state[m])
-                        more = more + (tl.where(weight != 0.0, value, state[m]),)
-                    state = more
+                        updated = updated + (tl.where(weight != 0.0, value, state[m]),)
+                    state = updated
         if is_state:
             store_row(start, state, trajectory * D + dof, valid & (is_goal == 0))
             store_row(goal, state, trajectory * D + dof, valid & is_goal)
@@ -268,8 +268,8 @@ def forward_tile(
                 if len(pending) == ROWS:
                     now = number + (block + k + 1 - ROWS)
                     mask = exists & in_range(now, inner)
-                    at = origin + (block + k + 1 - ROWS).to(tl.int64) * D
-                    store_tile(rows, pending, at, offsets, mask, PITCH, LANES)
+                    row_offset = origin + (block + k + 1 - ROWS).to(tl.int64) * D
+                    store_tile(rows, pending, row_offset, offsets, mask, PITCH, LANES)
                     pending = ()
 
 
@@ -289,7 +289,7 @@ def adjoint_tile(
     trajectory, dof, valid = locate_columns(group, batch, D, D, LANES)
     row = (trajectory * all_rows + inner_row + begin * STEPS) * D + dof
     action = inner_action + WIDTH - 1 + begin
-    into = (trajectory * horizon + action) * D + dof
+    results = (trajectory * horizon + action) * D + dof
     scale = row_scale(SPACING * tl.load(dt + trajectory * dt_stride, mask=valid, other=1.0), True)
     kind = windows[1] * STEPS  # shift
     totals = zeros(dof, K)
@@ -321,27 +321,27 @@ def adjoint_tile(
                         new = new + (value,)
                 sums = new
             # derivatives are divided by powers of the spacing, positions are not
-            more = ()
+            updated = ()
             for k in tl.static_range(K):
-                more = more + (tl.fma(sums[k], scale[m], totals[k]) if m > 0 else sums[k],)
-            totals = more
+                updated = updated + (tl.fma(sums[k], scale[m], totals[k]) if m > 0 else sums[k],)
+            totals = updated
     # x·0 is NaN where x is NaN or Inf, and 0 elsewhere
     nonfinite = tl.zeros([LANES], tl.float64)
     for k in tl.static_range(K):
         nonfinite += totals[k] * 0.0
-        store(actions, totals[k], into + k * D, valid & (begin + k < exclusive))
+        store(actions, totals[k], results + k * D, valid & (begin + k < exclusive))
     if tl.max((nonfinite != 0.0).to(tl.int32), 0) > 0:
         # Gradients that are NaN or Inf are computed again: rows that do not use the action, whose
         # weight is zero, are left out.
         for a in range(K):
             present = valid & (begin + a < exclusive)
-            stored = tl.load(actions + into + a * D, mask=present, other=0.0)
+            stored = tl.load(actions + results + a * D, mask=present, other=0.0)
             uses = present & (stored * 0.0 != 0.0)
             gradient = pull_point(
                 rows, (trajectory * all_rows + START_ROW) * D + dof, (table, entries.to(tl.int64)),
                 HEAD + action + a + dof * 0, windows, scale, uses, D, WIDTH, STEPS, True,
             )  # fmt: skip
-            store(actions, gradient, into + a * D, uses)
+            store(actions, gradient, results + a * D, uses)
 
 
 @triton.jit
@@ -405,8 +405,8 @@ def add_states(points, first, ends_table, start, goal, spacing, valid, ends):
         for m in tl.static_range(4):
             weight = tl.load(ends_table + 4 * number + m, mask=is_made, other=0.0)
             part = tl.where(is_start, start[m], goal[m])
-            more = tl.fma(weight * powers[m], part, value)
-            value = tl.where(weight != 0.0, more, value)
+            updated = tl.fma(weight * powers[m], part, value)
+            value = tl.where(weight != 0.0, updated, value)
         new = new + (tl.where(is_made, value, points[i]),)
     return new
 
