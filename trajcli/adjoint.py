@@ -86,8 +86,8 @@ def _gradient_of_cascade_steps(
     order of the actions, differences above it. Coefficients are those of :class:`Cascade`.
     """
     order, first, used = program.action_order, int(program.start_row), program.used
-    # x_m in each row and in the row before it, which for the first is the start state
     step = dt[:, :used, None]
+    # x_m in each row, and in the row before it, which for the first is the start state
     now = [x[:, first:] for x in rows]
     before = [np.roll(x, 1, axis=1) for x in now]
     for m, part in enumerate(start):
@@ -107,8 +107,7 @@ def _gradient_of_cascade_steps(
         for r in range(1, m + 1):
             adjoint[m][:, :-1] += (power(r) * adjoint[m - r])[:, 1:]
         adjoint[m] = adjoint[m][:, ::-1].cumsum(1)[:, ::-1]
-        # dt · ∂x_m/∂dt, term by term: each term is a power of dt, so that its derivative times dt
-        # is the exponent times the term
+        # dt·∂x_m/∂dt: each term of x_m is a power of dt, and is multiplied by its exponent
         n = order - m
         ways = {"euler": 1, "zoh": math.factorial(n), "foh": math.factorial(n + 1)}
         held = step**n / ways[program.scheme]

@@ -26,8 +26,8 @@ COMMANDS = ("integrate", "differentiate", "status", "merge", "inspect", "plot", 
 """Commands in the order of the help: functions in modules of their names, with an EXAMPLE."""
 # Commands that write a file, which a signal may leave unfinished; score does with --csv.
 _WRITING = ("integrate", "differentiate", "merge", "plot", "export", "resample", "retime", "fit")
-# Objects between two garbage collections while modules load. They leave no garbage, and the usual
-# 700 objects would take a tenth of the start.
+# Objects between two garbage collections while modules load. They leave no garbage, so that
+# collections would only take time.
 _LOADING_THRESHOLD = 100_000
 _EXAMPLES = """
 Integrate actions, differentiate a recording and inspect the result, in sample_data:
@@ -97,8 +97,7 @@ def _run(words: list[str]) -> int:
     except Abort:
         failure: TrajcliError = _interrupted("SIGINT", words)
     except Exception as error:
-        # a signal raises Interrupt wherever the program is, and some libraries turn what is raised
-        # within them into errors of their own
+        # some libraries turn the Interrupt of a signal into an error of their own
         if (signal := answered()) is not None and not isinstance(error, Stopped):
             return _fail(_interrupted(signal, words), words)
         # Typer's own errors: an unknown option, a missing value
@@ -106,12 +105,10 @@ def _run(words: list[str]) -> int:
         if os.environ.get("TRAJCLI_DEBUG") == "1" and not usage:
             raise
         if isinstance(error, TrajcliError):
-            # The library names its arguments, the user typed options. The command ran, so that its
-            # options are parsed already. SOURCE is an argument; a fault of the array that it holds
-            # may be of "actions", too.
-            named = bool(words) and words[0] in COMMANDS
-            options = command.commands[words[0]].params if named else ()
-            flags = {option.name: max(option.opts, key=len) for option in options}
+            # The library names its arguments, the user typed options: --window for window. But a
+            # fault of "actions" is of the array in SOURCE, not of the option.
+            ran = command.commands.get("".join(words[:1]))
+            flags = {x.name: max(x.opts, key=len) for x in ran.params} if ran else {}
             flags.pop("actions", None)
             faults = (replace(x, where=flags.get(str(x.where), x.where)) for x in error.faults)
             failure = type(error)(*faults)

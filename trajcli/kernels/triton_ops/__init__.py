@@ -167,8 +167,8 @@ def forward_launch(program: Program, operands: Operands, rows: Parts) -> Launch:
     # multiple of the phase, so that they begin at a sector.
     pitch, phase = 1 << (dofs - 1).bit_length(), 8 // gcd(8, dofs)
     group = min(WARP // pitch, arguments["K"])
-    # Rows of 8 dofs fill sectors without an exchange, and those of a band with several steps per
-    # knot are not neighbours. Offsets within a group have 32 bits.
+    # Rows of 8 or 16 dofs fill sectors without an exchange, and those of a band with several steps
+    # per knot are not neighbours. Offsets within the trajectories of a warp have 32 bits.
     separate = isinstance(program, Band) and program.windows.steps > 1
     large = WARP // pitch * program.rows * dofs >= 2**31
     if group < 2 or separate or large or dofs % 8 == 0:
