@@ -51,19 +51,13 @@ def choose(device: str = "auto", backend: str = "auto") -> Choice:
     why = "" if backend == "auto" else backend_absence(backend)
     if why:
         raise UsageError(
-            f"backend {backend} is absent",
-            where=_origin(backend),
-            expected="torch",
-            found=why,
+            f"backend {backend} is absent", where=_origin(backend), expected="torch", found=why
         )
     reason = "the default" if device == "auto" else f"--device {device}"
     name = "cpu" if device in ("auto", "cpu") else _cuda_device(device)
     if backend == "native" and name != "cpu":
         raise UsageError(
-            "backend native runs on the CPU",
-            where=_origin(backend),
-            expected="torch",
-            found=name,
+            "backend native runs on the CPU", where=_origin(backend), expected="torch", found=name
         )
     if backend == "triton" and name == "cpu":
         raise UsageError(
