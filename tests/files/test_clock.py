@@ -220,10 +220,10 @@ def test_options_name_a_time(tmp_path, monkeypatch):
             ({"times": "in.h5:t"}, 0.5),
             ({"dt": "in.h5:step@nominal"}, 0.15),
         ):
-            found = clock_from_options(files.read_as(Reading(**options)))
+            found = clock_from_options(files.with_reading(Reading(**options)))
             assert found is not None
             assert found.step == step
-        found = clock_from_options(files.read_as(Reading(dt="in.h5:step")))
+        found = clock_from_options(files.with_reading(Reading(dt="in.h5:step")))
         assert found is not None
         np.testing.assert_array_equal(found.fitted(1, 3).row_times(), [[0, 0.1, 0.1 + 0.2]])
         for options, kind in (
@@ -235,7 +235,7 @@ def test_options_name_a_time(tmp_path, monkeypatch):
             ({"dt": "in.h5@none"}, InputError),
         ):
             with pytest.raises(kind):
-                clock_from_options(files.read_as(Reading(**options)))
+                clock_from_options(files.with_reading(Reading(**options)))
 
 
 def test_the_error_of_a_file_without_times_suggests_increasing_numbers_of_a_similar_name(tmp_path):

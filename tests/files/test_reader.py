@@ -28,7 +28,7 @@ def read(tmp_path, monkeypatch):
     """read_recordings in a folder of its own."""
     monkeypatch.chdir(tmp_path)
     with Files() as files:
-        yield lambda *sources, **how: read_recordings(files.read_as(Reading(**how)), sources)
+        yield lambda *sources, **how: read_recordings(files.with_reading(Reading(**how)), sources)
 
 
 def write(path: str, **arrays: object) -> None:

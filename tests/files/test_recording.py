@@ -49,7 +49,7 @@ def write(path: str, kinds: list[str], count: int = 12) -> list[np.ndarray]:
 def read(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with Files() as files:
-        yield lambda *texts, **how: read_recordings(files.read_as(Reading(**how)), texts)
+        yield lambda *texts, **how: read_recordings(files.with_reading(Reading(**how)), texts)
 
 
 @pytest.mark.parametrize("kinds", [["even"], ["own"], ["stamps"], ["steps"], ["ns"], [*CLOCKS]])

@@ -16,7 +16,7 @@ from journeys.arrays import close, read_h5, same, write_h5
 
 import trajcli as library
 from trajcli import rotations
-from trajcli.files.quantities import unit_of
+from trajcli.files.quantities import derive_unit
 from trajcli.units import parse_units
 
 RANDOM = np.random.default_rng(7)
@@ -609,7 +609,7 @@ def test_a_figure_has_everything_in_its_units(trajcli, folder):
         (si,), (other,) = (plot_sources(files, ["out.h5"], limits, None, *more)
                            for more in ((), (to,)))  # fmt: skip
         for a, b in zip(si.lines(), other.lines(), strict=True):
-            assert (b.unit, b.time_unit) == (unit_of(a.quantity, "deg"), "ms")
+            assert (b.unit, b.time_unit) == (derive_unit(a.quantity, "deg"), "ms")
             close(b.values, np.degrees(a.values))
             close(b.time, a.time * 1e3)
             if a.quantity == "position":

@@ -231,7 +231,7 @@ class CsvFile(Table):
                     "columns with times of their own",
                     where=f"{self.path}:{copy}",
                     expected=f"the times of {column}; {self._heading}",
-                    hint=f"name columns, and their times: --times {self.typed(copy)}",
+                    hint=f"name columns, and their times: --times {self.shell_name(copy)}",
                 )
         return stored
 
@@ -317,7 +317,7 @@ class CsvFile(Table):
                         where=f"{self.path}, line {lines[bad]}, column {self.columns[number]}",
                         expected=f"a number, or a blank cell; {self._heading}",
                         found=repr(column[bad].strip()),
-                        hint=f"name other columns: {self.typed('A,B')}",
+                        hint=f"name other columns: {self.shell_name('A,B')}",
                     )
                     text.faults.setdefault(self.columns[number], fault)
         return np.concatenate(parts, axis=1)

@@ -17,7 +17,7 @@ import numpy as np
 
 from trajcli.errors import Fault, InputError, UsageError, unknown
 from trajcli.files._tables import TRAJECTORIES
-from trajcli.files.catalogue import Catalogue, Dataset, json_object, text_of
+from trajcli.files.catalogue import Catalogue, Dataset, decode_text, json_object
 from trajcli.files.clock import JUMP, Clock, positive
 from trajcli.files.episodes import (
     LEAVE_OUT,
@@ -184,7 +184,7 @@ class Layout:
                 return stated.time(1.0 / rate, f"{'.'.join(keys)}, {rate:g} Hz")
         return None
 
-    def chosen(self, key: str) -> list[Member]:
+    def filter_members(self, key: str) -> list[Member]:
         """Returns the trajectories that a filter key lists; raises InputError if there are none."""
         group = self.family.filter_keys
         if not group:
@@ -219,7 +219,7 @@ class Layout:
         """Whether an array was chosen only because its name is likely."""
         return self.family.arrays is known_columns and path not in _COLUMNS
 
-    def recorded(self, member: Member) -> list[str]:
+    def position_names(self, member: Member) -> list[str]:
         """Returns the datasets of recorded positions, as a user names them after FILE:."""
         return [name for name in self.family.positions if self.array(member, [name]) is not None]
 
@@ -268,7 +268,7 @@ def episodes_by_label(layout: Layout) -> Split:
         labels = labels.astype(np.int64)  # a CSV file is read as floats
     # trajcli itself writes a column trajectory, whose labels are whole names
     prefix = layout.family.prefix if labels.dtype.kind in "iu" and name != "trajectory" else ""
-    texts = [f"{prefix}{text_of(labels[begin])}" for begin in edges[:-1]]
+    texts = [f"{prefix}{decode_text(labels[begin])}" for begin in edges[:-1]]
     spans = zip(texts, pairwise(edges), strict=True)
     return Split([Member(text, "", begin, end) for text, (begin, end) in spans], len(labels))
 
@@ -308,7 +308,7 @@ def _minari_actions(layout: Layout, member: Member) -> PathAndArrays:
         where=f"{file.path}:/{group}",
         expected="one array",
         found=", ".join(leaves) or "an empty group",
-        hint=f"{file.typed(f'actions/{leaves[0]}')} reads one of them" if leaves else "",
+        hint=f"{file.shell_name(f'actions/{leaves[0]}')} reads one of them" if leaves else "",
     )
 
 
@@ -339,7 +339,7 @@ def _lerobot_dof_names(layout: Layout, name: str) -> list[str] | None:
     if isinstance(names, dict) and len(names) == 1:  # {"motors": [...]}
         (names,) = names.values()
     texts = isinstance(names, list) and all(isinstance(name, str) for name in names)
-    return [text_of(name) for name in names] if texts else None
+    return [decode_text(name) for name in names] if texts else None
 
 
 def _lerobot_episodes(layout: Layout) -> Split:

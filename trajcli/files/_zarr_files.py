@@ -55,7 +55,7 @@ class ZarrFile(Catalogue):
         if name not in self.names():
             return None
         if self.path.is_dir():  # a chunk that changes before it is read would mix two states
-            self.pool.sources.add(map(str, (self.path / name).rglob("*")))
+            self.pool.sources.watch(map(str, (self.path / name).rglob("*")))
         stored, where = self.opened().arrays[name], self.place(name)
         metadata = stored.metadata.to_dict()
         # strings of variable length have dtype object, but are never constructed from code
@@ -150,7 +150,7 @@ def _folder_store(sources: SourceFiles) -> Any:
     from zarr.storage import LocalStore
 
     def check(path: Path) -> None:
-        sources.opened(path)
+        sources.record(path)
         if not os.path.exists(path):
             return
         state = os.stat(path)

@@ -29,8 +29,8 @@ from trajcli.files.file_bytes import (
     State,
     changed,
     file_state,
+    read_fault,
     read_regular,
-    unreadable,
 )
 from trajcli.files.quantities import motion_rank
 from trajcli.files.reading import Reading
@@ -114,7 +114,7 @@ class Dataset:
 
     def texts(self) -> list[str]:
         """Returns all values of an array of strings."""
-        return [text_of(value) for value in self.read()]
+        return [decode_text(value) for value in self.read()]
 
     def read_part(self, start: int, stop: int, first: int, last: int) -> Any:
         """Reads rows start to stop, columns first to last."""
@@ -200,7 +200,7 @@ def import_library(module: str, package: str, path: Path) -> Any:
         ) from None
 
 
-def text_of(value: object) -> str:
+def decode_text(value: object) -> str:
     """Returns a stored string as text without NUL characters or bytes that are not UTF-8."""
     text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
     return text.encode("utf-8", "replace").decode().replace("\0", "")
@@ -209,7 +209,7 @@ def text_of(value: object) -> str:
 def json_object(text: object) -> dict[str, Any]:
     """Parses a JSON object; returns an empty one for anything else."""
     try:
-        value = json.loads(text_of(text)) if isinstance(text, (str, bytes)) else None
+        value = json.loads(decode_text(text)) if isinstance(text, (str, bytes)) else None
     except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
@@ -366,7 +366,7 @@ class Catalogue(ABC):
         with self.lock:
             if self._handle is None:
                 state = file_state(self.path)
-                self.pool.sources.opened(self.path, state)
+                self.pool.sources.record(self.path, state)
                 if self._state not in (None, state):
                     raise InputError(changed(self.path, self._state, state))
                 self._handle, self._state = self.safely("", self.begin), state
@@ -386,7 +386,7 @@ class Catalogue(ABC):
             except self.failures as error:
                 where = self.place(name)
                 expected = (self.expected_array if name else "") or self.expected
-                raise InputError(unreadable(where, expected, error)) from None
+                raise InputError(read_fault(where, expected, error)) from None
 
     def begin(self) -> Any:
         """Opens the file by :func:`.file_bytes.open_regular`, which never waits for a pipe.
@@ -456,7 +456,7 @@ class Catalogue(ABC):
         return "", ""
 
     @cached_property
-    def own_output(self) -> bool:
+    def is_output(self) -> bool:
         """Whether trajcli wrote the file."""
         return "trajcli_version" in self.attributes()
 
@@ -475,7 +475,7 @@ class Catalogue(ABC):
         not be read.
         """
         path = self.path_beside(name)
-        self.pool.sources.opened(path)
+        self.pool.sources.record(path)
         if not os.path.lexists(path):
             return {}
         self.outside = list(dict.fromkeys([*self.outside, str(path)]))
@@ -485,7 +485,7 @@ class Catalogue(ABC):
         """Returns the place of a dataset, or of the file."""
         return Place(str(self.path), f"{self.slash}{name}" if name else "")
 
-    def typed(self, name: str) -> str:
+    def shell_name(self, name: str) -> str:
         """Returns FILE:DATASET as it is typed in a shell."""
         return shlex.quote(f"{self.path}:{name}")
 
@@ -528,7 +528,7 @@ class Catalogue(ABC):
         if not wanted.startswith(group):
             near.insert(0, f"/{group}")
         if near:
-            hint = f"{self.typed(near[0])}, if it is meant; {hint}"
+            hint = f"{self.shell_name(near[0])}, if it is meant; {hint}"
         return Fault(
             "no such dataset",
             where=f"{self.path}:{name}",
@@ -559,21 +559,21 @@ class Catalogue(ABC):
         return names
 
 
-def in_memory(values: Any) -> Any:
+def load_array(values: Any) -> Any:
     """Returns an array in memory; reads it if it is a dataset."""
     return np.asarray(values.read() if isinstance(values, Dataset) else values)
 
 
-def rows_by_number(values: Values, numbers: Any) -> Values:
+def take_trajectories(values: Values, numbers: Any) -> Values:
     """Returns rows of [B, ...] by number; of a dataset [B, T, ...] they are read when needed."""
     if len(numbers) == values.shape[0] and (np.diff(numbers) == 1).all():
         return values
     if isinstance(values, Dataset) and values.ndim > 1:
         return values.select(numbers, range(values.shape[1]))
-    return in_memory(values)[numbers]
+    return load_array(values)[numbers]
 
 
-def stacked(arrays: Sequence[Values], batches: Sequence[int] = ()) -> Dataset:
+def stack_arrays(arrays: Sequence[Values], batches: Sequence[int] = ()) -> Dataset:
     """Returns arrays [b, n, ...] one behind the other; zeros follow the rows of shorter ones.
 
     batches: how many trajectories each array is for, where [1, n, ...] may be shared by several.

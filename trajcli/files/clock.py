@@ -19,8 +19,8 @@ import numpy.typing as npt
 
 from trajcli.arrays import step_faults, time_stamp_faults, time_stamp_shape_faults
 from trajcli.errors import Fault, InputError, raise_if_any, wrong_shape
-from trajcli.files.catalogue import Dataset, Numbers, in_memory, stacked
-from trajcli.files.conversion import as_line, converted, divided, stated_unit
+from trajcli.files.catalogue import Dataset, Numbers, load_array, stack_arrays
+from trajcli.files.conversion import as_line, convert_values, divide, read_unit
 from trajcli.files.quantities import split_unit
 from trajcli.files.source import Place, first_and_more
 from trajcli.kernels.program import Floats, Integers
@@ -183,8 +183,8 @@ class Clock:
             clock._table(joined.stamped, 1 if extra is None else clock.count + extra)
             for clock in clocks
         ]
-        values: Values = stacked(tables, batches)
-        values = values if values.nbytes > EAGER_BYTES else in_memory(values)
+        values: Values = stack_arrays(tables, batches)
+        values = values if values.nbytes > EAGER_BYTES else load_array(values)
         kind = "time stamps" if joined.stamped else "dt"
         several = len({clock.where for clock in clocks}) > 1
         where = Place(remark=f"{kind} of the inputs") if several else first.where
@@ -197,11 +197,11 @@ class Clock:
             return step * np.arange(width)[None] if stamped else np.full((1, width), step)
         values = self.values
         if self.stamped and not stamped:
-            values = np.diff(in_memory(values).astype(np.float64))
+            values = np.diff(load_array(values).astype(np.float64))
         if values.ndim < 2:
-            values = np.reshape(in_memory(values), (1, -1))
+            values = np.reshape(load_array(values), (1, -1))
         if values.shape[1] == 1 < width:
-            values = np.broadcast_to(in_memory(values), (values.shape[0], width))
+            values = np.broadcast_to(load_array(values), (values.shape[0], width))
         return values
 
     @property
@@ -216,7 +216,7 @@ class Clock:
         values, shape = self.values, self.shape
         column = not self.stamped and shape[1:] == (1,) and shape[0] != batch
         if column and shape[0] in (count - 1, count):  # of one trajectory, as MATLAB has them
-            values = values if values is None else np.ravel(in_memory(values))
+            values = values if values is None else np.ravel(load_array(values))
             shape = shape[:1]
         return replace(self, values=values, shape=shape, batch=batch, count=count, acting=acting,
                        lengths=lengths)  # fmt: skip
@@ -284,7 +284,7 @@ class Clock:
         if isinstance(values, Dataset) and values.ndim == 2:
             values = lines(values)
         elif values is not None:
-            held = in_memory(values)
+            held = load_array(values)
             held = held[trajectories] if held.ndim == 2 and len(held) > 1 else held
             values = held[..., : width(held)]
 
@@ -422,7 +422,7 @@ class Clock:
 def _rows(values: Values, begin: int, end: int) -> npt.NDArray[Any]:
     """Returns the part [b or 1, n] of [n] or [B, n] that belongs to trajectories begin to end."""
     if values.ndim < 2:
-        return np.reshape(in_memory(values), (1, -1))
+        return np.reshape(load_array(values), (1, -1))
     if values.shape[0] == 1:
         begin, end = 0, 1
     return values.read_rows(begin, end) if isinstance(values, Dataset) else values[begin:end]
@@ -444,7 +444,7 @@ def positive(value: object) -> float | None:
 def _stored_times(stored: Dataset, given: Unit | None, stamps: bool) -> Clock:
     """Returns the stamps or steps of a dataset in seconds; large datasets of times for every
     trajectory stay in the file."""
-    text = given.name if given is not None else stated_unit(stored)
+    text = given.name if given is not None else read_unit(stored)
     text = text or split_unit(re.split("[:/]", stored.where.last)[-1])[1]
     unit = given or parse_time_unit(text)
     word, since, _ = text.strip("[] ").lower().partition(" since ")
@@ -466,7 +466,7 @@ def _stored_times(stored: Dataset, given: Unit | None, stamps: bool) -> Clock:
     source = stored.where
     if unit is not None and unit.per_si != 1.0:
         convert = partial(in_seconds, unit=unit, stamps=stamps)
-        values = converted(stored, convert) if lazy else convert(values)
+        values = convert_values(stored, convert) if lazy else convert(values)
         source = source.then(f", in {unit}{' since 1970 by their size' if by_size else ''}")
     kind = None if values.dtype == stored.dtype or stored.dtype.kind != "f" else stored.dtype
     return Clock(
@@ -528,7 +528,7 @@ def in_seconds(values: Any, unit: Unit, stamps: bool) -> Any:
         first = wide[..., :1]
         with np.errstate(invalid="ignore"):
             values = wide - np.where(np.isfinite(first), first, 0)
-    return divided(values, unit.per_si)
+    return divide(values, unit.per_si)
 
 
 def equal_step(

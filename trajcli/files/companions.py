@@ -19,9 +19,9 @@ import numpy.typing as npt
 
 from trajcli.errors import InputError, describe, raise_if_any
 from trajcli.files._layouts import Layout
-from trajcli.files.catalogue import Catalogue, Dataset, text_of
+from trajcli.files.catalogue import Catalogue, Dataset, decode_text
 from trajcli.files.clock import Clock, held_against, positive, reconciled, require_nominal
-from trajcli.files.conversion import read_lengths, stated_unit
+from trajcli.files.conversion import read_lengths, read_unit
 from trajcli.files.episodes import (
     LENGTHS,
     MASKS,
@@ -123,18 +123,18 @@ class Companions:
     def controller(self) -> str:
         """Returns the controller that a file like robosuite's names, OSC_POSE; "" for none."""
         about = self.file.attributes("data")
-        text = " ".join(text_of(about.get(name, "")) for name in ("env_args", "env_info"))
+        text = " ".join(decode_text(about.get(name, "")) for name in ("env_args", "env_info"))
         named = re.search('"((OSC|IK|JOINT|WHOLE_BODY)_[A-Z_]+)"', text)
         return named[1] if named else ""
 
     def mode(self) -> StatedMode:
         """Returns the mode of trajcli that the file states."""
         where, stated = self.attribute("mode")
-        name = ALIASES.get(text_of(stated), text_of(stated))
+        name = ALIASES.get(decode_text(stated), decode_text(stated))
         if name not in MODES:
             return StatedMode()
         options: dict[str, Any] = {
-            option: int(value) if isinstance(value, (int, np.integer)) else text_of(value)
+            option: int(value) if isinstance(value, (int, np.integer)) else decode_text(value)
             for option in MODES[name].option_names()
             if (value := self.attribute(option)[1]) is not None
         }
@@ -144,7 +144,7 @@ class Companions:
         stated = self.array.attributes.get("joint_names")
         stated = self.attribute("joint_names")[1] if stated is None else stated
         if isinstance(stated, list) or getattr(stated, "ndim", 0) == 1:  # headings of columns, too
-            return [text_of(name) for name in stated]
+            return [decode_text(name) for name in stated]
         for path in (group + name for group in self.groups for name in DOF_NAMES):
             with suppress(InputError):  # names are a courtesy
                 stored = self.file.get(path)
@@ -349,9 +349,9 @@ class Companions:
     def start_stamps(self) -> tuple[npt.NDArray[Any], str] | None:
         """Returns the stamps at which an output of trajcli begins, and their unit: it counts its
         own times from 0. None of any other file."""
-        own = self.file.own_output
+        own = self.file.is_output
         stored = self.file.get(f"{self.groups[0]}start_stamp") if own else None
-        return None if stored is None else (np.ravel(stored.read()), stated_unit(stored) or "s")
+        return None if stored is None else (np.ravel(stored.read()), read_unit(stored) or "s")
 
     def likely_axes(self) -> tuple[str, str, bool]:
         """Returns the axes of the array and why, by :func:`.episodes.likely_axes`, and whether

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from trajcli.errors import InputError, describe, wrong_shape
 from trajcli.files.catalogue import Dataset, PartReader, reader_of_each
-from trajcli.files.quantities import QUANTITIES, order_of
+from trajcli.files.quantities import QUANTITIES, derivative_order
 from trajcli.memory import SCANNED_BYTES
 from trajcli.units import (
     Units,
@@ -29,14 +29,14 @@ _NOT_STATED = ("", "1")
 _PACKING = ("scale_factor", "add_offset", "_FillValue", "missing_value")
 
 
-def stated_unit(stored: Dataset) -> str:
+def read_unit(stored: Dataset) -> str:
     """Returns the unit that an array states, or "" if it states none."""
     stated = stored.attributes.get("units")
     text = stated.strip() if isinstance(stated, str) else ""
     return "" if text in _NOT_STATED else text
 
 
-def dataset_in_si(stored: Dataset, units: Units) -> Dataset:
+def convert_to_si(stored: Dataset, units: Units) -> Dataset:
     """Returns an array [..., D] in SI units, in float64 if its values have to be converted."""
     labelled = replace(stored, attributes={**stored.attributes, "units": unit_text(in_si(units))})
     by = per_si(units)
@@ -44,7 +44,7 @@ def dataset_in_si(stored: Dataset, units: Units) -> Dataset:
         return labelled
     # results have the precision of the file, although they are computed in float64
     kind = stored.precision if stored.dtype.kind == "f" else None
-    return replace(converted(labelled, lambda rows: divided(rows, by)), converted_from=kind)
+    return replace(convert_values(labelled, lambda rows: divide(rows, by)), converted_from=kind)
 
 
 def decoded(stored: Dataset) -> Dataset:
@@ -58,7 +58,7 @@ def decoded(stored: Dataset) -> Dataset:
     fills = fills[~np.isnan(fills)]
     packed = scale.size or offset.size
     # integers of a clock keep their digits: float64 holds nanoseconds since 1970 to 0.2 µs
-    clock = kind != "f" and parse_time_unit(stated_unit(stored)) is not None
+    clock = kind != "f" and parse_time_unit(read_unit(stored)) is not None
     if not packed and (clock or not fills.size):
         return stored
     factor, zero = (float(x[0]) if x.size else y for x, y in ((scale, 1.0), (offset, 0.0)))
@@ -69,7 +69,7 @@ def decoded(stored: Dataset) -> Dataset:
         return np.where(np.isin(rows, fills), np.nan, rows.astype(np.float64) * factor + zero)
 
     precision = stored.precision if kind == "f" else None
-    return replace(converted(stored, convert), converted_from=precision)
+    return replace(convert_values(stored, convert), converted_from=precision)
 
 
 def _numbers(value: Any) -> npt.NDArray[Any]:
@@ -86,7 +86,7 @@ def as_batch(stored: Dataset) -> Dataset:
     stored.require_numeric()
     if stored.ndim == 3:
         return stored
-    stored = with_axes(stored, "T")
+    stored = reorder_axes(stored, "T")
     if stored.ndim != 2:
         expected, what = "[B, T, D], or [T, D] for one trajectory", "wrong number of dimensions"
         raise InputError(wrong_shape(stored.where, expected, stored.shape, what=what))
@@ -99,7 +99,7 @@ def as_line(stored: Dataset) -> Dataset:
     return replace(stored, shape=(1, *stored.shape), reader=reader)
 
 
-def with_joined_axes(stored: Dataset, count: int) -> Dataset:
+def join_axes(stored: Dataset, count: int) -> Dataset:
     """Returns an array [..., R, n] of ``count`` = R rotations as [..., R·n]; any other as it is."""
     if count < 2 or stored.ndim < 3 or stored.shape[-2] != count:
         return stored
@@ -135,7 +135,7 @@ def read_lengths(stored: Dataset, batch: int, rows: int) -> npt.NDArray[np.int64
     return values.astype(np.int64)
 
 
-def with_axes(stored: Dataset, axes: str) -> Dataset:
+def reorder_axes(stored: Dataset, axes: str) -> Dataset:
     """Returns an array whose axes are TBD, DT, T, … as [B, T, D] or [T, D], read in blocks."""
     if stored.ndim != len(axes):
         return stored
@@ -160,7 +160,7 @@ def with_axes(stored: Dataset, axes: str) -> Dataset:
     return replace(stored, shape=shape, reader=read_rows, storage=storage)
 
 
-def converted(stored: Dataset, convert: Callable[[Any], Any]) -> Dataset:
+def convert_values(stored: Dataset, convert: Callable[[Any], Any]) -> Dataset:
     """Returns a dataset whose values are converted when they are read."""
     read = stored.reader
     # an empty array tells the type of what the conversion gives
@@ -172,17 +172,17 @@ def converted(stored: Dataset, convert: Callable[[Any], Any]) -> Dataset:
     return replace(stored, dtype=dtype, reader=lambda start, stop: convert(read(start, stop)))
 
 
-def divided(values: Any, by: Any) -> npt.NDArray[np.float64]:
+def divide(values: Any, by: Any) -> npt.NDArray[np.float64]:
     """Returns values / by in float64, whatever their type."""
     with np.errstate(all="ignore"):  # signalling NaNs raise the invalid flag
         quotient: npt.NDArray[np.float64] = np.divide(values, by, dtype=np.float64)
     return quotient
 
 
-def in_one_unit(a: Dataset, b: Dataset) -> tuple[Dataset, Dataset, str, str]:
+def match_units(a: Dataset, b: Dataset) -> tuple[Dataset, Dataset, str, str]:
     """Converts two datasets to SI for a comparison, if both state units of the same kind. Returns
     them with a remark for the user, and the reason why they cannot be compared, or ""."""
-    texts = stated_unit(a), stated_unit(b)
+    texts = read_unit(a), read_unit(b)
     first, second = map(_any_units, texts)
     pair = ", ".join(
         f"{side} is in {text}" if text else f"{side} says no unit"
@@ -203,9 +203,9 @@ def in_one_unit(a: Dataset, b: Dataset) -> tuple[Dataset, Dataset, str, str]:
 
 def _rounded_in_si(stored: Dataset, units: Units) -> Dataset:
     """Returns an array in SI, rounded to its stored type, whose last place (ulp) is compared."""
-    wide = dataset_in_si(stored, units)
+    wide = convert_to_si(stored, units)
     kind = np.result_type(wide.precision, np.float32)
-    return converted(wide, lambda rows: rows.astype(kind, copy=False))
+    return convert_values(wide, lambda rows: rows.astype(kind, copy=False))
 
 
 def _any_units(text: str) -> Units | None:
@@ -213,15 +213,15 @@ def _any_units(text: str) -> Units | None:
     return parse_units(text) if time is None else [time]
 
 
-def units_of_arrays(arrays: Mapping[str, Dataset], given: Units) -> dict[str, Units]:
+def find_units(arrays: Mapping[str, Dataset], given: Units) -> dict[str, Units]:
     """Returns the known units of arrays [..., D] by name: the given ones, or those that the array
     states, or those that the unit of the positions implies, a unit for each of D dofs or one."""
     known: dict[str, Units] = {}
     for name, array in arrays.items():
-        text, order = stated_unit(array), order_of(name)
+        text, order = read_unit(array), derivative_order(name)
         # deg of the positions implies deg/s of the velocities
         implied = given or (not text and name in QUANTITIES and "position" in arrays)
-        units = given or parse_units(stated_unit(arrays["position"]) if implied else text)
+        units = given or parse_units(read_unit(arrays["position"]) if implied else text)
         if units is not None:
             units = of_order(units, order) if implied else units
             known[name] = for_dofs(units, array.shape[-1], array.where)

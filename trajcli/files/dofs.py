@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from trajcli.errors import Fault, InputError, UsageError, unknown
-from trajcli.files.catalogue import Catalogue, Dataset, text_of
-from trajcli.files.conversion import converted, stated_unit
+from trajcli.files.catalogue import Catalogue, Dataset, decode_text
+from trajcli.files.conversion import convert_values, read_unit
 from trajcli.units import units_of_dofs
 
 JOINED = "joined"
@@ -79,11 +79,11 @@ class Dofs:
                     values, reader=lambda *rows: np.take(values.read(), self.numbers)[slice(*rows)]
                 )
             elif list(self.numbers) == list(range(first, last)):  # a slice copies no values
-                picked = converted(values, lambda rows: rows[..., first:last])
+                picked = convert_values(values, lambda rows: rows[..., first:last])
             else:
-                picked = converted(values, lambda rows: np.take(rows, self.numbers, -1))
+                picked = convert_values(values, lambda rows: np.take(rows, self.numbers, -1))
             about = dict(values.attributes)
-            if text := stated_unit(values):
+            if text := read_unit(values):
                 about["units"] = units_of_dofs(text, self.numbers, present)
             return replace(picked, attributes=about, shape=(*values.shape[:-1], len(self.numbers)))
         if hasattr(values, "shape"):
@@ -329,7 +329,7 @@ def named_rotations(
         if not form or len(dofs) % WIDTHS.get(form, 4):
             continue
         if form == "quaternion":
-            text = f"{name} {text_of(order) if order is not None else _ORDERS.get(family, '')}"
+            text = f"{name} {decode_text(order) if order is not None else _ORDERS.get(family, '')}"
             form = next((form for form in ("xyzw", "wxyz") if form in text.lower()), "")
             if not form:
                 raise InputError(

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from trajcli.errors import Fault, InputError, describe
 from trajcli.files._tables import TRAJECTORIES
 from trajcli.files.catalogue import Catalogue, Dataset, candidates, unlikeness
-from trajcli.files.conversion import as_batch, stated_unit
+from trajcli.files.conversion import as_batch, read_unit
 from trajcli.files.quantities import EPISODE_ENDS, POSITIONS, QUANTITIES, STATES, role
 from trajcli.files.source import Place
 from trajcli.kernels.program import Integers
@@ -321,7 +321,7 @@ def likely_arrays(file: Catalogue, prefix: str) -> list[str]:
     if unread and not named:
         raise next(iter(unread.values()))
     likely = min(ranks, key=ranks.__getitem__, default="")
-    found, hint = candidates(paths, file.get), f"name one as {file.typed(likely)}"
+    found, hint = candidates(paths, file.get), f"name one as {file.shell_name(likely)}"
     if not likely or ranks[likely][0] == 2:
         hint = f"trajcli inspect {shlex.quote(str(file.path))} lists what it holds"
     expected = f"datasets called actions, {', '.join(QUANTITIES)}: [B, T, D] or [T, D]"
@@ -331,5 +331,5 @@ def likely_arrays(file: Catalogue, prefix: str) -> list[str]:
 
 def _of_positions(file: Catalogue, path: str) -> bool:
     """Whether an array says that it is in a unit of positions, not of their derivatives."""
-    units = parse_units(stated_unit(file.require(path)))
+    units = parse_units(read_unit(file.require(path)))
     return units is not None and all(unit.order == 0 for unit in units)

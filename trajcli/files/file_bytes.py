@@ -58,7 +58,7 @@ def read_regular(path: Path, largest: int, expected: str) -> bytes:
             # one byte more tells that it is larger: st_size of files in /proc is 0
             data = file.read(largest + 1)
     except OSError as error:
-        raise InputError(unreadable(path, expected, error)) from None
+        raise InputError(read_fault(path, expected, error)) from None
     if len(data) > largest:
         raise InputError(
             "too large",
@@ -69,7 +69,7 @@ def read_regular(path: Path, largest: int, expected: str) -> bytes:
     return data
 
 
-def unreadable(where: object, expected: str, error: Exception) -> Fault:
+def read_fault(where: object, expected: str, error: Exception) -> Fault:
     """Returns the fault of a file that a library could not read."""
     reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
     if isinstance(error, MemoryError):
@@ -158,19 +158,19 @@ class SourceFiles:
         self._before: dict[str, State | None] = {}
         self._opened: dict[str, None] = {}
 
-    def add(self, paths: Iterable[str]) -> None:
+    def watch(self, paths: Iterable[str]) -> None:
         """Records the present state of files that are not recorded yet."""
         for path in paths:
             if path not in self._before:
                 self._before[path] = file_state(path)
 
-    def opened(self, path: str | Path, state: State | None = None) -> None:
+    def record(self, path: str | Path, state: State | None = None) -> None:
         """Records a file that is about to be opened; ``state``: its present one, if known."""
         self._opened[str(path)] = None
         if str(path) not in self._before:
             self._before[str(path)] = state or file_state(path)
 
-    def contents(self) -> Iterator[tuple[str, str]]:
+    def hash_contents(self) -> Iterator[tuple[str, str]]:
         """Yields each opened file with what :func:`file_content` says of it."""
         for path in self._opened:
             before = self._before[path]

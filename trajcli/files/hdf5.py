@@ -179,7 +179,7 @@ class Hdf5File(RecordFile):
             )
         if name is not None:
             other = os.path.join(self.path.parent, os.fsdecode(name))
-            self.pool.sources.opened(other)
+            self.pool.sources.record(other)
             self.outside += [other] if other not in self.outside else []
 
     def _attribute(self, path: str, name: str) -> Any:

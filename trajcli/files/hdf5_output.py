@@ -17,7 +17,7 @@ import numpy as np
 
 from trajcli.errors import OutputError
 from trajcli.files.atomic_output import reserve
-from trajcli.files.catalogue import text_of
+from trajcli.files.catalogue import decode_text
 from trajcli.files.outputs import Output, Variable
 from trajcli.memory import CHUNK_BYTES
 
@@ -75,7 +75,7 @@ class Hdf5Output(Output):
             for name, value in sorted(description.attributes.items()):
                 # names of files may hold bytes that are no text, and netCDF has no booleans
                 text, yes = isinstance(value, str), isinstance(value, bool)
-                file.attrs[name] = text_of(value) if text else int(value) if yes else value
+                file.attrs[name] = decode_text(value) if text else int(value) if yes else value
             whole = [v for v in description.variables if not (groups and v.by_trajectory)]
             made = {}
             for variable in whole:
@@ -86,7 +86,7 @@ class Hdf5Output(Output):
             if groups:
                 self._make_groups(file)
             for name, texts in description.sources.items():
-                data, parent = list(map(text_of, texts)), h5py.Group(_group(file.id, SOURCES))
+                data, parent = list(map(decode_text, texts)), h5py.Group(_group(file.id, SOURCES))
                 parent.create_dataset(name, data=data, dtype=h5py.string_dtype())
         reserve(self._hidden.data, self._hidden.data.stat().st_size)
         if self._packed:

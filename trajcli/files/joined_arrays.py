@@ -13,12 +13,12 @@ from trajcli.errors import InputError, describe
 from trajcli.files._layouts import Layout
 from trajcli.files.catalogue import Catalogue, Dataset, PartReader
 from trajcli.files.companions import Companions
-from trajcli.files.conversion import as_batch, converted, stated_unit
+from trajcli.files.conversion import as_batch, convert_values, read_unit
 from trajcli.files.dofs import JOINED, named_rotations
 from trajcli.files.source import Source
 
 
-def in_one_group(source: Source) -> Source:
+def shorten_source(source: Source) -> Source:
     """Returns a SOURCE of several arrays with their group said once."""
     first, *others = str(source.dataset).split(",")
     folder = first[: first.rfind("/") + 1]
@@ -34,7 +34,7 @@ def match_arrays(file: Catalogue, name: str) -> list[str]:
     return [f"{path},{others}" for path in file.match(head)]
 
 
-def array_at(file: Catalogue, path: str, layout: Layout | None = None) -> Dataset:
+def find_array(file: Catalogue, path: str, layout: Layout | None = None) -> Dataset:
     """Returns the array at a path, or the dofs of several arrays of a group, folder/a,b. Raises
     InputError for arrays of unequal rows."""
     if "," not in path or file.get(path) is not None:
@@ -45,16 +45,16 @@ def array_at(file: Catalogue, path: str, layout: Layout | None = None) -> Datase
         known = file.get(folder + name) or file.get(name)
         part = (known or file.require(folder + name)).require_numeric()
         if part.ndim == 1 or (parts and part.ndim < parts[0].ndim):  # a number in a row
-            wide = converted(part, lambda rows: rows[..., None])
+            wide = convert_values(part, lambda rows: rows[..., None])
             part = replace(wide, shape=(*part.shape, 1))
         names = _dof_names(file, folder, part, name, layout)
         parts.append(part)
         if part.shape[:-1] != parts[0].shape[:-1]:
             expected, found = f"rows as in {describe(parts[0].shape)}", describe(part.shape)
             what, where = "arrays of other rows", f"{part.where} and {parts[0].where}"
-            hint = f"{file.typed(folder + name)} reads it alone"
+            hint = f"{file.shell_name(folder + name)} reads it alone"
             raise InputError(what, where=where, expected=expected, found=found, hint=hint)
-        unit = stated_unit(part).split(",")
+        unit = read_unit(part).split(",")
         units += unit if len(unit) == len(names) else [unit[0]] * len(names)
         same = set(names) & set(dofs)
         dofs += [f"{name}.{dof}" for dof in names] if same else names

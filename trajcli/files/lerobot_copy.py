@@ -55,7 +55,7 @@ class LeRobotCopy:
         self.dofs: Sequence[str] | None = None
         for source in expand_files(Source(folder)):
             file = files.open(source.path)
-            layout = files.read_as(Reading(layout="lerobot")).layout(file)
+            layout = files.with_reading(Reading(layout="lerobot")).layout(file)
             assert layout is not None
             self._starts[source.path.relative_to(folder)] = begin
             for name, _, first, end, *_ in layout.split.members:
@@ -66,7 +66,7 @@ class LeRobotCopy:
             self.names.update(file.children())
         # linked files are not read, and need not be watched: a link shows later changes, too
         read = (path for path in self._contents if path.parts[0] not in _LINKED)
-        files.sources.add(str(folder / path) for path in read)
+        files.sources.watch(str(folder / path) for path in read)
 
     def write(self, out: Path, on_progress: Callable[[], None]) -> None:
         """Writes all files into a folder; on_progress is called before each."""

@@ -17,8 +17,8 @@ import numpy as np
 from trajcli.errors import InputError, Note, UsageError, listed, unknown
 from trajcli.files._document_files import parse_yaml
 from trajcli.files.dofs import Dofs, match_names, numbers_of
-from trajcli.files.file_bytes import SourceFiles, read_regular, unreadable
-from trajcli.files.quantities import QUANTITIES, ROTATIONS, unit_of
+from trajcli.files.file_bytes import SourceFiles, read_fault, read_regular
+from trajcli.files.quantities import QUANTITIES, ROTATIONS, derive_unit
 from trajcli.kernels.program import Floats
 from trajcli.units import (
     KNOWN,
@@ -204,7 +204,7 @@ def read_limits(path: Path, sources: SourceFiles | None = None) -> Limits:
     sources: the files of the command, to which it is added.
     """
     if sources is not None:
-        sources.opened(path)
+        sources.record(path)
     data = read_regular(path, _LARGEST_BYTES, "a file of limits")
     urdf, moveit = data.lstrip()[:1] == b"<", path.suffix.lower() in (".yaml", ".yml")
     read = _from_urdf if urdf else _from_moveit if moveit else _from_toml
@@ -248,7 +248,7 @@ def _from_toml(path: Path, data: bytes) -> Parsed:
     try:
         document: dict[str, Any] = toml.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        raise InputError(unreadable(path, "a TOML file", error)) from None
+        raise InputError(read_fault(path, "a TOML file", error)) from None
     names, tables = document.get("joint_names"), {}
     if names is not None and not _are_texts(names):
         where = f"{path}: joint_names"
@@ -293,7 +293,7 @@ def _stated_units(
     for name in ("", *tables):
         turning = name in ROTATIONS
         order = (ROTATIONS if turning else QUANTITIES).index(name or QUANTITIES[0])
-        usual = unit_of(QUANTITIES[order], "rad") if turning else None
+        usual = derive_unit(QUANTITIES[order], "rad") if turning else None
         stated = (document[name] if name else document).get("units", usual)
         if stated is None:
             if "" in known:
@@ -301,7 +301,7 @@ def _stated_units(
             continue
         units = parse_units(",".join(stated) if _are_texts(stated) else stated)
         if units is None or {(unit.known, unit.order) for unit in units} != {(True, order)}:
-            choices = [unit_of(name or "position", part) for part in KNOWN.split(", ")]
+            choices = [derive_unit(name or "position", part) for part in KNOWN.split(", ")]
             where = f"{path}: [{name}] units" if name else f"{path}: units"
             raise InputError(unknown("unit", choices=choices, found=repr(stated), where=where))
         known[name] = units
@@ -328,7 +328,7 @@ def _from_moveit(path: Path, data: bytes) -> Parsed:
         raise
     except Exception as error:  # PyYAML's, and whatever is not as MoveIt writes it
         expected = "MoveIt's joint_limits: has_velocity_limits, max_velocity, …"
-        raise InputError(unreadable(path, expected, error)) from None
+        raise InputError(read_fault(path, expected, error)) from None
     return list(joints), {n: sides for n, sides in tables.items() if np.isfinite(sides).any()}, {}
 
 
@@ -341,7 +341,7 @@ def _from_urdf(path: Path, data: bytes) -> Parsed:
             raise ValueError("not UTF-8, or a document type, whose entities are not read")
         joints = [j for j in ElementTree.fromstring(text).iter("joint") if j.get("type") in _MOVING]
     except (ElementTree.ParseError, LookupError, ValueError) as error:
-        raise InputError(unreadable(path, "a URDF", error)) from None
+        raise InputError(read_fault(path, "a URDF", error)) from None
     limits: dict[str, tuple[float, float, float, Unit]] = {}
     for joint in joints:
         name, element = joint.get("name", ""), joint.find("limit")

@@ -29,7 +29,7 @@ from trajcli.files.catalogue import (
 )
 from trajcli.files.clock import Clock, positive
 from trajcli.files.dofs import pick_dofs
-from trajcli.files.file_bytes import open_regular, unreadable
+from trajcli.files.file_bytes import open_regular, read_fault
 from trajcli.files.reading import Reading
 from trajcli.files.source import (
     ENDINGS,
@@ -96,9 +96,9 @@ class Files:
         self.sources = self._pool.sources
         self.reading = reading
         # whether some sources of the command are outputs of trajcli, in SI whatever --units says
-        self.mixed = False
+        self.mixed_units = False
 
-    def read_as(self, reading: Reading) -> Files:
+    def with_reading(self, reading: Reading) -> Files:
         """Returns the same open files with another reading, of which nothing is said."""
         files = copy(self)
         files.report = Report()
@@ -117,7 +117,7 @@ class Files:
         """Returns the layout of a file: the one that --layout names, or the one recognised."""
         key = str(file.path)
         if key not in self._layouts:
-            known = self.reading.layout or ("plain" if file.own_output else None)
+            known = self.reading.layout or ("plain" if file.is_output else None)
             self._layouts[key] = layout_of(file, known)
         return self._layouts[key]
 
@@ -132,15 +132,15 @@ class Files:
             raise InputError(file.missing(""))
         return pick_dofs(file.require(names[0]).require_numeric(), source.dofs)
 
-    def compare_all(self, sources: Sequence[str]) -> None:
+    def register_sources(self, sources: Sequence[str]) -> None:
         """Takes note of the sources that are compared, of which --units is for those not in SI."""
         ours = set[bool]()
         for text in sources:
             source = parse_source(text)
             with suppress(InputError):  # reported when it is read
                 first = next(iter(expand_files(source)), source)
-                ours.add(self.open(first.path).own_output)
-        self.mixed = len(ours) > 1
+                ours.add(self.open(first.path).is_output)
+        self.mixed_units = len(ours) > 1
 
     def paths(self) -> list[str]:
         """Returns the paths of all files that were read, linked and side-car files included."""
@@ -266,7 +266,7 @@ def recognise(path: Path) -> str:
     except FileNotFoundError:
         raise MissingFileError(_missing_file(path)) from None
     except OSError as error:
-        raise InputError(unreadable(path, "a readable file", error)) from None
+        raise InputError(read_fault(path, "a readable file", error)) from None
     if signature == _HDF5_SIGNATURE:
         return "hdf5"
     # several formats are zip archives, told apart by their endings
@@ -368,7 +368,7 @@ class JoinedFiles(Catalogue):
         return None  # all that there is was made with the file
 
 
-def joining(file: Catalogue) -> object:
+def join_key(file: Catalogue) -> object:
     """Returns what files that :class:`JoinedFiles` can join have in common: type and dofs of arrays
     [T, D] in .npy files. Of any other file it returns what no second one has."""
     array = file.get("") if file.family == "npy" else None

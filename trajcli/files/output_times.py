@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from trajcli.curves.resampling import rounding_of
 from trajcli.errors import Fault, InputError, wrong_shape
-from trajcli.files.catalogue import Values, in_memory, rows_by_number
+from trajcli.files.catalogue import Values, load_array, take_trajectories
 from trajcli.files.clock import exact_seconds, in_seconds, stamps_after, unit_by_size
 from trajcli.files.companions import STAMPS
-from trajcli.files.conversion import divided, stated_unit
+from trajcli.files.conversion import divide, read_unit
 from trajcli.files.opening import Files
 from trajcli.files.source import Place, expand_files, parse_source
 from trajcli.kernels.program import Floats, Integers
@@ -46,8 +46,8 @@ class OutputTimes:
 
     def stamps(self, numbers: Integers) -> npt.NDArray[Any]:
         """Returns the stamps [1 or b, N] of trajectories as they are stored."""
-        chosen = rows_by_number(self.values, numbers) if self.differ else self.values
-        return np.atleast_2d(in_memory(chosen))
+        chosen = take_trajectories(self.values, numbers) if self.differ else self.values
+        return np.atleast_2d(load_array(chosen))
 
 
 def times_of_file(files: Files, text: str, count: int) -> OutputTimes:
@@ -64,23 +64,23 @@ def times_of_file(files: Files, text: str, count: int) -> OutputTimes:
         name = next((path for path in inside if file.get(path) is not None), name)
     whole = source.dofs is not None or file.names() == [""] or not name
     stored = files.dataset(text) if whole else file.require(name).require_numeric()
-    label = stated_unit(stored) or unit_by_size(stored)
+    label = read_unit(stored) or unit_by_size(stored)
     unit = parse_time_unit(label)
     if label and unit is None:
         raise InputError("unknown unit", where=stored.where, expected=KNOWN_TIMES, found=label)
     starts: StartStamps | None = None
     counts = {stored.shape[0] if stored.ndim == 2 else 1}
-    if file.own_output:
+    if file.is_output:
         first = file.get(f"{name.rpartition('/')[0]}/start_stamp".strip("/"))
         if first is not None:
-            starts = np.ravel(first.read()), stated_unit(first) or "s"
+            starts = np.ravel(first.read()), read_unit(first) or "s"
             counts.add(len(starts[0]))
     if stored.ndim not in (1, 2) or not stored.shape[-1] or not counts <= {1, count}:
         what = "wrong shape of times"
         expected = f"[N], or [{count}, N] for {count} trajectories"
         raise InputError(wrong_shape(stored.where, expected, stored.shape, what=what))
     lazy = stored.nbytes > EAGER_BYTES and stored.ndim == 2 and stored.shape[0] > 1
-    return OutputTimes(stored if lazy else in_memory(stored), stored.where, unit, starts)
+    return OutputTimes(stored if lazy else load_array(stored), stored.where, unit, starts)
 
 
 class PlacedTimes:
@@ -145,7 +145,7 @@ class PlacedTimes:
         number, clock, spare = int(self.numbers[k]), self._clock, float(self._slack[k])
         stamps, starts = self.times.stamps(np.array([number]))[0], self.times.starts
         if clock is None:
-            return divided(stamps, self.unit.per_si), spare
+            return divide(stamps, self.unit.per_si), spare
         terms = [(stamps[0], self.unit.name)]
         if starts is not None:
             terms.append((starts[0][number % len(starts[0])], starts[1]))
@@ -197,7 +197,7 @@ class PlacedTimes:
             stamps = np.take_along_axis(stamps, columns, 1)
         since: Floats = in_seconds(stamps, self.unit, True)
         if self.shifts is None:
-            return divided(stamps, self.unit.per_si), since
+            return divide(stamps, self.unit.per_si), since
         shifts = self.shifts[places, None]
         same = len(since) == 1 and (shifts == shifts[0]).all()
         return since + (shifts[:1] if same else shifts), since
@@ -211,7 +211,7 @@ class PlacedTimes:
                 return self.firsts, self.unit.name
             zeros, text = self.times.starts
             starts = zeros[self.numbers % len(zeros)]
-        return stamps_after(starts, divided(self.firsts, self.unit.per_si), text), text
+        return stamps_after(starts, divide(self.firsts, self.unit.per_si), text), text
 
 
 def placed(

@@ -9,8 +9,10 @@ from functools import lru_cache
 from trajcli.modes.mode import QUANTITIES as QUANTITIES
 from trajcli.units import parse_time_unit
 
-TAKEN = ("trajectory", "time", "row", "step", "point", "each", "dof", "times", "dt", "lengths",
-         "joint_names", "start_stamp")  # fmt: skip
+RESERVED_NAMES = (
+    "trajectory", "time", "row", "step", "point", "each", "dof", "times", "dt", "lengths",
+    "joint_names", "start_stamp",
+)  # fmt: skip
 """Names in outputs of dimensions and of what lies beside the arrays of trajectories."""
 DOF_NAMES = ("joint_names", "dof")
 """Datasets that name the dofs of the arrays beside and below them."""
@@ -80,7 +82,7 @@ _ROLES = {
 }
 
 
-def named_rate(name: str) -> str:
+def rate_name(name: str) -> str:
     """Returns the derivative that an array is by its name, velocity to jerk, or effort; "" for
     others. The last part of a path that says anything counts."""
     for part in reversed(name.lower().split("/")):
@@ -96,12 +98,12 @@ def motion_rank(name: str) -> int:
     last = re.split(r"[./]", name.lower())[-1]
     if role(name) or re.search(f"(?:^|[^a-z])(?:{_NO_MOTION})(?:[^a-z]|$)", last):
         return 3
-    return 2 if named_rate(name) else int(not re.search(f"{_POSITIONS}|joint|state|xyz", last))
+    return 2 if rate_name(name) else int(not re.search(f"{_POSITIONS}|joint|state|xyz", last))
 
 
-def order_of(name: str) -> int:
+def derivative_order(name: str) -> int:
     """Returns which derivative of positions an array is by its name, 0 for positions and others."""
-    rate = named_rate(name)
+    rate = rate_name(name)
     return QUANTITIES.index(rate) if rate in QUANTITIES else 0
 
 
@@ -146,7 +148,7 @@ def sources_text(attribute: str, names: Iterable[str]) -> str:
     return between.join([*lines[:most], *([f"and {more} more"] if more > 0 else [])])
 
 
-def unit_of(quantity: str, positions: str) -> str:
+def derive_unit(quantity: str, positions: str) -> str:
     """Returns the unit of a quantity, by that of the positions: rad gives rad/s, rad/s^2, …"""
     parts = positions.split(",")
     return ",".join(part if part == "-" else part + _PER_SECOND[quantity] for part in parts)

@@ -24,12 +24,12 @@ from trajcli.errors import Fault, InputError, Note, UsageError, describe, raise_
 from trajcli.files._layouts import PLAIN, Layout
 from trajcli.files.catalogue import Catalogue, Dataset
 from trajcli.files.clock import Clock
-from trajcli.files.conversion import with_axes
+from trajcli.files.conversion import reorder_axes
 from trajcli.files.dofs import bodies_of, match_names, named_rotations
 from trajcli.files.episodes import BESIDE, LEAVE_OUT, Member, episode_edges, likely_arrays
-from trajcli.files.joined_arrays import array_at, in_one_group, match_arrays
-from trajcli.files.opening import Files, JoinedFiles, clock_from_options, joining
-from trajcli.files.quantities import QUANTITIES, ROTATIONS, STATES, TIMES, named_rate, role
+from trajcli.files.joined_arrays import find_array, match_arrays, shorten_source
+from trajcli.files.opening import Files, JoinedFiles, clock_from_options, join_key
+from trajcli.files.quantities import QUANTITIES, ROTATIONS, STATES, TIMES, rate_name, role
 from trajcli.files.recording import (
     ACTIONS,
     ArrayGroup,
@@ -103,7 +103,7 @@ def read_recordings(
         skipped = "--skip-rows leaves out lines of tables of text"
         files.report.add(f"{skipped}, and {groups[0][0].file.path} is none")
     # control points beside the rows that they make are no other trajectory
-    made = {group.file for group, _ in groups if group.file.own_output and not group.acting}
+    made = {group.file for group, _ in groups if group.file.is_output and not group.acting}
     wanted = [
         (group, fault)
         for group, fault in groups
@@ -113,7 +113,7 @@ def read_recordings(
     if not wanted:
         first, expected = groups[0][0], "a dataset called actions, or one that is named"
         there = ", ".join(f"{path} {describe(x.shape)}" for path, x in first.datasets.items())
-        hint = f"{first.file.typed(first.path)} integrates it as actions"
+        hint = f"{first.file.shell_name(first.path)} integrates it as actions"
         where = str(first.file.path)
         raise InputError("no actions", where=where, expected=expected, found=there, hint=hint)
     if positions:
@@ -148,9 +148,9 @@ def _given_units(files: Files, groups: Sequence[ArrayGroup]) -> InputUnits:
     """
     units, option = files.reading.input_units, files.reading.units
     for file in {id(group.file): group.file for group in groups if option}.values():
-        if not file.own_output:
+        if not file.is_output:
             continue
-        if not files.mixed:
+        if not files.mixed_units:
             raise UsageError(
                 "units of an output of trajcli, which are known",
                 where=f"--units {option}",
@@ -210,15 +210,15 @@ def read_positions(files: Files, sources: Sequence[str], compare: bool = True) -
 
 def no_positions(first: Recording) -> Fault:
     """Returns the fault of trajectories without positions, with a hint at those of the file."""
-    names = first.layout.recorded(first.member) if first.layout and first.member else []
+    names = first.layout.position_names(first.member) if first.layout and first.member else []
     names = names or [path for path in first.file.names() if _POSE.search(path)]
-    named = first.file.typed((names or [first.origin.path])[0]).removesuffix(":")
+    named = first.file.shell_name((names or [first.origin.path])[0]).removesuffix(":")
     found = ", ".join(f"{first.group}/{name}".strip("/") for name in first.arrays)
     expected, where = "a dataset called position, or one that is named", str(first.file.path)
     hint = f"{named} names them; trajcli integrate takes actions"
     if any(unit.order for unit in first.input_units or ()):  # rad/s^3
         hint = "trajcli integrate takes actions"
-    if not names and (rate := first.named_rate) in QUANTITIES:
+    if not names and (rate := first.rate_name) in QUANTITIES:
         hint = f"trajcli integrate {named} --mode {rate} --start zero makes positions of them"
     what = "no recorded positions"
     return Fault(what, where=where, expected=expected, found=found, hint=hint)
@@ -264,7 +264,7 @@ def _opened(files: Files, sources: Sequence[Source]) -> Iterator[tuple[Catalogue
     alone = files.reading.axes is not None
     runs = groupby(
         opened,
-        lambda pair: (object() if pair[1].dataset or alone else joining(pair[0]), pair[1].dofs),
+        lambda pair: (object() if pair[1].dataset or alone else join_key(pair[0]), pair[1].dofs),
     )
     for _, run in runs:
         (file, source), *others = run
@@ -279,7 +279,7 @@ def _groups_of_file(files: Files, file: Catalogue, source: Source, actions: bool
     """Returns the groups of one file; what is taken without being named is noted."""
     filter_key, layout = files.reading.filter_key, files.layout(file)
     if "," in (source.dataset or "") and not hasattr(file, "columns"):
-        source = in_one_group(source)
+        source = shorten_source(source)
     found: list[_Found]
     if layout is not None:
         found = _laid_out(file, layout, source, filter_key, actions)
@@ -327,9 +327,9 @@ def _arranged(found: Sequence[_Found], files: Files) -> list[_Found]:
             arranged.append((group, error.faults[0]))
             continue
         kind = numberless(f"{group.group}:{group.array_name}")
-        foreign = group.layout is None and not group.file.own_output
+        foreign = group.layout is None and not group.file.is_output
         if axes:
-            moved = {name: with_axes(array, axes) for name, array in group.datasets.items()}
+            moved = {name: reorder_axes(array, axes) for name, array in group.datasets.items()}
             group = replace(group, datasets=moved)
         elif foreign and not group.file.members and kind not in kinds:
             kinds.add(kind)
@@ -446,7 +446,7 @@ def require_one_topic(groups: Sequence[ArrayGroup]) -> None:
         names += (p for p in file.names() if _POSE.search(p) and p.rpartition("/")[0] not in topics)
         arrays = ((group.path, group.companions.array) for group in topics.values())
         found = ", ".join(f"/{path} {describe(array.shape[-2:])}" for path, array in arrays)
-        hint = f"name one: {' or '.join(file.typed(f'/{name}') for name in names)}"
+        hint = f"name one: {' or '.join(file.shell_name(f'/{name}') for name in names)}"
         what, where = "several topics with trajectories", str(file.path)
         raise InputError(what, where=where, expected="one of them", found=found, hint=hint)
 
@@ -463,7 +463,7 @@ def _plain(file: Catalogue, source: Source, actions: bool) -> list[ArrayGroup]:
         paths = _paths(file, name)
         common = _common_name(file, paths)
         return [
-            ArrayGroup(file, path, {common or path: array_at(file, path)}, named=True,
+            ArrayGroup(file, path, {common or path: find_array(file, path)}, named=True,
                             member=Member(path, path) if common else None)
             for path in paths
         ]  # fmt: skip
@@ -486,7 +486,7 @@ def _paths(file: Catalogue, name: str) -> list[str]:
         paths = match_arrays(file, name)
         last = {path: path.rpartition("/")[2].lower() for path in paths}
         dofs = (p for p in paths if last[p] not in BESIDE and not role(last[p]))
-        return [path for path in dofs if array_at(file, path).numeric] or paths
+        return [path for path in dofs if find_array(file, path).numeric] or paths
     groups = dict.fromkeys(known.group for known in _recognised(file, "") if known.group)
     paths = [f"{group}/{head.strip('/')}" for group in groups]
     if all(file.get(path) is None for path in paths):  # groups without any known array
@@ -500,8 +500,8 @@ def _common_name(file: Catalogue, paths: Sequence[str]) -> str:
     """Returns what arrays of one quantity and the same dofs, which a pattern names, are called
     where each is a trajectory; "" for others."""
     lasts = [path.rpartition("/")[2] for path in paths]
-    kinds = {last if last in (*QUANTITIES, *ROTATIONS) else named_rate(last) for last in lasts}
-    dofs = {array_at(file, path).shape[1:][-1:] for path in paths} if len(set(lasts)) > 1 else ()
+    kinds = {last if last in (*QUANTITIES, *ROTATIONS) else rate_name(last) for last in lasts}
+    dofs = {find_array(file, path).shape[1:][-1:] for path in paths} if len(set(lasts)) > 1 else ()
     if len(kinds) != 1 or len(dofs) != 1:
         return ""
     stems = {re.sub(r"[\W_]*\d+", "", last) for last in lasts}
@@ -542,7 +542,7 @@ def _laid_out(
 ) -> list[_Found]:
     """Returns the arrays of every trajectory of a layout in which, or in the file, DATASET names an
     array. actions: positions stand in for actions where there are none."""
-    members = layout.split.members if filter_key is None else layout.chosen(filter_key)
+    members = layout.split.members if filter_key is None else layout.filter_members(filter_key)
     if not members:
         raise InputError(
             f"no trajectories of layout {layout.name}",
@@ -565,7 +565,7 @@ def _laid_out(
         return ArrayGroup(file, path, arrays, layout, member, guessed=guessed)
 
     def of_path(member: Member, path: str) -> ArrayGroup:
-        stored = array_at(file, path, layout)
+        stored = find_array(file, path, layout)
         if member.end is not None and stored.shape[:1] < (layout.split.rows,):
             expected = f"at least {layout.split.rows} rows, those of the trajectories"
             fault = wrong_shape(stored.where, expected, stored.shape, what="too few rows")
@@ -664,7 +664,7 @@ def rotation_remarks(recording: Recording) -> Iterator[str]:
             read = "; rot6d is two columns of the matrix, rot6d_rows two rows"
             read = read if rotation.form == "rot6d" else ""
             yield Note(f"{recording.input.where}: {rotation} is a rotation{read}")
-        if recording.rotation_option is not None or recording.own_output:
+        if recording.rotation_option is not None or recording.is_output:
             return
         if option := _angles(recording):
             how = f"--rotation {shlex.quote(option)} reads a rotation, --rotation none dofs"

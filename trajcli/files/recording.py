@@ -28,20 +28,20 @@ from trajcli.files.catalogue import (
     Dataset,
     Numbers,
     Values,
-    in_memory,
-    rows_by_number,
-    stacked,
-    text_of,
+    decode_text,
+    load_array,
+    stack_arrays,
+    take_trajectories,
 )
 from trajcli.files.clock import Clock
 from trajcli.files.companions import Companions, StatedMode
 from trajcli.files.conversion import (
     as_batch,
-    dataset_in_si,
-    stated_unit,
-    units_of_arrays,
-    with_axes,
-    with_joined_axes,
+    convert_to_si,
+    find_units,
+    join_axes,
+    read_unit,
+    reorder_axes,
 )
 from trajcli.files.dofs import (
     ANGLES,
@@ -56,7 +56,14 @@ from trajcli.files.dofs import (
     unnamed_rotation,
 )
 from trajcli.files.episodes import Member, nan_lengths
-from trajcli.files.quantities import POSITIONS, QUANTITIES, ROTATIONS, TAKEN, named_rate, unit_of
+from trajcli.files.quantities import (
+    POSITIONS,
+    QUANTITIES,
+    RESERVED_NAMES,
+    ROTATIONS,
+    derive_unit,
+    rate_name,
+)
 from trajcli.files.reading import Reading
 from trajcli.files.source import Place, first_and_more
 from trajcli.kernels.program import Floats, Integers
@@ -148,10 +155,10 @@ class States:
     def take(self, numbers: Any) -> States:
         """Returns the states of the trajectories with these numbers [n]."""
         if self.index is not None:
-            return replace(self, index=rows_by_number(self.index, numbers))
+            return replace(self, index=take_trajectories(self.index, numbers))
         # a state that all trajectories share has no rows to choose from
         parts = {
-            part: values if values.shape[0] == 1 else rows_by_number(values, numbers)
+            part: values if values.shape[0] == 1 else take_trajectories(values, numbers)
             for part, values in self.parts.items()
         }
         return replace(self, parts=parts)
@@ -162,10 +169,10 @@ class States:
         Raises InputError for an index beyond the states.
         """
         chosen = self.take(numbers)
-        parts = {part: in_memory(values) for part, values in chosen.parts.items()}
+        parts = {part: load_array(values) for part, values in chosen.parts.items()}
         if chosen.index is None:
             return parts
-        index, count = in_memory(chosen.index), max(map(len, parts.values()))
+        index, count = load_array(chosen.index), max(map(len, parts.values()))
         if not ((index >= 0) & (index < count)).all():
             raise InputError(
                 "index out of range",
@@ -323,9 +330,9 @@ class Recording:
         return self.array_name.rpartition("/")[2] in ROTATIONS
 
     @property
-    def own_output(self) -> bool:
+    def is_output(self) -> bool:
         """Whether trajcli wrote the file."""
-        return self.file.own_output
+        return self.file.is_output
 
     @property
     def members(self) -> Sequence[Recording]:
@@ -434,18 +441,18 @@ class Recording:
     def unit(self, name: str) -> str | None:
         """Returns the unit that an array states, else the one that the positions imply."""
         for array in (name, "position") if name in QUANTITIES else (name,):
-            unit = stated_unit(self.arrays[array]) if array in self.arrays else ""
+            unit = read_unit(self.arrays[array]) if array in self.arrays else ""
             if unit:
-                return unit if array == name else unit_of(name, unit)
+                return unit if array == name else derive_unit(name, unit)
         return None
 
     @property
-    def named_rate(self) -> str:
-        """The :func:`.quantities.named_rate` of the array, or else of all its dofs, ``SEVERAL``
+    def rate_name(self) -> str:
+        """The :func:`.quantities.rate_name` of the array, or else of all its dofs, ``SEVERAL``
         where these differ; "" for others."""
         path = f"{self.group}/{self.array_name}" if self.array_name else self.file.path.stem
-        names = {named_rate(name) for name in self.joint_names or [""]}
-        return named_rate(path) or (names.pop() if len(names) == 1 else SEVERAL)
+        names = {rate_name(name) for name in self.joint_names or [""]}
+        return rate_name(path) or (names.pop() if len(names) == 1 else SEVERAL)
 
     def pick(self, values: Any) -> Any:
         """Picks the dofs of this recording from values [..., D] that lie beside its arrays."""
@@ -755,16 +762,16 @@ class Recording:
 
     def unit_remarks(self) -> Iterator[str]:
         """Yields what the units of the file leave open, and where --units contradicts them."""
-        stated, given = stated_unit(self.as_stored), self.given.positions
+        stated, given = read_unit(self.as_stored), self.given.positions
         where, units, forms = self.as_stored.where, parse_units(stated), self.forms()
         for name, array in self.stored.items() if given else ():
-            said, text = stated_unit(array), unit_text(self.units[name])
+            said, text = read_unit(array), unit_text(self.units[name])
             known = parse_units(said)
             if known is not None:
                 known = without_rotations(self.turning, known, self.shape[2])
             if said and (known is None or unit_text(known) != text):
                 yield Note(f"{array.where} is in {said}; it is read in {text}, as --units says")
-        if given or self.own_output:
+        if given or self.is_output:
             return
         if stated and units is None:
             yield f"{where} is in {stated!r}, which is not known ({KNOWN}): taken as it is"
@@ -787,7 +794,7 @@ class Recording:
         named = self.file.family in ("csv", "parquet") or (
             name in POSITIONS and self.file.family != "ros"
         )
-        if not named or self.named_rate or 0 in self.shape:
+        if not named or self.rate_name or 0 in self.shape:
             return 0.0
         joints = [k for k, dof in enumerate(self.dof_labels) if not re.search("[xyzw]$", dof)]
         starts = {0, max(rows // 2 - _SAMPLE // 2, 0), max(rows - _SAMPLE, 0)}
@@ -813,9 +820,9 @@ def record(
     file, layout, member = origin.file, origin.layout, origin.member
     companions, path = origin.companions, origin.array_name
     last = path.rpartition("/")[2]
-    datasets = {name: with_axes(array, "T") for name, array in origin.datasets.items()}
+    datasets = {name: reorder_axes(array, "T") for name, array in origin.datasets.items()}
     bodies = bodies_of(file) if last in ROTATIONS else 1
-    joined = {name: with_joined_axes(array, bodies) for name, array in datasets.items()}
+    joined = {name: join_axes(array, bodies) for name, array in datasets.items()}
     single = next(iter(joined.values())).ndim == 2
     stored = {array_name(name): as_batch(array) for name, array in joined.items()}
     batch, rows, count = next(iter(stored.values())).shape
@@ -850,12 +857,12 @@ def record(
     rotations, turning, fault = _rotations(origin, reading.rotation, main, joints, companions)
     arrays, units = dict(stored), dict[str, Units]()
     if given is not None:
-        units = units_of_arrays(stored, given.positions)
+        units = find_units(stored, given.positions)
         for name, known in units.items():
             if given.positions or any(unit.per_si != 1.0 for unit in known):
-                own_unit = stated_unit(arrays[name])
+                own_unit = read_unit(arrays[name])
                 units[name] = known = without_rotations(turning, known, count, own_unit)
-            arrays[name] = dataset_in_si(arrays[name], known)
+            arrays[name] = convert_to_si(arrays[name], known)
             # of given units nobody said which derivative actions are
             if given.positions and name not in QUANTITIES:
                 rest = {k: v for k, v in arrays[name].attributes.items() if k != "units"}
@@ -946,7 +953,7 @@ def join(recordings: Sequence[Recording]) -> Recording:
     batches = [len(part) for part in recordings]
     arrays = {
         name: replace(
-            stacked([part.arrays.get(name, part.input) for part in recordings], batches),
+            stack_arrays([part.arrays.get(name, part.input) for part in recordings], batches),
             attributes=first.arrays[name].attributes,
         )
         for name in names
@@ -991,7 +998,7 @@ def joined_states(role: str, states: Sequence[States], batches: Sequence[int]) -
     faults = [fault for state, batch in pairs for fault in state.faults(role, batch)]
     raise_if_any(faults[:_MOST_FAULTS])
     parts = {
-        part: loaded(stacked([_repeated(state.parts[part], batch) for state, batch in pairs]))
+        part: loaded(stack_arrays([_repeated(state.parts[part], batch) for state, batch in pairs]))
         for part in first.parts
     }
     names = {f"{role}/{part}": f"{role} {part} of the inputs" for part in parts}
@@ -1003,14 +1010,14 @@ def _repeated(values: Values, batch: int) -> Values:
     """Returns states [1 or batch, D] as one for each trajectory."""
     if values.shape[0] == batch:
         return values
-    return np.broadcast_to(in_memory(values), (batch, values.shape[1]))
+    return np.broadcast_to(load_array(values), (batch, values.shape[1]))
 
 
 def loaded(stored: Values) -> Values:
     """Returns states in memory, unless they are as large as actions may be."""
     # one for each trajectory may be as large as the actions
     large = len(stored.shape) > 1 and stored.nbytes > EAGER_BYTES
-    return stored if large else np.atleast_2d(in_memory(stored))
+    return stored if large else np.atleast_2d(load_array(stored))
 
 
 def _rotations(
@@ -1051,7 +1058,7 @@ def without_rotations(
 
 def _axis_names(array_name: str, companions: Companions, count: int) -> list[str] | None:
     """Returns the names of the components of an orientation or angular rate."""
-    quaternion = [f"q{axis}" for axis in text_of(companions.order_of_quaternions or "")]
+    quaternion = [f"q{axis}" for axis in decode_text(companions.order_of_quaternions or "")]
     axes = quaternion if array_name.endswith(ROTATIONS[0]) else list("xyz")
     bodies = count // (len(axes) or 1)
     return [f"{k}/{axis}" for k in range(bodies) for axis in axes] if bodies > 1 else axes or None
@@ -1059,10 +1066,10 @@ def _axis_names(array_name: str, companions: Companions, count: int) -> list[str
 
 def array_name(path: str) -> str:
     """Returns what the array at a path is called in a recording and in outputs."""
-    last = text_of(path).strip("/").rpartition("/")[2]
+    last = decode_text(path).strip("/").rpartition("/")[2]
     if not {"*", ","}.isdisjoint(last):  # columns of a table
         return "data"
-    return "actions" if last in ("", ".", "..", *ACTIONS) or last in TAKEN else last
+    return "actions" if last in ("", ".", "..", *ACTIONS) or last in RESERVED_NAMES else last
 
 
 def numberless(group: str) -> str:

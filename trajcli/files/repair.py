@@ -14,9 +14,9 @@ import numpy as np
 
 from trajcli.arrays import time_stamp_faults
 from trajcli.errors import InputError, Note, Report, raise_if_any, wrong_shape
-from trajcli.files.catalogue import in_memory
+from trajcli.files.catalogue import load_array
 from trajcli.files.dofs import parse_dofs
-from trajcli.files.quantities import QUANTITIES, named_rate
+from trajcli.files.quantities import QUANTITIES, rate_name
 from trajcli.files.reading import Repair, select
 from trajcli.files.recording import Recording
 from trajcli.files.source import Place
@@ -68,7 +68,7 @@ def _split_at_gaps(
         yield recording
         return
     batch, length, _ = recording.shape
-    stamps = np.atleast_2d(in_memory(clock.values))
+    stamps = np.atleast_2d(load_array(clock.values))
     if stamps.shape[1] != length or len(stamps) not in (1, batch):
         expected, what = f"[{length}], one per row", "wrong number of time stamps"
         raise InputError(wrong_shape(clock.where, expected, clock.values.shape, what=what))
@@ -100,7 +100,7 @@ def _trimmed(
     left_out, never, number = list[float](), 0, 0
     for recording in recordings:
         name, spans, idle = _name_of_positions(recording), list[Any](), list[float]()
-        what = "velocity" if "velocity" in recording.arrays else recording.named_rate or "position"
+        what = "velocity" if "velocity" in recording.arrays else recording.rate_name or "position"
         guessed = name == "actions" and not recording.named and recording.file.names() != [""]
         if recording.fault is None and (guessed or what not in QUANTITIES[:2]):
             hint, expected = "FILE:DATASET names them", "positions or velocities"

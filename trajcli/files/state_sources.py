@@ -12,8 +12,8 @@ from dataclasses import replace
 import numpy as np
 
 from trajcli.errors import InputError, UsageError, wrong_shape
-from trajcli.files.catalogue import Catalogue, Dataset, Values, in_memory, stacked
-from trajcli.files.conversion import dataset_in_si, divided, stated_unit, with_joined_axes
+from trajcli.files.catalogue import Catalogue, Dataset, Values, load_array, stack_arrays
+from trajcli.files.conversion import convert_to_si, divide, join_axes, read_unit
 from trajcli.files.dofs import RotationDofs, named_rotations, pick_dofs
 from trajcli.files.opening import Files
 from trajcli.files.quantities import QUANTITIES, RECORDED_ROW, ROTATIONS
@@ -64,7 +64,7 @@ def state_from_option(
     if expand_files(source) != [source]:
         return _first_rows(files, role, text, group)
     file = files.open(source.path)
-    group = _in_si(group) if file.own_output else group
+    group = _in_si(group) if file.is_output else group
     name = (source.dataset or "").strip("/")
     stored = file.get(name) if name or file.family == "npy" else None
     layout = files.layout(file) if name else None
@@ -94,10 +94,10 @@ def state_from_option(
         fault, near = file.missing(name or f"{role}/position"), file.names()
         sizes = (group.shape[2], 4 * len(_turning(group)))  # of one state
         if own and group.member:
-            near = own.recorded(group.member)[: role == "start"]
+            near = own.position_names(group.member)[: role == "start"]
         elif len(near) != 1 or math.prod(file.require(near[0]).shape) not in sizes:
             near = []
-        hint = f"{file.typed(near[0])}, if it is meant" if near else fault.hint
+        hint = f"{file.shell_name(near[0])}, if it is meant" if near else fault.hint
         raise InputError(replace(fault, hint=hint))
     return _first_rows(files, role, text, group)
 
@@ -109,12 +109,12 @@ def _first_rows(files: Files, role: str, text: str, group: Recording) -> States:
     """
     source = parse_source(text)
     reading = Reading(layout=files.reading.layout, filter_key=files.reading.filter_key)
-    recorded = read_recordings(files.read_as(reading), [text], as_stored=True)
+    recorded = read_recordings(files.with_reading(reading), [text], as_stored=True)
     if role == "goal" or not all(each.named or each.file.family == "npy" for each in recorded):
         raise InputError(recorded[0].file.missing(source.dataset or f"{role}/position"))
-    if recorded[0].file.own_output:
+    if recorded[0].file.is_output:
         group = _in_si(group)
-    rows = stacked([each.input.select(range(len(each)), range(1)) for each in recorded])
+    rows = stack_arrays([each.input.select(range(len(each)), range(1)) for each in recorded])
     states = replace(
         rows, where=source.place, shape=(rows.shape[0], rows.shape[2]),
         reader=lambda *run: rows.read_rows(*run)[:, 0], attributes=recorded[0].input.attributes,
@@ -177,7 +177,7 @@ def _state(
         where: Place = getattr(values, "where", Place(remark=f"--{role}"))
         names[f"{role}/{part}"] = str(where)
         if isinstance(values, Dataset):
-            values = with_joined_axes(values, len(group.turning))
+            values = join_axes(values, len(group.turning))
         if len(values.shape) not in (1, 2):
             what = "wrong number of dimensions"
             raise InputError(wrong_shape(where, "[B, D] or [D]", values.shape, what=what))
@@ -197,7 +197,7 @@ def _state(
         if units is not None:
             by = per_si(units)
             if (by != 1.0).any():
-                values = dataset_in_si(dataset, units) if dataset else divided(values, by)
+                values = convert_to_si(dataset, units) if dataset else divide(values, by)
                 if part == "position":
                     source = source.then(f", in {unit_text(units)}")
         parts[part] = loaded(values)
@@ -209,7 +209,7 @@ def state_units(group: Recording, part: str, stored: Dataset | None) -> Units | 
 
     Raises InputError for units of another kind than those of the arrays.
     """
-    near, text = group.position_units, "" if stored is None else stated_unit(stored)
+    near, text = group.position_units, "" if stored is None else read_unit(stored)
     units = parse_units(text) if text and not group.given.positions else near
     if units is None:
         return None
@@ -238,7 +238,7 @@ def _in_form_of(group: Recording, values: Values, where: Place) -> Values | None
         if len(names) == width == 4 * count:
             known = named_rotations("", names, width, "", order or "wxyz", str(where))
             if len(ordered := [dof for turn in known for dof in turn.dofs]) == width:
-                values, order = in_memory(values)[..., ordered], known[0].form
+                values, order = load_array(values)[..., ordered], known[0].form
     if not turning or width != 4 * count or (dofs == width and not order):
         # three numbers called orientation are rotation vectors, or roll, pitch and yaw
         if turning and where.name.endswith(ROTATIONS[0]) and (width != dofs or width == 3 * count):
@@ -247,7 +247,7 @@ def _in_form_of(group: Recording, values: Values, where: Place) -> Values | None
         return None
     from trajcli.rotations.quaternions import from_quaternions, to_quaternions
 
-    read = in_memory(values)
+    read = load_array(values)
     read = read.reshape(*read.shape[:-1], count, 4)
     quaternions = to_quaternions(read, order or "wxyz", str(where))
     turned = np.empty((*read.shape[:-2], dofs))

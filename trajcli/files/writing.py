@@ -147,7 +147,7 @@ def write(
         fill(output)
         if sources is not None and description.sources:  # of a part of a run, in OUT.parts
             folder = os.path.realpath(out.parent.parent)
-            named = ((relative_path(path, folder), text) for path, text in sources.contents())
+            named = ((relative_path(path, folder), text) for path, text in sources.hash_contents())
             output.inputs = sorted(map(json.dumps, named))
         # a change after the first read would mix two states of a file in one output
         if sources is not None:

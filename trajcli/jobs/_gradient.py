@@ -14,7 +14,7 @@ import numpy as np
 
 from trajcli.commands import Commands
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any, wrong_shape
-from trajcli.files.catalogue import Dataset, candidates, rows_by_number
+from trajcli.files.catalogue import Dataset, candidates, take_trajectories
 from trajcli.files.outputs import Variable
 from trajcli.files.quantities import QUANTITIES
 from trajcli.files.reading import parse_floats
@@ -111,7 +111,7 @@ class Gradient:
             if self.cost:  # d/dx of weight · Σ x²
                 grads = {n: 2.0 * w * outputs[n].astype(np.float64) for n, w in self.cost.items()}
             else:
-                grads = {n: rows_by_number(x, numbers).read() for n, x in self.upstream.items()}
+                grads = {n: take_trajectories(x, numbers).read() for n, x in self.upstream.items()}
             return {name: np.asarray(grad, dtype) for name, grad in grads.items()}
 
         outputs, grads = commands.pull_back(inputs, upstream, choice, dtype)

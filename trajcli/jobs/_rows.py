@@ -15,11 +15,11 @@ from trajcli.arrays import nonfinite_fault, output_dtype
 from trajcli.curves.resampling import rounding_of
 from trajcli.errors import Fault, InputError, raise_if_any
 from trajcli.files.atomic_output import refuse_input
-from trajcli.files.catalogue import in_memory
+from trajcli.files.catalogue import load_array
 from trajcli.files.clock import Clock
 from trajcli.files.opening import Files, clock_from_options
 from trajcli.files.outputs import Span, Variable, describe_output, row_variable
-from trajcli.files.quantities import QUANTITIES, sources_text, unit_of
+from trajcli.files.quantities import QUANTITIES, derive_unit, sources_text
 from trajcli.files.reader import (
     one_per_group,
     read_recordings,
@@ -154,7 +154,7 @@ def row_times(block: Recording, acting: bool = False) -> tuple[Floats, float]:
     times = block.lines(of_rows)
     rounding = 0.0
     if clock.stamped:  # float32 stamps are far from exact after some hours
-        stamps = np.nan_to_num(in_memory(clock.values))
+        stamps = np.nan_to_num(load_array(clock.values))
         rounding = rounding_of(stamps, clock.converted_from)
     return times[:1] if (times == times[:1]).all() else times, rounding
 
@@ -179,7 +179,7 @@ def control_variables(unit: str | None, roles: Sequence[str]) -> Iterator[Variab
     yield Variable("dt", ("trajectory", "each"), kind, spacing)
     for role in roles:
         for part in QUANTITIES:
-            labels = {"units": unit_of(part, unit)} if unit else {}
+            labels = {"units": derive_unit(part, unit)} if unit else {}
             yield Variable(f"{role}/{part}", ("trajectory", "dof"), kind, labels)
 
 
@@ -203,7 +203,7 @@ def write_rows(
     length, as those of other shards may not be.
     """
     refuse_input(request.out, files.paths())
-    files.sources.add(files.paths())
+    files.sources.watch(files.paths())
     clocks = (part.clock.source for part in whole.parts_in_use() if part.clock)
     listed = {"source": whole.sources(), "source_dt": list(dict.fromkeys(clocks))}
     seen = {k: [x.seen_from(request.folder) for x in places] for k, places in listed.items()}

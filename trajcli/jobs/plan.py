@@ -11,7 +11,7 @@ import numpy as np
 from trajcli.arrays import output_dtype
 from trajcli.errors import InputError, Note, UsageError, raise_if_any, unknown
 from trajcli.files.atomic_output import refuse_input
-from trajcli.files.catalogue import in_memory
+from trajcli.files.catalogue import load_array
 from trajcli.files.dofs import RotationDofs
 from trajcli.files.opening import Files
 from trajcli.files.outputs import (
@@ -32,8 +32,8 @@ from trajcli.files.quantities import (
     ROTATIONS,
     SMOOTHING,
     UNITS_OF_ROTATIONS,
+    derive_unit,
     sources_text,
-    unit_of,
 )
 from trajcli.files.recording import Recording
 from trajcli.files.source import Place, first_and_more
@@ -188,7 +188,7 @@ class Plan:
         rotations, others, names = self.rotations, self.other_dofs, recording.joint_names
         sizes = {"dof": len(others)}
         of_dofs = self.quantities if others else ()
-        variables = [row_variable(n, self.dtype, unit and unit_of(n, unit)) for n in of_dofs]
+        variables = [row_variable(n, self.dtype, unit and derive_unit(n, unit)) for n in of_dofs]
         if rotations:
             sizes |= rotation_sizes(rotations)
             frame = request.rotation_frame
@@ -203,7 +203,7 @@ class Plan:
         variables += stamp_variables(stamps)
         if (index := recording.start.index) is not None:
             label, kind = {"long_name": "start state used"}, np.dtype("i8")
-            values = in_memory(index)
+            values = load_array(index)
             variables.append(Variable("start_index", ("trajectory",), kind, label, values))
         variables += self.smoothing_variables
         if self.gradient is not None:

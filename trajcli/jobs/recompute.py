@@ -48,7 +48,7 @@ def _plan_again(request: Request, files: Files) -> Plan:
     """Plans a request on the CPU; nothing will be written."""
     out = Path(tempfile.gettempdir()) / "trajcli-again.h5"
     again = replace(request, out=out, overwrite=True, device="cpu")
-    return Plan(again, files.read_as(again))
+    return Plan(again, files.with_reading(again))
 
 
 @dataclass

@@ -15,7 +15,7 @@ from trajcli.curves import resampling
 from trajcli.curves.resampling import DEFAULT, new_count
 from trajcli.curves.sampling import is_known, located, missing_parts, slack_at_ends
 from trajcli.errors import InputError, Note, Report, UsageError, raise_if_any
-from trajcli.files.catalogue import text_of
+from trajcli.files.catalogue import decode_text
 from trajcli.files.dofs import parse_dofs
 from trajcli.files.opening import Files
 from trajcli.files.output_times import placed, times_of_file
@@ -398,4 +398,4 @@ def _mode_of_file(part: Recording) -> ModeAndOptions:
             return stated.name, make_mode(stated.name, **stated.options).options()
     except UsageError:  # another program's word
         pass
-    return "", {"method": text_of(part.companions.attribute("method")[1])}
+    return "", {"method": decode_text(part.companions.attribute("method")[1])}

@@ -12,12 +12,12 @@ import numpy as np
 from trajcli.arrays import largest
 from trajcli.commands import Commands
 from trajcli.errors import Fault, InputError, Note, TrajcliError, UsageError, raise_if_any
-from trajcli.files.catalogue import text_of
+from trajcli.files.catalogue import decode_text
 from trajcli.files.clock import Clock
-from trajcli.files.conversion import stated_unit
+from trajcli.files.conversion import read_unit
 from trajcli.files.dofs import parse_dofs
 from trajcli.files.opening import Files, clock_from_options
-from trajcli.files.quantities import POSITIONS, QUANTITIES, motion_rank, named_rate
+from trajcli.files.quantities import POSITIONS, QUANTITIES, motion_rank, rate_name
 from trajcli.files.reader import (
     marked_faulty,
     read_positions,
@@ -274,10 +274,12 @@ def _require_turns(request: Request, first: Recording, mode: Mode | None) -> Non
 def _require_commands(request: Request, first: Recording) -> None:
     """Raises UsageError where export wrote the actions as others than the request takes them."""
     known = {word: first.companions.attribute(word)[1] for word in _COMMANDS}
-    stated = {word: text_of(value) for word, value in known.items() if value not in (None, "world")}
+    stated = {
+        word: decode_text(value) for word, value in known.items() if value not in (None, "world")
+    }
     # a frame that is not said is the world
     missing = [word for word in stated if getattr(request, word) in (None, "world")]
-    if first.own_output and first.of_actions and "actions" in stated and missing:
+    if first.is_output and first.of_actions and "actions" in stated and missing:
         words = (f"--{word.replace('_', '-')} {stated[word]}" for word in missing)
         hint = " ".join([*words, *(["--mode clique"] if request.mode is None else [])])
         what, where = "actions of another kind than the file states", first.input.where
@@ -414,7 +416,7 @@ def recorded_positions(group: Recording) -> str | None:
     layout, member = group.layout, group.member
     if layout is None or member is None or not group.commands:
         return None
-    listed = ", ".join(f"{group.file.path}:{name}" for name in layout.recorded(member))
+    listed = ", ".join(f"{group.file.path}:{name}" for name in layout.position_names(member))
     if not listed:
         return f"layout {layout.name} has no recorded positions here"
     return f"the recorded positions are {listed} (trajcli differentiate)"
@@ -431,7 +433,7 @@ def position_unit(group: Recording, mode: Mode, start: str | None) -> str | None
     if group.given.positions or (units is not None and _derivative(group) == order):
         pass
     elif order == 0 and stated is not None and units is None:
-        return text_of(stated)
+        return decode_text(stated)
     elif start is None:
         beside = group.companions.dataset("start/position", "start_position")
         beside = None if beside is None else group.pick(beside)
@@ -452,7 +454,7 @@ def units_report(group: Recording) -> dict[str, str] | None:
 
 def _derivative(group: Recording) -> int | None:
     """Returns the time derivative that the stated unit is of: 1 for rad/s; None if not known."""
-    units = parse_units(stated_unit(group.input))
+    units = parse_units(read_unit(group.input))
     # dofs may be in rad/s and m/s, but of one order of derivative
     orders = {unit.order for unit in units or () if unit.known}
     return orders.pop() if len(orders) == 1 else None
@@ -466,6 +468,6 @@ def _units(group: Recording, inputs: Inputs) -> Iterator[str]:
         yield f"{where} is in {stated}, which mode {inputs.mode.name} reads as {QUANTITIES[order]}"
     start = group.companions.dataset("start/position", "start_position") if inputs.start else None
     if start is not None and str(start.where) == inputs.names.get("start/position") and not given:
-        other = parse_units(stated_unit(group.pick(start)))
+        other = parse_units(read_unit(group.pick(start)))
         if not stated and other is not None and unit_text(other) != unit_text(in_si(other)):
             yield f"{start.where} is in {unit_text(other)}, and {where} says no unit: taken as SI"

@@ -23,7 +23,7 @@ from trajcli.files.atomic_output import os_failures
 from trajcli.files.limits import read_limits
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Variable, row_variable, stamp_variables, time_variable
-from trajcli.files.quantities import QUANTITIES, RECORDED_START, unit_of
+from trajcli.files.quantities import QUANTITIES, RECORDED_START, derive_unit
 from trajcli.files.reader import no_positions, no_time
 from trajcli.files.reading import Reading, parse_floats
 from trajcli.files.recording import Recording
@@ -129,7 +129,7 @@ def _way(request: RetimeRequest, recording: Recording, method: str = "central") 
     """Returns the command that makes a trajectory of arrays: by central, their positions stay."""
     sources, layout, member = request.sources, recording.layout, recording.member
     if "actions" in recording.arrays and not recording.named and recording.file.names() != [""]:
-        near = layout and member and layout.recorded(member)
+        near = layout and member and layout.position_names(member)
         if not near:
             return "trajcli integrate takes actions, differentiate --method central positions"
         sources = [f"{parse_source(text).path}:{near[0]}" for text in sources]
@@ -325,11 +325,11 @@ class Timings(Paces):
         whole = self._whole
         name = "position" if "position" in whole.arrays else next(iter(whole.arrays))
         known = name == "position" or whole.named or whole.file.names() == [""]
-        if not known or name in QUANTITIES[1:] or (name != "position" and whole.named_rate):
+        if not known or name in QUANTITIES[1:] or (name != "position" and whole.rate_name):
             raise InputError(no_positions(whole))
         rates = [n for n in QUANTITIES[1:3] if name == "position" and n in whole.arrays]
         unit = self._unit = whole.unit(name)
-        return [name, *rates], {q: unit_of(q, unit) for q in QUANTITIES if unit}, 8
+        return [name, *rates], {q: derive_unit(q, unit) for q in QUANTITIES if unit}, 8
 
     def prepare(self, recording: Recording, report: Report, opened: ExitStack) -> list[Fault]:
         request, whole, limits, place = self._request, self._whole, self.limits, -1
@@ -420,7 +420,7 @@ class Timings(Paces):
 
     def variables(self) -> list[Variable]:
         unit, roles = self._unit, ["start", "goal"] if self._ends == "goal" else ["start"]
-        rows = [row_variable(q, np.float64, unit and unit_of(q, unit)) for q in QUANTITIES]
+        rows = [row_variable(q, np.float64, unit and derive_unit(q, unit)) for q in QUANTITIES]
         return [*rows, *control_variables(unit, roles)]
 
     def compute(self, block: Block) -> Results:

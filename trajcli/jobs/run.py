@@ -67,9 +67,9 @@ def run(
         if done := done_already(request, dry):
             return result | done
     with Files(request, request.memory, report) as files:
-        files.sources.add(request.paths())
+        files.sources.watch(request.paths())
         plan = Plan(request, files)
-        files.sources.add(files.paths())
+        files.sources.watch(files.paths())
         if on_plan is not None:
             on_plan(plan)
         result = plan.description | {"notes": report.notes} | result

@@ -282,7 +282,7 @@ def merge(out: Path, overwrite: bool = False, report: Report | None = None) -> d
     raise_if_any(faults)
     parts = [run.done[index] for index in range(run.count)]
     with Files() as files:
-        files.sources.add([str(part.path) for part in parts])
+        files.sources.watch([str(part.path) for part in parts])
         opened = [files.open(part.path) for part in parts]
         contents = {file: _stored_description(file) for file in opened}
         # parts without trajectories say nothing about times and lengths

@@ -21,7 +21,7 @@ def positions_alone(batch: Recording, beside: Sequence[Recording]) -> Recording:
     names = turns if batch.of_rotations else [quantities(batch)[0].get("position", "")]
     other = [one for one in beside if ROTATIONS[0] in one.arrays]
     # an array that export wrote as actions, and says so
-    made = batch.own_output and "actions" in names and batch.companions.attribute("actions")[1]
+    made = batch.is_output and "actions" in names and batch.companions.attribute("actions")[1]
     if other or made or not any(names):
         raise InputError(
             "positions and orientations in two arrays" if other else "no positions",

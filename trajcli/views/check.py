@@ -472,7 +472,7 @@ def rotation_findings(rotations: RotationStatistics, count: int) -> Iterator[Fin
             facts = {"changes": int(statistics.beyond.sum())}
             many = "change" if facts["changes"] == 1 else "changes"
             text = f"{facts['changes']} {many} of sign" if not passed else "continuous"
-            if not passed and not batch.own_output:
+            if not passed and not batch.is_output:
                 passed, text = True, f"{text}, which differentiate and resample undo"
         else:
             of_rate = UNITS_OF_ROTATIONS[ROTATIONS.index(check)]

@@ -14,11 +14,11 @@ import numpy as np
 
 from trajcli.arrays import describe
 from trajcli.errors import InputError, Report, listed
-from trajcli.files.catalogue import NUMERIC_KINDS, Catalogue, Dataset, json_object, text_of
-from trajcli.files.conversion import as_batch, in_one_unit, stated_unit
+from trajcli.files.catalogue import NUMERIC_KINDS, Catalogue, Dataset, decode_text, json_object
+from trajcli.files.conversion import as_batch, match_units, read_unit
 from trajcli.files.dofs import Dofs, RotationDofs, named_rotations, pair_dofs, pick_dofs
 from trajcli.files.opening import Files, clock_from_options
-from trajcli.files.quantities import DOF_NAMES, QUANTITIES, ROTATIONS, TAKEN, named_rate
+from trajcli.files.quantities import DOF_NAMES, QUANTITIES, RESERVED_NAMES, ROTATIONS, rate_name
 from trajcli.files.reader import timed
 from trajcli.files.reading import select
 from trajcli.files.recording import (
@@ -65,7 +65,7 @@ class Compared:
 
     def with_units_of_dofs(self) -> Compared:
         """Returns it with no unit for the numbers of rotations that are no angles."""
-        units, side = parse_units(stated_unit(self.dataset)), self.recording
+        units, side = parse_units(read_unit(self.dataset)), self.recording
         if not units or side is None or len(units) not in (1, side.shape[2]):
             return self
         units = without_rotations(side.turning, units, side.shape[2])
@@ -164,7 +164,7 @@ class Difference:
     def of_rates(self) -> bool:
         """Whether it compares derivatives, which follow as the positions do."""
         last = self.dataset.rpartition("/")[2]
-        return last in (*QUANTITIES[1:], *ROTATIONS[1:]) or bool(named_rate(last))
+        return last in (*QUANTITIES[1:], *ROTATIONS[1:]) or bool(rate_name(last))
 
     def follow(
         self, a: Array, b: Array, times: Floats, sides: tuple[Compared, Compared], first: int
@@ -174,7 +174,7 @@ class Difference:
         assert side is not None
         turning = {dof for rotation in sides[0].rotations for dof in rotation.dofs}
         free = [dof for dof in range(dofs) if dof not in turning]
-        units = parse_units(stated_unit(sides[0].dataset))
+        units = parse_units(read_unit(sides[0].dataset))
         units = None if units is None or len(units) not in (1, dofs) else units
         factors = np.resize(per_si(units), dofs) if units else np.ones(dofs)
         self.unit = unit_text(in_si(units)) if units else ""
@@ -216,7 +216,7 @@ class Difference:
         self.values += a.size
         numeric = a.dtype.kind in NUMERIC_KINDS and b.dtype.kind in NUMERIC_KINDS
         if not numeric:  # strings and booleans are equal or not, without a distance
-            a, b = (np.vectorize(text_of, otypes=["U"])(x) if x.size else x for x in (a, b))
+            a, b = (np.vectorize(decode_text, otypes=["U"])(x) if x.size else x for x in (a, b))
         same = np.asarray(a == b)
         if a.dtype.kind == b.dtype.kind == "f":
             same |= np.isnan(a) & np.isnan(b)
@@ -318,7 +318,7 @@ def _in_file(files: Files, source: Source, several: bool) -> dict[str, Compared]
         # arrays of one shape beside each other share names and times, unless they say their own
         folder, _, last = path.rpartition("/")
         own = path if {"joint_names", "dt"} & stored.attributes.keys() else ""
-        key = folder, stored.shape, last in TAKEN, own
+        key = folder, stored.shape, last in RESERVED_NAMES, own
         if key not in recordings:
             recordings[key] = None
             with suppress(InputError):
@@ -397,7 +397,7 @@ def _difference(
     if name.rpartition("/")[2] in DOF_NAMES and [] != sorted(_names(a)) == sorted(_names(b)):
         b = a  # in whatever order: dofs are paired by them
     a, b = _with_same_dofs(difference, a.with_units_of_dofs(), b.with_units_of_dofs())
-    first, second, note, why = in_one_unit(a.dataset, b.dataset)
+    first, second, note, why = match_units(a.dataset, b.dataset)
     axes = max(first.ndim, second.ndim)
     first, second = _with_axes(first, axes), _with_axes(second, axes)
     difference.types = " and ".join(dict.fromkeys((str(first.dtype), str(second.dtype))))
@@ -455,7 +455,7 @@ def _with_same_dofs(difference: Difference, a: Compared, b: Compared) -> tuple[C
     """Returns both with the dofs that they share, in one order, paired by their names or, where
     neither has any, by place. Raises InputError where one alone has names."""
     known = [side.recording for side in (a, b) if side.recording]
-    if len(known) < 2 or any(x.array_name.rpartition("/")[2] in TAKEN for x in known):
+    if len(known) < 2 or any(x.array_name.rpartition("/")[2] in RESERVED_NAMES for x in known):
         return a, b
     labels, named = [x.labels_to_pair for x in known], [x.joint_names is not None for x in known]
     difference.names = labels[0]
@@ -498,7 +498,7 @@ def _follow(
         return
     a, b = map(as_batch, pair)
     of_times = sides[0].dataset.where in [side.clock.where for side in timed if side.clock]
-    of_times |= timed[0].array_name.rpartition("/")[2] in TAKEN
+    of_times |= timed[0].array_name.rpartition("/")[2] in RESERVED_NAMES
     if of_times or a.shape[:2] != timed[0].shape[:2]:
         return
     for block in timed[0].blocks(size=SCANNED_BYTES):

@@ -22,7 +22,7 @@ from trajcli.arrays import describe
 from trajcli.commands import Commands
 from trajcli.errors import Fault, InputError, OutputError, Report, UsageError, raise_if_any, unknown
 from trajcli.files.atomic_output import HiddenFolder, new_file, os_failures, reserve
-from trajcli.files.catalogue import text_of
+from trajcli.files.catalogue import decode_text
 from trajcli.files.dofs import bodies_of
 from trajcli.files.lerobot_copy import LeRobotCopy
 from trajcli.files.opening import Files
@@ -537,7 +537,7 @@ def _describe(chosen: Export, out: Path) -> Description:
     if sizes.keys() - {"dof"}:
         stated = batch.file.attributes()
         words = ("rotation_order", "rotation_frame")
-        attributes |= {word: text_of(stated[word]) for word in words if word in stated}
+        attributes |= {word: decode_text(stated[word]) for word in words if word in stated}
         attributes |= {"rotations": sizes["rotation"]} if "rotation" in sizes else {}
     names: list[str] | None = chosen.names
     if len(numbers) > 1:

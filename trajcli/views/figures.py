@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import UsageError, listed, unknown
-from trajcli.files.catalogue import text_of
+from trajcli.files.catalogue import decode_text
 from trajcli.files.limits import Bounds
 from trajcli.kernels.program import Floats
 from trajcli.views.plot import Line, Peaks, PlotSource, line_panels, panels, short_labels
@@ -404,4 +404,4 @@ def _unit_text(unit: str) -> str:
 
 def _plain(text: str) -> str:
     """Returns a text without what matplotlib would typeset as mathematics, omit or not draw."""
-    return text_of(text).replace("$", r"\$").lstrip("_") or text
+    return decode_text(text).replace("$", r"\$").lstrip("_") or text

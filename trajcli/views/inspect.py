@@ -15,7 +15,7 @@ from trajcli.errors import InputError, Report, raise_if_any
 from trajcli.files.catalogue import Catalogue, Dataset
 from trajcli.files.companions import STAMPS
 from trajcli.files.episodes import NoTrajectories
-from trajcli.files.joined_arrays import array_at
+from trajcli.files.joined_arrays import find_array
 from trajcli.files.opening import Files, clock_from_options
 from trajcli.files.quantities import QUANTITIES, ROTATIONS
 from trajcli.files.reader import unreadable_files
@@ -398,7 +398,7 @@ def _shapes(members: Sequence[tuple[Catalogue, str]]) -> dict[str, Any]:
     shapes = []
     for file, name in members[:: 1 + len(members) // _MOST_TIMES]:
         with contextlib.suppress(InputError):
-            shapes.append(array_at(file, name).shape)
+            shapes.append(find_array(file, name).shape)
     sizes = np.array([shape for shape in shapes if len(shape) == len(shapes[0])])
     ends = zip(sizes.min(0).tolist(), sizes.max(0).tolist(), strict=True)
     return {"count": len(members), "shape": [a if a == b else f"{a}..{b}" for a, b in ends]}

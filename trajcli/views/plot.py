@@ -370,7 +370,7 @@ def _recorded(batch: Recording, number: int, factors: Floats) -> Array | None:
 def _stored_limits(batch: Recording) -> Limits:
     """Returns the limits that retime keeps beside its rows."""
     tables = dict[str, Floats]()
-    for name, array in batch.arrays.items() if batch.own_output else ():
+    for name, array in batch.arrays.items() if batch.is_output else ():
         sides = [np.asarray(array.attributes.get(f"{side}_limit")) for side in ("lower", "upper")]
         if all(side.shape == (batch.dofs.count,) for side in sides):
             tables[name] = np.stack(sides)

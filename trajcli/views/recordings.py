@@ -14,7 +14,7 @@ from trajcli.errors import InputError, UsageError, listed, raise_if_any
 from trajcli.files.clock import exact_seconds
 from trajcli.files.limits import Bounds, Limits
 from trajcli.files.opening import Files, clock_from_options
-from trajcli.files.quantities import QUANTITIES, ROTATIONS, named_rate, order_of, unit_of
+from trajcli.files.quantities import QUANTITIES, ROTATIONS, derivative_order, derive_unit, rate_name
 from trajcli.files.reader import dof_faults, no_time, read_recordings, require_stamps, timed
 from trajcli.files.reading import Repair
 from trajcli.files.recording import SEVERAL, Array, Recording, join, numberless, without_rotations
@@ -223,7 +223,7 @@ def quantities(
     stored = {name: known[name] for name in QUANTITIES if name in known}
     of_unit, notes = parse_units(recording.unit(first)), []
     if not stored and (of_unit or recording.named or recording.file.family == "npy"):
-        orders, rate = {unit.order for unit in of_unit or () if unit.known}, recording.named_rate
+        orders, rate = {unit.order for unit in of_unit or () if unit.known}, recording.rate_name
         by_unit = bool(orders)
         said = QUANTITIES[orders.pop()] if len(orders) == 1 else "effort" if orders else rate
         if (said or named) in QUANTITIES:
@@ -237,7 +237,7 @@ def quantities(
             notes.append(f"{first} has {what}; --as position, or velocity, …, says what it is")
     units = {name: recording.unit(array) or "" for name, array in stored.items()}
     if units.get("position"):
-        units |= {name: unit_of(name, units["position"]) for name in QUANTITIES}
+        units |= {name: derive_unit(name, units["position"]) for name in QUANTITIES}
     return stored, dict.fromkeys(QUANTITIES, "") | units, notes
 
 
@@ -255,8 +255,8 @@ def units_to_show(recording: Recording, name: str, to: InputUnits) -> tuple[Floa
     if not targets or name == ROTATIONS[0]:
         return np.ones(1), stated
     each, own = len(targets) == count and name not in ROTATIONS, recording.units.get(name, ())
-    if recording.own_output and not stated:  # in SI, whichever that is
-        own = of_order(for_dofs(targets, count, "--to-units"), order_of(name))
+    if recording.is_output and not stated:  # in SI, whichever that is
+        own = of_order(for_dofs(targets, count, "--to-units"), derivative_order(name))
     own = in_si(own if own[1:] else list(own or [NO_UNIT]) * count)
     own = without_rotations(recording.turning, own, recording.shape[2])
     kinds, wanted = [Unit(unit.si) for unit in own], {unit.si: unit for unit in targets}
@@ -272,7 +272,7 @@ def units_to_show(recording: Recording, name: str, to: InputUnits) -> tuple[Floa
             where=f"{array.where}, for --to-units {unit_text(targets)}",
             expected="a known one" if bare else unit_text(targets),
             found=unit_text(kinds),
-            hint="--units says what SOURCE is in" if bare and not recording.own_output else "",
+            hint="--units says what SOURCE is in" if bare and not recording.is_output else "",
         )
     pairs = zip(targets if each else [wanted.get(unit.si, unit) for unit in own], own, strict=True)
     shown = [replace(a, order=b.order) if a.known and b.known else b for a, b in pairs]
@@ -285,7 +285,7 @@ def measured_beside(recording: Recording, quantity: str) -> str:
     array = array_path(recording.group, recording, next(iter(recording.arrays)))
     folder, count = array.rpartition("/")[0], recording.dofs.count
     for name in recording.file.children(folder):
-        other = named_rate(name) == quantity and f"{folder}/{name}".lstrip("/") != array
+        other = rate_name(name) == quantity and f"{folder}/{name}".lstrip("/") != array
         stored = recording.file.get(f"{folder}/{name}") if other else None
         if stored is not None and stored.numeric and stored.shape[-1:] == (count,):
             return name
@@ -372,7 +372,7 @@ def _batches(recordings: Iterable[Recording]) -> list[list[Recording]]:
     """
     batches: dict[tuple[str, int, tuple[str, ...]], list[Recording]] = {}
     for each in recordings:
-        pattern = "*" if each.group and each.own_output else numberless(each.group)
+        pattern = "*" if each.group and each.is_output else numberless(each.group)
         batches.setdefault((pattern, each.shape[2], tuple(each.arrays)), []).append(each)
     return list(batches.values())
 
