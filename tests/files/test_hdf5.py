@@ -120,7 +120,7 @@ def test_what_leads_out_of_the_file_is_refused_unless_allowed(tmp_path, monkeypa
             else:
                 with pytest.raises(InputError, match="leads out of the file"):
                     file.get(name)
-        assert {Path(path).name for path in file.outside} == (
+        assert {Path(path).name for path in file.linked_paths} == (
             {"other.h5", "raw.bin"} if allowed else set()
         )
 
@@ -173,7 +173,7 @@ def test_every_file_that_links_lead_to_is_listed(tmp_path):
     with Hdf5File(tmp_path / "in.h5", pool=OpenFiles(allow_external=True)) as file:
         for name in ("one/soft", "soft/x", "soft/soft"):
             assert file.require(name).read().all()  # never that of this file
-        assert [Path(path).name for path in file.outside] == ["one.h5", "two.h5"]
+        assert [Path(path).name for path in file.linked_paths] == ["one.h5", "two.h5"]
 
 
 @pytest.mark.parametrize(

@@ -205,7 +205,7 @@ def test_packed_archives_are_kept_within_the_memory_and_larger_arrays_refused(
         for one in (*sets, sets[0]):
             assert one.input.read_rows(38, 40)[:, 5, 0].tolist() == [38, 39]
             closed = [other.file for other in sets if other is not one]
-            assert all(not file.opened().unpacked for file in closed)
+            assert all(not file.open_handle().unpacked for file in closed)
         with pytest.raises(InputError, match="too large to be unpacked"):
             read_recordings(files, ["c.npz"])
 

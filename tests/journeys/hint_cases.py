@@ -1264,7 +1264,7 @@ def _changed(reopened: bool) -> None:
         file.close()
         h5("in.h5", position=CURVE, dt=0.1)()
         if reopened:
-            file.opened()
+            file.open_handle()
         else:
             files.sources.require_unchanged()
 

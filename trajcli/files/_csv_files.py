@@ -1,4 +1,4 @@
-"""Reading CSV, TSV and other tables of text: numbers in columns, with a heading or without."""
+"""Reads CSV, TSV and other tables of text: numbers in columns, with a heading or without."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LONGEST_LINE = 1 << 20
 # How many lines are read to find the heading, also among comments at most, and how many rows to
 # find what the columns hold.
 _HEAD, _MOST, _SAMPLE = 256, 1 << 14, 64
-# The bytes at the end that tell whether a file is cut, and the lines that decimals are told by.
+# The bytes at the end that show whether a file is cut, and the lines that show its decimals.
 _TAIL, _LEAST = 1 << 14, 10
 # Integers that float64 may not hold.
 _WHOLE = re.compile(r"[+-]?(?:\d{16,18}|[1-8]\d{18})")
@@ -42,39 +42,89 @@ _WHOLE = re.compile(r"[+-]?(?:\d{16,18}|[1-8]\d{18})")
 _UNEVEN, _NEAR, _MOSTLY = 5.0, 1e-2, 0.9
 # The columns of a TUM trajectory, which may have no heading.
 _TUM = ["timestamp", *(_POSE := ["tx", "ty", "tz", "qx", "qy", "qz", "qw"])]
-_OF_JOINTS = ("position", "velocity", "effort")
+# The arrays of a JointState, in their order.
+_JOINT_STATE = ("position", "velocity", "effort")
+
+
+class _Text:
+    """An open table of text.
+
+    line: how many lines were read so far. values: [columns, N], None until they are read. texts:
+    the cells of columns of texts by number. faults: the columns that are not numbers, by name.
+    converted: the columns of texts that were converted, by name.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = open_regular(path)
+        self.line = 0
+        self.values: Any = None
+        self.texts: dict[int, list[str]] = {}
+        self.faults: dict[str, Fault] = {}
+        self.converted: dict[str, Any] = {}
+        # UTF-16 has a mark; Windows-1252, which spreadsheets write, is rarely valid UTF-8
+        head = os.pread(self._descriptor, _LONGEST_LINE, 0)
+        self._encoding = "utf-8-sig"
+        if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            self._encoding = "utf-16"
+        else:
+            try:
+                codecs.getincrementaldecoder("utf-8")().decode(head)
+            except UnicodeDecodeError:
+                self._encoding = "cp1252"
+
+    def lines(self) -> Iterator[str]:
+        """Yields the lines from the beginning; raises ValueError for one that is too long."""
+        os.lseek(self._descriptor, 0, os.SEEK_SET)
+        self.line = 0
+        with open(self._descriptor, encoding=self._encoding, newline="", closefd=False) as text:
+            while line := text.readline(_LONGEST_LINE):
+                if len(line) == _LONGEST_LINE:
+                    raise ValueError(f"a line of more than {_LONGEST_LINE} characters")
+                self.line += 1
+                yield line
+
+    def read_end(self) -> tuple[int, str]:
+        """Counts the lines, and reads the end of the file, behind a line end."""
+        os.lseek(self._descriptor, 0, os.SEEK_SET)
+        with open(self._descriptor, "rb", closefd=False) as file:
+            blocks = iter(lambda: file.read(1 << 20), b"")
+            count = 1 + sum(block.count(b"\n") for block in blocks)
+        begin = max(os.fstat(self._descriptor).st_size - _TAIL, 0)
+        end = os.pread(self._descriptor, _TAIL, begin).decode(self._encoding, "replace")
+        return count, end if begin else f"\n{end}"
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+        self.values = None
 
 
 class CsvFile(Table):
-    """A table of text. Columns are divided by tabs, semicolons, commas or spaces; lines that begin
-    with # are comments, of which the last before the numbers may be the heading. Blank cells are
-    NaN.
+    """A table of text, which is read as a whole and kept until it is closed.
 
-    The file is read as a whole when the first numbers are needed, and kept until it is closed.
-    Without a heading the columns are one array ``data``.
+    Columns are divided by tabs, semicolons, commas or spaces; lines that begin with # are comments,
+    of which the last before the numbers may be the heading. Blank cells are NaN. Without a heading
+    the columns are one array ``data``.
     """
 
+    family, handle_type = "csv", _Text
     failures = (OSError, ValueError, csv.Error, MemoryError)
     expected = "a table of text"
 
     def __init__(self, path: Path, pool: OpenFiles | None = None) -> None:
-        super().__init__(path, "csv", pool)
+        super().__init__(path, pool)
         self._time: str | None = None
-        self._end: int | None = None  # after this line nothing is read
-        self._said: dict[str, str] = {}
+        self._end: int | None = None  # nothing is read after this line
+        self._reasons: dict[str, str] = {}  # how, or why not, columns of texts were converted
         try:
-            self.safely("", self._read_heading)
+            self.guard("", self._read_heading)
         except BaseException:
             self.close()
             raise
 
-    def begin(self) -> _Text:
-        return _Text(self.path)
-
     def _read_heading(self) -> None:
         reading, lines, count = self.pool.reading, list[str](), 0
         skip = reading.skip_rows or 0
-        for line in itertools.islice(self.opened().lines(), skip + _MOST):
+        for line in itertools.islice(self.open_handle().lines(), skip + _MOST):
             lines.append(line)
             count += not line.startswith("#")
             if count == skip + _HEAD:
@@ -84,8 +134,8 @@ class CsvFile(Table):
         self._heading = f"line {head.line} is the heading" if head.line else "there is no heading"
         self.remarks = [Note(f"{self.path}: {head.remark}")] if head.remark else []
         if head.degrees and reading.units is None:
-            said = "inDegrees=yes says that angles are in degrees: --units deg,m,… says which are"
-            self.remarks += [f"{self.path}: {said}"]
+            text = "inDegrees=yes says that angles are in degrees: --units deg,m,… says which are"
+            self.remarks += [f"{self.path}: {text}"]
         rows = head.rows[:_SAMPLE]
         self._comma = any(DECIMAL_COMMA.fullmatch(cell) for row in rows for cell in row)
         if self._comma:
@@ -102,7 +152,8 @@ class CsvFile(Table):
             self._note(f"of names that occur twice the second is {next(iter(self.copies))}")
         self._texts = {name for name, text in zip(names, texts, strict=True) if text}
         numbers = {name: column for name, column in columns.items() if name not in self._texts}
-        self.fractional = [name for name, column in numbers.items() if any(map(_is_part, column))]
+        fractions = lambda x: is_number(x) and math.isfinite(float(x)) and float(x) % 1  # noqa: E731
+        self.fractional = [name for name, column in numbers.items() if any(map(fractions, column))]
         kinds = {name: moment_kind(columns[name][0]) for name in names if name in self._texts}
         clocks, days = ([n for n, kind in kinds.items() if kind == k] for k in ("time", "day"))
         # a date and a time of day in two columns
@@ -113,43 +164,51 @@ class CsvFile(Table):
         elif not self._texts and not names[self.columns[0]]:
             self._find_time(_numbers(cells))
 
-    def _column(self, name: str) -> list[str]:
+    def _find_column(self, name: str) -> list[str]:
         # without a heading the number of a column stays its name, whatever it is recognised as
         if name in self._numbered:
             return [self.columns[self._numbered.index(name)]]
-        return super()._column(name)
+        return super()._find_column(name)
 
     def _note(self, text: str) -> None:
         self.remarks = [*self.remarks, Note(f"{self.path}: {text}")]
 
     def _find_echo(self, rows: list[list[str]]) -> None:
-        """Finds the stamps of messages that ``ros2 topic echo --csv`` writes: seconds since 1970,
-        nanoseconds, the frame, and the fields, of a JointState names before numbers."""
+        """Names the columns of messages that ``ros2 topic echo --csv`` writes.
+
+        They are seconds since 1970, nanoseconds, the frame, and the fields; those of a JointState
+        are names, then numbers.
+        """
         stamps = [(int(a), int(b)) for a, b, *_ in rows if a.isdecimal() and b.isdecimal()]
-        whole = len(stamps) == len(rows) and self.columns[2] == "text2"
-        if not whole or not all(1e9 < a < 4e9 and b < 1e9 for a, b in stamps):
+        if (
+            len(stamps) != len(rows)
+            or self.columns[2] != "text2"
+            or not all(1e9 < a < 4e9 and b < 1e9 for a, b in stamps)
+        ):
             return
         columns = ["stamp_sec", "stamp_nanosec", *self.columns[2:]]
-        found = "its first columns are seconds and nanoseconds since 1970"
+        remark = "its first columns are seconds and nanoseconds since 1970"
         is_label = [name in self._texts for name in columns[3:]]
         count, rest = sum(is_label), len(is_label) - sum(is_label)
         if all(is_label[:count]) and count and rest in (count, 2 * count, 3 * count):
-            labels, kinds = rows[0][3 : 3 + count], _OF_JOINTS[: rest // count]
-            # called so, columns are looked through for names that change from row to row
+            labels, kinds = rows[0][3 : 3 + count], _JOINT_STATE[: rest // count]
+            # under these names, columns are searched for names that change from row to row
             columns[3:-rest] = [f"name{k}" for k in range(count)]
             columns[-rest:] = [f"{kind}/{label}" for kind in kinds for label in labels]
-            found += f", then {', '.join(kinds)} of the joints that it names"
+            remark += f", then {', '.join(kinds)} of the joints that it names"
             self._texts = {*columns[2:-rest]}
         elif not count and rest == len(_POSE) and _near_one(_numbers(zip(*rows, strict=True))[-4:]):
             columns[-rest:] = _POSE
-            found += f", then {' '.join(_POSE)}, as in a pose"
+            remark += f", then {' '.join(_POSE)}, as in a pose"
         self.columns = columns
-        self._note(f"there is no heading: {found}")
+        self._note(f"there is no heading: {remark}")
 
     def _find_time(self, sample: npt.NDArray[np.float64]) -> None:
-        """Finds the time in a table [columns, rows] that does not name it: the first column, if it
-        increases evenly, does not count rows, is no position before a quaternion, and no option
-        says the time. A TUM trajectory is recognised by its unit quaternions."""
+        """Finds the time in a table [columns, rows] that does not name it.
+
+        It is the first column, if it increases evenly, does not count rows, is no position before a
+        quaternion, and no option says the time. A TUM trajectory has unit quaternions.
+        """
         headless, steps = self.columns[0] == "data0", np.diff(sample[0])
         steps = steps[np.isfinite(steps)]
         if len(steps) < 2:
@@ -172,14 +231,14 @@ class CsvFile(Table):
     def time_column(self) -> str | None:
         return super().time_column or self._time
 
-    def rows_with(self, column: str, value: object) -> str:
+    def hint_at_rows(self, column: str, value: object) -> str:
         shown = json.dumps(value) if isinstance(value, str) else f"{value:g}"
         test = f"NR == 1 || ${self.columns.index(column) + 1} == {shown}"
         out = self.path.with_stem(f"{self.path.stem}_{re.sub('[^A-Za-z0-9]', '_', f'{value}')}")
         words = ["awk", "-F", self._delimiter, test, str(self.path)]
         return f"{shlex.join(words)} > {shlex.quote(str(out))}"
 
-    def numeric(self, name: str) -> bool:
+    def is_numeric(self, name: str) -> bool:
         return name not in self._texts
 
     def missing(self, name: str, names: Sequence[str] | None = None) -> Fault:
@@ -187,39 +246,39 @@ class CsvFile(Table):
         return replace(fault, expected=f"a dataset in the file; {self._heading}")
 
     def column(self, name: str) -> Dataset:
-        number, text = self.columns.index(name), self.safely(name, self._read)
+        number, text = self.columns.index(name), self.guard(name, self._read)
         if name in text.faults:
             raise InputError(text.faults[name])
         if name not in text.converted:
-            text.converted[name], self._said[name] = self._convert(name, number, text)
+            values, reason = None, ""
+            if name in self._texts:
+                cells = [cell.strip() for cell in text.texts[number]]
+                if name in self._days:
+                    dates = text.texts[self.columns.index(self._days[name])]
+                    pairs = zip(dates, cells, strict=True)
+                    cells = [f"{date.strip()} {cell}" for date, cell in pairs]
+                values, reason = parse_column(cells)
+            elif name == self.time_column and not split_unit(name)[1]:
+                values = serial_days(text.values[number])
+                reason = "" if values is None else "days since 1899, as in a spreadsheet"
+            text.converted[name], self._reasons[name] = values, reason
         values = text.converted[name]
         if values is not None:
             about = {"units": "ns"} if values.dtype.kind == "M" else {}
             values = values.astype(np.int64) if about else values
             rows = lambda start, stop: values[start:stop]  # noqa: E731
-            return self.described(name, values.shape, values.dtype, rows, about, "text")
+            return self.make_dataset(name, values.shape, values.dtype, rows, about, "text")
+        # numbers are read from the open file each time: the pool may close it in between
         read = lambda start, stop: self._read().values[number, start:stop]  # noqa: E731
         numbers = text.values[number]
-        return self.described(name, numbers.shape, numbers.dtype, read, storage="text")
-
-    def _convert(self, name: str, number: int, text: _Text) -> tuple[Any, str]:
-        """Returns the values of a column of texts or of days, and a remark; None for numbers."""
-        if name not in self._texts:
-            timed = name == self.time_column and not split_unit(name)[1]
-            days = serial_days(text.values[number]) if timed else None
-            return days, "" if days is None else "days since 1899, as in a spreadsheet"
-        cells = [cell.strip() for cell in text.texts[number]]
-        if name in self._days:
-            dates = text.texts[self.columns.index(self._days[name])]
-            cells = [f"{date.strip()} {cell}" for date, cell in zip(dates, cells, strict=True)]
-        return _values_of(cells)
+        return self.make_dataset(name, numbers.shape, numbers.dtype, read, storage="text")
 
     def _times(self, column: str) -> Dataset:
         stored = super()._times(column)
         if not stored.numeric:
             cells = stored.read().tolist()
             raise InputError(
-                self._said[column] or "times that are not understood",
+                self._reasons[column] or "times that are not understood",
                 where=f"{self.path}:{column}",
                 expected=f"seconds, or {FORMS}; {self._heading}",
                 found=repr(next((x for x in cells if not moment_kind(x)), cells[0]))[:60],
@@ -241,27 +300,27 @@ class CsvFile(Table):
             return remarks
         with contextlib.suppress(InputError):  # raised where the times are used
             self._times(time)
-            if self._said[time]:
-                remarks.append(Note(f"{self.path}:{time}: {self._said[time]}"))
+            if self._reasons[time]:
+                remarks.append(Note(f"{self.path}:{time}: {self._reasons[time]}"))
         return remarks
 
     def _read(self) -> _Text:
         """Returns the open file after reading all its columns."""
-        text: _Text = self.opened()
+        text: _Text = self.open_handle()
         if text.values is None:
-            count = text.count_lines()
-            tail = text.tail()
+            count, tail = text.read_end()
             # spreadsheets write separators for rows that are blank
             body = re.sub(rf"\r?\n[\s{re.escape(self._delimiter)}]*\Z", "", tail)
-            if "\r" not in tail.replace("\r\n", ""):  # which would be the end of a line, too
+            if "\r" not in tail.replace("\r\n", ""):  # a lone \r would end a line, too
                 self._end = count - tail[len(body) :].count("\n")
             if self._end and self._is_cut(body, complete=body != tail):
                 cut = f"{self.path} breaks off in line {self._end}, which is left out"
                 self.remarks, self._end = [*self.remarks, cut], self._end - 1
             size, smaller = 8 * count * len(self.columns), "DataFrame.to_parquet writes"
             self.pool.refuse_larger(size, str(self.path), f"a binary file, as {smaller}")
-            self.pool.hold(self, size)
-            text = self.opened()
+            self.pool.reserve(self, size)
+            text = self.open_handle()
+            # np.loadtxt reads a table of numbers alone many times faster than Python reads cells
             if not (self._texts or self._comma):
                 with contextlib.suppress(ValueError):  # cells that are no numbers, uneven rows
                     values = np.loadtxt(
@@ -280,8 +339,11 @@ class CsvFile(Table):
         return (row.rstrip("\r\n ").removesuffix(self._delimiter) for row in rows)
 
     def _is_cut(self, tail: str, complete: bool) -> bool:
-        """Whether a file that ends so breaks off within a line: it has fewer cells than the lines
-        before or, in the last one, fewer decimals than all of them."""
+        """Whether a file with this end breaks off within a line.
+
+        The line then has fewer cells than the lines before or, in its last cell, no number or fewer
+        decimals than all of them.
+        """
         lines = tail.split("\n")[1:]
         if len(lines) < 2 or not lines[-1].strip() or lines[-1].startswith("#"):
             return False
@@ -295,7 +357,7 @@ class CsvFile(Table):
         return len(last) < width or (not complete and broken)
 
     def _read_cells(self, text: _Text) -> Any:
-        """Reads all columns [columns, N], and notes the first cell of each that is not a number."""
+        """Reads all columns [columns, N]; the first cell that is not a number is its fault."""
         parts, texts = [], [self.columns.index(name) for name in self._texts]
         text.texts = {number: [] for number in texts}
         rows = self._numbered_rows(text)
@@ -335,78 +397,22 @@ class CsvFile(Table):
             yield text.line, cells
 
 
-class _Text:
-    """An open table of text. ``line`` counts the lines read so far. ``values`` [columns, N] is None
-    until they are read, then ``texts`` has the cells of columns of texts by number, ``faults`` by
-    name the columns that are not numbers, ``converted`` columns of texts."""
-
-    def __init__(self, path: Path) -> None:
-        self._descriptor = open_regular(path)
-        self.line = 0
-        self.values: Any = None
-        self.texts: dict[int, list[str]] = {}
-        self.faults: dict[str, Fault] = {}
-        self.converted: dict[str, Any] = {}
-        self._encoding = _encoding(os.pread(self._descriptor, _LONGEST_LINE, 0))
-
-    def lines(self) -> Iterator[str]:
-        """Yields the lines from the beginning; raises ValueError for one that is too long."""
-        os.lseek(self._descriptor, 0, os.SEEK_SET)
-        self.line = 0
-        with open(self._descriptor, encoding=self._encoding, newline="", closefd=False) as text:
-            while line := text.readline(_LONGEST_LINE):
-                if len(line) == _LONGEST_LINE:
-                    raise ValueError(f"a line of more than {_LONGEST_LINE} characters")
-                self.line += 1
-                yield line
-
-    def tail(self) -> str:
-        """Returns the end of the file."""
-        begin = max(os.fstat(self._descriptor).st_size - _TAIL, 0)
-        end = os.pread(self._descriptor, _TAIL, begin).decode(self._encoding, "replace")
-        return end if begin else f"\n{end}"
-
-    def count_lines(self) -> int:
-        """Returns how many lines there are."""
-        os.lseek(self._descriptor, 0, os.SEEK_SET)
-        with open(self._descriptor, "rb", closefd=False) as file:
-            return 1 + sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
-
-    def close(self) -> None:
-        os.close(self._descriptor)
-        self.values = None
-
-
-def _encoding(head: bytes) -> str:
-    """Returns the encoding of a text: UTF-8, UTF-16 by its mark, or else Windows-1252."""
-    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "utf-16"
-    try:
-        codecs.getincrementaldecoder("utf-8")().decode(head)
-    except UnicodeDecodeError:
-        return "cp1252"
-    return "utf-8-sig"
-
-
 def _data(lines: Iterable[str]) -> Iterator[str]:
     """Yields the lines that are neither blank nor comments."""
     return (line for line in lines if line.strip() and not line.startswith("#"))
 
 
-def _is_part(cell: str) -> bool:
-    """Whether a cell is a number that is not whole."""
-    return is_number(cell) and math.isfinite(float(cell)) and not float(cell).is_integer()
-
-
 def _is_text(column: Sequence[str]) -> bool:
-    """Whether a column that begins with these cells is read as texts: labels, dates, integers that
-    float64 does not hold, and blank cells alone."""
+    """Whether a column that begins with these cells is read as texts.
+
+    Labels and dates are, integers that float64 does not hold, and a column of blank cells.
+    """
     cells = [cell for cell in column if cell]
     return not cells or not is_number(cells[0]) or any(map(_WHOLE.fullmatch, cells))
 
 
 def _numbers(cells: Iterable[Sequence[str]]) -> npt.NDArray[np.float64]:
-    """Returns the numbers in columns of cells, with NaN for others."""
+    """Parses the numbers in columns of cells, with NaN for other cells."""
     return np.array([[float(x) if is_number(x) else np.nan for x in column] for column in cells])
 
 
@@ -417,9 +423,11 @@ def _near_one(columns: npt.NDArray[np.float64]) -> bool:
     return len(columns) == 4 and len(norms) > 1 and bool((np.abs(norms - 1) < _NEAR).all())
 
 
-def _values_of(cells: Sequence[str]) -> tuple[Any, str]:
-    """Converts texts to integers, to stamps of times, or to numbers where none is another, and
-    returns a remark; leaves other texts as they are, with the reason."""
+def parse_column(cells: Sequence[str]) -> tuple[Any, str]:
+    """Converts texts to integers, stamps of times or numbers, if all of them are, with a remark.
+
+    Other texts stay as they are, with the reason why they are no times.
+    """
     if all(map(_WHOLE.fullmatch, cells)):
         return np.array(cells, np.int64), ""
     stamps, remark = moments(cells)

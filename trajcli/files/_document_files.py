@@ -1,6 +1,6 @@
 """Reads arrays in documents: YAML, JSON, MATLAB 5, and tensors that torch.save wrote.
 
-A JointTrajectory of ROS, {joint_names, points}, is position, velocity, acceleration and times.
+A JointTrajectory of ROS, {joint_names, points}, becomes position, velocity, acceleration and times.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from trajcli.files.source import natural_order
 _MOST, _DEEPEST = 500_000, 64
 # Earlier versions can run code even with ``weights_only`` (CVE-2025-32434).
 _TORCH = (2, 6)
-_OF_POINTS = {"positions": "position", "velocities": "velocity", "accelerations": "acceleration"}
+# The fields of points of a JointTrajectory, and the arrays that they become.
+_POINTS = {"positions": "position", "velocities": "velocity", "accelerations": "acceleration"}
 # Nanoseconds in the fields of a duration of ROS 2 and ROS 1.
 _PER_SECOND = {"sec": 10**9, "secs": 10**9, "nanosec": 1, "nsecs": 1}
 
@@ -37,26 +38,25 @@ _PER_SECOND = {"sec": 10**9, "secs": 10**9, "nanosec": 1, "nsecs": 1}
 class DocumentFile(RecordFile):
     """Numbers, lists of numbers and records by their paths in a document, which is read as a whole.
 
-    remarks: what was left out.
+    remarks: notes on what was left out.
     """
 
     failures = (Exception,)  # the libraries have no common error for damaged files
-    suffix = ""
     storage = ""
     remarks: Sequence[str] = ()
 
     def __init__(self, path: Path, pool: OpenFiles | None = None) -> None:
-        super().__init__(path, self.suffix, pool)
-        self._names = self.with_fields(list(self.opened()))
+        super().__init__(path, pool)
+        self._names = self.with_fields(list(self.open_handle()))
 
     @abstractmethod
     def load(self) -> Any:
-        """Returns the document: dictionaries, lists, arrays and numbers."""
+        """Loads the document: dictionaries, lists, arrays and numbers."""
 
     def begin(self) -> _Arrays:
         arrays = _Arrays()
-        arrays.numbers = os.path.getsize(self.path)  # a number takes a byte at least
-        arrays.add(self.load())
+        arrays.most = os.path.getsize(self.path)  # a number takes a byte at least
+        arrays.collect(self.load())
         self.remarks = [*self.remarks, *(f"{self.path}:{text}" for text in arrays.remarks)]
         return arrays
 
@@ -64,27 +64,27 @@ class DocumentFile(RecordFile):
         return self._names
 
     def find(self, name: str) -> Dataset | None:
-        if name not in self.opened():
+        if name not in self.open_handle():
             return None
 
         def read_rows(start: int, stop: int) -> Any:
-            return self.rows_of_array(self.opened()[name], start, stop)
+            return self.slice_array(self.open_handle()[name], start, stop)
 
-        shape, dtype = self.opened()[name].shape, read_rows(0, 0).dtype
+        shape, dtype = self.open_handle()[name].shape, read_rows(0, 0).dtype
         about = {"units": "ns"} if dtype == np.int64 and name.endswith("times") else {}
         storage = self.storage or self.family
-        array = self.described(name, shape, dtype, read_rows, about, storage)
+        array = self.make_dataset(name, shape, dtype, read_rows, about, storage)
         return replace(array, remarks=self.remarks) if dtype.names else array
 
-    def rows_of_array(self, array: Any, start: int, stop: int) -> Any:
-        """Returns rows of an array of the document, or the value of a scalar."""
+    def slice_array(self, array: Any, start: int, stop: int) -> Any:
+        """Slices rows of an array of the document; a scalar has none, and is returned whole."""
         return array[start:stop] if array.ndim else array
 
 
 class JsonFile(DocumentFile):
     """A JSON document, or one in every line."""
 
-    expected, suffix = "a JSON document", "json"
+    expected, family = "a JSON document", "json"
 
     def load(self) -> Any:
         data = read_regular(self.path, self.pool.memory, self.expected)
@@ -94,6 +94,7 @@ class JsonFile(DocumentFile):
         except json.JSONDecodeError as error:
             if not error.msg.startswith("Extra data"):
                 raise
+        # a program that is stopped breaks off in the last line; an error before it is damage
         lines, documents = text.rstrip().split("\n"), []
         for number, line in enumerate(lines, 1):
             try:
@@ -108,16 +109,22 @@ class JsonFile(DocumentFile):
 class YamlFile(DocumentFile):
     """A YAML document, or several in one file, by PyYAML."""
 
-    expected, suffix = "a YAML document", "yaml"
+    expected, family = "a YAML document", "yaml"
 
     def load(self) -> Any:
         data = read_regular(self.path, self.pool.memory, self.expected)
         head, _, last = data.rpartition(b"\n---")
         try:
             documents = parse_yaml(self.path, data)
-            # what can be read may lack its end, too; a list alone is one document
-            listed = last.strip() and isinstance(documents, list)
-            if not (listed and _is_cut(documents, data) and parse_yaml(self.path, head) != []):
+            if not last.strip() or not isinstance(documents, list):
+                return documents
+            # A file may also break off where YAML sees no error: the last document then lacks its
+            # line end, a field, or numbers of a list that the one before has.
+            pair = (dict(leaves(x if isinstance(x, Mapping) else {})) for x in documents[-2:])
+            before, end = ({path: np.size(value) for path, value in x.items()} for x in pair)
+            cut = not data.endswith(b"\n") or any(end.get(p, 0) < n for p, n in before.items())
+            # a list alone, without a document before it, is one document and not several
+            if not cut or parse_yaml(self.path, head) == []:
                 return documents
             documents.pop()
         except import_library("yaml", "pyyaml", self.path).YAMLError:
@@ -131,7 +138,7 @@ class YamlFile(DocumentFile):
 class MatlabFile(DocumentFile):
     """Variables that MATLAB saved without -v7.3, by SciPy; structures are groups."""
 
-    expected, suffix = "a MATLAB 5 file", "matlab"
+    expected, family = "a MATLAB 5 file", "matlab"
 
     def load(self) -> Any:
         matlab = import_library("scipy.io", "scipy", self.path)
@@ -146,7 +153,7 @@ class MatlabFile(DocumentFile):
 class TorchFile(DocumentFile):
     """A file of tensors, which are mapped. No other objects are constructed (``weights_only``)."""
 
-    expected, suffix, storage = "tensors, as torch.save writes them", "pt", "tensor"
+    expected, family, storage = "tensors, as torch.save writes them", "pt", "tensor"
 
     def load(self) -> Any:
         torch = import_library("torch", "torch", self.path)
@@ -185,8 +192,8 @@ class TorchFile(DocumentFile):
     def names(self) -> list[str]:
         return natural_order(super().names())
 
-    def rows_of_array(self, array: Any, start: int, stop: int) -> Any:
-        """Returns rows of a tensor as an array; bfloat16 becomes float32.
+    def slice_array(self, array: Any, start: int, stop: int) -> Any:
+        """Slices rows of a tensor as an array; bfloat16 becomes float32.
 
         Raises TypeError for sparse tensors and the like, and ValueError for an expanded one, whose
         few stored values may be repeated any number of times.
@@ -194,7 +201,7 @@ class TorchFile(DocumentFile):
         import torch
 
         if not isinstance(array, torch.Tensor):
-            return super().rows_of_array(array, start, stop)
+            return super().slice_array(array, start, stop)
         if array.layout == torch.strided and array.nbytes > array.untyped_storage().nbytes():
             raise ValueError(f"{array.nbytes} bytes of values, of which fewer are stored")
         rows = array[start:stop] if array.ndim else array
@@ -202,44 +209,53 @@ class TorchFile(DocumentFile):
 
 
 class _Arrays(dict[str, Any]):
-    """Arrays by their paths, and what was left out of them."""
+    """The arrays of a document by their paths.
 
-    entries, numbers = 0, 0
+    entries: how many entries were visited. most: the most values that a list may have. remarks:
+    notes on what was left out.
+    """
+
+    entries, most = 0, 0
     remarks: tuple[str, ...] = ()
 
-    def add(self, value: Any, path: str = "", depth: int = 0) -> None:
-        """Adds an array, or those in a dictionary or list. Raises ValueError for too many."""
+    def collect(self, value: Any, path: str = "", depth: int = 0) -> None:
+        """Collects an array, or those in a dictionary or list. Raises ValueError for too many."""
         self.entries += 1
         if self.entries > _MOST or depth > _DEEPEST:
             raise ValueError(f"more than {_MOST} entries, or {_DEEPEST} within each other")
-        array = _array(value, self.numbers)
+        array = _array(value, self.most)
         if array is not None:
             self[path] = array
             return
         structures = isinstance(value, np.ndarray) and value.dtype.names
         items = [_plain(item) for item in value.ravel()] if structures else value
-        if isinstance(items, list) and len(sets := _by_joints(items)) > 1:
-            for number, records in enumerate(sets):
-                self.add(records, f"{path}/{number}".strip("/"), depth + 1)
-            return
-        if isinstance(items, list) and (known := record_array(items, self.numbers)) is not None:
-            self[path], left_out = known
-            self.remarks += (f"{path} {left_out}",) if left_out else ()
-            return
         pairs: Iterable[tuple[Any, Any]] = ()
+        if isinstance(items, list):
+            # publishers that share a topic alternate: records of the same joints belong together
+            sets: dict[str, list[Any]] = {}
+            for record in items:
+                names = record.get("name") if isinstance(record, Mapping) else None
+                key = ",".join(sorted(map(str, names))) if isinstance(names, list) else ""
+                sets.setdefault(key, []).append(record)
+            if len(sets) > 1:
+                value = dict(enumerate(sets.values()))
+            elif (table := record_array(items, self.most)) is not None:
+                self[path], left_out = table
+                self.remarks += (f"{path} {left_out}",) if left_out else ()
+                return
         fields = getattr(getattr(value, "dtype", None), "names", None)
         if isinstance(value, Mapping):
             points = value.get("points")
             if isinstance(points, list) and "joint_names" in value:
-                value = {"joint_names": value["joint_names"], **_of_points(points)}
+                value = {"joint_names": value["joint_names"], **_point_arrays(points)}
             pairs = value.items()
         elif fields:  # a structure of MATLAB, or several
-            items = np.ravel(value)
-            pairs = enumerate(items) if len(items) != 1 else [(n, items[0][n]) for n in fields]
+            rows = np.ravel(value)
+            pairs = enumerate(rows) if len(rows) != 1 else [(n, rows[0][n]) for n in fields]
         elif isinstance(value, (list, tuple, np.ndarray)):
             pairs = enumerate(np.ravel(value) if isinstance(value, np.ndarray) else value)
         for key, item in pairs:
-            self.add(item, f"{path}/{key}".strip("/"), depth + 1)
+            self.collect(item, f"{path}/{key}".strip("/"), depth + 1)
 
     def close(self) -> None:
         """Drops the arrays; tensors in use stay mapped."""
@@ -247,8 +263,10 @@ class _Arrays(dict[str, Any]):
 
 
 def _array(value: Any, most: int) -> Any:
-    """Returns numbers, texts or even lists of these as an array, tensors as they are, else None.
-    Raises ValueError for a list of more than ``most`` values."""
+    """Converts numbers, texts and even lists of these to an array; tensors stay as they are.
+
+    Returns None for anything else. Raises ValueError for a list of more than ``most`` values.
+    """
     if hasattr(value, "untyped_storage"):
         return value
     if isinstance(value, np.ndarray):
@@ -269,18 +287,8 @@ def _array(value: Any, most: int) -> Any:
     return array if array is not None and array.dtype.kind in kinds else None
 
 
-def _by_joints(records: Sequence[Any]) -> list[list[Any]]:
-    """Returns records of the same joints, which publishers of a topic may have in turns."""
-    sets: dict[Any, list[Any]] = {}
-    for record in records:
-        names = record.get("name") if isinstance(record, Mapping) else None
-        key = ",".join(sorted(map(str, names))) if isinstance(names, list) else ""
-        sets.setdefault(key, []).append(record)
-    return list(sets.values())
-
-
 def _plain(value: Any) -> Any:
-    """Returns a structure of MATLAB as dictionaries, lists, numbers and texts."""
+    """Converts a structure of MATLAB to dictionaries, lists, numbers and texts."""
     if isinstance(value, np.ndarray) and value.size != 1:
         return (value[0] if len(value) == 1 else value).tolist()
     item = value.flat[0] if isinstance(value, np.ndarray) else value
@@ -289,18 +297,10 @@ def _plain(value: Any) -> Any:
     return item.item() if isinstance(item, np.generic) else item
 
 
-def _is_cut(documents: Sequence[Any], data: bytes) -> bool:
-    """Whether the last of YAML documents lacks a line, or a field or numbers of the one before."""
-    pair = (dict(leaves(x if isinstance(x, Mapping) else {})) for x in documents[-2:])
-    before, last = ({path: np.size(value) for path, value in x.items()} for x in pair)
-    return not data.endswith(b"\n") or any(last.get(p, 0) < n for p, n in before.items())
-
-
-def _of_points(points: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns the arrays of the points of a JointTrajectory; leaves out those empty in all
-    points."""
+def _point_arrays(points: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Makes arrays of the points of a JointTrajectory, without those empty in all points."""
     arrays: dict[str, Any] = {}
-    for field, name in _OF_POINTS.items():
+    for field, name in _POINTS.items():
         rows = [point.get(field) or [] for point in points]
         if any(rows):
             arrays[name] = np.array(rows, np.float64)
@@ -314,8 +314,8 @@ def _of_points(points: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def parse_yaml(path: Path, data: bytes) -> Any:
-    """Returns a YAML document, or a list of several. Raises InputError without PyYAML."""
+    """Parses a YAML document, or several as a list. Raises InputError without PyYAML."""
     yaml = import_library("yaml", "pyyaml", path)
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # of C, where it is there
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # builds of PyYAML may lack the C one
     documents = [part for part in yaml.load_all(data, loader) if part is not None]
     return documents[0] if len(documents) == 1 else documents

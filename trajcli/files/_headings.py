@@ -15,14 +15,19 @@ from trajcli.units import parse_time_unit, parse_unit
 
 DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?")
 """A number with a decimal comma."""
-_BODY = 16  # of the last lines tell how wide rows are, and what columns hold
+# How many of the last lines show how wide rows are, and what columns hold.
+_BODY = 16
 _LONGEST_UNIT = 12
 
 
 class Head(NamedTuple):
-    """How a table begins. names: those of the columns, each with the one that it is named after,
-    None without a heading. line: that of the heading. skipped: how many lines are before the rows.
-    trailing: a separator follows the last cell of a row. remark: which lines were left out."""
+    """How a table begins.
+
+    names: the names of the columns, each with the one that it is named after, None without a
+    heading. line: the line of the heading. skipped: how many lines come before the rows. trailing:
+    a separator follows the last cell of a row. remark: which lines were left out. degrees: the
+    table says that its angles are in degrees.
+    """
 
     delimiter: str
     names: dict[str, str] | None
@@ -35,11 +40,12 @@ class Head(NamedTuple):
 
 
 def read_head(lines: Sequence[str], skip: int, where: str) -> Head:
-    """Returns how a table begins: its heading is the first line with as many cells as its rows.
+    """Finds the heading of a table: the first line with as many cells as its rows.
 
-    lines: the first of the file. skip: how many of them are not looked at. Raises InputError for
-    a table without rows, and for a heading of another length.
+    lines: the first lines of the file. skip: how many of them are skipped. Raises InputError for a
+    table without rows, and for a heading of another length.
     """
+    # the headers of OpenSim (.mot, .sto) end in a line of their own
     ended = next((k for k, line in enumerate(lines, 1) if line.strip() == "endheader"), 0)
     begin = max(skip, ended)
     separator = re.match(r'"?sep=(.)"?\s*$', lines[begin]) if lines[begin:] else None
@@ -50,6 +56,7 @@ def read_head(lines: Sequence[str], skip: int, where: str) -> Head:
     usual = (d for d in "\t;," if 2 * sum(d in line for line in body) > len(body))
     delimiter = separator[1] if separator else next(usual, " ")
     ends, rows = _split_numbered(numbered, delimiter)
+    # the last lines show how wide the rows are, since a heading comes first
     last = rows[len(rows) // 2 :][-_BODY:]
     width = Counter(map(len, last)).most_common(1)[0][0] if last else 1
     trailing = width > 1 and not any(len(row) == width and row[-1] for row in rows)
@@ -60,14 +67,16 @@ def read_head(lines: Sequence[str], skip: int, where: str) -> Head:
     columns = zip(*(row for row in last if len(row) == width), strict=True)
     kinds = [max(("number", "moment", "text"), key=[*map(_kind, column)].count)
              for column in columns]  # fmt: skip
+    # The rows begin in the first line of their kind of cells. The heading is one of the lines of
+    # their width before it, or that line itself where it has numbers as names.
     first = next((k for k, row in enumerate(rows) if _is_row(row, kinds)), len(rows[:2]) // 2)
     begins = first
     while begins and len(rows[begins - 1]) == width:
         begins -= 1
     line, labels, units = 0, list[str](), list[str]()
     if begins < first:
-        chosen, units = _chosen(rows[begins:first])
-        line, labels = ends[begins + chosen], rows[begins + chosen]
+        number, units = _pick_heading(rows[begins:first])
+        line, labels = ends[begins + number], rows[begins + number]
     elif rows[first:] and "moment" not in kinds and _is_heading(*rows[first : first + 2]):
         line, labels, first = ends[first], rows[first], first + 1
     if first == len(rows):
@@ -84,6 +93,7 @@ def read_head(lines: Sequence[str], skip: int, where: str) -> Head:
     if first > (line > 0) + bool(units):
         remark = f"line {line} is the heading" if line else "there is no heading"
         remark += f", and rows begin in line {ends[first]}"
+    # without a heading the last comment may be one
     comments = [text[1:] for text in lines[begin : ends[first] - 1] if re.match(r"#.*\S", text)]
     if comments and not line:
         labels = _split_numbered([(0, comments[-1])], delimiter)[1][0]
@@ -102,7 +112,6 @@ def split_cells(lines: Iterable[str], delimiter: str) -> Iterator[list[str]]:
 
 
 def is_number(cell: str) -> bool:
-    """Whether a cell is a number."""
     try:
         float(cell)
     except ValueError:
@@ -113,8 +122,9 @@ def is_number(cell: str) -> bool:
 def _split_numbered(
     numbered: Sequence[tuple[int, str]], delimiter: str
 ) -> tuple[list[int], list[list[str]]]:
-    """Returns the number of the line on which each row ends, and its cells."""
+    """Splits lines into rows of cells, each with the number of the line on which it ends."""
     reader, ends, rows = split_cells((x for _, x in numbered), delimiter), [], []
+    # the cell of a csv.reader may be quoted and go on in the next line
     for k, cells in enumerate(reader, 1):
         ends.append(numbered[getattr(reader, "line_num", k) - 1][0])
         rows.append([cell.strip() for cell in cells])
@@ -130,23 +140,22 @@ def _kind(cell: str) -> str:
 def _is_row(row: Sequence[str], kinds: Sequence[str]) -> bool:
     """Whether half of the cells of a line, and the first, are the number or time of its column."""
     pairs = [(_kind(cell), kind) for cell, kind in zip(row, kinds, strict=False) if kind != "text"]
-    alike = [cell in ("", kind) for cell, kind in pairs]
+    matches = [cell in ("", kind) for cell, kind in pairs]
     usual = len(row) == len(kinds) and any(cell for cell, _ in pairs)
-    return usual and alike[0] and 2 * sum(alike) >= len(alike)
+    return usual and matches[0] and 2 * sum(matches) >= len(matches)
 
 
-def _chosen(lines: Sequence[list[str]]) -> tuple[int, list[str]]:
-    """Returns which of the lines before the rows that are as wide as they is the heading, and the
-    units in the last."""
+def _pick_heading(lines: Sequence[list[str]]) -> tuple[int, list[str]]:
+    """Picks the heading among the lines before the rows, by number, and the units in the last."""
     *others, last = lines
     known = (parse_unit(cell.strip("[]()")) or parse_time_unit(cell.strip("()"))
              or re.fullmatch(r"\[.*\]|\(.*\)", cell) for cell in last if cell)  # fmt: skip
     units = last if others and any(known) and max(map(len, last)) <= _LONGEST_UNIT else []
     numbers = range(len(lines) - bool(units))
     # TwinCAT's Scope has names in a line called Name; keys and values are as wide as two columns
-    named = [k for k in numbers if lines[k][0] == "Name"]
-    named += [k for k in numbers if any(role(cell) == "time" for cell in lines[k])]
-    return named[0] if named else numbers[-1 if len(last) == 2 else 0], units
+    likely = [k for k in numbers if lines[k][0] == "Name"]
+    likely += [k for k in numbers if any(role(cell) == "time" for cell in lines[k])]
+    return likely[0] if likely else numbers[-1 if len(last) == 2 else 0], units
 
 
 def _is_heading(first: Sequence[str], second: Sequence[str] = ()) -> bool:
@@ -167,20 +176,21 @@ def _is_heading(first: Sequence[str], second: Sequence[str] = ()) -> bool:
 
 
 def _column_names(names: Sequence[str], units: Sequence[str]) -> dict[str, str]:
-    """Returns the names of columns with their units, each with its own or that of the first so.
+    """Names columns, with their units; a name that occurs again gets a number.
 
-    pandas writes an index without a name, and calls the second of two columns q ``q.1``. The first
-    column of each group of TwinCAT's Scope, called Name, has its times in ms.
+    Returns the names, each with the one that it repeats, or "". pandas writes an index without a
+    name, and calls the second of two columns q ``q.1``. The first column of each group of TwinCAT's
+    Scope, called Name, has its times in ms.
     """
     known: dict[str, str] = {}
     for k, label in enumerate(names):
         label = "Time [ms]" if label == names[0] == "Name" and names[2:] else label
         label = f"data{label}" if label.isdecimal() else label or (f"column{k}" if k else "index")
         stem, unit = split_unit(label)
-        behind = label[len(stem) :]
+        suffix = label[len(stem) :]
         if units and not unit and (text := units[k].strip("[]()- ")):
-            behind = f" [{text}]"
-        again = (f"{stem}.{n}{behind}" for n in range(1, len(names)))
-        name = next(name for name in (stem + behind, *again) if name not in known)
-        known[name] = stem + behind if names[k] else ""
+            suffix = f" [{text}]"
+        repeated = (f"{stem}.{n}{suffix}" for n in range(1, len(names)))
+        name = next(name for name in (stem + suffix, *repeated) if name not in known)
+        known[name] = stem + suffix if names[k] else ""
     return known

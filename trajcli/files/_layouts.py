@@ -1,8 +1,8 @@
-"""Layouts of robot data: where the files of each family have trajectories, actions and rates.
+"""Locates trajectories, actions and rates in the files of each family of robot data.
 
 :data:`FAMILIES` has a row for each family: the names in its files, one of three ways of splitting
-them into trajectories, and functions for what that family does by itself. To add a family, add a
-row, its name to ``LayoutName`` in cli/options.py, and a line to docs/robots.md.
+them into trajectories, and functions for what no other family does. To add a family, add a row, its
+name to ``LayoutName`` in cli/options.py, and a line to docs/robots.md.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Names: TypeAlias = tuple[str, ...]
 Children: TypeAlias = Callable[[str], list[str]]
 """Returns the names directly in a group."""
 PathAndArrays: TypeAlias = tuple[str, dict[str, Dataset]]
-"""The path of the first array that is read, and all such arrays of a trajectory."""
+"""The path of the first array of a trajectory that is read, and all arrays that are."""
 
 
 class Metadata(NamedTuple):
@@ -50,36 +50,33 @@ class Metadata(NamedTuple):
     table: Mapping[str, Any]
 
     def value(self, *keys: str) -> Any:
-        """Returns the value at a path of keys; None if there is none."""
+        """Gets the value at a path of keys; None if there is none."""
         value: Any = self.table
         for key in keys:
             value = value.get(key) if isinstance(value, dict) else None
         return value
 
-    def time(self, step: float, text: str) -> Clock:
-        """Returns the time of a step in seconds; the text says how it is stated."""
-        return Clock.even(step, self.place.then(f" {text}"))
 
+def read_metadata(file: Catalogue, name: str) -> Metadata:
+    """Reads metadata of the recordings of a file, which are empty where there are none.
 
-def metadata(file: Catalogue, name: str) -> Metadata:
-    """Returns metadata of the recordings of a file, which are empty where there are none.
-
-    name: env_args and others are attributes of the group data; ``*.json`` is the file beside that
-    has the name of this one, and ``meta/info.json`` is in the folder of the data set.
+    name: env_args and others are attributes of the group data. ``*.json`` is the file of the same
+    name in the same folder, and ``meta/info.json`` lies in the folder of the data set.
     """
     if not name.endswith(".json"):
         table = json_object(file.attributes("data").get(name))
         return Metadata(Place(str(file.path), "/data", name), table)
-    # FOLDER/data/CHUNK/FILE has FOLDER/meta, any other file meta beside it; nothing else is read,
-    # since other users may write there
+    # FOLDER/data/CHUNK/FILE has FOLDER/meta, any other file has meta in its own folder; nothing
+    # else is read, since other users may write there
     folders = file.path.absolute().parents
     chunked = name.startswith("meta/") and len(folders) > 2 and folders[1].name == "data"
-    beside = f"../../{name}" if chunked else name.replace("*", file.path.stem)
-    return Metadata(Place(str(file.path_beside(beside))), file.beside(beside))
+    relative = f"../../{name}" if chunked else name.replace("*", file.path.stem)
+    path, table = file.read_sidecar(relative)
+    return Metadata(Place(str(path)), table)
 
 
-def first_actions(layout: Layout, member: Member) -> PathAndArrays:
-    """Returns the path of a trajectory's first array of actions, and that array."""
+def select_actions(layout: Layout, member: Member) -> PathAndArrays:
+    """Selects a trajectory's first array of actions."""
     path = member.path(layout.family.actions[0])
     return path, {"actions": member.rows_of(layout.file.require(path))}
 
@@ -91,19 +88,20 @@ class Family:
     name: the value of --layout. title: the project, for messages. split: finds the trajectories.
     groups: the name of a trajectory's group without its number; empty if a file is one trajectory
     or its arrays hold all of them. prefix: the name, without its number, of a trajectory that has
-    no group. labels: columns, in tables, of which the first says to which trajectory a row belongs.
-    holds: arrays that the first trajectory must have. marks: names of which the trajectory, the
-    group above it or the description of the environment must have one. actions, positions: arrays
-    of actions and of recorded positions, most common first. start: pairs of arrays (position,
-    velocity) whose first row is the state before the first action. rates: metadata, each with
-    the keys in it of the rate in Hz (:func:`metadata`). dt_hint: where to find dt if it is not
-    there. filter_keys: the group of datasets that list trajectories. commands_positions: the
-    actions are target positions in rad or m. normalises: they are as a rule commands in [-1, 1].
+    no group. labels: columns of tables; the first that a table has tells the trajectory of a row.
+    required: arrays that the first trajectory must have. marks: names one of which must be that of
+    a part of the trajectory, an attribute of the group above it, or a key of the description of the
+    environment. actions, positions: arrays of actions and of recorded positions, most common first.
+    start: pairs of arrays (position, velocity) whose first row is the state before the first
+    action. rates: metadata, each with the keys in it of the rate in Hz (:func:`read_metadata`).
+    dt_hint: where to find dt if the file does not state it. filter_keys: the group of datasets that
+    list trajectories. commands_positions: the actions are target positions in rad or m. normalises:
+    they are as a rule commands in [-1, 1].
 
-    What one family does by itself: marked: whether a file is marked otherwise than by ``marks``.
-    in_file: returns the row for a file that says more. arrays: returns the arrays of a trajectory
-    that are read by default and the path of the first of them. step: returns the time step, if it
-    is not simply a rate. dof_names: returns the names of an array's dofs.
+    Functions for what no other family does: is_marked: whether a file is marked otherwise than by
+    ``marks``. adapt: returns the row for a file that says more. arrays: selects the arrays of a
+    trajectory that are read by default. step: reads the time step, if it is not simply a rate.
+    dof_names: reads the names of an array's dofs.
     """
 
     name: str
@@ -112,7 +110,7 @@ class Family:
     groups: str = ""
     prefix: str = "episode_"
     labels: Names = ()
-    holds: Names = ()
+    required: Names = ()
     marks: Names = ()
     actions: Names = ("actions",)
     positions: Names = ()
@@ -122,39 +120,39 @@ class Family:
     filter_keys: str = ""
     commands_positions: bool = False
     normalises: bool = False
-    marked: Callable[[Catalogue], bool] = lambda file: False
-    in_file: Callable[[Layout], Family] = lambda layout: layout.family
-    arrays: Callable[[Layout, Member], PathAndArrays] = first_actions
+    is_marked: Callable[[Catalogue], bool] = lambda file: False
+    adapt: Callable[[Layout], Family] = lambda layout: layout.family
+    arrays: Callable[[Layout, Member], PathAndArrays] = select_actions
     step: Callable[[Layout], Clock | None] = lambda layout: None
     dof_names: Callable[[Layout, str], list[str] | None] = lambda layout, name: None
 
-    def fits(self, file: Catalogue, children: Children) -> bool:
+    def matches(self, file: Catalogue, children: Children) -> bool:
         """Whether a file is of this family."""
         # the first trajectory stands for all
-        first = next(self.numbered(children), "")
+        first = next(self.numbered_groups(children), "")
         if self.groups and not first:
             return False
-        paths = (f"{first}/{name}".strip("/").rpartition("/") for name in self.holds)
+        paths = (f"{first}/{name}".strip("/").rpartition("/") for name in self.required)
         if any(last not in children(group) for group, _, last in paths):
             return False
-        if self.labels and (file.family not in ("csv", "parquet") or self.label(file) is None):
+        if self.labels and (file.family not in ("csv", "parquet") or not self.find_label(file)):
             return False
-        if not self.marks or self.marked(file):
+        if not self.marks or self.is_marked(file):
             return True
-        places = file.attributes("data"), children(first), metadata(file, "env_args").table
-        return any(mark in there for there in places for mark in self.marks)
+        tables = file.attributes("data"), children(first), read_metadata(file, "env_args").table
+        return any(mark in table for table in tables for mark in self.marks)
 
-    def numbered(self, children: Children) -> Iterator[str]:
+    def numbered_groups(self, children: Children) -> Iterator[str]:
         """Yields the numbered groups, in natural order."""
         parent, slash, prefix = self.groups.rpartition("/")
         for child in children(parent) if self.groups else ():
             if child.startswith(prefix) and child[len(prefix) :].isdecimal():
                 yield parent + slash + child
 
-    def label(self, file: Catalogue) -> tuple[str, Dataset] | None:
-        """Returns the name of the column of labels, and the column; None if there is none."""
-        there = set(file.children())
-        columns = ((name, file.require(name)) for name in self.labels if name in there)
+    def find_label(self, file: Catalogue) -> tuple[str, Dataset] | None:
+        """Finds the column of labels by name; None if there is none."""
+        names = set(file.children())
+        columns = ((name, file.require(name)) for name in self.labels if name in names)
         return next(((name, column) for name, column in columns if column.ndim == 1), None)
 
 
@@ -165,12 +163,12 @@ class Layout:
         self.file = file
         self._metadata: dict[str, Metadata] = {}
         self.family: Family = family
-        self.family = family.in_file(self)
+        self.family = family.adapt(self)
         self.name = family.name
 
     @cached_property
     def split(self) -> Split:
-        """The trajectories, and what holds for all of them."""
+        """The trajectories, with their number of rows and remarks."""
         return self.family.split(self)
 
     @cached_property
@@ -181,11 +179,12 @@ class Layout:
         for name, *keys in self.family.rates:
             stated = self.metadata(name)
             if (rate := positive(stated.value(*keys))) is not None:
-                return stated.time(1.0 / rate, f"{'.'.join(keys)}, {rate:g} Hz")
+                text = f" {'.'.join(keys)}, {rate:g} Hz"
+                return Clock.even(1.0 / rate, stated.place.then(text))
         return None
 
     def filter_members(self, key: str) -> list[Member]:
-        """Returns the trajectories that a filter key lists; raises InputError if there are none."""
+        """Selects the trajectories that a filter key lists; raises InputError if there are none."""
         group = self.family.filter_keys
         if not group:
             raise InputError(
@@ -203,44 +202,45 @@ class Layout:
         if stored.dtype.kind not in "SUO":
             found = str(stored.dtype)
             raise InputError("not a list of names", where=where, expected="strings", found=found)
-        wanted = set(stored.texts())
+        groups = set(stored.texts())
         members = {member.group.rpartition("/")[2]: member for member in self.split.members}
-        if missing := ", ".join(sorted(wanted - members.keys())[:5]):
+        if missing := ", ".join(sorted(groups - members.keys())[:5]):
             what = "lists trajectories that are not there"
             raise InputError(what, where=where, expected="groups of /data", found=missing)
-        return [member for name, member in members.items() if name in wanted]
+        return [member for name, member in members.items() if name in groups]
 
     def array(self, member: Member, names: Sequence[str]) -> Dataset | None:
-        """Returns the first of these arrays that a trajectory has."""
+        """Finds the first of these arrays that a trajectory has."""
         stored = (self.file.get(member.path(name)) for name in names)
         return next((member.rows_of(array) for array in stored if array is not None), None)
 
     def guesses(self, path: str) -> bool:
         """Whether an array was chosen only because its name is likely."""
-        return self.family.arrays is known_columns and path not in _COLUMNS
+        return self.family.arrays is select_columns and path not in _COLUMNS
 
     def position_names(self, member: Member) -> list[str]:
-        """Returns the datasets of recorded positions, as a user names them after FILE:."""
+        """Lists the datasets of recorded positions, as a user names them after FILE:."""
         return [name for name in self.family.positions if self.array(member, [name]) is not None]
 
     def metadata(self, name: str) -> Metadata:
-        """Returns metadata of the recordings, which are read once."""
+        """Reads metadata of the recordings, once."""
         if name not in self._metadata:
-            self._metadata[name] = metadata(self.file, name)
+            self._metadata[name] = read_metadata(self.file, name)
         return self._metadata[name]
 
 
 # -- three ways of splitting -----------------------------------------------------------------------
 def numbered_groups(layout: Layout) -> Split:
-    """Returns the numbered groups of a file, or the whole file for a family without groups."""
-    if not layout.family.groups:
+    """Splits a file by its numbered groups; without groups the file is one trajectory."""
+    family = layout.family
+    if not family.groups:
         return Split([Member(layout.file.path.stem)])
-    return Split([Member(group, group) for group in layout.family.numbered(layout.file.children)])
+    return Split([Member(path, path) for path in family.numbered_groups(layout.file.children)])
 
 
 def episodes_by_ends(layout: Layout) -> Split:
-    """Returns the episodes of arrays that hold all rows, by flags at their ends (D4RL's terminals
-    and timeouts) or by a list of their ends (meta/episode_ends of UMI's replay buffers)."""
+    """Splits arrays that hold all rows, by flags at the ends of episodes (D4RL's terminals and
+    timeouts) or by a list of their ends (meta/episode_ends of UMI's replay buffers)."""
     folder, _, name = layout.family.actions[0].rpartition("/")
     # a folder of such arrays need not have actions
     paths = [f"{folder}/{child}" for child in layout.file.children(folder)] if folder else [name]
@@ -255,13 +255,13 @@ def episodes_by_ends(layout: Layout) -> Split:
 
 
 def episodes_by_label(layout: Layout) -> Split:
-    """Returns the episodes of a table, by the column that says to which of them a row belongs."""
-    named = layout.family.label(layout.file)
-    if named is None:
+    """Splits a table into episodes, by the column that tells the episode of each row."""
+    label = layout.family.find_label(layout.file)
+    if label is None:
         what = "no column says of which trajectory a row is"
         expected = f"one of {', '.join(layout.family.labels)}"
         raise InputError(what, where=str(layout.file.path), expected=expected)
-    name, stored = named
+    name, stored = label
     labels = stored.read()
     edges = label_edges(labels, stored.where) if len(labels) else []
     if labels.dtype.kind == "f" and (labels == np.floor(labels)).all():
@@ -273,9 +273,9 @@ def episodes_by_label(layout: Layout) -> Split:
     return Split([Member(text, "", begin, end) for text, (begin, end) in spans], len(labels))
 
 
-# -- what one family does by itself ----------------------------------------------------------------
-def known_columns(layout: Layout, member: Member) -> PathAndArrays:
-    """Returns the columns of a table with known names, else the likely ones, of one shape."""
+# -- what no other family does ---------------------------------------------------------------------
+def select_columns(layout: Layout, member: Member) -> PathAndArrays:
+    """Selects the columns of a table with known names, or the likely ones, of one shape."""
     file = layout.file
     names = [name for name in _COLUMNS if file.get(name) is not None] or likely_arrays(file, "")
     stored = {name: file.require(name) for name in names}
@@ -288,18 +288,18 @@ def known_columns(layout: Layout, member: Member) -> PathAndArrays:
 
 
 def _replay_actions(layout: Layout, member: Member) -> PathAndArrays:
-    """Returns the actions of a replay buffer, else its likely array: UMI's has none."""
+    """Selects the actions of a replay buffer, or its likely array: UMI's has no actions."""
     if layout.file.get(layout.family.actions[0]) is not None:
-        return first_actions(layout, member)
+        return select_actions(layout, member)
     path = likely_arrays(layout.file, "data/")[0]
     return path, {path: member.rows_of(layout.file.require(path))}
 
 
 def _minari_actions(layout: Layout, member: Member) -> PathAndArrays:
-    """Returns the actions of an episode, which may be the only array in a group."""
+    """Selects the actions of an episode, which may be the only array in a group."""
     file, group = layout.file, member.path("actions")
     if not file.has_group(group):
-        return first_actions(layout, member)
+        return select_actions(layout, member)
     leaves = file.children(group)
     if len(leaves) == 1:
         return f"{group}/{leaves[0]}", {"actions": file.require(f"{group}/{leaves[0]}")}
@@ -312,29 +312,30 @@ def _minari_actions(layout: Layout, member: Member) -> PathAndArrays:
     )
 
 
-def _maniskill_in_file(layout: Layout) -> Family:
-    """Returns ManiSkill's row for the control mode of a file."""
+def _adapt_maniskill(layout: Layout) -> Family:
+    """Adapts ManiSkill's row to the control mode of a file."""
     mode = layout.metadata("*.json").value("env_info", "env_kwargs", "control_mode")
     positions = mode == "pd_joint_pos"
     return replace(MANISKILL, commands_positions=positions, normalises=not positions)
 
 
-def _isaac_environment(file: Catalogue) -> bool:
-    """Whether the environment is Isaac Lab's, which is 2 where robomimic numbers its own kinds."""
-    return bool(metadata(file, "env_args").value("type") == 2)
+def _is_isaac(file: Catalogue) -> bool:
+    # robomimic numbers the kinds of its own environments, and Isaac Lab's is 2
+    return bool(read_metadata(file, "env_args").value("type") == 2)
 
 
 def _isaac_step(layout: Layout) -> Clock | None:
-    """Returns Isaac Lab's time step, that of the simulation times the decimation."""
+    """Reads Isaac Lab's time step, the product of the simulation's step and the decimation."""
     stated = layout.metadata("env_args")
     dt, decimation = (positive(stated.value("sim_args", n)) for n in ("dt", "decimation"))
     if dt is None or decimation is None:
         return None
-    return stated.time(dt * decimation, f"sim_args.dt × decimation = {dt:g} s × {decimation:g}")
+    text = f" sim_args.dt × decimation = {dt:g} s × {decimation:g}"
+    return Clock.even(dt * decimation, stated.place.then(text))
 
 
 def _lerobot_dof_names(layout: Layout, name: str) -> list[str] | None:
-    """Returns the names of a feature's dofs in LeRobot's info.json."""
+    """Reads the names of a feature's dofs in LeRobot's info.json."""
     names = layout.metadata("meta/info.json").value("features", name, "names")
     if isinstance(names, dict) and len(names) == 1:  # {"motors": [...]}
         (names,) = names.values()
@@ -343,41 +344,45 @@ def _lerobot_dof_names(layout: Layout, name: str) -> list[str] | None:
 
 
 def _lerobot_episodes(layout: Layout) -> Split:
-    """Returns LeRobot's episodes by label, in natural order, with faults."""
+    """Splits LeRobot's frames by label, in natural order, and checks each episode.
+
+    An episode that begins anew, or lacks frames where no time has passed, gets a fault.
+    """
     split = episodes_by_label(layout)
     stored = {name: layout.file.get(name) for name in _LEROBOT_CLOCKS}
     columns = {n: np.ravel(x.read()) for n, x in stored.items() if x is not None and x.numeric}
-    members = sorted(split.members, key=lambda member: natural_key(member.name))
-    members = [m._replace(fault=_frames_fault(layout, m, columns)) for m in members]
+    members = list[Member]()
+    for member in sorted(split.members, key=lambda member: natural_key(member.name)):
+        members.append(member)
+        count = (member.end or 0) - member.begin
+        if count < 2:
+            continue
+        clocks = {name: column[member.begin : member.end] for name, column in columns.items()}
+        both = [clocks.get(name, np.arange(count)) for name in _LEROBOT_CLOCKS]
+        frames, stamps = np.diff(np.array(both, np.float64))
+        # Frames may be left out where as much time passed (a pause of the recording). Stamps that
+        # are all equal prove nothing.
+        anew = (frames <= 0) | (stamps < 0)
+        wrong = anew | ((frames > 1) & ~(stamps > JUMP * np.median(stamps)))
+        if wrong.any():
+            row = int(wrong.argmax())
+            pairs = (f"{n} {x[row]:g} and then {x[row + 1]:g}" for n, x in clocks.items())
+            what = "that begins anew" if anew[row] else "in which frames are missing"
+            fault = Fault(
+                f"an episode {what}",
+                where=f"{layout.file.path}, {member.name}",
+                expected="frame_index 0, 1, 2, … and a timestamp that increases with it",
+                found=", ".join(pairs),
+                hint=LEAVE_OUT,
+            )
+            members[-1] = member._replace(fault=fault)
     return split._replace(members=members)
-
-
-def _frames_fault(layout: Layout, member: Member, columns: Mapping[str, Any]) -> Fault | None:
-    """Returns the fault of an episode that begins anew, or lacks frames but no time."""
-    count = (member.end or 0) - member.begin
-    if count < 2:
-        return None
-    columns = {name: column[member.begin : member.end] for name, column in columns.items()}
-    both = [columns.get(name, np.arange(count)) for name in _LEROBOT_CLOCKS]
-    frames, stamps = np.diff(np.array(both, np.float64))
-    anew = (frames <= 0) | (stamps < 0)  # stamps that all are one say nothing
-    wrong = anew | ((frames > 1) & ~(stamps > JUMP * np.median(stamps)))
-    if not wrong.any():
-        return None
-    row = int(wrong.argmax())
-    return Fault(
-        "an episode " + ("that begins anew" if anew[row] else "in which frames are missing"),
-        where=f"{layout.file.path}, {member.name}",
-        expected="frame_index 0, 1, 2, … and a timestamp that increases with it",
-        found=", ".join(f"{n} {x[row]:g} and then {x[row + 1]:g}" for n, x in columns.items()),
-        hint=LEAVE_OUT,
-    )
 
 
 # -- the table -------------------------------------------------------------------------------------
 # fmt: off
 ROBOMIMIC = Family(
-    "robomimic", "robomimic", numbered_groups, groups="data/demo_", holds=("actions",),
+    "robomimic", "robomimic", numbered_groups, groups="data/demo_", required=("actions",),
     positions=("obs/robot0_joint_pos", "obs/joint_states", "obs/joint_pos"),
     start=(("obs/robot0_joint_pos", "obs/robot0_joint_vel"),),
     rates=(("env_args", "env_kwargs", "control_freq"),),
@@ -400,11 +405,11 @@ ISAAC_LAB = replace(
     start=(("initial_state/articulation/robot/joint_position",
             "initial_state/articulation/robot/joint_velocity"), ("obs/joint_pos", "obs/joint_vel")),
     dt_hint="it is the environment's sim.dt times its decimation: --dt SECONDS",
-    normalises=False, marked=_isaac_environment, step=_isaac_step,
+    normalises=False, is_marked=_is_isaac, step=_isaac_step,
 )
 # a file is one episode
 ALOHA = Family(
-    "aloha", "ALOHA / ACT", numbered_groups, holds=("action", "observations/qpos"),
+    "aloha", "ALOHA / ACT", numbered_groups, required=("action", "observations/qpos"),
     actions=("action",), positions=("observations/qpos",),
     start=(("observations/qpos", "observations/qvel"),),
     dt_hint="ALOHA records at 50 Hz: --rate 50, if this was recorded so",
@@ -412,43 +417,43 @@ ALOHA = Family(
 )
 # observations and states have one row more than actions
 MANISKILL = Family(
-    "maniskill", "ManiSkill", numbered_groups, groups="traj_", holds=("actions",),
+    "maniskill", "ManiSkill", numbered_groups, groups="traj_", required=("actions",),
     positions=("obs/agent/qpos",), start=(("obs/agent/qpos", "obs/agent/qvel"),),
     rates=(("*.json", "env_info", "env_kwargs", "control_freq"),
            ("*.json", "env_info", "env_kwargs", "sim_config", "control_freq"),
            ("*.json", "env_info", "control_freq")),
     dt_hint="ManiSkill's default is 20 Hz: --rate 20, if this was recorded with it",
-    in_file=_maniskill_in_file,
+    adapt=_adapt_maniskill,
 )
 D4RL = Family(
     "d4rl", "D4RL", episodes_by_ends, prefix="trajectory_",
-    holds=("actions", "observations", "terminals"), positions=("infos/qpos", "observations"),
+    required=("actions", "observations", "terminals"), positions=("infos/qpos", "observations"),
     start=(("infos/qpos", "infos/qvel"),),
     dt_hint="it is the environment's own: --dt SECONDS",
 )
 MINARI = Family(
-    "minari", "Minari", numbered_groups, groups="episode_", holds=("actions",),
+    "minari", "Minari", numbered_groups, groups="episode_", required=("actions",),
     positions=("observations", "infos/qpos"), start=(("infos/qpos", "infos/qvel"),),
     dt_hint="it is the environment's own: --dt SECONDS", arrays=_minari_actions,
 )
 # one episode per Parquet file (2.1) or many (3), described by meta/info.json
 LEROBOT = Family(
     "lerobot", "LeRobot", _lerobot_episodes, labels=("episode_index",),
-    holds=("action", "episode_index"), actions=("action",), positions=("observation.state",),
+    required=("action", "episode_index"), actions=("action",), positions=("observation.state",),
     start=(("observation.state", "observation.velocity"),), rates=(("meta/info.json", "fps"),),
     dt_hint="meta/info.json gives fps; it is not where it belongs: --rate HZ",
-    commands_positions=True, arrays=known_columns, dof_names=_lerobot_dof_names,
+    commands_positions=True, arrays=select_columns, dof_names=_lerobot_dof_names,
 )
-# Zarr: arrays of all rows in data, the row behind the last of each episode in meta/episode_ends
+# Zarr: data has arrays of all rows, meta/episode_ends the row after the last of each episode
 UMI_REPLAY_BUFFER = Family(
     "replay", "a replay buffer of UMI or a diffusion policy", episodes_by_ends,
-    holds=("meta/episode_ends",), actions=("data/action",),
+    required=("meta/episode_ends",), actions=("data/action",),
     positions=("data/state", "data/qpos", "data/agent_pos"),
     dt_hint="it is not in the file: --rate HZ", arrays=_replay_actions,
 )
 TABLE = Family(
     "table", "a table", episodes_by_label, labels=TRAJECTORIES,
-    arrays=known_columns,
+    arrays=select_columns,
 )
 FAMILIES = (LIBERO, MIMICGEN, ROBOSUITE, ISAAC_LAB, ROBOMIMIC, ALOHA, MANISKILL, D4RL, MINARI,
             LEROBOT, UMI_REPLAY_BUFFER, TABLE)
@@ -456,15 +461,18 @@ FAMILIES = (LIBERO, MIMICGEN, ROBOSUITE, ISAAC_LAB, ROBOMIMIC, ALOHA, MANISKILL,
 # fmt: on
 
 
-def layout_of(file: Catalogue, wanted: str | None = None) -> Layout | None:
-    """Returns the layout of a file: the one wanted, or the first that fits; None for none."""
+def find_layout(file: Catalogue, name: str | None = None) -> Layout | None:
+    """Finds the layout of a file: the one of this name, or the first that matches; None for none.
+
+    Raises UsageError for an unknown name.
+    """
     names = (*(family.name for family in FAMILIES), PLAIN)
-    if wanted is not None and wanted not in names:
-        raise UsageError(unknown("layout", choices=names, found=repr(wanted), where="--layout"))
-    if wanted is None and file.family in ("npy", "npz"):
+    if name is not None and name not in names:
+        raise UsageError(unknown("layout", choices=names, found=repr(name), where="--layout"))
+    if name is None and file.family in ("npy", "npz"):
         return None
-    children = cache(file.children)  # which some formats find among all names
+    children = cache(file.children)  # some formats find the children of a group among all names
     for family in FAMILIES:
-        if family.name == wanted or (wanted is None and family.fits(file, children)):
+        if family.name == name or (name is None and family.matches(file, children)):
             return Layout(family, file)
     return None

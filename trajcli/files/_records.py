@@ -1,4 +1,4 @@
-"""Records, one a row, as tables of their fields: arrays of structures and lists of dictionaries.
+"""Reads records as tables of their fields: arrays of structures and lists of dictionaries.
 
 ``{"t": 0, "q": [0.1, 0.2]}`` in every line is a column ``t`` and an array ``q`` [N, 2], as in a
 table of text. Fields within fields are paths, ``header/stamp/sec``.
@@ -18,25 +18,28 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import InputError, listed
-from trajcli.files._csv_files import _values_of
+from trajcli.files._csv_files import parse_column
 from trajcli.files._tables import Table
 from trajcli.files.catalogue import Catalogue, Dataset, OpenFiles
 from trajcli.files.quantities import role
 from trajcli.memory import SCANNED_BYTES
 
 _JOINTS = ("name", "names", "joint_names")
-# Of more arrays one of each name without its digits is looked at. Deepest and longest in messages.
-_SEARCHED, _DEEPEST, _LISTED = 200, 64, 8
+# A file of more arrays has many with the same fields: one of each name without digits is looked at.
+_SEARCHED = 200
+# The deepest nesting, and how many names a message lists.
+_DEEPEST, _LISTED = 64, 8
 
 
 class Records(Table):
     """The records [N, ...] that lie at a path of a file, as a table of their fields."""
 
     def __init__(self, file: Catalogue, path: str, stored: Dataset) -> None:
-        super().__init__(file.path, file.family, file.pool)
+        super().__init__(file.path, file.pool)
+        self.family = file.family
         self._file, self._prefix = file, f"{path}/" if path else ""
         self.about = stored.attributes
-        self._fields = dict(_fields(stored, stored.dtype))
+        self._fields = dict(_find_fields(stored, stored.dtype))
         self.columns = list(self._fields)
         self.dates = [name for name, field in self._fields.items() if "units" in field.attributes]
 
@@ -46,26 +49,26 @@ class Records(Table):
     def column(self, name: str) -> Dataset:
         return self._fields[name]
 
-    def numeric(self, name: str) -> bool:
-        return self.scalar(name) and self._fields[name].dtype.kind == "f"
+    def is_numeric(self, name: str) -> bool:
+        return self.is_scalar(name) and self._fields[name].dtype.kind == "f"
 
-    def scalar(self, name: str) -> bool:
+    def is_scalar(self, name: str) -> bool:
         return self._fields[name].ndim == 1
 
-    def _column(self, name: str) -> list[str]:
+    def _find_column(self, name: str) -> list[str]:
         # an option names a column by its path in the file
-        return super()._column(name.removeprefix(self._prefix))
+        return super()._find_column(name.removeprefix(self._prefix))
 
 
 class RecordFile(Catalogue):
-    """A file in which arrays may be of records, whose fields lie in a group of the array's name."""
+    """A file in which arrays may be of records; the array is then a group of its fields."""
 
-    def __init__(self, path: Path, family: str, pool: OpenFiles | None = None) -> None:
-        super().__init__(path, family, pool)
+    def __init__(self, path: Path, pool: OpenFiles | None = None) -> None:
+        super().__init__(path, pool)
         self._tables: dict[str, Records | None] = {}
 
     def records(self, path: str) -> Records | None:
-        """Returns the records at a path as a table; None where there are none."""
+        """Gets the records at a path as a table; None where there are none."""
         if path not in self._tables:
             stored = super().get(path)
             known = stored is not None and stored.ndim and stored.dtype.names
@@ -77,55 +80,60 @@ class RecordFile(Catalogue):
         stored = super().get(name)
         if stored is not None:
             return None if stored.ndim and stored.dtype.names else stored
-        above, rest = name, ""
-        while above:
-            above, _, last = above.rpartition("/")
-            rest = f"{last}/{rest}".rstrip("/")
-            if above in self.listed:  # a group of HDF5, which is no field
+        # the table is the nearest path above the name that is an array of records
+        path, field = name, ""
+        while path:
+            path, _, last = path.rpartition("/")
+            field = f"{last}/{field}".rstrip("/")
+            if path in self.known_children:  # a group of HDF5, which is no array of records
                 return None
-            if (table := self.records(above)) is not None:
-                return table.get(rest)
+            if (table := self.records(path)) is not None:
+                return table.get(field)
         return None
 
     def match(self, pattern: str, groups: bool = False) -> list[str]:
-        above, _, last = pattern.strip("/").rpartition("/")
+        # a pattern of fields means dofs of one array: the table itself looks them up
+        parent, _, last = pattern.strip("/").rpartition("/")
         if "*" in pattern and not groups:
-            paths = super().match(above, groups=True) if "*" in above else [above]
+            paths = super().match(parent, groups=True) if "*" in parent else [parent]
             if tables := [path for path in paths if self.records(path) is not None]:
-                named = [f"{path}/{last}".strip("/") for path in tables]
-                return [path for path in named if self.require(path)]
+                arrays = [f"{path}/{last}".strip("/") for path in tables]
+                return [path for path in arrays if self.require(path)]
         return super().match(pattern, groups)
 
     def with_fields(self, names: Sequence[str]) -> list[str]:
-        """Returns the names of arrays, with those of the fields in place of arrays of records."""
-        plain, found = set[str](), list[str]()
+        """Replaces the names of arrays of records by those of their fields."""
+        # the kinds of arrays, by name without digits, that have been looked at and are no records
+        plain, paths = set[str](), list[str]()
         for name in names:
             kind, table = re.sub(r"\d+", "", name) if len(names) > _SEARCHED else name, None
             with suppress(InputError):  # raised where the array is used
                 table = None if kind in plain else self.records(name)
             plain |= set() if table else {kind}
-            found += [f"{name}/{x}".lstrip("/") for x in table.names()] if table else [name]
-        return found
+            paths += [f"{name}/{x}".lstrip("/") for x in table.names()] if table else [name]
+        return paths
 
 
-def _fields(stored: Dataset, kind: np.dtype[Any], *keys: str) -> Iterator[tuple[str, Dataset]]:
+def _find_fields(stored: Dataset, kind: np.dtype[Any], *keys: str) -> Iterator[tuple[str, Dataset]]:
     """Yields the fields of records [N] by path: [N], or [N, D] of arrays; dates in nanoseconds."""
     for name in kind.names or ():
         item, inner, path = kind[name].base, kind[name].shape, (*keys, name)
         if item.names and not inner:
-            yield from _fields(stored, item, *path)
+            yield from _find_fields(stored, item, *path)
         elif item.kind in "fiubMSU":
             shape = (*stored.shape, *([int(np.prod(inner))] if inner else []))
-            dated, about = item.kind == "M", {"units": "ns"} if item.kind == "M" else item.metadata
-            read, dtype = partial(_rows, stored, path, shape[1:], dated), np.dtype(np.int64)
-            field = replace(stored, shape=shape, reader=read, attributes=about or {})
-            yield "/".join(path), replace(field, dtype=dtype if dated else item)
+            dated = item.kind == "M"
+            read = partial(_read_field, stored, path, shape[1:], dated)
+            about = {"units": "ns"} if dated else item.metadata or {}
+            dtype = np.dtype(np.int64) if dated else item
+            field = replace(stored, shape=shape, dtype=dtype, reader=read, attributes=about)
+            yield "/".join(path), field
 
 
-def _rows(
+def _read_field(
     stored: Dataset, path: Sequence[str], inner: tuple[int, ...], dated: bool, start: int, stop: int
 ) -> Any:
-    """Reads a field of some rows, while all fields of a few of them are in memory."""
+    """Reads a field of some rows, in steps that hold all fields of few records in memory."""
     start, stop, _ = slice(start, stop).indices(stored.shape[0])
     step = max(1, SCANNED_BYTES * max(1, stored.shape[0]) // max(1, stored.nbytes))
     starts = range(start, max(stop, start + 1), step)
@@ -136,12 +144,12 @@ def _rows(
 
 
 def record_array(records: Sequence[Any], most: int) -> tuple[Any, str] | None:
-    """Returns dictionaries as an array of records [N], and a note on what is left out; None for a
-    list of others.
+    """Converts dictionaries to an array of records [N], with a note on what is left out.
 
-    What a record lacks, and null, is NaN. Values that are lists of lists, or of different lengths,
-    make them trajectories, not rows, unless a field says the time. most: the most values, as YAML's
-    aliases can repeat a few of them any number of times.
+    Returns None for a list of anything else. null, and a field that a record lacks, is NaN. Values
+    that are lists of lists, or of different lengths, make the dictionaries trajectories, not rows,
+    unless a field says the time. most: the most values, as YAML's aliases can repeat a few of them
+    any number of times.
     """
     if len(records) < 2 or not all(isinstance(record, dict) for record in records):
         return None
@@ -151,17 +159,20 @@ def record_array(records: Sequence[Any], most: int) -> tuple[Any, str] | None:
         for path, value in leaves(record):
             cells.setdefault(path, {})[row] = value
             count += innermost(value, most - count)[1]
+    # records of different fields would make a table of mostly NaN, far larger than the file
     if not cells or len(cells) * len(records) > most:
         return None
-    columns = {path: _column(found, len(records), most) for path, found in cells.items()}
+    columns = {path: _column(values, len(records), most) for path, values in cells.items()}
     known = {path: x for path, x in columns.items() if x is not None}
     left = [path for path in columns if path not in known]
+    # Only a time makes rows of dictionaries that have other fields as well: those of one
+    # trajectory after the other have lists of lists, and no common length.
     timed = any(role(path) == "time" and x.ndim == 1 for path, x in known.items())
     if not known or not (timed or (not left and all(x.ndim < 3 for x in known.values()))):
         return None
     for path, texts in list(known.items()):
         if texts.dtype.kind == "U" and texts.ndim == 1:
-            values, about = _values_of(texts.tolist())
+            values, about = parse_column(texts.tolist())
             known[path] = values.astype("M8[ns]") if about and values.dtype.kind == "i" else values
         elif texts.dtype.kind == "U" and path.rpartition("/")[2] in _JOINTS:
             _sort_joints(known, path)
@@ -185,8 +196,10 @@ def leaves(record: Mapping[Any, Any], path: str = "", depth: int = 0) -> Iterato
 
 
 def innermost(value: Any, most: int) -> tuple[Any, int]:
-    """Returns the first value in lists within each other, and how many there are. Raises ValueError
-    for more than ``most``: YAML's aliases repeat lists, and can lead back."""
+    """Finds the first value in lists within each other, and counts them by the first of each list.
+
+    Raises ValueError for more than ``most``: YAML's aliases repeat lists, and can lead back.
+    """
     count, depth = 1, 0
     while isinstance(value, list) and value and count <= most and depth <= _DEEPEST:
         count, depth, value = count * len(value), depth + 1, value[0]
@@ -196,8 +209,11 @@ def innermost(value: Any, most: int) -> tuple[Any, int]:
 
 
 def _column(cells: Mapping[int, Any], count: int, most: int) -> Any:
-    """Returns values by row as an array [count, ...], with NaN or "" in other rows; None for values
-    of several kinds or lengths, and for texts so long that an array would take far more memory."""
+    """Makes an array [count, ...] of values by row, with NaN or "" in the other rows.
+
+    Returns None for values of several kinds or lengths, and for texts so long that an array, which
+    gives each the length of the longest, would take far more memory than the file.
+    """
     filled = {row: value for row, value in cells.items() if value is not None and value != []}
     text = isinstance(innermost(next(iter(filled.values()), 0.0), most)[0], str)
     if text and max(len(str(value)) for value in filled.values()) * count > 4 * most:
@@ -217,16 +233,19 @@ def _column(cells: Mapping[int, Any], count: int, most: int) -> Any:
 
 
 def _sort_joints(columns: dict[str, Any], path: str) -> None:
-    """Sorts arrays beside a column of names [N, D], which may come in any order, by those of the
-    first record, which they then state; removes the column."""
+    """Sorts the arrays next to a column of names [N, D] by the names of the first record.
+
+    Each record may have its joints in another order. The arrays then state the names as metadata
+    of their type, and the column is removed.
+    """
     names, folder = columns.pop(path), path.rpartition("/")[0]
-    kinds, which = np.unique(names, axis=0, return_inverse=True)
+    kinds, numbers = np.unique(names, axis=0, return_inverse=True)
     first, sets = names[0].tolist(), kinds.tolist()
     if other := next((x for x in sets if sorted(x) != sorted(first)), None):
         raise ValueError(f"records of other joints in {path}: {', '.join(other)}")
-    orders = np.array([[other.index(name) for name in first] for other in sets])[which.ravel()]
+    orders = np.array([[other.index(name) for name in first] for other in sets])[numbers.ravel()]
     for name, column in columns.items():
-        beside = name.rpartition("/")[0] == folder and column.shape == names.shape
-        if beside and column.dtype.kind != "U":
+        is_neighbour = name.rpartition("/")[0] == folder and column.shape == names.shape
+        if is_neighbour and column.dtype.kind != "U":
             kind = np.dtype(column.dtype, metadata={"joint_names": first})
             columns[name] = np.take_along_axis(column, orders, 1).astype(kind)

@@ -29,168 +29,10 @@ _FIRST, _FIRST_BYTES = 64, 1 << 24
 # Bytes of messages between two checks of the memory and reports of progress.
 _BETWEEN = 1 << 20
 _POINTS = {"positions": "position", "velocities": "velocity", "accelerations": "acceleration"}
-
-# What lies beside arrays that messages have.
-_BESIDE = ("times", "log_times", "joint_names")
+# The arrays of a topic that are no fields of its messages.
+_ADDED = ("times", "log_times", "joint_names")
 
 TopicArrays = dict[str, npt.NDArray[Any]]
-
-
-class RosFile(Catalogue):
-    """A bag. Every numeric field is an array with a row per message: "imu/linear_acceleration.x".
-
-    The first messages of a topic say which arrays it has. Its numbers are read as a whole when the
-    first values are needed, and kept until the bag is closed.
-    """
-
-    failures = (Exception,)  # rosbags has no common error for damaged bags
-    expected = "an intact ROS bag"
-    slash = "/"
-
-    def __init__(self, path: Path, pool: OpenFiles | None = None) -> None:
-        super().__init__(path, "ros", pool)
-        import_library("rosbags.highlevel", "rosbags", path)
-        bag: _Bag = self.opened()
-        self._counts = {name: int(topic.msgcount) for name, topic in bag.topics.items()}
-
-    def begin(self) -> _Bag:
-        return _Bag(self.path)
-
-    def names(self) -> list[str]:
-        # numbers within a message are read with their whole, arrays within it by themselves
-        names = (
-            f"{topic}/{path.split('.')[0] if array.shape[1:] == (1,) else path}"
-            for topic in self._counts
-            for path, array in self._first(topic).items()
-            if path.startswith(self._picked(self._first(topic)))
-        )
-        return list(dict.fromkeys(names))
-
-    def find(self, name: str) -> Dataset | None:
-        topic = max((t for t in self._counts if name.startswith(f"{t}/")), key=len, default="")
-        field = name[len(topic) + 1 :]
-        first = self._first(topic) if topic else {}
-        if every := bool(_joint_sets(first)):
-            # publishers may begin late: the messages of each are counted once all are read
-            first = self.safely(topic, lambda: self._all(topic))
-            sets, inside = _joint_sets(first), {path.partition("/")[2] for path in first}
-            if "" not in sets and field in inside.difference(first, _BESIDE):
-                counts = {group: len(first[f"{group}/times"]) for group in sets}
-                raise InputError(
-                    "joints that are published apart in one topic",
-                    where=self.place(topic),
-                    expected="one set of joints",
-                    found="; ".join(f"{counts[k]} of {', '.join(x)}" for k, x in sets.items()),
-                    hint=" or ".join(f"--dofs {shlex.quote(','.join(x))}" for x in sets.values()),
-                )
-        paths = [path for path in first if f"{path}.".startswith(f"{field}.")]
-        paths = [p for p in paths if p == field or not p.endswith(".covariance")]
-        if not paths:
-            return None
-        where, like = self.place(name), np.hstack([first[path][:0] for path in paths])
-
-        def read_rows(start: int, stop: int) -> Any:
-            whole = self._all(topic)
-            rows = [whole[path][start:stop] for path in paths if path in whole]
-            if not rows:
-                raise InputError("messages with another number of values", where=where)
-            return rows[0] if len(rows) == 1 else np.hstack(rows)
-
-        whole = every or "times" not in first or field == "joint_names"  # plans are read whole
-        count = len(first[paths[0]]) if whole else self._counts[topic]
-        about: dict[str, Any] = {"units": "ns"} if field.endswith("times") else {}
-        if len(paths) == like.shape[-1] > 1:  # a vector, whose components have names
-            about["joint_names"] = [path[len(field) + 1 :] for path in paths]
-        shape = count, *like.shape[1:]
-        return self.described(name, shape, like.dtype, read_rows, about, "messages")
-
-    def _first(self, topic: str) -> TopicArrays:
-        """Returns the arrays of the first messages of a topic, or of all if they are plans or were
-        read already."""
-        bag: _Bag = self.opened()
-        if (topic, 0) in bag.arrays:
-            return bag.arrays[topic, 0]
-        return self.safely(topic, lambda: self._read(topic, _FIRST))
-
-    def _all(self, topic: str) -> TopicArrays:
-        """Returns the arrays of a topic; those of the joints that --dofs names are also found by
-        the name of the topic alone."""
-        arrays = self._read(topic)
-        if prefix := self._picked(arrays):
-            of_set = {path: x for path, x in arrays.items() if path.startswith(prefix)}
-            return arrays | {path.removeprefix(prefix): x for path, x in of_set.items()}
-        return arrays
-
-    def _picked(self, arrays: TopicArrays) -> str:
-        """Returns the group, with a slash, of the only set of joints that has all names in --dofs,
-        or that is just these; "" where there is one set, or none that --dofs names."""
-        sets = _joint_sets(arrays)
-        wanted = {name.strip() for name in (self.pool.reading.dofs or "").split(",")}
-        fitting = [group for group, joints in sets.items() if wanted <= {*joints}]
-        exact = [group for group in fitting if wanted == {*sets[group]}]
-        chosen = exact if len(exact) == 1 else fitting
-        return f"{chosen[0]}/" if len(sets) > 1 and len(chosen) == 1 else ""
-
-    def _read(self, topic: str, most: int = 0) -> TopicArrays:
-        """Returns the arrays of a topic: of all messages, or of the first ones."""
-        bag: _Bag = self.opened()
-        if (topic, most) in bag.arrays:
-            return bag.arrays[topic, most]
-        where, total = self.place(topic), self._counts[topic]
-        parts: dict[tuple[str, ...], _Messages] = {}  # by the names of joints, sorted
-        part, count, size = _Messages(bag.types), 0, 0
-        for message, log, raw in bag.messages(topic):
-            names: Any = getattr(message, "name", None)
-            if not count or (names != part.joints and isinstance(names, list)):
-                key = tuple(sorted(names)) if isinstance(names, list) else ()
-                part = parts.setdefault(key, _Messages(bag.types))
-            part.add(message, log)
-            count, size = count + 1, size + raw
-            if most and not part.plans and (count == most or size > _FIRST_BYTES):
-                break
-            if not most and size > _BETWEEN:
-                size = 0
-                self.pool.report.on_progress(min(count / total, 1.0), 1)
-                self._refuse_larger(parts, where)
-        else:
-            if count != total:
-                raise InputError(
-                    "not as many messages as the bag says",
-                    where=where,
-                    expected=f"{total} messages",
-                    found=str(count),
-                    hint="a damaged bag; `mcap recover` or `rosbag reindex` counts anew",
-                )
-        self.pool.hold(self, self._refuse_larger(parts, where))
-        arrays = part.arrays() if len(parts) == 1 else _of_sets(parts.values())
-        bag = self.opened()
-        bag.arrays[topic, most] = arrays
-        return arrays
-
-    def _refuse_larger(self, parts: Mapping[Any, _Messages], where: Place) -> int:
-        """Returns the bytes of messages; raises InputError where they do not fit into memory."""
-        nbytes = sum(part.nbytes for part in parts.values())
-        self.pool.refuse_larger(nbytes, where, "a part of the bag")
-        return nbytes
-
-
-def _joint_sets(arrays: TopicArrays) -> dict[str, list[str]]:
-    """Returns the joints of a topic by group: of one set the group is ""; plans have none."""
-    names = {path.removesuffix("joint_names"): x for path, x in arrays.items()}
-    return {k.rstrip("/"): x.tolist() for k, x in names.items() if f"{k}log_times" in arrays}
-
-
-def _of_sets(parts: Iterable[_Messages]) -> TopicArrays:
-    """Returns the arrays of several sets of joints, in groups called after the first and the last
-    joint of each."""
-    arrays: TopicArrays = {}
-    for part in parts:
-        ends = (part.joints or ["unnamed"])[:: max(len(part.joints or ()) - 1, 1)]
-        group = re.sub(r"[^\w-]", "_", "-".join(ends))  # a name never becomes a path or a pattern
-        while f"{group}/times" in arrays:
-            group += "_"
-        arrays |= {f"{group}/{path}": values for path, values in part.arrays().items()}
-    return arrays
 
 
 class _Bag:
@@ -222,6 +64,165 @@ class _Bag:
         self.arrays.clear()
 
 
+class RosFile(Catalogue):
+    """A bag. Every numeric field is an array with a row per message: "imu/linear_acceleration.x".
+
+    The first messages of a topic say which arrays it has. Its numbers are read as a whole when the
+    first values are needed, and kept until the bag is closed.
+    """
+
+    family, handle_type = "ros", _Bag
+    failures = (Exception,)  # rosbags has no common error for damaged bags
+    expected = "an intact ROS bag"
+    slash = "/"
+
+    def __init__(self, path: Path, pool: OpenFiles | None = None) -> None:
+        super().__init__(path, pool)
+        import_library("rosbags.highlevel", "rosbags", path)
+        bag: _Bag = self.open_handle()
+        self._counts = {name: int(topic.msgcount) for name, topic in bag.topics.items()}
+
+    def names(self) -> list[str]:
+        # The numbers of a message within a message, such as x, y and z of a vector, are one array;
+        # an array within it is an array of its own. The topic itself stands for the joints that
+        # --dofs picks, so that the groups of other joints are not listed.
+        names = (
+            f"{topic}/{path.split('.')[0] if array.shape[1:] == (1,) else path}"
+            for topic in self._counts
+            for path, array in self._first(topic).items()
+            if path.startswith(self._picked_group(self._first(topic)))
+        )
+        return list(dict.fromkeys(names))
+
+    def find(self, name: str) -> Dataset | None:
+        topic = max((t for t in self._counts if name.startswith(f"{t}/")), key=len, default="")
+        field = name[len(topic) + 1 :]
+        first = self._first(topic) if topic else {}
+        if has_joints := bool(_joint_sets(first)):
+            # Publishers that share a topic may begin late: only after all messages are read do
+            # their sets of joints, and the number of messages of each, stand.
+            first = self.guard(topic, self._all, topic)
+            sets, fields = _joint_sets(first), {path.partition("/")[2] for path in first}
+            if "" not in sets and field in fields.difference(first, _ADDED):
+                counts = {group: len(first[f"{group}/times"]) for group in sets}
+                raise InputError(
+                    "joints that are published apart in one topic",
+                    where=self.place(topic),
+                    expected="one set of joints",
+                    found="; ".join(f"{counts[k]} of {', '.join(x)}" for k, x in sets.items()),
+                    hint=" or ".join(f"--dofs {shlex.quote(','.join(x))}" for x in sets.values()),
+                )
+        paths = [path for path in first if f"{path}.".startswith(f"{field}.")]
+        paths = [p for p in paths if p == field or not p.endswith(".covariance")]
+        if not paths:
+            return None
+        where, empty = self.place(name), np.hstack([first[path][:0] for path in paths])
+
+        def read_rows(start: int, stop: int) -> Any:
+            arrays = self._all(topic)
+            rows = [arrays[path][start:stop] for path in paths if path in arrays]
+            if not rows:
+                raise InputError("messages with another number of values", where=where)
+            return rows[0] if len(rows) == 1 else np.hstack(rows)
+
+        # joints, and plans, have been read as a whole; else each message of the topic is a row
+        is_read = has_joints or "times" not in first or field == "joint_names"
+        count = len(first[paths[0]]) if is_read else self._counts[topic]
+        about: dict[str, Any] = {"units": "ns"} if field.endswith("times") else {}
+        if len(paths) == empty.shape[-1] > 1:  # a vector, whose components have names
+            about["joint_names"] = [path[len(field) + 1 :] for path in paths]
+        shape = count, *empty.shape[1:]
+        return self.make_dataset(name, shape, empty.dtype, read_rows, about, "messages")
+
+    def _first(self, topic: str) -> TopicArrays:
+        """Reads the first messages of a topic; all of them if they are plans or were all read."""
+        bag: _Bag = self.open_handle()
+        if (topic, 0) in bag.arrays:
+            return bag.arrays[topic, 0]
+        return self.guard(topic, self._read, topic, _FIRST)
+
+    def _all(self, topic: str) -> TopicArrays:
+        """Reads all messages of a topic; the joints that --dofs picks have no group in it."""
+        arrays = self._read(topic)
+        if prefix := self._picked_group(arrays):
+            picked = {path: x for path, x in arrays.items() if path.startswith(prefix)}
+            return arrays | {path.removeprefix(prefix): x for path, x in picked.items()}
+        return arrays
+
+    def _picked_group(self, arrays: TopicArrays) -> str:
+        """Picks the only set of joints that has all names in --dofs, or that is just these.
+
+        Returns its group, with a slash; "" where there is one set, or where --dofs picks none.
+        """
+        sets = _joint_sets(arrays)
+        dofs = {name.strip() for name in (self.pool.reading.dofs or "").split(",")}
+        fitting = [group for group, joints in sets.items() if dofs <= {*joints}]
+        exact = [group for group in fitting if dofs == {*sets[group]}]
+        chosen = exact if len(exact) == 1 else fitting
+        return f"{chosen[0]}/" if len(sets) > 1 and len(chosen) == 1 else ""
+
+    def _read(self, topic: str, most: int = 0) -> TopicArrays:
+        """Reads the arrays of a topic: of all messages, or of the ``most`` first ones."""
+        bag: _Bag = self.open_handle()
+        if (topic, most) in bag.arrays:
+            return bag.arrays[topic, most]
+        where, total = self.place(topic), self._counts[topic]
+        parts: dict[tuple[str, ...], _Messages] = {}  # by the names of joints, sorted
+        part, count, size = _Messages(bag.types), 0, 0
+        for message, log, raw in bag.messages(topic):
+            names: Any = getattr(message, "name", None)
+            # names in another order are the same joints: messages are sorted as the first is
+            if not count or (names != part.joints and isinstance(names, list)):
+                key = tuple(sorted(names)) if isinstance(names, list) else ()
+                part = parts.setdefault(key, _Messages(bag.types))
+            part.add_message(message, log)
+            count, size = count + 1, size + raw
+            if most and not part.plans and (count == most or size > _FIRST_BYTES):
+                break
+            if not most and size > _BETWEEN:
+                size = 0
+                self.pool.report.on_progress(min(count / total, 1.0), 1)
+                self._refuse_larger(parts, where)
+        else:
+            if count != total:
+                raise InputError(
+                    "not as many messages as the bag says",
+                    where=where,
+                    expected=f"{total} messages",
+                    found=str(count),
+                    hint="a damaged bag; `mcap recover` or `rosbag reindex` counts anew",
+                )
+        self.pool.reserve(self, self._refuse_larger(parts, where))
+        arrays = part.arrays() if len(parts) == 1 else _group_sets(parts.values())
+        bag = self.open_handle()  # to reserve memory may have closed the one before
+        bag.arrays[topic, most] = arrays
+        return arrays
+
+    def _refuse_larger(self, parts: Mapping[Any, _Messages], where: Place) -> int:
+        """Returns the size of messages in bytes; raises InputError if they exceed the memory."""
+        nbytes = sum(part.nbytes for part in parts.values())
+        self.pool.refuse_larger(nbytes, where, "a part of the bag")
+        return nbytes
+
+
+def _joint_sets(arrays: TopicArrays) -> dict[str, list[str]]:
+    """Lists the joints of each group of a topic; a single set has the group "", plans have none."""
+    names = {path.removesuffix("joint_names"): x for path, x in arrays.items()}
+    return {k.rstrip("/"): x.tolist() for k, x in names.items() if f"{k}log_times" in arrays}
+
+
+def _group_sets(parts: Iterable[_Messages]) -> TopicArrays:
+    """Names a group for each set of joints, after its first and last joint, and fills it."""
+    arrays: TopicArrays = {}
+    for part in parts:
+        ends = (part.joints or ["unnamed"])[:: max(len(part.joints or ()) - 1, 1)]
+        group = re.sub(r"[^\w-]", "_", "-".join(ends))  # a name never becomes a path or a pattern
+        while f"{group}/times" in arrays:
+            group += "_"
+        arrays |= {f"{group}/{path}": values for path, values in part.arrays().items()}
+    return arrays
+
+
 class _Messages:
     """Collects the numbers of messages of one type.
 
@@ -237,18 +238,15 @@ class _Messages:
         self.joints: list[str] | None = None
         self.plans: list[TopicArrays] = []
 
-    def __len__(self) -> int:
-        return len(self._logs)
-
     @property
     def nbytes(self) -> int:
-        """The bytes that are kept."""
+        """The size of the collected numbers in bytes."""
         buffers = sum(len(buffer) for _, buffer, _ in self._arrays.values())
         plans = sum(values.nbytes for plan in self.plans for values in plan.values())
         columns = 2 + len(self._numbers) + len(self._arrays)
-        return len(self) * 8 * columns + buffers + plans
+        return len(self._logs) * 8 * columns + buffers + plans
 
-    def add(self, message: Any, log: int) -> None:
+    def add_message(self, message: Any, log: int) -> None:
         """Adds a message of the same joints, in any order, with its log time in ns."""
         names: Any = getattr(message, "name", None)
         plan = hasattr(message, "points") and hasattr(message, "joint_names")
@@ -264,7 +262,15 @@ class _Messages:
         self._logs.append(log)
         self._stamps.append(_nanoseconds(header.stamp) if hasattr(header, "stamp") else 0)
         if plan:
-            self.plans.append(_plan_arrays(message))
+            points = message.points
+            plan_arrays = {
+                array: np.stack([getattr(point, field) for point in points])
+                for field, array in _POINTS.items()
+                if points and len(getattr(points[0], field))
+            }
+            plan_arrays["times"] = np.array([_nanoseconds(x.time_from_start) for x in points])
+            plan_arrays["joint_names"] = np.array(message.joint_names)
+            self.plans.append(plan_arrays)
         for path, column in self._numbers.items():
             column.append(attrgetter(path)(message))
         order = None
@@ -276,7 +282,7 @@ class _Messages:
             buffer.extend((values if order is None or not len(values) else values[order]).tobytes())
 
     def arrays(self) -> TopicArrays:
-        """Returns arrays [T, n] by path, times and log_times in ns, and joint_names.
+        """Makes arrays [T, n] by path, times and log_times in ns, and joint_names.
 
         Planned trajectories are "0/position", "1/position" and so on. An array that a message
         leaves empty is NaN there; one whose size changes otherwise is left out.
@@ -294,7 +300,7 @@ class _Messages:
             filled = np.array(counts) > 0
             widths = set(counts) - {0}
             if len(widths) == 1 and (filled.all() or dtype.kind == "f"):
-                table = np.full((len(self), *widths), np.nan if dtype.kind == "f" else 0, dtype)
+                table = np.full((len(logs), *widths), np.nan if dtype.kind == "f" else 0, dtype)
                 table[filled] = np.frombuffer(buffer, dtype).reshape(-1, *widths)
                 arrays[path] = table
         return arrays
@@ -303,8 +309,10 @@ class _Messages:
 def _fields(
     message: Any, types: Mapping[str, Any], prefix: str = ""
 ) -> Iterator[tuple[str, np.dtype[Any] | str]]:
-    """Yields the numeric fields of a message, without its header, flags and bytes: paths of arrays
-    with their dtype, and of numbers with their type code of :mod:`array`."""
+    """Yields the numeric fields of a message by path, without its header, flags and bytes.
+
+    An array has its dtype, a number its type code of :mod:`array`.
+    """
     kinds = dict(types[message.__msgtype__][1])
     for name in message.__dataclass_fields__:
         value, path = getattr(message, name), f"{prefix}{name}"
@@ -318,17 +326,6 @@ def _fields(
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
             unsigned = name in kinds and kinds[name][1][0] == "uint64"
             yield path, "d" if isinstance(value, float) else "Q" if unsigned else "q"
-
-
-def _plan_arrays(message: Any) -> TopicArrays:
-    """Returns the arrays of a planned trajectory."""
-    arrays = {
-        name: np.stack([getattr(point, field) for point in message.points])
-        for field, name in _POINTS.items()
-        if message.points and len(getattr(message.points[0], field))
-    }
-    times = np.array([_nanoseconds(point.time_from_start) for point in message.points])
-    return arrays | {"times": times, "joint_names": np.array(message.joint_names)}
 
 
 def _nanoseconds(stamp: Any) -> int:

@@ -1,8 +1,8 @@
-"""Tables: columns of one family are one array, one column is the time, one names the trajectory.
+"""Reads tables: columns of one family are one array, one column is the time, one the trajectory.
 
 ``t, position/elbow, position/wrist`` and ``timestamp, q0, q1`` are times [N] and an array [N, 2].
 Where no columns are of a family, all that are numbers are one array, ``data``. Parquet files are
-such tables, and those of text (:mod:`._csv_files`).
+such tables, and so are those of text (:mod:`._csv_files`).
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from trajcli.memory import TABLE_ROWS
 
 TRAJECTORIES = ("trajectory", "episode", "episode_index", "episode_id", "traj_id", "episode_idx",
                 "episode_ids", "traj_ids", "traj_idx", "traj_index", "trajectory_id")  # fmt: skip
-"""Names of the column that says to which trajectory a row belongs."""
+"""Names of the column that tells the trajectory of each row."""
 ARRAYS = ("actions", "action", "position", "velocity", "acceleration", "jerk")
 """Names of arrays that may have a single column."""
+# Words for quantities before or behind the name of a joint.
 _WORDS = {"pos": "position", "positions": "position", "vel": "velocity", "velocities": "velocity",
           "acc": "acceleration", "accel": "acceleration"}  # fmt: skip
 _WORDS |= zip(ARRAYS, ARRAYS, strict=True)
-"""Words for quantities before or behind the name of a joint."""
 _WORD = "|".join(_WORDS)
 _KNOWN = (*ARRAYS, *POSITIONS)
 # Endings of the two columns of a stamp in whole seconds and nanoseconds.
 _SECONDS, _NANOSECONDS = ("sec", "secs"), ("nsec", "nsecs", "nanosec", "nanosecs")
-# Names of columns that say which joint, or which publisher's joints, a row is of.
+# Names of columns that tell the joint, or the publisher, whose values a row has.
 _OWNERS = "(joint|motor|dof|link|actuator|servo|topic)s?(_?(name|id|index))?|names?\\d*|" \
           "id|can_?id|(child_)?frame_id"  # fmt: skip
-# Columns beside numbered joints that are joints, too; and beside x, y, z those of a pose.
+# Columns next to numbered joints that are joints, too; and next to x, y, z those of a pose.
 _JOINTS = r".*(joint|gripper|finger|hand|jaw|lift|rail|slider).*|.*\d"
 _POSE = r"(.*[_.])?(q?[wxyz]|roll|pitch|yaw|theta)|" + _JOINTS
 _LISTED = 8
@@ -49,9 +49,12 @@ DATA = "data"
 
 
 class Table(Catalogue):
-    """A file of columns, in their order; ``dates`` are those of dates, ``fractional`` those that
-    count nothing, as their numbers are not whole. ``remarks`` say how they were read.
-    ``copies`` are columns of a name that one before them has, with that name."""
+    """A file of columns.
+
+    columns: their names, in their order. dates: the columns of dates. fractional: those whose
+    numbers are not whole, so that they count nothing. remarks: notes on how they were read.
+    copies: columns whose name a column before them has, with that name.
+    """
 
     columns: Sequence[str]
     dates: Sequence[str] = ()
@@ -61,13 +64,13 @@ class Table(Catalogue):
 
     @abstractmethod
     def column(self, name: str) -> Dataset:
-        """Returns the numbers of a column, [N] or [N, D]."""
+        """Reads the numbers of a column, [N] or [N, D]."""
 
     @abstractmethod
-    def numeric(self, name: str) -> bool:
+    def is_numeric(self, name: str) -> bool:
         """Whether a column holds one number in a row that may be a value of a trajectory."""
 
-    def scalar(self, name: str) -> bool:
+    def is_scalar(self, name: str) -> bool:
         """Whether a column has one value in a row."""
         return True
 
@@ -75,13 +78,14 @@ class Table(Catalogue):
     def families(self) -> dict[str, list[str]]:
         """The columns of each array, by their names; a single column has its own name."""
         parts: dict[str, list[str]] = {}
-        lone = {name for name in self.columns if self._is_alone(name) or not self.scalar(name)}
-        taken = set(map(_plain, lone))
+        lone = {name for name in self.columns if name in self._alone or not self.is_scalar(name)}
+        lone_names = set(map(_plain, lone))
         for name in self.columns:
-            array = _split(name)[0]
+            array = _split_name(name)[0]
             if name in self.copies:
-                array = f"{_split(self.copies[name])[0]}.{_plain(name).rpartition('.')[2]}"
-            if name in lone or array in taken:
+                array = f"{_split_name(self.copies[name])[0]}.{_plain(name).rpartition('.')[2]}"
+            # an array must not have the name of a column that is no part of it
+            if name in lone or array in lone_names:
                 array = name if name in self._stamp_pair else _plain(name)
             parts.setdefault(array.lstrip("/"), []).append(name)
         return {
@@ -90,49 +94,54 @@ class Table(Catalogue):
         }
 
     def motion(self) -> tuple[str, str]:
-        numbers = [c for c in self.columns if self.numeric(c) and not self._is_alone(c)]
+        numbers = [c for c in self.columns if self.is_numeric(c) and c not in self._alone]
         moving = [c for c in numbers if motion_rank(_plain(c)) < 2
                   and not (self.fractional and c not in self.fractional)]  # fmt: skip
         arrays = {array: names for array, names in self.families.items()
                   if names[1:] and {*names} <= {*numbers} and {*names} & {*moving}}  # fmt: skip
-        if len(arrays) != 1 or not all(map(self.scalar, self.columns)):
+        if len(arrays) != 1 or not all(map(self.is_scalar, self.columns)):
             return "", ""
         ((array, names),) = arrays.items()
         rest = [name for name in numbers if name not in names]
         others = [last_word(name) for name in moving if name in rest]
+        # Numbered joints are the motion whatever lies next to them, unless that may be a joint
+        # without a number. x, y, z are, unless the rest of a pose, or more than they, is there.
         digits = all(re.search(r"\d\]?$", _plain(name)) for name in names)
-        alike = any(re.fullmatch(_JOINTS if digits else _POSE, name) for name in others)
-        if not rest or alike or not (digits or len(others) <= len(names)):
+        similar = any(re.fullmatch(_JOINTS if digits else _POSE, name) for name in others)
+        if not rest or similar or not (digits or len(others) <= len(names)):
             return "", ""
         return array, f", and {listed(map(_plain, rest), _LISTED)} left out"
 
     @cached_property
     def groups(self) -> dict[str, list[str]]:
-        """The arrays by name, with their columns: families, or else all numbers as ``data``."""
-        numbers = {name for name in self.columns if self.numeric(name) and not self._is_alone(name)}
+        """The arrays by name, with their columns: families, or all numbers as ``data``."""
+        numbers = {c for c in self.columns if self.is_numeric(c) and c not in self._alone}
         families = {array: names for array, names in self.families.items() if set(names) <= numbers}
+        # Names that are known, or shared by columns, say which columns are one array. Where every
+        # column has a name of its own, each is taken as a dof.
         several = sum(len(names) > 1 for names in families.values())
         known = any(array.rpartition("/")[2] in _KNOWN for array in self.families)
-        scalars = all(map(self.scalar, self.columns))
+        scalars = all(map(self.is_scalar, self.columns))
         if known or several > 1 or len(families) < 2 or not scalars or self.motion()[0]:
             return self.families
         others = {a: names for a, names in self.families.items() if a not in families}
         return {**others, DATA: [name for name in self.columns if name in numbers]}
 
-    def _is_alone(self, name: str) -> bool:
-        """Whether a column is beside the arrays: times, trajectories or counts of rows."""
-        beside = (self.time_column, self.trajectory_column, *self._stamp_pair, *self._clock)
-        kind = role(self.copies.get(name, name))
-        named = bool(kind) and not (kind == "count" and name in self.fractional)
-        return named or name in beside
-
     @cached_property
-    def _clock(self) -> list[str]:
-        """The columns that --times or --dt name."""
+    def _alone(self) -> set[str]:
+        """The columns that are part of no array: times, trajectories and counts of rows."""
+        names = {self.time_column, self.trajectory_column, *self._stamp_pair}
+        # an option may name the time by a path of this file
         clock = self.pool.reading.clock
-        named = [parse_source(text, attributes=True) for text in clock if ":" in text]
-        here = [source.dataset or "" for source in named if source.path == self.path]
-        return [column for name in here for column in self._column(name.strip("/"))]
+        sources = [parse_source(text, attributes=True) for text in clock if ":" in text]
+        for source in sources:
+            if source.path == self.path:
+                names |= {*self._find_column((source.dataset or "").strip("/"))}
+        for name in self.columns:
+            kind = role(self.copies.get(name, name))
+            if kind and not (kind == "count" and name in self.fractional):
+                names.add(name)
+        return {name for name in names if name is not None}
 
     @cached_property
     def time_column(self) -> str | None:
@@ -141,14 +150,9 @@ class Table(Catalogue):
         return next(iter((*self._stamp_pair, *ranked, *self.dates)), None)
 
     @property
-    def _used_clock(self) -> Sequence[str | None]:
-        """The columns that say the time, where no option does."""
+    def _default_clock(self) -> Sequence[str | None]:
+        """The columns of the time, unless an option names the time."""
         return () if self.pool.reading.clock else (self.time_column, *self._stamp_pair)
-
-    @cached_property
-    def _step_column(self) -> str | None:
-        """The column of the steps that lead into the rows."""
-        return next((name for name in self.columns if role(name) == "step"), None)
 
     @cached_property
     def _stamp_pair(self) -> tuple[str, ...]:
@@ -164,16 +168,16 @@ class Table(Catalogue):
 
     @cached_property
     def trajectory_column(self) -> str | None:
-        """The column that says to which trajectory a row belongs."""
+        """The column that tells the trajectory of each row."""
         words = [re.split(r"[./]", name.lower())[-1] for name in self.columns]
-        found = next((name for name in TRAJECTORIES if name in words), None)
-        return None if found is None else self.columns[words.index(found)]
+        word = next((name for name in TRAJECTORIES if name in words), None)
+        return None if word is None else self.columns[words.index(word)]
 
     def names(self) -> list[str]:
         return list(self.groups)
 
     def match(self, pattern: str, groups: bool = False) -> list[str]:
-        """Returns the pattern itself: its columns are dofs of one array."""
+        """Lists the pattern itself: its columns are dofs of one array."""
         if groups:
             return []
         self.require(pattern)
@@ -182,25 +186,25 @@ class Table(Catalogue):
     def missing(self, name: str, names: Sequence[str] | None = None) -> Fault:
         return super().missing(name, names or list(dict.fromkeys([*self.groups, *self.columns])))
 
-    def _named(self, name: str) -> list[str]:
-        """Returns the columns of an array, of a column, or of several: a,b,*_joint.
+    def _find_columns(self, name: str) -> list[str]:
+        """Finds the columns of an array, of a column, or of several: a,b,*_joint.
 
         A pattern matches dofs alone, and the time is none of several columns.
         """
         if name in self.columns:
             return [name]
-        if known := self.groups.get(name) or self.families.get(name) or self._column(name):
+        if known := self.groups.get(name) or self.families.get(name) or self._find_column(name):
             return known
         if "," in name:
-            parts = [self._named(part.strip("/ ")) for part in name.split(",")]
-            clock = self._used_clock
+            parts = [self._find_columns(part.strip("/ ")) for part in name.split(",")]
+            clock = self._default_clock
             return [c for part in parts for c in part if c not in clock] if all(parts) else []
-        dofs = (c for c in self.columns if self.numeric(c) and not self._is_alone(c))
-        named = (c for c in dofs if fnmatch.fnmatchcase(_plain(c).lstrip("/"), name))
-        return list(named) if "*" in name else []
+        dofs = (c for c in self.columns if self.is_numeric(c) and c not in self._alone)
+        matches = (c for c in dofs if fnmatch.fnmatchcase(_plain(c).lstrip("/"), name))
+        return list(matches) if "*" in name else []
 
-    def _column(self, name: str) -> list[str]:
-        """Returns the one column of a name with its unit or without, if there is one."""
+    def _find_column(self, name: str) -> list[str]:
+        """Finds the one column of a name with its unit or without, if there is one."""
         exact = [column for column in (name, f"/{name}") if column in self.columns]
         plain = self._plain_names.get(name, [])
         return exact[:1] or (plain if len(plain) == 1 else [])
@@ -217,25 +221,28 @@ class Table(Catalogue):
         """Looks up an array by its name, a column, or several columns as one array."""
         if name in ("times", "time") and self.time_column and name not in self.groups:
             return self._times(self.time_column)
-        columns = self._named(name)
-        if name == "dt" and self._step_column:
-            columns = [self._step_column]
-        if not columns or (columns[1:] and not all(map(self.scalar, columns))):
-            return None  # lists side by side are joined as arrays are
+        columns = self._find_columns(name)
+        if name == "dt":
+            steps = [column for column in self.columns if role(column) == "step"]
+            columns = steps[:1] or columns
+        if not columns or (columns[1:] and not all(map(self.is_scalar, columns))):
+            return None  # columns of lists are joined as arrays are, by joined_arrays
         where, parts = self.place(name), [self.column(column) for column in columns]
         units = [split_unit(column)[1].replace(",", " ") for column in columns]
         about = dict(parts[0].attributes)
         if any(units):
             about["units"] = units[0] if len(set(units)) == 1 else ",".join(units)
-        alone = len(columns) == 1 and self._is_alone(columns[0])
-        if not alone and parts[0].dtype.kind == "f" and self._turns is not None:
-            raise InputError(self._turns)
-        index = len(parts) == 1 and parts[0].dtype.kind != "f"  # of a frame, a task; or texts
-        if alone or index or not self.scalar(columns[0]):
+        alone = len(columns) == 1 and columns[0] in self._alone
+        if not alone and parts[0].dtype.kind == "f" and self._alternation is not None:
+            raise InputError(self._alternation)
+        # a single column stays [N], not [N, 1], if it is a time, an index such as a frame or a
+        # task, or texts
+        index = len(parts) == 1 and parts[0].dtype.kind != "f"
+        if alone or index or not self.is_scalar(columns[0]):
             return replace(parts[0], where=where, attributes=about)
         lone = len(columns) == 1 and (name in ARRAYS or role(columns[0]))
         if not lone and not all(re.fullmatch(r"data\d+", column) for column in columns):
-            dofs = [_split(self.copies.get(column, column))[1] for column in columns]
+            dofs = [_split_name(self.copies.get(column, column))[1] for column in columns]
             unique = len(set(dofs)) == len(dofs)
             about["joint_names"] = dofs if unique else list(map(_plain, columns))
         dtype = np.result_type(*(part.require_numeric().dtype for part in parts))
@@ -249,8 +256,8 @@ class Table(Catalogue):
         return replace(stored, remarks=[*self._remarks(name, columns, stored), *remarks])
 
     @cached_property
-    def _turns(self) -> Fault | None:
-        """The fault of rows that are of different joints in turns, by a column of their names."""
+    def _alternation(self) -> Fault | None:
+        """The fault of rows of different joints in turns, by a column of the names of joints."""
         for name in self.columns:
             if not re.fullmatch(_OWNERS, last_word(name)) or name == self.trajectory_column:
                 continue
@@ -258,9 +265,11 @@ class Table(Catalogue):
             kinds, first = np.unique(values, return_index=True)
             order, count = values[np.sort(first)], len(kinds)
             runs = 1 + np.count_nonzero(values[1:] != values[:-1])
-            if values.dtype.kind in "US":  # phases of a task follow each other in long runs
+            # Texts may be phases of a task, too, which follow each other in long runs. Numbers of
+            # joints come in one order over and over; positions of a servo do not.
+            if values.dtype.kind in "US":
                 turns = "0" <= name[-1] <= "9" or count < runs >= len(values) // 2
-            else:  # numbers of joints come in one order; positions of a servo do not
+            else:
                 turns = count < runs and (values == np.resize(order, len(values))).all()
             if turns and 1 < count <= len(values) // 2:
                 return Fault(
@@ -268,16 +277,16 @@ class Table(Catalogue):
                     where=f"{self.path}:{name}",
                     expected="a column for each joint, and one time in a row",
                     found=", ".join(map(str, order[:4])),
-                    hint=self.rows_with(name, order[0].item()),
+                    hint=self.hint_at_rows(name, order[0].item()),
                 )
         return None
 
-    def rows_with(self, column: str, value: object) -> str:
-        """Returns a hint at how to get the rows with a value in a column as a file of their own."""
+    def hint_at_rows(self, column: str, value: object) -> str:
+        """Says how to write the rows with a value in a column to a file of their own."""
         return f"write the rows with {column} = {value} to a file of their own"
 
     def _times(self, column: str) -> Dataset:
-        """Returns the stamps of the rows; two columns give nanoseconds."""
+        """Reads the stamps of the rows; two columns give nanoseconds."""
         where, stored = self.place(column), self.column(column)
         if column not in self._stamp_pair:
             unit = split_unit(column)[1]
@@ -294,35 +303,35 @@ class Table(Catalogue):
         return Dataset(where, stored.shape, np.dtype(np.int64), read_rows, about, "columns")
 
     def _remarks(self, name: str, taken: Sequence[str], stored: Dataset) -> list[str]:
-        """Returns notes on how an array was read."""
+        """Notes how an array was read, and which columns were left out."""
         remarks = list(self.remarks)
         columns = self.groups.get(name, [])
         if name == DATA and columns[1:]:
             names = listed(map(_plain, columns), _LISTED)
             remarks.append(Note(f"{stored.where}: the dofs are the columns {names}"))
-        alone = set(filter(self._is_alone, self.columns)) - {*taken, self.trajectory_column}
+        omitted = self._alone - {*taken, self.trajectory_column}
         if "," in name:
-            alone &= {column for part in name.split(",") for column in self._column(part)}
+            omitted &= {column for part in name.split(",") for column in self._find_column(part)}
         elif name in self.groups or "*" in name:
-            alone -= {*self._used_clock}
-        if left := [_plain(column) for column in self.columns if column in alone]:
+            omitted -= {*self._default_clock}
+        if left := [_plain(column) for column in self.columns if column in omitted]:
             remarks.append(Note(f"{self.path}: left out by name, as no dofs: {', '.join(left)}"))
         return remarks
 
 
-def _split(name: str) -> tuple[str, str]:
-    """Returns the array of a column and its dof.
+def _split_name(name: str) -> tuple[str, str]:
+    """Splits the name of a column into its array and its dof.
 
     q0, q[0] and q_0 → q, 0; position/elbow, position_elbow, elbow_pos, elbow.pos and
     /joint_states/elbow/position → position, elbow; panda_joint1 → panda_joint, panda_joint1; p_RS_x
     → p_RS, p_RS_x; pose.position.x → pose/position.
     """
     name = _plain(name)
-    before, _, last = name.rpartition("/")
-    if last in _WORDS and before:
-        return _WORDS[last], before.rpartition("/")[2]
-    if before:
-        return before, last
+    folder, _, last = name.rpartition("/")
+    if last in _WORDS and folder:
+        return _WORDS[last], folder.rpartition("/")[2]
+    if folder:
+        return folder, last
     if match := re.fullmatch(rf"(.+)[_.]({_WORD})|({_WORD})_(.+)", name):
         return _WORDS[match[2] or match[3]], match[1] or match[4]
     if match := re.fullmatch(r"(.+?)[_.\[]?(\d+)\]?", name):
@@ -333,95 +342,12 @@ def _split(name: str) -> tuple[str, str]:
 
 
 def _plain(name: str) -> str:
-    """Returns the name of a column without its unit: t [s] → t."""
+    """Strips the unit of a column: t [s] → t."""
     return split_unit(name)[0]
 
 
-class ParquetFile(Table):
-    """A Parquet file; columns of lists are arrays [rows, D]. Needs pyarrow.
-
-    A row group is read at a time, and the last one of every column stays in memory.
-    """
-
-    expected, expected_array = "an intact Parquet file", "numbers, or lists of them"
-
-    def __init__(self, path: Path, pool: OpenFiles | None = None) -> None:
-        super().__init__(path, "parquet", pool)
-        arrow = import_library("pyarrow", "pyarrow", path)
-        self.failures = (arrow.ArrowException, OSError, ValueError, KeyError, MemoryError)
-        about = self.safely("", lambda: self.opened().file.metadata)
-        counts = [about.row_group(k).num_rows for k in range(about.num_row_groups)]
-        self._edges = np.cumsum([0, *counts])  # the first row of each row group
-        schema = self.safely("", lambda: about.schema.to_arrow_schema())
-        self._types = dict(zip(schema.names, schema.types, strict=True))
-        self.columns = list(self._types)
-        self.dates = [name for name, kind in self._types.items() if arrow.types.is_timestamp(kind)]
-
-    def begin(self) -> _ParquetHandle:
-        return _ParquetHandle(self.path)
-
-    def scalar(self, name: str) -> bool:
-        return not hasattr(self._types[name], "value_type")
-
-    def numeric(self, name: str) -> bool:
-        return str(self._types[name]).startswith(("float", "double", "halffloat"))
-
-    def column(self, name: str) -> Dataset:
-        where, rows = self.place(name), int(self._edges[-1])
-        first = self._group(name, 0, where) if rows else np.zeros(0)
-        inner, dtype, remarks = first.shape[1:], first.dtype, list[str]()
-        groups = range(len(self._edges) - 1) if self._has_nulls else ()
-        whole = not re.search("float|double|string|null", str(self._types[name]))
-        if whole and any(self._group(name, k, where).dtype.kind == "f" for k in groups):
-            dtype = np.dtype(np.float64)
-            remarks = [Note(f"{where} has nulls: its integers or flags are read as floats")]
-        if not inner:  # those are read as a whole
-            self.pool.refuse_larger(rows * dtype.itemsize, where, "fewer rows in a file")
-
-        def read_rows(start: int, stop: int) -> Any:
-            parts = [np.zeros((0, *inner), dtype)]
-            begin = int(np.searchsorted(self._edges, start, "right")) - 1
-            for k in range(max(begin, 0), int(np.searchsorted(self._edges[:-1], stop))):
-                low, values = int(self._edges[k]), self._group(name, k, where)
-                if values.shape[1:] != inner:
-                    raise _uneven(where)
-                parts.append(values[max(start - low, 0) : stop - low])
-            return np.concatenate(parts, dtype=dtype)
-
-        unit = getattr(self._types[name], "unit", "")  # of stamps and durations
-        about = {"units": unit} if unit else {}
-        return Dataset(where, (rows, *inner), dtype, read_rows, about, "columns", remarks)
-
-    @cached_property
-    def _has_nulls(self) -> bool:
-        """Whether any value may be missing, by the statistics of all columns."""
-        about = self.opened().file.metadata
-        parts = (about.row_group(k) for k in range(about.num_row_groups))
-        known = (part.column(k).statistics for part in parts for k in range(about.num_columns))
-        return any(one is None or one.null_count != 0 for one in known)
-
-    def _group(self, name: str, number: int, where: Place) -> Any:
-        """Returns the values of a column in a row group; refuses what would unpack to too much."""
-        import pyarrow as arrow
-
-        def read() -> Any:
-            handle = self.opened()
-            if handle.last.get(name, (None,))[0] != number:
-                parts, size = [], 0
-                for batch in handle.file.iter_batches(TABLE_ROWS, [number], [name]):
-                    parts.append(batch.column(0))
-                    size += batch.nbytes
-                    self.pool.refuse_larger(size, where, "smaller row groups: row_group_size")
-                kind = handle.file.schema_arrow.field(name).type
-                column = arrow.chunked_array(parts, kind).combine_chunks()
-                handle.last[name] = number, _values(column, where)
-            return handle.last[name][1]
-
-        return self.safely(name, read)
-
-
 class _ParquetHandle:
-    """An open Parquet file, and of each column the row group read last."""
+    """An open Parquet file, with the row group of each column that was read last."""
 
     def __init__(self, path: Path) -> None:
         from pyarrow import parquet
@@ -440,9 +366,94 @@ class _ParquetHandle:
         self.last.clear()
 
 
-def _values(column: Any, where: Place) -> Any:
-    """Returns a column as an array [rows], or [rows, D] of lists. Nulls, and a row without its
-    list, are NaN; missing texts are empty."""
+class ParquetFile(Table):
+    """A Parquet file; columns of lists are arrays [rows, D]. Needs pyarrow.
+
+    A row group is read at a time, and the last one of every column stays in memory.
+    """
+
+    family, handle_type = "parquet", _ParquetHandle
+    expected, expected_array = "an intact Parquet file", "numbers, or lists of them"
+
+    def __init__(self, path: Path, pool: OpenFiles | None = None) -> None:
+        super().__init__(path, pool)
+        arrow = import_library("pyarrow", "pyarrow", path)
+        self.failures = (arrow.ArrowException, OSError, ValueError, KeyError, MemoryError)
+        about = self.guard("", lambda: self.open_handle().file.metadata)
+        counts = [about.row_group(k).num_rows for k in range(about.num_row_groups)]
+        self._edges = np.cumsum([0, *counts])  # the first row of each row group
+        schema = self.guard("", lambda: about.schema.to_arrow_schema())
+        self._types = dict(zip(schema.names, schema.types, strict=True))
+        self.columns = list(self._types)
+        self.dates = [name for name, kind in self._types.items() if arrow.types.is_timestamp(kind)]
+
+    def is_scalar(self, name: str) -> bool:
+        return not hasattr(self._types[name], "value_type")
+
+    def is_numeric(self, name: str) -> bool:
+        return str(self._types[name]).startswith(("float", "double", "halffloat"))
+
+    def column(self, name: str) -> Dataset:
+        where, rows = self.place(name), int(self._edges[-1])
+        first = self._read_group(name, 0, where) if rows else np.zeros(0)
+        inner, dtype, remarks = first.shape[1:], first.dtype, list[str]()
+        # A null makes floats of the integers of its row group, and so of the whole column: all row
+        # groups are read to find one, unless the statistics exclude it.
+        groups = range(len(self._edges) - 1) if self._has_nulls else ()
+        whole = not re.search("float|double|string|null", str(self._types[name]))
+        if whole and any(self._read_group(name, k, where).dtype.kind == "f" for k in groups):
+            dtype = np.dtype(np.float64)
+            remarks = [Note(f"{where} has nulls: its integers or flags are read as floats")]
+        if not inner:  # columns side by side are stacked, and held as a whole
+            self.pool.refuse_larger(rows * dtype.itemsize, where, "fewer rows in a file")
+
+        def read_rows(start: int, stop: int) -> Any:
+            parts = [np.zeros((0, *inner), dtype)]
+            begin = int(np.searchsorted(self._edges, start, "right")) - 1
+            for k in range(max(begin, 0), int(np.searchsorted(self._edges[:-1], stop))):
+                low, values = int(self._edges[k]), self._read_group(name, k, where)
+                if values.shape[1:] != inner:
+                    raise _uneven(where)
+                parts.append(values[max(start - low, 0) : stop - low])
+            return np.concatenate(parts, dtype=dtype)
+
+        unit = getattr(self._types[name], "unit", "")  # of stamps and durations
+        about = {"units": unit} if unit else {}
+        return Dataset(where, (rows, *inner), dtype, read_rows, about, "columns", remarks)
+
+    @cached_property
+    def _has_nulls(self) -> bool:
+        """Whether any value may be missing, by the statistics of all columns."""
+        about = self.open_handle().file.metadata
+        parts = (about.row_group(k) for k in range(about.num_row_groups))
+        known = (part.column(k).statistics for part in parts for k in range(about.num_columns))
+        return any(one is None or one.null_count != 0 for one in known)
+
+    def _read_group(self, name: str, number: int, where: Place) -> Any:
+        """Reads a column of a row group; raises InputError where it takes too much memory."""
+        import pyarrow as arrow
+
+        def read() -> Any:
+            handle = self.open_handle()
+            if handle.last.get(name, (None,))[0] != number:
+                parts, size = [], 0
+                for batch in handle.file.iter_batches(TABLE_ROWS, [number], [name]):
+                    parts.append(batch.column(0))
+                    size += batch.nbytes
+                    self.pool.refuse_larger(size, where, "smaller row groups: row_group_size")
+                kind = handle.file.schema_arrow.field(name).type
+                column = arrow.chunked_array(parts, kind).combine_chunks()
+                handle.last[name] = number, _column_values(column, where)
+            return handle.last[name][1]
+
+        return self.guard(name, read)
+
+
+def _column_values(column: Any, where: Place) -> Any:
+    """Converts a column to an array [rows], or [rows, D] if it is one of lists.
+
+    Nulls, and a row without its list, are NaN; missing texts are empty.
+    """
     import pyarrow as arrow
 
     kind, types = column.type, arrow.types
@@ -451,7 +462,7 @@ def _values(column: Any, where: Place) -> Any:
         filled = np.flatnonzero(lengths) if column.null_count else slice(None)
         if (lengths[filled] != lengths[filled][:1]).any() or len(flat) != lengths.sum():
             raise _uneven(where)
-        values = _values(flat, where).reshape(len(lengths[filled]), -1)
+        values = _column_values(flat, where).reshape(len(lengths[filled]), -1)
         if isinstance(filled, slice):
             return values
         table = np.full((len(column), values.shape[1]), np.nan, np.result_type(values, np.float16))

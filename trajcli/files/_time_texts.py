@@ -17,31 +17,34 @@ _MOMENT = re.compile(
     r" ?(?:Z|UTC|([+-]\d\d):?(\d\d))?"
 )
 _SECOND, _DAY, _NS = 10**9, 86_400 * 10**9, "datetime64[ns]"
-# A time of day that is so much earlier than the one before is of the next day.
+# A time of day that is earlier than the one before by more than this belongs to the next day.
 _MIDNIGHT = 20 * 3600 * _SECOND
-# Days since 1899 of 2009 to 2064; in seconds such steps would be too short. With 15 digits stamps
-# are so many ns off their millisecond.
+# Days since 1899 from 2009 to 2064, and their longest median step: 1.7 s, which in a column of
+# seconds would be 20 µs. Written with 15 digits, a stamp is up to 20 µs off its millisecond.
 _FROM, _TO, _SHORT, _ROUNDED, _DAYS_TO_1970 = 4e4, 6e4, 2e-5, 20_000, 25_569
 FORMS = "HH:MM:SS.mmm, yyyy-mm-dd HH:MM:SS, dd.mm.yyyy or mm/dd/yyyy"
 """The times that are read, for messages."""
 
 
-def _parts(cell: str) -> tuple[str | None, ...]:
+def _split_moment(cell: str) -> tuple[str | None, ...]:
     match = _MOMENT.fullmatch(cell)
     year = match and match[1] and (len(match[1]) == 4) != (len(match[4]) == 4)
     return match.groups() if match and (year or (match[5] and not match[1])) else ()
 
 
 def moment_kind(cell: str) -> str:
-    """Returns what a cell is: a "day", a "time" of day, a "moment" with both, or "" for others."""
-    parts = _parts(cell)
+    """Tells whether a cell is a "day", a "time" of day, a "moment" with both, or neither, ""."""
+    parts = _split_moment(cell)
     return "" if not parts else "day" if not parts[4] else "moment" if parts[0] else "time"
 
 
 def moments(cells: Sequence[str]) -> tuple[npt.NDArray[np.datetime64] | None, str]:
-    """Returns the stamps of texts [N] and a remark: since 1970 where the date is known, else since
-    the first of them. Of other texts it returns None and why: "" where some are no times."""
-    rows = [_parts(cell) for cell in cells]
+    """Parses texts [N] to stamps, with a remark.
+
+    Stamps count since 1970 where the date is known, else since the first of them. Other texts give
+    None and the reason, which is "" where some are no times.
+    """
+    rows = [_split_moment(cell) for cell in cells]
     if not rows or not all(rows):
         return None, ""
     first, marks, second, last, *clock, hours, minutes = zip(*rows, strict=True)
@@ -49,6 +52,8 @@ def moments(cells: Sequence[str]) -> tuple[npt.NDArray[np.datetime64] | None, st
         return None, "dates of several forms"
     stamps, remark, mark, order = _since_midnight(clock), "", marks[0], (first, second, last)
     since_first, dated = stamps - stamps[0], bool(first[0])
+    # A date that ends in the year has the day or the month first. Only a point, or a number above
+    # 12, tells which.
     if dated and len(first[0]) < 4:
         over = [mark == "." or any(int(day) > 12 for day in {*part}) for part in (first, second)]
         order = (last, second, first) if over[0] else (last, first, second)
@@ -65,6 +70,7 @@ def moments(cells: Sequence[str]) -> tuple[npt.NDArray[np.datetime64] | None, st
             remark = f"row {int(np.argmax(back)) + 1} is past midnight, on the next day"
     if not dated:
         return since_first.astype(_NS), remark
+    # NumPy parses each date once: a recording has many rows and few days
     texts = [f"{year}-{month:0>2}-{day:0>2}" for year, month, day in zip(*order, strict=True)]
     dates, number = np.unique(texts, return_inverse=True)
     try:
@@ -77,7 +83,7 @@ def moments(cells: Sequence[str]) -> tuple[npt.NDArray[np.datetime64] | None, st
 
 
 def _since_midnight(columns: Sequence[Sequence[str | None]]) -> npt.NDArray[np.int64]:
-    """Returns times of day [N] in ns of hours, minutes, seconds, decimals, and a or p."""
+    """Converts hours, minutes, seconds, decimals, and a or p, to times of day [N] in ns."""
     hours, minutes, seconds = (np.array([x or 0 for x in part], np.int64) for part in columns[:3])
     decimals = np.array([f"{text or '':0<9}" for text in columns[3]], np.int64)
     if any(columns[4]):
@@ -88,11 +94,13 @@ def _since_midnight(columns: Sequence[Sequence[str | None]]) -> npt.NDArray[np.i
 
 
 def serial_days(days: npt.NDArray[Any]) -> Any:
-    """Returns the stamps of the days since 1899 that spreadsheets count; None of other numbers:
-    those of 2009 to 2064 that are too close to each other to be seconds."""
+    """Converts the days since 1899 that spreadsheets count to stamps; None for other numbers.
+
+    Days are numbers of 2009 to 2064 that are too close to each other to be seconds.
+    """
     likely = len(days) > 1 and bool(((days > _FROM) & (days < _TO)).all())
     if not likely or not 0 < np.median(np.diff(days)) < _SHORT:
         return None
     stamps = np.rint((days - _DAYS_TO_1970) * _DAY).astype(np.int64)
-    whole = (stamps + 500_000) // 1_000_000 * 1_000_000
-    return (whole if np.abs(stamps - whole).max() < _ROUNDED else stamps).astype(_NS)
+    millis = (stamps + 500_000) // 1_000_000 * 1_000_000
+    return (millis if np.abs(stamps - millis).max() < _ROUNDED else stamps).astype(_NS)

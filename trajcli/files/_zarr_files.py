@@ -17,7 +17,7 @@ import numpy as np
 from trajcli.errors import InputError
 from trajcli.files._numpy_files import require_deflate
 from trajcli.files.catalogue import Catalogue, Dataset, OpenFiles, import_library
-from trajcli.files.conversion import decoded
+from trajcli.files.conversion import decode_values
 from trajcli.files.file_bytes import SourceFiles
 from trajcli.files.source import natural_order
 from trajcli.memory import KEPT_CHUNK
@@ -31,32 +31,33 @@ _FILTERS = {
     "packbits", "astype",
 }  # fmt: skip
 _METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
-# Bytes; the consolidated metadata of 10 000 arrays takes about 10 MB.
+# The consolidated metadata of 10 000 arrays takes about 10 MB.
 _LONGEST_METADATA = 32 << 20
 
 
 class ZarrFile(Catalogue):
     """A Zarr store, read chunk by chunk on demand. Needs zarr 3."""
 
+    family = "zarr"
     failures = (Exception,)  # zarr and its codecs have no common error for damaged stores
     expected = "an intact Zarr store"
 
     def __init__(self, path: Path, pool: OpenFiles | None = None) -> None:
-        super().__init__(path, "zarr", pool)
+        super().__init__(path, pool)
         import_library("zarr", "zarr", path)
 
     def begin(self) -> _Store:
         return _Store(self.path, self.pool.sources)
 
     def names(self) -> list[str]:
-        return self.safely("", lambda: natural_order(self.opened().arrays))
+        return self.guard("", lambda: natural_order(self.open_handle().arrays))
 
     def find(self, name: str) -> Dataset | None:
         if name not in self.names():
             return None
         if self.path.is_dir():  # a chunk that changes before it is read would mix two states
             self.pool.sources.watch(map(str, (self.path / name).rglob("*")))
-        stored, where = self.opened().arrays[name], self.place(name)
+        stored, where = self.open_handle().arrays[name], self.place(name)
         metadata = stored.metadata.to_dict()
         # strings of variable length have dtype object, but are never constructed from code
         texts = metadata.get("data_type") == "string"
@@ -78,25 +79,26 @@ class ZarrFile(Catalogue):
         self.pool.refuse_larger(math.prod(chunk) * stored.dtype.itemsize, where, "smaller chunks")
         dtype = np.dtype(str) if texts else stored.dtype
         about, kind = dict(stored.attrs), f"chunks {list(chunk)}"
-        # xarray writes a fill value as that of chunks which are not there (version 2)
+        # in version 2, xarray stores _FillValue as the value of chunks that were never written
         if "_ARRAY_DIMENSIONS" in about and metadata.get("fill_value"):
             about.setdefault("_FillValue", metadata["fill_value"])
-        read = partial(self._rows, name)
-        return decoded(self.described(name, stored.shape, dtype, read, about, kind))
+        read = partial(self._read_rows, name)
+        return decode_values(self.make_dataset(name, stored.shape, dtype, read, about, kind))
 
-    def _rows(self, name: str, start: int, stop: int) -> Any:
-        """Reads rows of an array, or the value of a scalar; if they are part of a chunk, like an
-        episode of a replay buffer, the decompressed chunk is kept for the next episode."""
-        store: _Store = self.opened()
+    def _read_rows(self, name: str, start: int, stop: int) -> Any:
+        """Reads rows of an array, or the value of a scalar."""
+        store: _Store = self.open_handle()
         stored = store.arrays[name]
         if not stored.shape:
             return np.asarray(stored[...])
         start, stop, _ = slice(start, stop).indices(stored.shape[0])
         length = max((stored.shards or stored.chunks)[0], 1)
-        first = start // length * length  # of the chunk in which the rows begin
+        # Rows that are part of a chunk, such as an episode of a replay buffer, are cut from the
+        # decompressed chunk, which is kept for the next episode.
+        first = start // length * length
         size = length * math.prod(stored.shape[1:]) * stored.dtype.itemsize
-        inside = start < stop <= first + length and stop - start < length
-        if not inside or size > KEPT_CHUNK or stored.dtype.hasobject:
+        is_part = start < stop <= first + length and stop - start < length
+        if not is_part or size > KEPT_CHUNK or stored.dtype.hasobject:
             values = np.asarray(stored[start:stop])
             return np.array(values.tolist(), str) if values.dtype.hasobject else values
         if store.chunks.get(name, (-1,))[0] != first:
@@ -104,15 +106,18 @@ class ZarrFile(Catalogue):
         return store.chunks[name][1][start - first : stop - first]
 
     def attributes(self, group: str = "") -> Mapping[str, Any]:
-        group, root = group.strip("/"), self.opened().root
+        group, root = group.strip("/"), self.open_handle().root
         if group and not self.has_group(group):
             return {}
-        return self.safely(group, lambda: dict((root[group] if group else root).attrs))
+        return self.guard(group, lambda: dict((root[group] if group else root).attrs))
 
 
 class _Store:
-    """An open store in a folder or a .zip archive, with its arrays by name, and the first row and
-    the values of the chunk of each that was read last."""
+    """An open store in a folder or a .zip archive.
+
+    arrays: its arrays by name. chunks: for each array, the first row and the values of the chunk
+    that was read last.
+    """
 
     def __init__(self, path: Path, sources: SourceFiles) -> None:
         import zarr
@@ -146,7 +151,7 @@ def _require_small(key: str, size: int) -> None:
 
 
 def _folder_store(sources: SourceFiles) -> Any:
-    """Returns a class of stores in a folder that opens only regular files, and records them."""
+    """Makes a class of stores in a folder that opens only regular files, and records them."""
     from zarr.storage import LocalStore
 
     def check(path: Path) -> None:
@@ -173,8 +178,8 @@ def _folder_store(sources: SourceFiles) -> Any:
 def _codecs(metadata: Any) -> Iterator[str]:
     """Yields the names of all codecs in the metadata of an array or of another codec."""
     for key in ("codecs", "index_codecs", "filters", "compressor"):
-        listed = metadata.get(key) or ()
-        for codec in listed if isinstance(listed, (list, tuple)) else (listed,):
+        codecs = metadata.get(key) or ()
+        for codec in codecs if isinstance(codecs, (list, tuple)) else (codecs,):
             about = codec if isinstance(codec, Mapping) else codec.to_dict()
             yield str(about.get("name") or about.get("id"))
             yield from _codecs(about.get("configuration") or {})

@@ -1,4 +1,4 @@
-"""The interface of every reader: a file of named arrays, whose values are read on demand."""
+"""Defines the interface of all readers: a file of named arrays, whose values are read on demand."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from trajcli.errors import Fault, InputError, Report, TrajcliError, describe, wr
 from trajcli.files.file_bytes import (
     SourceFiles,
     State,
-    changed,
+    change_fault,
     file_state,
     read_fault,
     read_regular,
@@ -42,10 +42,12 @@ T = TypeVar("T")
 NUMERIC_KINDS = "fiu"
 PROVENANCE = "trajcli.json"
 """The member of an .npz archive that holds what HDF5 files have as attributes."""
+# Few enough for every limit on open files: systems allow 256 and more, and HDF5 needs some itself.
 _MOST_FILES = 64
 _LARGEST_JSON = 16 << 20
 # How many names are compared with a missing one, and how many a message lists.
 _SEARCHED, _LISTED = 2000, 8
+# What messages call the kinds of NumPy's types that are not real numbers.
 _TYPES = {"c": "complex numbers", "O": "objects or strings", "S": "strings", "U": "strings",
           "b": "booleans", "V": "records"}  # fmt: skip
 
@@ -94,12 +96,13 @@ class Dataset:
         return self.dtype.kind in NUMERIC_KINDS
 
     def read_rows(self, start: int, stop: int) -> Any:
-        """Returns rows start to stop along the first axis, or the value of a scalar.
+        """Reads rows start to stop along the first axis, or the value of a scalar.
 
         The array may be read-only. Raises InputError where the file holds fewer rows than it
         declares.
         """
         values, shape = self.reader(start, stop), self.shape
+        # a file that was cut off may give fewer rows, which NumPy could broadcast to wrong numbers
         if shape:
             shape = len(range(*slice(start, stop).indices(shape[0]))), *shape[1:]
         if values.shape != shape:
@@ -109,33 +112,33 @@ class Dataset:
         return values
 
     def read(self) -> Any:
-        """Returns all values."""
+        """Reads all values."""
         return self.read_rows(0, self.shape[0] if self.shape else 1)
 
     def texts(self) -> list[str]:
-        """Returns all values of an array of strings."""
+        """Reads all values of an array of strings."""
         return [decode_text(value) for value in self.read()]
 
     def read_part(self, start: int, stop: int, first: int, last: int) -> Any:
         """Reads rows start to stop, columns first to last."""
-        # a compressed trajectory is then decompressed only as far as it is needed
+        # a reader of parts decompresses a trajectory no further than to the last column
         if isinstance(self.reader, PartReader):
             return self.reader.part(start, stop, first, last)
         return self.read_rows(start, stop)[:, first:last]
 
     def select(self, trajectories: Numbers, rows: Numbers) -> Dataset:
-        """Returns some rows of some trajectories of [B, T, ...], which are read on demand."""
+        """Selects rows of some trajectories of [B, T, ...]; their values are read on demand."""
 
         def read(start: int, stop: int, first: int, last: int) -> Any:
             chosen, columns = np.asarray(trajectories[start:stop]), rows[first:last]
             if not len(chosen) or not len(columns):
                 return np.empty((len(chosen), len(columns), *self.shape[2:]), self.dtype)
             low, high = int(columns[0]), int(columns[-1]) + 1
-            within = slice(None) if high - low == len(columns) else np.asarray(columns) - low
-            # consecutive trajectories are read in one go
+            picked = slice(None) if high - low == len(columns) else np.asarray(columns) - low
+            # consecutive trajectories are one run, which takes one read of the file
             runs = np.split(chosen, np.flatnonzero(np.diff(chosen) != 1) + 1)
             blocks = [self.read_part(int(run[0]), int(run[-1]) + 1, low, high) for run in runs]
-            return (blocks[0] if len(blocks) == 1 else np.concatenate(blocks))[:, within]
+            return (blocks[0] if len(blocks) == 1 else np.concatenate(blocks))[:, picked]
 
         shape = (len(trajectories), len(rows), *self.shape[2:])
         reader = PartReader(read, len(rows))
@@ -154,7 +157,7 @@ class Dataset:
 
 
 class PartReader:
-    """Reads arrays [B, T, ...] of which fewer rows than all can be read.
+    """Reads arrays [B, T, ...] whose trajectories need not be read to their last row.
 
     part: called with the first trajectory and the one after the last, the first row and the one
     after the last. count: the number of rows.
@@ -167,29 +170,30 @@ class PartReader:
         return self.part(start, stop, 0, self.count)
 
 
-def reader_of_each(rows: Callable[[int, int, int], Any], lengths: Sequence[int]) -> PartReader:
-    """Returns a reader of arrays [T, D] that lie apart, as one array [n, T, D].
+def join_readers(read_rows: Callable[[int, int, int], Any], lengths: Sequence[int]) -> PartReader:
+    """Makes one reader [n, T, D] of n separate arrays [T, D].
 
-    rows: called with the number of an array, its first row and the row after the last. lengths [n]:
-    the rows of each array; zeros follow those of shorter ones.
+    read_rows: called with the number of an array, its first row and the row after the last.
+    lengths [n]: the rows of each array; zeros follow the rows of shorter ones.
     """
 
     def part(start: int, stop: int, first: int, last: int) -> Any:
         numbers = range(len(lengths))[start:stop]
-        parts = [rows(k, first, min(last, lengths[k])) for k in numbers]
-        if len(parts) == 1 and len(parts[0]) == last - first:
-            return parts[0][None]  # large ones stay mapped
-        like = parts[0] if parts else rows(0, 0, 0)
-        values = np.zeros((len(parts), last - first, *like.shape[1:]), like.dtype)
-        for k, of_one in enumerate(parts):
-            values[k, : len(of_one)] = of_one
+        blocks = [read_rows(k, first, min(last, lengths[k])) for k in numbers]
+        # a copy would load the whole of a large array, which may be mapped
+        if len(blocks) == 1 and len(blocks[0]) == last - first:
+            return blocks[0][None]
+        example = blocks[0] if blocks else read_rows(0, 0, 0)
+        values = np.zeros((len(blocks), last - first, *example.shape[1:]), example.dtype)
+        for trajectory, block in zip(values, blocks, strict=True):
+            trajectory[: len(block)] = block
         return values
 
     return PartReader(part, max(lengths))
 
 
 def import_library(module: str, package: str, path: Path) -> Any:
-    """Returns the module of a library that a format needs; raises InputError without it."""
+    """Imports a library that a format needs; raises InputError if it is not installed."""
     try:
         return import_module(module)
     except ImportError:
@@ -201,8 +205,9 @@ def import_library(module: str, package: str, path: Path) -> Any:
 
 
 def decode_text(value: object) -> str:
-    """Returns a stored string as text without NUL characters or bytes that are not UTF-8."""
+    """Converts a stored string to text without NUL characters or bytes that are not UTF-8."""
     text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    # names may hold surrogates, which cannot be printed, and HDF5 refuses NUL in a text
     return text.encode("utf-8", "replace").decode().replace("\0", "")
 
 
@@ -210,7 +215,7 @@ def json_object(text: object) -> dict[str, Any]:
     """Parses a JSON object; returns an empty one for anything else."""
     try:
         value = json.loads(decode_text(text)) if isinstance(text, (str, bytes)) else None
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError):  # RecursionError: brackets within brackets
         return {}
     return value if isinstance(value, dict) else {}
 
@@ -230,14 +235,18 @@ def candidates(names: Iterable[str], get: Callable[[str], Dataset | None]) -> st
 
 
 def unlikeness(name: str, stored: Dataset | None) -> tuple[int, ...]:
-    """Returns how unlike a trajectory an array is, as a key to sort by: it begins with 0 for what
-    may be a motion, with 1 for clocks, covariances and so on, with 2 for what cannot be read."""
+    """Ranks an array by how unlike a trajectory it is, as a key to sort by.
+
+    The key begins with 0 for what may be a motion, with 1 for clocks, covariances and so on, and
+    with 2 for what cannot be read.
+    """
     if stored is None or not stored.numeric or not 0 < stored.ndim < 4 or 0 in stored.shape:
         return (2,)
     rows, line, rank = stored.shape[max(stored.ndim - 2, 0)], stored.ndim == 1, motion_rank(name)
-    # few rows are those of a matrix, as of gains, or one row of a table
+    # few rows belong to a matrix, such as one of gains, or are a single row of a table
     short, integer, clock = rows < 8, stored.dtype.kind != "f", False
-    # of messages all are read at once
+    # A clock is a single column that increases. To read rows of messages is to read all of them,
+    # which takes too long for a guess.
     if math.prod(stored.shape) == max(stored.shape) > 1 and stored.storage != "messages":
         with suppress(InputError):  # damage is reported where the array is used
             first = np.ravel(stored.read_rows(0, _SEARCHED))
@@ -247,14 +256,14 @@ def unlikeness(name: str, stored: Dataset | None) -> tuple[int, ...]:
 
 
 def python_line(code: str, *names: object) -> str:
-    """Returns a line for a shell that runs Python code, in which %s stands for a path or name."""
-    # double quotes within, as the shell's are single
+    """Writes a line for a shell that runs Python code, in which %s stands for a path or name."""
+    # JSON quotes names by double quotes, since the shell's quotes around the code are single
     texts = tuple(json.dumps(str(name), ensure_ascii=False) for name in names)
     return f"python -c {shlex.quote(code % texts)}"
 
 
 def plain_copy(path: Path, load: str, *names: str, shape: Sequence[int] | None = None) -> str:
-    """Returns a hint with a line of Python that saves pickled arrays as plain ones.
+    """Writes a hint with a line of Python that saves pickled arrays as plain ones.
 
     load: an expression that loads a dictionary, or objects of this shape, of a path and names.
     """
@@ -277,7 +286,8 @@ class OpenFiles:
     other thread closes it. memory: how many bytes may be held decompressed, at least 64 MiB.
     allow_external: whether links out of a file are followed. report: hears of progress while
     one trajectory takes long to read. sources: the files that readers opened. reading: the options
-    that decide what readers find in a file.
+    that decide what readers find in a file. files: the open files, oldest first, with the size of
+    the data that each has decompressed.
     """
 
     reading = Reading()
@@ -289,26 +299,17 @@ class OpenFiles:
         self.memory = max(memory_bound() if memory is None else memory, LEAST_MEMORY)
         self.allow_external = allow_external
         self.report = report or Report()
-        self._files: dict[Catalogue, int] = {}  # and the bytes that each has unpacked
+        self.files: dict[Catalogue, int] = {}
         self.lock = threading.RLock()
 
-    def add(self, file: Catalogue) -> None:
-        """Adds a file that was opened."""
-        self._files[file] = 0
-        while len(self._files) > _MOST_FILES:
-            next(iter(self._files)).close()
-
-    def hold(self, file: Catalogue, size: int) -> None:
+    def reserve(self, file: Catalogue, size: int) -> None:
         """Makes room for data that a file decompresses, by closing files that hold others."""
-        others = (other for other in list(self._files) if other is not file)
-        while size + sum(self._files.values()) > self.memory:
+        others = (other for other in list(self.files) if other is not file)
+        # the file itself is closed last, which drops what it decompressed before
+        while size + sum(self.files.values()) > self.memory:
             next(others, file).close()
-        file.opened()
-        self._files[file] += size
-
-    def remove(self, file: Catalogue) -> None:
-        """Removes a file that was closed."""
-        self._files.pop(file, None)
+        file.open_handle()
+        self.files[file] += size
 
     def refuse_larger(self, size: int, where: object, hint: str) -> None:
         """Raises InputError if data that is decompressed as a whole takes more than ``memory``."""
@@ -326,61 +327,68 @@ class Catalogue(ABC):
     """A file of named arrays. Close it, or use ``with``; a later read opens it again.
 
     To add a format, write a subclass in a module of its own, and add a line to
-    :data:`trajcli.files.opening.READERS`. It implements :meth:`begin`, :meth:`names`, :meth:`find`
-    and, where the format has them, :meth:`attributes` and :meth:`children`. ``failures`` are the
-    exceptions that its library raises for a damaged file, ``expected`` describes an intact one, and
-    ``expected_array`` an array in it. Lookups by :meth:`get` and rows of what is :meth:`described`
-    are read :meth:`safely`, which turns these exceptions into InputError; so is all else that
-    looks into the file. Data that must be decompressed as a whole is announced to the pool
-    (:meth:`OpenFiles.refuse_larger`, :meth:`OpenFiles.hold`). Joint names, times and units are
-    arrays called joint_names or dof, dt and times, and attributes ``units``. Where trajectories are
-    not arrays [B, T, D] or [T, D], a :class:`._layouts.Layout` locates them.
+    :data:`trajcli.files.opening.READERS`. It has :attr:`handle_type`, implements :meth:`names`,
+    :meth:`find` and, where the format has them, :meth:`attributes` and :meth:`children`.
+    ``failures`` are the exceptions that its library raises for a damaged file, ``expected``
+    describes an intact one, and ``expected_array`` an array in it. :meth:`guard` turns these
+    exceptions into InputError: lookups by :meth:`get` and reads of what :meth:`make_dataset` makes
+    go through it, and so must all else that looks into the file. Data that must be decompressed as
+    a whole is announced to the pool (:meth:`OpenFiles.refuse_larger`, :meth:`OpenFiles.reserve`).
+    Joint names, times and units are arrays called joint_names or dof, dt and times, and attributes
+    ``units``. Where trajectories are not arrays [B, T, D] or [T, D], a :class:`._layouts.Layout`
+    locates them.
 
-    slash: the prefix of dataset names in messages. outside: other files that were read, too.
+    family: the name of the format. handle_type: opens a path, and has a method ``close``.
+    slash: the prefix of dataset names in messages. linked_paths: other files that were read, too.
     members: the files of which each holds one trajectory of the array; none for a single file.
     """
 
+    family = ""
+    handle_type: Callable[[Path], Any]
     failures: tuple[type[Exception], ...] = (OSError,)
     expected = "a readable file"
     expected_array = ""
     slash = ""
     members: Sequence[Catalogue] = ()
 
-    def __init__(self, path: Path, family: str, pool: OpenFiles | None = None) -> None:
-        self.path, self.family = path, family
-        self.outside: list[str] = []
+    def __init__(self, path: Path, pool: OpenFiles | None = None) -> None:
+        self.path = path
+        self.linked_paths: list[str] = []
         self._entries: dict[str, Dataset | None] = {}
-        # names such as dt and start are asked for in every group and mostly absent: where all
-        # names of a group are known they are neither looked up nor kept
-        self.listed: dict[str, Collection[str]] = {}
+        # Names such as dt and start are looked up in every group and are mostly absent. In groups
+        # all of whose names are known, this costs neither a look into the file nor an entry.
+        self.known_children: dict[str, Collection[str]] = {}
         self.pool = pool or OpenFiles()
         self.lock = self.pool.lock
         self._handle: Any = None
         self._state: State | None = None
 
-    def opened(self) -> Any:
-        """Returns the handle that :meth:`begin` made, and opens the file again if it was closed.
+    def open_handle(self) -> Any:
+        """Returns the handle of the open file, and opens the file again if it was closed.
 
         Raises InputError if the file has changed since it was first opened.
         """
         with self.lock:
             if self._handle is None:
+                # read before the file is opened, so that a change in between is noticed later
                 state = file_state(self.path)
                 self.pool.sources.record(self.path, state)
                 if self._state not in (None, state):
-                    raise InputError(changed(self.path, self._state, state))
-                self._handle, self._state = self.safely("", self.begin), state
-                self.pool.add(self)
+                    raise InputError(change_fault(self.path, self._state, state))
+                self._handle, self._state = self.guard("", self.begin), state
+                self.pool.files[self] = 0
+                while len(self.pool.files) > _MOST_FILES:
+                    next(iter(self.pool.files)).close()
             return self._handle
 
-    def safely(self, name: str, read: Callable[[], T]) -> T:
+    def guard(self, name: str, read: Callable[..., T], *arguments: object) -> T:
         """Calls a function that reads the file, or its dataset or group ``name``.
 
         Raises InputError in place of what the library raises for a damaged file.
         """
         with self.lock:
             try:
-                return read()
+                return read(*arguments)
             except TrajcliError:
                 raise
             except self.failures as error:
@@ -389,34 +397,31 @@ class Catalogue(ABC):
                 raise InputError(read_fault(where, expected, error)) from None
 
     def begin(self) -> Any:
-        """Opens the file by :func:`.file_bytes.open_regular`, which never waits for a pipe.
-
-        Returns a handle with a method ``close``, which :meth:`opened` returns later.
-        """
-        raise NotImplementedError
+        """Makes the handle; readers open by :func:`.file_bytes.open_regular`, which never waits."""
+        return self.handle_type(self.path)
 
     @abstractmethod
     def names(self) -> list[str]:
-        """Returns the paths of all datasets in natural order, without a leading slash."""
+        """Lists the paths of all datasets in natural order, without a leading slash."""
 
     def get(self, name: str) -> Dataset | None:
-        """Returns the dataset of this name, or None if there is none; each is looked up once.
+        """Gets the dataset of this name, or None if there is none; each is looked up once.
 
         Raises InputError if it cannot or must not be read.
         """
         name = name.strip("/")
         if name not in self._entries:
-            above, _, last = name.rpartition("/")
-            if above in self.listed and last not in self.listed[above]:
+            group, _, last = name.rpartition("/")
+            if group in self.known_children and last not in self.known_children[group]:
                 return None
-            self._entries[name] = self.safely(name, lambda: self.find(name))
+            self._entries[name] = self.guard(name, self.find, name)
         return self._entries[name]
 
     @abstractmethod
     def find(self, name: str) -> Dataset | None:
         """Looks up the dataset of this name for :meth:`get`, which keeps it."""
 
-    def described(
+    def make_dataset(
         self,
         name: str,
         shape: Sequence[int],
@@ -425,22 +430,19 @@ class Catalogue(ABC):
         attributes: Mapping[str, Any] | None = None,
         storage: str = "",
     ) -> Dataset:
-        """Returns a dataset of the file, whose rows are read :meth:`safely`."""
-        rows = partial(self._rows_of, name, read)  # smaller than a closure: there may be thousands
-        return Dataset(self.place(name), tuple(shape), dtype, rows, attributes or {}, storage)
-
-    def _rows_of(self, name: str, read: Callable[[int, int], Any], start: int, stop: int) -> Any:
-        return self.safely(name, partial(read, start, stop))
+        """Makes a dataset of the file, whose rows are read under :meth:`guard`."""
+        reader = partial(self.guard, name, read)  # smaller than a closure: there may be thousands
+        return Dataset(self.place(name), tuple(shape), dtype, reader, attributes or {}, storage)
 
     def attributes(self, group: str = "") -> Mapping[str, Any]:
-        """Returns the attributes of a group, or of the file for ""; formats may have none."""
+        """Reads the attributes of a group, or of the file for ""; formats may have none."""
         return {}
 
     def children(self, group: str = "") -> list[str]:
-        """Returns the names directly in a group, in natural order; none if there is no group."""
+        """Lists the names directly in a group, in natural order; none if there is no group."""
         prefix = f"{group.strip('/')}/" if group.strip("/") else ""
-        inside = [name[len(prefix) :] for name in self.names() if name.startswith(prefix)]
-        return list(dict.fromkeys(name.split("/")[0] for name in inside))
+        paths = [name[len(prefix) :] for name in self.names() if name.startswith(prefix)]
+        return list(dict.fromkeys(path.split("/")[0] for path in paths))
 
     @cached_property
     def spelling(self) -> Mapping[str, Mapping[str, str]]:
@@ -452,7 +454,7 @@ class Catalogue(ABC):
         return groups
 
     def motion(self) -> tuple[str, str]:
-        """Returns the array that is the motion by what lies beside it, and a remark; or ""."""
+        """Guesses the array that is the motion by the names next to it, with a remark; or ""."""
         return "", ""
 
     @cached_property
@@ -461,43 +463,39 @@ class Catalogue(ABC):
         return "trajcli_version" in self.attributes()
 
     def dims(self, name: str) -> tuple[str, ...]:
-        """Returns the names of the dimensions of a dataset; none where the format has no names."""
+        """Lists the dimensions of a dataset by name; none where the format has no names."""
         return ()
 
     def has_group(self, name: str) -> bool:
         """Whether any dataset lies below this name."""
         return bool(self.children(name))
 
-    def beside(self, name: str) -> dict[str, Any]:
+    def read_sidecar(self, name: str) -> tuple[Path, dict[str, Any]]:
         """Reads a JSON object from another file of the data set, named relative to this one.
 
-        Returns an empty object if there is no such file. Raises InputError if it cannot or must
-        not be read.
+        Returns the path of that file, and an empty object if there is no such file. Raises
+        InputError if it cannot or must not be read.
         """
-        path = self.path_beside(name)
+        path = Path(os.path.normpath(self.path.parent / name))
         self.pool.sources.record(path)
         if not os.path.lexists(path):
-            return {}
-        self.outside = list(dict.fromkeys([*self.outside, str(path)]))
-        return json_object(read_regular(path, _LARGEST_JSON, "a JSON file"))
+            return path, {}
+        self.linked_paths = list(dict.fromkeys([*self.linked_paths, str(path)]))
+        return path, json_object(read_regular(path, _LARGEST_JSON, "a JSON file"))
 
     def place(self, name: str = "") -> Place:
-        """Returns the place of a dataset, or of the file."""
+        """Locates a dataset, or the file, for messages."""
         return Place(str(self.path), f"{self.slash}{name}" if name else "")
 
     def shell_name(self, name: str) -> str:
-        """Returns FILE:DATASET as it is typed in a shell."""
+        """Writes FILE:DATASET as a user types it in a shell."""
         return shlex.quote(f"{self.path}:{name}")
-
-    def path_beside(self, name: str) -> Path:
-        """Returns the path of another file of the data set, named relative to this one."""
-        return Path(os.path.normpath(self.path.parent / name))
 
     def close(self) -> None:
         """Closes the file; a later read opens it again."""
         with self.lock:
             handle, self._handle = self._handle, None
-            self.pool.remove(self)
+            self.pool.files.pop(self, None)
             if handle is not None:
                 handle.close()
 
@@ -508,24 +506,26 @@ class Catalogue(ABC):
         self.close()
 
     def require(self, name: str) -> Dataset:
-        """Returns the dataset of this name, or raises InputError with the names that are close."""
+        """Gets the dataset of this name, or raises InputError with the names that are close."""
         stored = self.get(name)
         if stored is None:
             raise InputError(self.missing(name))
         return stored
 
     def missing(self, name: str, names: Sequence[str] | None = None) -> Fault:
-        """Returns the fault of a missing dataset, with the names that are close."""
+        """Describes a missing dataset as a fault, with the names that are close."""
         names = self.names() if names is None else names
-        wanted, compared = name.strip("/"), names[:_SEARCHED]
-        near = difflib.get_close_matches(wanted, compared, 5, 0.4)
-        groups = {group for path in compared if (group := path.rpartition("/")[0])}
-        group = next(iter(difflib.get_close_matches(wanted, groups, 1, 0.8)), "")
+        path, compared = name.strip("/"), names[:_SEARCHED]
+        # A group is offered first, but only where a letter or two of its name differ. Datasets may
+        # differ by more: a wrong guess among five costs little.
+        near = difflib.get_close_matches(path, compared, 5, 0.4)
+        groups = {group for other in compared if (group := other.rpartition("/")[0])}
+        group = next(iter(difflib.get_close_matches(path, groups, 1, 0.8)), "")
         found = candidates(near or compared[:200], self.get)
         if len(near or compared[:_LISTED]) < len(names):
             found += f" (of {len(names)} datasets)"
         hint = f"trajcli inspect {shlex.quote(str(self.path))} lists them"
-        if not wanted.startswith(group):
+        if not path.startswith(group):
             near.insert(0, f"/{group}")
         if near:
             hint = f"{self.shell_name(near[0])}, if it is meant; {hint}"
@@ -538,20 +538,20 @@ class Catalogue(ABC):
         )
 
     def match(self, pattern: str, groups: bool = False) -> list[str]:
-        """Returns the datasets, or groups, that a pattern with * matches, in natural order.
+        """Lists the datasets, or groups, that a pattern with * matches, in natural order.
 
-        Raises InputError if there are no datasets.
+        As in a shell, * matches within one level. Raises InputError if there are no datasets.
         """
-        wanted = pattern.strip("/")
-        if "*" not in wanted:
-            return [wanted]
-        # each level is matched against the children of the groups found so far
+        levels = pattern.strip("/")
+        if "*" not in levels:
+            return [levels]
+        # each level is matched against the children of the groups that match the levels above
         paths = [""]
-        for part in wanted.split("/"):  # as in a shell, * matches within one level
+        for level in levels.split("/"):
             paths = [
                 f"{group}/{child}".strip("/")
                 for group in paths
-                for child in fnmatch.filter(self.children(group), part)
+                for child in fnmatch.filter(self.children(group), level)
             ]
         names = natural_order(path for path in paths if self.has_group(path) == groups)
         if not names and not groups:
@@ -560,12 +560,13 @@ class Catalogue(ABC):
 
 
 def load_array(values: Any) -> Any:
-    """Returns an array in memory; reads it if it is a dataset."""
+    """Loads an array into memory; reads it if it is a dataset."""
     return np.asarray(values.read() if isinstance(values, Dataset) else values)
 
 
 def take_trajectories(values: Values, numbers: Any) -> Values:
-    """Returns rows of [B, ...] by number; of a dataset [B, T, ...] they are read when needed."""
+    """Takes trajectories of [B, ...] by number; a dataset [B, T, ...] is read on demand."""
+    # all trajectories in their order: a dataset stays as it is, without one more reader
     if len(numbers) == values.shape[0] and (np.diff(numbers) == 1).all():
         return values
     if isinstance(values, Dataset) and values.ndim > 1:
@@ -574,36 +575,36 @@ def take_trajectories(values: Values, numbers: Any) -> Values:
 
 
 def stack_arrays(arrays: Sequence[Values], batches: Sequence[int] = ()) -> Dataset:
-    """Returns arrays [b, n, ...] one behind the other; zeros follow the rows of shorter ones.
+    """Stacks arrays [b, n, ...] along their trajectories; zeros follow the rows of shorter ones.
 
-    batches: how many trajectories each array is for, where [1, n, ...] may be shared by several.
+    batches: how many trajectories each array is for; all of them share an array [1, n, ...].
     """
+    # Blocks are cut at the ends of the arrays, so that a read touches only the files that hold its
+    # trajectories.
     batches = batches or [array.shape[0] for array in arrays]
     ends, first = list(accumulate(batches)), arrays[0]
     width = max((array.shape[1] for array in arrays), default=0) if first.ndim > 1 else 0
     dtype = np.result_type(*{array.dtype for array in arrays})
 
-    def rows(k: int, begin: int, end: int, low: int, high: int) -> Any:
-        array, shared = arrays[k], arrays[k].shape[0] < batches[k]
-        begin, end = (0, 1) if shared else (begin, end)
-        if isinstance(array, Dataset):
-            lines = array.read_part(begin, end, low, high) if width else array.read_rows(begin, end)
-        else:
-            lines = array[begin:end, low:high] if width else array[begin:end]
-        if width and lines.shape[1] < high - low:
-            short = [(0, 0), (0, high - low - lines.shape[1]), *[(0, 0)] * (lines.ndim - 2)]
-            lines = np.pad(lines, short)
-        return lines
-
     def part(start: int, stop: int, low: int, high: int) -> Any:
         blocks = []
-        k = bisect_right(ends, start)
+        k = bisect_right(ends, start)  # the array that holds trajectory ``start``
         while start < stop:
-            begin, end = ends[k] - batches[k], min(stop, ends[k])
-            lines = rows(k, start - begin, end - begin, low, high)
-            if len(lines) < end - start:
-                lines = np.broadcast_to(lines, (end - start, *lines.shape[1:]))
-            blocks.append(lines)
+            array, batch, end = arrays[k], batches[k], min(stop, ends[k])
+            begin, count = start - (ends[k] - batch), end - start
+            rows = slice(0, 1) if array.shape[0] < batch else slice(begin, begin + count)
+            if not isinstance(array, Dataset):
+                block = array[rows, low:high] if width else array[rows]
+            elif width:
+                block = array.read_part(rows.start, rows.stop, low, high)
+            else:
+                block = array.read_rows(rows.start, rows.stop)
+            if width and block.shape[1] < high - low:
+                padding = [(0, 0), (0, high - low - block.shape[1]), *[(0, 0)] * (block.ndim - 2)]
+                block = np.pad(block, padding)
+            if len(block) < count:
+                block = np.broadcast_to(block, (count, *block.shape[1:]))
+            blocks.append(block)
             start, k = end, k + 1
         if not blocks:
             return np.empty((0, high - low, *first.shape[2:]) if width else (0,), dtype)

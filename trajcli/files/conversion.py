@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from trajcli.errors import InputError, describe, wrong_shape
-from trajcli.files.catalogue import Dataset, PartReader, reader_of_each
+from trajcli.files.catalogue import Dataset, PartReader, join_readers
 from trajcli.files.quantities import QUANTITIES, derivative_order
 from trajcli.memory import SCANNED_BYTES
 from trajcli.units import (
@@ -25,19 +26,19 @@ from trajcli.units import (
     unit_text,
 )
 
-_NOT_STATED = ("", "1")
+# The attributes of CF that change the meaning of stored numbers, in the order of ``decode_values``.
 _PACKING = ("scale_factor", "add_offset", "_FillValue", "missing_value")
 
 
 def read_unit(stored: Dataset) -> str:
-    """Returns the unit that an array states, or "" if it states none."""
-    stated = stored.attributes.get("units")
-    text = stated.strip() if isinstance(stated, str) else ""
-    return "" if text in _NOT_STATED else text
+    """Reads the unit that an array states, or "" if it states none."""
+    unit = stored.attributes.get("units")
+    text = unit.strip() if isinstance(unit, str) else ""
+    return "" if text == "1" else text
 
 
 def convert_to_si(stored: Dataset, units: Units) -> Dataset:
-    """Returns an array [..., D] in SI units, in float64 if its values have to be converted."""
+    """Converts an array [..., D] to SI units, in float64 if its values have to change."""
     labelled = replace(stored, attributes={**stored.attributes, "units": unit_text(in_si(units))})
     by = per_si(units)
     if not (by != 1.0).any():
@@ -47,13 +48,17 @@ def convert_to_si(stored: Dataset, units: Units) -> Dataset:
     return replace(convert_values(labelled, lambda rows: divide(rows, by)), converted_from=kind)
 
 
-def decoded(stored: Dataset) -> Dataset:
-    """Returns values as the CF conventions (8.1, 2.5.1) define them: stored numbers times
-    ``scale_factor`` plus ``add_offset``, and NaN for ``_FillValue`` and ``missing_value``."""
+def decode_values(stored: Dataset) -> Dataset:
+    """Decodes values by the CF conventions (8.1, 2.5.1).
+
+    They are the stored numbers times ``scale_factor`` plus ``add_offset``, and NaN where these are
+    ``_FillValue`` or ``missing_value``.
+    """
     about, kind = stored.attributes, stored.dtype.kind
     if about.keys().isdisjoint(_PACKING) or kind not in "fiu":
         return stored
-    scale, offset, *empty = (_numbers(about.get(name)) for name in _PACKING)
+    numbers = [np.ravel(about.get(name, [])) for name in _PACKING]
+    scale, offset, *empty = (x if x.dtype.kind in "fiu" else np.zeros(0) for x in numbers)
     fills = np.concatenate(empty)
     fills = fills[~np.isnan(fills)]
     packed = scale.size or offset.size
@@ -72,14 +77,8 @@ def decoded(stored: Dataset) -> Dataset:
     return replace(convert_values(stored, convert), converted_from=precision)
 
 
-def _numbers(value: Any) -> npt.NDArray[Any]:
-    """Returns an attribute that is a number, or several, as an array; an empty one of others."""
-    numbers = np.ravel([] if value is None else value)
-    return numbers if numbers.dtype.kind in "fiu" else np.zeros(0)
-
-
 def as_batch(stored: Dataset) -> Dataset:
-    """Returns a dataset as [B, T, D]; [T, D] is one trajectory, and [T] one of one dof.
+    """Gives a dataset the shape [B, T, D]; [T, D] is one trajectory, and [T] one of one dof.
 
     Raises InputError for any other shape, and for values that are not numbers.
     """
@@ -94,26 +93,29 @@ def as_batch(stored: Dataset) -> Dataset:
 
 
 def as_line(stored: Dataset) -> Dataset:
-    """Returns [T, ...] as [1, T, ...]."""
-    reader = reader_of_each(lambda _, first, last: stored.read_rows(first, last), stored.shape[:1])
+    """Gives [T, ...] the shape [1, T, ...]."""
+    reader = join_readers(lambda _, first, last: stored.read_rows(first, last), stored.shape[:1])
     return replace(stored, shape=(1, *stored.shape), reader=reader)
 
 
 def join_axes(stored: Dataset, count: int) -> Dataset:
-    """Returns an array [..., R, n] of ``count`` = R rotations as [..., R·n]; any other as it is."""
+    """Joins the axes [..., R, n] of ``count`` = R rotations to [..., R·n]; others are unchanged."""
     if count < 2 or stored.ndim < 3 or stored.shape[-2] != count:
         return stored
-    inner = count * stored.shape[-1]
+    dofs = count * stored.shape[-1]
 
     def read_rows(start: int, stop: int) -> Any:
         values = stored.reader(start, stop)
-        return values.reshape(*values.shape[:-2], inner)
+        return values.reshape(*values.shape[:-2], dofs)
 
-    return replace(stored, shape=(*stored.shape[:-2], inner), reader=read_rows)
+    return replace(stored, shape=(*stored.shape[:-2], dofs), reader=read_rows)
 
 
 def read_lengths(stored: Dataset, batch: int, rows: int) -> npt.NDArray[np.int64]:
-    """Returns how many of the padded rows each trajectory has [batch]."""
+    """Reads how many of the padded rows each trajectory has, [batch].
+
+    Raises InputError for values that are not whole numbers from 1 to ``rows``.
+    """
     # MATLAB's are [1, B] or [B, 1], and floats
     fits = stored.dtype.kind in "iu" or (stored.ndim == 2 and stored.dtype.kind == "f")
     values = np.ravel(stored.read()) if fits and stored.ndim in (1, 2) else np.zeros(0)
@@ -136,12 +138,14 @@ def read_lengths(stored: Dataset, batch: int, rows: int) -> npt.NDArray[np.int64
 
 
 def reorder_axes(stored: Dataset, axes: str) -> Dataset:
-    """Returns an array whose axes are TBD, DT, T, … as [B, T, D] or [T, D], read in blocks."""
+    """Reorders an array with axes TBD, DT, T, … to [B, T, D] or [T, D], read in blocks."""
     if stored.ndim != len(axes):
         return stored
     letters = "BTD" if "B" in axes else "TD"
     order = [axes.index(axis) for axis in letters if axis in axes]
     shape = tuple(stored.shape[axes.index(axis)] if axis in axes else 1 for axis in letters)
+    # The axis along which the file is read is the result's ``along``-th. Where it is not the first,
+    # every block needs the whole file: it is read in steps, of which only start to stop is kept.
     along, size = letters.index(axes[0]), max(1, stored.nbytes // max(1, stored.shape[0]))
 
     def read_rows(start: int, stop: int) -> Any:
@@ -152,8 +156,8 @@ def reorder_axes(stored: Dataset, axes: str) -> Dataset:
         for row in range(first, last, step):
             part = np.transpose(stored.read_rows(row, min(row + step, last)), order)
             part = part if "D" in axes else part[..., None]
-            place = (slice(None),) * along + (slice(row - first, row - first + step),)
-            values[place] = part if along == 0 else part[start:stop]
+            index = (slice(None),) * along + (slice(row - first, row - first + step),)
+            values[index] = part if along == 0 else part[start:stop]
         return values
 
     storage = stored.storage if order == sorted(order) else "transposed"
@@ -161,29 +165,34 @@ def reorder_axes(stored: Dataset, axes: str) -> Dataset:
 
 
 def convert_values(stored: Dataset, convert: Callable[[Any], Any]) -> Dataset:
-    """Returns a dataset whose values are converted when they are read."""
+    """Makes a dataset whose values are converted when they are read."""
     read = stored.reader
-    # an empty array tells the type of what the conversion gives
+    # an empty array shows which type the conversion gives
     dtype = convert(np.zeros((0, *stored.shape[-1:]), stored.dtype)).dtype
     if isinstance(read, PartReader):
-        whole = read
-        part = PartReader(lambda *place: convert(whole.part(*place)), whole.count)
-        return replace(stored, dtype=dtype, reader=part)
+        reader = PartReader(lambda *span: convert(read.part(*span)), read.count)
+        return replace(stored, dtype=dtype, reader=reader)
     return replace(stored, dtype=dtype, reader=lambda start, stop: convert(read(start, stop)))
 
 
 def divide(values: Any, by: Any) -> npt.NDArray[np.float64]:
-    """Returns values / by in float64, whatever their type."""
+    """Divides values in float64, whatever their type."""
     with np.errstate(all="ignore"):  # signalling NaNs raise the invalid flag
         quotient: npt.NDArray[np.float64] = np.divide(values, by, dtype=np.float64)
     return quotient
 
 
 def match_units(a: Dataset, b: Dataset) -> tuple[Dataset, Dataset, str, str]:
-    """Converts two datasets to SI for a comparison, if both state units of the same kind. Returns
-    them with a remark for the user, and the reason why they cannot be compared, or ""."""
+    """Converts two datasets to SI for a comparison, if both state units of the same kind.
+
+    Returns them with a remark for the user, and the reason why they cannot be compared, or "".
+    """
     texts = read_unit(a), read_unit(b)
-    first, second = map(_any_units, texts)
+    times = map(parse_time_unit, texts)
+    first, second = (
+        parse_units(text) if time is None else [time]
+        for text, time in zip(texts, times, strict=True)
+    )
     pair = ", ".join(
         f"{side} is in {text}" if text else f"{side} says no unit"
         for side, text in zip("ab", texts, strict=True)
@@ -196,26 +205,22 @@ def match_units(a: Dataset, b: Dataset) -> tuple[Dataset, Dataset, str, str]:
     if first is None or second is None or differ(in_si(first), in_si(second)):
         return a, b, "", f"units differ: {pair}"
     if len(first) not in (1, *a.shape[-1:]) or len(second) not in (1, *b.shape[-1:]):
-        return a, b, "", f"units of other dofs: {pair}"
+        return a, b, "", f"wrong number of units: {pair}"
     note = f"{pair}: compared in {unit_text(in_si(first))}"
-    return _rounded_in_si(a, first), _rounded_in_si(b, second), note, ""
-
-
-def _rounded_in_si(stored: Dataset, units: Units) -> Dataset:
-    """Returns an array in SI, rounded to its stored type, whose last place (ulp) is compared."""
-    wide = convert_to_si(stored, units)
-    kind = np.result_type(wide.precision, np.float32)
-    return convert_values(wide, lambda rows: rows.astype(kind, copy=False))
-
-
-def _any_units(text: str) -> Units | None:
-    time = parse_time_unit(text)
-    return parse_units(text) if time is None else [time]
+    a, b = convert_to_si(a, first), convert_to_si(b, second)
+    # rounded to the stored types, whose units in the last place (ulp) diff counts
+    kinds = [np.result_type(side.precision, np.float32) for side in (a, b)]
+    a = convert_values(a, partial(np.asarray, dtype=kinds[0]))
+    b = convert_values(b, partial(np.asarray, dtype=kinds[1]))
+    return a, b, note, ""
 
 
 def find_units(arrays: Mapping[str, Dataset], given: Units) -> dict[str, Units]:
-    """Returns the known units of arrays [..., D] by name: the given ones, or those that the array
-    states, or those that the unit of the positions implies, a unit for each of D dofs or one."""
+    """Finds the known units of arrays [..., D] by name, a unit for each of D dofs or one.
+
+    They are the given ones, or those that the array states, or those that the unit of the positions
+    implies.
+    """
     known: dict[str, Units] = {}
     for name, array in arrays.items():
         text, order = read_unit(array), derivative_order(name)

@@ -29,7 +29,7 @@ State = tuple[int, ...]
 # File systems whose mapped pages do not disappear.
 _SAFE = frozenset(("ext2", "ext3", "ext4", "xfs", "tmpfs", "overlay"))
 _file_system = cache(file_system)
-# Bytes hashed at each end of a file.
+# Bytes hashed at each end of a file: enough for any header, and quick for recordings of gigabytes.
 _HASHED_BYTES = 64 << 10
 
 
@@ -52,10 +52,10 @@ def open_regular(path: Path) -> int:
 
 
 def read_regular(path: Path, largest: int, expected: str) -> bytes:
-    """Returns the bytes of a small file; raises InputError if it is irregular or too large."""
+    """Reads the bytes of a small file; raises InputError if it is irregular or too large."""
     try:
         with open(open_regular(path), "rb") as file:
-            # one byte more tells that it is larger: st_size of files in /proc is 0
+            # one byte more shows that it is larger: st_size of files in /proc is 0
             data = file.read(largest + 1)
     except OSError as error:
         raise InputError(read_fault(path, expected, error)) from None
@@ -70,7 +70,7 @@ def read_regular(path: Path, largest: int, expected: str) -> bytes:
 
 
 def read_fault(where: object, expected: str, error: Exception) -> Fault:
-    """Returns the fault of a file that a library could not read."""
+    """Describes a file that a library could not read as a fault."""
     reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
     if isinstance(error, MemoryError):
         reason = f"too large for the memory there is ({reason})"
@@ -96,7 +96,7 @@ class FileBytes:
     def read_rows(
         self, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int, start: int, stop: int
     ) -> npt.NDArray[Any]:
-        """Returns rows start to stop of an array at a byte offset, or the value of a scalar.
+        """Reads rows start to stop of an array at a byte offset, or the value of a scalar.
 
         A mapped array is read-only. Raises InputError if the file is too short.
         """
@@ -117,12 +117,13 @@ class FileBytes:
                 values = np.ndarray(shape, dtype, pages, offset - begin)
                 return values
         values = np.empty(shape, dtype)
+        # preadv reads at most 2 GiB at once, and less where a signal interrupts it
         view: Any = memoryview(values.reshape(-1).view(np.uint8)) if size else b""  # type: ignore[arg-type]
         while len(view):
             count = os.preadv(self.descriptor, [view], offset)
-            if not count:
+            if not count:  # the end of a file that was longer when it was opened
                 now = file_state(self._path)
-                raise InputError(changed(self._path, (*(now or (0, 0))[:2], self.size), now))
+                raise InputError(change_fault(self._path, (*(now or (0, 0))[:2], self.size), now))
             view, offset = view[count:], offset + count
         return values
 
@@ -131,8 +132,9 @@ class FileBytes:
         os.close(self.descriptor)
 
 
-def changed(path: str | Path, before: State | None, now: State | None) -> Fault:
-    """Returns the fault of a file that has another state than before."""
+def change_fault(path: str | Path, before: State | None, now: State | None) -> Fault:
+    """Describes a file that has another state than before as a fault."""
+    # another inode is another file: programs that write safely replace the old one
     if before is None:
         what = "appeared"
     elif now is None or now[:2] != before[:2]:
@@ -159,7 +161,7 @@ class SourceFiles:
         self._opened: dict[str, None] = {}
 
     def watch(self, paths: Iterable[str]) -> None:
-        """Records the present state of files that are not recorded yet."""
+        """Notes the present state of files that are not noted yet."""
         for path in paths:
             if path not in self._before:
                 self._before[path] = file_state(path)
@@ -171,7 +173,7 @@ class SourceFiles:
             self._before[str(path)] = state or file_state(path)
 
     def hash_contents(self) -> Iterator[tuple[str, str]]:
-        """Yields each opened file with what :func:`file_content` says of it."""
+        """Yields each opened file with the text that :func:`file_content` makes of it."""
         for path in self._opened:
             before = self._before[path]
             if before is not None and not os.path.isdir(path):
@@ -180,24 +182,22 @@ class SourceFiles:
     def require_unchanged(self) -> None:
         """Raises InputError for files that changed; a file that was removed had been read."""
         states = ((path, before, file_state(path)) for path, before in self._before.items())
-        raise_if_any(changed(*state) for state in states if state[2] not in (None, state[1]))
+        raise_if_any(change_fault(*state) for state in states if state[2] not in (None, state[1]))
 
 
 def file_state(path: str | Path) -> State | None:
-    """Returns the state of a file; None if there is none.
-
-    Only the kernel sets ctime, so that no program can hide a change.
-    """
+    """Reads the state of a file; None if there is none."""
     try:
         s = os.stat(path)
     except OSError:
         return None
+    # a program can set mtime back after a change, but only the kernel sets ctime
     return s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns
 
 
 def file_content(path: str | Path) -> str | None:
-    """Returns size, time of modification and a hash of both ends of a file, which copies of it
-    share; None if it cannot be read."""
+    """Describes a file by what its copies share: size, time of modification and a hash of both
+    ends. Returns None if it cannot be read."""
     import hashlib  # imported late: it loads OpenSSL, which a run without shards does not need
 
     try:

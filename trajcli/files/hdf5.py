@@ -11,7 +11,7 @@ import contextlib
 import functools
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,14 +22,15 @@ import numpy as np
 from trajcli.errors import InputError
 from trajcli.files._records import RecordFile
 from trajcli.files.catalogue import NUMERIC_KINDS, Dataset, OpenFiles
-from trajcli.files.conversion import decoded
+from trajcli.files.conversion import decode_values
 from trajcli.files.file_bytes import FileBytes
 from trajcli.files.source import natural_order
 from trajcli.memory import CHUNK_CACHE
 
+# An open dataset of h5py has a cache of chunks of its own, so that few of them stay open.
 _OPEN_DATASETS = 8
-_DEEPEST_LINK = 32
-_DEEPEST_GROUP = 100
+# Soft links may form a circle. Deep groups cost time, since HDF5 visits each by its whole path.
+_DEEPEST_LINK, _DEEPEST_GROUP = 32, 100
 # The exceptions that h5py raises for a damaged file.
 _FAULTS = (OSError, RuntimeError, ValueError, KeyError, TypeError, MemoryError, OverflowError)
 _LONGEST_ATTRIBUTE = 1 << 20
@@ -40,9 +41,41 @@ _EXPANSION_LIMIT = 1100
 _BUILT_IN_FILTERS = {*range(1, 7), 32000}
 _COMPRESSORS = {1: "gzip", 4: "szip", 5: "nbit", 6: "scaleoffset", 32000: "lzf"}
 
-
 # The links of a group by kind, in natural order; its attributes; whether it is in another file.
 _Group = tuple[Mapping[str, int], Mapping[str, Any], bool]
+
+
+class _Handle:
+    """An open HDF5 file."""
+
+    def __init__(self, path: Path) -> None:
+        self.bytes = FileBytes(path)  # first, since HDF5 would wait for a pipe
+        try:
+            access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
+            access.set_cache(0, 521, CHUNK_CACHE, 0.75)
+            access.set_file_locking(True, True)
+            name, flags = os.fsencode(path), h5py.h5f.ACC_RDONLY
+            try:
+                self.file = h5py.h5f.open(name, flags, fapl=access)
+            except OSError as error:
+                # A file system may refuse locks. HDF5 goes on without them only where the kernel
+                # lacks the call; BlockingIOError is the lock of another program, and stands.
+                if isinstance(error, BlockingIOError) or "unable to lock" not in str(error):
+                    raise
+                access.set_file_locking(False, True)
+                self.file = h5py.h5f.open(name, flags, fapl=access)
+            self.user_block = self.file.get_create_plist().get_userblock()
+            self.root = h5py.h5g.open(self.file, b"/")
+        except BaseException:
+            self.bytes.close()
+            raise
+        self.datasets: dict[str, Any] = {}
+
+    def close(self) -> None:
+        self.datasets.clear()  # HDF5 keeps a file open as long as one of its objects is
+        del self.root
+        self.file.close()
+        self.bytes.close()
 
 
 class Hdf5File(RecordFile):
@@ -52,27 +85,22 @@ class Hdf5File(RecordFile):
     unless the pool allows them. The links of a group are read once.
     """
 
+    family, handle_type = "hdf5", _Handle
     failures = _FAULTS
     expected = "an intact HDF5 file"
     slash = "/"
 
     def __init__(self, path: Path, pool: OpenFiles | None = None) -> None:
-        super().__init__(path, "hdf5", pool)
+        super().__init__(path, pool)
         self._names: list[str] = []
         self._groups: dict[str, _Group | None] = {}
-        self.opened()
-
-    def begin(self) -> _Handle:
-        return _Handle(self.path)
+        self.open_handle()
 
     def names(self) -> list[str]:
-        """Returns every dataset that hard links reach, once."""
-        self._names = self._names or self.with_fields(self.safely("", self._visit))
-        return self._names
-
-    def _visit(self) -> list[str]:
-        names: list[str] = []
-        root = self.opened().root
+        """Lists every dataset that hard links reach, once."""
+        if self._names:
+            return self._names
+        names, root = list[str](), self.open_handle().root
 
         def visit(name: bytes, info: Any) -> bytes | None:
             if name.count(b"/") > _DEEPEST_GROUP:
@@ -86,46 +114,46 @@ class Hdf5File(RecordFile):
             return None
 
         # visiting thousands of nested groups takes seconds, so visit() stops at the depth limit
-        if h5py.h5o.visit(root, visit, info=True) is not None:
+        if self.guard("", lambda: h5py.h5o.visit(root, visit, info=True)) is not None:
             raise InputError(
                 "groups in groups in groups",
                 where=str(self.path),
                 expected=f"at most {_DEEPEST_GROUP} deep",
                 found="more",
             )
-        return natural_order(names)
+        self._names = self.with_fields(natural_order(names))
+        return self._names
 
     def attributes(self, group: str = "") -> Mapping[str, Any]:
-        known = self._listed(group)
-        table = None if known else self.records(group.strip("/"))
-        return known[1] if known else table.about if table else {}
+        return self._contents(group)[1]
 
     def children(self, group: str = "") -> list[str]:
         # links out of the file are listed, too; reading them is refused
-        known = self._listed(group)
-        table = None if known else self.records(group.strip("/"))
-        return list(known[0]) if known else table.children() if table else []
+        return list(self._contents(group)[0])
 
-    def _listed(self, group: str) -> _Group | None:
-        """Returns the contents of a group; those of one that was looked up at once."""
+    def _contents(self, group: str) -> tuple[Iterable[str], Mapping[str, Any]]:
+        """Lists the names in a group, or the fields of an array of records, and its attributes."""
         path = group.strip("/")
         if path not in self._groups:
-            self.safely(path, lambda: self._group(path))
-        return self._groups[path]
+            self.guard(path, self._group, path)
+        if (known := self._groups[path]) is not None:
+            return known[:2]
+        table = self.records(path)
+        return (table.children(), table.about) if table else ((), {})
 
     def dims(self, name: str) -> tuple[str, ...]:
-        """Returns the dimensions of a dataset: the names of the scales attached to it."""
+        """Lists the dimensions of a dataset: the names of the scales attached to it."""
 
         def scales() -> list[str]:
             axes = h5py.Dataset(self._open(name.strip("/"))).dims
             return [axis[0].name if len(axis) else name for axis in axes]
 
-        return tuple(scale.rpartition("/")[2] for scale in self.safely(name, scales))
+        return tuple(scale.rpartition("/")[2] for scale in self.guard(name, scales))
 
     def _group(self, path: str) -> _Group | None:
-        """Returns the contents of a group; None if there is none, or if links form a circle."""
+        """Reads the contents of a group; None if there is none, or if links form a circle."""
         if path not in self._groups:
-            self._groups[path] = None  # what a soft link that leads back here finds
+            self._groups[path] = None  # a soft link that leads back here finds no group
             try:
                 item = self._open(path)
                 if isinstance(item, h5py.h5g.GroupID):
@@ -137,37 +165,40 @@ class Hdf5File(RecordFile):
                         info=True,
                     )
                     links = {name: kinds[name] for name in natural_order(kinds)}
-                    read = functools.partial(self._attribute, path)
-                    attributes = _Attributes(list(map(_text, _attribute_names(item))), read)
+                    read = lambda name: _read_attribute(self._open(path), _raw(name))  # noqa: E731
+                    names = list(map(_text, _attribute_names(item)))
+                    attributes = _Attributes(names, functools.partial(self.guard, path, read))
                     self._groups[path] = links, attributes, foreign
-                    self.listed[path] = links
+                    self.known_children[path] = links
             except BaseException:
                 del self._groups[path]
                 raise
         return self._groups[path]
 
     def _open(self, path: str, depth: int = 0) -> Any:
-        """Returns the low-level object at a path; None if there is none."""
-        root = (self._handle or self.opened()).root
+        """Opens the low-level object at a path; None if there is none."""
+        root = (self._handle or self.open_handle()).root
         if not path:
             return root
-        above, _, last = path.rpartition("/")
-        links, _, foreign = self._group(above) or ({}, {}, False)
+        parent, _, last = path.rpartition("/")
+        links, _, foreign = self._group(parent) or ({}, {}, False)
         kind = links.get(last)
         if kind == h5py.h5l.TYPE_EXTERNAL:
-            file, inside = root.links.get_val(_raw(path))
-            self._lead_out(path, f"a link to {_text(file)}:{_text(inside)}", file)
+            file, item = root.links.get_val(_raw(path))
+            self._lead_out(path, f"a link to {_text(file)}:{_text(item)}", file)
         elif kind == h5py.h5l.TYPE_SOFT and not foreign:
             # followed here, not by HDF5, so that an external link on the way is seen
             target = _text(root.links.get_val(_raw(path)))
-            parts = target.split("/") if target.startswith("/") else [above, *target.split("/")]
-            to = "/".join(part for part in parts if part not in ("", "."))
-            return self._open(to, depth + 1) if depth < _DEEPEST_LINK else None
+            parts = target.split("/") if target.startswith("/") else [parent, *target.split("/")]
+            end = "/".join(part for part in parts if part not in ("", "."))
+            return self._open(end, depth + 1) if depth < _DEEPEST_LINK else None
         return None if kind is None else h5py.h5o.open(root, _raw(path))
 
     def _lead_out(self, path: str, target: str, name: str | bytes | None = None) -> None:
-        """Raises InputError for what an object refers to out of its file, unless that is allowed;
-        then ``name``, the other file, is recorded."""
+        """Raises InputError for an object that refers to another file, unless that is allowed.
+
+        If it is, the other file, ``name``, is recorded as read.
+        """
         if not self.pool.allow_external:
             raise InputError(
                 "leads out of the file",
@@ -180,10 +211,7 @@ class Hdf5File(RecordFile):
         if name is not None:
             other = os.path.join(self.path.parent, os.fsdecode(name))
             self.pool.sources.record(other)
-            self.outside += [other] if other not in self.outside else []
-
-    def _attribute(self, path: str, name: str) -> Any:
-        return self.safely(path, lambda: _read_attribute(self._open(path), _raw(name)))
+            self.linked_paths += [other] if other not in self.linked_paths else []
 
     def find(self, name: str) -> Dataset | None:
         item = self._open(name)
@@ -191,17 +219,20 @@ class Hdf5File(RecordFile):
             return None
         handle = self._handle
         offset, dtype, shape = item.get_offset(), item.dtype, item.shape
-        stated = ((_text(name), _read_attribute(item, name)) for name in _attribute_names(item))
-        attributes = {name: value for name, value in stated if value is not None}
-        # offsets are relative to the user block, and mean nothing in another file
-        foreign = handle.user_block or self.outside or attributes.get("MATLAB_class")
+        pairs = ((_text(name), _read_attribute(item, name)) for name in _attribute_names(item))
+        attributes = {name: value for name, value in pairs if value is not None}
+        # Contiguous values whose bytes are those of NumPy's type, so that HDF5 would convert
+        # nothing, are mapped. Their offset is relative to the user block, and means nothing in
+        # another file.
+        foreign = handle.user_block or self.linked_paths or attributes.get("MATLAB_class")
         plain = offset is not None and dtype.kind in NUMERIC_KINDS and dtype.itemsize <= 8
         plain = plain or (offset is not None and bool(dtype.names) and not dtype.hasobject)
-        plain = plain and item.get_type().equal(h5py.h5t.py_create(dtype))  # or HDF5 converts
-        held = math.prod(shape) * dtype.itemsize if plain and not foreign else 0
-        if 0 < held <= handle.bytes.size - (offset or 0):
-            read = functools.partial(self._mapped, dtype, shape, offset)
-            return decoded(self.described(name, shape, dtype, read, attributes, "contiguous"))
+        plain = plain and item.get_type().equal(h5py.h5t.py_create(dtype))
+        size = math.prod(shape) * dtype.itemsize if plain and not foreign else 0
+        if 0 < size <= handle.bytes.size - (offset or 0):
+            read = functools.partial(self._map_rows, dtype, shape, offset)
+            stored = self.make_dataset(name, shape, dtype, read, attributes, "contiguous")
+            return decode_values(stored)
         if _is_bare_dimension(item):
             return None
         where = self.place(name)
@@ -221,17 +252,23 @@ class Hdf5File(RecordFile):
         packing = [dataset.compression, "shuffle" if dataset.shuffle else None]
         chunks = f"chunked {'×'.join(map(str, dataset.chunks))}" if dataset.chunks else "contiguous"
         storage = ", ".join(filter(None, [chunks, *packing]))
-        read = functools.partial(self._rows, name)
-        array = self.described(name, shape, dtype, read, attributes, storage)
-        turned = functools.partial(self._rows, name, last=True)
-        return decoded(_of_matlab(array, functools.partial(self._rows_of, name, turned)))
+        read = functools.partial(self._read_rows, name)
+        stored = self.make_dataset(name, shape, dtype, read, attributes, storage)
+        if kind := attributes.get("MATLAB_class"):
+            transposed = functools.partial(self.guard, name, functools.partial(read, reverse=True))
+            stored = _restore_matlab(stored, str(kind), transposed)
+        return decode_values(stored)
 
-    def _mapped(self, *place: Any) -> Any:
-        return (self._handle or self.opened()).bytes.read_rows(*place)
+    def _map_rows(self, dtype: Any, shape: Any, offset: int, start: int, stop: int) -> Any:
+        bytes_ = (self._handle or self.open_handle()).bytes
+        return bytes_.read_rows(dtype, shape, offset, start, stop)
 
     def _check_storage(self, dataset: Any, path: str) -> int:
         """Returns the size of a decompressed chunk in bytes, or 0 if values are not compressed.
-        Refuses values in other files, or compressed twice, and far more of them than are stored."""
+
+        Raises InputError for values in other files, for values that are compressed twice, and for
+        a dataset that declares far more of them than are stored.
+        """
         where, properties = f"{self.path}:/{path}", dataset.id.get_create_plist()
         filters = [properties.get_filter(k) for k in range(properties.get_nfilters())]
         for code, *_, name in filters:
@@ -272,53 +309,21 @@ class Hdf5File(RecordFile):
                 hint="it was never written, or cut off: get or write it again",
             )
         chunk = math.prod(dataset.chunks) * dataset.dtype.itemsize if packed else 0
-        # of records the fields are read as a whole, one at a time
+        # a field of records is read as a whole, one field at a time
         column = 8 * dataset.size if dataset.dtype.names else size
         return max(chunk, column) if packed and dataset.ndim == 1 else chunk
 
-    def _rows(self, path: str, start: int, stop: int, last: bool = False) -> Any:
-        """Reads rows by h5py; if ``last``, along the last axis and transposed (MATLAB's order)."""
-        datasets = self.opened().datasets
+    def _read_rows(self, path: str, start: int, stop: int, reverse: bool = False) -> Any:
+        """Reads rows by h5py; if ``reverse``, along the last axis and transposed."""
+        datasets = self.open_handle().datasets
         if path not in datasets:
             if len(datasets) >= _OPEN_DATASETS:
                 del datasets[next(iter(datasets))]
             datasets[path] = h5py.Dataset(self._open(path))
         stored = datasets[path]
-        if last:
+        if reverse:
             return np.ascontiguousarray(stored[..., start:stop].T)
         return np.asarray(stored[start:stop] if stored.shape else stored[()])
-
-
-class _Handle:
-    """An open HDF5 file."""
-
-    def __init__(self, path: Path) -> None:
-        self.bytes = FileBytes(path)  # first, since HDF5 would wait for a pipe
-        try:
-            access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
-            access.set_cache(0, 521, CHUNK_CACHE, 0.75)
-            access.set_file_locking(True, True)
-            name, reading = os.fsencode(path), h5py.h5f.ACC_RDONLY
-            try:
-                self.file = h5py.h5f.open(name, reading, fapl=access)
-            except OSError as error:
-                # HDF5 itself only does without locks where the kernel lacks the call
-                if isinstance(error, BlockingIOError) or "unable to lock" not in str(error):
-                    raise
-                access.set_file_locking(False, True)
-                self.file = h5py.h5f.open(name, reading, fapl=access)
-            self.user_block = self.file.get_create_plist().get_userblock()
-            self.root = h5py.h5g.open(self.file, b"/")
-        except BaseException:
-            self.bytes.close()
-            raise
-        self.datasets: dict[str, Any] = {}
-
-    def close(self) -> None:
-        self.datasets.clear()  # HDF5 keeps a file open as long as one of its objects is
-        del self.root
-        self.file.close()
-        self.bytes.close()
 
 
 def _raw(name: str) -> bytes:
@@ -326,13 +331,15 @@ def _raw(name: str) -> bytes:
 
 
 def _text(name: bytes | str) -> str:
-    """Returns a name in a file, which may hold any bytes, as text."""
+    """Decodes a name in a file, which may hold any bytes."""
     return name.decode("utf-8", "surrogateescape") if isinstance(name, bytes) else name
 
 
 class _Attributes(Mapping[str, Any]):
-    """The attributes of a group that are numbers or text, read on demand: each demonstration of
-    robomimic has a model of 100 kB."""
+    """The attributes of a group that are numbers or text.
+
+    They are read on demand: each demonstration of robomimic has a model of 100 kB.
+    """
 
     def __init__(self, names: list[str], read: Callable[[str], Any]) -> None:
         self._names, self._read = names, read
@@ -362,8 +369,10 @@ def _attribute_names(item: Any) -> list[bytes]:
 
 
 def _read_attribute(item: Any, name: bytes) -> Any:
-    """Returns an attribute that is a number, an array of numbers or a text; None for references,
-    very long attributes and unreadable ones."""
+    """Reads an attribute that is a number, an array of numbers or a text.
+
+    Returns None for references, very long attributes and unreadable ones.
+    """
     # h5py's AttributeManager takes three times as long, and the units of every array are read
     with contextlib.suppress(*_FAULTS):
         stored = h5py.h5a.open(item, name)
@@ -392,23 +401,21 @@ def _is_bare_dimension(item: Any) -> bool:
     return isinstance(name, str) and name.startswith("This is a netCDF dimension but not")
 
 
-def _of_matlab(stored: Dataset, turned: Callable[[int, int], Any]) -> Dataset:
-    """Returns a dataset with the shape that it has in MATLAB, if MATLAB wrote it (``save -v7.3``).
+def _restore_matlab(stored: Dataset, kind: str, read: Callable[[int, int], Any]) -> Dataset:
+    """Restores the shape that a dataset has in MATLAB (``save -v7.3``).
 
-    MATLAB stores arrays with their dimensions reversed; ``turned`` reads along the last dimension
+    MATLAB stores arrays with their dimensions reversed; ``read`` reads along the last dimension
     and transposes. An array of characters [N, C] becomes N texts.
     """
-    kind = stored.attributes.get("MATLAB_class")
-    if not kind or not stored.shape:
-        return stored
     shape = stored.shape[::-1]
+    if not shape:
+        return stored
     if kind != "char" or stored.dtype.kind != "u" or stored.dtype.itemsize > 2:
-        return replace(stored, shape=shape, reader=turned)
+        return replace(stored, shape=shape, reader=read)
     width = max(math.prod(shape[1:]), 1)
 
-    def texts(start: int, stop: int) -> Any:
-        rows = turned(start, stop)
-        lines = ["".join(map(chr, codes.ravel())).rstrip() for codes in rows]
+    def read_texts(start: int, stop: int) -> Any:
+        lines = ["".join(map(chr, codes.ravel())).rstrip() for codes in read(start, stop)]
         return np.array(lines, f"U{width}")
 
-    return replace(stored, shape=shape[:1], dtype=np.dtype(f"U{width}"), reader=texts)
+    return replace(stored, shape=shape[:1], dtype=np.dtype(f"U{width}"), reader=read_texts)

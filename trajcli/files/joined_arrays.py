@@ -1,4 +1,4 @@
-"""Arrays of one group side by side, as the dofs of one trajectory: obs/eef_pos,eef_quat."""
+"""Joins arrays of one group side by side, as the dofs of a trajectory: obs/eef_pos,eef_quat."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from trajcli.files.source import Source
 
 
 def shorten_source(source: Source) -> Source:
-    """Returns a SOURCE of several arrays with their group said once."""
+    """Shortens a SOURCE of several arrays: only the first names their group."""
     first, *others = str(source.dataset).split(",")
     folder = first[: first.rfind("/") + 1]
-    named = ",".join((first, *(part.strip().removeprefix(folder) for part in others)))
-    return source._replace(dataset=named)
+    names = ",".join((first, *(part.strip().removeprefix(folder) for part in others)))
+    return source._replace(dataset=names)
 
 
 def match_arrays(file: Catalogue, name: str) -> list[str]:
-    """Returns the paths that a pattern means: of demo_*/a,b those of demo_*/a, each with b."""
+    """Lists the paths that a pattern means: for demo_*/a,b those of demo_*/a, each with b."""
     head, comma, others = name.partition(",")
     if not comma or "*" not in head or file.get(name) is not None:
         return [name] if comma else file.match(name)
@@ -35,19 +35,23 @@ def match_arrays(file: Catalogue, name: str) -> list[str]:
 
 
 def find_array(file: Catalogue, path: str, layout: Layout | None = None) -> Dataset:
-    """Returns the array at a path, or the dofs of several arrays of a group, folder/a,b. Raises
-    InputError for arrays of unequal rows."""
+    """Finds the array at a path, or joins the dofs of several arrays of a group, folder/a,b.
+
+    Raises InputError for arrays that differ in their numbers of rows.
+    """
     if "," not in path or file.get(path) is not None:
         return file.require(path)
     parts, dofs, units = list[Dataset](), list[str](), list[str]()
     folder = path[: path.partition(",")[0].rfind("/") + 1]
     for name in path.removeprefix(folder).split(","):
+        # a name lies in the group of the first, or is a path of its own
         known = file.get(folder + name) or file.get(name)
         part = (known or file.require(folder + name)).require_numeric()
-        if part.ndim == 1 or (parts and part.ndim < parts[0].ndim):  # a number in a row
+        # one number in each row, such as the width of a gripper, is a dof
+        if part.ndim == 1 or (parts and part.ndim < parts[0].ndim):
             wide = convert_values(part, lambda rows: rows[..., None])
             part = replace(wide, shape=(*part.shape, 1))
-        names = _dof_names(file, folder, part, name, layout)
+        names = _name_dofs(file, folder, part, name, layout)
         parts.append(part)
         if part.shape[:-1] != parts[0].shape[:-1]:
             expected, found = f"rows as in {describe(parts[0].shape)}", describe(part.shape)
@@ -56,39 +60,46 @@ def find_array(file: Catalogue, path: str, layout: Layout | None = None) -> Data
             raise InputError(what, where=where, expected=expected, found=found, hint=hint)
         unit = read_unit(part).split(",")
         units += unit if len(unit) == len(names) else [unit[0]] * len(names)
-        same = set(names) & set(dofs)
-        dofs += [f"{name}.{dof}" for dof in names] if same else names
+        # two grippers may each have a dof of the same name
+        repeated = set(names) & set(dofs)
+        dofs += [f"{name}.{dof}" for dof in names] if repeated else names
+    # dofs without a unit are "-" among those with one, as outputs write them
     about: dict[str, Any] = {"joint_names": dofs, JOINED: True}
     if any(units):
         about["units"] = ",".join(unit or "-" for unit in units)
     shape, dtype = (*parts[0].shape[:-1], len(dofs)), np.result_type(*(x.dtype for x in parts))
 
-    def read(*rows: int) -> Any:  # and of batches columns
-        reads = (x.read_part if rows[2:] else x.read_rows for x in parts)
-        return np.concatenate([read_part(*rows) for read_part in reads], -1)
+    def read(*span: int) -> Any:
+        # start and stop of rows, or of trajectories, and then first and last of their rows
+        blocks = [x.read_part(*span) if span[2:] else x.read_rows(*span) for x in parts]
+        return np.concatenate(blocks, -1)
 
     reader = PartReader(read, shape[1]) if len(shape) > 2 else read
     remarks = [remark for part in parts for remark in part.remarks]
     return Dataset(file.place(path), shape, dtype, reader, about, "side by side", remarks)
 
 
-def _dof_names(
+def _name_dofs(
     file: Catalogue, folder: str, part: Dataset, name: str, layout: Layout | None
 ) -> Sequence[str]:
-    """Returns the names of the dofs of a part: its own, or else its name with their numbers. Those
-    of rotations tell the form by which the part is read alone."""
-    beside, count = Companions(file, folder.rstrip("/"), part, None, None), part.shape[-1]
-    own, last = beside.dof_names or [], name.rpartition("/")[2]
+    """Names the dofs of a part as the file does, or by the name of the part and a number.
+
+    The dofs of quaternions are renamed after their components, so that the rotation is still
+    recognised among the dofs of other parts.
+    """
+    companions, count = Companions(file, folder.rstrip("/"), part, None, None), part.shape[-1]
+    names, last = companions.dof_names or [], name.rpartition("/")[2]
     if layout is not None:
-        own = own or layout.family.dof_names(layout, name) or []
-    own = list(own) if len(own) == count else []
+        names = names or layout.family.dof_names(layout, name) or []
+    names = list(names) if len(names) == count else []
     numbered = [last] if count == 1 else [f"{last}_{k}" for k in range(count)]
-    family, order = layout.name if layout else file.family, beside.order_of_quaternions
-    with suppress(InputError):  # raised of the whole where the order is not known
-        for turn in named_rotations(last, own, count, family, order, part.where, as_batch(part)):
+    family, order = layout.name if layout else file.family, companions.order_of_quaternions
+    with suppress(InputError):  # an unknown order is reported where the joined array is used
+        batch = as_batch(part)
+        for turn in named_rotations(last, names, count, family, order, part.where, batch):
             if turn.width != 4:
                 return numbered
-            own = own or numbered
+            names = names or numbered
             for dof, axis in zip(turn.dofs, turn.form, strict=True):
-                own[dof] = f"{turn.name}.q{axis}"
-    return own or numbered
+                names[dof] = f"{turn.name}.q{axis}"
+    return names or numbered

@@ -26,7 +26,7 @@ from trajcli.files.source import Source, expand_files
 
 _META = Path("meta")
 _LINKED = ("videos", "images")
-# The statistics that LeRobot stores of a feature; a data set may have fewer.
+# The statistics that LeRobot stores for a feature; a data set may have fewer.
 _STATISTICS: Mapping[str, Callable[[Any], Any]] = {
     "min": np.min, "max": np.max, "mean": np.mean, "std": np.std, "count": len,
     **{f"q{n:02}": partial(np.quantile, q=n / 100) for n in (1, 10, 50, 90, 99)},
@@ -42,7 +42,7 @@ class LeRobotCopy:
     """
 
     def __init__(self, files: Files, folder: Path) -> None:
-        self.folder, self._contents = folder, _contents(folder)
+        self.folder, self._contents = folder, _list_files(folder)
         self.info = _read_json(folder / _META / "info.json")
         if not isinstance(self.info.get("features"), dict):
             where = folder / _META / "info.json"
@@ -64,9 +64,10 @@ class LeRobotCopy:
                 self.episodes[name] = slice(begin + first, begin + (end or 0))
             begin += layout.split.rows
             self.names.update(file.children())
-        # linked files are not read, and need not be watched: a link shows later changes, too
-        read = (path for path in self._contents if path.parts[0] not in _LINKED)
-        files.sources.watch(str(folder / path) for path in read)
+        # Linked files are not read, and need not be watched: a link shows later changes, too. All
+        # others must not change until they are copied, or the copy would mix two states.
+        copied = (path for path in self._contents if path.parts[0] not in _LINKED)
+        files.sources.watch(str(folder / path) for path in copied)
 
     def write(self, out: Path, on_progress: Callable[[], None]) -> None:
         """Writes all files into a folder; on_progress is called before each."""
@@ -86,24 +87,26 @@ class LeRobotCopy:
 
     def _write_file(self, path: Path, source: Path, target: Path) -> None:
         if path in self._starts:
-            _extend(source, target, partial(self._frames, self._starts[path]))
+            _extend(source, target, partial(self._frame_columns, self._starts[path]))
         elif path.parts[:2] == ("meta", "episodes") and path.suffix == ".parquet":
-            _extend(source, target, self._statistics_of_episodes)
+            _extend(source, target, self._episode_columns)
         elif path == _META / "info.json":
             features = dict(self.info["features"])
             for name, values in self.features.items():
                 kind, shape = str(values.dtype), [values.shape[1]]
                 features[name] = {"dtype": kind, "shape": shape, "names": self.dofs}
-            _write_json(target, {**self.info, "features": features})
+            document = {**self.info, "features": features}
+            target.write_text(json.dumps(document, indent=4) + "\n", encoding="utf-8")
         elif path == _META / "stats.json":
             stats = _read_json(source)
-            _write_json(target, stats | self._statistics(_keys_of(stats)))
+            document = stats | self._statistics(_used_statistics(stats))
+            target.write_text(json.dumps(document, indent=4) + "\n", encoding="utf-8")
         elif path == _META / "episodes_stats.jsonl":
             with open(open_regular(source), encoding="utf-8") as lines, open(target, "x") as file:
                 for document in map(json_object, lines):
                     stats = document["stats"]
                     rows = self.episodes[f"episode_{document['episode_index']}"]
-                    document["stats"] = stats | self._statistics(_keys_of(stats), rows)
+                    document["stats"] = stats | self._statistics(_used_statistics(stats), rows)
                     file.write(json.dumps(document) + "\n")
         elif path.parts[0] in _LINKED:
             # a link costs no space, and videos are most of a data set
@@ -115,8 +118,8 @@ class LeRobotCopy:
             with open(open_regular(source), "rb") as file, open(target, "xb") as copy:
                 shutil.copyfileobj(file, copy, 1 << 20)
 
-    def _frames(self, begin: int, table: Any, first: int) -> dict[str, Any]:
-        """Returns new columns of frames as LeRobot stores them: lists of D numbers, or numbers."""
+    def _frame_columns(self, begin: int, table: Any, first: int) -> dict[str, Any]:
+        """Makes the columns of frames as LeRobot stores them: lists of D numbers, or numbers."""
         import pyarrow as arrow
 
         columns, rows = {}, slice(begin + first, begin + first + len(table))
@@ -125,46 +128,50 @@ class LeRobotCopy:
             columns[name] = flat if dofs == 1 else arrow.FixedSizeListArray.from_arrays(flat, dofs)
         return columns
 
-    def _statistics_of_episodes(self, table: Any, _: int) -> dict[str, Any]:
-        """Returns the columns stats/FEATURE/KEY of version 3, with a row per episode."""
+    def _episode_columns(self, table: Any, _: int) -> dict[str, Any]:
+        """Makes the columns stats/FEATURE/KEY of version 3, with a row per episode."""
         import pyarrow as arrow
 
-        there = {n.rpartition("/")[2] for n in table.column_names if n.startswith("stats/")}
-        keys = [key for key in _STATISTICS if key in there]
+        stored = {n.rpartition("/")[2] for n in table.column_names if n.startswith("stats/")}
+        keys = [key for key in _STATISTICS if key in stored]
         numbers = table["episode_index"].to_pylist()
         stats = [self._statistics(keys, self.episodes[f"episode_{number}"]) for number in numbers]
-        whole, real = arrow.list_(arrow.int64()), arrow.list_(arrow.float64())
+        counts, reals = arrow.list_(arrow.int64()), arrow.list_(arrow.float64())
         return {
             f"stats/{name}/{key}": arrow.array(
-                [episode[name][key] for episode in stats], whole if key == "count" else real
+                [episode[name][key] for episode in stats], counts if key == "count" else reals
             )
             for name in self.features
             for key in keys
         }
 
     def _statistics(self, keys: Sequence[str], rows: slice = slice(None)) -> dict[str, Any]:
-        """Returns statistics of some frames, computed in float64 one dof at a time."""
+        """Computes statistics of some frames in float64."""
         statistics: dict[str, Any] = {}
         for name, values in self.features.items():
+            # one dof at a time, since a copy of all of them in float64 may not fit into memory
             dofs = [values[rows, d] for d in range(values.shape[1])]
             statistics[name] = {
                 key: [float(_STATISTICS[key](dof.astype(np.float64))) for dof in dofs]
                 for key in keys
             }
+            # LeRobot counts the frames of a feature, not those of each dof
             if "count" in keys:
                 statistics[name]["count"] = [len(dofs[0])]
         return statistics
 
 
-def _contents(folder: Path) -> list[Path]:
+def _list_files(folder: Path) -> list[Path]:
     """Lists the files of a folder without opening any; hidden ones at its top are left out.
 
     Raises InputError for links out of the folder or to folders, and for devices and pipes.
     """
     root, paths, faults = os.path.realpath(folder), [], []
+    # The copy must not contain what the user cannot see in the folder: a link to a private file
+    # would be followed by the program that reads the copy.
     for path in sorted(Path(root).rglob("*")):
-        below, target = path.relative_to(root), Path(os.path.realpath(path))
-        if below.parts[0].startswith("."):
+        relative, target = path.relative_to(root), Path(os.path.realpath(path))
+        if relative.parts[0].startswith("."):
             continue
         is_folder = path.is_dir() and not path.is_symlink()
         is_file = target.is_relative_to(root) and target.is_file()
@@ -172,14 +179,14 @@ def _contents(folder: Path) -> list[Path]:
             faults.append(
                 Fault(
                     "no file of the data set",
-                    where=str(folder / below),
+                    where=str(folder / relative),
                     expected=f"a file in {folder} that can be read",
                     found=str(target),
                     hint="cp -rL copies what links lead to",
                 )
             )
         elif is_file:
-            paths.append(below)
+            paths.append(relative)
     raise_if_any(faults)
     return paths
 
@@ -187,28 +194,29 @@ def _contents(folder: Path) -> list[Path]:
 def _extend(source: Path, target: Path, columns: Callable[[Any, int], Mapping[str, Any]]) -> None:
     """Copies a Parquet file row group by row group, with further columns.
 
-    columns: returns the columns for a table and the number of its first row.
+    columns: makes the columns for a table and the number of its first row.
     """
     import pyarrow as arrow
     from pyarrow import parquet
 
     with ParquetFile(source) as file:
-        reader = file.opened().file
+        reader = file.open_handle().file
         first, schema = 0, reader.schema_arrow
+        # an empty table shows the types of the new columns, which a schema needs before any row
         for name, values in columns(schema.empty_table(), 0).items():
             schema = schema.append(arrow.field(name, values.type))
         with parquet.ParquetWriter(target, schema) as writer:
             for number in range(reader.num_row_groups):
-                table = file.safely("", partial(reader.read_row_group, number))
+                table = file.guard("", partial(reader.read_row_group, number))
                 arrays = [*table.columns, *columns(table, first).values()]
                 writer.write_table(arrow.Table.from_arrays(arrays, schema=schema))
                 first += len(table)
 
 
-def _keys_of(stats: Mapping[str, Any]) -> list[str]:
-    """Returns the statistics that a data set stores of its features."""
-    there = {key for feature in stats.values() if isinstance(feature, dict) for key in feature}
-    return [key for key in _STATISTICS if key in there] or list(_STATISTICS)
+def _used_statistics(stats: Mapping[str, Any]) -> list[str]:
+    """Lists the statistics that a data set stores for its features."""
+    stored = {key for feature in stats.values() if isinstance(feature, dict) for key in feature}
+    return [key for key in _STATISTICS if key in stored] or list(_STATISTICS)
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -216,7 +224,3 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not document:
         raise InputError("cannot be read", where=str(path), expected="a JSON object")
     return document
-
-
-def _write_json(path: Path, document: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(document, indent=4) + "\n", encoding="utf-8")

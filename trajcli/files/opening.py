@@ -1,4 +1,4 @@
-"""Opens files by their first bytes, or else by their ending, and keeps the files of a command."""
+"""Opens files by their first bytes or by their ending, and keeps the files of a command."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import Fault, InputError, MissingFileError, Report, UsageError
-from trajcli.files._layouts import Layout, layout_of
+from trajcli.files._layouts import Layout, find_layout
 from trajcli.files.catalogue import (
     Catalogue,
     Dataset,
     OpenFiles,
+    join_readers,
     plain_copy,
     python_line,
-    reader_of_each,
 )
 from trajcli.files.clock import Clock, positive
 from trajcli.files.dofs import pick_dofs
@@ -62,7 +62,7 @@ _SIGNATURES = {
     b"#ROSBAG": "ros", b"\x89MCAP0\r\n": "ros", b"SQLite f": "ros",
     b"MATLAB 5": "matlab",
 }  # fmt: skip
-# The format of zip archives that are not .npz, by their ending.
+# The format of zip archives that are not .npz, by their ending; "" for those that are not read.
 _ZIPPED = {".zip": "zarr", ".pt": "pt", ".pth": "pt", ".xlsx": "", ".ods": ""}
 # The format of files without a signature, by their ending.
 _ENDINGS = {
@@ -71,10 +71,11 @@ _ENDINGS = {
     **dict.fromkeys((".yaml", ".yml"), "yaml"),
     **_ZIPPED,
 }
+# HDF5 allows user blocks of any power of two; without a limit a large file of another format would
+# be searched for long.
 _LARGEST_USER_BLOCK = 1 << 26
+# What is expected of a file that is not read.
 _READ = "HDF5, NumPy, Parquet, CSV, Zarr, a ROS bag, MATLAB, YAML, JSON, or .pt"
-
-
 _AS_STATED = Reading()
 
 
@@ -82,7 +83,8 @@ class Files:
     """The files of a command, few of them open at a time. Close it, or use ``with``.
 
     reading: how every SOURCE is read. sources: the files that were opened, and their states.
-    report: takes what is to be said about them.
+    report: takes notes and warnings about them. mixed_units: whether some sources of the command
+    are outputs of trajcli, which are in SI whatever --units says, and others are not.
     """
 
     def __init__(
@@ -95,11 +97,11 @@ class Files:
         self._layouts: dict[str, Layout | None] = {}
         self.sources = self._pool.sources
         self.reading = reading
-        # whether some sources of the command are outputs of trajcli, in SI whatever --units says
         self.mixed_units = False
 
     def with_reading(self, reading: Reading) -> Files:
-        """Returns the same open files with another reading, of which nothing is said."""
+        """Copies the open files with another reading, about which nothing is reported."""
+        # the copy shares the open files and their states; layouts and pools depend on the reading
         files = copy(self)
         files.report = Report()
         files.reading, files._layouts, files._pool = reading, {}, copy(self._pool)
@@ -107,33 +109,33 @@ class Files:
         return files
 
     def open(self, path: Path | str) -> Catalogue:
-        """Returns the file at a path, opened once. Raises InputError if it cannot be read."""
+        """Opens the file at a path, once. Raises InputError if it cannot be read."""
         key = str(path)
         if key not in self._files:
             self._files[key] = open_arrays(Path(path), self._pool)
         return self._files[key]
 
     def layout(self, file: Catalogue) -> Layout | None:
-        """Returns the layout of a file: the one that --layout names, or the one recognised."""
+        """Finds the layout of a file: the one that --layout names, or the one recognised."""
         key = str(file.path)
         if key not in self._layouts:
             known = self.reading.layout or ("plain" if file.is_output else None)
-            self._layouts[key] = layout_of(file, known)
+            self._layouts[key] = find_layout(file, known)
         return self._layouts[key]
 
     def dataset(self, text: str) -> Dataset:
-        """Returns the numeric dataset FILE:DATASET; without DATASET, the only one of the file."""
+        """Gets the numeric dataset FILE:DATASET; without DATASET, the only one of the file."""
         source = parse_source(text)
         # the folder of a ROS 2 bag stands for the one file in it
-        below = expand_files(source)
-        file = self.open(below[0].path if len(below) == 1 else source.path)
+        parts = expand_files(source)
+        file = self.open(parts[0].path if len(parts) == 1 else source.path)
         names = file.names() if source.dataset is None else [source.dataset]
         if len(names) != 1:
             raise InputError(file.missing(""))
         return pick_dofs(file.require(names[0]).require_numeric(), source.dofs)
 
     def register_sources(self, sources: Sequence[str]) -> None:
-        """Takes note of the sources that are compared, of which --units is for those not in SI."""
+        """Notes which sources are compared: --units is for those that are not in SI."""
         ours = set[bool]()
         for text in sources:
             source = parse_source(text)
@@ -143,8 +145,9 @@ class Files:
         self.mixed_units = len(ours) > 1
 
     def paths(self) -> list[str]:
-        """Returns the paths of all files that were read, linked and side-car files included."""
-        return [*self._files, *(path for file in self._files.values() for path in file.outside)]
+        """Lists the paths of all files that were read, linked and side-car files included."""
+        linked = (path for file in self._files.values() for path in file.linked_paths)
+        return [*self._files, *linked]
 
     def close(self) -> None:
         """Closes all files."""
@@ -159,12 +162,12 @@ class Files:
 
 
 def clock_from_options(files: Files) -> Clock | None:
-    """Returns the time that --dt, --rate or --times of ``files.reading`` names, if one does.
+    """Reads the time that --dt, --rate or --times of ``files.reading`` names, if one does.
 
-    Raises UsageError for more than one option or a value that is none, InputError for a file that
-    cannot be read.
+    Raises UsageError for more than one option and for a value that is neither a number nor a file,
+    InputError for a file that cannot be read.
     """
-    reading, given = files.reading, files.reading.input_units.time
+    reading, time_unit = files.reading, files.reading.input_units.time
     dt, rate, times = reading.dt, reading.rate, reading.times
     options = {"--dt": dt, "--rate": rate, "--times": times}
     if len(present := [name for name, value in options.items() if value is not None]) > 1:
@@ -172,8 +175,8 @@ def clock_from_options(files: Files) -> Clock | None:
             "more than one time step", where=" and ".join(present), expected="one of them"
         )
     if times is not None:
-        stamps, lengths = _stamps(files, times)
-        return Clock.stamps(stamps, given, lengths)
+        stamps, lengths = _read_stamps(files, times)
+        return Clock.stamps(stamps, time_unit, lengths)
     if rate is not None:
         if not (math.isfinite(rate) and rate > 0):
             raise UsageError(
@@ -182,6 +185,7 @@ def clock_from_options(files: Files) -> Clock | None:
         return Clock.even(1.0 / rate, Place(remark=f"--rate {rate:g}"))
     if dt is None:
         return None
+    # a text that is no number names a file: FILE, FILE:DATASET or one with a folder
     with suppress(ValueError):
         return Clock.even(float(dt), Place(remark="--dt"))
     if not set(".:/") & set(dt) and not os.path.exists(dt):
@@ -193,10 +197,11 @@ def clock_from_options(files: Files) -> Clock | None:
         )
     source = parse_source(dt, attributes=True)
     if source.attribute is None:
-        return Clock.steps_of(files.dataset(dt), given)
-    file, holder = files.open(source.path), source.dataset or ""
-    dataset = file.get(holder) if holder else None
-    attributes = dataset.attributes if dataset is not None else file.attributes(holder)
+        return Clock.steps_of(files.dataset(dt), time_unit)
+    # the attribute is that of a dataset, of a group or, without a name, of the file
+    file, name = files.open(source.path), source.dataset or ""
+    dataset = file.get(name) if name else None
+    attributes = dataset.attributes if dataset is not None else file.attributes(name)
     if (value := attributes.get(source.attribute)) is None:
         raise InputError(
             "no such attribute",
@@ -209,9 +214,11 @@ def clock_from_options(files: Files) -> Clock | None:
     return Clock.even(step, source.place)
 
 
-def _stamps(files: Files, text: str) -> tuple[Dataset, Integers | None]:
-    """Returns the stamps FILE:DATASET, and how many each trajectory has: of the trajectories of a
-    layout they are [B, T], padded with the last."""
+def _read_stamps(files: Files, text: str) -> tuple[Dataset, Integers | None]:
+    """Reads the stamps FILE:DATASET, and the number of rows of each trajectory.
+
+    The stamps of the trajectories of a layout are [B, T]; each is padded with its last stamp.
+    """
     source, lines, about = parse_source(text), list[Any](), dict[str, Any]()
     for part in expand_files(source) if source.dataset else ():
         layout = files.layout(files.open(part.path))
@@ -219,10 +226,12 @@ def _stamps(files: Files, text: str) -> tuple[Dataset, Integers | None]:
             stored = files.open(part.path).get(member.path(str(source.dataset)))
             if stored is not None and stored.ndim and stored.shape[1:] in ((), (1,)):
                 about |= stored.attributes
+                # an array of all trajectories is theirs only if it has all their rows
                 if member.end is None or (layout and stored.shape[0] == layout.split.rows):
                     lines.append(np.ravel(member.rows_of(stored.require_numeric()).read()))
     if not lines:
         return files.dataset(text), None
+    # padded with the last stamp, which no later row of a shorter trajectory uses
     lengths = np.array([len(line) for line in lines])
     table = np.zeros((len(lines), max(lengths)), np.result_type(*lines))
     for row, line in zip(table, lines, strict=True):
@@ -239,16 +248,28 @@ def open_arrays(path: Path, pool: OpenFiles | None = None) -> Catalogue:
 
 
 def recognise(path: Path) -> str:
-    """Returns the format of a file: by its first bytes, or else by its ending."""
+    """Recognises the format of a file by its first bytes, then by its ending."""
     if os.path.isdir(path):
         if any(os.path.isfile(path / name) for name in ONE_SOURCE):
             return "zarr"
         if any(os.path.exists(path / name) for name in ("dataset_info.json", "features.json")):
             raise InputError(_rlds(path))
-        inside, what = natural_order(os.listdir(path)), "a folder without data that are read"
-        found = ", ".join([*inside[:8], *(["…"] if inside[8:] else [])]) or "nothing"
-        expected, hint = f"{_READ}, or the folder of a data set", _data_files(path)
-        raise InputError(what, where=str(path), expected=expected, found=found, hint=hint)
+        names, hint = natural_order(os.listdir(path)), ""
+        # the files of a folder are named by their most frequent ending, in it or a level below
+        for level in ("*", "*/*"):
+            pattern = os.path.join(glob.escape(str(path)), level)
+            counts = Counter(Path(file).suffix[1:] for file in glob.iglob(pattern))
+            ending = max(f"{ENDINGS}|{ENDINGS.upper()}".split("|"), key=counts.__getitem__)
+            if counts[ending]:
+                hint = f"name its files: {shlex.quote(f'{pattern}.{ending}')}"
+                break
+        raise InputError(
+            "a folder without data that are read",
+            where=str(path),
+            expected=f"{_READ}, or the folder of a data set",
+            found=", ".join([*names[:8], *(["…"] if names[8:] else [])]) or "nothing",
+            hint=hint,
+        )
     by_head, by_name = "", _ENDINGS.get(path.suffix.lower(), "")
     try:
         descriptor = open_regular(path)
@@ -264,7 +285,18 @@ def recognise(path: Path) -> str:
         finally:
             os.close(descriptor)
     except FileNotFoundError:
-        raise MissingFileError(_missing_file(path)) from None
+        folder = path.parent
+        exists = os.path.isdir(folder)
+        files = sorted(os.listdir(folder)) if exists and os.access(folder, os.R_OK) else []
+        close = difflib.get_close_matches(path.name, files, 3, 0.6)
+        near = ", ".join(shlex.quote(str(folder / name)) for name in close)
+        raise MissingFileError(
+            "no such file",
+            where=str(path),
+            expected="a file",
+            found="nothing of this name" if exists else f"no folder {folder}",
+            hint=f"did you mean {near}?" if near else "",
+        ) from None
     except OSError as error:
         raise InputError(read_fault(path, "a readable file", error)) from None
     if signature == _HDF5_SIGNATURE:
@@ -277,7 +309,7 @@ def recognise(path: Path) -> str:
 
 
 def _not_read(path: Path, head: bytes) -> Fault:
-    """Returns the fault of a file of an unknown format, with a command that converts it."""
+    """Describes a file of an unknown format as a fault, with a command that converts it."""
     if ".tfrecord" in path.name or path.suffix == ".array_record":
         return _rlds(path)
 
@@ -290,7 +322,8 @@ def _not_read(path: Path, head: bytes) -> Fault:
         found = "an empty file"
     elif head[:1] == b"\x80":
         found = "a pickle, which may run any program when it is read"
-        first = head[11 if head[2:3] == b"\x95" else 2 :][:24]  # a list, an array or a dictionary
+        # the first opcode, behind that of a frame, begins a list, an array or a dictionary
+        first = head[11 if head[2:3] == b"\x95" else 2 :][:24]
         array = b"numpy" in first and first[:1] != b"}"
         shape = (1,) if first[:1] == b"]" else (1, 1) if array else None
         hint = plain_copy(path, "np.load(%s, allow_pickle=True)", shape=shape)
@@ -303,19 +336,8 @@ def _not_read(path: Path, head: bytes) -> Fault:
     return Fault("not a file of arrays", where=str(path), expected=_READ, found=found, hint=hint)
 
 
-def _data_files(folder: Path) -> str:
-    """Returns a hint at the files that are read in a folder or below it; "" for none."""
-    for below in ("*", "*/*"):
-        pattern = os.path.join(glob.escape(str(folder)), below)
-        counts = Counter(Path(path).suffix[1:] for path in glob.iglob(pattern))
-        ending = max(f"{ENDINGS}|{ENDINGS.upper()}".split("|"), key=counts.__getitem__)
-        if counts[ending]:
-            return f"name its files: {shlex.quote(f'{pattern}.{ending}')}"
-    return ""
-
-
 def _rlds(path: Path) -> Fault:
-    """Returns the fault of an RLDS data set, with code that converts it."""
+    """Describes an RLDS data set as a fault, with code that converts it."""
     return Fault(
         "TFRecord, as RLDS data sets have it, is not read",
         where=str(path),
@@ -328,49 +350,40 @@ def _rlds(path: Path) -> Fault:
     )
 
 
-def _missing_file(path: Path) -> Fault:
-    folder = path.parent
-    there = os.path.isdir(folder)
-    names = sorted(os.listdir(folder)) if there and os.access(folder, os.R_OK) else []
-    close = difflib.get_close_matches(path.name, names, 3, 0.6)
-    near = ", ".join(shlex.quote(str(folder / name)) for name in close)
-    found = "nothing of this name" if there else f"no folder {folder}"
-    hint = f"did you mean {near}?" if near else ""
-    return Fault("no such file", where=str(path), expected="a file", found=found, hint=hint)
-
-
 class JoinedFiles(Catalogue):
-    """Files of which each holds one array [T, D] of a type, as one file of an array [n, T, D].
+    """Joins files of which each holds one array [T, D] to one file of an array [n, T, D].
 
-    Thousands of small files are then one group of trajectories. Where they differ in length,
-    ``lengths`` is beside the array.
+    Thousands of small files are then one group of trajectories. Where they differ in length, an
+    array ``lengths`` lies next to it.
     """
 
     def __init__(self, files: Sequence[Catalogue]) -> None:
         first = files[0]
-        super().__init__(first.path, first.family, first.pool)
-        self.members = files
+        super().__init__(first.path, first.pool)
+        self.family, self.members = first.family, files
         arrays = [file.require("") for file in files]
-        lengths = [array.shape[0] for array in arrays]
+        counts = np.array([array.shape[0] for array in arrays])
         where = first_and_more(array.where for array in arrays)
-        shape, dtype = (len(files), max(lengths), arrays[0].shape[1]), arrays[0].dtype
-        read = reader_of_each(lambda k, *rows: arrays[k].read_rows(*rows), lengths)
+        shape, dtype = (len(files), int(counts.max()), arrays[0].shape[1]), arrays[0].dtype
+        read = join_readers(lambda k, *rows: arrays[k].read_rows(*rows), counts.tolist())
         array = Dataset(where, shape, dtype, read, storage="a file for each")
-        counts = np.array(lengths)
-        beside = Dataset(where, counts.shape, counts.dtype, lambda a, b: counts[a:b])
-        self._entries = {"": array, "lengths": beside}
+        lengths = Dataset(where, counts.shape, counts.dtype, lambda a, b: counts[a:b])
+        self._entries = {"": array, "lengths": lengths}
         self.spelling = {"": {"lengths": "lengths"}}
 
     def names(self) -> list[str]:
         return [""]
 
     def find(self, name: str) -> Dataset | None:
-        return None  # all that there is was made with the file
+        return None  # both datasets exist from the start
 
 
 def join_key(file: Catalogue) -> object:
-    """Returns what files that :class:`JoinedFiles` can join have in common: type and dofs of arrays
-    [T, D] in .npy files. Of any other file it returns what no second one has."""
+    """Makes a key that is equal for files that :class:`JoinedFiles` can join.
+
+    These are .npy files of arrays [T, D] of one type and as many dofs. The key of any other file is
+    unique.
+    """
     array = file.get("") if file.family == "npy" else None
     if array is None or array.ndim != 2 or 0 in array.shape:
         return object()

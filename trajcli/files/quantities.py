@@ -1,4 +1,4 @@
-"""Names of quantities, their units, and the dimensions beside them in outputs."""
+"""Recognises arrays and columns by their names: quantities, their units, times and counts."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ RESERVED_NAMES = (
     "trajectory", "time", "row", "step", "point", "each", "dof", "times", "dt", "lengths",
     "joint_names", "start_stamp",
 )  # fmt: skip
-"""Names in outputs of dimensions and of what lies beside the arrays of trajectories."""
+"""Names in outputs of dimensions and of the arrays that describe trajectories."""
 DOF_NAMES = ("joint_names", "dof")
-"""Datasets that name the dofs of the arrays beside and below them."""
+"""Datasets that name the dofs of the arrays in their group and in groups below it."""
 ROTATIONS = ("orientation", "angular_velocity", "angular_acceleration", "angular_jerk")
 UNITS_OF_ROTATIONS = ("", "rad/s", "rad/s^2", "rad/s^3")
 _PER_SECOND = {"position": "", "velocity": "/s", "acceleration": "/s^2", "jerk": "/s^3"}
@@ -30,18 +30,19 @@ ANGULAR_SMOOTHING = {
     "angular_bandlimit": SMOOTHING["bandlimit"],
     "angular_residual": {**SMOOTHING["residual"], "units": "rad"},
 }
-"""The same of rotations, for each axis."""
+"""Arrays of the smoothing spline for each axis of each rotation, with their labels."""
 RECORDED_POSITION = "recorded_position"
 """The positions that an output was smoothed from."""
 RECORDED_START = "the recording's first row"
 """The attribute ``start`` of an output that was computed from a recording."""
 RECORDED_ROW = "first row of each"
-"""The attribute ``start`` where states were recorded beside the actions."""
+"""The attribute ``start`` where states were recorded with the actions."""
 STATES = ("start", "goal", "grad")
 """Groups that hold states or gradients, not trajectories."""
 POSITIONS = ("position", "qpos", "q", "joint_positions", "joint_position", "joint_pos", "actual_q",
              "arr_0")  # fmt: skip
 """Other names of positions; the first of these is taken where nothing is named."""
+# The letters around a short name are excluded, so that q matches joint_q but not sequence.
 _RATES = {"jerk": "jerk",
           "acceleration": r"acceler|(?<![a-z])(?:q|ang|lin)?acc(?:el)?s?(?![a-z])"
           r"|(?<![a-z])(?:qdd|ddq)(?![a-z])|(?<![a-z])dd(?:theta|x)|(?<![a-z])(?:q|theta|x)_?ddot",
@@ -50,8 +51,9 @@ _RATES = {"jerk": "jerk",
           "effort": r"(?<![a-z])(?:eff(?:ort)?|torque|force|wrench|tau|temp(?:erature)?"
           r"|volt(?:age)?)s?(?![a-z])"
           r"|(?<![a-z])currents?[^a-z]*(?:,|$)"}  # fmt: skip
-"""What arrays of derivatives of positions are called, by quantity; and what is no motion at all."""
+"""Names of arrays of derivatives of positions by quantity, and of efforts."""
 _POSITIONS = r"pos|(?<![a-z])q(?!_?d?dot)(?![a-z])"
+# Names of what is no motion at all.
 _NO_MOTION = (
     "cov(?:ariance)?s?|images?|imgs?|rgbd?|depths?|masks?|gains?|(?:in|ex)trinsics?|calib(?:ration)?|cam(?:era)?s?"
     "|(?:point_?)?clouds?|rewards?|returns?|labels?|embeddings?|features?|weights?|ids?|counts?"
@@ -63,10 +65,10 @@ TIMES = ("time", "times", "timestamp", "timestamps", "stamp", "stamps", "t", "se
 """Names of time stamps in arrays and columns, the most usual first."""
 EPISODE_ENDS = ("terminals", "timeouts", "dones", "done", "terminal", "timeout", "terminated",
                 "truncated", "terminations", "truncations", "is_last")  # fmt: skip
-"""Names of what is set in the last row of an episode."""
+"""Names of flags that are set in the last row of an episode."""
 _COUNTED = "frame|row|sample|step|global|message|msg|packet|image|line|seq|scan"
-# What names that are no dofs are: time stamps, with whatever sensor or clock before them; steps;
-# what may be a time or a count; counts of rows; and flags of the last row.
+# Names that are no dofs, by role: time stamps, with any sensor or clock before them; steps; what
+# may be a time or a count; counts of rows; and flags of the last row.
 _ROLES = {
     "time": "|".join(TIMES) + r"|.+_(?:time_?stamps?|stamp)|(?:log|rel(?:ative)?|abs(?:olute)?|ros|"
     "elapsed|sim(?:ulation)?|bag|unix|epoch|utc|gps|robot|controller|system|host|local|wall|real|"
@@ -83,8 +85,11 @@ _ROLES = {
 
 
 def rate_name(name: str) -> str:
-    """Returns the derivative that an array is by its name, velocity to jerk, or effort; "" for
-    others. The last part of a path that says anything counts."""
+    """Recognises a derivative, velocity to jerk, or an effort by its name; "" for others.
+
+    The last part of a path that says anything counts.
+    """
+    # the group may say more than the array: velocity/elbow, but obs/velocity/pos is a position
     for part in reversed(name.lower().split("/")):
         rate = next((rate for rate, words in _RATES.items() if re.search(words, part)), "")
         if rate or re.search(_POSITIONS, part):
@@ -93,8 +98,11 @@ def rate_name(name: str) -> str:
 
 
 def motion_rank(name: str) -> int:
-    """Returns how unlike positions an array is by its name: 0 for positions, 1 for others, 2 for
-    rates and efforts, 3 for what is no motion, such as covariances."""
+    """Ranks an array by how unlike positions its name is.
+
+    0 is for positions, 1 for others, 2 for rates and efforts, 3 for what is no motion, such as
+    covariances.
+    """
     last = re.split(r"[./]", name.lower())[-1]
     if role(name) or re.search(f"(?:^|[^a-z])(?:{_NO_MOTION})(?:[^a-z]|$)", last):
         return 3
@@ -102,46 +110,52 @@ def motion_rank(name: str) -> int:
 
 
 def derivative_order(name: str) -> int:
-    """Returns which derivative of positions an array is by its name, 0 for positions and others."""
+    """Counts the derivatives from positions to an array by its name, 0 for positions and others."""
     rate = rate_name(name)
     return QUANTITIES.index(rate) if rate in QUANTITIES else 0
 
 
 def split_unit(name: str) -> tuple[str, str]:
-    """Returns a name and its unit: q [deg] → q, deg; of times and steps timestamp_ns, too."""
+    """Splits a name and its unit: q [deg] → q, deg; for times and steps also timestamp_ns."""
     match = re.fullmatch(r"(.*?)\s*[\[(]([^\])]*)[\])]", name)
     if match and match[1] and not match[2].isdecimal():
         return match[1], match[2]
+    # a unit without brackets, as in q_m, may be part of the name of a dof
     stem, _, unit = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).rpartition("_")
     timed = stem and parse_time_unit(unit) and role(stem) in ("time", "step")
     return (stem, unit) if timed else (name, "")
 
 
 def last_word(name: str) -> str:
-    """Returns the last part of a path as words: /header/stamp → stamp, Time [s] → time."""
+    """Reduces a path to the words of its last part: /header/stamp → stamp, Time [s] → time."""
     last = re.split(r"[./]", split_unit(name)[0])[-1]
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[ -]+", "_", last).lower().strip("_%#")
 
 
 @lru_cache(maxsize=4096)
 def role(name: str) -> str:
-    """Returns what a column or array is that its name says is no dof: a "time", a "step",
-    a "rate", a "count" of rows, "likely" a time if it increases, or the "end" of episodes; "" for
-    dofs."""
+    """Tells the role of a column or array that is no dof by its name.
+
+    It is a "time", a "step", a "rate", a "count" of rows, "likely" a time if it increases, or the
+    "end" of episodes; "" for dofs.
+    """
+    # cached: thousands of files and demonstrations have the same few names
     word = last_word(name)
     return next((role for role, words in _ROLES.items() if re.fullmatch(words, word)), "")
 
 
 def time_rank(name: str) -> int:
-    """Returns how usual a name of time stamps is, 0 for the most usual."""
-    # __time and %time are a recorder's: the time in a header is better
+    """Ranks a name of time stamps by how usual it is, 0 for the most usual."""
+    # __time and %time are when a recorder received a row; the time in a header is more accurate
     word = last_word(name) if name[:1] not in "%_" else ""
     return TIMES.index(word) if word in TIMES else len(TIMES)
 
 
 def sources_text(attribute: str, names: Iterable[str]) -> str:
-    """Returns an attribute of an output that sums up names: ``source`` has a line for each of the
-    first, others have one name, and both how many more there are."""
+    """Sums up names in an attribute of an output, with the number of further names.
+
+    ``source`` has a line for each of the first hundred, other attributes have one name.
+    """
     lines = list(dict.fromkeys(names))
     most, between = (_LISTED_SOURCES, "\n") if attribute == "source" else (1, " ")
     more = len(lines) - most
@@ -149,6 +163,6 @@ def sources_text(attribute: str, names: Iterable[str]) -> str:
 
 
 def derive_unit(quantity: str, positions: str) -> str:
-    """Returns the unit of a quantity, by that of the positions: rad gives rad/s, rad/s^2, …"""
+    """Derives the unit of a quantity from that of the positions: rad gives rad/s, rad/s^2, …"""
     parts = positions.split(",")
     return ",".join(part if part == "-" else part + _PER_SECOND[quantity] for part in parts)
