@@ -49,7 +49,7 @@ def test_values_are_read_however_they_are_stored(tmp_path, options, kind):
 
 
 @pytest.mark.parametrize("write", [writers.robomimic, writers.isaaclab, writers.minari])
-def test_everything_that_h5py_finds_is_found_with_the_same_values(tmp_path, write):
+def test_all_datasets_have_the_values_that_h5py_reads(tmp_path, write):
     write(tmp_path / "in.h5", writers.demos())
     with Hdf5File(tmp_path / "in.h5") as file, h5py.File(tmp_path / "in.h5") as same:
         names: list[str] = []
@@ -145,7 +145,7 @@ def test_chunks_that_were_never_written_are_refused(tmp_path):
         file.require("x")
 
 
-def test_bare_dimensions_of_netcdf_are_no_datasets_in_any_group(tmp_path):
+def test_bare_dimensions_of_netcdf_are_no_datasets(tmp_path):
     mark = b"This is a netCDF dimension but not a netCDF variable.         3"
     with h5py.File(tmp_path / "in.h5", "w") as file:
         for group in ("", "data/demo_0/"):
@@ -248,7 +248,7 @@ def test_numbers_of_unusual_types_are_converted(tmp_path, chunks):
         np.testing.assert_array_equal(file.require("actions").read(), expected)
 
 
-def test_a_file_that_another_program_writes_is_called_that(tmp_path):
+def test_a_file_open_in_another_program_is_refused(tmp_path):
     with h5py.File(tmp_path / "live.h5", "w", libver="latest") as file:
         file["position"], file.swmr_mode = np.zeros((4, 1)), True
         shutil.copy(tmp_path / "live.h5", tmp_path / "killed.h5")

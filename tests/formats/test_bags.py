@@ -209,7 +209,7 @@ def test_log_times_are_when_messages_were_recorded(trajcli, folder, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_of_large_messages_few_are_in_memory_at_a_time(trajcli, folder, kind):
+def test_few_large_messages_are_in_memory_at_a_time(trajcli, folder, kind):
     import tracemalloc
 
     from trajcli.files.opening import open_arrays
@@ -245,9 +245,7 @@ def test_a_field_that_some_messages_do_not_fill_is_nan_there(trajcli, folder, ki
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_joints_are_read_by_name_and_those_of_another_publisher_are_not_mixed_in(
-    trajcli, folder, kind
-):
+def test_joints_of_two_publishers_are_not_mixed(trajcli, folder, kind):
     make, rows = Maker(kind), np.random.default_rng(1).normal(size=(90, 2))
     messages: Messages = [
         (
@@ -267,7 +265,7 @@ def test_joints_are_read_by_name_and_those_of_another_publisher_are_not_mixed_in
     (path if make.old else Path("folder")).rename("before")
     path = make.write(kind, messages)
     result = trajcli(f"export {path}:/js/position -o out.npz --overwrite", code=2)
-    for word in ("js: joints that are published apart in one topic", "90 of a, b", "1 of hand"):
+    for word in ("js: several sets of joints in one topic", "90 of a, b", "1 of hand"):
         assert word in result.err
 
 
@@ -280,7 +278,7 @@ MSG: custom_msgs/Point
 {POINT}"""
 
 
-def test_of_messages_within_messages_vectors_are_read_and_arrays_apart(trajcli, folder):
+def test_vectors_within_messages_are_arrays(trajcli, folder):
     make, t = Maker("mcap"), np.arange(40) / 10
     make.store.register(get_types_from_msg(STATE, "custom_msgs/msg/State"))
     of, messages = lambda kind, *fields: make(f"geometry_msgs/msg/{kind}", *fields), []
@@ -351,9 +349,7 @@ def arm_and_gripper(kind: str, count: int, late: int = 0) -> tuple[Path, np.ndar
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("count", "late"), [(200, 0), (1500, 1200)])
-def test_of_publishers_that_share_a_topic_dofs_take_the_one_that_has_them(
-    trajcli, folder, kind, count, late
-):
+def test_dofs_pick_one_of_the_publishers_that_share_a_topic(trajcli, folder, kind, count, late):
     path, arm, hand = arm_and_gripper(kind, count, late)
     for source in (path, f"{path}:/joint_states", f"{path}:/joint_states/position"):
         for dofs, rows, every in (
@@ -371,7 +367,9 @@ def test_of_publishers_that_share_a_topic_dofs_take_the_one_that_has_them(
         # one of all would be a guess
         for more in ("", " --dofs 0:2", " --dofs j1,finger", " --joints j1,j2,j3"):
             line = f"export {source}{more} -o no.npz"
-            trajcli.refuses(line, "published apart", f"{count} of j3, j1, j2", "--dofs finger")
+            trajcli.refuses(
+                line, "several sets of joints", f"{count} of j3, j1, j2", "--dofs finger"
+            )
 
 
 def test_a_publisher_that_begins_late_is_shown(trajcli, folder):
@@ -382,7 +380,7 @@ def test_a_publisher_that_begins_late_is_shown(trajcli, folder):
     assert shapes["joint_states/finger/position"] == [len(hand), 1]
 
 
-def test_joints_that_share_a_topic_are_shown_apart_and_have_names(trajcli, folder):
+def test_joints_that_share_a_topic_are_listed_by_group(trajcli, folder):
     path, arm, hand = arm_and_gripper("mcap", 200)
     shown = trajcli.ok(f"inspect {path} --json").document["datasets"]
     shapes = {one["name"].strip("/"): one["shape"] for one in shown}

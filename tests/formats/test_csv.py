@@ -30,7 +30,7 @@ def arrays(trajcli, source: str) -> dict[str, list[int]]:
 @pytest.mark.parametrize(
     "names", [("q0", "q1", "q2"), ("q/a", "q/b", "q/c"), ("q[0]", "q[1]", "q[2]")]
 )
-def test_columns_of_one_prefix_are_one_array_beside_their_times(trajcli, folder, stamp, names):
+def test_columns_of_one_prefix_are_one_array_with_times(trajcli, folder, stamp, names):
     times, positions = recording()
     write("log.csv", ",".join([stamp, *names]), np.column_stack([times, positions]))
     trajcli("differentiate log.csv:q --method central -o out.h5", code=0)
@@ -65,14 +65,14 @@ def test_any_of_the_usual_delimiters_divides_columns(trajcli, folder, delimiter,
         ("episode,q0\na,1\nb,2\na,3\n", "do not follow each other"),
     ],
 )
-def test_what_is_no_table_of_numbers_is_refused_with_its_place(trajcli, folder, text, word):
+def test_text_that_is_no_table_is_refused_by_line(trajcli, folder, text, word):
     Path("log.csv").write_text(text)
     trajcli.refuses(
         "integrate log.csv:q0 --mode clique --start zero --dt 1 -o out.h5", word, "log.csv"
     )
 
 
-def test_a_table_larger_than_the_memory_is_refused_before_it_is_read(trajcli, folder):
+def test_a_table_larger_than_the_memory_is_refused_unread(trajcli, folder):
     with open("log.csv", "w") as file:
         file.write("q0,q1\n" + "1,2\n" * 5_000_000)
     line = "integrate log.csv:q --mode clique --start zero --dt 1 -o out.h5 TRAJCLI_MEMORY=64MiB"
@@ -112,7 +112,7 @@ def stamps(kind: str, since_1970: bool) -> list[str]:
         ("date", "created", True), ("date", "", True),
     ],
 )  # fmt: skip
-def test_times_are_in_what_heading_or_size_say(trajcli, folder, kind, heading, since_1970):
+def test_units_of_times_follow_from_heading_or_size(trajcli, folder, kind, heading, since_1970):
     _, positions = recording()
     rows = [",".join(map(repr, row)) for row in positions.tolist()]
     with open("log.csv", "w") as file:

@@ -98,13 +98,13 @@ def test_keys_and_values_before_two_columns_are_no_heading(trajcli, folder):
         assert file["dof"].asstr()[:].tolist() == ["J1", "J2"]
 
 
-def test_units_that_are_not_known_are_said_to_be_taken_as_they_are(trajcli, folder):
+def test_unknown_units_are_noted(trajcli, folder):
     Path("log.csv").write_text("Time,volt,force\ns,V,N\n" + rows())
     assert "'V,N', which is not known" in " ".join(trajcli.ok(DIFFER.format("")).err.split())
 
 
 @pytest.mark.parametrize("form", ["a title", "Scope"])
-def test_the_line_of_the_heading_is_said_where_lines_are_left_out(trajcli, folder, form):
+def test_the_line_of_the_heading_is_noted_where_lines_are_skipped(trajcli, folder, form):
     Path("log.csv").write_bytes(FORMS[form][0].encode())
     said = " ".join(trajcli.ok(DIFFER.format("")).err.split())
     first, begin = {"a title": (2, 3), "Scope": (5, 10)}[form]
@@ -159,7 +159,7 @@ def test_names_that_occur_twice_are_told_apart_as_pandas_does(trajcli, folder):
 
 def test_columns_with_times_of_their_own_are_refused(trajcli, folder):
     Path("log.csv").write_text(scope("late"))
-    trajcli.refuses(DIFFER.format(""), "columns with times of their own", "line 5 is the heading")
+    trajcli.refuses(DIFFER.format(""), "columns with different times", "line 5 is the heading")
 
 
 FAMILIES = {
@@ -172,7 +172,7 @@ FAMILIES = {
 
 
 @pytest.mark.parametrize("table", FAMILIES)
-def test_the_one_family_of_numbered_columns_is_taken_and_the_rest_is_said(trajcli, folder, table):
+def test_a_single_family_of_numbered_columns_is_the_motion(trajcli, folder, table):
     heading, source, names = FAMILIES[table]
     others = [20.5 + TIMES, np.floor(TIMES), np.full(len(TIMES), 87.5)]
     if table == "a root":
@@ -218,7 +218,7 @@ def test_an_error_of_a_table_says_the_line_of_its_heading(trajcli, folder, text,
     trajcli.refuses(DIFFER.format(""), *parts)
 
 
-def test_a_column_that_is_not_there_says_the_line_of_the_heading(trajcli, folder):
+def test_a_missing_column_is_refused_with_the_line_of_the_heading(trajcli, folder):
     Path("log.csv").write_text("arm 3\n" + HEAD + rows())
     trajcli.refuses(DIFFER.format(":J7"), "no such dataset", "line 2 is the heading")
 
@@ -236,7 +236,7 @@ def test_rows_that_are_skipped_are_not_looked_at(trajcli, folder, command):
     trajcli.refuses(f"{command} log.csv --skip-rows 999 {more.replace('out', 'other')}", "rows")
 
 
-def test_rows_to_skip_are_said_not_to_be_used_without_a_table_of_text(trajcli, folder):
+def test_skip_rows_without_a_table_of_text_is_noted(trajcli, folder):
     np.savez("log.npz", position=ANGLES, dt=0.01)
     line = "differentiate log.npz --method central -o out.h5 --skip-rows 2"
     assert "and log.npz is none" in " ".join(trajcli.ok(line).err.split())

@@ -109,7 +109,7 @@ def test_a_part_is_turned_as_it_is_alone(trajcli, folder, order, stated):
         ("eef_axis_angle", TURNS.as_rotvec),
     ],
 )
-def test_other_forms_of_rotations_are_recognised_beside_a_position(trajcli, folder, name, values):
+def test_other_forms_of_rotations_are_recognised_next_to_positions(trajcli, folder, name, values):
     write("in.npz", **{"eef_pos": POSITION, name: values()})
     trajcli(f"differentiate in.npz:{name},eef_pos {CENTRAL}", code=0)
     found = motion()
@@ -173,7 +173,7 @@ def test_batches_are_joined_and_unequal_rows_refused_by_both_names(trajcli, fold
     np.testing.assert_array_equal(motion()["position"], np.concatenate([batch, batch[..., :1]], 2))
     for other in "cd":
         line = f"differentiate in.npz:a,{other} -o no.h5"
-        trajcli.refuses(line, f"in.npz:{other} and in.npz:a: arrays of other rows")
+        trajcli.refuses(line, f"in.npz:{other} and in.npz:a: arrays that differ in rows")
     trajcli.refuses("differentiate in.npz:a,nix -o no.h5", "in.npz:nix: no such dataset")
 
 

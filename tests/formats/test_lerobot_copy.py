@@ -131,7 +131,7 @@ def require_statistics(stated: dict[str, list[float]], values: np.ndarray) -> No
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_statistics_are_those_of_the_new_features_by_episode_and_of_all(trajcli, folder, version):
+def test_statistics_of_new_features_are_computed_by_episode_and_overall(trajcli, folder, version):
     data_set(version)
     trajcli(COMPUTE, code=0)
     trajcli(LINE, code=0)
@@ -177,7 +177,7 @@ def test_videos_are_linked_and_all_else_is_copied(trajcli, folder, monkeypatch, 
     assert not Path("out/.cache").exists()
 
 
-def test_a_copy_is_a_data_set_to_trajcli_and_its_features_stay(trajcli, folder):
+def test_a_copy_is_read_as_a_data_set_with_its_features(trajcli, folder):
     data_set(3)
     trajcli(COMPUTE, code=0)
     trajcli(LINE, code=0)
@@ -204,9 +204,7 @@ ONE_FILE = COMPUTE.replace("set:", "set/data/chunk-000/file-001.parquet:")
         (COMPUTE, f"{LINE} --overwrite", "a new folder"),
     ],
 )
-def test_what_does_not_match_the_episodes_or_is_not_new_is_refused(
-    trajcli, folder, compute, line, what
-):
+def test_features_that_exist_or_do_not_match_are_refused(trajcli, folder, compute, line, what):
     data_set(3)
     trajcli(compute, code=0)
     before = sorted(Path().rglob("*"))

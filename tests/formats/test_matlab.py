@@ -45,7 +45,7 @@ def test_times_are_a_row_or_a_column(trajcli, folder, name, shape, bend):
     trajcli(f"score in.mat:position --times in.mat:{name}", code=0)
 
 
-def test_cells_beside_the_trajectories_are_passed_over(trajcli, folder):
+def test_cells_next_to_the_trajectories_are_skipped(trajcli, folder):
     position = RANDOM.standard_normal((20, 3))
     write(q=position)
     with h5py.File("in.mat", "a") as file:

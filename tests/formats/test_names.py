@@ -56,7 +56,7 @@ KINDS = (hdf5, npz, csv, parquet, tensors)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_name_is_a_bug_or_makes_a_file_that_is_not_read_again(trajcli, folder, name):
+def test_a_dataset_of_any_name_can_be_read_again(trajcli, folder, name):
     turn = NAMES.index(name)
     outs = itertools.cycle(OUTS[turn % len(OUTS) :] + OUTS)
     for make in (KINDS + KINDS)[turn % len(KINDS) :][:2]:

@@ -25,7 +25,7 @@ def table(labels: list[object]) -> tuple[arrow.Table, np.ndarray]:
 
 
 @pytest.mark.parametrize("labels", [[0, 1, 2], [5, 3, 9]])
-def test_columns_of_one_prefix_are_an_array_and_an_episode_is_a_trajectory(trajcli, folder, labels):
+def test_columns_of_one_prefix_are_an_array_with_episodes_as_trajectories(trajcli, folder, labels):
     made, rows = table(labels)
     parquet.write_table(made, "log.parquet", row_group_size=8)
     trajcli("differentiate log.parquet:q --method central -o out.h5", code=0)

@@ -112,5 +112,5 @@ def test_columns_of_a_table_are_a_dataset(trajcli, folder, command):
 def test_a_table_needs_a_column_of_trajectories(trajcli, demos):
     trajcli.refuses(
         "integrate stacked.h5 --layout table --start zero -o out.h5",
-        "no column says of which trajectory a row is",
+        "no column tells the trajectory of a row",
     )

@@ -57,7 +57,7 @@ def test_records_of_json_are_rows(trajcli, folder, name, data):
         np.testing.assert_array_equal(found, POSITIONS)
 
 
-def test_fields_of_records_are_columns_as_those_of_a_table_of_text(trajcli, folder):
+def test_fields_of_records_are_columns_of_a_table(trajcli, folder):
     names = ["time [s]", "arm.pos.x", "arm.pos.y", "q_1 [deg]", "q_2 [deg]", "label"]
     rows = [[t, *p[:2], *(10 * p[1:]), "a"] for t, p in zip(TIMES, POSITIONS, strict=True)]
     Path("log.csv").write_text("\n".join(",".join(map(str, row)) for row in [names, *rows]))
@@ -90,7 +90,7 @@ def test_stamps_since_1970_keep_their_nanoseconds(trajcli, folder):
     assert positions_of(trajcli(f"differentiate log.jsonl {CENTRAL}"))[2] == SINCE
 
 
-def test_a_last_line_that_is_cut_is_left_out_and_one_before_it_refused(trajcli, folder):
+def test_only_the_last_line_may_be_cut(trajcli, folder):
     Path("log.jsonl").write_text("\n".join(LINES)[:-9])
     result = trajcli(f"differentiate log.jsonl {CENTRAL}")
     np.testing.assert_array_equal(positions_of(result)[0], POSITIONS[:-1])
@@ -204,7 +204,7 @@ def test_a_stream_may_begin_with_the_mark_and_end_without(trajcli, folder, strea
 
 
 @pytest.mark.parametrize("head", ["", "---\n", "# waypoints\n---\n"])
-def test_a_list_of_rows_that_ends_without_a_line_break_is_whole(trajcli, folder, head):
+def test_a_list_needs_no_line_break_at_its_end(trajcli, folder, head):
     pytest.importorskip("yaml")
     Path("w.yaml").write_text(f"{head}- [0, 0]\n- [1, 0.3]\n- [2, 0.1]")
     result = trajcli("export w.yaml --rate 10 -o w.csv")
@@ -212,7 +212,7 @@ def test_a_list_of_rows_that_ends_without_a_line_break_is_whole(trajcli, folder,
     assert "breaks off" not in result.err
 
 
-def test_joints_that_are_published_apart_are_arrays_of_their_own(trajcli, folder, stream):
+def test_joints_published_in_turns_are_separate_arrays(trajcli, folder, stream):
     other = ["left", "right"]
     text = "".join(f"{echo(k)}---\n{echo(k, (0, 1), other)}---\n" for k in range(40))
     Path("js.yaml").write_text(text)
@@ -257,7 +257,7 @@ def test_compound_datasets_of_hdf5(trajcli, folder, storage):
     trajcli.refuses("differentiate log.h5:robot/log/nix -o no.h5", "no such dataset")
 
 
-def test_rates_beside_compound_datasets_are_theirs(trajcli, folder):
+def test_compound_datasets_have_the_rate_next_to_them(trajcli, folder):
     with h5py.File("log.h5", "w") as file:
         file["log"] = rows()[["q", "ok"]].copy()
         file["log"].attrs["rate"] = 50.0

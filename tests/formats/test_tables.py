@@ -210,7 +210,7 @@ def test_a_dialect_is_differentiated_by_one_command(trajcli, folder, dialect):
         assert (file["dof"].asstr()[:].tolist() if labelled else None) == names
 
 
-def test_rates_of_an_imu_are_named_by_the_words_of_the_heading(trajcli, folder):
+def test_rates_of_an_imu_are_recognised_in_the_heading(trajcli, folder):
     euroc_imu()
     shown = trajcli("inspect log.csv --json").document
     arrays = {one["name"]: (one["shape"], one["units"]) for one in shown["datasets"]}
@@ -274,7 +274,7 @@ def test_blank_cells_are_missing_values(trajcli, folder):
         assert np.isfinite(file["position"]).all()
 
 
-def test_columns_of_numbers_that_may_be_several_things_are_to_be_named(trajcli, folder):
+def test_ambiguous_columns_of_numbers_must_be_named(trajcli, folder):
     table("time,left1,left2,right1", TIMES, POSITIONS)
     trajcli("differentiate log.csv -o out.h5", code=0)
     table("time,left1,left2,right1,right2,x", TIMES, POSITIONS, POSITIONS[:, 1:])

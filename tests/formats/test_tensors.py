@@ -67,7 +67,7 @@ def test_pickled_objects_are_never_made(trajcli, folder):
         assert "if you trust it" in result.err
 
 
-def test_what_no_array_can_hold_is_refused_and_the_rest_is_read(trajcli, folder):
+def test_tensors_that_no_array_can_hold_are_refused(trajcli, folder):
     actions = tensors()["actions"]
     torch.save({"actions": actions.to_sparse(), "other": actions}, "sparse.pt")
     for command in ("integrate", "inspect", "check", "export"):

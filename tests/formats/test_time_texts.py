@@ -136,7 +136,7 @@ def test_times_that_are_not_certain_are_refused_with_what_says_them(
     np.testing.assert_array_equal(written()[0], POSITIONS)
 
 
-def test_of_times_that_are_not_understood_the_first_such_cell_is_shown(trajcli, folder):
+def test_the_first_time_that_is_not_understood_is_shown(trajcli, folder):
     table("Time,a,b", lambda m: "late" if m.second else f"{m:%H:%M:%S.%f}", MAY_1)
     trajcli.refuses(DIFFER, "'late'")
 

@@ -43,7 +43,7 @@ def test_every_episode_of_a_replay_buffer_is_a_trajectory(trajcli, folder, versi
                 np.testing.assert_array_equal(rows, factor * actions[begin:end])
 
 
-def test_a_plain_array_and_a_plain_group_are_read_as_those_of_hdf5(trajcli, folder):
+def test_plain_arrays_and_groups_are_read_as_in_hdf5(trajcli, folder):
     values = np.random.default_rng(2).normal(size=(4, 9, 3))
     zarr.create_array("one.zarr", data=values, chunks=(1, 9, 3))
     group = zarr.open_group("group.zarr", mode="w")
@@ -82,7 +82,7 @@ def test_a_pipe_in_a_store_is_not_waited_for(folder, name):
 
 
 @pytest.mark.parametrize("command", ["export", "plot", "check", "score", "inspect", "integrate"])
-def test_rows_of_no_episode_are_left_out_aloud(trajcli, folder, command):
+def test_rows_outside_of_episodes_are_left_out_with_a_note(trajcli, folder, command):
     replay("replay.zarr", 3)
     zarr.open_group("replay.zarr")["meta/episode_ends"][:] = np.array([7, 19, 22])
     more = {"export": "-o out.csv", "plot": "-o out.svg", "score": "--dt 0.1",

@@ -235,7 +235,7 @@ def test_diff_compares_in_one_unit_or_refuses(trajcli, folder):
     for other, said in (
         ("m.h5", "units differ: a is in deg, b is in m"),
         ("odd.h5", "units differ: a is in deg, b is in counts"),
-        ("none.h5", "a is in deg, b says no unit: compared as they are"),
+        ("none.h5", "a is in deg, b states no unit: compared as they are"),
     ):
         result = trajcli(f"diff deg.h5:position {other}:position")
         assert said in result.out

@@ -105,7 +105,7 @@ def test_a_family_without_dt_asks_for_it_and_then_runs(trajcli, folder, family):
             same(file[group.format(i + first)], expected, kind)
 
 
-def test_d4rl_starts_where_the_simulator_was_and_keeps_rows_after_the_last_end(trajcli, folder):
+def test_d4rl_has_start_states_and_rows_after_the_last_end(trajcli, folder):
     writers.d4rl(Path("in.h5"), GIVEN)
     with h5py.File("in.h5", "r+") as file:
         file["terminals"][-1] = file["timeouts"][-1] = False
@@ -125,9 +125,7 @@ def test_d4rl_starts_where_the_simulator_was_and_keeps_rows_after_the_last_end(t
         ("d4rl", "infos/qpos", "trajectory_{}"),
     ],
 )
-def test_a_start_is_the_first_row_of_an_array_that_every_trajectory_has(
-    trajcli, folder, family, name, group
-):
+def test_a_start_is_the_first_row_of_an_array(trajcli, folder, family, name, group):
     wide = [demo | {"position": np.c_[demo["position"], demo["position"][:, :2]]} for demo in GIVEN]
     more = ("pd_joint_delta_pos",) if family == "maniskill" else ()
     getattr(writers, family)(Path("in.h5"), wide, *more)
@@ -282,7 +280,7 @@ def test_normalised_commands_are_warned_of_with_the_positions_to_use(trajcli, fo
     assert WARNING in trajcli(f"{line} --mode clique").err
 
 
-def test_positions_to_go_to_that_are_read_as_something_else_are_told(trajcli, folder):
+def test_target_positions_that_are_read_otherwise_are_warned_of(trajcli, folder):
     given = writers.demos(scale=3.0)
     told = "are as a rule joint positions to go to"
     writers.aloha(Path("episode_0.hdf5"), given[0])

@@ -73,9 +73,7 @@ def episode(file: h5py.File, number: int) -> h5py.Group:
 
 
 @pytest.mark.parametrize("write", [version_2, version_3])
-def test_every_episode_is_integrated_at_its_own_length_with_the_rate_of_the_data_set(
-    trajcli, folder, write
-):
+def test_every_episode_is_integrated_at_its_length_and_rate(trajcli, folder, write):
     write(Path("set"))
     result = trajcli("integrate set --mode acceleration -o out.h5 --json", code=0)
     assert result.document["layout"] == "lerobot"
@@ -90,7 +88,7 @@ def test_every_episode_is_integrated_at_its_own_length_with_the_rate_of_the_data
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_dofs_are_called_as_in_the_info_and_folders_leave_no_trace(trajcli, folder, nested):
+def test_dofs_have_their_names_in_the_info(trajcli, folder, nested):
     motors = [f"motor_{i}.pos" for i in range(7)]
     written = []
     for place in ("here", "elsewhere/there"):
@@ -147,7 +145,7 @@ def test_without_pyarrow_the_extra_is_named(trajcli, folder, monkeypatch):
 @pytest.mark.parametrize(
     "command", ["inspect set", "check set", "plot set --episodes 9 -o fig.png"]
 )
-def test_a_folder_is_one_data_set_and_its_path_is_shown_as_typed(trajcli, folder, command):
+def test_a_folder_is_one_data_set(trajcli, folder, command):
     version_2(Path("set"))
     result = trajcli(command, code=0)
     assert str(folder) not in result.out + result.err

@@ -13,7 +13,6 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +31,14 @@ from trajcli.memory import CSV_ROWS
 _LONGEST_LINE = 1 << 20
 # How many lines are read to find the heading, also among comments at most, and how many rows to
 # find what the columns hold.
-_HEAD, _MOST, _SAMPLE = 256, 1 << 14, 64
+_HEAD_LINES, _COMMENT_LINES, _SAMPLE_ROWS = 256, 1 << 14, 64
 # The bytes at the end that show whether a file is cut, and the lines that show its decimals.
-_TAIL, _LEAST = 1 << 14, 10
+_TAIL_BYTES, _TAIL_ROWS = 1 << 14, 10
 # Integers that float64 may not hold.
-_WHOLE = re.compile(r"[+-]?(?:\d{16,18}|[1-8]\d{18})")
+_LONG_INTEGER = re.compile(r"[+-]?(?:\d{16,18}|[1-8]\d{18})")
 # How many median steps a step of times may be, how far from 1 the norm of a quaternion, and which
 # share of the steps of a TUM trajectory goes forward.
-_UNEVEN, _NEAR, _MOSTLY = 5.0, 1e-2, 0.9
+_LONGEST_STEP, _NORM_ERROR, _FORWARD_SHARE = 5.0, 1e-2, 0.9
 # The columns of a TUM trajectory, which may have no heading.
 _TUM = ["timestamp", *(_POSE := ["tx", "ty", "tz", "qx", "qy", "qz", "qw"])]
 # The arrays of a JointState, in their order.
@@ -89,8 +88,8 @@ class _Text:
         with open(self._descriptor, "rb", closefd=False) as file:
             blocks = iter(lambda: file.read(1 << 20), b"")
             count = 1 + sum(block.count(b"\n") for block in blocks)
-        begin = max(os.fstat(self._descriptor).st_size - _TAIL, 0)
-        end = os.pread(self._descriptor, _TAIL, begin).decode(self._encoding, "replace")
+        begin = max(os.fstat(self._descriptor).st_size - _TAIL_BYTES, 0)
+        end = os.pread(self._descriptor, _TAIL_BYTES, begin).decode(self._encoding, "replace")
         return count, end if begin else f"\n{end}"
 
     def close(self) -> None:
@@ -112,7 +111,6 @@ class CsvFile(Table):
 
     def __init__(self, path: Path, pool: OpenFiles | None = None) -> None:
         super().__init__(path, pool)
-        self._time: str | None = None
         self._end: int | None = None  # nothing is read after this line
         self._reasons: dict[str, str] = {}  # how, or why not, columns of texts were converted
         try:
@@ -124,11 +122,12 @@ class CsvFile(Table):
     def _read_heading(self) -> None:
         reading, lines, count = self.pool.reading, list[str](), 0
         skip = reading.skip_rows or 0
-        for line in itertools.islice(self.open_handle().lines(), skip + _MOST):
+        for line in itertools.islice(self.open_handle().lines(), skip + _COMMENT_LINES):
             lines.append(line)
             count += not line.startswith("#")
-            if count == skip + _HEAD:
+            if count == skip + _HEAD_LINES:
                 break
+        # the first rows show what the columns hold; all rows are read when a value is needed
         head = read_head(lines, skip, str(self.path))
         self._delimiter, self._skipped, self._trailing = head[0], head.skipped, head.trailing
         self._heading = f"line {head.line} is the heading" if head.line else "there is no heading"
@@ -136,7 +135,7 @@ class CsvFile(Table):
         if head.degrees and reading.units is None:
             text = "inDegrees=yes says that angles are in degrees: --units deg,m,… says which are"
             self.remarks += [f"{self.path}: {text}"]
-        rows = head.rows[:_SAMPLE]
+        rows = head.rows[:_SAMPLE_ROWS]
         self._comma = any(DECIMAL_COMMA.fullmatch(cell) for row in rows for cell in row)
         if self._comma:
             self._note("decimal commas are read as points")
@@ -149,20 +148,20 @@ class CsvFile(Table):
         self.columns, columns = list(names), dict(zip(names, cells, strict=True))
         self.copies = {n: first for n, first in names.items() if first and n != first}
         if self.copies:
-            self._note(f"of names that occur twice the second is {next(iter(self.copies))}")
+            self._note(f"the second of two columns of one name is {next(iter(self.copies))}")
         self._texts = {name for name, text in zip(names, texts, strict=True) if text}
         numbers = {name: column for name, column in columns.items() if name not in self._texts}
         fractions = lambda x: is_number(x) and math.isfinite(float(x)) and float(x) % 1  # noqa: E731
         self.fractional = [name for name, column in numbers.items() if any(map(fractions, column))]
         kinds = {name: moment_kind(columns[name][0]) for name in names if name in self._texts}
+        # a date and a time of day may be two columns, but only where no other could be meant
         clocks, days = ([n for n, kind in kinds.items() if kind == k] for k in ("time", "day"))
-        # a date and a time of day in two columns
         self._days = dict(zip(clocks, days, strict=True)) if len(clocks) == len(days) == 1 else {}
         self.dates = [*(n for n, kind in kinds.items() if kind in ("time", "moment")), *days]
         if self._texts and head.names is None:
-            self._find_echo(rows)
+            self._name_echo_columns(rows)
         elif not self._texts and not names[self.columns[0]]:
-            self._find_time(_numbers(cells))
+            self._find_time_column(_numbers(cells))
 
     def _find_column(self, name: str) -> list[str]:
         # without a heading the number of a column stays its name, whatever it is recognised as
@@ -173,18 +172,15 @@ class CsvFile(Table):
     def _note(self, text: str) -> None:
         self.remarks = [*self.remarks, Note(f"{self.path}: {text}")]
 
-    def _find_echo(self, rows: list[list[str]]) -> None:
+    def _name_echo_columns(self, rows: list[list[str]]) -> None:
         """Names the columns of messages that ``ros2 topic echo --csv`` writes.
 
         They are seconds since 1970, nanoseconds, the frame, and the fields; those of a JointState
         are names, then numbers.
         """
         stamps = [(int(a), int(b)) for a, b, *_ in rows if a.isdecimal() and b.isdecimal()]
-        if (
-            len(stamps) != len(rows)
-            or self.columns[2] != "text2"
-            or not all(1e9 < a < 4e9 and b < 1e9 for a, b in stamps)
-        ):
+        frames = len(stamps) == len(rows) and self.columns[2] == "text2"
+        if not frames or not all(1e9 < a < 4e9 and b < 1e9 for a, b in stamps):
             return
         columns = ["stamp_sec", "stamp_nanosec", *self.columns[2:]]
         remark = "its first columns are seconds and nanoseconds since 1970"
@@ -197,13 +193,17 @@ class CsvFile(Table):
             columns[-rest:] = [f"{kind}/{label}" for kind in kinds for label in labels]
             remark += f", then {', '.join(kinds)} of the joints that it names"
             self._texts = {*columns[2:-rest]}
-        elif not count and rest == len(_POSE) and _near_one(_numbers(zip(*rows, strict=True))[-4:]):
+        elif (
+            not count
+            and rest == len(_POSE)
+            and _has_unit_norm(_numbers(zip(*rows, strict=True))[-4:])
+        ):
             columns[-rest:] = _POSE
             remark += f", then {' '.join(_POSE)}, as in a pose"
         self.columns = columns
         self._note(f"there is no heading: {remark}")
 
-    def _find_time(self, sample: npt.NDArray[np.float64]) -> None:
+    def _find_time_column(self, sample: npt.NDArray[np.float64]) -> None:
         """Finds the time in a table [columns, rows] that does not name it.
 
         It is the first column, if it increases evenly, does not count rows, is no position before a
@@ -213,23 +213,19 @@ class CsvFile(Table):
         steps = steps[np.isfinite(steps)]
         if len(steps) < 2:
             return
-        forward = (steps >= 0).mean() > _MOSTLY
-        if headless and forward and len(sample) == len(_TUM) and _near_one(sample[4:]):
+        forward = (steps >= 0).mean() > _FORWARD_SHARE
+        if headless and forward and len(sample) == len(_TUM) and _has_unit_norm(sample[4:]):
             self.columns, listed = list(_TUM), " ".join(_TUM)
             self._note(f"there is no heading: {listed}, as in a TUM trajectory")
-        elif not (steps > 0).all() or steps.max() > _UNEVEN * np.median(steps):
+        elif not (steps > 0).all() or steps.max() > _LONGEST_STEP * np.median(steps):
             return
         elif (steps == 1).all() and sample[0, 0] in (0, 1):
             if (sample[1:] != np.floor(sample[1:])).any():
                 self.columns = ["index", *self.columns[1:]]
-        elif not headless or not (self.pool.reading.clock or _near_one(sample[3:7])):
-            self._time = self.columns[0]
+        elif not headless or not (self.pool.reading.clock or _has_unit_norm(sample[3:7])):
+            self.dates = self.columns[:1]
             if headless:
                 self._note("there is no heading: its first column, which increases, is the time")
-
-    @cached_property
-    def time_column(self) -> str | None:
-        return super().time_column or self._time
 
     def hint_at_rows(self, column: str, value: object) -> str:
         shown = json.dumps(value) if isinstance(value, str) else f"{value:g}"
@@ -246,7 +242,7 @@ class CsvFile(Table):
         return replace(fault, expected=f"a dataset in the file; {self._heading}")
 
     def column(self, name: str) -> Dataset:
-        number, text = self.columns.index(name), self.guard(name, self._read)
+        number, text = self.columns.index(name), self.guard(name, self._read_columns)
         if name in text.faults:
             raise InputError(text.faults[name])
         if name not in text.converted:
@@ -269,12 +265,12 @@ class CsvFile(Table):
             rows = lambda start, stop: values[start:stop]  # noqa: E731
             return self.make_dataset(name, values.shape, values.dtype, rows, about, "text")
         # numbers are read from the open file each time: the pool may close it in between
-        read = lambda start, stop: self._read().values[number, start:stop]  # noqa: E731
+        read = lambda start, stop: self._read_columns().values[number, start:stop]  # noqa: E731
         numbers = text.values[number]
         return self.make_dataset(name, numbers.shape, numbers.dtype, read, storage="text")
 
-    def _times(self, column: str) -> Dataset:
-        stored = super()._times(column)
+    def _read_times(self, column: str) -> Dataset:
+        stored = super()._read_times(column)
         if not stored.numeric:
             cells = stored.read().tolist()
             raise InputError(
@@ -287,24 +283,24 @@ class CsvFile(Table):
         for copy in (name for name, first in self.copies.items() if first == column):
             if not np.array_equal(self.column(copy).read(), stored.read()):
                 raise InputError(
-                    "columns with times of their own",
+                    "columns with different times",
                     where=f"{self.path}:{copy}",
                     expected=f"the times of {column}; {self._heading}",
                     hint=f"name columns, and their times: --times {self.shell_name(copy)}",
                 )
         return stored
 
-    def _remarks(self, name: str, taken: Sequence[str], stored: Dataset) -> list[str]:
-        remarks, time = super()._remarks(name, taken, stored), self.time_column
+    def _collect_remarks(self, name: str, taken: Sequence[str], stored: Dataset) -> list[str]:
+        remarks, time = super()._collect_remarks(name, taken, stored), self.time_column
         if time is None or time in self._stamp_pair or self.pool.reading.clock:
             return remarks
         with contextlib.suppress(InputError):  # raised where the times are used
-            self._times(time)
+            self._read_times(time)
             if self._reasons[time]:
                 remarks.append(Note(f"{self.path}:{time}: {self._reasons[time]}"))
         return remarks
 
-    def _read(self) -> _Text:
+    def _read_columns(self) -> _Text:
         """Returns the open file after reading all its columns."""
         text: _Text = self.open_handle()
         if text.values is None:
@@ -316,15 +312,18 @@ class CsvFile(Table):
             if self._end and self._is_cut(body, complete=body != tail):
                 cut = f"{self.path} breaks off in line {self._end}, which is left out"
                 self.remarks, self._end = [*self.remarks, cut], self._end - 1
-            size, smaller = 8 * count * len(self.columns), "DataFrame.to_parquet writes"
-            self.pool.refuse_larger(size, str(self.path), f"a binary file, as {smaller}")
+            size, hint = (
+                8 * count * len(self.columns),
+                "a binary file, as DataFrame.to_parquet writes",
+            )
+            self.pool.refuse_larger(size, str(self.path), hint)
             self.pool.reserve(self, size)
-            text = self.open_handle()
-            # np.loadtxt reads a table of numbers alone many times faster than Python reads cells
+            text = self.open_handle()  # to reserve memory may have closed the one before
+            # np.loadtxt is faster than _read_cells, but reads neither texts nor decimal commas
             if not (self._texts or self._comma):
                 with contextlib.suppress(ValueError):  # cells that are no numbers, uneven rows
                     values = np.loadtxt(
-                        self._rows(text), delimiter=self._delimiter.strip(" ") or None,
+                        self._row_lines(text), delimiter=self._delimiter.strip(" ") or None,
                         comments=None, quotechar='"', ndmin=2, encoding=None,
                     )  # fmt: skip
                     text.values = values.T if values.shape[1] == len(self.columns) else None
@@ -332,8 +331,8 @@ class CsvFile(Table):
                 text.values = self._read_cells(text)
         return text
 
-    def _rows(self, text: _Text) -> Iterator[str]:
-        rows = _data(itertools.islice(text.lines(), self._skipped, self._end))
+    def _row_lines(self, text: _Text) -> Iterator[str]:
+        rows = _skip_comments(itertools.islice(text.lines(), self._skipped, self._end))
         if not self._trailing:
             return rows
         return (row.rstrip("\r\n ").removesuffix(self._delimiter) for row in rows)
@@ -344,15 +343,17 @@ class CsvFile(Table):
         The line then has fewer cells than the lines before or, in its last cell, no number or fewer
         decimals than all of them.
         """
+        # the first line of the tail may lack its beginning; decimals are compared where every row
+        # before the last writes as many, as printf does
         lines = tail.split("\n")[1:]
         if len(lines) < 2 or not lines[-1].strip() or lines[-1].startswith("#"):
             return False
-        *before, last = split_cells(_data(lines[-_LEAST - 1 :]), self._delimiter)
+        *before, last = split_cells(_skip_comments(lines[-_TAIL_ROWS - 1 :]), self._delimiter)
         decimals = [len(row[-1].strip().partition(".")[2]) for row in (*before, last) if row]
         shorter = len(set(decimals[:-1])) == 1 and 2 < decimals[0] > decimals[-1]
         ends = [row[-1].strip() for row in (*before[-1:], last) if row]
         no_number = is_number(ends[0]) and not is_number(ends[-1])
-        broken = (shorter and len(before) >= _LEAST) or no_number
+        broken = (shorter and len(before) >= _TAIL_ROWS) or no_number
         width = len(self.columns) + self._trailing
         return len(last) < width or (not complete and broken)
 
@@ -360,7 +361,7 @@ class CsvFile(Table):
         """Reads all columns [columns, N]; the first cell that is not a number is its fault."""
         parts, texts = [], [self.columns.index(name) for name in self._texts]
         text.texts = {number: [] for number in texts}
-        rows = self._numbered_rows(text)
+        rows = self._checked_rows(text)
         while block := list(itertools.islice(rows, CSV_ROWS)):
             lines, cells = zip(*block, strict=True)
             parts.append(np.zeros((len(self.columns), len(block))))
@@ -384,9 +385,9 @@ class CsvFile(Table):
                     text.faults.setdefault(self.columns[number], fault)
         return np.concatenate(parts, axis=1)
 
-    def _numbered_rows(self, text: _Text) -> Iterator[tuple[int, list[str]]]:
+    def _checked_rows(self, text: _Text) -> Iterator[tuple[int, list[str]]]:
         """Yields the cells of each row with the number of the line on which it ends."""
-        for cells in split_cells(self._rows(text), self._delimiter):
+        for cells in split_cells(self._row_lines(text), self._delimiter):
             if len(cells) != len(self.columns):
                 raise InputError(
                     "a row of another length",
@@ -397,7 +398,7 @@ class CsvFile(Table):
             yield text.line, cells
 
 
-def _data(lines: Iterable[str]) -> Iterator[str]:
+def _skip_comments(lines: Iterable[str]) -> Iterator[str]:
     """Yields the lines that are neither blank nor comments."""
     return (line for line in lines if line.strip() and not line.startswith("#"))
 
@@ -408,7 +409,7 @@ def _is_text(column: Sequence[str]) -> bool:
     Labels and dates are, integers that float64 does not hold, and a column of blank cells.
     """
     cells = [cell for cell in column if cell]
-    return not cells or not is_number(cells[0]) or any(map(_WHOLE.fullmatch, cells))
+    return not cells or not is_number(cells[0]) or any(map(_LONG_INTEGER.fullmatch, cells))
 
 
 def _numbers(cells: Iterable[Sequence[str]]) -> npt.NDArray[np.float64]:
@@ -416,11 +417,11 @@ def _numbers(cells: Iterable[Sequence[str]]) -> npt.NDArray[np.float64]:
     return np.array([[float(x) if is_number(x) else np.nan for x in column] for column in cells])
 
 
-def _near_one(columns: npt.NDArray[np.float64]) -> bool:
+def _has_unit_norm(columns: npt.NDArray[np.float64]) -> bool:
     """Whether four columns [4, rows] have norm 1, as a quaternion, in all rows without NaN."""
     norms = np.linalg.norm(columns, axis=0)
     norms = norms[np.isfinite(norms)]
-    return len(columns) == 4 and len(norms) > 1 and bool((np.abs(norms - 1) < _NEAR).all())
+    return len(columns) == 4 and len(norms) > 1 and bool((np.abs(norms - 1) < _NORM_ERROR).all())
 
 
 def parse_column(cells: Sequence[str]) -> tuple[Any, str]:
@@ -428,11 +429,12 @@ def parse_column(cells: Sequence[str]) -> tuple[Any, str]:
 
     Other texts stay as they are, with the reason why they are no times.
     """
-    if all(map(_WHOLE.fullmatch, cells)):
+    if all(map(_LONG_INTEGER.fullmatch, cells)):
         return np.array(cells, np.int64), ""
     stamps, remark = moments(cells)
     if stamps is not None:
         return stamps, remark
+    # a column that is blank in the sample of rows may have numbers below
     if any(cells) and all(is_number(cell or "nan") for cell in cells):
         return np.array([cell or "nan" for cell in cells], float), ""
     return np.array(cells), remark

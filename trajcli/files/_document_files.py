@@ -26,9 +26,9 @@ from trajcli.files.source import natural_order
 
 # The most entries of dictionaries and lists, and the deepest nesting. A document can refer to a
 # list twice from the next list, and so on: 30 of them have 10^9 entries.
-_MOST, _DEEPEST = 500_000, 64
+_MOST_ENTRIES, _DEEPEST = 500_000, 64
 # Earlier versions can run code even with ``weights_only`` (CVE-2025-32434).
-_TORCH = (2, 6)
+_LEAST_TORCH = (2, 6)
 # The fields of points of a JointTrajectory, and the arrays that they become.
 _POINTS = {"positions": "position", "velocities": "velocity", "accelerations": "acceleration"}
 # Nanoseconds in the fields of a duration of ROS 2 and ROS 1.
@@ -47,7 +47,7 @@ class DocumentFile(RecordFile):
 
     def __init__(self, path: Path, pool: OpenFiles | None = None) -> None:
         super().__init__(path, pool)
-        self._names = self.with_fields(list(self.open_handle()))
+        self._names = self.expand_records(list(self.open_handle()))
 
     @abstractmethod
     def load(self) -> Any:
@@ -55,7 +55,8 @@ class DocumentFile(RecordFile):
 
     def begin(self) -> _Arrays:
         arrays = _Arrays()
-        arrays.most = os.path.getsize(self.path)  # a number takes a byte at least
+        # a number takes a byte at least: more of them repeat one list, as aliases of YAML do
+        arrays.most = os.path.getsize(self.path)
         arrays.collect(self.load())
         self.remarks = [*self.remarks, *(f"{self.path}:{text}" for text in arrays.remarks)]
         return arrays
@@ -87,6 +88,7 @@ class JsonFile(DocumentFile):
     expected, family = "a JSON document", "json"
 
     def load(self) -> Any:
+        # one document is the rule; "Extra data" after it is a second one in the next line
         data = read_regular(self.path, self.pool.memory, self.expected)
         text = data.decode(json.detect_encoding(data))
         try:
@@ -143,6 +145,7 @@ class MatlabFile(DocumentFile):
     def load(self) -> Any:
         matlab = import_library("scipy.io", "scipy", self.path)
         with open(open_regular(self.path), "rb") as file:
+            # SciPy unpacks variables as it loads them: their sizes are checked before
             count = sum(np.prod(shape, dtype=float) for _, shape, _ in matlab.whosmat(file))
             self.pool.refuse_larger(8 * int(count), str(self.path), "save -v7.3 in MATLAB")
             file.seek(0)
@@ -157,8 +160,8 @@ class TorchFile(DocumentFile):
 
     def load(self) -> Any:
         torch = import_library("torch", "torch", self.path)
-        if tuple(map(int, torch.__version__.split(".")[:2])) < _TORCH:
-            needed = ".".join(map(str, _TORCH))
+        if tuple(map(int, torch.__version__.split(".")[:2])) < _LEAST_TORCH:
+            needed = ".".join(map(str, _LEAST_TORCH))
             raise InputError(
                 "tensors are read by torch",
                 where=str(self.path),
@@ -221,14 +224,14 @@ class _Arrays(dict[str, Any]):
     def collect(self, value: Any, path: str = "", depth: int = 0) -> None:
         """Collects an array, or those in a dictionary or list. Raises ValueError for too many."""
         self.entries += 1
-        if self.entries > _MOST or depth > _DEEPEST:
-            raise ValueError(f"more than {_MOST} entries, or {_DEEPEST} within each other")
-        array = _array(value, self.most)
+        if self.entries > _MOST_ENTRIES or depth > _DEEPEST:
+            raise ValueError(f"more than {_MOST_ENTRIES} entries, or {_DEEPEST} within each other")
+        array = _to_array(value, self.most)
         if array is not None:
             self[path] = array
             return
         structures = isinstance(value, np.ndarray) and value.dtype.names
-        items = [_plain(item) for item in value.ravel()] if structures else value
+        items = [_to_builtin(item) for item in value.ravel()] if structures else value
         pairs: Iterable[tuple[Any, Any]] = ()
         if isinstance(items, list):
             # publishers that share a topic alternate: records of the same joints belong together
@@ -262,7 +265,7 @@ class _Arrays(dict[str, Any]):
         self.clear()
 
 
-def _array(value: Any, most: int) -> Any:
+def _to_array(value: Any, most: int) -> Any:
     """Converts numbers, texts and even lists of these to an array; tensors stay as they are.
 
     Returns None for anything else. Raises ValueError for a list of more than ``most`` values.
@@ -287,13 +290,13 @@ def _array(value: Any, most: int) -> Any:
     return array if array is not None and array.dtype.kind in kinds else None
 
 
-def _plain(value: Any) -> Any:
+def _to_builtin(value: Any) -> Any:
     """Converts a structure of MATLAB to dictionaries, lists, numbers and texts."""
     if isinstance(value, np.ndarray) and value.size != 1:
         return (value[0] if len(value) == 1 else value).tolist()
     item = value.flat[0] if isinstance(value, np.ndarray) else value
     if isinstance(item, np.void):
-        return {name: _plain(item[name]) for name in item.dtype.names or ()}
+        return {name: _to_builtin(item[name]) for name in item.dtype.names or ()}
     return item.item() if isinstance(item, np.generic) else item
 
 

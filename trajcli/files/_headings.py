@@ -23,7 +23,7 @@ _LONGEST_UNIT = 12
 class Head(NamedTuple):
     """How a table begins.
 
-    names: the names of the columns, each with the one that it is named after, None without a
+    names: the names of the columns, each with the name that it repeats, or ""; None without a
     heading. line: the line of the heading. skipped: how many lines come before the rows. trailing:
     a separator follows the last cell of a row. remark: which lines were left out. degrees: the
     table says that its angles are in degrees.
@@ -46,16 +46,16 @@ def read_head(lines: Sequence[str], skip: int, where: str) -> Head:
     table without rows, and for a heading of another length.
     """
     # the headers of OpenSim (.mot, .sto) end in a line of their own
-    ended = next((k for k, line in enumerate(lines, 1) if line.strip() == "endheader"), 0)
-    begin = max(skip, ended)
+    header_end = next((k for k, line in enumerate(lines, 1) if line.strip() == "endheader"), 0)
+    begin = max(skip, header_end)
     separator = re.match(r'"?sep=(.)"?\s*$', lines[begin]) if lines[begin:] else None
-    numbered = [(n, line) for n, line in enumerate(lines, 1)
+    content = [(n, line) for n, line in enumerate(lines, 1)
                 if n > begin + bool(separator) and line.strip() and line[0] != "#"]  # fmt: skip
-    body = [line for _, line in numbered][len(numbered) // 2 if len(numbered) > 3 else 0 :]
+    body = [line for _, line in content][len(content) // 2 if len(content) > 3 else 0 :]
     # a comma divides columns only where no semicolon does: it may then be a decimal comma
-    usual = (d for d in "\t;," if 2 * sum(d in line for line in body) > len(body))
-    delimiter = separator[1] if separator else next(usual, " ")
-    ends, rows = _split_numbered(numbered, delimiter)
+    delimiters = (d for d in "\t;," if 2 * sum(d in line for line in body) > len(body))
+    delimiter = separator[1] if separator else next(delimiters, " ")
+    ends, rows = _split_numbered(content, delimiter)
     # the last lines show how wide the rows are, since a heading comes first
     last = rows[len(rows) // 2 :][-_BODY:]
     width = Counter(map(len, last)).most_common(1)[0][0] if last else 1
@@ -70,13 +70,13 @@ def read_head(lines: Sequence[str], skip: int, where: str) -> Head:
     # The rows begin in the first line of their kind of cells. The heading is one of the lines of
     # their width before it, or that line itself where it has numbers as names.
     first = next((k for k, row in enumerate(rows) if _is_row(row, kinds)), len(rows[:2]) // 2)
-    begins = first
-    while begins and len(rows[begins - 1]) == width:
-        begins -= 1
+    top = first
+    while top and len(rows[top - 1]) == width:
+        top -= 1
     line, labels, units = 0, list[str](), list[str]()
-    if begins < first:
-        number, units = _pick_heading(rows[begins:first])
-        line, labels = ends[begins + number], rows[begins + number]
+    if top < first:
+        number, units = _pick_heading(rows[top:first])
+        line, labels = ends[top + number], rows[top + number]
     elif rows[first:] and "moment" not in kinds and _is_heading(*rows[first : first + 2]):
         line, labels, first = ends[first], rows[first], first + 1
     if first == len(rows):
@@ -98,8 +98,8 @@ def read_head(lines: Sequence[str], skip: int, where: str) -> Head:
     if comments and not line:
         labels = _split_numbered([(0, comments[-1])], delimiter)[1][0]
         labels = labels[: width if trailing else None]
-    degrees = any(re.match(r"\s*inDegrees\s*=\s*yes", text, re.I) for text in lines[:ended])
-    names = _column_names(labels, units) if len(labels) == width else None
+    degrees = any(re.match(r"\s*inDegrees\s*=\s*yes", text, re.I) for text in lines[:header_end])
+    names = _name_columns(labels, units) if len(labels) == width else None
     rows = [row for row in rows[first:] if len(row) == width]
     return Head(delimiter, names, line, skipped, rows, trailing, remark, degrees)
 
@@ -138,7 +138,7 @@ def _kind(cell: str) -> str:
 
 
 def _is_row(row: Sequence[str], kinds: Sequence[str]) -> bool:
-    """Whether half of the cells of a line, and the first, are the number or time of its column."""
+    """Whether a line is a row: half of its cells, and the first, are of the kind of the column."""
     pairs = [(_kind(cell), kind) for cell, kind in zip(row, kinds, strict=False) if kind != "text"]
     matches = [cell in ("", kind) for cell, kind in pairs]
     usual = len(row) == len(kinds) and any(cell for cell, _ in pairs)
@@ -175,7 +175,7 @@ def _is_heading(first: Sequence[str], second: Sequence[str] = ()) -> bool:
     return whole and (words or (counted and decimal))
 
 
-def _column_names(names: Sequence[str], units: Sequence[str]) -> dict[str, str]:
+def _name_columns(names: Sequence[str], units: Sequence[str]) -> dict[str, str]:
     """Names columns, with their units; a name that occurs again gets a number.
 
     Returns the names, each with the one that it repeats, or "". pandas writes an index without a

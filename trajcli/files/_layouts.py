@@ -128,7 +128,7 @@ class Family:
 
     def matches(self, file: Catalogue, children: Children) -> bool:
         """Whether a file is of this family."""
-        # the first trajectory stands for all
+        # the first trajectory stands for all: a file may have ten thousand of them
         first = next(self.numbered_groups(children), "")
         if self.groups and not first:
             return False
@@ -205,7 +205,7 @@ class Layout:
         groups = set(stored.texts())
         members = {member.group.rpartition("/")[2]: member for member in self.split.members}
         if missing := ", ".join(sorted(groups - members.keys())[:5]):
-            what = "lists trajectories that are not there"
+            what = "lists trajectories that the file lacks"
             raise InputError(what, where=where, expected="groups of /data", found=missing)
         return [member for name, member in members.items() if name in groups]
 
@@ -258,7 +258,7 @@ def episodes_by_label(layout: Layout) -> Split:
     """Splits a table into episodes, by the column that tells the episode of each row."""
     label = layout.family.find_label(layout.file)
     if label is None:
-        what = "no column says of which trajectory a row is"
+        what = "no column tells the trajectory of a row"
         expected = f"one of {', '.join(layout.family.labels)}"
         raise InputError(what, where=str(layout.file.path), expected=expected)
     name, stored = label
@@ -319,11 +319,6 @@ def _adapt_maniskill(layout: Layout) -> Family:
     return replace(MANISKILL, commands_positions=positions, normalises=not positions)
 
 
-def _is_isaac(file: Catalogue) -> bool:
-    # robomimic numbers the kinds of its own environments, and Isaac Lab's is 2
-    return bool(read_metadata(file, "env_args").value("type") == 2)
-
-
 def _isaac_step(layout: Layout) -> Clock | None:
     """Reads Isaac Lab's time step, the product of the simulation's step and the decimation."""
     stated = layout.metadata("env_args")
@@ -336,8 +331,9 @@ def _isaac_step(layout: Layout) -> Clock | None:
 
 def _lerobot_dof_names(layout: Layout, name: str) -> list[str] | None:
     """Reads the names of a feature's dofs in LeRobot's info.json."""
+    # a list of names, or a dictionary with one such list
     names = layout.metadata("meta/info.json").value("features", name, "names")
-    if isinstance(names, dict) and len(names) == 1:  # {"motors": [...]}
+    if isinstance(names, dict) and len(names) == 1:
         (names,) = names.values()
     texts = isinstance(names, list) and all(isinstance(name, str) for name in names)
     return [decode_text(name) for name in names] if texts else None
@@ -367,7 +363,7 @@ def _lerobot_episodes(layout: Layout) -> Split:
         if wrong.any():
             row = int(wrong.argmax())
             pairs = (f"{n} {x[row]:g} and then {x[row + 1]:g}" for n, x in clocks.items())
-            what = "that begins anew" if anew[row] else "in which frames are missing"
+            what = "that starts over" if anew[row] else "in which frames are missing"
             fault = Fault(
                 f"an episode {what}",
                 where=f"{layout.file.path}, {member.name}",
@@ -405,7 +401,9 @@ ISAAC_LAB = replace(
     start=(("initial_state/articulation/robot/joint_position",
             "initial_state/articulation/robot/joint_velocity"), ("obs/joint_pos", "obs/joint_vel")),
     dt_hint="it is the environment's sim.dt times its decimation: --dt SECONDS",
-    normalises=False, is_marked=_is_isaac, step=_isaac_step,
+    # robomimic numbers the kinds of its own environments, and Isaac Lab's is 2
+    normalises=False, is_marked=lambda file: read_metadata(file, "env_args").value("type") == 2,
+    step=_isaac_step,
 )
 # a file is one episode
 ALOHA = Family(

@@ -30,11 +30,11 @@ from trajcli.files.file_bytes import FileBytes
 from trajcli.files.source import natural_order
 
 # The exceptions that NumPy, zipfile and zlib raise for damaged files.
-_FAULTS = (
+_FAILURES = (
     ValueError, EOFError, OSError, RuntimeError, TypeError, KeyError, IndexError, ArithmeticError,
     MemoryError, SyntaxError, zipfile.BadZipFile, zlib.error, tokenize.TokenError,
 )  # fmt: skip
-_ARRAY = "an array without pickled objects"
+_EXPECTED = "an array without pickled objects"
 # The largest compression ratio: deflate reaches about 1030 : 1.
 _EXPANSION_LIMIT = 1100
 # NumPy itself parses no more than 10 000 bytes.
@@ -42,7 +42,7 @@ _LONGEST_HEADER = 1 << 14
 # trajcli writes some kilobytes.
 _LONGEST_PROVENANCE = 1 << 20
 # The names in a file of one array, which has none: one object for a hundred thousand files.
-_ALONE: dict[str, Collection[str]] = {"": ("",)}
+_UNNAMED: dict[str, Collection[str]] = {"": ("",)}
 
 
 class _Header(NamedTuple):
@@ -95,7 +95,7 @@ def _read_header(head: bytes, path: Path, *names: str) -> _Header:
         hint = plain_copy(path, load, *names, shape=header.shape)
         where = ":".join([str(path), *names])
         what, found = "pickled data", "a pickle, which can run code when read"
-        raise InputError(what, where=where, expected=_ARRAY, found=found, hint=hint)
+        raise InputError(what, where=where, expected=_EXPECTED, found=found, hint=hint)
     return header
 
 
@@ -120,14 +120,14 @@ class NpyFile(RecordFile):
     """One array, whose dataset name is empty. The fields of records have their own names."""
 
     family, handle_type = "npy", FileBytes
-    failures = _FAULTS
-    expected = _ARRAY
+    failures = _FAILURES
+    expected = _EXPECTED
 
     def __init__(self, path: Path, pool: OpenFiles | None = None) -> None:
         super().__init__(path, pool)
         try:
             self._header = self.guard("", self._read_header)
-            self.known_children = {} if self._header.dtype.names else _ALONE
+            self.known_children = {} if self._header.dtype.names else _UNNAMED
         except BaseException:
             self.close()
             raise
@@ -145,7 +145,7 @@ class NpyFile(RecordFile):
         return header
 
     def names(self) -> list[str]:
-        return self.with_fields([""])
+        return self.expand_records([""])
 
     def find(self, name: str) -> Dataset | None:
         if name:
@@ -163,8 +163,8 @@ class NpzFile(RecordFile):
     """
 
     family, handle_type = "npz", _Archive
-    failures = _FAULTS
-    expected, expected_array = "an .npz archive", _ARRAY
+    failures = _FAILURES
+    expected, expected_array = "an .npz archive", _EXPECTED
 
     def __init__(self, path: Path, pool: OpenFiles | None = None) -> None:
         super().__init__(path, pool)
@@ -173,7 +173,7 @@ class NpzFile(RecordFile):
         self.parts = {n.removesuffix(".npy"): i for n, i in members.items() if n.endswith(".npy")}
         self._names: list[str] = []
         table: dict[str, Any] = {}
-        with suppress(*_FAULTS, InputError):  # absent if another program wrote the archive
+        with suppress(*_FAILURES, InputError):  # absent if another program wrote the archive
             info = archive.getinfo(PROVENANCE)
             require_deflate(info, path)
             if info.file_size <= _LONGEST_PROVENANCE:
@@ -187,7 +187,7 @@ class NpzFile(RecordFile):
         return {} if group.strip("/") else self._attributes
 
     def names(self) -> list[str]:
-        self._names = self._names or self.with_fields(natural_order(self.parts))
+        self._names = self._names or self.expand_records(natural_order(self.parts))
         return self._names
 
     def find(self, name: str) -> Dataset | None:

@@ -22,6 +22,7 @@ from trajcli.files._csv_files import parse_column
 from trajcli.files._tables import Table
 from trajcli.files.catalogue import Catalogue, Dataset, OpenFiles
 from trajcli.files.quantities import role
+from trajcli.files.source import Place
 from trajcli.memory import SCANNED_BYTES
 
 _JOINTS = ("name", "names", "joint_names")
@@ -43,7 +44,7 @@ class Records(Table):
         self.columns = list(self._fields)
         self.dates = [name for name, field in self._fields.items() if "units" in field.attributes]
 
-    def place(self, name: str = "") -> Any:
+    def place(self, name: str = "") -> Place:
         return self._file.place(f"{self._prefix}{name}".rstrip("/"))
 
     def column(self, name: str) -> Dataset:
@@ -101,7 +102,7 @@ class RecordFile(Catalogue):
                 return [path for path in arrays if self.require(path)]
         return super().match(pattern, groups)
 
-    def with_fields(self, names: Sequence[str]) -> list[str]:
+    def expand_records(self, names: Sequence[str]) -> list[str]:
         """Replaces the names of arrays of records by those of their fields."""
         # the kinds of arrays, by name without digits, that have been looked at and are no records
         plain, paths = set[str](), list[str]()
@@ -165,8 +166,8 @@ def record_array(records: Sequence[Any], most: int) -> tuple[Any, str] | None:
     columns = {path: _column(values, len(records), most) for path, values in cells.items()}
     known = {path: x for path, x in columns.items() if x is not None}
     left = [path for path in columns if path not in known]
-    # Only a time makes rows of dictionaries that have other fields as well: those of one
-    # trajectory after the other have lists of lists, and no common length.
+    # Dictionaries with a time are rows, even if some of their fields cannot be columns. Without a
+    # time they may be trajectories, whose values are lists of lists or differ in length.
     timed = any(role(path) == "time" and x.ndim == 1 for path, x in known.items())
     if not known or not (timed or (not left and all(x.ndim < 3 for x in known.values()))):
         return None

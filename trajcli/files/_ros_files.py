@@ -84,34 +84,37 @@ class RosFile(Catalogue):
 
     def names(self) -> list[str]:
         # The numbers of a message within a message, such as x, y and z of a vector, are one array;
-        # an array within it is an array of its own. The topic itself stands for the joints that
-        # --dofs picks, so that the groups of other joints are not listed.
-        names = (
-            f"{topic}/{path.split('.')[0] if array.shape[1:] == (1,) else path}"
-            for topic in self._counts
-            for path, array in self._first(topic).items()
-            if path.startswith(self._picked_group(self._first(topic)))
-        )
-        return list(dict.fromkeys(names))
+        # an array within it is an array of its own. Of the joints that share a topic, only those
+        # that --dofs picks are listed.
+        names = dict[str, None]()
+        for topic in self._counts:
+            first = self.guard(topic, self._read, topic, _FIRST)
+            prefix = self._picked_group(first)
+            for path, values in first.items():
+                if path.startswith(prefix):
+                    name = path.split(".")[0] if values.shape[1:] == (1,) else path
+                    names[f"{topic}/{name}"] = None
+        return list(names)
 
     def find(self, name: str) -> Dataset | None:
         topic = max((t for t in self._counts if name.startswith(f"{t}/")), key=len, default="")
         field = name[len(topic) + 1 :]
-        first = self._first(topic) if topic else {}
+        first = self.guard(topic, self._read, topic, _FIRST) if topic else {}
         if has_joints := bool(_joint_sets(first)):
             # Publishers that share a topic may begin late: only after all messages are read do
             # their sets of joints, and the number of messages of each, stand.
-            first = self.guard(topic, self._all, topic)
+            first = self.guard(topic, self._read_all, topic)
             sets, fields = _joint_sets(first), {path.partition("/")[2] for path in first}
             if "" not in sets and field in fields.difference(first, _ADDED):
                 counts = {group: len(first[f"{group}/times"]) for group in sets}
                 raise InputError(
-                    "joints that are published apart in one topic",
+                    "several sets of joints in one topic",
                     where=self.place(topic),
                     expected="one set of joints",
                     found="; ".join(f"{counts[k]} of {', '.join(x)}" for k, x in sets.items()),
                     hint=" or ".join(f"--dofs {shlex.quote(','.join(x))}" for x in sets.values()),
                 )
+        # a message is all its numbers, but covariances, which are no motion, only on their own
         paths = [path for path in first if f"{path}.".startswith(f"{field}.")]
         paths = [p for p in paths if p == field or not p.endswith(".covariance")]
         if not paths:
@@ -119,7 +122,7 @@ class RosFile(Catalogue):
         where, empty = self.place(name), np.hstack([first[path][:0] for path in paths])
 
         def read_rows(start: int, stop: int) -> Any:
-            arrays = self._all(topic)
+            arrays = self._read_all(topic)
             rows = [arrays[path][start:stop] for path in paths if path in arrays]
             if not rows:
                 raise InputError("messages with another number of values", where=where)
@@ -134,14 +137,7 @@ class RosFile(Catalogue):
         shape = count, *empty.shape[1:]
         return self.make_dataset(name, shape, empty.dtype, read_rows, about, "messages")
 
-    def _first(self, topic: str) -> TopicArrays:
-        """Reads the first messages of a topic; all of them if they are plans or were all read."""
-        bag: _Bag = self.open_handle()
-        if (topic, 0) in bag.arrays:
-            return bag.arrays[topic, 0]
-        return self.guard(topic, self._read, topic, _FIRST)
-
-    def _all(self, topic: str) -> TopicArrays:
+    def _read_all(self, topic: str) -> TopicArrays:
         """Reads all messages of a topic; the joints that --dofs picks have no group in it."""
         arrays = self._read(topic)
         if prefix := self._picked_group(arrays):
@@ -162,10 +158,11 @@ class RosFile(Catalogue):
         return f"{chosen[0]}/" if len(sets) > 1 and len(chosen) == 1 else ""
 
     def _read(self, topic: str, most: int = 0) -> TopicArrays:
-        """Reads the arrays of a topic: of all messages, or of the ``most`` first ones."""
+        """Reads the arrays of a topic: of all messages, or at least of the ``most`` first ones."""
         bag: _Bag = self.open_handle()
-        if (topic, most) in bag.arrays:
-            return bag.arrays[topic, most]
+        for count in (0, most):  # 0: all messages, which include the first ones
+            if (topic, count) in bag.arrays:
+                return bag.arrays[topic, count]
         where, total = self.place(topic), self._counts[topic]
         parts: dict[tuple[str, ...], _Messages] = {}  # by the names of joints, sorted
         part, count, size = _Messages(bag.types), 0, 0
@@ -186,7 +183,7 @@ class RosFile(Catalogue):
         else:
             if count != total:
                 raise InputError(
-                    "not as many messages as the bag says",
+                    "not as many messages as the bag declares",
                     where=where,
                     expected=f"{total} messages",
                     found=str(count),
@@ -273,6 +270,7 @@ class _Messages:
             self.plans.append(plan_arrays)
         for path, column in self._numbers.items():
             column.append(attrgetter(path)(message))
+        # values follow the names of the first message, whatever the order in this one
         order = None
         if self.joints is not None and names != self.joints:
             order = [names.index(name) for name in self.joints]

@@ -51,9 +51,10 @@ DATA = "data"
 class Table(Catalogue):
     """A file of columns.
 
-    columns: their names, in their order. dates: the columns of dates. fractional: those whose
-    numbers are not whole, so that they count nothing. remarks: notes on how they were read.
-    copies: columns whose name a column before them has, with that name.
+    columns: their names, in their order. dates: the columns whose values are times, such as dates:
+    they are the time where no name says it. fractional: those whose numbers are not whole, so that
+    they count nothing. remarks: notes on how they were read. copies: columns whose name a column
+    before them has, with that name.
     """
 
     columns: Sequence[str]
@@ -77,46 +78,45 @@ class Table(Catalogue):
     @cached_property
     def families(self) -> dict[str, list[str]]:
         """The columns of each array, by their names; a single column has its own name."""
-        parts: dict[str, list[str]] = {}
-        lone = {name for name in self.columns if name in self._alone or not self.is_scalar(name)}
-        lone_names = set(map(_plain, lone))
+        lone = self._lone_columns | {name for name in self.columns if not self.is_scalar(name)}
+        lone_names = set(map(_strip_unit, lone))
+        parts, families = dict[str, list[str]](), dict[str, list[str]]()
         for name in self.columns:
-            array = _split_name(name)[0]
+            array, plain = _split_name(name)[0], _strip_unit(name)
             if name in self.copies:
-                array = f"{_split_name(self.copies[name])[0]}.{_plain(name).rpartition('.')[2]}"
+                array = f"{_split_name(self.copies[name])[0]}.{plain.rpartition('.')[2]}"
             # an array must not have the name of a column that is no part of it
             if name in lone or array in lone_names:
-                array = name if name in self._stamp_pair else _plain(name)
+                array = name if name in self._stamp_pair else plain
             parts.setdefault(array.lstrip("/"), []).append(name)
-        return {
-            array if columns[1:] or array in ARRAYS else _plain(columns[0]).lstrip("/"): columns
-            for array, columns in parts.items()
-        }
+        for array, columns in parts.items():
+            single = not columns[1:] and array not in ARRAYS
+            families[_strip_unit(columns[0]).lstrip("/") if single else array] = columns
+        return families
 
     def motion(self) -> tuple[str, str]:
-        numbers = [c for c in self.columns if self.is_numeric(c) and c not in self._alone]
-        moving = [c for c in numbers if motion_rank(_plain(c)) < 2
+        moving = [c for c in self._dofs if motion_rank(_strip_unit(c)) < 2
                   and not (self.fractional and c not in self.fractional)]  # fmt: skip
         arrays = {array: names for array, names in self.families.items()
-                  if names[1:] and {*names} <= {*numbers} and {*names} & {*moving}}  # fmt: skip
+                  if names[1:] and {*names} <= {*self._dofs} and {*names} & {*moving}}  # fmt: skip
         if len(arrays) != 1 or not all(map(self.is_scalar, self.columns)):
             return "", ""
         ((array, names),) = arrays.items()
-        rest = [name for name in numbers if name not in names]
+        rest = [name for name in self._dofs if name not in names]
         others = [last_word(name) for name in moving if name in rest]
         # Numbered joints are the motion whatever lies next to them, unless that may be a joint
         # without a number. x, y, z are, unless the rest of a pose, or more than they, is there.
-        digits = all(re.search(r"\d\]?$", _plain(name)) for name in names)
+        digits = all(re.search(r"\d\]?$", _strip_unit(name)) for name in names)
         similar = any(re.fullmatch(_JOINTS if digits else _POSE, name) for name in others)
         if not rest or similar or not (digits or len(others) <= len(names)):
             return "", ""
-        return array, f", and {listed(map(_plain, rest), _LISTED)} left out"
+        return array, f", and {listed(map(_strip_unit, rest), _LISTED)} left out"
 
     @cached_property
     def groups(self) -> dict[str, list[str]]:
         """The arrays by name, with their columns: families, or all numbers as ``data``."""
-        numbers = {c for c in self.columns if self.is_numeric(c) and c not in self._alone}
-        families = {array: names for array, names in self.families.items() if set(names) <= numbers}
+        dofs = set(self._dofs)
+        families = {array: names for array, names in self.families.items() if set(names) <= dofs}
         # Names that are known, or shared by columns, say which columns are one array. Where every
         # column has a name of its own, each is taken as a dof.
         several = sum(len(names) > 1 for names in families.values())
@@ -125,10 +125,15 @@ class Table(Catalogue):
         if known or several > 1 or len(families) < 2 or not scalars or self.motion()[0]:
             return self.families
         others = {a: names for a, names in self.families.items() if a not in families}
-        return {**others, DATA: [name for name in self.columns if name in numbers]}
+        return {**others, DATA: self._dofs}
 
     @cached_property
-    def _alone(self) -> set[str]:
+    def _dofs(self) -> list[str]:
+        """The columns of numbers that may be dofs."""
+        return [c for c in self.columns if self.is_numeric(c) and c not in self._lone_columns]
+
+    @cached_property
+    def _lone_columns(self) -> set[str]:
         """The columns that are part of no array: times, trajectories and counts of rows."""
         names = {self.time_column, self.trajectory_column, *self._stamp_pair}
         # an option may name the time by a path of this file
@@ -199,9 +204,9 @@ class Table(Catalogue):
             parts = [self._find_columns(part.strip("/ ")) for part in name.split(",")]
             clock = self._default_clock
             return [c for part in parts for c in part if c not in clock] if all(parts) else []
-        dofs = (c for c in self.columns if self.is_numeric(c) and c not in self._alone)
-        matches = (c for c in dofs if fnmatch.fnmatchcase(_plain(c).lstrip("/"), name))
-        return list(matches) if "*" in name else []
+        if "*" not in name:
+            return []
+        return [c for c in self._dofs if fnmatch.fnmatchcase(_strip_unit(c).lstrip("/"), name)]
 
     def _find_column(self, name: str) -> list[str]:
         """Finds the one column of a name with its unit or without, if there is one."""
@@ -214,25 +219,26 @@ class Table(Catalogue):
         """The columns by their names without units."""
         plain: dict[str, list[str]] = {}
         for column in self.columns:
-            plain.setdefault(_plain(column).lstrip("/"), []).append(column)
+            plain.setdefault(_strip_unit(column).lstrip("/"), []).append(column)
         return plain
 
     def find(self, name: str) -> Dataset | None:
         """Looks up an array by its name, a column, or several columns as one array."""
         if name in ("times", "time") and self.time_column and name not in self.groups:
-            return self._times(self.time_column)
+            return self._read_times(self.time_column)
         columns = self._find_columns(name)
         if name == "dt":
             steps = [column for column in self.columns if role(column) == "step"]
             columns = steps[:1] or columns
         if not columns or (columns[1:] and not all(map(self.is_scalar, columns))):
             return None  # columns of lists are joined as arrays are, by joined_arrays
+        # units of dofs are one text, in which commas divide them
         where, parts = self.place(name), [self.column(column) for column in columns]
         units = [split_unit(column)[1].replace(",", " ") for column in columns]
         about = dict(parts[0].attributes)
         if any(units):
             about["units"] = units[0] if len(set(units)) == 1 else ",".join(units)
-        alone = len(columns) == 1 and columns[0] in self._alone
+        alone = len(columns) == 1 and columns[0] in self._lone_columns
         if not alone and parts[0].dtype.kind == "f" and self._alternation is not None:
             raise InputError(self._alternation)
         # a single column stays [N], not [N, 1], if it is a time, an index such as a frame or a
@@ -244,7 +250,7 @@ class Table(Catalogue):
         if not lone and not all(re.fullmatch(r"data\d+", column) for column in columns):
             dofs = [_split_name(self.copies.get(column, column))[1] for column in columns]
             unique = len(set(dofs)) == len(dofs)
-            about["joint_names"] = dofs if unique else list(map(_plain, columns))
+            about["joint_names"] = dofs if unique else list(map(_strip_unit, columns))
         dtype = np.result_type(*(part.require_numeric().dtype for part in parts))
 
         def read_rows(start: int, stop: int) -> Any:
@@ -253,7 +259,7 @@ class Table(Catalogue):
         shape = (parts[0].shape[0], len(parts))
         stored = Dataset(where, shape, dtype, read_rows, about, "columns")
         remarks = dict.fromkeys(remark for part in parts for remark in part.remarks)
-        return replace(stored, remarks=[*self._remarks(name, columns, stored), *remarks])
+        return replace(stored, remarks=[*self._collect_remarks(name, columns, stored), *remarks])
 
     @cached_property
     def _alternation(self) -> Fault | None:
@@ -285,7 +291,7 @@ class Table(Catalogue):
         """Says how to write the rows with a value in a column to a file of their own."""
         return f"write the rows with {column} = {value} to a file of their own"
 
-    def _times(self, column: str) -> Dataset:
+    def _read_times(self, column: str) -> Dataset:
         """Reads the stamps of the rows; two columns give nanoseconds."""
         where, stored = self.place(column), self.column(column)
         if column not in self._stamp_pair:
@@ -302,19 +308,19 @@ class Table(Catalogue):
         about = {"units": "ns"}
         return Dataset(where, stored.shape, np.dtype(np.int64), read_rows, about, "columns")
 
-    def _remarks(self, name: str, taken: Sequence[str], stored: Dataset) -> list[str]:
+    def _collect_remarks(self, name: str, taken: Sequence[str], stored: Dataset) -> list[str]:
         """Notes how an array was read, and which columns were left out."""
         remarks = list(self.remarks)
         columns = self.groups.get(name, [])
         if name == DATA and columns[1:]:
-            names = listed(map(_plain, columns), _LISTED)
+            names = listed(map(_strip_unit, columns), _LISTED)
             remarks.append(Note(f"{stored.where}: the dofs are the columns {names}"))
-        omitted = self._alone - {*taken, self.trajectory_column}
+        omitted = self._lone_columns - {*taken, self.trajectory_column}
         if "," in name:
             omitted &= {column for part in name.split(",") for column in self._find_column(part)}
         elif name in self.groups or "*" in name:
             omitted -= {*self._default_clock}
-        if left := [_plain(column) for column in self.columns if column in omitted]:
+        if left := [_strip_unit(column) for column in self.columns if column in omitted]:
             remarks.append(Note(f"{self.path}: left out by name, as no dofs: {', '.join(left)}"))
         return remarks
 
@@ -326,7 +332,8 @@ def _split_name(name: str) -> tuple[str, str]:
     /joint_states/elbow/position → position, elbow; panda_joint1 → panda_joint, panda_joint1; p_RS_x
     → p_RS, p_RS_x; pose.position.x → pose/position.
     """
-    name = _plain(name)
+    # paths first, since a part of a path may look like a joint with a number
+    name = _strip_unit(name)
     folder, _, last = name.rpartition("/")
     if last in _WORDS and folder:
         return _WORDS[last], folder.rpartition("/")[2]
@@ -341,7 +348,7 @@ def _split_name(name: str) -> tuple[str, str]:
     return (match[1].replace(".", "/"), name) if match else (name, name)
 
 
-def _plain(name: str) -> str:
+def _strip_unit(name: str) -> str:
     """Strips the unit of a column: t [s] → t."""
     return split_unit(name)[0]
 
@@ -413,7 +420,7 @@ class ParquetFile(Table):
             for k in range(max(begin, 0), int(np.searchsorted(self._edges[:-1], stop))):
                 low, values = int(self._edges[k]), self._read_group(name, k, where)
                 if values.shape[1:] != inner:
-                    raise _uneven(where)
+                    raise _uneven_lists(where)
                 parts.append(values[max(start - low, 0) : stop - low])
             return np.concatenate(parts, dtype=dtype)
 
@@ -461,7 +468,7 @@ def _column_values(column: Any, where: Place) -> Any:
         flat, lengths = column.flatten(), np.asarray(column.value_lengths().fill_null(0))
         filled = np.flatnonzero(lengths) if column.null_count else slice(None)
         if (lengths[filled] != lengths[filled][:1]).any() or len(flat) != lengths.sum():
-            raise _uneven(where)
+            raise _uneven_lists(where)
         values = _column_values(flat, where).reshape(len(lengths[filled]), -1)
         if isinstance(filled, slice):
             return values
@@ -483,7 +490,7 @@ def _column_values(column: Any, where: Place) -> Any:
     return values.astype(np.float64) if column.null_count and values.dtype.kind == "O" else values
 
 
-def _uneven(where: Place) -> InputError:
+def _uneven_lists(where: Place) -> InputError:
     return InputError(
         "lists of different length", where=where, expected="as many numbers in every row"
     )

@@ -21,7 +21,7 @@ _SECOND, _DAY, _NS = 10**9, 86_400 * 10**9, "datetime64[ns]"
 _MIDNIGHT = 20 * 3600 * _SECOND
 # Days since 1899 from 2009 to 2064, and their longest median step: 1.7 s, which in a column of
 # seconds would be 20 µs. Written with 15 digits, a stamp is up to 20 µs off its millisecond.
-_FROM, _TO, _SHORT, _ROUNDED, _DAYS_TO_1970 = 4e4, 6e4, 2e-5, 20_000, 25_569
+_FIRST_DAY, _LAST_DAY, _LONGEST_STEP, _ROUNDING, _DAYS_TO_1970 = 4e4, 6e4, 2e-5, 20_000, 25_569
 FORMS = "HH:MM:SS.mmm, yyyy-mm-dd HH:MM:SS, dd.mm.yyyy or mm/dd/yyyy"
 """The times that are read, for messages."""
 
@@ -98,9 +98,9 @@ def serial_days(days: npt.NDArray[Any]) -> Any:
 
     Days are numbers of 2009 to 2064 that are too close to each other to be seconds.
     """
-    likely = len(days) > 1 and bool(((days > _FROM) & (days < _TO)).all())
-    if not likely or not 0 < np.median(np.diff(days)) < _SHORT:
+    likely = len(days) > 1 and bool(((days > _FIRST_DAY) & (days < _LAST_DAY)).all())
+    if not likely or not 0 < np.median(np.diff(days)) < _LONGEST_STEP:
         return None
     stamps = np.rint((days - _DAYS_TO_1970) * _DAY).astype(np.int64)
     millis = (stamps + 500_000) // 1_000_000 * 1_000_000
-    return (millis if np.abs(stamps - millis).max() < _ROUNDED else stamps).astype(_NS)
+    return (millis if np.abs(stamps - millis).max() < _ROUNDING else stamps).astype(_NS)

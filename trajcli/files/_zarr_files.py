@@ -50,12 +50,13 @@ class ZarrFile(Catalogue):
         return _Store(self.path, self.pool.sources)
 
     def names(self) -> list[str]:
-        return self.guard("", lambda: natural_order(self.open_handle().arrays))
+        return list(self.open_handle().arrays)
 
     def find(self, name: str) -> Dataset | None:
-        if name not in self.names():
+        if name not in self.open_handle().arrays:
             return None
-        if self.path.is_dir():  # a chunk that changes before it is read would mix two states
+        # a chunk that changes before it is read would mix two states of the array
+        if self.path.is_dir():
             self.pool.sources.watch(map(str, (self.path / name).rglob("*")))
         stored, where = self.open_handle().arrays[name], self.place(name)
         metadata = stored.metadata.to_dict()
@@ -115,13 +116,14 @@ class ZarrFile(Catalogue):
 class _Store:
     """An open store in a folder or a .zip archive.
 
-    arrays: its arrays by name. chunks: for each array, the first row and the values of the chunk
-    that was read last.
+    arrays: its arrays by name, in natural order. chunks: for each array, the first row and the
+    values of the chunk that was read last.
     """
 
     def __init__(self, path: Path, sources: SourceFiles) -> None:
         import zarr
 
+        # what a hostile archive could make huge is checked before zarr sees any of it
         folder = path.is_dir()
         if not folder:
             with zipfile.ZipFile(path) as archive:
@@ -136,7 +138,8 @@ class _Store:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # zarr warns of other files, such as .DS_Store
                 members = self.root.members(max_depth=None)
-            self.arrays = {name: item for name, item in members if isinstance(item, zarr.Array)}
+            arrays = {name: item for name, item in members if isinstance(item, zarr.Array)}
+            self.arrays = {name: arrays[name] for name in natural_order(arrays)}
         self.chunks: dict[str, tuple[int, Any]] = {}
 
     def close(self) -> None:
@@ -163,6 +166,7 @@ def _folder_store(sources: SourceFiles) -> Any:
             raise ValueError(f"{path.name} is no file")  # zarr would wait for a pipe
         _require_small(path.name, state.st_size)
 
+    # zarr reads by either method, so that both check
     class FolderStore(LocalStore):
         async def get(self, key: str, *rest: Any, **others: Any) -> Any:
             check(self.root / key)

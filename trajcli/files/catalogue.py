@@ -42,7 +42,7 @@ T = TypeVar("T")
 NUMERIC_KINDS = "fiu"
 PROVENANCE = "trajcli.json"
 """The member of an .npz archive that holds what HDF5 files have as attributes."""
-# Few enough for every limit on open files: systems allow 256 and more, and HDF5 needs some itself.
+# Systems allow a process 256 descriptors and more, and an HDF5 file takes two.
 _MOST_FILES = 64
 _LARGEST_JSON = 16 << 20
 # How many names are compared with a missing one, and how many a message lists.
@@ -106,7 +106,7 @@ class Dataset:
         if shape:
             shape = len(range(*slice(start, stop).indices(shape[0]))), *shape[1:]
         if values.shape != shape:
-            what = "not the rows that the file says it has"
+            what = "not the rows that the file declares"
             hint = "a damaged file: get or write it again"
             raise InputError(wrong_shape(self.where, shape, values.shape, what=what, hint=hint))
         return values
@@ -156,6 +156,7 @@ class Dataset:
         )
 
 
+@dataclass(frozen=True, slots=True)
 class PartReader:
     """Reads arrays [B, T, ...] whose trajectories need not be read to their last row.
 
@@ -163,8 +164,8 @@ class PartReader:
     after the last. count: the number of rows.
     """
 
-    def __init__(self, part: Callable[[int, int, int, int], Any], count: int) -> None:
-        self.part, self.count = part, count
+    part: Callable[[int, int, int, int], Any]
+    count: int
 
     def __call__(self, start: int, stop: int) -> Any:
         return self.part(start, stop, 0, self.count)
@@ -198,7 +199,7 @@ def import_library(module: str, package: str, path: Path) -> Any:
         return import_module(module)
     except ImportError:
         raise InputError(
-            f"is read by {package}, which is not installed",
+            f"needs {package}, which is not installed",
             where=str(path),
             hint=f"pip install {package}",
         ) from None
@@ -579,16 +580,15 @@ def stack_arrays(arrays: Sequence[Values], batches: Sequence[int] = ()) -> Datas
 
     batches: how many trajectories each array is for; all of them share an array [1, n, ...].
     """
-    # Blocks are cut at the ends of the arrays, so that a read touches only the files that hold its
-    # trajectories.
     batches = batches or [array.shape[0] for array in arrays]
     ends, first = list(accumulate(batches)), arrays[0]
     width = max((array.shape[1] for array in arrays), default=0) if first.ndim > 1 else 0
     dtype = np.result_type(*{array.dtype for array in arrays})
 
     def part(start: int, stop: int, low: int, high: int) -> Any:
-        blocks = []
-        k = bisect_right(ends, start)  # the array that holds trajectory ``start``
+        # one block of each array, beginning with the array that holds ``start``: a file that holds
+        # none of the trajectories is not touched
+        blocks, k = [], bisect_right(ends, start)
         while start < stop:
             array, batch, end = arrays[k], batches[k], min(stop, ends[k])
             begin, count = start - (ends[k] - batch), end - start

@@ -167,7 +167,7 @@ def reorder_axes(stored: Dataset, axes: str) -> Dataset:
 def convert_values(stored: Dataset, convert: Callable[[Any], Any]) -> Dataset:
     """Makes a dataset whose values are converted when they are read."""
     read = stored.reader
-    # an empty array shows which type the conversion gives
+    # an empty array shows which type the conversion gives, without a read of the file
     dtype = convert(np.zeros((0, *stored.shape[-1:]), stored.dtype)).dtype
     if isinstance(read, PartReader):
         reader = PartReader(lambda *span: convert(read.part(*span)), read.count)
@@ -194,7 +194,7 @@ def match_units(a: Dataset, b: Dataset) -> tuple[Dataset, Dataset, str, str]:
         for text, time in zip(texts, times, strict=True)
     )
     pair = ", ".join(
-        f"{side} is in {text}" if text else f"{side} says no unit"
+        f"{side} is in {text}" if text else f"{side} states no unit"
         for side, text in zip("ab", texts, strict=True)
     )
     if texts[0] == texts[1] or (first and second and unit_text(first) == unit_text(second)):
@@ -224,7 +224,7 @@ def find_units(arrays: Mapping[str, Dataset], given: Units) -> dict[str, Units]:
     known: dict[str, Units] = {}
     for name, array in arrays.items():
         text, order = read_unit(array), derivative_order(name)
-        # deg of the positions implies deg/s of the velocities
+        # deg of the positions implies deg/s of velocities that state no unit
         implied = given or (not text and name in QUANTITIES and "position" in arrays)
         units = given or parse_units(read_unit(arrays["position"]) if implied else text)
         if units is not None:

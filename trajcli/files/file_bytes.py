@@ -73,7 +73,7 @@ def read_fault(where: object, expected: str, error: Exception) -> Fault:
     """Describes a file that a library could not read as a fault."""
     reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
     if isinstance(error, MemoryError):
-        reason = f"too large for the memory there is ({reason})"
+        reason = f"too large for the available memory ({reason})"
     what, hint, writes = "cannot be read", "", "open in another program that writes it"
     if "unable to lock file" in reason:
         hint = "HDF5_USE_FILE_LOCKING=FALSE in front of the command reads it as it is"

@@ -32,7 +32,7 @@ _OPEN_DATASETS = 8
 # Soft links may form a circle. Deep groups cost time, since HDF5 visits each by its whole path.
 _DEEPEST_LINK, _DEEPEST_GROUP = 32, 100
 # The exceptions that h5py raises for a damaged file.
-_FAULTS = (OSError, RuntimeError, ValueError, KeyError, TypeError, MemoryError, OverflowError)
+_FAILURES = (OSError, RuntimeError, ValueError, KeyError, TypeError, MemoryError, OverflowError)
 _LONGEST_ATTRIBUTE = 1 << 20
 _PLAIN_TYPES = (h5py.h5t.INTEGER, h5py.h5t.FLOAT, h5py.h5t.STRING)
 # The largest compression ratio of HDF5's own filters: deflate reaches about 1030 : 1.
@@ -86,7 +86,7 @@ class Hdf5File(RecordFile):
     """
 
     family, handle_type = "hdf5", _Handle
-    failures = _FAULTS
+    failures = _FAILURES
     expected = "an intact HDF5 file"
     slash = "/"
 
@@ -110,18 +110,18 @@ class Hdf5File(RecordFile):
             if info.type == h5py.h5o.TYPE_DATASET and not (
                 dimension and _is_bare_dimension(h5py.h5o.open(root, name))
             ):
-                names.append(_text(name))
+                names.append(_decode(name))
             return None
 
         # visiting thousands of nested groups takes seconds, so visit() stops at the depth limit
         if self.guard("", lambda: h5py.h5o.visit(root, visit, info=True)) is not None:
             raise InputError(
-                "groups in groups in groups",
+                "groups nested too deeply",
                 where=str(self.path),
-                expected=f"at most {_DEEPEST_GROUP} deep",
+                expected=f"at most {_DEEPEST_GROUP} levels",
                 found="more",
             )
-        self._names = self.with_fields(natural_order(names))
+        self._names = self.expand_records(natural_order(names))
         return self._names
 
     def attributes(self, group: str = "") -> Mapping[str, Any]:
@@ -161,12 +161,12 @@ class Hdf5File(RecordFile):
                     foreign = self.pool.allow_external and h5py.h5f.get_name(item) != name
                     kinds: dict[str, int] = {}
                     item.links.iterate(
-                        lambda name, info: kinds.setdefault(_text(name), info.type) and None,
+                        lambda name, info: kinds.setdefault(_decode(name), info.type) and None,
                         info=True,
                     )
                     links = {name: kinds[name] for name in natural_order(kinds)}
-                    read = lambda name: _read_attribute(self._open(path), _raw(name))  # noqa: E731
-                    names = list(map(_text, _attribute_names(item)))
+                    read = lambda name: _read_attribute(self._open(path), _encode(name))  # noqa: E731
+                    names = list(map(_decode, _attribute_names(item)))
                     attributes = _Attributes(names, functools.partial(self.guard, path, read))
                     self._groups[path] = links, attributes, foreign
                     self.known_children[path] = links
@@ -184,17 +184,17 @@ class Hdf5File(RecordFile):
         links, _, foreign = self._group(parent) or ({}, {}, False)
         kind = links.get(last)
         if kind == h5py.h5l.TYPE_EXTERNAL:
-            file, item = root.links.get_val(_raw(path))
-            self._lead_out(path, f"a link to {_text(file)}:{_text(item)}", file)
+            file, item = root.links.get_val(_encode(path))
+            self._refuse_external(path, f"a link to {_decode(file)}:{_decode(item)}", file)
         elif kind == h5py.h5l.TYPE_SOFT and not foreign:
             # followed here, not by HDF5, so that an external link on the way is seen
-            target = _text(root.links.get_val(_raw(path)))
+            target = _decode(root.links.get_val(_encode(path)))
             parts = target.split("/") if target.startswith("/") else [parent, *target.split("/")]
             end = "/".join(part for part in parts if part not in ("", "."))
             return self._open(end, depth + 1) if depth < _DEEPEST_LINK else None
-        return None if kind is None else h5py.h5o.open(root, _raw(path))
+        return None if kind is None else h5py.h5o.open(root, _encode(path))
 
-    def _lead_out(self, path: str, target: str, name: str | bytes | None = None) -> None:
+    def _refuse_external(self, path: str, target: str, name: str | bytes | None = None) -> None:
         """Raises InputError for an object that refers to another file, unless that is allowed.
 
         If it is, the other file, ``name``, is recorded as read.
@@ -219,7 +219,7 @@ class Hdf5File(RecordFile):
             return None
         handle = self._handle
         offset, dtype, shape = item.get_offset(), item.dtype, item.shape
-        pairs = ((_text(name), _read_attribute(item, name)) for name in _attribute_names(item))
+        pairs = ((_decode(name), _read_attribute(item, name)) for name in _attribute_names(item))
         attributes = {name: value for name, value in pairs if value is not None}
         # Contiguous values whose bytes are those of NumPy's type, so that HDF5 would convert
         # nothing, are mapped. Their offset is relative to the user block, and means nothing in
@@ -259,9 +259,11 @@ class Hdf5File(RecordFile):
             stored = _restore_matlab(stored, str(kind), transposed)
         return decode_values(stored)
 
-    def _map_rows(self, dtype: Any, shape: Any, offset: int, start: int, stop: int) -> Any:
-        bytes_ = (self._handle or self.open_handle()).bytes
-        return bytes_.read_rows(dtype, shape, offset, start, stop)
+    def _map_rows(
+        self, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int, start: int, stop: int
+    ) -> Any:
+        handle = self._handle or self.open_handle()
+        return handle.bytes.read_rows(dtype, shape, offset, start, stop)
 
     def _check_storage(self, dataset: Any, path: str) -> int:
         """Returns the size of a decompressed chunk in bytes, or 0 if values are not compressed.
@@ -274,12 +276,12 @@ class Hdf5File(RecordFile):
         for code, *_, name in filters:
             if code not in _BUILT_IN_FILTERS:
                 plug_in = name.decode("utf-8", "replace")
-                self._lead_out(path, f"a filter that is a plug-in: {plug_in}")
+                self._refuse_external(path, f"a filter that is a plug-in: {plug_in}")
         for file, *_ in dataset.external or ():
-            self._lead_out(path, f"values in {file}", file)
+            self._refuse_external(path, f"values in {file}", file)
         sources = dataset.virtual_sources() if dataset.is_virtual else ()
         for file in dict.fromkeys(source.file_name for source in sources):
-            self._lead_out(path, "a virtual dataset", None if file == "." else file)
+            self._refuse_external(path, "a virtual dataset", None if file == "." else file)
             if file != "." and not os.path.exists(os.path.join(self.path.parent, file)):
                 raise InputError(
                     "a virtual dataset without its values", where=where, found=f"no file {file}"
@@ -287,7 +289,7 @@ class Hdf5File(RecordFile):
         packers = [_COMPRESSORS[code] for code, *_ in filters if code in _COMPRESSORS]
         if len(packers) > 1:  # a few kB compressed twice may expand to any size
             raise InputError(
-                "packed more than once",
+                "compressed more than once",
                 where=where,
                 expected="one compressor",
                 found=", ".join(packers),
@@ -326,11 +328,11 @@ class Hdf5File(RecordFile):
         return np.asarray(stored[start:stop] if stored.shape else stored[()])
 
 
-def _raw(name: str) -> bytes:
+def _encode(name: str) -> bytes:
     return name.encode("utf-8", "surrogateescape")
 
 
-def _text(name: bytes | str) -> str:
+def _decode(name: bytes | str) -> str:
     """Decodes a name in a file, which may hold any bytes."""
     return name.decode("utf-8", "surrogateescape") if isinstance(name, bytes) else name
 
@@ -363,7 +365,7 @@ class _Attributes(Mapping[str, Any]):
 def _attribute_names(item: Any) -> list[bytes]:
     names: list[bytes] = []
     if h5py.h5a.get_num_attrs(item):
-        with contextlib.suppress(*_FAULTS):
+        with contextlib.suppress(*_FAILURES):
             h5py.h5a.iterate(item, names.append)
     return names
 
@@ -374,7 +376,7 @@ def _read_attribute(item: Any, name: bytes) -> Any:
     Returns None for references, very long attributes and unreadable ones.
     """
     # h5py's AttributeManager takes three times as long, and the units of every array are read
-    with contextlib.suppress(*_FAULTS):
+    with contextlib.suppress(*_FAILURES):
         stored = h5py.h5a.open(item, name)
         if stored.get_type().get_class() not in _PLAIN_TYPES:
             return None  # HDF5 may read beyond its memory if such a type is damaged

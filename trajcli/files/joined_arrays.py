@@ -55,7 +55,7 @@ def find_array(file: Catalogue, path: str, layout: Layout | None = None) -> Data
         parts.append(part)
         if part.shape[:-1] != parts[0].shape[:-1]:
             expected, found = f"rows as in {describe(parts[0].shape)}", describe(part.shape)
-            what, where = "arrays of other rows", f"{part.where} and {parts[0].where}"
+            what, where = "arrays that differ in rows", f"{part.where} and {parts[0].where}"
             hint = f"{file.shell_name(folder + name)} reads it alone"
             raise InputError(what, where=where, expected=expected, found=found, hint=hint)
         unit = read_unit(part).split(",")

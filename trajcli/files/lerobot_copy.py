@@ -79,13 +79,14 @@ class LeRobotCopy:
                 self._write_file(path, source, target)
             except (KeyError, TypeError, AttributeError, UnicodeError, RecursionError) as error:
                 raise InputError(
-                    "not as LeRobot has it",
+                    "not in the format of LeRobot",
                     where=str(source),
                     expected="a file of version 2.1 or 3",
                     found=repr(error),
                 ) from None
 
     def _write_file(self, path: Path, source: Path, target: Path) -> None:
+        # the frames, then all files that describe features, in version 2.1 or in version 3
         if path in self._starts:
             _extend(source, target, partial(self._frame_columns, self._starts[path]))
         elif path.parts[:2] == ("meta", "episodes") and path.suffix == ".parquet":
@@ -167,8 +168,8 @@ def _list_files(folder: Path) -> list[Path]:
     Raises InputError for links out of the folder or to folders, and for devices and pipes.
     """
     root, paths, faults = os.path.realpath(folder), [], []
-    # The copy must not contain what the user cannot see in the folder: a link to a private file
-    # would be followed by the program that reads the copy.
+    # a link out of the folder would copy a file that is no part of the data set, perhaps a private
+    # one, and a link to a folder might lead in circles
     for path in sorted(Path(root).rglob("*")):
         relative, target = path.relative_to(root), Path(os.path.realpath(path))
         if relative.parts[0].startswith("."):

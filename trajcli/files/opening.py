@@ -71,12 +71,11 @@ _ENDINGS = {
     **dict.fromkeys((".yaml", ".yml"), "yaml"),
     **_ZIPPED,
 }
-# HDF5 allows user blocks of any power of two; without a limit a large file of another format would
-# be searched for long.
+# HDF5 allows user blocks of any power of two; every size that is tried costs a read.
 _LARGEST_USER_BLOCK = 1 << 26
 # What is expected of a file that is not read.
-_READ = "HDF5, NumPy, Parquet, CSV, Zarr, a ROS bag, MATLAB, YAML, JSON, or .pt"
-_AS_STATED = Reading()
+_EXPECTED = "HDF5, NumPy, Parquet, CSV, Zarr, a ROS bag, MATLAB, YAML, JSON, or .pt"
+_DEFAULT = Reading()
 
 
 class Files:
@@ -88,7 +87,7 @@ class Files:
     """
 
     def __init__(
-        self, reading: Reading = _AS_STATED, memory: int | None = None, report: Report | None = None
+        self, reading: Reading = _DEFAULT, memory: int | None = None, report: Report | None = None
     ) -> None:
         self.report = report or Report()
         self._pool = OpenFiles(memory, reading.allow_external, self.report)
@@ -119,6 +118,7 @@ class Files:
         """Finds the layout of a file: the one that --layout names, or the one recognised."""
         key = str(file.path)
         if key not in self._layouts:
+            # the groups of an output may look like those of a family, whose names it keeps
             known = self.reading.layout or ("plain" if file.is_output else None)
             self._layouts[key] = find_layout(file, known)
         return self._layouts[key]
@@ -126,7 +126,7 @@ class Files:
     def dataset(self, text: str) -> Dataset:
         """Gets the numeric dataset FILE:DATASET; without DATASET, the only one of the file."""
         source = parse_source(text)
-        # the folder of a ROS 2 bag stands for the one file in it
+        # the folder of a ROS 2 bag stands for its only file
         parts = expand_files(source)
         file = self.open(parts[0].path if len(parts) == 1 else source.path)
         names = file.names() if source.dataset is None else [source.dataset]
@@ -264,9 +264,9 @@ def recognise(path: Path) -> str:
                 hint = f"name its files: {shlex.quote(f'{pattern}.{ending}')}"
                 break
         raise InputError(
-            "a folder without data that are read",
+            "a folder without files that trajcli reads",
             where=str(path),
-            expected=f"{_READ}, or the folder of a data set",
+            expected=f"{_EXPECTED}, or the folder of a data set",
             found=", ".join([*names[:8], *(["…"] if names[8:] else [])]) or "nothing",
             hint=hint,
         )
@@ -333,15 +333,17 @@ def _not_read(path: Path, head: bytes) -> Fault:
         found, hint = "a workbook", to_csv("read_excel(%s)")
     elif head.startswith(b"\x1f\x8b"):
         found, hint = "a file packed by gzip", f"gunzip -k {shlex.quote(str(path))}"
-    return Fault("not a file of arrays", where=str(path), expected=_READ, found=found, hint=hint)
+    return Fault(
+        "not a file of arrays", where=str(path), expected=_EXPECTED, found=found, hint=hint
+    )
 
 
 def _rlds(path: Path) -> Fault:
     """Describes an RLDS data set as a fault, with code that converts it."""
     return Fault(
-        "TFRecord, as RLDS data sets have it, is not read",
+        "TFRecord files, as in RLDS data sets, are not read",
         where=str(path),
-        expected=_READ,
+        expected=_EXPECTED,
         found="a file of serialised TensorFlow examples",
         hint="convert it where TensorFlow is: for i, e in enumerate("
         "tfds.builder_from_directory(FOLDER).as_dataset(split='train')): "
