@@ -177,10 +177,10 @@ class Layout:
         if (step := self.family.step(self)) is not None:
             return step
         for name, *keys in self.family.rates:
-            stated = self.metadata(name)
-            if (rate := positive(stated.value(*keys))) is not None:
+            about = self.metadata(name)
+            if (rate := positive(about.value(*keys))) is not None:
                 text = f" {'.'.join(keys)}, {rate:g} Hz"
-                return Clock.even(1.0 / rate, stated.place.then(text))
+                return Clock.even(1.0 / rate, about.place.then(text))
         return None
 
     def filter_members(self, key: str) -> list[Member]:
@@ -230,7 +230,7 @@ class Layout:
 
 
 # -- three ways of splitting -----------------------------------------------------------------------
-def numbered_groups(layout: Layout) -> Split:
+def split_by_groups(layout: Layout) -> Split:
     """Splits a file by its numbered groups; without groups the file is one trajectory."""
     family = layout.family
     if not family.groups:
@@ -238,7 +238,7 @@ def numbered_groups(layout: Layout) -> Split:
     return Split([Member(path, path) for path in family.numbered_groups(layout.file.children)])
 
 
-def episodes_by_ends(layout: Layout) -> Split:
+def split_by_ends(layout: Layout) -> Split:
     """Splits arrays that hold all rows, by flags at the ends of episodes (D4RL's terminals and
     timeouts) or by a list of their ends (meta/episode_ends of UMI's replay buffers)."""
     folder, _, name = layout.family.actions[0].rpartition("/")
@@ -254,7 +254,7 @@ def episodes_by_ends(layout: Layout) -> Split:
     return Split(members, array.shape[0], "; ".join(remarks))
 
 
-def episodes_by_label(layout: Layout) -> Split:
+def split_by_label(layout: Layout) -> Split:
     """Splits a table into episodes, by the column that tells the episode of each row."""
     label = layout.family.find_label(layout.file)
     if label is None:
@@ -321,12 +321,12 @@ def _adapt_maniskill(layout: Layout) -> Family:
 
 def _isaac_step(layout: Layout) -> Clock | None:
     """Reads Isaac Lab's time step, the product of the simulation's step and the decimation."""
-    stated = layout.metadata("env_args")
-    dt, decimation = (positive(stated.value("sim_args", n)) for n in ("dt", "decimation"))
+    about = layout.metadata("env_args")
+    dt, decimation = (positive(about.value("sim_args", n)) for n in ("dt", "decimation"))
     if dt is None or decimation is None:
         return None
     text = f" sim_args.dt × decimation = {dt:g} s × {decimation:g}"
-    return Clock.even(dt * decimation, stated.place.then(text))
+    return Clock.even(dt * decimation, about.place.then(text))
 
 
 def _lerobot_dof_names(layout: Layout, name: str) -> list[str] | None:
@@ -344,7 +344,7 @@ def _lerobot_episodes(layout: Layout) -> Split:
 
     An episode that begins anew, or lacks frames where no time has passed, gets a fault.
     """
-    split = episodes_by_label(layout)
+    split = split_by_label(layout)
     stored = {name: layout.file.get(name) for name in _LEROBOT_CLOCKS}
     columns = {n: np.ravel(x.read()) for n, x in stored.items() if x is not None and x.numeric}
     members = list[Member]()
@@ -378,7 +378,7 @@ def _lerobot_episodes(layout: Layout) -> Split:
 # -- the table -------------------------------------------------------------------------------------
 # fmt: off
 ROBOMIMIC = Family(
-    "robomimic", "robomimic", numbered_groups, groups="data/demo_", required=("actions",),
+    "robomimic", "robomimic", split_by_groups, groups="data/demo_", required=("actions",),
     positions=("obs/robot0_joint_pos", "obs/joint_states", "obs/joint_pos"),
     start=(("obs/robot0_joint_pos", "obs/robot0_joint_vel"),),
     rates=(("env_args", "env_kwargs", "control_freq"),),
@@ -407,7 +407,7 @@ ISAAC_LAB = replace(
 )
 # a file is one episode
 ALOHA = Family(
-    "aloha", "ALOHA / ACT", numbered_groups, required=("action", "observations/qpos"),
+    "aloha", "ALOHA / ACT", split_by_groups, required=("action", "observations/qpos"),
     actions=("action",), positions=("observations/qpos",),
     start=(("observations/qpos", "observations/qvel"),),
     dt_hint="ALOHA records at 50 Hz: --rate 50, if this was recorded so",
@@ -415,7 +415,7 @@ ALOHA = Family(
 )
 # observations and states have one row more than actions
 MANISKILL = Family(
-    "maniskill", "ManiSkill", numbered_groups, groups="traj_", required=("actions",),
+    "maniskill", "ManiSkill", split_by_groups, groups="traj_", required=("actions",),
     positions=("obs/agent/qpos",), start=(("obs/agent/qpos", "obs/agent/qvel"),),
     rates=(("*.json", "env_info", "env_kwargs", "control_freq"),
            ("*.json", "env_info", "env_kwargs", "sim_config", "control_freq"),
@@ -424,13 +424,13 @@ MANISKILL = Family(
     adapt=_adapt_maniskill,
 )
 D4RL = Family(
-    "d4rl", "D4RL", episodes_by_ends, prefix="trajectory_",
+    "d4rl", "D4RL", split_by_ends, prefix="trajectory_",
     required=("actions", "observations", "terminals"), positions=("infos/qpos", "observations"),
     start=(("infos/qpos", "infos/qvel"),),
     dt_hint="it is the environment's own: --dt SECONDS",
 )
 MINARI = Family(
-    "minari", "Minari", numbered_groups, groups="episode_", required=("actions",),
+    "minari", "Minari", split_by_groups, groups="episode_", required=("actions",),
     positions=("observations", "infos/qpos"), start=(("infos/qpos", "infos/qvel"),),
     dt_hint="it is the environment's own: --dt SECONDS", arrays=_minari_actions,
 )
@@ -444,13 +444,13 @@ LEROBOT = Family(
 )
 # Zarr: data has arrays of all rows, meta/episode_ends the row after the last of each episode
 UMI_REPLAY_BUFFER = Family(
-    "replay", "a replay buffer of UMI or a diffusion policy", episodes_by_ends,
+    "replay", "a replay buffer of UMI or a diffusion policy", split_by_ends,
     required=("meta/episode_ends",), actions=("data/action",),
     positions=("data/state", "data/qpos", "data/agent_pos"),
     dt_hint="it is not in the file: --rate HZ", arrays=_replay_actions,
 )
 TABLE = Family(
-    "table", "a table", episodes_by_label, labels=TRAJECTORIES,
+    "table", "a table", split_by_label, labels=TRAJECTORIES,
     arrays=select_columns,
 )
 FAMILIES = (LIBERO, MIMICGEN, ROBOSUITE, ISAAC_LAB, ROBOMIMIC, ALOHA, MANISKILL, D4RL, MINARI,

@@ -226,6 +226,7 @@ def candidates(names: Iterable[str], get: Callable[[str], Dataset | None]) -> st
 
     Likely trajectories come first. A dataset that cannot be read is listed without a shape.
     """
+    # a message about one dataset must not fail because of another, damaged one
     arrays = dict[str, Dataset | None].fromkeys(names)
     for name in arrays:
         with suppress(InputError):
@@ -268,10 +269,12 @@ def plain_copy(path: Path, load: str, *names: str, shape: Sequence[int] | None =
 
     load: an expression that loads a dictionary, or objects of this shape, of a path and names.
     """
+    # NumPy pickles a dictionary as an array of shape (); an array of several dimensions is numbers
+    # of type object, and one of a single dimension has an episode in each entry
     arrays = "**x.item()" if shape == () else "**x"
     if shape and shape[1:]:
         arrays = "position=x.astype(float)"
-    elif shape:  # one dictionary or array for each episode
+    elif shape:
         pairs = 'e.items() if isinstance(e, dict) else [("position", e)]'
         arrays = f'**{{f"episode_{{i}}/{{k}}": v for i, e in enumerate(x) for k, v in ({pairs})}}'
     library = "torch, numpy as np" if load.startswith("torch") else "numpy as np"
@@ -495,6 +498,7 @@ class Catalogue(ABC):
     def close(self) -> None:
         """Closes the file; a later read opens it again."""
         with self.lock:
+            # forgotten first, so that a file whose close fails is not closed again
             handle, self._handle = self._handle, None
             self.pool.files.pop(self, None)
             if handle is not None:

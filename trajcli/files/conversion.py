@@ -54,6 +54,7 @@ def decode_values(stored: Dataset) -> Dataset:
     They are the stored numbers times ``scale_factor`` plus ``add_offset``, and NaN where these are
     ``_FillValue`` or ``missing_value``.
     """
+    # HDF5's own fill value is no attribute: it stands for values that were never written
     about, kind = stored.attributes, stored.dtype.kind
     if about.keys().isdisjoint(_PACKING) or kind not in "fiu":
         return stored
@@ -126,6 +127,7 @@ def read_lengths(stored: Dataset, batch: int, rows: int) -> npt.NDArray[np.int64
             expected=f"integers [{batch}]",
             found=f"{stored.dtype} {describe(stored.shape)}",
         )
+    # no trajectory is empty, and none is longer than its padded rows
     bad = np.flatnonzero((values < 1) | (values > rows))
     if len(bad):
         raise InputError(

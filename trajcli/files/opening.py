@@ -317,6 +317,7 @@ def _not_read(path: Path, head: bytes) -> Fault:
         code = f"import pandas; pandas.{read}.to_csv(%s, index=False)"
         return python_line(code, path, path.with_suffix(".csv"))
 
+    # the formats that users have most often, each with a line that converts it
     found, hint = f"a file that begins with {head[:8]!r}", ""
     if not head:
         found = "an empty file"
@@ -363,6 +364,7 @@ class JoinedFiles(Catalogue):
         first = files[0]
         super().__init__(first.path, first.pool)
         self.family, self.members = first.family, files
+        # all entries are made at once: nothing remains to be looked up in a file
         arrays = [file.require("") for file in files]
         counts = np.array([array.shape[0] for array in arrays])
         where = first_and_more(array.where for array in arrays)
@@ -377,7 +379,7 @@ class JoinedFiles(Catalogue):
         return [""]
 
     def find(self, name: str) -> Dataset | None:
-        return None  # both datasets exist from the start
+        return None
 
 
 def join_key(file: Catalogue) -> object:
