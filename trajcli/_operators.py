@@ -93,7 +93,7 @@ def _(dt, inputs, given, shape, wanted, dtype, transposed, program, backend):  #
     if transposed:
         made = [(shape, dtype), *[((batch, dofs), torch.float64)] * 8]
     else:
-        made = [((batch, mode.rows(horizon, recorded), dofs), dtype)] * 4
+        made = [((batch, mode.row_count(horizon, recorded), dofs), dtype)] * 4
     pairs = zip(made, wanted, strict=True)
     return [dt.new_empty(shape, dtype=kind) for (shape, kind), want in pairs if want]
 
@@ -166,7 +166,7 @@ def _program(program: str, shape: Sequence[int], dt: Tensor) -> Program:
     """Returns the program for actions of a shape."""
     mode, recorded, uneven = _read(program)
     if mode.reads_steps:
-        return mode.program_of(shape, to_numpy(dt))
+        return mode.stepped_program(shape, to_numpy(dt))
     horizon = shape[1]
     if isinstance(horizon, int):
         return program_for(mode, horizon, recorded, uneven)

@@ -244,8 +244,8 @@ def _recorded(inputs: Inputs, wanted: Sequence[str], dtype: Any, backend: str) -
     dtype = _output_dtype(dtype, inputs)
     device = _tensors(inputs)[0].device
     # what is tried on a device is not tried on imitations
-    choice = choose_for_tensors(device, backend if device.type == "cpu" else "torch")
-    inputs = inputs.chosen(choice)
+    choice = choose_for(device, backend if device.type == "cpu" else "torch")
+    inputs = inputs.prepare_mode(choice)
     if inputs.mode.reads_steps:
         inputs.program()  # which raises where steps cannot be read
     flags = [name in wanted for name in QUANTITIES]
@@ -301,10 +301,8 @@ class Call:
 
             # what is tried on a device is not tried on imitations
             backend = backend if addressable(tensors) else "torch"
-        choice = (
-            choose_for_tensors(tensors[0].device, backend) if tensors else choose("cpu", backend)
-        )
-        self._inputs: Inputs | None = inputs.chosen(choice)
+        choice = choose_for(tensors[0].device, backend) if tensors else choose("cpu", backend)
+        self._inputs: Inputs | None = inputs.prepare_mode(choice)
         inputs = self._inputs
         self._mode, self._horizon, self._recorded = inputs.mode, inputs.horizon, inputs.recorded
         self._rates, self._allow_nonfinite = inputs.rates, inputs.allow_nonfinite

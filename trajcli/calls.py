@@ -47,14 +47,14 @@ from trajcli.names import (
 from trajcli.padding import (
     Numbers,
     beside,
-    between_gaps,
-    continued,
+    extend_steps,
     grouped,
     joined,
-    of_some,
     read_lengths,
+    select_trajectories,
+    split_at_gaps,
     with_own_steps,
-    zeroed,
+    zero_padding,
 )
 from trajcli.trajectory import (
     State,
@@ -297,12 +297,12 @@ def _segments(
         raise UsageError("not a gap", where="max_gap", expected=expected, found=found)
     batch, rows, _ = positions.shape if positions.ndim == 3 else (1, 1, 1)
     counts = np.full(batch, rows) if lengths is None else read_lengths(lengths, batch, rows)
-    raise_if_any(shape_faults(continued(inputs, counts, rows)))
+    raise_if_any(shape_faults(extend_steps(inputs, counts, rows)))
     stamps = np.broadcast_to(to_numpy(times, "times"), (batch, rows))
     segments = [
         (k, part[0], len(part))
         for k, count in enumerate(counts)
-        for part in between_gaps(stamps[k, :count], gap)
+        for part in split_at_gaps(stamps[k, :count], gap)
         if len(part) >= least
     ]
     if not segments:
@@ -337,10 +337,10 @@ def _commanded(
     raise_if_any(meaning.faults(inputs.mode, "commands"), UsageError)
     dtype = dtype or output_dtype(inputs.actions.dtype)
     values = dtype, write, backend, allow_nonfinite, lengths
-    positions = meaning.used(inputs).actions
+    positions = meaning.mode_inputs(inputs).actions
     whole = _trajectory(_integration, arrays._replace(actions=positions), options, *values)
     outputs = whole.outputs()
-    if apart := meaning.apart(inputs):
+    if apart := meaning.clique_dofs(inputs):
         start = State(**{name: x[..., apart] for name, x in inputs.start.items()})
         given = {"actions": positions[..., apart], "start": start, "goal": None, "goal_index": None}
         some = arrays._replace(**given, parts=(*_parts(start), *_parts(None)))
@@ -492,24 +492,24 @@ def _padded(
     horizon = actions.shape[1]
     counts = read_lengths(lengths, len(actions), horizon)
     # rows behind the last action go on as its own step does
-    if inputs.mode.rows(1, inputs.recorded) > 2 and counts.min(initial=horizon) < horizon:
+    if inputs.mode.row_count(1, inputs.recorded) > 2 and counts.min(initial=horizon) < horizon:
         inputs = with_own_steps(inputs)
-    clock = continued(inputs, counts, horizon)
-    clean = arrays._replace(actions=zeroed(actions, counts), dt=clock.dt, times=clock.times)
+    clock = extend_steps(inputs, counts, horizon)
+    clean = arrays._replace(actions=zero_padding(actions, counts), dt=clock.dt, times=clock.times)
     whole = make(clean, allow_nonfinite, *options)
-    rows = [whole.mode.rows(count - whole.rates, whole.recorded) for count in counts.tolist()]
+    rows = [whole.mode.row_count(count - whole.rates, whole.recorded) for count in counts.tolist()]
     own = beside(np.array(rows, np.int64), actions)
     if whole.mode.causal and not whole.recorded:  # whose first rows are differences of later ones
         *outputs, time, name, chosen = _prepared.run(
             make, clean, options, wanted, dtype, backend, allow_nonfinite
         )
-        p, v, a, j = (None if x is None else zeroed(x, np.array(rows)) for x in outputs)
+        p, v, a, j = (None if x is None else zero_padding(x, np.array(rows)) for x in outputs)
         return Trajectory(p, v, a, j, time, name, chosen, own)
     # the faults of all are numbered as the caller numbers them
     raise_if_any([*shape_faults(whole), *([] if allow_nonfinite else nonfinite_faults(whole))])
     whole.program()
     groups = grouped(counts)
-    parts = [of_some(whole, numbers, int(counts[numbers[0]])) for numbers in groups]
+    parts = [select_trajectories(whole, numbers, int(counts[numbers[0]])) for numbers in groups]
     of_parts = [_prepared.run_once(part, wanted, dtype, backend) for part in parts]
     *of_each, _, names, options_of_parts = zip(*of_parts, strict=True)
     p, v, a, j = (None if x[0] is None else joined(x, groups, whole.rows) for x in of_each)
@@ -555,8 +555,8 @@ def _integration(
     stamps = actions.ndim == 3 and inputs.times is not None and inputs.times.shape[-1:]
     of_rates = stamps and stamps[0] == inputs.horizon > 1
     if of_rates and made.action_order:
-        inputs = replace(inputs, mode=made.of_rates(scheme))
-        inputs = inputs.of_rates(actions[:, 1:], actions[:, 0])
+        inputs = replace(inputs, mode=made.trapezoidal(scheme))
+        inputs = inputs.start_from_rates(actions[:, 1:], actions[:, 0])
     return inputs
 
 

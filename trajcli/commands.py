@@ -38,7 +38,7 @@ class Commands:
     absolute: Sequence[int] = ()
     turning: Sequence[int] = ()
 
-    def among(self, dofs: Sequence[int]) -> Commands:
+    def select_dofs(self, dofs: Sequence[int]) -> Commands:
         """Returns the commands of some dofs, none of which is a rotation."""
         absolute = [dofs.index(dof) for dof in self.absolute if dof in dofs]
         return Commands(self.actions, absolute)
@@ -59,7 +59,7 @@ class Commands:
                 found=f"mode {mode.name}",
             )
 
-    def used(self, inputs: Inputs) -> Inputs:
+    def mode_inputs(self, inputs: Inputs) -> Inputs:
         """Returns the inputs of a block with the actions of the mode; sums are float64."""
         if self.actions is None:
             return inputs
@@ -76,24 +76,27 @@ class Commands:
 
     def from_positions(self, positions: Any) -> Any:
         """Returns the actions [b, T - 1, D] that lead from the first of positions [b, T, D] to the
-        others: the inverse of :meth:`used`, but for rotations."""
+        others: the inverse of :meth:`mode_inputs`, but for rotations."""
         rows = float64(positions)
         ends, origin = rows[:, 1:], rows[:, :-1] if self.actions == "delta" else rows[:, :1]
         return with_dofs(ends - origin, self.absolute, ends[..., list(self.absolute)])
 
-    def apart(self, inputs: Inputs) -> list[int]:
+    def clique_dofs(self, inputs: Inputs) -> list[int]:
         """Returns the dofs whose rows are computed by mode clique instead of the mode."""
         mode, clique = inputs.mode, clique_like(inputs.mode)
         # two horizons tell whether both modes have as many rows for any
-        same = all(mode.rows(n, inputs.recorded) == clique.rows(n, inputs.recorded) for n in (1, 2))
+        same = all(
+            mode.row_count(n, inputs.recorded) == clique.row_count(n, inputs.recorded)
+            for n in (1, 2)
+        )
         return list(self.absolute) if same and mode != clique else []
 
     def positions(self, inputs: Inputs, choice: Choice, dtype: str) -> Arrays:
         """Returns the rows [b, T, n] of the dofs that :meth:`apart` names; {} without any."""
-        apart = self.apart(inputs)
+        apart = self.clique_dofs(inputs)
         if not apart:
             return {}
-        positions = replace(of_dofs(inputs, apart), mode=clique_like(inputs.mode))
+        positions = replace(select_dofs(inputs, apart), mode=clique_like(inputs.mode))
         return positions.compute(choice, dtype, QUANTITIES)
 
     def pull_back(
@@ -106,10 +109,10 @@ class Commands:
         """
         from trajcli.adjoint import pull_back
 
-        chosen, pulled = self.apart(inputs), dict[str, Any]()
+        chosen, pulled = self.clique_dofs(inputs), dict[str, Any]()
 
         def of_mode(outputs: Arrays) -> Arrays:
-            self.put(outputs, self.positions(inputs, choice, dtype))
+            self.write_positions(outputs, self.positions(inputs, choice, dtype))
             pulled.update(upstream(outputs))
             return {n: _without(v, chosen) for n, v in pulled.items()} if chosen else pulled
 
@@ -118,7 +121,7 @@ class Commands:
 
         outputs, grads = pull_back(inputs, of_mode, choice, dtype)
         if chosen:  # dt is shared, so its gradients add up; actions and states are by dof
-            positions = replace(of_dofs(inputs, chosen), mode=clique_like(inputs.mode))
+            positions = replace(select_dofs(inputs, chosen), mode=clique_like(inputs.mode))
             _, others = pull_back(positions, of_positions, choice, dtype)
             for name, grad in others.items():
                 if name == "dt":
@@ -137,17 +140,17 @@ class Commands:
             grads["actions"] = grad
         return outputs, grads
 
-    def put(self, outputs: Arrays, positions: Arrays) -> None:
+    def write_positions(self, outputs: Arrays, positions: Arrays) -> None:
         """Writes the rows of :meth:`positions` into outputs, in place."""
         for name, values in outputs.items():
             if name in positions:
                 with_dofs(values, self.absolute, positions[name])
 
 
-def of_dofs(inputs: Inputs, dofs: Sequence[int]) -> Inputs:
+def select_dofs(inputs: Inputs, dofs: Sequence[int]) -> Inputs:
     """Returns a block's inputs with some of the dofs, without a goal state."""
     start = {part: np.take(values, dofs, -1) for part, values in inputs.start.items()}
-    actions, mode = np.take(inputs.actions, dofs, -1), inputs.mode.of_dofs(dofs)
+    actions, mode = np.take(inputs.actions, dofs, -1), inputs.mode.select_dofs(dofs)
     return replace(inputs, mode=mode, actions=actions, start=start, goal={}, goal_index=None)
 
 

@@ -93,7 +93,7 @@ class Inputs:
     @cached_property
     def rows(self) -> int:
         """T, the number of rows per trajectory."""
-        return self.mode.rows(self.horizon, self.recorded)
+        return self.mode.row_count(self.horizon, self.recorded)
 
     @property
     def uneven(self) -> bool:
@@ -133,7 +133,7 @@ class Inputs:
         count = self.dt.shape[-1] if self.dt.ndim else 1
         return 1 if self.recorded and count == self.horizon and self.horizon > 1 else 0
 
-    def of_rates(self, rest: Array, first: Array) -> Inputs:
+    def start_from_rates(self, rest: Array, first: Array) -> Inputs:
         """Returns the inputs where actions are rates that were recorded with a time stamp each.
 
         The ``first`` of them [B, D] is a part of the start state, the ``rest`` [B, H − 1, D] are
@@ -217,7 +217,7 @@ class Inputs:
         assert self.dt is not None
         return self.dt.reshape((1,) * (2 - self.dt.ndim) + tuple(self.dt.shape))
 
-    def unaligned(self, grads: Array) -> Array:
+    def dt_gradient(self, grads: Array) -> Array:
         """Returns gradients by steps [B, 1 or n] as gradients by the dt of the input.
 
         With time stamps they stay gradients by the steps between stamps.
@@ -257,15 +257,15 @@ class Inputs:
                 found="none here",
                 hint="dt as a number, or method savgol with a window in rows",
             )
-        return self.mode.program_of(self.actions.shape, to_numpy(self.steps))
+        return self.mode.stepped_program(self.actions.shape, to_numpy(self.steps))
 
-    def chosen(self, choice: Choice) -> Inputs:
+    def prepare_mode(self, choice: Choice) -> Inputs:
         """These inputs with what their mode chooses by the values, if it does.
 
         Chosen on the CPU, row after row; a CUDA graph cannot capture that. The inputs are as they
         were where NaN is not allowed, or steps are not positive: the error says where.
         """
-        if not self.mode.chooses or self.smoothed is not None:
+        if not self.mode.result_names or self.smoothed is not None:
             return self
         self.program()  # which raises where steps cannot be read
         if is_torch(self.actions):
@@ -324,7 +324,7 @@ class Inputs:
 
     def compute(self, choice: Choice, dtype: str, wanted: Sequence[str]) -> dict[str, Any]:
         """Returns the outputs [B, T, D] as NumPy arrays."""
-        self = self.chosen(choice)
+        self = self.prepare_mode(choice)
         operands = self.operands(None if choice.backend == "native" else choice.device)
         flags = [name in wanted for name in QUANTITIES]
         rows = written(self.program(), operands, choice.kernels, dtype, flags)

@@ -258,7 +258,7 @@ def operator(
     options = {"scheme": scheme, "ends": ends, "degree": degree, "window": window}
     options |= {"steps": steps, "alignment": alignment, "convention": convention}
     made = make_mode(mode, **options)
-    if made.chooses:
+    if made.result_names:
         what = f"mode {mode} is no matrix: it chooses a bandlimit by the values"
         raise UsageError(what, where="mode", expected="savgol, or a mode of integrate")
     if not (start is None or (isinstance(start, str) and start == "first")):
@@ -267,7 +267,7 @@ def operator(
     recorded = start == "first" or ends == "recording"
     require_counts(horizon=horizon)
     # four quantities, H + 8 columns, 8 bytes, and three copies while they are made
-    needed = 4 * made.rows(int(horizon), recorded) * (horizon + 8) * 8 * 3
+    needed = 4 * made.row_count(int(horizon), recorded) * (horizon + 8) * 8 * 3
     present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > present:
         raise UsageError(

@@ -50,13 +50,13 @@ def beside(numbers: npt.NDArray[Any], values: Array) -> Array:
     return library(values).from_numpy(numbers).to(values.device) if is_torch(values) else numbers
 
 
-def between_gaps(stamps: npt.NDArray[Any], gap: float) -> list[Numbers]:
+def split_at_gaps(stamps: npt.NDArray[Any], gap: float) -> list[Numbers]:
     """Returns the rows of each segment of a recording, by stamps [T] that are ``gap`` apart."""
     ends = np.flatnonzero(np.diff(stamps.astype(np.float64)) > gap) + 1
     return np.split(np.arange(len(stamps)), ends)
 
 
-def zeroed(values: Array, lengths: Numbers) -> Array:
+def zero_padding(values: Array, lengths: Numbers) -> Array:
     """Returns values [B, T, D] with zeros behind the rows of each trajectory."""
     behind = beside(np.arange(values.shape[1]) >= lengths[:, None], values)[..., None]
     if is_torch(values):
@@ -69,7 +69,7 @@ def rows_of(values: Array, numbers: Numbers, count: int) -> Array:
     return values[beside(numbers, values)][:, :count]
 
 
-def continued(inputs: Inputs, lengths: Numbers, horizon: int) -> Inputs:
+def extend_steps(inputs: Inputs, lengths: Numbers, horizon: int) -> Inputs:
     """Returns inputs whose steps, or time stamps, go on as the last one of each trajectory does.
 
     horizon: of the rows or actions that ``lengths`` count. Single steps, and those of a shape that
@@ -104,7 +104,7 @@ def with_own_steps(inputs: Inputs) -> Inputs:
     return replace(inputs, **{k: repeated(x, batch) for k, x in one.items() if len(x) == 1})
 
 
-def of_some(inputs: Inputs, numbers: Numbers, count: int) -> Inputs:
+def select_trajectories(inputs: Inputs, numbers: Numbers, count: int) -> Inputs:
     """Returns inputs of some trajectories with their first ``count`` rows or actions."""
     batch, horizon, _ = inputs.actions.shape
 
@@ -125,7 +125,7 @@ def of_some(inputs: Inputs, numbers: Numbers, count: int) -> Inputs:
     name = inputs.name("actions")
     return replace(
         inputs,
-        mode=inputs.mode.of_trajectories(numbers),
+        mode=inputs.mode.select_trajectories(numbers),
         actions=rows_of(inputs.actions, numbers, count),
         start=states(inputs.start, inputs.start_index),
         goal=states(inputs.goal, inputs.goal_index),

@@ -77,7 +77,7 @@ def by_torch(sample: Inputs, upstream: dict[str, Any]) -> tuple[dict[str, Any], 
     total = sum((rows[name] * torch.as_tensor(g)).sum() for name, g in upstream.items())
     grads = torch.autograd.grad(total, list(leaves.values()), materialize_grads=True)
     result = {name: grad.numpy() for name, grad in zip(leaves, grads, strict=True)}
-    result["dt"] = sample.unaligned(result["dt"])
+    result["dt"] = sample.dt_gradient(result["dt"])
     return {name: x.detach().numpy() for name, x in rows.items()}, result
 
 

@@ -47,7 +47,7 @@ from trajcli.inputs import Inputs, shape_faults
 from trajcli.kernels.program import Array, Floats
 from trajcli.modes import MODES, QUANTITIES, make_mode
 from trajcli.names import CurveName
-from trajcli.padding import continued, of_some, read_lengths
+from trajcli.padding import extend_steps, read_lengths, select_trajectories
 from trajcli.trajectory import Trajectory, as_trajectory, sample
 from trajcli.trajectory import concatenate as concatenated
 
@@ -164,14 +164,14 @@ def _padded(
         x if x is None else as_array(x, name) for x, name in ((dt, "dt"), (times, "times"))
     )
     whole = Inputs(make_mode("clique"), first, {}, {}, steps, stamps, recorded=True)
-    clean = continued(whole, counts, first.shape[1])
+    clean = extend_steps(whole, counts, first.shape[1])
     knots_of(first, clean.dt, clean.times, method)  # counts the faults as the caller does
     at = at if at is None else as_array(at, "at")
     if at is not None and at.ndim != 1 and at.shape[:-1] not in ((1,), (len(first),)):
         raise InputError(wrong_shape("at", f"[N] or [{len(first)}, N]", at.shape))
     made = list[Trajectory]()
     for k, count in enumerate(counts.tolist()):
-        part = of_some(whole, np.array([k]), count)
+        part = select_trajectories(whole, np.array([k]), count)
         one = {name: x[k : k + 1, :count] for name, x in parts.items()}
         new = at if at is None or at.ndim == 1 else at[k % len(at)]
         given: Any = one[next(iter(one))]

@@ -45,7 +45,7 @@ from trajcli.curves.sampling import derivative, half_place, is_known, missing_pa
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any, unknown, wrong_shape
 from trajcli.kernels.program import Array, Floats, Integers
 from trajcli.modes.mode import QUANTITIES
-from trajcli.padding import padded, read_lengths, zeroed
+from trajcli.padding import padded, read_lengths, zero_padding
 from trajcli.trajectory import State, Trajectory, as_trajectory
 
 
@@ -217,7 +217,7 @@ def retime(
     if trajectory.lengths is not None:  # what is padding decides nothing
         lengths = to_numpy(trajectory.lengths, "lengths")
         last = lengths - 1
-        parts = {name: zeroed(x, lengths) for name, x in parts.items()}
+        parts = {name: zero_padding(x, lengths) for name, x in parts.items()}
         for reached in between.values():
             reached.swapaxes(1, 2)[np.arange(1, time.shape[-1]) >= lengths[:, None]] = 0
     pace = paced(parts, pairs, bool(slower_only), between)

@@ -21,7 +21,7 @@ from trajcli.files.reading import Repair, select
 from trajcli.files.recording import Recording
 from trajcli.files.source import Place
 from trajcli.modes import MODES
-from trajcli.padding import between_gaps
+from trajcli.padding import split_at_gaps
 from trajcli.rotations.quaternions import unit
 from trajcli.units import parse_unit
 
@@ -148,7 +148,7 @@ def _runs_between_gaps(
         rows = np.flatnonzero(np.concatenate([[True], stamps[1:] != stamps[:-1]]))
         counts["dropped"] += len(stamps) - len(rows)
     raise_if_any(time_stamp_faults(stamps[rows], where, 0, rows))
-    pieces = [rows[x] for x in between_gaps(stamps[rows], repair.max_gap or math.inf)]
+    pieces = [rows[x] for x in split_at_gaps(stamps[rows], repair.max_gap or math.inf)]
     counts["gaps"] += len(pieces) - 1
     counts["pieces"] += len(pieces)
     return pieces

@@ -63,7 +63,7 @@ class Batch:
             names |= dict.fromkeys(("dt", "times"), str(clock.where))
         inputs = self.inputs.block(actions, begin, end, begin - number, names)
         rows = self.inputs.row_numbers if self.inputs.rates else self.recording.rows_of(begin)
-        return self.commands.used(replace(inputs, row_numbers=rows))
+        return self.commands.mode_inputs(replace(inputs, row_numbers=rows))
 
     def check(self, begin: int, inputs: Inputs) -> None:
         """Raises InputError for the values of a block that begins at trajectory ``begin``."""
@@ -147,7 +147,7 @@ def inputs_of(recording: Recording, mode: Mode, recorded: bool) -> Inputs:
     every = np.arange(batch)
     head = actions.select(every, range(1))
     first = replace(head, shape=(batch, dofs), reader=lambda *part: head.read_rows(*part)[:, 0])
-    return inputs.of_rates(actions.select(every, range(1, rows)), first)
+    return inputs.start_from_rates(actions.select(every, range(1, rows)), first)
 
 
 def _steps_or_stamps(clock: Clock, intervals: int, recorded: bool) -> tuple[Values, Values]:

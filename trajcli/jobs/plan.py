@@ -193,7 +193,7 @@ class Plan:
             sizes |= rotation_sizes(rotations)
             frame = request.rotation_frame
             variables += rotation_variables(rotations, self.quantities, self.dtype, frame)
-            if self.mode.chooses:
+            if self.mode.result_names:
                 axes = ("trajectory", *["rotation"] * (len(rotations) > 1), "axis")
                 for name, labels in ANGULAR_SMOOTHING.items():
                     variables.append(Variable(name, axes, np.dtype("f8"), labels))
@@ -230,10 +230,10 @@ class Plan:
     def smoothing_variables(self) -> list[Variable]:
         """The variables that mode smooth writes beside the rows; OUT.npy holds rows alone."""
         request, mode = self.request, self.mode
-        if not (mode.chooses and self.other_dofs) or request.out.suffix == ".npy":
+        if not (mode.result_names and self.other_dofs) or request.out.suffix == ".npy":
             return []
         variables = [row_variable(RECORDED_POSITION, self.dtype, self.unit)]
-        for name in mode.chooses:
+        for name in mode.result_names:
             labels = SMOOTHING[name]
             if name == "residual":
                 labels = {**labels, "units": self.unit or ""}

@@ -139,7 +139,7 @@ def resolve(request: Request, files: Files, sources: Sequence[str]) -> Resolved:
     raise_if_any(commands.faults(mode, "--actions"), UsageError)
     if request.recorded:
         if (units := first.position_units) is not None:
-            mode = mode.noise_in(per_si(units))
+            mode = mode.scale_noise(per_si(units))
         fitting = repaired(fitting, request, mode.least_rows, report, request.episodes)
         first.require_rotations()
     recording = join(fitting)
@@ -236,7 +236,7 @@ def _of_rates(request: Request, first: Recording, mode: Mode) -> tuple[Mode, str
     how = "integrated by foh (trapezoidal rule) from the first on; row 0 is the start"
     rates = {"velocity": "velocities", "acceleration": "accelerations", "jerk": "jerks"}
     note = Note(f"{named} {rates[mode.name]}, {how}")
-    return mode.of_rates(request.options.get("scheme", stated)), note
+    return mode.trapezoidal(request.options.get("scheme", stated)), note
 
 
 def _require_turns(request: Request, first: Recording, mode: Mode | None) -> None:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from trajcli.arrays import largest
-from trajcli.commands import of_dofs
+from trajcli.commands import select_dofs
 from trajcli.errors import InputError, OutputError, Report, listed
 from trajcli.files.atomic_output import os_fault
 from trajcli.files.opening import Files
@@ -109,7 +109,7 @@ class Integration:
         if not plan.mode.action_order:
             self.turns = TurnJumps(plan.recording, acting=True)
         self.smoothing = None
-        if plan.mode.chooses:
+        if plan.mode.result_names:
             names = plan.recording.dof_labels
             self.smoothing = Smoothing([names[dof] for dof in plan.other_dofs])
 
@@ -142,9 +142,9 @@ class Integration:
             batch.check(block.begin, inputs)
             for first, turning in self._rotations(inputs, block):
                 yield first, self._counted(turning)
-            inputs = of_dofs(inputs, plan.other_dofs)
+            inputs = select_dofs(inputs, plan.other_dofs)
         if plan.other_dofs:
-            inputs = inputs.chosen(plan.choice)
+            inputs = inputs.prepare_mode(plan.choice)
             yield 0, self._counted(self._rows(inputs, region, block))
             if self.smoothing is not None:
                 smoothed = inputs.smoothed
@@ -166,7 +166,7 @@ class Integration:
     def _rows(self, inputs: Inputs, region: PlaceInFile | None, block: Block) -> Arrays:
         """Returns the rows of the dofs that are no rotations, and their gradients."""
         plan, batch = self.plan, self.plan.batches[block.group]
-        commands = plan.commands.among(plan.other_dofs) if plan.rotations else plan.commands
+        commands = plan.commands.select_dofs(plan.other_dofs) if plan.rotations else plan.commands
         if plan.gradient is not None:
             batch.check(block.begin, inputs)
             of_all = plan.gradient.block(inputs, commands, block.places, plan.choice, plan.dtype)
@@ -179,13 +179,13 @@ class Integration:
         else:
             # the kernel notices NaN and Inf as it reads; a search for their place follows only then
             batch.check(block.begin, replace(inputs, allow_nonfinite=True))
-            if commands.apart(inputs):  # the rows of some dofs are replaced
+            if commands.clique_dofs(inputs):  # the rows of some dofs are replaced
                 region = None
             arrays, finite = self._native(inputs, region, block)
             if not finite:
                 batch.check(block.begin, inputs)
                 raise InputError("not finite when it was computed", where=inputs.name("actions"))
-        commands.put(arrays, commands.positions(inputs, plan.choice, plan.dtype))
+        commands.write_positions(arrays, commands.positions(inputs, plan.choice, plan.dtype))
         return arrays
 
     def _native(
@@ -251,7 +251,7 @@ class Integration:
             count = len(plan.rotations)
             shape = (*actions.shape[:2], *[count] * (count > 1), 4)
             turning = [dof for rotation in plan.rotations for dof in rotation.dofs]
-            inputs = replace(inputs, mode=inputs.mode.of_dofs(turning))
+            inputs = replace(inputs, mode=inputs.mode.select_dofs(turning))
             parts = differentiate_rows(read, shape, inputs, frame)
         else:
             commands = plan.commands.actions
@@ -265,7 +265,7 @@ class Integration:
                     if quantity in plan.quantities and values is not None
                 },
             )
-            if inputs.mode.chooses:
+            if inputs.mode.result_names:
                 yield (
                     0,
                     {

@@ -79,7 +79,7 @@ class SavitzkyGolay(Mode):
             degree=self.degree,
         )
 
-    def program_of(self, shape: Sequence[int], steps: Floats) -> Band:
+    def stepped_program(self, shape: Sequence[int], steps: Floats) -> Band:
         """Returns the program of a window in seconds.
 
         Raises InputError for windows of more than MOST_ROWS rows.

@@ -55,7 +55,7 @@ class Smooth(Mode):
 
     name = "smooth"
     takes_start = False
-    chooses = ("bandlimit", "residual", "reweighted")
+    result_names = ("bandlimit", "residual", "reweighted")
 
     order: int = 3
     bandlimit: Any = None
@@ -67,17 +67,17 @@ class Smooth(Mode):
         options = super().options(recorded).items()
         return {name: x for name, x in options if x is not None and x is not False}
 
-    def of_dofs(self, dofs: Sequence[int]) -> Smooth:
+    def select_dofs(self, dofs: Sequence[int]) -> Smooth:
         if not isinstance(self.noise, list):  # one noise for all
             return self
         return self._with_noise([self.noise[dof] for dof in dofs])
 
-    def of_trajectories(self, numbers: Integers) -> Smooth:
+    def select_trajectories(self, numbers: Integers) -> Smooth:
         if np.ndim(self.bandlimit) < 2 or len(self.bandlimit) == 1:
             return self
         return replace(self, bandlimit=self.bandlimit[numbers])
 
-    def noise_in(self, per_si: Floats) -> Smooth:
+    def scale_noise(self, per_si: Floats) -> Smooth:
         return self if self.noise is None else self._with_noise((self.noise / per_si).tolist())
 
     def _with_noise(self, noise: list[float]) -> Smooth:
@@ -99,7 +99,7 @@ class Smooth(Mode):
                 hint="method backward differences recordings of any length",
             )
 
-    def program_of(self, shape: Sequence[int], steps: Floats) -> Smoother:
+    def stepped_program(self, shape: Sequence[int], steps: Floats) -> Smoother:
         cutoff = _for_each_dof(self.bandlimit, "bandlimit", shape)
         return self._program(cutoff, np.ones(shape), steps)
 
@@ -141,7 +141,7 @@ class Smooth(Mode):
                     if self.robust
                     else "bandlimit=, in Hz",
                 )
-            return Smoothed(self.program_of(shape, steps), {"bandlimit": cutoff})
+            return Smoothed(self.stepped_program(shape, steps), {"bandlimit": cutoff})
         values = np.ascontiguousarray(values.transpose(0, 2, 1), np.float64)
         values = values.reshape(batch * dofs, rows, 1)
         # NaN weigh nothing, and no row of a column with too few others does

@@ -50,7 +50,7 @@ class BSpline(Mode):
             expected = "one dt, or one per trajectory [B, 1]"
             yield Fault(what, where="dt", expected=expected, found="one per step")
 
-    def rows(self, horizon: int, recorded: bool) -> int:
+    def row_count(self, horizon: int, recorded: bool) -> int:
         return (horizon + self.degree + 1) * self.steps + 1
 
     def program(self, horizon: int, recorded: bool, uneven: bool) -> Band:
@@ -67,7 +67,7 @@ class BSpline(Mode):
             tail=self._points(int(standard))[: None if to_goal else 0],
             held=0 if to_goal else self.degree,
             windows=Windows(
-                count=self.rows(horizon, recorded) - first,
+                count=self.row_count(horizon, recorded) - first,
                 last=horizon + self.degree,
                 offset=first,
                 steps=self.steps,

@@ -50,7 +50,7 @@ class CascadeMode(AlignedMode):
                 hint="leave start out: a matrix multiplies any start state",
             )
 
-    def of_rates(self, scheme: str | None) -> CascadeMode:
+    def trapezoidal(self, scheme: str | None) -> CascadeMode:
         if scheme in (None, "foh") and self.convention == "standard":
             return replace(self, scheme="foh")
         raise UsageError(
@@ -71,7 +71,7 @@ class CascadeMode(AlignedMode):
         return program.Cascade(
             action_order=self.action_order,
             scheme=self.scheme,
-            used=self.used(horizon),
+            used=self.action_count(horizon),
             start_row=self.start_row(recorded),
             recorded=recorded,
         )
@@ -113,7 +113,7 @@ class Teleport(AlignedMode):
     causal = True
 
     def program(self, horizon: int, recorded: bool, uneven: bool) -> Band:
-        used = self.used(horizon)
+        used = self.action_count(horizon)
         return Band(
             used=used,
             steps=used,

@@ -77,8 +77,8 @@ class Central(AlignedMode):
         ends = self.ends or ("recording" if recorded else "plan")
         return {**super().options(recorded), "ends": ends}
 
-    def rows(self, horizon: int, recorded: bool) -> int:
-        return horizon + 4 if self.convention == "curobo" else super().rows(horizon, recorded)
+    def row_count(self, horizon: int, recorded: bool) -> int:
+        return horizon + 4 if self.convention == "curobo" else super().row_count(horizon, recorded)
 
     def row_times(self, dt: Array, horizon: int, recorded: bool) -> Array:
         if self.convention == "standard":
@@ -104,7 +104,7 @@ class Central(AlignedMode):
                 table=None if uneven else _stencils(*places),
             )
         head = self._head()
-        used, held = self.used(horizon), 2 if self.convention == "standard" else 4
+        used, held = self.action_count(horizon), 2 if self.convention == "standard" else 4
         # cuRobo's rows go on behind the last action, which it holds for two steps more
         to_goal = self.ends == "goal" and used > 0
         count = used + len(head) + held - (WINDOW - 1) if used else 0

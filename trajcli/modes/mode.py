@@ -69,7 +69,7 @@ class Mode:
         degrees: the values of the option degree.
         takes_start: it integrates from a start state; else it differentiates recordings alone.
         causal: no row depends on actions after it; a longer horizon has the same rows first.
-        chooses: the names of what it chooses by the values, as :meth:`prepare` does.
+        result_names: the names of what it chooses by the values, as :meth:`prepare` does.
     """
 
     name: ClassVar[str]
@@ -77,7 +77,7 @@ class Mode:
     degrees: ClassVar[tuple[int, ...]] = ()
     takes_start: ClassVar[bool] = True
     causal: ClassVar[bool] = False
-    chooses: ClassVar[Sequence[str]] = ()
+    result_names: ClassVar[Sequence[str]] = ()
     # of modes without these options; those with a scheme are the cascades
     scheme = ""
     alignment = "full"
@@ -121,7 +121,7 @@ class Mode:
             what, hint = "a goal state is used with ends goal only", 'ends="goal"'
             yield Fault(what, where="goal", expected="none", hint=hint, shell="--ends goal")
 
-    def rows(self, horizon: int, recorded: bool) -> int:
+    def row_count(self, horizon: int, recorded: bool) -> int:
         """Returns T, the number of rows per trajectory of ``horizon`` actions."""
         return horizon
 
@@ -137,8 +137,8 @@ class Mode:
 
     @property
     def reads_steps(self) -> bool:
-        """Whether its program depends on the values of the steps; :meth:`program_of` makes it."""
-        return bool(self.chooses)
+        """Whether the program depends on the values of the steps: see :meth:`stepped_program`."""
+        return bool(self.result_names)
 
     @property
     def dt_ahead(self) -> int:
@@ -147,24 +147,24 @@ class Mode:
 
     def row_times(self, dt: Array, horizon: int, recorded: bool) -> Array:
         """Returns the times of the rows in seconds, float64 [b, T]; the start state is at 0."""
-        return times_after(dt, 0, self.rows(horizon, recorded))
+        return times_after(dt, 0, self.row_count(horizon, recorded))
 
-    def of_dofs(self, dofs: Sequence[int]) -> Mode:
+    def select_dofs(self, dofs: Sequence[int]) -> Mode:
         """Returns the mode for some of the dofs."""
         return self
 
-    def of_trajectories(self, numbers: Integers) -> Mode:
+    def select_trajectories(self, numbers: Integers) -> Mode:
         """Returns the mode for some of the trajectories."""
         return self
 
-    def of_rates(self, scheme: str | None) -> Mode:
+    def trapezoidal(self, scheme: str | None) -> Mode:
         """Returns the mode for rates that were recorded with a time stamp each: foh.
 
         scheme: the one that was asked for, if any; raises UsageError for another.
         """
         raise NotImplementedError
 
-    def noise_in(self, per_si: Floats) -> Mode:
+    def scale_noise(self, per_si: Floats) -> Mode:
         """Returns the mode with noise in SI, from units that are ``per_si`` [1 or D] to one."""
         return self
 
@@ -172,7 +172,7 @@ class Mode:
         """Returns the program for the kernels; ``uneven``: dt has an entry per step."""
         raise NotImplementedError
 
-    def program_of(self, shape: Sequence[int], steps: Floats) -> Program:
+    def stepped_program(self, shape: Sequence[int], steps: Floats) -> Program:
         """Returns the program for recordings of a shape [B, T, D] at steps [b, 1 or T − 1]."""
         raise NotImplementedError
 
@@ -192,7 +192,7 @@ class AlignedMode(Mode):
 
     alignment: str = "full"
 
-    def rows(self, horizon: int, recorded: bool) -> int:
+    def row_count(self, horizon: int, recorded: bool) -> int:
         return horizon + 1 if self.alignment == "full" and not recorded else horizon
 
     def faults(self, case: Case) -> Iterator[Fault]:
@@ -206,13 +206,13 @@ class AlignedMode(Mode):
         """Returns whether row 0 is the start state."""
         return self.alignment != "actions" and not recorded
 
-    def used(self, horizon: int) -> int:
+    def action_count(self, horizon: int) -> int:
         """Returns the number of actions that are used."""
         return horizon - int(self.alignment == "curobo")
 
     def row_times(self, dt: Array, horizon: int, recorded: bool) -> Array:
         since = int(self.alignment == "actions")
-        return times_after(dt, since, since + self.rows(horizon, recorded))
+        return times_after(dt, since, since + self.row_count(horizon, recorded))
 
 
 def times_after(dt: Array, first: int, last: int) -> Array:

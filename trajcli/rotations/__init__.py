@@ -150,7 +150,7 @@ def differentiate_rows(
     steps = for_bodies(matched(inputs.steps, given), bodies)
     options = {"method": mode.name, **mode.options(True)}
     blocks: Iterator[tuple[int, list[Array]]]
-    if mode.chooses:
+    if mode.result_names:
         values, size = rows(0, shape[1]), max(1, ROTATION_VALUES // shape[1])
         parts = [slice(k, k + size) for k in range(0, len(values), size)]
         few = [  # at once: each row has some hundred temporary numbers
