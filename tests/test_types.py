@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args
 
@@ -14,7 +15,16 @@ import pytest
 
 import trajcli
 from trajcli import calls, names
-from trajcli.modes import QUANTITIES
+from trajcli.mode_options import (
+    DIFFERENTIATION,
+    INTEGRATION,
+    METHOD,
+    METHODS,
+    MODE,
+    MODE_TABLE,
+    Option,
+)
+from trajcli.modes import ALIASES, MODES, QUANTITIES
 
 ROOT = Path(__file__).parent.parent
 USER = """
@@ -99,6 +109,46 @@ def test_help_of_the_calls_is_a_screen_and_a_half() -> None:
         assert lines <= 60
         for name in inspect.signature(function).parameters:
             assert re.search(rf"^ +[\w, ]*\b{name}\b[\w, ]*:", documented, re.MULTILINE), name
+
+
+def test_the_table_of_options_says_what_modes_have() -> None:
+    assert list(MODE_TABLE) == list(MODES)
+    for name, kind in MODES.items():
+        assert kind.name == name
+        assert [field.name for field in fields(kind)] == [x.name for x in MODE_TABLE[name].options]
+        for field, option in zip(fields(kind), MODE_TABLE[name].options, strict=True):
+            assert field.default in (option.default, None)
+    listed = {x.name for entry in MODE_TABLE.values() for x in entry.options}
+    assert listed == {x.name for x in (*INTEGRATION, *DIFFERENTIATION)}
+
+
+def test_literals_are_the_choices_of_the_table() -> None:
+    assert {*MODE.choices} == {*MODE_TABLE, *ALIASES} - {"savgol", "smooth"}
+    assert {*METHOD.choices} == {*METHODS}
+    assert set(METHODS.values()) <= set(MODE_TABLE)
+
+
+@pytest.mark.parametrize(
+    ("function", "options"),
+    [
+        (trajcli.integrate, (MODE, *INTEGRATION)),
+        (trajcli.differentiate, (METHOD, *DIFFERENTIATION)),
+        (trajcli.operator, (MODE, *INTEGRATION, DIFFERENTIATION[0])),
+    ],
+)
+def test_calls_take_and_explain_the_options_of_the_table(
+    function: Callable[..., Any], options: tuple[Option, ...]
+) -> None:
+    parameters, documented = inspect.signature(function).parameters, str(inspect.getdoc(function))
+    for option in options:
+        assert option.name in parameters
+        assert parameters[option.name].default in (option.default, None, False)
+        if function is trajcli.operator:  # whose options are those of integrate
+            continue
+        entry = rf"(?ms)^ +[\w, ]*\b{option.name}\b[\w, ]*: (.*?)(?=^ +\w[\w, ]*: |\Z)"
+        (text,) = re.findall(entry, documented)
+        for choice in {*option.choices} - {"recording"}:
+            assert re.search(rf"\b{choice}\b", text), (option.name, choice)
 
 
 def test_the_quantities_are_named_once() -> None:

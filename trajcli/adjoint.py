@@ -98,7 +98,7 @@ def _gradient_of_cascade_steps(
     ]
 
     def power(r: int) -> FloatArray:
-        return step**r / (1 if program.scheme == "euler" else math.factorial(r))
+        return step**r / (math.factorial(r) if program.is_exact else 1)
 
     total = np.zeros(now[0].shape[:2])
     for m in range(order):
@@ -109,10 +109,9 @@ def _gradient_of_cascade_steps(
         adjoint[m] = adjoint[m][:, ::-1].cumsum(1)[:, ::-1]
         # dt·∂x_m/∂dt: each term of x_m is a power of dt, and is multiplied by its exponent
         n = order - m
-        ways = {"euler": 1, "zoh": math.factorial(n), "foh": math.factorial(n + 1)}
-        held = step**n / ways[program.scheme]
+        held = step**n / (math.factorial(n + program.is_linear) if program.is_exact else 1)
         slope = n * held * now[order]
-        if program.scheme == "foh":
+        if program.is_linear:
             slope += n * n * held * before[order]
         for r in range(1, n):
             slope += r * power(r) * before[m + r]

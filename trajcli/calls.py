@@ -33,6 +33,7 @@ from trajcli.errors import (
 )
 from trajcli.inputs import Inputs, nonfinite_faults, shape_faults
 from trajcli.kernels.program import Array
+from trajcli.mode_options import INTEGRATION
 from trajcli.modes import QUANTITIES, make_method, make_mode
 from trajcli.names import (
     AlignmentName,
@@ -79,7 +80,7 @@ else:
 
     N = TypeVar("N")
 
-_MODE_OPTIONS = ("scheme", "ends", "degree", "steps", "alignment", "convention")
+_MODE_OPTIONS = tuple(option.name for option in INTEGRATION)
 
 
 class _Common(TypedDict, total=False):
@@ -251,7 +252,7 @@ def differentiate(
             neighbours. None: savgol where window or degree is given, else smooth.
         window: of savgol, an odd number of rows, or seconds like "0.2s", for which steps are read
             from their device; None: "0.3s".
-        degree: of savgol's polynomials, 2 to 5; None: 4.
+        degree: of savgol's polynomials, 2, 3, 4 or 5; None: 4.
         bandlimit: of smooth, the frequency in Hz above which motion is cut off, a number or an
             array that broadcasts to [B, D]. None, or NaN, chooses it for each dof of each
             trajectory by cross-validation; the options of the result have what was chosen.
@@ -345,7 +346,7 @@ def _commanded(
         given = {"actions": positions[..., apart], "start": start, "goal": None, "goal_index": None}
         some = arrays._replace(**given, parts=(*_parts(start), *_parts(None)))
         rows = clique_like(inputs.mode)
-        clique = rows.name, rows.scheme, None, None, None, rows.alignment, rows.convention
+        clique = rows.name, *map(rows.options().get, _MODE_OPTIONS)
         others = _trajectory(_integration, some, clique, *values).outputs()
         outputs = {name: with_dofs(x, apart, others[name]) for name, x in outputs.items()}
     return replace(whole, **outputs, options={**whole.options, **meaning.options()})
@@ -555,7 +556,7 @@ def _integration(
     stamps = actions.ndim == 3 and inputs.times is not None and inputs.times.shape[-1:]
     of_rates = stamps and stamps[0] == inputs.horizon > 1
     if of_rates and made.action_order:
-        inputs = replace(inputs, mode=made.trapezoidal(scheme))
+        inputs = replace(inputs, mode=made.trapezoidal({"scheme": scheme}))
         inputs = inputs.start_from_rates(actions[:, 1:], actions[:, 0])
     return inputs
 

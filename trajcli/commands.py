@@ -156,8 +156,8 @@ def select_dofs(inputs: Inputs, dofs: Sequence[int]) -> Inputs:
 
 def clique_like(mode: Mode) -> Clique:
     """Returns mode clique with as many rows as a mode and, for cascades, the same steps."""
-    convention = mode.convention if mode.scheme else "standard"
-    return Clique(mode.alignment, mode.scheme or "euler", convention)
+    options = mode.options()
+    return Clique(**{name: options[name] for name in Clique.option_names() if name in options})
 
 
 def _without(values: Any, columns: Sequence[int]) -> Any:

@@ -355,8 +355,8 @@ def sample(
         A ``Trajectory`` of outputs [B, N, D] of the same library, device and dtype.
 
     Raises:
-        UsageError: another mode or scheme, unknown outputs, or absent ones that are needed: those
-            from the wanted one up to the action's, of bspline all.
+        UsageError: a mode whose curve is not known, unknown outputs, or absent ones that are
+            needed: those from the wanted one up to the action's, of bspline all.
         InputError: times that are NaN or outside the trajectory.
     """
     from trajcli.curves.sampling import derivative, located, missing_parts, taylor

@@ -19,7 +19,7 @@ from trajcli.cli import options
 from trajcli.cli.console import Console, visible
 from trajcli.errors import Fault
 from trajcli.files._layouts import FAMILIES, PLAIN
-from trajcli.modes import ALIASES, ENDS, METHODS, MODES
+from trajcli.modes import ALIASES, METHODS, MODES
 
 EVIL = (
     "\x1b]0;owned\x07\x9b31m\u202e\u200e\u200f\u061c\u2066\u200b\u2060\ufe0f"
@@ -144,7 +144,6 @@ def test_what_cannot_be_seen_is_written_out():
 def test_the_choices_are_what_the_rooms_below_know():
     assert set(get_args(names.ModeName)) == {*MODES, *ALIASES} - {"savgol", "smooth"}
     assert set(get_args(names.MethodName)) == {*METHODS}
-    assert set(get_args(names.EndsName)) == {*ENDS} - {"recording"}
     assert set(get_args(names.DtypeName)) == {*DTYPES}
     assert set(get_args(options.LayoutName)) == {*(family.name for family in FAMILIES), PLAIN}
 

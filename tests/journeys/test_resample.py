@@ -227,7 +227,7 @@ def test_an_export_which_states_no_mode_is_resampled_as_what_it_was_made_of(
 def test_a_held_acceleration_has_no_jerk(trajcli, folder):
     trajcli.ok("integrate actions.npy --start start.npy --dt 0.02 --scheme zoh -o t.h5")
     result = trajcli.ok("resample t.h5 --to 137 -o out.h5")
-    assert "no jerk: by scheme zoh it is not finite" in result.err
+    assert "no jerk: by acceleration zoh it is not finite" in result.err
     with h5py.File("out.h5") as file:
         assert "jerk" not in file
 

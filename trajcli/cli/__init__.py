@@ -32,7 +32,7 @@ _LOADING_THRESHOLD = 100_000
 _EXAMPLES = """
 Integrate actions, differentiate a recording and inspect the result, in sample_data:
 
-    trajcli integrate sample_data/reach.h5 --mode jerk --scheme zoh -o out.h5
+    trajcli integrate sample_data/reach.h5 --mode jerk -o out.h5
     trajcli differentiate sample_data/recorded.h5 -o recorded.h5
     trajcli inspect out.h5
 

@@ -7,10 +7,10 @@ from typing import Any
 from trajcli.cli import options
 from trajcli.cli.console import Console
 
-EXAMPLE = """
+EXAMPLE = f"""
 Examples, on files in sample_data (the second checks what the first writes):
 
-    trajcli integrate sample_data/reach.h5 --mode jerk --scheme zoh -o out.h5 --overwrite
+    {options.EXAMPLE_RUN} -o out.h5 --overwrite
 
     trajcli check out.h5 --limits sample_data/limits.toml
 """

@@ -8,10 +8,10 @@ from typing import Any
 from trajcli.cli import options
 from trajcli.cli.console import Console
 
-EXAMPLE = """
+EXAMPLE = f"""
 Examples, on files in sample_data (the second compares what the first writes):
 
-    trajcli integrate sample_data/reach.h5 --mode jerk --scheme zoh -o out.h5 --overwrite
+    {options.EXAMPLE_RUN} -o out.h5 --overwrite
 
     trajcli diff out.h5:position sample_data/reach.h5:reference/position --atol 1e-11
 """

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from trajcli.jobs.plan import Plan
     from trajcli.jobs.request import Request
 
-EXAMPLE = """
+EXAMPLE = f"""
 Examples, on files in sample_data:
 
-    trajcli integrate sample_data/reach.h5 --mode jerk --scheme zoh -o out.h5
+    {options.EXAMPLE_RUN} -o out.h5
 
     trajcli integrate sample_data/accelerations.npy --start sample_data/start.npy --dt 0.02 -o a.h5
 """

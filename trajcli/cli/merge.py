@@ -5,10 +5,10 @@ from __future__ import annotations
 from trajcli.cli import options
 from trajcli.cli.console import Console, count_text, speed_text
 
-EXAMPLE = """
+EXAMPLE = f"""
 Example, on the files in sample_data (the second merges the part that the first writes):
 
-    trajcli integrate sample_data/reach.h5 --mode jerk --scheme zoh -o out.h5 --shard 0/1
+    {options.EXAMPLE_RUN} -o out.h5 --shard 0/1
 
     trajcli merge out.h5
 """

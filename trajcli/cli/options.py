@@ -17,30 +17,30 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import typer
 
+from trajcli import mode_options
 from trajcli.cli.console import Console
+from trajcli.mode_options import Option
 from trajcli.names import (
-    AlignmentName,
-    ConventionName,
     CurveName,
     DtypeName,
-    EndsName,
     FrameName,
     KindName,
     MethodName,
     ModeName,
     PaceName,
     QuantityName,
-    SchemeName,
 )
 
 T = TypeVar("T")
+EXAMPLE_RUN = "trajcli integrate sample_data/reach.h5 --mode jerk --scheme zoh"
+"""The run that the examples of several commands begin with."""
 # The headings of the help, in one order for all commands: options seen often come first.
 _PANELS = ("What is computed", "Start and goal state", "What is shown", "What is allowed",
            "Time steps", "What is read", "Recordings", "Gradients, written under grad/", "Output",
            "How it runs")  # fmt: skip
 
 
-def mode_options(typed: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+def pop_mode_options(typed: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
     """Takes the options of a mode out of what was typed, with numbers parsed.
 
     Raises UsageError where --bandlimit is no number.
@@ -81,21 +81,28 @@ def _finite(value: float | None) -> float | None:
     return value
 
 
-def _option(panel: str, usage: str, help: str, **more: Any) -> Any:
-    """Returns an option used as "--mode MODE", or a switch, which has flags only."""
+def _option(panel: str, usage: str, help: str, complete: bool = False, **more: Any) -> Any:
+    """Declares an option used as "--mode MODE", or a switch, which has flags only.
+
+    complete: its values complete as FILE:DATASET.
+    """
     words = usage.split()
     flags = [word for word in words if word.startswith("-")]
     more |= {"metavar": " ".join(words[len(flags) :]) or None, "show_envvar": False}
-    # names of datasets complete wherever FILE:DATASET may stand
-    if "FILE:" in usage + help or "FILE[:" in usage + help:
+    if complete:
         more["autocompletion"] = _datasets
     return typer.Option(*flags, help=help, rich_help_panel=panel, **more)
 
 
-def _argument(metavar: str, help: str) -> Any:
-    """Returns a positional argument."""
-    completion = _datasets if "FILE" in help else None
+def _argument(metavar: str, help: str, complete: bool = True) -> Any:
+    """Declares a positional argument, which completes as FILE:DATASET."""
+    completion = _datasets if complete else None
     return typer.Argument(metavar=metavar, help=help, show_default=False, autocompletion=completion)
+
+
+def _mode_option(option: Option) -> Any:
+    """Declares an option from the table of modes."""
+    return _computed(f"--{option.name} {option.metavar}", option.help_text)
 
 
 (_computed, _state, _shown, _tolerance, _steps, _read, _recording, _gradient, _output,
@@ -113,7 +120,8 @@ Sources = Annotated[list[str], _argument("SOURCE...",
 OneSource = Annotated[str, _argument("SOURCE", "FILE, FILE:DATASET or FILE:GROUP.")]
 FirstSource = Annotated[str, _argument("A", "FILE, FILE:DATASET or FILE:GROUP.")]
 SecondSource = Annotated[str, _argument("B", "What A is compared with, named like A: FILE, ….")]
-Divided = Annotated[Path, _argument("OUT", "The run's OUT, or its folder OUT.parts.")]
+Divided = Annotated[Path, _argument("OUT", "The run's OUT, or its folder OUT.parts.",
+    complete=False)]
 Out = Annotated[Path, _out("-o --out OUT",
     "The file to write: OUT.h5, OUT.npz, or OUT.npy (one quantity).")]
 Figure = Annotated[Path, _out("-o --out FIG",
@@ -175,44 +183,14 @@ SkipOutside = Annotated[bool, _read("--skip-bad",
     "Leave out times outside the rows, and trajectories that cannot be computed; list them, and "
     "exit with 1.")]
 
-Mode = Annotated[ModeName | None, _computed("--mode MODE",
-    "What the actions are: acceleration (acc), jerk, velocity, clique (position), central, "
-    "bspline or teleport. (default: what the file states, else acceleration)")]
-Scheme = Annotated[SchemeName | None, _computed("--scheme SCHEME",
-    "How an action acts over its step: euler, zoh (constant) or foh (linear from row to row). "
-    "(default: euler)")]
-Ends = Annotated[EndsName | None, _computed("--ends ENDS",
-    "End of central and bspline: plan (the last action) or goal (the goal state). "
-    "(default: plan)")]
-Degree = Annotated[int | None, _computed("--degree N",
-    "Degree of the B-spline: 3, 4 or 5. (default: 3)")]
-Differences = Annotated[MethodName | None, _computed("--method NAME",
-    "smooth (a spline that chooses its cutoff), savgol (local polynomials), central (five-point) "
-    "or backward differences. (default: savgol with --window, --degree or rotations, else smooth)")]
-Bandlimit = Annotated[str | None, _computed("--bandlimit HZ",
-    "Cutoff of smooth, for all dofs (2.5) or each (2.5,4). (default: by cross-validation)")]
-Noise = Annotated[float | None, _computed("--noise SIGMA",
-    "Choose the cutoff so that residuals have this standard deviation, in the unit of positions.")]
-Robust = Annotated[bool, _computed("--robust", "Give outliers less weight in smooth.")]
-Order = Annotated[int | None, _computed("--order N",
-    "Derivative smooth penalises: 3 or 4. (default: 3)")]
+Mode = Annotated[ModeName | None, _mode_option(mode_options.MODE)]
+Differences = Annotated[MethodName | None, _mode_option(mode_options.METHOD)]
 RotationFrame = Annotated[FrameName, _computed("--rotation-frame FRAME",
     "Frame of angular velocities and of delta rotations: world or body.")]
-Window = Annotated[str | None, _computed("--window ROWS|SECONDS",
-    "Window of savgol around each row: an odd number of rows, or seconds like 0.2s. "
-    "(default: 0.3s)")]
-FitDegree = Annotated[int | None, _computed("--degree N",
-    "Degree of savgol's polynomials: 2 to 5. (default: 4)")]
-Steps = Annotated[int | None, _computed("--steps N",
-    "Rows per knot interval of the B-spline. (default: 1)")]
-Alignment = Annotated[AlignmentName | None, _computed("--alignment ROWS",
-    "Rows to write: full (0..H), actions (1..H) or curobo (0..H-1). (default: full)")]
-Convention = Annotated[ConventionName | None, _computed("--convention NAME",
-    "standard, or curobo to match cuRobo 0.7. (default: standard)")]
 ToRate = Annotated[float | None, _computed("--to HZ", "Rows per second of the output.")]
 ToTimes = Annotated[str | None, _computed("--at FILE:DATASET",
     "Write at these times instead, [N] or [B, N]: stamps of the source's clock or seconds from "
-    "the first row, whichever fits.")]
+    "the first row, whichever fits.", complete=True)]
 Method = Annotated[CurveName | None, _computed("--method NAME",
     "Curve between the rows: hold, linear, ramp-and-hold, cubic or quintic. (default: the exact "
     "curve of the mode; by velocities that are derivatives cubic or quintic; else linear)")]
@@ -220,7 +198,7 @@ Hold = Annotated[float, _computed("--hold SHARE",
     "Share of each step for which ramp-and-hold holds the reached row.")]
 HoldDofs = Annotated[str | None, _computed("--hold-dofs WHICH",
     "Dofs (such as a gripper) that hold each row until the next in every method: 7, or names.")]
-SplineDegree = Annotated[int, _computed("--degree N", "Degree of the B-spline: 3, 4 or 5.")]
+SplineDegree = Annotated[int, _computed("--degree N", mode_options.DEGREE.help)]
 Intervals = Annotated[int | None, _computed("--knots N", "Number of knot intervals.")]
 FitError = Annotated[float | None, _computed("--error E",
     "Choose roughly the fewest knot intervals that bring every row within E (rad or m) of its "
@@ -246,10 +224,11 @@ Margin = Annotated[float, _computed("--margin M", "Use this share of each limit.
     max=1)]
 
 Dt = Annotated[str | None, _steps("--dt DT",
-    "Time step: SECONDS, FILE:DATASET or FILE:DATASET@ATTR. (default: what the file states)")]
+    "Time step: SECONDS, FILE:DATASET or FILE:DATASET@ATTR. (default: what the file states)",
+    complete=True)]
 Rate = Annotated[float | None, _steps("--rate HZ", "Rows per second, instead of --dt.")]
 Times = Annotated[str | None, _steps("--times FILE:DATASET",
-    "Time stamps of the rows, in seconds.")]
+    "Time stamps of the rows, in seconds.", complete=True)]
 Since = Annotated[str | None, _steps("--since S",
     "Read rows from here on: seconds from the first row, a stamp, or 2026-01-31T12:30:00.")]
 Until = Annotated[str | None, _steps("--until S", "Read rows up to here, named like --since.")]
@@ -264,20 +243,20 @@ Still = Annotated[float | None, _recording("--still SPEED",
     "Speed of standstill. (default: 5 % of peak)", min=0.0, callback=_finite)]
 
 Start = Annotated[str | None, _state("--start START",
-    "zero, NUMBERS, FILE[:GROUP] or FILE:DATASET. (default: in SOURCE)")]
+    "zero, NUMBERS, FILE[:GROUP] or FILE:DATASET. (default: in SOURCE)", complete=True)]
 Goal = Annotated[str | None, _state("--goal GOAL",
-    "Goal of --ends goal: zero, FILE:GROUP or FILE:DATASET. (default: in SOURCE)")]
+    "Goal of --ends goal: zero, FILE:GROUP or FILE:DATASET. (default: in SOURCE)", complete=True)]
 FitStart = Annotated[str | None, _state("--start START",
     "Start exactly at: first (position), rest (first position, at rest), NUMBERS or "
-    "FILE[:GROUP]. (default: fitted)")]
+    "FILE[:GROUP]. (default: fitted)", complete=True)]
 FitGoal = Annotated[str | None, _state("--goal GOAL",
     "End exactly at: last (position), rest (last position, at rest), NUMBERS or FILE[:GROUP]. "
-    "(default: fitted)")]
+    "(default: fitted)", complete=True)]
 StartIndex = Annotated[str | None, _state("--start-index FILE:DATASET",
-    "Number of the start state of each trajectory [B].")]
+    "Number of the start state of each trajectory [B].", complete=True)]
 
 Grad = Annotated[str | None, _gradient("--grad FILE[:GROUP]",
-    "Upstream gradients [B, T, D] of some or all outputs, named like them.")]
+    "Upstream gradients [B, T, D] of some or all outputs, named like them.", complete=True)]
 Cost = Annotated[str | None, _gradient("--cost EXPRESSION",
     "Differentiate a weighted sum of squares instead, like velocity+0.1*jerk.")]
 GradFactor = Annotated[float | None, _gradient("--grad-factor F",
@@ -334,7 +313,7 @@ Recompute = Annotated[bool, _shown("--recompute",
     "Run the recorded command again and compare; its sources must be where they were.")]
 VelocityOf = Annotated[str | None, _shown("--velocity-of DATASET",
     "Check that SOURCE is the derivative of these positions, in the same file or FILE:DATASET. "
-    "POSITIONS=VELOCITIES names both in SOURCE.")]
+    "POSITIONS=VELOCITIES names both in SOURCE.", complete=True)]
 Rtol = Annotated[float, _tolerance("--rtol R", "Allow R times the larger magnitude.")]
 Atol = Annotated[float, _tolerance("--atol A", "Allow A in addition to --rtol.")]
 Ulp = Annotated[float, _tolerance("--ulp N", "Alternatively, allow N units in the last place.")]
@@ -359,14 +338,14 @@ WRITING = {"sources": Sources, "out": Out, "overwrite": Overwrite, "skip_bad": S
 RUN = WRITING | {"write": Write, "dtype": Dtype, "compress": Compress, "dry_run": DryRun,
                  "device": Device, "shard": Shard, "allow_nonfinite": AllowNonfinite}
 """The options that integrate and differentiate share."""
-MODE = {"scheme": Scheme, "ends": Ends, "degree": Degree, "steps": Steps, "alignment": Alignment,
-        "convention": Convention}
+MODE, SMOOTHING = (
+    {x.name: Annotated[x.type if x.type is bool else x.type | None, _mode_option(x)] for x in group}
+    for group in (mode_options.INTEGRATION, mode_options.DIFFERENTIATION)
+)
+"""The options of the modes of integrate and of the methods of differentiate, in their order."""
 INTEGRATE = {"start": Start, "start_index": StartIndex, "goal": Goal, "absolute": Absolute,
              "actions": Actions, "rotation_frame": RotationFrame, "grad": Grad, "cost": Cost,
              "grad_factor": GradFactor}
-SMOOTHING = {"window": Window, "degree": FitDegree, "bandlimit": Bandlimit, "noise": Noise,
-             "robust": Robust, "order": Order}
-"""Options of the modes of integrate and of the methods of differentiate, in their order."""
 RESAMPLE = {"to": ToRate, "at": ToTimes, "method": Method, "hold": Hold,
             "rotation_frame": RotationFrame, "hold_dofs": HoldDofs, "skip_bad": SkipOutside,
             "allow_nonfinite": AllowNonfinite, "quantity": Quantity}

@@ -19,10 +19,10 @@ def resample(console: Console, **typed: Any) -> int:
     """Write trajectories or actions at another rate or at given times.
 
     SOURCE is a dataset, or a file of which the actions are taken or, if it has none, position,
-    velocity, acceleration and jerk. If the file states scheme zoh or foh or mode bspline, the
-    trajectory is a known polynomial between its rows, and the output is exact. Otherwise --method
-    chooses a curve through the rows, and all derivatives in OUT are those of the curve. A plan
-    ends at its goal: where it ends between two steps of --to, the next holds its last row.
+    velocity, acceleration and jerk. If the file states zoh, foh or mode bspline, the trajectory is
+    a known polynomial between its rows, and the output is exact. Otherwise --method chooses a curve
+    through the rows, and all derivatives in OUT are those of the curve. A plan ends at its goal:
+    where it ends between two steps of --to, the next holds its last row.
 
     hold keeps each row until the next; ramp-and-hold moves linearly to the next row and then holds
     it for --hold of the step; cubic matches position and velocity, or is the spline through the

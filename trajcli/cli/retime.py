@@ -10,10 +10,10 @@ from typing import Any
 from trajcli.cli import options
 from trajcli.cli.console import WIDTH, Console, bytes_text, source_lines
 
-EXAMPLE = """
+EXAMPLE = f"""
 Examples, on the files in sample_data:
 
-    trajcli integrate sample_data/reach.h5 --mode jerk --scheme zoh -o out.h5
+    {options.EXAMPLE_RUN} -o out.h5
 
     trajcli retime out.h5 --limits sample_data/limits.toml -o retimed.h5
 

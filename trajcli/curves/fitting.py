@@ -28,7 +28,7 @@ from trajcli.calls import integrate
 from trajcli.curves.resampling import knots_of
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any, wrong_shape
 from trajcli.kernels.program import Array, Floats
-from trajcli.modes.bspline import BSpline
+from trajcli.mode_options import DEGREE
 from trajcli.modes.mode import QUANTITIES
 from trajcli.trajectory import State, StateLike, sample, state_parts
 
@@ -163,7 +163,7 @@ def fewest_intervals(
 
 def require_intervals(intervals: int, degree: int, rows: int) -> None:
     """Raises UsageError for a degree or a number of intervals that rows cannot determine."""
-    if degree not in BSpline.degrees:
+    if degree not in DEGREE.choices:
         raise UsageError("no such degree", where="degree", expected="3, 4 or 5", found=str(degree))
     most = rows + degree - 6  # with more, there are more unknowns than rows
     if not degree + 2 <= intervals <= most:

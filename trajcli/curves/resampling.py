@@ -34,11 +34,11 @@ from trajcli.curves.sampling import (
     HALF_PLACE,
     beyond_rounding,
     derivative,
+    finite_order,
     half_place,
     is_known,
     located,
     missing_parts,
-    polynomial_order,
     search,
     take,
 )
@@ -302,9 +302,7 @@ def curve_of_mode(mode: str, options: Mapping[str, Any], parts: Outputs, knots: 
 
 def finite_parts_of_mode(mode: str, options: Mapping[str, Any], parts: Iterable[str]) -> list[str]:
     """Returns the outputs that are finite everywhere between the rows of a mode."""
-    # foh is linear in the action, whose slope is finite as well
-    order = polynomial_order(mode, options) + (options.get("scheme") == "foh")
-    return [name for name in QUANTITIES[: order + 1] if name in parts]
+    return [name for name in QUANTITIES[: finite_order(mode, options) + 1] if name in parts]
 
 
 def curve_of_rows(method: str, parts: Outputs, knots: Array, hold: float = 0.0) -> Curve:

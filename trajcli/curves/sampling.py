@@ -52,8 +52,34 @@ def spline_degree(mode: str, options: Mapping[str, Any]) -> int:
     return int(options["degree"]) if mode == "bspline" else 0
 
 
+def curve_name(mode: str, options: Mapping[str, Any]) -> str:
+    """Names the curve between the rows of a mode for messages: jerk zoh, bspline."""
+    return f"{mode} {options.get('scheme', '')}".rstrip()
+
+
+def is_cascade(mode: str, options: Mapping[str, Any]) -> bool:
+    """Whether a mode holds actions over steps by a scheme, which absolute dofs have not."""
+    return mode != "" and "scheme" in options
+
+
+def hold_side(mode: str, options: Mapping[str, Any], quantity: str) -> str:
+    """Says for which step a quantity is constant at its row: "into" or "out of" it; "" for none.
+
+    From clique to jerk a_t − a_{t−1} = dt_t·j_t, except for linear jerks (foh); euler and zoh hold
+    an action for the whole step into its row. A cubic B-spline has one jerk from a knot to the
+    next, which begins with the row at the knot.
+    """
+    if mode == "bspline":
+        return "out of" if quantity == "jerk" and str(options["degree"]) == "3" else ""
+    scheme = str(options.get("scheme"))
+    if scheme not in ("euler", "zoh", "foh") or mode not in ("clique", *QUANTITIES[1:]):
+        return ""
+    is_difference = quantity == "jerk" and mode != "jerk"
+    return "into" if is_difference or (quantity == mode and scheme != "foh") else ""
+
+
 def is_known(mode: str, options: Mapping[str, Any]) -> bool:
-    """Returns whether known polynomials join the rows of a mode; absolute dofs are of no scheme."""
+    """Whether known polynomials join the rows of a mode; none join absolute dofs."""
     held = options.get("scheme") in ("zoh", "foh") and not options.get("absolute")
     return spline_degree(mode, options) > 0 or held
 
@@ -77,6 +103,12 @@ def polynomial_order(mode: str, options: Mapping[str, Any]) -> int:
         found=f"{about}, scheme {scheme}" if scheme else about,
         hint="resample interpolates any rows",
     )
+
+
+def finite_order(mode: str, options: Mapping[str, Any]) -> int:
+    """Returns the highest order of derivative that is finite everywhere between the rows."""
+    # foh is linear in the action, whose slope is finite as well
+    return polynomial_order(mode, options) + (options.get("scheme") == "foh")
 
 
 def missing_parts(mode: str, options: Mapping[str, Any], parts: Iterable[str]) -> list[str]:

@@ -113,7 +113,7 @@ def inputs_of(recording: Recording, mode: Mode, recorded: bool) -> Inputs:
     recorded: they are recorded positions, the first row of which is at time 0. Raises InputError
     for steps of other numbers in several files.
     """
-    rates = mode.scheme == "foh" and not recorded and recorded_rates(recording, mode)
+    rates = mode.is_linear and not recorded and recorded_rates(recording, mode)
     clock = recording.clock
     assert clock is not None  # it was required when the recordings were read
     # T recorded rows have T - 1 steps between them; T actions take T steps. A recording may state

@@ -58,8 +58,7 @@ def integrated_orientations(
         }
         return integrate(
             of_rotations(inputs.actions), State(first, **rates), steps, mode.name,
-            scheme=mode.scheme, frame=frame,
-            allow_nonfinite=inputs.allow_nonfinite,
+            frame=frame, allow_nonfinite=inputs.allow_nonfinite, **mode.curve_options(),
         )  # fmt: skip
     turns = of_rotations(inputs.actions, form=True)
     if kind is None:

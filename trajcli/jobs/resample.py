@@ -13,7 +13,14 @@ import numpy as np
 from trajcli.arrays import output_dtype
 from trajcli.curves import resampling
 from trajcli.curves.resampling import DEFAULT, new_count
-from trajcli.curves.sampling import is_known, located, missing_parts, slack_at_ends
+from trajcli.curves.sampling import (
+    curve_name,
+    is_cascade,
+    is_known,
+    located,
+    missing_parts,
+    slack_at_ends,
+)
 from trajcli.errors import InputError, Note, Report, UsageError, raise_if_any
 from trajcli.files.catalogue import decode_text
 from trajcli.files.dofs import parse_dofs
@@ -113,7 +120,7 @@ class Curves:
             resampling.finite_parts(self.method, QUANTITIES[:1])
         self.names = [*known, *self._others]
         if left := [name for name in quantities if name not in known]:
-            curve = f"scheme {self.mode[1].get('scheme')}" if self.mode else self.method
+            curve = curve_name(*self.mode) if self.mode else self.method
             why = f"by {curve} it is not finite between the rows"
             report.add(Note(f"no {', '.join(left)}: {why}"))
 
@@ -132,8 +139,8 @@ class Curves:
             what = "velocities are zeros or differences, not the derivatives at the rows"
         elif not mode[0] or (method == DEFAULT and not known):
             return method
-        elif "scheme" in mode[1] and any("absolute" in x.file.attributes() for x in whole.members):
-            method, what = DEFAULT, f"dofs of {whole.source} are absolute, of no scheme"
+        elif is_cascade(*mode) and any("absolute" in x.file.attributes() for x in whole.members):
+            method, what = DEFAULT, f"no known curve joins the absolute dofs of {whole.source}"
         elif (request.dt, request.rate, request.times) != (None, None, None):
             what = f"{whole.source} states {described(*mode)}, but other times are given"
             method = DEFAULT
@@ -385,7 +392,7 @@ def _turns_method(method: str | None) -> str:
 
 
 def described(mode: str, options: Mapping[str, Any]) -> str:
-    """Returns a mode and its options as text: jerk scheme=zoh alignment=full."""
+    """Returns a mode and its options as text: bspline degree=3 steps=2."""
     return " ".join([mode, *(f"{name}={value}" for name, value in options.items())])
 
 

@@ -34,12 +34,12 @@ from trajcli.files.state_sources import state_from_option, state_units, stored_s
 from trajcli.inputs import Inputs
 from trajcli.jobs._blocks import LeftOut, recorded_rates
 from trajcli.jobs.request import Request
+from trajcli.mode_options import CURVE
 from trajcli.modes import ALIASES, Mode, make_method, make_mode
 from trajcli.units import in_si, parse_units, per_si, unit_text
 
 _DEFAULT = "acceleration"
 # Options that a file may state with its mode.
-_STATED = ("scheme", "degree", "steps", "ends")
 _COMMANDS = ("actions", "absolute", "rotation_frame")
 _Stated: TypeAlias = tuple[str, tuple[tuple[str, Any], ...]]
 # Inputs whose attributes are read; the others are as a rule like them.
@@ -230,13 +230,11 @@ def _of_rates(request: Request, first: Recording, mode: Mode) -> tuple[Mode, str
             expected="none",
             hint="--dofs picks the others",
         )
-    # euler is the default, which a file or request need not have asked for
-    stated = None if mode.scheme == "euler" else mode.scheme
     named = f"{first.input.where}: a time stamp for each row, so these are recorded"
     how = "integrated by foh (trapezoidal rule) from the first on; row 0 is the start"
     rates = {"velocity": "velocities", "acceleration": "accelerations", "jerk": "jerks"}
     note = Note(f"{named} {rates[mode.name]}, {how}")
-    return mode.trapezoidal(request.options.get("scheme", stated)), note
+    return mode.trapezoidal(request.options), note
 
 
 def _require_turns(request: Request, first: Recording, mode: Mode | None) -> None:
@@ -246,7 +244,7 @@ def _require_turns(request: Request, first: Recording, mode: Mode | None) -> Non
         return
     where, found = first.input.where, str(first.turning[0])
     hint = "--rotation none takes them as dofs, --dofs others"
-    if not (mode.scheme and mode.alignment == "full"):
+    if not mode.integrates_rotations:
         raise InputError(
             f"mode {mode.name} takes dofs one by one, and these are a rotation",
             where=where,
@@ -360,7 +358,7 @@ def _stated_mode(group: Recording) -> tuple[str, tuple[tuple[str, Any], ...], Pl
     stated, read = group.stated, []
     if not stated.name or group.input.where.last in QUANTITIES:
         return "", (), Place()
-    for option in (name for name in _STATED if name in stated.options):
+    for option in (x.name for x in CURVE if x.name in stated.options):
         with suppress(UsageError):  # another program's attribute of the same name
             made = make_mode(stated.name, **{option: stated.options[option]})
             read.append((option, made.options()[option]))
@@ -368,7 +366,7 @@ def _stated_mode(group: Recording) -> tuple[str, tuple[tuple[str, Any], ...], Pl
 
 
 def _described(mode: str, options: Sequence[tuple[str, Any]]) -> str:
-    """Returns a mode and its options as words: mode jerk with scheme zoh."""
+    """Returns a mode and its options as words: mode bspline with degree 3."""
     listed = ", ".join(f"{option} {value}" for option, value in options)
     return f"mode {mode} with {listed}" if options else f"mode {mode}"
 

@@ -43,6 +43,7 @@ from trajcli.jobs.job import Arrays, Block, Results
 from trajcli.jobs.request import SourceRequest
 from trajcli.jobs.resample import curves_between
 from trajcli.kernels.program import Floats
+from trajcli.mode_options import ANY_PACE
 from trajcli.names import EndsName
 from trajcli.system import answered, held, processors
 from trajcli.trajectory import State
@@ -207,7 +208,7 @@ class Paces:
     def stated(self) -> dict[str, Any]:
         """Returns the attributes of OUT."""
         stored = self._whole.file.attributes()
-        stated: dict[str, Any] = {k: v for k, v in stored.items() if k in retiming.OF_ANY_PACE}
+        stated: dict[str, Any] = {k: v for k, v in stored.items() if k in ANY_PACE}
         if "absolute" in stated:
             stated["absolute"] = ",".join(map(str, self.copied))
         if stored.get("start") == RECORDED_START:  # other starts are named as seen from their file

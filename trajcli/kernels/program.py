@@ -111,6 +111,16 @@ class Cascade:
         """The number of rows T that it computes."""
         return self.used + self.start_row
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether it integrates each step exactly (zoh, foh), by Taylor coefficients."""
+        return self.scheme != "euler"
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether actions are linear from row to row (foh)."""
+        return self.scheme == "foh"
+
 
 @dataclass(frozen=True)
 class Windows:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import operator
 import re
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, SupportsIndex
 
 from trajcli.arrays import as_array, read_values
 from trajcli.errors import Fault, UsageError, raise_if_any, unknown
+from trajcli.mode_options import ALIASES, METHODS, MODE_TABLE, WINDOW
+from trajcli.modes._bspline import BSpline
 from trajcli.modes._savgol import SavitzkyGolay
 from trajcli.modes._smooth import Smooth, value_faults
-from trajcli.modes.bspline import BSpline
-from trajcli.modes.cascade import SCHEMES, Acceleration, Clique, Jerk, Teleport, Velocity
+from trajcli.modes.cascade import Acceleration, Clique, Jerk, Teleport, Velocity
 from trajcli.modes.central import Central
-from trajcli.modes.mode import ALIGNMENTS, CONVENTIONS, QUANTITIES, Mode
+from trajcli.modes.mode import QUANTITIES, Mode
 
 MODES: dict[str, type[Mode]] = {
     "clique": Clique,
@@ -28,25 +30,10 @@ MODES: dict[str, type[Mode]] = {
     "teleport": Teleport,
 }
 """The classes of the modes by name; `trajcli modes` lists formulas, needs and options."""
-ALIASES = {"position": "clique", "acc": "acceleration"}
-METHODS = {"smooth": "smooth", "savgol": "savgol", "central": "central", "backward": "clique"}
-"""The mode of each method of differentiation."""
-ENDS = ("plan", "recording", "goal")
-
-WHOLE = {"degree", "steps", "window", "order"}
-"""Options that are whole numbers."""
-
-_CHOICES: dict[str, tuple[Any, ...]] = {
-    "scheme": SCHEMES,
-    "ends": ENDS,
-    "alignment": ALIGNMENTS,
-    "convention": CONVENTIONS,
-    "order": (3, 4),
-}
 
 
 def make_mode(name: str, **options: Any) -> Mode:
-    """Returns the mode of a name or alias with options; None means an option's default.
+    """Makes the mode of a name or alias with options; None means an option's default.
 
     Raises UsageError for an unknown mode, an option that the mode does not take, or a value that
     the option does not have.
@@ -58,32 +45,33 @@ def make_mode(name: str, **options: Any) -> Mode:
         names = [*modes, *(f"{alias} (= {mode})" for alias, mode in ALIASES.items())]
         raise UsageError(unknown("mode", choices=names, found=repr(name)))
     options = {option: value for option, value in options.items() if value is not None}
-    faults = [
-        fault for option, value in options.items() for fault in _option_faults(kind, option, value)
-    ]
-    raise_if_any(faults, UsageError)
-    for option in options.keys() & WHOLE:
-        if not isinstance(options[option], str):
-            options[option] = operator.index(options[option])
+    raise_if_any(
+        [x for option, value in options.items() for x in _option_faults(kind.name, option, value)],
+        UsageError,
+    )
+    for name in (x.name for x in MODE_TABLE[kind.name].options if x.is_integer):
+        # integers of NumPy and of torch become plain ones, as attributes and keys of caches
+        if name in options and not isinstance(options[name], str):
+            options[name] = operator.index(options[name])
     return kind(**options)
 
 
 def make_method(name: str | None, rotations: bool = False, **options: Any) -> Mode:
-    """Returns the mode of a method of differentiation; None means an option's default.
+    """Makes the mode of a method of differentiation; None means an option's default.
 
     Without a name it is savgol where options are savgol's or dofs are rotations, else smooth.
     Raises UsageError for an unknown method and for options that it does not have.
     """
+    options = {key: x for key, x in options.items() if x is not None and x is not False}
+    names = {key: {x.name for x in MODE_TABLE[key].options} for key in ("savgol", "smooth")}
     if name is None:
-        given = {key for key, x in options.items() if x is not None and x is not False}
-        savgol = rotations and not given & {*Smooth.option_names()}
-        name = "savgol" if savgol or given & {"window", "degree"} else "smooth"
+        savgol = rotations and not options.keys() & names["smooth"]
+        name = "savgol" if savgol or options.keys() & names["savgol"] else "smooth"
     if not (isinstance(name, str) and name in METHODS):
         raise UsageError(unknown("method", choices=METHODS, found=repr(name)))
-    options = {key: x for key, x in options.items() if x is not None and x is not False}
-    for owner, names in (("savgol", ("window", "degree")), ("smooth", Smooth.option_names())):
-        extra = [key for key in options if key in names]
-        if owner != name and extra:
+    for owner, taken in names.items():
+        extra = [key for key in options if key in taken]
+        if extra and owner != name:
             what = f"method {name} has no {' and no '.join(extra)}"
             hint = f"method {owner} takes {'them' if extra[1:] else 'it'}"
             raise UsageError(what, where=extra[0], hint=hint)
@@ -94,32 +82,38 @@ def make_method(name: str | None, rotations: bool = False, **options: Any) -> Mo
     return make_mode(METHODS[name], **options)
 
 
-def _option_faults(kind: type[Mode], option: str, value: Any) -> list[Fault]:
-    """Returns the fault of an option that a mode does not take, or that has another value."""
-    names, found = kind.option_names(), repr(value)
-    if option not in names:
-        what, expected = f"mode {kind.name} takes no option {option}", f"one of {', '.join(names)}"
-        others = [mode for mode, other in MODES.items() if option in other.option_names()]
-        hint = f"it is an option of {', '.join(others)}" if others else ""
-        shell = "trajcli modes lists what each mode takes"
-        return [Fault(what, where=option, expected=expected, found=found, hint=hint, shell=shell)]
-    choices = kind.degrees if option == "degree" else _CHOICES.get(option, ())
-    expected = ", ".join(str(choice) for choice in choices) or "a whole number >= 1"
-    if option == "window":
+def _option_faults(mode: str, name: str, value: Any) -> Iterator[Fault]:
+    """Yields the fault of an option that a mode does not take, or that does not have the value."""
+    found, options = repr(value), {x.name: x for x in MODE_TABLE[mode].options}
+    option = options.get(name)
+    if option is None:
+        others = [
+            other for other, entry in MODE_TABLE.items() if name in [x.name for x in entry.options]
+        ]
+        yield Fault(
+            f"mode {mode} takes no option {name}",
+            where=name,
+            expected=f"one of {', '.join(options)}",
+            found=found,
+            hint=f"it is an option of {', '.join(others)}" if others else "",
+            shell="trajcli modes lists what each mode takes",
+        )
+        return
+    expected = ", ".join(map(str, option.choices)) or "a whole number >= 1"
+    if option is WINDOW:
         expected += ", or seconds like '0.3s'"
         if isinstance(value, str) and re.fullmatch(r"[0-9]{0,9}\.?[0-9]{1,9}s", value):
-            return []
+            return
     whole = isinstance(value, SupportsIndex) and not isinstance(value, bool)
     if whole:
         with suppress(TypeError):  # of arrays, and of tensors that are no integers
             value = operator.index(value)
         whole = isinstance(value, int)
-    if option in WHOLE and not (whole and (choices or value >= 1)):
-        what = f"{option} must be a whole number"
-        return [Fault(what, where=option, expected=expected, found=found)]
-    if choices and not (isinstance(value, str | int) and value in choices):
-        return [unknown(option, choices=expected, found=found)]
-    return []
+    if option.is_integer and not (whole and (option.choices or value >= 1)):
+        what = f"{name} must be a whole number"
+        yield Fault(what, where=name, expected=expected, found=found)
+    elif option.choices and not (isinstance(value, str | int) and value in option.choices):
+        yield unknown(name, choices=expected, found=found)
 
 
-__all__ = ["ALIASES", "ENDS", "METHODS", "MODES", "QUANTITIES", "Mode", "make_method", "make_mode"]
+__all__ = ["ALIASES", "METHODS", "MODES", "QUANTITIES", "Mode", "make_method", "make_mode"]

@@ -32,7 +32,6 @@ class SavitzkyGolay(Mode):
     """
 
     name = "savgol"
-    degrees = (2, 3, 4, 5)
     takes_start = False
 
     window: int | str = "0.3s"

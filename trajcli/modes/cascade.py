@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import get_args
+from typing import Any
 
 import numpy as np
 
@@ -12,9 +12,6 @@ from trajcli.errors import Fault, UsageError
 from trajcli.kernels import program
 from trajcli.kernels.program import Band, Windows
 from trajcli.modes.mode import QUANTITIES, AlignedMode, Case
-from trajcli.names import SchemeName
-
-SCHEMES = get_args(SchemeName)
 
 
 @dataclass(frozen=True)
@@ -50,8 +47,18 @@ class CascadeMode(AlignedMode):
                 hint="leave start out: a matrix multiplies any start state",
             )
 
-    def trapezoidal(self, scheme: str | None) -> CascadeMode:
-        if scheme in (None, "foh") and self.convention == "standard":
+    @property
+    def is_linear(self) -> bool:  # type: ignore[override]
+        return self.scheme == "foh"
+
+    @property
+    def integrates_rotations(self) -> bool:  # type: ignore[override]
+        return self.alignment == "full"
+
+    def trapezoidal(self, options: Mapping[str, Any]) -> CascadeMode:
+        # euler is the default, which nobody need have asked for
+        scheme = options.get("scheme") or ("foh" if self.scheme == "euler" else self.scheme)
+        if scheme == "foh" and self.convention == "standard":
             return replace(self, scheme="foh")
         raise UsageError(
             f"{QUANTITIES[self.action_order]} with a time stamp for each row",

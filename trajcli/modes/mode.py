@@ -9,13 +9,11 @@ from typing import Any, ClassVar, get_args
 from trajcli.arrays import columns, counting, elapsed
 from trajcli.errors import Fault
 from trajcli.kernels.program import Array, Booleans, Floats, Integers, Program, Smoother
-from trajcli.names import AlignmentName, ConventionName, QuantityName
+from trajcli.mode_options import CURVE
+from trajcli.names import QuantityName
 
 QUANTITIES: tuple[str, ...] = get_args(QuantityName)
 """The parts of a state and the outputs, by order of derivative."""
-
-ALIGNMENTS = get_args(AlignmentName)
-CONVENTIONS = get_args(ConventionName)
 
 
 def promise(rows: int) -> float:
@@ -66,7 +64,8 @@ class Mode:
 
     Attributes:
         action_order: the order of the actions, from 0 (position) to 3 (jerk).
-        degrees: the values of the option degree.
+        is_linear: its actions are linear between the rows.
+        integrates_rotations: it has a row for each action that rotations can be composed to.
         takes_start: it integrates from a start state; else it differentiates recordings alone.
         causal: no row depends on actions after it; a longer horizon has the same rows first.
         result_names: the names of what it chooses by the values, as :meth:`prepare` does.
@@ -74,14 +73,11 @@ class Mode:
 
     name: ClassVar[str]
     action_order: ClassVar[int] = 0
-    degrees: ClassVar[tuple[int, ...]] = ()
     takes_start: ClassVar[bool] = True
     causal: ClassVar[bool] = False
     result_names: ClassVar[Sequence[str]] = ()
-    # of modes without these options; those with a scheme are the cascades
-    scheme = ""
-    alignment = "full"
-    convention = "standard"
+    is_linear = False
+    integrates_rotations = False
 
     @classmethod
     def option_names(cls) -> tuple[str, ...]:
@@ -91,6 +87,11 @@ class Mode:
     def options(self, recorded: bool = False) -> dict[str, Any]:
         """Returns the options and their values."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def curve_options(self) -> dict[str, Any]:
+        """Returns the options that say which curve the actions stand for, and their values."""
+        options = self.options()
+        return {x.name: options[x.name] for x in CURVE if x.name in options}
 
     def faults(self, case: Case) -> Iterator[Fault]:
         """Yields the reasons why this mode cannot run a case."""
@@ -157,10 +158,10 @@ class Mode:
         """Returns the mode for some of the trajectories."""
         return self
 
-    def trapezoidal(self, scheme: str | None) -> Mode:
-        """Returns the mode for rates that were recorded with a time stamp each: foh.
+    def trapezoidal(self, options: Mapping[str, Any]) -> Mode:
+        """Returns the mode that integrates rates with a time stamp each by the trapezoidal rule.
 
-        scheme: the one that was asked for, if any; raises UsageError for another.
+        Raises UsageError where the options of the caller, or of the mode, ask for another rule.
         """
         raise NotImplementedError
 

@@ -173,13 +173,13 @@ def in_windows(
         yield begin, [fitted, *rates_of_log(*phi)]
 
 
-def turns_of_rates(rates: Sequence[Array], order: int, scheme: str, steps: Array) -> Array:
+def turns_of_rates(rates: Sequence[Array], order: int, hold: str, steps: Array) -> Array:
     """Returns the rotation vector of each step, by ω, α and dα/dt [N, T, 3] at the rows."""
-    if scheme == "euler":
+    if hold == "euler":
         return steps * rates[0][:, 1:]
     terms = [rates[m][:, :-1] * steps**m / math.factorial(m) for m in range(order)]
     before, after = (x * steps**order for x in (rates[order][:, :-1], rates[order][:, 1:]))
-    if scheme == "zoh":
+    if hold == "zoh":
         terms.append(after / math.factorial(order))
     else:
         terms += [before / math.factorial(order), (after - before) / math.factorial(order + 1)]

@@ -10,7 +10,7 @@ import numpy as np
 
 from trajcli.curves.resampling import GIVEN
 from trajcli.curves.retiming import polynomials, zeros_within
-from trajcli.curves.sampling import derivative, taylor
+from trajcli.curves.sampling import curve_name, derivative, taylor
 from trajcli.errors import InputError, UsageError
 from trajcli.files.limits import Bounds
 from trajcli.files.quantities import QUANTITIES
@@ -36,7 +36,7 @@ class CurveCheck:
         with suppress(InputError, UsageError):  # what is wrong with rows or times fails elsewhere
             curves = curves_between(reading, batch.only(self._rows))
             mode, options = self._mode = curves.mode or ("", {})
-            self.curve = f"{mode} {options.get('scheme', '')}".rstrip() or curves.method
+            self.curve = curve_name(mode, options) or curves.method
             if mode or (self.curve in GIVEN and len(self._rows) > 1):
                 self.names = [name for name in curves.names if name in bounds]
 

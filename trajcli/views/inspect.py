@@ -24,6 +24,7 @@ from trajcli.files.recording import Recording, numberless
 from trajcli.files.repair import TurnJumps
 from trajcli.files.source import expand_files, parse_source
 from trajcli.memory import LEAST_SAMPLED_BYTES, SAMPLED_BYTES, SCANNED_BYTES
+from trajcli.mode_options import INTEGRATION
 from trajcli.views._statistics import RotationStatistics, Statistics, read_blocks
 from trajcli.views.recordings import (
     array_path,
@@ -54,7 +55,7 @@ _MOST_DOFS = 64
 _PEAKS = {"velocity": "peak |v|", "acceleration": "|a|", "jerk": "|j|",
           "angular_velocity": "peak |ω|", "angular_acceleration": "|α|",
           "angular_jerk": "|dα/dt|"}  # fmt: skip
-_FIRST = ("mode", "scheme", "degree", "steps", "ends", "alignment", "convention")
+_FIRST = ("mode", *(option.name for option in INTEGRATION))
 _UNSHOWN = ("long_name", "gradient_factor", "gradient_of", "trajcli_version", "request")
 # Attributes that the lines about the trajectories repeat.
 _TIMES = ("dt", "dt_source", "source_dt", "rate", "fps", "control_freq")

@@ -13,6 +13,7 @@ import numpy as np
 
 from trajcli.arrays import describe, reduced
 from trajcli.curves import fastest
+from trajcli.curves.sampling import hold_side
 from trajcli.errors import InputError, Note, Report, UsageError, raise_if_any
 from trajcli.files.conversion import as_batch
 from trajcli.files.dofs import match_names, numbers_of, pair_dofs
@@ -23,6 +24,7 @@ from trajcli.files.reading import select
 from trajcli.files.recording import Array, Recording
 from trajcli.files.source import Source, parse_source
 from trajcli.kernels.program import Floats
+from trajcli.mode_options import CURVE
 from trajcli.rotations import angle
 from trajcli.units import InputUnits, Unit
 from trajcli.views._statistics import orientations, read_blocks
@@ -378,21 +380,10 @@ def _stored_limits(batch: Recording) -> Limits:
 
 
 def _held(part: Recording, quantity: str) -> str:
-    """Returns how long a value of a quantity holds in the mode that made it.
-
-    From clique to jerk a_t − a_{t−1} = dt_t·j_t, except for linear jerks (foh); euler and zoh take
-    an action for the whole step into its row. A cubic B-spline has one jerk from a knot to the
-    next, which begins with the row at the knot.
-    """
+    """Returns how long a value of a quantity holds in the mode that made it."""
     stated = part.companions.attribute
-    mode, scheme, degree = (str(stated(name)[1]) for name in ("mode", "scheme", "degree"))
-    if mode == "bspline":
-        return "out of" if quantity == "jerk" and degree == "3" else ""
-    if scheme not in ("euler", "zoh", "foh") or mode not in ("clique", *QUANTITIES[1:]):
-        return ""
-    if quantity == "jerk" and mode != "jerk":
-        return "into"
-    return "into" if quantity == mode and scheme != "foh" else ""
+    options = {name: stated(name)[1] for name in (option.name for option in CURVE)}
+    return hold_side(str(stated("mode")[1]), options, quantity)
 
 
 def panels(drawn: Sequence[Any]) -> dict[str, list[Any]]:

@@ -26,7 +26,6 @@ class BSpline(Mode):
     """
 
     name = "bspline"
-    degrees = (3, 4, 5)
     copies_actions = False
 
     degree: int = 3
