@@ -27,11 +27,11 @@ from trajcli.errors import Fault, InputError, UsageError, describe, raise_if_any
 from trajcli.inputs import (
     Inputs,
     LateTimes,
+    compute_rows,
     nonfinite_faults,
     repeated,
     shape_faults,
     step_value_faults,
-    written,
 )
 from trajcli.kernels.choose import choose, choose_for_tensors
 from trajcli.kernels.program import Array, Operands
@@ -368,7 +368,7 @@ class Call:
         )
         if self._torch is None:
             operands = operands if rows is None else apart(operands, rows)
-            rows = written(self._program, operands, kernels, self._dtype, self._wanted, rows)
+            rows = compute_rows(self._program, operands, kernels, self._dtype, self._wanted, rows)
         elif rows is not None:
             self._integrate_into(self._task, operands, rows)
         else:

@@ -48,7 +48,7 @@ class LateTimes(NamedTuple):
     device: str
 
     def compute(self) -> Array:
-        """Returns them in seconds, float64 [T]."""
+        """Computes the times in seconds, float64 [T]."""
         with sys.modules["torch"].inference_mode(False):  # they may be looked at again outside
             step = to_torch(np.array([[self.step]]), self.device)
             return self.mode.row_times(step, self.horizon, self.recorded)[0]
@@ -107,41 +107,72 @@ class Inputs:
         steps = self.dt if self.times is None else self.times
         return steps is not None and steps.ndim == 2 and steps.shape[0] != 1
 
-    @property
-    def case(self) -> Case:
-        """The shape of the job, for the checks of its mode."""
-        return Case(
-            horizon=self.horizon,
-            start=frozenset(self.start),
-            goal=frozenset(self.goal),
-            recorded=self.recorded,
-            steps_vary=self.uneven or self.times is not None,
-        )
-
     def name(self, role: str) -> str:
         """Returns the source of an input, for messages."""
         return self.names.get(role, role)
 
-    def used_dt(self) -> Array:
-        """Returns dt as [b, h], without a recording's first entry of H, which leads into row 0."""
-        dt = float64(self.raw_steps())
-        return dt[:, 1:] if self.unused_steps() else dt
-
+    @property
     def unused_steps(self) -> int:
-        """Returns 1 where the dt of a recording has an entry for the step into row 0, else 0."""
+        """1 where the dt of a recording begins with an unused step, that into row 0; else 0."""
         assert self.dt is not None
         count = self.dt.shape[-1] if self.dt.ndim else 1
         return 1 if self.recorded and count == self.horizon and self.horizon > 1 else 0
 
+    @property
+    def row_steps(self) -> Array:
+        """dt as float64 [b, h], without its unused entry; not aligned to rows."""
+        assert self.dt is not None
+        dt = float64(self.dt.reshape((1,) * (2 - self.dt.ndim) + tuple(self.dt.shape)))
+        return dt[:, 1:] if self.unused_steps else dt
+
+    @cached_property
+    def steps(self) -> Array:
+        """dt as float64 [b, h] in its library, aligned to rows."""
+        if self.times is not None:
+            times = self.times[None] if self.times.ndim == 1 else self.times
+            # one stamp has no steps; any positive one serves, in the library of the stamps
+            return differences(times) if times.shape[1] > 1 else float64(times) * 0.0 + 1.0
+        steps = self.row_steps
+        if self.mode.dt_ahead and steps.shape[1] > 1:
+            # the step behind the last row is not known: the last one goes on
+            return concatenate([steps[:, 1:], steps[:, -1, None]], 1)
+        # a recording of one row has no steps. Any positive one serves: the sum of none, which is
+        # zero and has the library, the device and a gradient of dt, plus one
+        return steps if steps.shape[1] else steps.sum(1)[:, None] + 1.0
+
+    def row_times(self) -> Array:
+        """Returns the times of the rows, float64 [b, T] in the library of dt."""
+        return self.mode.row_times(self.steps, self.horizon, self.recorded)
+
+    def dt_gradient(self, grads: Array) -> Array:
+        """Turns gradients by steps [B, 1 or n] into gradients by the dt of the input.
+
+        With time stamps they stay gradients by the steps between stamps.
+        """
+        if self.times is not None:
+            return grads
+        assert self.dt is not None
+        entries = int(self.dt.shape[-1]) if self.dt.ndim else 1
+        if entries == 1:
+            return grads.sum(1)[:, None]
+        # entries before this one are unused, and the last one then serves several steps
+        ahead = self.unused_steps + self.mode.dt_ahead
+        result = np.zeros((len(grads), entries))
+        count = entries - ahead
+        result[:, ahead:] = grads[:, :count]
+        result[:, -1] += grads[:, count:].sum(1)
+        return result
+
     def start_from_rates(self, rest: Array, first: Array) -> Inputs:
-        """Returns the inputs where actions are rates that were recorded with a time stamp each.
+        """Makes inputs of rates that were recorded with a time stamp each.
 
         The ``first`` of them [B, D] is a part of the start state, the ``rest`` [B, H − 1, D] are
         integrated by foh, which takes the mean of both ends of each step: the trapezoidal rule.
+        Raises UsageError where an index chooses among the start states.
         """
         if self.start_index is not None:
             raise UsageError(
-                "a start index beside actions with a time stamp each",
+                "a start index with actions that have a time stamp each",
                 where=self.name("start_index"),
                 expected="a start state for each trajectory, or one for all",
                 hint="position[index] in place of position and index",
@@ -156,91 +187,45 @@ class Inputs:
             rates=True,
         )
 
-    def can_check(self, values: Array) -> bool:
-        """Returns whether values are in memory and may be read."""
-        if not is_torch(values):
-            return isinstance(values, np.ndarray)
-        return not (self.allow_nonfinite and values.device.type != "cpu") and readable(values)
-
     def block(
         self, actions: Array, begin: int, end: int, shift: int, names: Mapping[str, str]
     ) -> Inputs:
-        """Returns the trajectories begin..end with their actions, reading values from files.
+        """Reads trajectories begin..end, with their actions, from values that may lie in files.
 
         ``shift`` is how far the numbering in messages lies below that of all trajectories.
         """
 
-        def rows(values: Array | None, shared: bool = False) -> Array | None:
+        def read(values: Array | None, shared: bool = False) -> Array | None:
             if values is None or values.ndim == 0:
                 return values
             first, last = (0, values.shape[0]) if shared else (begin, end)
             in_file = hasattr(values, "read_rows")
             return values.read_rows(first, last) if in_file else values[first:last]
 
-        def steps(values: Array | None) -> Array | None:
-            return rows(values, values is not None and (values.ndim < 2 or values.shape[0] == 1))
-
-        def states(parts: Mapping[str, Array], index: Array | None) -> dict[str, Array]:
-            return {
-                name: rows(values, index is not None or values.shape[0] == 1)
-                for name, values in parts.items()
-            }
-
+        # what all trajectories share, or choose from by an index, is read whole
+        start, goal = (
+            {name: read(x, index is not None or x.shape[0] == 1) for name, x in parts.items()}
+            for parts, index in ((self.start, self.start_index), (self.goal, self.goal_index))
+        )
+        dt, times = (
+            read(x, shared=x is not None and (x.ndim < 2 or x.shape[0] == 1))
+            for x in (self.dt, self.times)
+        )
         return replace(
             self,
             actions=actions,
-            start=states(self.start, self.start_index),
-            goal=states(self.goal, self.goal_index),
-            dt=steps(self.dt),
-            times=steps(self.times),
-            start_index=rows(self.start_index),
-            goal_index=rows(self.goal_index),
+            start=start,
+            goal=goal,
+            dt=dt,
+            times=times,
+            start_index=read(self.start_index),
+            goal_index=read(self.goal_index),
             names={**self.names, **names},
             first_trajectory=begin - shift,
         )
 
-    @cached_property
-    def steps(self) -> Array:
-        """dt as float64 [b, h] in its library, aligned to rows."""
-        if self.times is None:
-            used = self.used_dt()
-            if self.mode.dt_ahead and used.shape[1] > 1:
-                # the step behind the last row is not known: the last one goes on
-                return concatenate([used[:, 1:], used[:, -1, None]], 1)
-            # a recording of one row has no steps; any positive one serves
-            return used if used.shape[1] else used.sum(1)[:, None] + 1.0
-        times = self.times[None] if self.times.ndim == 1 else self.times
-        return differences(times) if times.shape[1] > 1 else float64(times) * 0.0 + 1.0
-
-    def raw_steps(self) -> Array:
-        """Returns dt as in the input, [b, h]."""
-        assert self.dt is not None
-        return self.dt.reshape((1,) * (2 - self.dt.ndim) + tuple(self.dt.shape))
-
-    def dt_gradient(self, grads: Array) -> Array:
-        """Returns gradients by steps [B, 1 or n] as gradients by the dt of the input.
-
-        With time stamps they stay gradients by the steps between stamps.
-        """
-        if self.times is not None:
-            return grads
-        entries = int(self.raw_steps().shape[1])
-        if entries == 1:
-            return grads.sum(1)[:, None]
-        # entries before this one are unused, and the last one then serves several steps
-        ahead = self.unused_steps() + self.mode.dt_ahead
-        of_dt = np.zeros((len(grads), entries))
-        count = entries - ahead
-        of_dt[:, ahead:] = grads[:, :count]
-        of_dt[:, -1] += grads[:, count:].sum(1)
-        return of_dt
-
-    def row_times(self) -> Array:
-        """Returns the times of the rows, float64 [b, T] in the library of dt."""
-        return self.mode.row_times(self.steps, self.horizon, self.recorded)
-
     def program(self) -> Program:
-        """Returns the program for the kernels.
+        """Makes the program for the kernels.
 
         Raises UsageError where it needs steps that cannot be read: in torch.func, or while a CUDA
         graph is captured.
@@ -260,10 +245,10 @@ class Inputs:
         return self.mode.stepped_program(self.actions.shape, to_numpy(self.steps))
 
     def prepare_mode(self, choice: Choice) -> Inputs:
-        """These inputs with what their mode chooses by the values, if it does.
+        """Returns these inputs with the results that their mode chooses by the values, if any.
 
-        Chosen on the CPU, row after row; a CUDA graph cannot capture that. The inputs are as they
-        were where NaN is not allowed, or steps are not positive: the error says where.
+        They are chosen on the CPU, row after row, which a CUDA graph cannot capture. The inputs
+        stay as they are where NaN is not allowed, or steps are not positive: the error says where.
         """
         if not self.mode.result_names or self.smoothed is not None:
             return self
@@ -282,32 +267,37 @@ class Inputs:
         return replace(self, smoothed=self.mode.prepare(values, shape, steps, kernels, where))
 
     def options(self) -> dict[str, Any]:
-        """Returns the options of the mode, with what it chose."""
+        """Returns the options of the mode, with the results that it chose."""
         options = self.mode.options(self.recorded)
         if self.smoothed is None:
             return options
         options |= self.smoothed.results
+        # a result replaces the option of its name, where that stands among the others
         names = dict.fromkeys((*self.mode.option_names(), *options))
         return {name: options[name] for name in names if name in options}
 
     def operands(self, device: str | None = None) -> Operands:
-        """Returns the operands for the kernels: NumPy arrays, or torch tensors on a device."""
+        """Makes the operands for the kernels: NumPy arrays, or torch tensors on a device."""
 
         def state(parts: Mapping[str, Array], index: Array | None) -> list[Array | None]:
-            placed = {name: _floats(_placed(part, device)) for name, part in parts.items()}
+            values = {}
+            for name, part in parts.items():
+                part = _on_device(part, device)
+                wide = str(part.dtype).removeprefix("torch.") in ("float32", "float64")
+                values[name] = part if wide else float64(part)
             if index is not None:  # a part of one row is shared, whatever the index says
-                count = max((part.shape[0] for part in placed.values()), default=1)
-                placed = {name: repeated(part, count) for name, part in placed.items()}
-            return [placed.get(name) for name in QUANTITIES]
+                count = max((part.shape[0] for part in values.values()), default=1)
+                values = {name: repeated(part, count) for name, part in values.items()}
+            return [values.get(name) for name in QUANTITIES]
 
         def index(rows: Array | None) -> Array | None:
             if rows is None:
                 return None
             if is_torch(rows) and device is not None:
-                return _placed(rows, device).long()
-            return _placed(to_numpy(rows).astype(np.int64), device)
+                return _on_device(rows, device).long()
+            return _on_device(to_numpy(rows).astype(np.int64), device)
 
-        actions = _placed(self.actions, device)
+        actions = _on_device(self.actions, device)
         if str(actions.dtype) == "torch.bfloat16":
             actions = actions.float()  # not all kernels read bfloat16
         steps = self.steps
@@ -315,7 +305,7 @@ class Inputs:
             steps = np.array(steps)  # the caller may overwrite dt before a backward pass
         return Operands(
             actions,
-            float64(_placed(steps, device)),
+            float64(_on_device(steps, device)),
             state(self.start, self.start_index),
             state(self.goal, self.goal_index),
             index(self.start_index),
@@ -323,19 +313,25 @@ class Inputs:
         )
 
     def compute(self, choice: Choice, dtype: str, wanted: Sequence[str]) -> dict[str, Any]:
-        """Returns the outputs [B, T, D] as NumPy arrays."""
+        """Computes the outputs [B, T, D] as NumPy arrays."""
         self = self.prepare_mode(choice)
         operands = self.operands(None if choice.backend == "native" else choice.device)
         flags = [name in wanted for name in QUANTITIES]
-        rows = written(self.program(), operands, choice.kernels, dtype, flags)
+        rows = compute_rows(self.program(), operands, choice.kernels, dtype, flags)
         return {name: x for name, x in zip(QUANTITIES, rows, strict=True) if x is not None}
 
+    def can_check(self, values: Array) -> bool:
+        """Returns whether values are in memory and may be read."""
+        if not is_torch(values):
+            return isinstance(values, np.ndarray)
+        return not (self.allow_nonfinite and values.device.type != "cpu") and readable(values)
 
-def written(
+
+def compute_rows(
     program: Program, operands: Operands, kernels: Any, dtype: str, wanted: Sequence[bool],
     out: Sequence[Array | None] | None = None,
 ) -> Sequence[Any]:  # fmt: skip
-    """Returns the rows [B, T, D] that kernels write, as NumPy arrays; None if not wanted.
+    """Computes the rows [B, T, D] by kernels, as NumPy arrays; None if not wanted.
 
     out: the arrays to write to, for those that compute with NumPy arrays.
     """
@@ -355,18 +351,11 @@ def program_for(mode: Mode, horizon: int, recorded: bool, uneven: bool) -> Progr
     return mode.program(horizon, recorded, uneven)
 
 
-def _placed(values: Array, device: str | None) -> Array:
-    """Returns a torch tensor on the device, or a NumPy array without a device."""
+def _on_device(values: Array, device: str | None) -> Array:
+    """Moves values to a device as a torch tensor; without a device, makes a NumPy array."""
     if device is not None:
         return to_torch(values, device)
     return values if isinstance(values, np.ndarray) else to_numpy(values)
-
-
-def _floats(part: Array) -> Array:
-    """Returns a part of a state [S, D] as float32 or float64."""
-    if isinstance(part, np.ndarray):
-        return part if part.dtype in (np.float32, np.float64) else part.astype(np.float64)
-    return part if str(part.dtype) in ("torch.float32", "torch.float64") else part.double()
 
 
 def repeated(part: Array, count: int) -> Array:
@@ -378,7 +367,7 @@ def repeated(part: Array, count: int) -> Array:
 
 
 def shape_faults(inputs: Inputs, steps: bool = True) -> list[Fault]:
-    """Returns the faults of shapes, of missing inputs, and of dt and indices that are in memory.
+    """Lists the faults of shapes, of missing inputs, and of dt and indices that are in memory.
 
     Without ``steps``, :func:`value_faults` checks the values of dt and of time stamps.
     """
@@ -392,16 +381,25 @@ def shape_faults(inputs: Inputs, steps: bool = True) -> list[Fault]:
         expected = "H >= 1 and D >= 1"
         return [wrong_shape(where, expected, shape, what="no actions")]
     faults = _step_shape_faults(inputs)
+    # values of steps are checked only once their shape is right
     if steps and not faults:
         faults = step_value_faults(inputs)
     faults += _state_faults(inputs, "start")
     faults += _state_faults(inputs, "goal")
-    faults += inputs.mode.faults(inputs.case)
+    faults += inputs.mode.faults(
+        Case(
+            horizon=inputs.horizon,
+            start=frozenset(inputs.start),
+            goal=frozenset(inputs.goal),
+            recorded=inputs.recorded,
+            steps_vary=inputs.uneven or inputs.times is not None,
+        )
+    )
     return [replace(fault, where=inputs.name(str(fault.where))) for fault in faults]
 
 
 def value_faults(inputs: Inputs, allow_nonfinite: bool) -> list[Fault]:
-    """Returns the faults of the values of a block whose shapes are right."""
+    """Lists the faults of the values of a block whose shapes are right."""
     faults = step_value_faults(inputs)
     for role in ("start", "goal"):
         index = getattr(inputs, f"{role}_index")
@@ -412,7 +410,7 @@ def value_faults(inputs: Inputs, allow_nonfinite: bool) -> list[Fault]:
 
 
 def nonfinite_faults(inputs: Inputs) -> list[Fault]:
-    """Returns the faults of NaN and Inf in the actions and states that are used."""
+    """Lists the faults of NaN and Inf in the actions and states that are used."""
     axes = ("trajectory", "step", "dof")
     shift, rows = inputs.first_trajectory, inputs.row_numbers
     program = inputs.program()
@@ -428,24 +426,19 @@ def nonfinite_faults(inputs: Inputs) -> list[Fault]:
                 continue
             count = int(values.shape[0])
             axis = "trajectory" if index is None and count != 1 else "state"
-            named = values if index is None or count == 1 else _without_unnamed(values, index)
+            # states that the index does not name may hold anything, and are checked as zeros
+            if index is not None and count != 1:
+                unnamed = np.setdiff1d(np.arange(count), to_numpy(index))
+                if len(unnamed):
+                    values = values.detach().clone() if is_torch(values) else values.copy()
+                    values[unnamed] = 0
             where = inputs.name(f"{role}/{part}")
-            faults.append(nonfinite_fault(named, where, (axis, "dof"), shift))
+            faults.append(nonfinite_fault(values, where, (axis, "dof"), shift))
     return [fault for fault in faults if fault is not None]
 
 
-def _without_unnamed(states: Array, index: Array) -> Array:
-    """Returns states [S, D], with zeros for those that the index does not name."""
-    unnamed = np.setdiff1d(np.arange(states.shape[0]), to_numpy(index))
-    if not len(unnamed):
-        return states
-    states = states.detach().clone() if is_torch(states) else states.copy()
-    states[unnamed] = 0
-    return states
-
-
 def _step_shape_faults(inputs: Inputs) -> list[Fault]:
-    """Returns the fault of dt or time stamps that are absent, both given, or of another shape."""
+    """Lists the fault of dt or time stamps that are absent, both given, or of another shape."""
     # steps between the rows of the input, which is the number of entries in dt
     # int: the symbols of torch before 2.13 take no bool
     batch, steps = inputs.actions.shape[0], inputs.horizon - int(inputs.recorded)
@@ -471,7 +464,7 @@ def _step_shape_faults(inputs: Inputs) -> list[Fault]:
 
 
 def step_value_faults(inputs: Inputs) -> list[Fault]:
-    """Returns the faults of steps that are not positive and of stamps that do not increase.
+    """Lists the faults of steps that are not positive and of stamps that do not increase.
 
     Values that are not in memory are not checked.
     """
@@ -481,19 +474,28 @@ def step_value_faults(inputs: Inputs) -> list[Fault]:
     if inputs.times is not None:
         rows = inputs.row_numbers if inputs.recorded else None
         return time_stamp_faults(inputs.times, inputs.name("times"), shift, rows)
-    where, unused = inputs.name("dt"), inputs.unused_steps()
-    return step_faults(to_numpy(inputs.used_dt()), where, shift, unused)
+    steps = to_numpy(inputs.row_steps)
+    return step_faults(steps, inputs.name("dt"), shift, inputs.unused_steps)
 
 
 def _state_faults(inputs: Inputs, role: str) -> list[Fault]:
-    """Returns the faults of the shapes of the start or goal state, and of its index."""
+    """Lists the faults of the shapes of the start or goal state, and of its index."""
     parts: Mapping[str, Array] = getattr(inputs, role)
     index: Array | None = getattr(inputs, f"{role}_index")
-    faults = [
-        fault
-        for part, values in parts.items()
-        for fault in _part_faults(inputs, role, part, tuple(values.shape))
-    ]
+    batch, _, dofs = inputs.actions.shape
+    faults = []
+    for part, values in parts.items():
+        where, shape = inputs.name(f"{role}/{part}"), tuple(values.shape)
+        if len(shape) != 2:
+            what, expected = "wrong number of dimensions", "[B, D] or [D]"
+            faults.append(wrong_shape(where, expected, shape, what=what))
+        elif shape[1] != dofs:
+            what = f"{role} and actions differ in their dofs (D)"
+            expected = f"D = {dofs}, as in {inputs.name('actions')}"
+            found = f"D = {shape[1]}, shape {describe(shape)}"
+            faults.append(Fault(what, where=where, expected=expected, found=found))
+        elif index is None and shape[0] not in (1, batch):
+            faults.append(state_count_fault(role, where, batch, shape))
     if index is None:
         return faults
     counts = {int(v.shape[0]) for v in parts.values() if v.ndim == 2 and v.shape[0] != 1}
@@ -507,24 +509,8 @@ def _state_faults(inputs: Inputs, role: str) -> list[Fault]:
     return faults
 
 
-def _part_faults(inputs: Inputs, role: str, part: str, shape: tuple[int, ...]) -> list[Fault]:
-    """Returns the fault of a part of a state whose shape does not fit the actions."""
-    batch, _, dofs = inputs.actions.shape
-    where, indexed = inputs.name(f"{role}/{part}"), getattr(inputs, f"{role}_index") is not None
-    if len(shape) != 2:
-        what, expected = "wrong number of dimensions", "[B, D] or [D]"
-        return [wrong_shape(where, expected, shape, what=what)]
-    if shape[1] != dofs:
-        what = f"{role} and actions differ in their dofs (D)"
-        expected = f"D = {dofs}, as in {inputs.name('actions')}"
-        found = f"D = {shape[1]}, shape {describe(shape)}"
-        return [Fault(what, where=where, expected=expected, found=found)]
-    fits = indexed or shape[0] in (1, batch)
-    return [] if fits else [state_count_fault(role, where, batch, shape)]
-
-
 def _index_faults(inputs: Inputs, role: str, index: Array, count: int) -> list[Fault]:
-    """Returns the fault of an index that is no index of ``count`` states."""
+    """Lists the fault of an index that is no index of ``count`` states."""
     where = inputs.name(f"{role}_index")
     faults = index_shape_faults(where, int(inputs.actions.shape[0]), index)
     if faults or not inputs.can_check(index):

@@ -129,7 +129,7 @@ def select_trajectories(inputs: Inputs, numbers: Numbers, count: int) -> Inputs:
         actions=rows_of(inputs.actions, numbers, count),
         start=states(inputs.start, inputs.start_index),
         goal=states(inputs.goal, inputs.goal_index),
-        dt=inputs.dt if inputs.dt is None else steps(inputs.dt, inputs.unused_steps()),
+        dt=inputs.dt if inputs.dt is None else steps(inputs.dt, inputs.unused_steps),
         times=steps(inputs.times),
         start_index=pick(inputs.start_index),
         goal_index=pick(inputs.goal_index),
