@@ -35,8 +35,11 @@ class Container:
     _leaves = None
 
     def to(self, target: Any) -> Self:
-        """Returns it on a device, as tensors, or with position to jerk of another type:
-        ``to("cuda")``, ``to(torch.float64)``. Times stay float64."""
+        """Moves it to a device, as tensors, or casts position to jerk to another type.
+
+        ``to("cuda")``, ``to(torch.float64)``. Times stay float64. Raises UsageError for a type that
+        rows do not have.
+        """
         name = str(getattr(target, "__name__", target)).removeprefix("torch.")
         if name in _FLOATS:
             return self._mapped(lambda x: cast(x, name), QUANTITIES)
@@ -51,27 +54,27 @@ class Container:
         return self._mapped(lambda x: as_tensor(x if is_torch(x) else np.array(x)).to(target))
 
     def cpu(self) -> Self:
-        """Returns it with tensors in the host's memory."""
+        """Moves its tensors to the host's memory."""
         return self._mapped(lambda x: x.cpu() if is_torch(x) else x)
 
     def detach(self) -> Self:
-        """Returns it without gradients."""
+        """Detaches its tensors from the graph of gradients."""
         return self._mapped(lambda x: x.detach() if is_torch(x) else x)
 
     @eager
     def numpy(self) -> Self:
-        """Returns it as NumPy arrays, without gradients."""
+        """Converts it to NumPy arrays, without gradients."""
         return self._mapped(to_numpy)
 
     def clone(self) -> Self:
-        """Returns a copy with memory of its own. Differentiable."""
+        """Copies it to memory of its own. Differentiable."""
         return self._mapped(lambda x: x.clone() if is_torch(x) else x.copy())
 
     def _fields(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
 
     def _arrays(self) -> dict[str, Array]:
-        """Returns the fields that are neither None nor text or options, by name."""
+        """Collects the fields that are neither None nor text or options, by name."""
         values = self._fields().items()
         return {
             k: x for k, x in values
@@ -79,11 +82,12 @@ class Container:
         }  # fmt: skip
 
     def _mapped(self, function: Callable[[Array], Array], names: Any = None) -> Self:
-        """Returns it with a function applied to its arrays, or to those of some names."""
+        """Applies a function to its arrays, or to those of some names."""
         arrays = self._arrays().items()
-        changed: dict[str, Any] = {k: function(x) for k, x in arrays if not names or k in names}
-        return replace(self, **changed)  # type: ignore[type-var]
+        results: dict[str, Any] = {k: function(x) for k, x in arrays if not names or k in names}
+        return replace(self, **results)  # type: ignore[type-var]
 
+    # values are read, which Dynamo cannot trace
     @eager
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
@@ -100,19 +104,22 @@ class Container:
 
 
 def equal(one: Any, other: Any) -> bool:
-    """Returns whether values are equal, within mappings too; NaN is equal to NaN."""
+    """Compares values, within mappings too; NaN is equal to NaN."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         return one.keys() == other.keys() and all(equal(x, other[key]) for key, x in one.items())
     if isinstance(one, str) and isinstance(other, str):
         return one == other
     one, other = to_numpy(one), to_numpy(other)
+    # NaN alone differs from itself
     same = one.shape == other.shape
     return same and bool(((one == other) | ((one != one) & (other != other))).all())
 
 
 def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns options as torch.load and JSON take them: a table, of float64 or int64, as a list of
-    its bytes, its type and its shape."""
+    """Makes options plain, as torch.load and JSON take them.
+
+    A table, of float64 or int64, becomes a list of its bytes, its type and its shape.
+    """
     plain = {}
     for name, value in options.items():
         if getattr(value, "shape", ()):
@@ -124,7 +131,7 @@ def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _restored(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns fields with the options that :func:`_plain` has made plain."""
+    """Restores the options of fields that :func:`_plain` has made plain."""
     restored = dict(state)
     for name, options in state.items():
         if isinstance(options, Mapping):
@@ -136,8 +143,11 @@ def _restored(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def register(cls: Any, join: Callable[[Any], Any]) -> None:
-    """Makes a class of containers a pytree of torch, which ``torch.load(weights_only=True)`` reads,
-    and of which a DataLoader joins several to tensors."""
+    """Makes torch know a class of containers.
+
+    It becomes a pytree, ``torch.load(weights_only=True)`` reads it, and a DataLoader joins several
+    to one of tensors.
+    """
     import torch
     from torch.utils._pytree import SUPPORTED_NODES, GetAttrKey, register_pytree_node
     from torch.utils.data._utils.collate import default_collate_fn_map
@@ -152,17 +162,20 @@ def register(cls: Any, join: Callable[[Any], Any]) -> None:
         others = {k: x for k, x in container.__getstate__().items() if k not in leaves}
         return [*leaves.values()], [[*leaves], others]
 
+    # torch names leaves by their fields in messages, as in those of torch.export
     def flatten_with_keys(container: Any) -> tuple[list[Any], list[Any]]:
         leaves, structure = flatten(container)
         return [*zip(map(GetAttrKey, structure[0]), leaves, strict=True)], structure
 
     def unflatten(leaves: Any, structure: list[Any]) -> Any:
         names, others = structure
-        made = cls(**dict(zip(names, leaves, strict=True)), **_restored(others))
+        container = cls(**dict(zip(names, leaves, strict=True)), **_restored(others))
+        # leaves that are None, as in ``in_dims``, must stay leaves of the structure
         if any(x is None for x in leaves):
-            object.__setattr__(made, "_leaves", names)
-        return made
+            object.__setattr__(container, "_leaves", names)
+        return container
 
+    # a DataLoader calls this for the items of a batch
     def collate(batch: Any, *, collate_fn_map: Any = None) -> Any:
         return join(batch)._mapped(torch.as_tensor)
 

@@ -1,7 +1,7 @@
 """The operator that torch records in place of kernels: in torch.compile, torch.export, make_fx.
 
 torch does not look into it. For fixed dt a program is a linear map of actions and states; the
-operator applies it, or its transpose, so that it is its own derivative. What graphs hold beside
+operator applies it, or its transpose, so that it is its own derivative. What graphs hold besides
 tensors are numbers, flags and strings, so ``program`` is the JSON of a mode with its options, from
 which :func:`_program` makes the program for the shapes that it sees.
 
@@ -36,20 +36,20 @@ from trajcli.modes import MODES, Mode
 def integrate(
     inputs: Inputs, operands: Operands, dtype: str, wanted: Sequence[bool], backend: str
 ) -> list[Tensor | None]:
-    """Returns the outputs [B, T, D] of operands, None if not wanted."""
+    """Computes the outputs [B, T, D] of operands by the operator; None if not wanted."""
     actions, dt, start, goal, *_ = operands
     # gradients of states that trajectories share are summed before they are rounded
     wide = [[None if x is None else x.double() for x in parts] for parts in (start, goal)]
     states = operands._replace(start=wide[0], goal=wide[1]).states()
     states = [None if x is None else x.expand(actions.shape[0], -1) for x in states]
-    tensors, given = _present([actions, *states])
+    tensors, present = _present([actions, *states])
     mode = inputs.mode
     options = {field.name: getattr(mode, field.name) for field in fields(mode)}
-    about = [mode.name, options, inputs.recorded, bool(inputs.uneven)]
-    program = json.dumps(about, default=lambda values: np.asarray(values).tolist())
+    description = [mode.name, options, inputs.recorded, bool(inputs.uneven)]
+    program = json.dumps(description, default=lambda values: np.asarray(values).tolist())
     # the gradient of dt needs outputs that are not rounded
     kind = torch.float64 if dt.requires_grad else getattr(torch, dtype)
-    rows = linear(dt, tensors, given, actions.shape, wanted, kind, False, program, backend)
+    rows = linear(dt, tensors, present, actions.shape, wanted, kind, False, program, backend)
     return _spread([x.to(getattr(torch, dtype)) for x in rows], wanted)
 
 
@@ -63,12 +63,12 @@ def linear(
     dt: Tensor, inputs: Sequence[Tensor], given: Sequence[bool], shape: Sequence[int],
     wanted: Sequence[bool], dtype: torch.dtype, transposed: bool, program: str, backend: str,
 ) -> list[Tensor]:  # fmt: skip
-    """Returns the wanted outputs [B, T, D] of the inputs: actions of a shape [B, H, D] and eight
-    parts [B, D] of start and goal.
+    """Applies a program to actions of a shape [B, H, D] and eight parts [B, D] of start and goal.
 
-    ``transposed``: the inputs are gradients of the outputs, and it returns the wanted ones of the
-    actions, of this type, and of the states, in float64. Lists have only the tensors that there
-    are; ``given`` and ``wanted`` say which. dt is [b, h].
+    The result are the wanted outputs [B, T, D]. ``transposed``: the inputs are gradients of the
+    outputs, and the results the wanted gradients of the actions, of this type, and of the states,
+    in float64. Lists hold no None: ``given`` and ``wanted`` are flags of the inputs and results
+    that they hold. dt is [b, h].
     """
     if forward_ad._current_level >= 0:  # its tangents would be zero, in silence
         what, hint = "forward mode through code that was traced", "the transform in what is traced"
@@ -91,79 +91,83 @@ def _(dt, inputs, given, shape, wanted, dtype, transposed, program, backend):  #
     mode, recorded, _ = _read(program)
     batch, horizon, dofs = shape
     if transposed:
-        made = [(shape, dtype), *[((batch, dofs), torch.float64)] * 8]
+        results = [(shape, dtype), *[((batch, dofs), torch.float64)] * 8]
     else:
-        made = [((batch, mode.row_count(horizon, recorded), dofs), dtype)] * 4
-    pairs = zip(made, wanted, strict=True)
+        results = [((batch, mode.row_count(horizon, recorded), dofs), dtype)] * 4
+    pairs = zip(results, wanted, strict=True)
     return [dt.new_empty(shape, dtype=kind) for (shape, kind), want in pairs if want]
 
 
-def _keep(ctx: Any, inputs: Any, output: Any) -> None:
+def _save(ctx: Any, inputs: Any, output: Any) -> None:
     dt, tensors, ctx.given, *_ = inputs
-    ctx.about, ctx.dtype = inputs[3:], tensors[0].dtype
+    ctx.request, ctx.dtype = inputs[3:], tensors[0].dtype
     ctx.set_materialize_grads(False)
-    of_dt = ctx.needs_input_grad[0]
-    ctx.save_for_backward(dt, *((*tensors, *output) if of_dt else ()))
+    # a linear map needs no values for its gradient, but that of dt does
+    needs_dt = ctx.needs_input_grad[0]
+    ctx.save_for_backward(dt, *((*tensors, *output) if needs_dt else ()))
 
 
 def _backward(ctx: Any, grads: Sequence[Tensor | None]) -> tuple[Any, ...]:
-    shape, wanted, _, transposed, program, backend = ctx.about
+    shape, wanted, _, transposed, program, backend = ctx.request
     dt, *saved = ctx.saved_tensors
-    of_dt, of_inputs, *_ = ctx.needs_input_grad
-    of_inputs = _spread(of_inputs, ctx.given)
+    needs_dt, needs_inputs, *_ = ctx.needs_input_grad
+    needs_inputs = _spread(needs_inputs, ctx.given)
     upstream = _spread(grads, wanted)
     present, flags = _present(upstream)
     if not present:
         return (None, [None] * sum(ctx.given), *(None,) * 7)
     # the gradient of dt needs those of all inputs, not rounded
-    needed = ctx.given if of_dt else [bool(need) for need in of_inputs]
-    dtype = torch.float64 if of_dt or transposed else ctx.dtype
-    made = linear(dt, present, flags, shape, needed, dtype, not transposed, program, backend)
-    made, steps = _spread(made, needed), None
-    if of_dt:
+    needed = ctx.given if needs_dt else [bool(need) for need in needs_inputs]
+    dtype = torch.float64 if needs_dt or transposed else ctx.dtype
+    grads = linear(dt, present, flags, shape, needed, dtype, not transposed, program, backend)
+    grads, dt_grad = _spread(grads, needed), None
+    if needs_dt:
         inputs = _spread(saved, ctx.given)
         outputs = _spread(saved[sum(ctx.given) :], wanted)
-        values, rows, of_rows, pulled = inputs, outputs, upstream, made
+        # <L(dt) x, y> is symmetric in the input x of the map and the gradient y of its output: of
+        # the transposed map the two change places
+        values, rows, row_grads, value_grads = inputs, outputs, upstream, grads
         if transposed:
-            values, rows, of_rows, pulled = upstream, made, inputs, outputs
+            values, rows, row_grads, value_grads = upstream, grads, inputs, outputs
         mode, *_ = _read(program)
         if dt.shape[1] == 1:
-            steps = gradient_of_even_dt(mode, dt, values, pulled, rows, of_rows)
+            dt_grad = gradient_of_even_dt(mode, dt, values, value_grads, rows, row_grads)
         else:
             actions = dt.new_zeros(()).expand(shape) if values[0] is None else values[0]
             operands = Operands(actions, dt, values[1:5], values[5:])
-            steps = torch_ops.gradient_of_steps(_program(program, shape, dt), operands, of_rows)
-    pairs = zip(made, of_inputs, ctx.given, strict=True)
-    return steps, [x if need else None for x, need, there in pairs if there], *(None,) * 7
+            dt_grad = torch_ops.gradient_of_steps(_program(program, shape, dt), operands, row_grads)
+    triples = zip(grads, needs_inputs, ctx.given, strict=True)
+    return dt_grad, [x if need else None for x, need, given in triples if given], *(None,) * 7
 
 
-linear.register_autograd(_backward, setup_context=_keep)
+linear.register_autograd(_backward, setup_context=_save)
 
 
 @linear.register_vmap
-def _(info, in_dims, dt, inputs, given, shape, *about):  # type: ignore
+def _(info, in_dims, dt, inputs, given, shape, *request):  # type: ignore
+    # the mapped axis becomes a part of the batch
     count, (batch, *rest) = info.batch_size, shape
 
-    def many(x: Tensor, dim: int | None) -> Tensor:
+    def fold(x: Tensor, dim: int | None) -> Tensor:
         x = x.expand(count, *x.shape) if dim is None else x.movedim(dim, 0)
         return x.expand(count, batch, *x.shape[2:]).flatten(0, 1)
 
     if in_dims[0] is not None or dt.shape[0] > 1:
-        dt = many(dt, in_dims[0])
-    inputs = [many(x, dim) for x, dim in zip(inputs, in_dims[1], strict=True)]
-    made = linear(dt, inputs, given, [count * batch, *rest], *about)
-    return [x.unflatten(0, (count, batch)) for x in made], [0] * len(made)
+        dt = fold(dt, in_dims[0])
+    inputs = [fold(x, dim) for x, dim in zip(inputs, in_dims[1], strict=True)]
+    results = linear(dt, inputs, given, [count * batch, *rest], *request)
+    return [x.unflatten(0, (count, batch)) for x in results], [0] * len(results)
 
 
 @lru_cache(maxsize=256)
 def _read(program: str) -> tuple[Mode, bool, bool]:
-    """Returns the mode of a program, and whether it is for recordings and for steps that differ."""
+    """Reads the mode of a program, and whether it is for recordings and for steps that differ."""
     name, options, recorded, uneven = json.loads(program)
     return MODES[name](**options), recorded, uneven
 
 
 def _program(program: str, shape: Sequence[int], dt: Tensor) -> Program:
-    """Returns the program for actions of a shape."""
+    """Makes the program for actions of a shape."""
     mode, recorded, uneven = _read(program)
     if mode.reads_steps:
         return mode.stepped_program(shape, to_numpy(dt))
@@ -174,11 +178,11 @@ def _program(program: str, shape: Sequence[int], dt: Tensor) -> Program:
 
 
 def _present(tensors: Sequence[Tensor | None]) -> tuple[list[Tensor], list[bool]]:
-    """Returns the tensors that there are, and which these are."""
+    """Leaves out None; returns the tensors, and a flag for each value."""
     return [x for x in tensors if x is not None], [x is not None for x in tensors]
 
 
 def _spread(values: Sequence[Any], flags: Sequence[bool]) -> list[Any]:
-    """Returns values where flags are set, else None."""
-    rest = iter(values)
-    return [next(rest) if flag else None for flag in flags]
+    """Puts None back where flags are not set: the inverse of :func:`_present`."""
+    remaining = iter(values)
+    return [next(remaining) if flag else None for flag in flags]

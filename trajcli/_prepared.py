@@ -42,6 +42,7 @@ from trajcli.trajectory import State
 DTYPES = ("float32", "float64")
 """The types of outputs."""
 
+# More layouts than a training loop has. The oldest call makes room for another one.
 _CACHE_SIZE = 64
 # Steps of so many bytes are compared with those of the call before, and kept.
 _FEW_BYTES = 1 << 12
@@ -78,11 +79,11 @@ class Recent(threading.local):
 
 
 def run(
-    make: Callable[..., Inputs], arrays: Arrays, options: tuple[Any, ...], wanted: Sequence[str],
+    make: Callable[..., Inputs], arrays: Arrays, options: tuple[Any, ...], write: Sequence[str],
     dtype: Any, backend: str | None, allow_nonfinite: bool, out: Any = None,
     recent: Recent | None = None,
 ) -> tuple[Any, ...]:  # fmt: skip
-    """Returns the fields of the Trajectory of ``make(arrays, allow_nonfinite, *options)``.
+    """Computes the fields of the Trajectory of ``make(arrays, allow_nonfinite, *options)``.
 
     out: a Trajectory whose arrays they become. recent: takes the call, if it serves others.
     """
@@ -90,17 +91,17 @@ def run(
     if torch is not None and torch.compiler.is_dynamo_compiling():
         # Dynamo has given up our callers, and tries us, whom it would not follow
         eager: Any = torch.compiler.disable(run)
-        about = wanted, dtype, backend, allow_nonfinite, out, recent
-        return eager(make, arrays, options, *about)  # type: ignore[no-any-return]
+        values = write, dtype, backend, allow_nonfinite, out, recent
+        return eager(make, arrays, options, *values)  # type: ignore[no-any-return]
     backend = _backend(backend)
 
     def inputs() -> Inputs:
         return make(arrays, allow_nonfinite, *options)
 
-    # True equals 1, but is refused
-    about = (make, options, *map(type, options), wanted, dtype, backend, allow_nonfinite)
+    # types are in the key, as True equals 1 but is refused
+    request = (make, options, *map(type, options), write, dtype, backend, allow_nonfinite)
     kinds, calls = kinds_of(arrays), _cache.calls
-    key = None if kinds is None else (*kinds, *about)
+    key = None if kinds is None else (*kinds, *request)
     try:
         call = calls.get(key)
     except TypeError:  # an option that has no hash
@@ -114,8 +115,8 @@ def run(
         from trajcli import autograd
 
         if autograd.needs_operator():
-            return _recorded(first, wanted, dtype, backend)
-    call = Call(first, arrays, wanted, dtype, backend, plain=key is not None and _plain(arrays))
+            return _recorded(first, write, dtype, backend)
+    call = Call(first, arrays, write, dtype, backend, plain=key is not None and _plain(arrays))
     fields = call.run(arrays, lambda: first, out)
     if call.serves_others:
         if len(calls) >= _CACHE_SIZE:
@@ -129,20 +130,20 @@ def _backend(backend: str | None) -> str:
 
 
 def run_once(
-    inputs: Inputs, wanted: Sequence[str], dtype: Any, backend: str | None
+    inputs: Inputs, write: Sequence[str], dtype: Any, backend: str | None
 ) -> tuple[Any, ...]:
-    """Returns the fields of the Trajectory of inputs, without looking for a call to use again."""
-    none = Arrays(None, None, None)
-    call = Call(inputs, none, wanted, dtype, _backend(backend), plain=False)
-    return call.run(none, lambda: inputs)
+    """Computes the fields of the Trajectory of inputs, without a call that is kept for others."""
+    arrays = Arrays(None, None, None)
+    call = Call(inputs, arrays, write, dtype, _backend(backend), plain=False)
+    return call.run(arrays, lambda: inputs)
 
 
 def kinds_of(arrays: Arrays) -> list[Any] | None:
-    """Returns what, beside options, decides how a call is computed: libraries, types and layouts of
-    arrays, whether gradients are recorded, and a device's stream.
+    """Lists what decides, with the options, how a call is computed.
 
-    None for tensors within torch.func or without memory, and for what is traced or captured: that
-    is recorded, not computed.
+    That is libraries, types and layouts of arrays, whether gradients are recorded, and the stream
+    of a device. None for tensors within torch.func or without memory, and for what is traced or
+    captured: that is recorded, not computed.
     """
     actions, dt, times, start, goal, start_index, goal_index, parts = arrays
     torch = sys.modules.get("torch")
@@ -178,38 +179,40 @@ def kinds_of(arrays: Arrays) -> list[Any] | None:
 
 
 def compiled(
-    make: Callable[..., Inputs], arrays: Arrays, options: tuple[Any, ...], wanted: Sequence[str],
+    make: Callable[..., Inputs], arrays: Arrays, options: tuple[Any, ...], write: Sequence[str],
     dtype: Any, backend: str | None, allow_nonfinite: bool,
 ) -> tuple[Any, ...]:  # fmt: skip
-    """Returns what ``run`` does, within torch.compile, whose Dynamo reads this function and records
-    one call in it."""
+    """Computes what ``run`` does within torch.compile, whose Dynamo records one call in it."""
     from trajcli import _compiled
 
     states = isinstance(arrays.start, State), isinstance(arrays.goal, State)
     start, goal = (None if isinstance(x, State) else x for x in (arrays.start, arrays.goal))
-    about = options, wanted, dtype, backend, allow_nonfinite
+    request = options, write, dtype, backend, allow_nonfinite
     # by name: Dynamo of older versions takes no slices of named tuples
     values = arrays.actions, arrays.dt, arrays.times
-    made = _compiled.call(
+    tensors = _compiled.call(
         "trajcli._prepared", "_outputs", make.__module__, make.__name__, states,
-        (*values, start, goal, arrays.start_index, arrays.goal_index, arrays.parts), *about,
+        (*values, start, goal, arrays.start_index, arrays.goal_index, arrays.parts), *request,
     )  # fmt: skip
     if not any(map(is_torch, (*values, *arrays.parts))):
-        made = [x.numpy() for x in made]
-    outputs = dict(zip((*wanted, "time"), made, strict=True))
+        tensors = [x.numpy() for x in tensors]
+    outputs = dict(zip((*write, "time"), tensors, strict=True))
     rows = [outputs.get(name) for name in QUANTITIES]
     mode, options = _compiled.constants()
     return *rows, outputs["time"], mode, dict(options)
 
 
 def _outputs(
-    module: str, name: str, states: Sequence[bool], given: Sequence[Any], *about: Any
+    module: str, name: str, states: Sequence[bool], values: Sequence[Any], *request: Any
 ) -> tuple[Any, ...]:
-    """Returns the wanted outputs and the time of what ``run`` is told in numbers and tensors."""
+    """Computes the write outputs and the time from numbers and tensors, as Dynamo passes them.
+
+    States come apart, as their parts; ``states`` says of start and goal which were a State.
+    """
     from trajcli import _compiled
 
-    make, arrays = getattr(sys.modules[module], name), Arrays(*given)
-    options, wanted, dtype, backend, allow_nonfinite = about
+    make, arrays = getattr(sys.modules[module], name), Arrays(*values)
+    options, write, dtype, backend, allow_nonfinite = request
     if states[0]:
         arrays = arrays._replace(start=State(*arrays.parts[:4]))
     if states[1]:
@@ -221,20 +224,20 @@ def _outputs(
         inputs = make(arrays._replace(dt=steps), allow_nonfinite, *options)
         steps = _compiled.fixed(arrays.dt) if inputs.mode.reads_steps else steps
         arrays = arrays._replace(dt=steps)
-    *rows, time, mode, chosen = run(make, arrays, options, wanted, dtype, backend, allow_nonfinite)
+    *rows, time, mode, chosen = run(make, arrays, options, write, dtype, backend, allow_nonfinite)
     # pairs: torch before 2.13 does not read a dictionary that a constant function returns
     _compiled.keep((mode, tuple(chosen.items())))
     return *[x for x in rows if x is not None], time
 
 
 def _tensors(inputs: Inputs) -> list[Any]:
-    """Returns the inputs that are tensors."""
+    """Lists the inputs that are tensors."""
     states = (*inputs.start.values(), *inputs.goal.values())
     return [x for x in (inputs.actions, inputs.dt, inputs.times, *states) if is_torch(x)]
 
 
-def _recorded(inputs: Inputs, wanted: Sequence[str], dtype: Any, backend: str) -> tuple[Any, ...]:
-    """Returns the fields of a Trajectory whose rows an operator computes."""
+def _recorded(inputs: Inputs, write: Sequence[str], dtype: Any, backend: str) -> tuple[Any, ...]:
+    """Makes the fields of a Trajectory whose rows an operator computes."""
     from trajcli import _operators
 
     if sys.modules["torch"]._C._get_tracing_state():
@@ -243,12 +246,12 @@ def _recorded(inputs: Inputs, wanted: Sequence[str], dtype: Any, backend: str) -
     raise_if_any(shape_faults(inputs))
     dtype = _output_dtype(dtype, inputs)
     device = _tensors(inputs)[0].device
-    # what is tried on a device is not tried on imitations
+    # tensors of torch's tracers have no memory for kernels of a device
     choice = choose_for(device, backend if device.type == "cpu" else "torch")
     inputs = inputs.prepare_mode(choice)
     if inputs.mode.reads_steps:
         inputs.program()  # which raises where steps cannot be read
-    flags = [name in wanted for name in QUANTITIES]
+    flags = [name in write for name in QUANTITIES]
     operands = inputs.operands(choice.device)
     rows = _operators.integrate(inputs, operands, dtype, flags, backend)
     time = inputs.mode.row_times(operands.dt, inputs.horizon, inputs.recorded)
@@ -257,17 +260,24 @@ def _recorded(inputs: Inputs, wanted: Sequence[str], dtype: Any, backend: str) -
 
 
 def _plain(arrays: Arrays) -> bool:
-    """Returns whether kernels read the actions and states as they lie, in the memory of the CPU or
-    of one CUDA device, and the host reads the steps and indices."""
+    """Whether kernels can read the arrays as they lie, without a copy.
+
+    Actions and states must lie in the memory of the CPU or of one CUDA device, and the host reads
+    the steps and indices.
+    """
     values = [x for x in (arrays.actions, *arrays.parts) if x is not None]
-    beside = [arrays.dt, arrays.times, arrays.start_index, arrays.goal_index]
-    numbers = [x for x in beside if x is not None and not isinstance(x, int | float | np.generic)]
+    clock = arrays.dt, arrays.times
+    numbers = [
+        x
+        for x in (*clock, arrays.start_index, arrays.goal_index)
+        if x is not None and not isinstance(x, int | float | np.generic)
+    ]
     if is_torch(arrays.actions):
         device = arrays.actions.device
         in_place = all(is_torch(x) and x.device == device and not x.is_neg() for x in values)
     else:
         in_place = all(type(x) is np.ndarray and x.flags.aligned for x in values)
-        in_place = in_place and not any(map(is_torch, beside[:2]))
+        in_place = in_place and not any(map(is_torch, clock))
     return (
         in_place
         and all(str(x.dtype).removeprefix("torch.") in DTYPES for x in values)
@@ -277,7 +287,7 @@ def _plain(arrays: Arrays) -> bool:
 
 
 def _output_dtype(dtype: Any, inputs: Inputs) -> str:
-    """Returns float32 or float64, that of the actions for None; raises UsageError for others."""
+    """Chooses float32 or float64, that of the actions for None; raises UsageError for others."""
     if dtype not in (None, *DTYPES):
         raise UsageError(unknown("dtype", choices=" or ".join(DTYPES), found=repr(dtype)))
     return dtype or output_dtype(inputs.actions.dtype)
@@ -290,7 +300,7 @@ class Call:
     """
 
     def __init__(
-        self, inputs: Inputs, arrays: Arrays, wanted: Sequence[str], dtype: Any, backend: str,
+        self, inputs: Inputs, arrays: Arrays, write: Sequence[str], dtype: Any, backend: str,
         plain: bool,
     ) -> None:  # fmt: skip
         raise_if_any(shape_faults(inputs))
@@ -299,18 +309,19 @@ class Call:
         if tensors and tensors[0].device.type != "cpu":
             from trajcli.autograd import addressable
 
-            # what is tried on a device is not tried on imitations
+            # tensors of torch's tracers have no memory for kernels: torch computes them
             backend = backend if addressable(tensors) else "torch"
         choice = choose_for(tensors[0].device, backend) if tensors else choose("cpu", backend)
-        self._inputs: Inputs | None = inputs.prepare_mode(choice)
-        inputs = self._inputs
+        inputs = inputs.prepare_mode(choice)
+        self._inputs: Inputs | None = inputs
         self._mode, self._horizon, self._recorded = inputs.mode, inputs.horizon, inputs.recorded
         self._rates, self._allow_nonfinite = inputs.rates, inputs.allow_nonfinite
         self._program, self._options = inputs.program(), inputs.options()
-        self._wanted = tuple([name in wanted for name in QUANTITIES])
+        self._flags = tuple([name in write for name in QUANTITIES])
         self._native, self._device = choice.backend == "native", choice.device
         kernels: Any = choice.kernels
         self._kernels = kernels
+        # compiled kernels keep a filled structure; Triton's do for the layouts of a loop
         if self._native:
             self._kernels = kernels.Prepared(inputs.allow_nonfinite)
         elif plain and choice.backend == "triton" and not kernels.uses_torch(self._program):
@@ -328,31 +339,31 @@ class Call:
             self._integrate, kind = autograd.integrate, getattr(self._torch, self._dtype)
             self._integrate_into = autograd.integrate_into
             self._task = autograd.Task(
-                self._program, self._kernels, kernels, kind, self._wanted, plain=plain
+                self._program, self._kernels, kernels, kind, self._flags, plain=plain
             )
         if plain:
             self._inputs = None
             self._shape = tuple(inputs.actions.shape)
-            # what is not of the caller's arrays, and the number of states
-            self._zero = [self._zeros(x) for x in (arrays.start, arrays.goal)]
-            roles = inputs.start, inputs.goal
-            lengths = [[len(x) for x in parts.values()] for parts in roles]
+            # the positions of states that are given as "zero", and the number of states
+            zero = np.zeros((1, self._shape[2]))
+            zero = zero if self._torch is None else to_torch(zero, self._device)
+            self._zero = [zero if isinstance(x, str) else None for x in (arrays.start, arrays.goal)]
+            lengths = [[len(x) for x in parts.values()] for parts in (inputs.start, inputs.goal)]
             self._counts = [max(x, default=1) for x in lengths]
-            self._of_dt = any(is_torch(x) and x.requires_grad for x in (arrays.dt, arrays.times))
-            self._given: Any = None
+            self._dt_differentiable = any(
+                is_torch(x) and x.requires_grad for x in (arrays.dt, arrays.times)
+            )
+            # the steps of the last run: its dt or stamps as a number or bytes, and what they became
+            self._clock_key: Any = None
             self._steps: Any = None
             self._time: Any = None
 
-    def _zeros(self, state: Any) -> Any:
-        """Returns the position of a state that is given as zero, else None."""
-        if not isinstance(state, str):
-            return None
-        zero = np.zeros((1, self._shape[2]))
-        return zero if self._torch is None else to_torch(zero, self._device)
-
     def run(self, arrays: Arrays, inputs: Callable[[], Inputs], out: Any = None) -> tuple[Any, ...]:
-        """Returns the fields of a Trajectory. ``inputs`` are of the arrays, to tell what is wrong
-        with them; ``out``: a Trajectory to write into."""
+        """Computes the fields of a Trajectory.
+
+        ``inputs`` are of the arrays, to tell what is wrong with them; ``out``: a Trajectory to
+        write into.
+        """
         kernels, device = self._kernels, None if self._torch is None else self._device
         if self._inputs is None:
             operands, time = self._operands(arrays, inputs)
@@ -364,11 +375,11 @@ class Call:
         elif not self._allow_nonfinite:
             self._check_values(arrays, inputs)
         rows: Sequence[Any] | None = (
-            None if out is None else self._places(out, operands.actions, time)
+            None if out is None else self._output_arrays(out, operands.actions, time)
         )
         if self._torch is None:
             operands = operands if rows is None else apart(operands, rows)
-            rows = compute_rows(self._program, operands, kernels, self._dtype, self._wanted, rows)
+            rows = compute_rows(self._program, operands, kernels, self._dtype, self._flags, rows)
         elif rows is not None:
             self._integrate_into(self._task, operands, rows)
         else:
@@ -383,23 +394,31 @@ class Call:
             time = out.time
         return *rows, time, self._mode.name, dict(self._options)
 
-    def _places(self, out: Any, like: Array, time: Any) -> list[Any]:
-        """Returns the outputs of a Trajectory to write into; raises InputError unless they are as
-        those of this call, beside its actions."""
+    def _output_arrays(self, out: Any, like: Array, time: Any) -> list[Any]:
+        """Returns the arrays of a Trajectory to write into.
+
+        Raises InputError unless they have the shapes and the types of this call's outputs, and the
+        library and the device of its actions, ``like``.
+        """
         shape = (like.shape[0], self._program.rows, like.shape[2])
         shared = isinstance(time, LateTimes) or time.ndim == 1
-        sizes = [*(shape if want else None for want in self._wanted), shape[1 if shared else 0 : 2]]
+        sizes = [*(shape if want else None for want in self._flags), shape[1 if shared else 0 : 2]]
         kinds, names = [self._dtype] * 4 + ["float64"], (*QUANTITIES, "time")
-        faults = [
-            Fault(
-                "not the memory for this output",
-                where=f"out.{name}",
-                expected=f"contiguous {kind} {describe(size)}" if size else "None, as write= says",
-                found="None" if x is None else f"{x.dtype} {describe(x.shape)}",
-            )
-            for name, x, size, kind in zip(names, (*out, out.time), sizes, kinds, strict=True)
-            if not _is_place(x, size, kind, like)
-        ]
+        faults = []
+        for name, x, size, kind in zip(names, (*out, out.time), sizes, kinds, strict=True):
+            if x is None or size is None:
+                fits = x is size
+            elif is_torch(like):
+                fits = is_torch(x) and x.is_contiguous() and x.device == like.device
+                fits = fits and x.shape == size and x.dtype == getattr(sys.modules["torch"], kind)
+            else:
+                fits = type(x) is np.ndarray and x.flags.carray
+                fits = fits and x.shape == size and x.dtype == getattr(np, kind)
+            if not fits:
+                expected = f"contiguous {kind} {describe(size)}" if size else "None, by write="
+                found = "None" if x is None else f"{x.dtype} {describe(x.shape)}"
+                what, where = "not the memory for this output", f"out.{name}"
+                faults.append(Fault(what, where=where, expected=expected, found=found))
         raise_if_any(faults)
         return [*out]
 
@@ -410,7 +429,7 @@ class Call:
             raise_if_any(nonfinite_faults(inputs()))
 
     def _operands(self, arrays: Arrays, inputs: Callable[[], Inputs]) -> tuple[Operands, Any]:
-        """Returns the operands of plain arrays, and the times of the rows."""
+        """Makes the operands of plain arrays, and the times of the rows."""
         actions, dt, times, _, _, start_index, goal_index, states = arrays
         steps, time = self._clock(dt, times, inputs)
         if actions.ndim == 2:
@@ -422,38 +441,48 @@ class Call:
                 state[0] = zero
         if self._rates:
             start[self._mode.action_order], actions = actions[:, 0], actions[:, 1:]
-        if start_index is None and goal_index is None:
-            return Operands(actions, steps, start, goal), time
-        indices = []
+        indices: list[Array | None] = []
         roles = (start, start_index, self._counts[0]), (goal, goal_index, self._counts[1])
         for state, index, count in roles:
-            indices.append(index if index is None else self._index(index, count, inputs))
-            if index is not None:  # a part of one row is shared, whatever the index says
-                state[:] = [x if x is None else repeated(x, count) for x in state]
+            if index is None:
+                indices.append(None)
+                continue
+            values = index.numpy(force=True) if is_torch(index) else index
+            if values.size and not (values.min() >= 0 and values.max() < count):
+                raise_if_any(shape_faults(inputs()))
+            values = values.astype(np.int64)
+            indices.append(values if self._torch is None else self._torch.from_numpy(values))
+            # a part of one row is shared, whatever the index says
+            state[:] = [x if x is None else repeated(x, count) for x in state]
         return Operands(actions, steps, start, goal, *indices), time
 
-    def _index(self, index: Any, count: int, inputs: Callable[[], Inputs]) -> Array:
-        """Returns an index of ``count`` states, as int64."""
-        values = index.numpy(force=True) if is_torch(index) else index
-        if values.size and not (values.min() >= 0 and values.max() < count):
-            raise_if_any(shape_faults(inputs()))
-        values = values.astype(np.int64)
-        return values if self._torch is None else self._torch.from_numpy(values)
-
     def _clock(self, dt: Any, times: Any, inputs: Callable[[], Inputs]) -> tuple[Array, Any]:
-        """Returns the steps [b, h], and the times of rows for a caller who may write into them."""
-        given = values = dt if times is None else times
-        if not isinstance(given, float):
-            values = given.numpy(force=True) if is_torch(given) else np.asarray(given)
-            given = values.tobytes() if values.nbytes <= _FEW_BYTES else None
-        if given is None or given != self._given:
-            self._take(values, times is not None, inputs)
-            self._given = given
-        if self._of_dt:
-            clock = self._inputs_of(dt, times)
+        """Returns the steps [b, h], and the times of rows for a caller who may write into them.
+
+        Steps, or time stamps, that differ from those of the last run get new arrays, as a backward
+        pass may still need the previous ones. Raises InputError where they are not positive.
+        """
+        key = values = dt if times is None else times
+        if not isinstance(key, float):
+            values = key.numpy(force=True) if is_torch(key) else np.asarray(key)
+            key = values.tobytes() if values.nbytes <= _FEW_BYTES else None
+        if key is None or key != self._clock_key:
+            if isinstance(values, float):
+                fine, steps = 0.0 < values < np.inf, np.array([[values]], np.float64)
+            else:
+                pair = (values, None) if times is None else (None, values)
+                clock = self._clock_inputs(*pair)
+                fine, steps = not step_value_faults(clock), clock.steps
+            if not fine:
+                raise_if_any(shape_faults(inputs()))
+            if not self._dt_differentiable:
+                self._keep_steps(steps, values)
+            self._clock_key = key
+        if self._dt_differentiable:  # steps and times are functions of dt
+            clock = self._clock_inputs(dt, times)
             return clock.steps, row_times(clock, self._device)
         steps, time = self._steps, self._time
-        if given is None:  # what is large is not kept
+        if key is None:  # large steps are not kept
             self._steps = self._time = None
         elif not isinstance(time, LateTimes):
             time = time.copy()
@@ -461,22 +490,10 @@ class Call:
             time = self._torch.from_numpy(time)
         return steps, time
 
-    def _take(self, values: Any, stamped: bool, inputs: Callable[[], Inputs]) -> None:
-        """Takes other steps, or time stamps; raises InputError where they are not positive.
-
-        They get new arrays: a backward pass may still need the previous ones.
-        """
-        if isinstance(values, float):
-            fine, steps = 0.0 < values < np.inf, np.array([[values]], np.float64)
-        else:
-            clock = self._inputs_of(None, values) if stamped else self._inputs_of(values, None)
-            fine, steps = not step_value_faults(clock), clock.steps
-        if not fine:
-            raise_if_any(shape_faults(inputs()))
-        if self._of_dt:  # steps and times are functions of dt
-            return
+    def _keep_steps(self, steps: Array, values: Any) -> None:
+        """Keeps steps on the device, and the times of rows, which both follow from ``values``."""
         kept = self._torch is not None or np.asarray(values).nbytes <= _FEW_BYTES
-        if kept and np.may_share_memory(steps, values):
+        if kept and np.may_share_memory(steps, values):  # the caller may overwrite them
             steps = np.array(steps, order="C")
         self._steps = steps
         if self._torch is not None:
@@ -489,25 +506,14 @@ class Call:
             late = self._mode, self._horizon, self._recorded, float(values), self._device
             self._time = LateTimes(*late)
 
-    def _inputs_of(self, dt: Any, times: Any) -> Inputs:
-        """Returns inputs of these steps, with actions that have no memory."""
+    def _clock_inputs(self, dt: Any, times: Any) -> Inputs:
+        """Makes inputs of these steps, with actions that have no memory."""
         like = np.ndarray(self._shape, np.float64, np.zeros(1), strides=(0, 0, 0))
         return Inputs(self._mode, like, {}, {}, dt, times, recorded=self._recorded)
 
 
-def _is_place(x: Any, shape: tuple[int, ...] | None, dtype: str, like: Array) -> bool:
-    """Returns whether an output of this shape and type, None for none, may be written to x."""
-    if x is None or shape is None:
-        return x is shape
-    if not is_torch(like):
-        own = type(x) is np.ndarray and x.flags.carray
-        return own and x.shape == shape and x.dtype == getattr(np, dtype)
-    own = is_torch(x) and x.is_contiguous() and x.device == like.device
-    return own and x.shape == shape and x.dtype == getattr(sys.modules["torch"], dtype)
-
-
 def row_times(inputs: Inputs, device: str | None) -> Any:
-    """Returns the times of the rows, as a tensor on a device if there is one."""
+    """Computes the times of the rows, as a tensor on a device if there is one."""
     dt = inputs.dt
     if device not in (None, "cpu") and isinstance(dt, np.ndarray) and dt.size == 1:
         return LateTimes(inputs.mode, inputs.horizon, inputs.recorded, float(dt.item()), device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, TypedDict, overload
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypedDict, overload
 
 import numpy as np
 
@@ -23,7 +23,6 @@ from trajcli.arrays import (
 )
 from trajcli.commands import Commands, clique_like
 from trajcli.errors import (
-    Fault,
     InputError,
     UsageError,
     describe,
@@ -47,14 +46,14 @@ from trajcli.names import (
 )
 from trajcli.padding import (
     Numbers,
-    beside,
     extend_steps,
-    grouped,
-    joined,
+    group_by_length,
+    index_array,
+    merge_groups,
     read_lengths,
     select_trajectories,
+    separate_steps,
     split_at_gaps,
-    with_own_steps,
     zero_padding,
 )
 from trajcli.trajectory import (
@@ -83,6 +82,7 @@ else:
 _MODE_OPTIONS = tuple(option.name for option in INTEGRATION)
 
 
+# What the calls take in their overloads besides the arguments that these name.
 class _Common(TypedDict, total=False):
     times: Array | None
     dtype: Any
@@ -197,8 +197,9 @@ def integrate(
     parts = (*_parts(start), *_parts(goal))
     arrays = _prepared.Arrays(actions, dt, times, start, goal, start_index, goal_index, parts)
     options = mode, scheme, ends, degree, steps, alignment, convention
+    # these compute on copies, of which no output is the caller's array
     if out is not None and any(x is not None for x in (lengths, commands, absolute)):
-        what = "out= beside lengths, commands or absolute"
+        what = "out= with lengths, commands or absolute"
         raise UsageError(what, where="out", expected="none of them")
     if not isinstance(out, (Trajectory, type(None))):
         as_trajectory(out)  # raises
@@ -206,6 +207,7 @@ def integrate(
         return _commanded(
             arrays, options, dtype, write, backend, allow_nonfinite, lengths, commands, absolute
         )
+    # the options stay a tuple: with the layouts of arrays it is the key of calls that are kept
     values = dtype, write, backend, allow_nonfinite, lengths, out
     return _trajectory(_integration, arrays, options, *values)
 
@@ -274,32 +276,39 @@ def differentiate(
     """
     arrays = _prepared.Arrays(positions, dt, times)
     options = method, window, degree, bandlimit, noise, bool(robust), order
-    about: dict[str, Numbers] = {}
+    origin: dict[str, Numbers] = {}
     if max_gap is not None:
         inputs = _differentiation(arrays, allow_nonfinite, *options)
-        arrays, lengths, about = _segments(inputs, lengths, number(max_gap, "max_gap"))
-        of_each: Any = bandlimit
-        if np.ndim(of_each) == 2 and len(of_each) > 1:
-            bandlimit = to_numpy(of_each)[about["recording"]]
+        arrays, lengths, origin = _segments(inputs, lengths, number(max_gap, "max_gap"))
+        limits: Any = bandlimit
+        if np.ndim(limits) == 2 and len(limits) > 1:
+            # each segment has the bandlimits of the recording that it is a part of
+            bandlimit = to_numpy(limits)[origin["recording"]]
             options = method, window, degree, bandlimit, noise, bool(robust), order
     values = dtype, write, backend, allow_nonfinite, lengths
-    made = _trajectory(_differentiation, arrays, options, *values)
-    return replace(made, options={**made.options, **about}) if about else made
+    result = _trajectory(_differentiation, arrays, options, *values)
+    return replace(result, options={**result.options, **origin}) if origin else result
 
 
 @eager
 def _segments(
     inputs: Inputs, lengths: Array | None, gap: float
 ) -> tuple[_prepared.Arrays, Numbers, dict[str, Numbers]]:
-    """Returns a padded batch of the segments of recordings, the lengths, and where each is from."""
+    """Cuts recordings where stamps are further apart than a gap.
+
+    Returns a padded batch of the segments, their lengths, and the recording and the first row of
+    each.
+    """
     positions, times, least = inputs.actions, inputs.times, inputs.mode.least_rows
     if times is None or not gap > 0:
         expected, found = "times=, and seconds > 0", f"{gap}" if times is not None else "no times"
         raise UsageError("not a gap", where="max_gap", expected=expected, found=found)
     batch, rows, _ = positions.shape if positions.ndim == 3 else (1, 1, 1)
     counts = np.full(batch, rows) if lengths is None else read_lengths(lengths, batch, rows)
+    # stamps in the padding are not read, so they are replaced before stamps are checked
     raise_if_any(shape_faults(extend_steps(inputs, counts, rows)))
     stamps = np.broadcast_to(to_numpy(times, "times"), (batch, rows))
+    # a segment that the method has too few rows for is left out
     segments = [
         (k, part[0], len(part))
         for k, count in enumerate(counts)
@@ -309,13 +318,15 @@ def _segments(
     if not segments:
         what, hint = f"no segment of {least} rows between gaps", "a larger max_gap"
         raise InputError(what, where="max_gap", hint=hint)
-    recording, first, of_each = np.array(segments).T
-    line, column = recording[:, None], first[:, None] + np.arange(of_each.max())
-    column = column.clip(max=rows - 1)  # what is behind the end of a segment is padding
+    recording, first, counts = np.array(segments).T
+    line, column = recording[:, None], first[:, None] + np.arange(counts.max())
+    column = column.clip(max=rows - 1)  # behind the end of a segment is padding
     stamps = times if times.ndim == 2 else times[None]
-    taken = (x[beside(line % len(x), x), beside(column, x)] for x in (positions, stamps))
-    parts = _prepared.Arrays(next(taken), None, next(taken))
-    return parts, of_each, {"recording": recording, "first_row": first}
+    positions, times = (
+        x[index_array(line % len(x), x), index_array(column, x)] for x in (positions, stamps)
+    )
+    arrays = _prepared.Arrays(positions, None, times)
+    return arrays, counts, {"recording": recording, "first_row": first}
 
 
 @eager
@@ -324,32 +335,38 @@ def _commanded(
     backend: str | None, allow_nonfinite: bool, lengths: Array | None, commands: str | None,
     absolute: DofChoice | None,
 ) -> Trajectory:  # fmt: skip
-    """Returns the trajectory of actions that are increments, offsets or, of some dofs, positions:
-    that of the positions they stand for, with the rows of clique for these dofs."""
+    """Integrates actions that are increments, offsets or, for some dofs, positions.
+
+    They are turned into the positions that they stand for; dofs whose actions are positions in a
+    mode of rates have the rows of mode clique.
+    """
     if commands not in (None, "delta", "relative"):
         raise UsageError(unknown("commands", choices="delta or relative", found=repr(commands)))
     inputs = _integration(arrays, allow_nonfinite, *options)
     raise_if_any(shape_faults(inputs, steps=False))
     dofs = () if absolute is None else dof_numbers(absolute, inputs.actions.shape[2:], "absolute")
     if dofs and inputs.rates:
-        what = "absolute dofs beside rates with a time stamp each"
+        what = "absolute dofs among rates with a time stamp each"
         raise UsageError(what, where="absolute", expected="none", hint="a call for the other dofs")
     meaning = Commands(commands, dofs)
     raise_if_any(meaning.faults(inputs.mode, "commands"), UsageError)
+    # positions are float64 sums, which must not decide the type of outputs
     dtype = dtype or output_dtype(inputs.actions.dtype)
     values = dtype, write, backend, allow_nonfinite, lengths
     positions = meaning.mode_inputs(inputs).actions
-    whole = _trajectory(_integration, arrays._replace(actions=positions), options, *values)
-    outputs = whole.outputs()
-    if apart := meaning.clique_dofs(inputs):
-        start = State(**{name: x[..., apart] for name, x in inputs.start.items()})
-        given = {"actions": positions[..., apart], "start": start, "goal": None, "goal_index": None}
-        some = arrays._replace(**given, parts=(*_parts(start), *_parts(None)))
-        rows = clique_like(inputs.mode)
-        clique = rows.name, *map(rows.options().get, _MODE_OPTIONS)
-        others = _trajectory(_integration, some, clique, *values).outputs()
-        outputs = {name: with_dofs(x, apart, others[name]) for name, x in outputs.items()}
-    return replace(whole, **outputs, options={**whole.options, **meaning.options()})
+    result = _trajectory(_integration, arrays._replace(actions=positions), options, *values)
+    outputs = result.outputs()
+    if clique_dofs := meaning.clique_dofs(inputs):
+        # a second call computes these dofs alone; the first has computed them as rates, in vain
+        start = State(**{name: x[..., clique_dofs] for name, x in inputs.start.items()})
+        clique = clique_like(inputs.mode)
+        clique_options = clique.name, *map(clique.options().get, _MODE_OPTIONS)
+        parts = (*_parts(start), *_parts(None))
+        arrays = arrays._replace(actions=positions[..., clique_dofs], start=start, parts=parts)
+        arrays = arrays._replace(goal=None, goal_index=None)
+        others = _trajectory(_integration, arrays, clique_options, *values).outputs()
+        outputs = {name: with_dofs(x, clique_dofs, others[name]) for name, x in outputs.items()}
+    return replace(result, **outputs, options={**result.options, **meaning.options()})
 
 
 def _trajectory(
@@ -357,21 +374,22 @@ def _trajectory(
     write: Any, backend: str | None, allow_nonfinite: bool, lengths: Array | None,
     out: Trajectory | None = None,
 ) -> Trajectory:  # fmt: skip
-    wanted, dtype = wanted_outputs(write), _dtype_name(dtype)
+    """Computes a batch: padded, within torch.compile, or by a call that is kept for others."""
+    write, dtype = wanted_outputs(write), _dtype_name(dtype)
+    call = make, arrays, options, write, dtype, backend, allow_nonfinite
     if lengths is not None:
-        values = wanted, dtype, backend, allow_nonfinite
-        return _padded(make, arrays, options, *values, lengths=lengths)
-    about = make, arrays, options, wanted, dtype, backend, allow_nonfinite
+        return _padded(*call, lengths=lengths)
     torch = sys.modules.get("torch")
     if torch is not None and torch.compiler.is_dynamo_compiling() and out is None:
-        return Trajectory(*_prepared.compiled(*about))
-    return _filled(_prepared.run(*about, out), out)
+        return Trajectory(*_prepared.compiled(*call))
+    return _filled(_prepared.run(*call, out), out)
 
 
 def _filled(fields: tuple[Any, ...], out: Trajectory | None) -> Trajectory:
-    """Returns the trajectory of a call's fields: ``out`` where its arrays are written already."""
+    """Makes a trajectory of a call's fields: ``out`` where its arrays are written already."""
     if out is None:
         return Trajectory(*fields)
+    # a Trajectory is frozen for its users
     vars(out).update(mode=fields[5], options=fields[6], lengths=None)
     return out
 
@@ -390,7 +408,7 @@ def prepare(
     shape: Sequence[int], mode: ModeName = "acceleration", *, dt: Array | float | None = None,
     **options: Any,
 ) -> Integrator:  # fmt: skip
-    """Returns ``integrate`` for actions of one shape, which looks up its options once.
+    """Makes ``integrate`` for actions of one shape, which looks up its options once.
 
     Parameters:
         shape: (B, H, D), or (H, D) for one trajectory.
@@ -405,6 +423,7 @@ def prepare(
     if not hasattr(shape, "__len__") or len(shape) not in (2, 3):
         found = describe(shape) if hasattr(shape, "__len__") else repr(shape)
         raise InputError("wrong shape", where="shape", expected="(B, H, D) or (H, D)", found=found)
+    # mistakes are reported here, where the options are written, and not at the first call
     known = signature(integrate).parameters.keys() - {"actions", "start", "out"}
     if others := ", ".join(sorted(options.keys() - known)):
         raise UsageError(unknown("option", choices="those of integrate", found=others))
@@ -414,28 +433,29 @@ def prepare(
 
 
 class Integrator(Generic[N]):
-    """Integrates actions [B, H, D] of one shape, with the options that ``prepare`` was told.
+    """Integrates actions [B, H, D] of one shape, with the options that ``prepare`` was given.
 
     ``integrator(actions, start)`` returns what ``integrate`` does, for arrays of any library, type
     and device, and takes fewer microseconds as long as these stay the same. Threads may share it.
     """
 
     def __init__(self, shape: tuple[int, ...], options: dict[str, Any]) -> None:
-        self._shape, given = shape, {name: x for name, x in options.items() if x is not None}
-        self._given, get = given, given.get
+        self._shape, options = shape, {name: x for name, x in options.items() if x is not None}
+        self._options, get = options, options.get
         self._mode: tuple[Any, ...] = (get("mode"), *map(get, _MODE_OPTIONS))
-        wanted, dtype = wanted_outputs(get("write", QUANTITIES)), _dtype_name(get("dtype"))
-        self._values = wanted, dtype, get("backend"), get("allow_nonfinite", False)
+        write, dtype = wanted_outputs(get("write", QUANTITIES)), _dtype_name(get("dtype"))
+        self._values = write, dtype, get("backend"), get("allow_nonfinite", False)
         self._indices = get("start_index"), get("goal_index")
-        self._quick = not given.keys() & {"lengths", "commands", "absolute"}
+        # padded batches and commands go through integrate, which cuts or turns them first
+        self._quick = not options.keys() & {"lengths", "commands", "absolute"}
         self._recent = _prepared.Recent()
 
-    def __reduce__(self) -> tuple[Any, ...]:  # what a thread has kept stays with it
-        return type(self), (self._shape, self._given)
+    def __reduce__(self) -> tuple[Any, ...]:  # the calls that a thread keeps stay with it
+        return type(self), (self._shape, self._options)
 
     def __repr__(self) -> str:
         shown = [describe(self._shape)]
-        for name, x in self._given.items():
+        for name, x in self._options.items():
             shown.append(f"{name}={describe(x.shape) if hasattr(x, 'shape') else repr(x)}")
         return f"Integrator({', '.join(shown)})"
 
@@ -443,24 +463,25 @@ class Integrator(Generic[N]):
         self, actions: A, start: StateLike = None, dt: Array | float | None = None, *,
         goal: State | Array | None = None, out: Trajectory | None = None,
     ) -> Trajectory[A | N]:  # fmt: skip
-        """Returns ``integrate(actions, start, dt, goal=goal, out=out)`` with the options.
+        """Computes ``integrate(actions, start, dt, goal=goal, out=out)`` with the options.
 
         dt and goal replace those that were prepared. Raises InputError for actions of another
         shape, and what ``integrate`` raises.
         """
-        given = self._given
-        times = given.get("times") if dt is None else None
-        dt = given.get("dt") if dt is None else dt
-        goal = given.get("goal") if goal is None else goal
+        options = self._options
+        times = options.get("times") if dt is None else None
+        dt = options.get("dt") if dt is None else dt
+        goal = options.get("goal") if goal is None else goal
         torch = sys.modules.get("torch")
         compiling = torch is not None and torch.compiler.is_compiling()
         if compiling or not self._quick or not (out is None or isinstance(out, Trajectory)):
             self._require_shape(actions)
-            changed = {"dt": dt, "times": times, "goal": goal, "out": out}
-            return integrate(actions, start, **{**given, **changed})
+            changes = {"dt": dt, "times": times, "goal": goal, "out": out}
+            return integrate(actions, start, **{**options, **changes})
         parts = (*_parts(start), *_parts(goal))
         arrays = _prepared.Arrays(actions, dt, times, start, goal, *self._indices, parts)
         kinds, recent = _prepared.kinds_of(arrays), self._recent
+        # the last call of this thread serves arrays of the same kinds, without a look at the cache
         if recent.call is not None and kinds == recent.kinds:
             lenient, mode = self._values[3], self._mode
             fields = recent.call.run(arrays, lambda: _integration(arrays, lenient, *mode), out)
@@ -471,16 +492,16 @@ class Integrator(Generic[N]):
         return _filled(fields, out)
 
     def _require_shape(self, actions: Array) -> None:
-        if (found := tuple(as_array(actions, "actions").shape)) != self._shape:
-            raise InputError(wrong_shape("actions", self._shape, found))
+        if (shape := tuple(as_array(actions, "actions").shape)) != self._shape:
+            raise InputError(wrong_shape("actions", self._shape, shape))
 
 
 @eager
 def _padded(
     make: Callable[..., Inputs], arrays: _prepared.Arrays, options: tuple[Any, ...],
-    wanted: Sequence[str], dtype: Any, backend: str | None, allow_nonfinite: bool, lengths: Array,
+    write: Sequence[str], dtype: Any, backend: str | None, allow_nonfinite: bool, lengths: Array,
 ) -> Trajectory:  # fmt: skip
-    """Returns the trajectories of a padded batch.
+    """Computes the trajectories of a padded batch.
 
     A mode that is causal computes all at once, with zeros behind the last actions; another one the
     trajectories of each length by themselves, as their ends are part of its formulas.
@@ -488,39 +509,50 @@ def _padded(
     inputs = make(arrays, allow_nonfinite, *options)
     if inputs.actions.ndim != 3:
         raise_if_any(shape_faults(inputs))
+    # the caller's actions, not those of inputs, which may lack a row that is a part of the start
     actions = as_array(arrays.actions)
     actions = actions[None] if actions.ndim == 2 else actions
     horizon = actions.shape[1]
     counts = read_lengths(lengths, len(actions), horizon)
-    # rows behind the last action go on as its own step does
+    # rows behind the last action (central of cuRobo, bspline) go on as its own step does
     if inputs.mode.row_count(1, inputs.recorded) > 2 and counts.min(initial=horizon) < horizon:
-        inputs = with_own_steps(inputs)
+        inputs = separate_steps(inputs)
     clock = extend_steps(inputs, counts, horizon)
     clean = arrays._replace(actions=zero_padding(actions, counts), dt=clock.dt, times=clock.times)
-    whole = make(clean, allow_nonfinite, *options)
-    rows = [whole.mode.row_count(count - whole.rates, whole.recorded) for count in counts.tolist()]
-    own = beside(np.array(rows, np.int64), actions)
-    if whole.mode.causal and not whole.recorded:  # whose first rows are differences of later ones
-        *outputs, time, name, chosen = _prepared.run(
-            make, clean, options, wanted, dtype, backend, allow_nonfinite
+    batch = make(clean, allow_nonfinite, *options)
+    mode = batch.mode
+    row_counts = np.array(
+        [mode.row_count(count - batch.rates, batch.recorded) for count in counts.tolist()], np.int64
+    )
+    row_lengths = index_array(row_counts, actions)
+    # the first rows of a recording are differences of later ones
+    if mode.causal and not batch.recorded:
+        *outputs, time, name, mode_options = _prepared.run(
+            make, clean, options, write, dtype, backend, allow_nonfinite
         )
-        p, v, a, j = (None if x is None else zero_padding(x, np.array(rows)) for x in outputs)
-        return Trajectory(p, v, a, j, time, name, chosen, own)
-    # the faults of all are numbered as the caller numbers them
-    raise_if_any([*shape_faults(whole), *([] if allow_nonfinite else nonfinite_faults(whole))])
-    whole.program()
-    groups = grouped(counts)
-    parts = [select_trajectories(whole, numbers, int(counts[numbers[0]])) for numbers in groups]
-    of_parts = [_prepared.run_once(part, wanted, dtype, backend) for part in parts]
-    *of_each, _, names, options_of_parts = zip(*of_parts, strict=True)
-    p, v, a, j = (None if x[0] is None else joined(x, groups, whole.rows) for x in of_each)
-    time = _prepared.row_times(whole, str(actions.device) if is_torch(actions) else None)
-    # what the values decide for each dof is [B, D]
-    chosen = {
-        key: joined([x[key] for x in options_of_parts], groups) if np.ndim(value) == 2 else value
-        for key, value in options_of_parts[0].items()
+        p, v, a, j = (None if x is None else zero_padding(x, row_counts) for x in outputs)
+        return Trajectory(p, v, a, j, time, name, mode_options, row_lengths)
+    # all trajectories are checked before they are grouped: faults have the caller's numbers
+    raise_if_any([*shape_faults(batch), *([] if allow_nonfinite else nonfinite_faults(batch))])
+    batch.program()
+    groups = group_by_length(counts)
+    results = [
+        _prepared.run_once(
+            select_trajectories(batch, numbers, int(counts[numbers[0]])), write, dtype, backend
+        )
+        for numbers in groups
+    ]
+    *group_outputs, _, names, group_options = zip(*results, strict=True)
+    p, v, a, j = (
+        None if x[0] is None else merge_groups(x, groups, batch.rows) for x in group_outputs
+    )
+    time = _prepared.row_times(batch, str(actions.device) if is_torch(actions) else None)
+    # an option that the values decide for each dof is [B, D]; the others are the same in all groups
+    mode_options = {
+        key: merge_groups([x[key] for x in group_options], groups) if np.ndim(value) == 2 else value
+        for key, value in group_options[0].items()
     }
-    return Trajectory(p, v, a, j, time, names[0], chosen, own)
+    return Trajectory(p, v, a, j, time, names[0], mode_options, row_lengths)
 
 
 def _integration(
@@ -528,35 +560,41 @@ def _integration(
     ends: str | None, degree: int | None, steps: int | None, alignment: str | None,
     convention: str | None,
 ) -> Inputs:  # fmt: skip
-    """Returns the inputs of integrate."""
+    """Makes the inputs of integrate."""
+
+    def refuse_recording(where: str, expected: str, found: str) -> NoReturn:
+        hint = "trajcli.differentiate(positions, dt=...) takes recorded positions"
+        raise UsageError(unknown(where, choices=expected, found=repr(found), hint=hint))
+
     start = arrays.start
     if isinstance(start, str) and start != "zero":
-        raise UsageError(_recording("start", "zero or a State", start))
+        refuse_recording("start", "zero or a State", start)
     if ends == "recording":
-        raise UsageError(_recording("ends", "plan or goal", ends))
-    made = make_mode(
+        refuse_recording("ends", "plan or goal", ends)
+    kind = make_mode(
         mode, scheme=scheme, ends=ends, degree=degree, steps=steps, alignment=alignment,
         convention=convention,
     )  # fmt: skip
-    if not made.takes_start:
-        raise UsageError(_recording("mode", "a mode that has a start state", mode))
+    if not kind.takes_start:
+        refuse_recording("mode", "a mode that has a start state", mode)
     actions = as_array(arrays.actions, "actions")
     actions = actions[None] if actions.ndim == 2 else actions
+    optional: dict[str, Any] = {
+        name: None if (x := getattr(arrays, name)) is None else as_array(x, name)
+        for name in ("dt", "times", "start_index", "goal_index")
+    }
     inputs = Inputs(
-        mode=made,
+        mode=kind,
         actions=actions,
         start=state_parts(start, "start", actions.shape[-1:]),
         goal=state_parts(arrays.goal, "goal", actions.shape[-1:]),
-        dt=_optional(arrays.dt, "dt"),
-        times=_optional(arrays.times, "times"),
-        start_index=_optional(arrays.start_index, "start_index"),
-        goal_index=_optional(arrays.goal_index, "goal_index"),
         allow_nonfinite=allow_nonfinite,
+        **optional,
     )
-    stamps = actions.ndim == 3 and inputs.times is not None and inputs.times.shape[-1:]
-    of_rates = stamps and stamps[0] == inputs.horizon > 1
-    if of_rates and made.action_order:
-        inputs = replace(inputs, mode=made.trapezoidal({"scheme": scheme}))
+    # as many stamps as actions, not one more: each action was recorded at its stamp
+    stamps = () if inputs.times is None or actions.ndim != 3 else inputs.times.shape[-1:]
+    if stamps and kind.action_order and stamps[0] == inputs.horizon > 1:
+        inputs = replace(inputs, mode=kind.trapezoidal({"scheme": scheme}))
         inputs = inputs.start_from_rates(actions[:, 1:], actions[:, 0])
     return inputs
 
@@ -565,19 +603,19 @@ def _differentiation(
     arrays: _prepared.Arrays, allow_nonfinite: bool, method: str | None, window: int | str | None,
     degree: int | None, bandlimit: Any, noise: float | None, robust: bool, order: int | None,
 ) -> Inputs:  # fmt: skip
-    """Returns the inputs of differentiate."""
-    made = make_method(
+    """Makes the inputs of differentiate."""
+    kind = make_method(
         method, window=window, degree=degree, bandlimit=bandlimit, noise=noise, robust=robust,
         order=order,
     )  # fmt: skip
     positions = as_array(arrays.actions, "positions")
     return Inputs(
-        mode=made,
+        mode=kind,
         actions=positions[None] if positions.ndim == 2 else positions,
         start={},
         goal={},
-        dt=_optional(arrays.dt, "dt"),
-        times=_optional(arrays.times, "times"),
+        dt=None if arrays.dt is None else as_array(arrays.dt, "dt"),
+        times=None if arrays.times is None else as_array(arrays.times, "times"),
         recorded=True,
         allow_nonfinite=allow_nonfinite,
         names={"actions": "positions"},
@@ -585,7 +623,7 @@ def _differentiation(
 
 
 def _parts(state: Any) -> tuple[Any, ...]:
-    """Returns position, velocity, acceleration and jerk of a start or goal state."""
+    """Lists position, velocity, acceleration and jerk of a start or goal state."""
     if state is None or isinstance(state, str):
         return (None,) * 4
     if isinstance(state, State):
@@ -593,18 +631,8 @@ def _parts(state: Any) -> tuple[Any, ...]:
     return state, None, None, None
 
 
-def _recording(where: str, expected: str, found: str) -> Fault:
-    """Returns the fault of a recording given to integrate."""
-    hint = "trajcli.differentiate(positions, dt=...) takes recorded positions"
-    return unknown(where, choices=expected, found=repr(found), hint=hint)
-
-
-def _optional(values: Any, where: str) -> Array | None:
-    return None if values is None else as_array(values, where)
-
-
 def _dtype_name(dtype: Any) -> Any:
-    """Returns "float32" for numpy.float32 and torch.float32, and so on; anything else unchanged."""
+    """Names a type of NumPy or torch, like "float32"; anything else is returned unchanged."""
     if dtype is None or isinstance(dtype, str):
         return dtype
     name = getattr(dtype, "__name__", str(dtype)).removeprefix("torch.")

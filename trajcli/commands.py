@@ -39,12 +39,12 @@ class Commands:
     turning: Sequence[int] = ()
 
     def select_dofs(self, dofs: Sequence[int]) -> Commands:
-        """Returns the commands of some dofs, none of which is a rotation."""
+        """Selects the commands of some dofs, none of which is a rotation."""
         absolute = [dofs.index(dof) for dof in self.absolute if dof in dofs]
         return Commands(self.actions, absolute)
 
     def options(self) -> dict[str, str]:
-        """Returns the options as texts, for reports and attributes; only those that are given."""
+        """Returns the options as texts, for reports and attributes; absent ones are left out."""
         dofs = ",".join(map(str, self.absolute))
         texts = {"actions": self.actions or "", "absolute": dofs}
         return {name: text for name, text in texts.items() if text}
@@ -60,7 +60,7 @@ class Commands:
             )
 
     def mode_inputs(self, inputs: Inputs) -> Inputs:
-        """Returns the inputs of a block with the actions of the mode; sums are float64."""
+        """Turns the commands of a block into the actions of the mode; sums are float64."""
         if self.actions is None:
             return inputs
         actions, index = float64(inputs.actions), inputs.start_index
@@ -71,68 +71,79 @@ class Commands:
         with np.errstate(over="ignore", invalid="ignore"):
             total = actions.cumsum(1) if self.actions == "delta" else actions
             positions = start[:, None] + total
-        copied = [*self.absolute, *self.turning]
-        return replace(inputs, actions=with_dofs(positions, copied, actions[..., copied]))
+        unchanged = [*self.absolute, *self.turning]
+        return replace(inputs, actions=with_dofs(positions, unchanged, actions[..., unchanged]))
 
     def from_positions(self, positions: Any) -> Any:
-        """Returns the actions [b, T - 1, D] that lead from the first of positions [b, T, D] to the
-        others: the inverse of :meth:`mode_inputs`, but for rotations."""
+        """Computes the commands [b, T - 1, D] that lead from the first of positions [b, T, D] on.
+
+        This is the inverse of :meth:`mode_inputs`, but for rotations.
+        """
         rows = float64(positions)
         ends, origin = rows[:, 1:], rows[:, :-1] if self.actions == "delta" else rows[:, :1]
         return with_dofs(ends - origin, self.absolute, ends[..., list(self.absolute)])
 
     def clique_dofs(self, inputs: Inputs) -> list[int]:
-        """Returns the dofs whose rows are computed by mode clique instead of the mode."""
+        """Lists the dofs whose rows are computed by mode clique instead of the mode."""
         mode, clique = inputs.mode, clique_like(inputs.mode)
-        # two horizons tell whether both modes have as many rows for any
+        # row counts grow linearly with the horizon: two horizons tell whether they are the same
         same = all(
-            mode.row_count(n, inputs.recorded) == clique.row_count(n, inputs.recorded)
-            for n in (1, 2)
+            mode.row_count(horizon, inputs.recorded) == clique.row_count(horizon, inputs.recorded)
+            for horizon in (1, 2)
         )
         return list(self.absolute) if same and mode != clique else []
 
-    def positions(self, inputs: Inputs, choice: Choice, dtype: str) -> Arrays:
-        """Returns the rows [b, T, n] of the dofs that :meth:`apart` names; {} without any."""
-        apart = self.clique_dofs(inputs)
-        if not apart:
-            return {}
-        positions = replace(select_dofs(inputs, apart), mode=clique_like(inputs.mode))
-        return positions.compute(choice, dtype, QUANTITIES)
+    def write_clique_rows(
+        self, outputs: Arrays, inputs: Inputs, choice: Choice, dtype: str
+    ) -> None:
+        """Writes the rows of :meth:`clique_dofs` into outputs of the mode, in place."""
+        dofs = self.clique_dofs(inputs)
+        if not dofs:
+            return
+        clique = replace(select_dofs(inputs, dofs), mode=clique_like(inputs.mode))
+        rows = clique.compute(choice, dtype, QUANTITIES)
+        for name, values in outputs.items():
+            if name in rows:
+                with_dofs(values, self.absolute, rows[name])
 
     def pull_back(
         self, inputs: Inputs, upstream: Callable[[Arrays], Arrays], choice: Choice, dtype: str
     ) -> tuple[Arrays, dict[str, Any]]:
-        """Returns outputs, and gradients by the actions as they are in the files.
+        """Computes outputs, and gradients by the commands as they are in the files.
 
         upstream: called with the outputs; returns the gradients of the cost by them. See
         :func:`trajcli.adjoint.pull_back`.
         """
         from trajcli.adjoint import pull_back
 
-        chosen, pulled = self.clique_dofs(inputs), dict[str, Any]()
+        clique_dofs, cost_gradients = self.clique_dofs(inputs), dict[str, Any]()
 
-        def of_mode(outputs: Arrays) -> Arrays:
-            self.write_positions(outputs, self.positions(inputs, choice, dtype))
-            pulled.update(upstream(outputs))
-            return {n: _without(v, chosen) for n, v in pulled.items()} if chosen else pulled
+        def mode_gradients(outputs: Arrays) -> Arrays:
+            self.write_clique_rows(outputs, inputs, choice, dtype)
+            cost_gradients.update(upstream(outputs))
+            if not clique_dofs:
+                return cost_gradients
+            return {name: _zero_columns(x, clique_dofs) for name, x in cost_gradients.items()}
 
-        def of_positions(_: Arrays) -> Arrays:
-            return {n: np.ascontiguousarray(v[..., chosen]) for n, v in pulled.items()}
+        def clique_gradients(_: Arrays) -> Arrays:
+            columns = (np.ascontiguousarray(x[..., clique_dofs]) for x in cost_gradients.values())
+            return dict(zip(cost_gradients, columns, strict=True))
 
-        outputs, grads = pull_back(inputs, of_mode, choice, dtype)
-        if chosen:  # dt is shared, so its gradients add up; actions and states are by dof
-            positions = replace(select_dofs(inputs, chosen), mode=clique_like(inputs.mode))
-            _, others = pull_back(positions, of_positions, choice, dtype)
+        outputs, grads = pull_back(inputs, mode_gradients, choice, dtype)
+        if clique_dofs:
+            clique = replace(select_dofs(inputs, clique_dofs), mode=clique_like(inputs.mode))
+            _, others = pull_back(clique, clique_gradients, choice, dtype)
             for name, grad in others.items():
+                # dt is shared, so its gradients add up; actions and states are by dof
                 if name == "dt":
                     grads[name] = grads[name] + grad
                 else:
                     grads[name] = np.array(grads[name])
-                    grads[name][..., chosen] = grad
+                    grads[name][..., clique_dofs] = grad
         if self.actions:
             # p_t = p_0 + Σ_{s ≤ t} delta_s: the gradient of p_0 is the sum over t of those of
             # p_t, that of delta_s the sum over t ≥ s
-            grad = _without(grads["actions"], self.absolute)
+            grad = _zero_columns(grads["actions"], self.absolute)
             grads["start_position"] = grads["start_position"] + grad.sum(1)
             if self.actions == "delta":
                 grad = np.cumsum(grad[:, ::-1], 1)[:, ::-1]
@@ -140,28 +151,22 @@ class Commands:
             grads["actions"] = grad
         return outputs, grads
 
-    def write_positions(self, outputs: Arrays, positions: Arrays) -> None:
-        """Writes the rows of :meth:`positions` into outputs, in place."""
-        for name, values in outputs.items():
-            if name in positions:
-                with_dofs(values, self.absolute, positions[name])
-
 
 def select_dofs(inputs: Inputs, dofs: Sequence[int]) -> Inputs:
-    """Returns a block's inputs with some of the dofs, without a goal state."""
+    """Selects some of the dofs of a block's inputs, without a goal state."""
     start = {part: np.take(values, dofs, -1) for part, values in inputs.start.items()}
     actions, mode = np.take(inputs.actions, dofs, -1), inputs.mode.select_dofs(dofs)
     return replace(inputs, mode=mode, actions=actions, start=start, goal={}, goal_index=None)
 
 
 def clique_like(mode: Mode) -> Clique:
-    """Returns mode clique with as many rows as a mode and, for cascades, the same steps."""
+    """Makes mode clique with the options that it shares with a mode, and so with its rows."""
     options = mode.options()
     return Clique(**{name: options[name] for name in Clique.option_names() if name in options})
 
 
-def _without(values: Any, columns: Sequence[int]) -> Any:
-    """Returns a copy of values [..., D] with zeros in some columns."""
+def _zero_columns(values: Any, columns: Sequence[int]) -> Any:
+    """Copies values [..., D] with zeros in some columns."""
     masked = np.array(values)
     masked[..., list(columns)] = 0.0
     return masked

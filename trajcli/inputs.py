@@ -242,6 +242,7 @@ class Inputs:
                 found="none here",
                 hint="dt as a number, or method savgol with a window in rows",
             )
+        # how many rows a window in seconds has depends on the steps
         return self.mode.stepped_program(self.actions.shape, to_numpy(self.steps))
 
     def prepare_mode(self, choice: Choice) -> Inputs:
@@ -293,6 +294,7 @@ class Inputs:
         def index(rows: Array | None) -> Array | None:
             if rows is None:
                 return None
+            # int64 is what every backend indexes with
             if is_torch(rows) and device is not None:
                 return _on_device(rows, device).long()
             return _on_device(to_numpy(rows).astype(np.int64), device)
@@ -312,11 +314,11 @@ class Inputs:
             index(self.goal_index),
         )
 
-    def compute(self, choice: Choice, dtype: str, wanted: Sequence[str]) -> dict[str, Any]:
+    def compute(self, choice: Choice, dtype: str, write: Sequence[str]) -> dict[str, Any]:
         """Computes the outputs [B, T, D] as NumPy arrays."""
         self = self.prepare_mode(choice)
         operands = self.operands(None if choice.backend == "native" else choice.device)
-        flags = [name in wanted for name in QUANTITIES]
+        flags = [name in write for name in QUANTITIES]
         rows = compute_rows(self.program(), operands, choice.kernels, dtype, flags)
         return {name: x for name, x in zip(QUANTITIES, rows, strict=True) if x is not None}
 
@@ -328,19 +330,20 @@ class Inputs:
 
 
 def compute_rows(
-    program: Program, operands: Operands, kernels: Any, dtype: str, wanted: Sequence[bool],
+    program: Program, operands: Operands, kernels: Any, dtype: str, flags: Sequence[bool],
     out: Sequence[Array | None] | None = None,
 ) -> Sequence[Any]:  # fmt: skip
-    """Computes the rows [B, T, D] by kernels, as NumPy arrays; None if not wanted.
+    """Computes the rows [B, T, D] by kernels, as NumPy arrays; None where no flag is set.
 
     out: the arrays to write to, for those that compute with NumPy arrays.
     """
     batch, _, dofs = operands.actions.shape
     device = str(operands.actions.device) if is_torch(operands.actions) else None
-    rows = empties((batch, program.rows, dofs), dtype, device, wanted) if out is None else out
+    rows = empties((batch, program.rows, dofs), dtype, device, flags) if out is None else out
     if device is None:
         kernels.forward(program, operands, rows)
         return rows
+    # kernels made of torch's operations would record a graph for gradients that nobody takes
     with sys.modules["torch"].inference_mode():
         kernels.forward(program, operands, rows)
     return [x if x is None else to_numpy(x) for x in rows]
@@ -371,6 +374,7 @@ def shape_faults(inputs: Inputs, steps: bool = True) -> list[Fault]:
 
     Without ``steps``, :func:`value_faults` checks the values of dt and of time stamps.
     """
+    # without actions of three axes nothing else can be compared with them: they are reported alone
     shape = tuple(inputs.actions.shape)
     where = inputs.name("actions")
     if len(shape) != 3:
@@ -456,6 +460,7 @@ def _step_shape_faults(inputs: Inputs) -> list[Fault]:
     # a recording may have an entry for the step into row 0, which is unused
     counts = [steps, steps + 1] if inputs.recorded else [steps]
     allowed = [(), *((n,) for n in counts), (batch, 1), *((batch, n) for n in counts)]
+    # an axis of one broadcasts as well, but is nothing to advise
     if shape in allowed or shape in ((1,), (1, 1), *((1, n) for n in counts)):
         return []
     where, expected = inputs.name("dt"), " or ".join(dict.fromkeys(map(describe, allowed)))
@@ -498,6 +503,7 @@ def _state_faults(inputs: Inputs, role: str) -> list[Fault]:
             faults.append(state_count_fault(role, where, batch, shape))
     if index is None:
         return faults
+    # parts of one state are shared; the others must agree on how many states there are
     counts = {int(v.shape[0]) for v in parts.values() if v.ndim == 2 and v.shape[0] != 1}
     faults += _index_faults(inputs, role, index, max(counts, default=1))
     if not parts:
@@ -519,6 +525,7 @@ def _index_faults(inputs: Inputs, role: str, index: Array, count: int) -> list[F
     wrong = np.flatnonzero((values < 0) | (values >= count))
     if not len(wrong):
         return []
+    # one trajectory is named: an index that is off is often off everywhere
     b = int(wrong[0])
     where = f"{where}, trajectory {inputs.first_trajectory + b}"
     expected = f"0 to {count - 1} (there are {count} {role} states)"

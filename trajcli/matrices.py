@@ -54,7 +54,7 @@ def difference_matrix(
     shifted: bool = False,
     previous: bool = False,
 ) -> Array:
-    """Returns finite differences of n rows, [n, n], or [n, order + n] with previous states.
+    """Builds finite differences of n rows, [n, n], or [n, order + n] with previous states.
 
     Row t of D·x is the backward difference of ``order``, (x_t − x_{t−1})/dt_t repeated. The first
     ``order`` rows, which would need rows before the first, are zero.
@@ -89,7 +89,7 @@ def difference_matrix(
 def integration_matrix(
     n: int, order: int = 1, dt: Array | float = 1.0, *, offset: int = 0
 ) -> Array:
-    """Returns running sums [n, n]: row t of S·u is Σ_{r ≤ t + offset} dt_r·u_r, ``order`` times.
+    """Builds running sums [n, n]: row t of S·u is Σ_{r ≤ t + offset} dt_r·u_r, ``order`` times.
 
     The start state is not included.
 
@@ -109,7 +109,7 @@ def integration_matrix(
 
 
 def start_state_masks(n: int) -> tuple[Array, Array]:
-    """Returns ``place`` [n, 1] and ``rest`` [n, n], for row 0 to be the start [1, D].
+    """Builds ``place`` [n, 1] and ``rest`` [n, n], for row 0 to be the start [1, D].
 
     place·start + rest·x is x [n, D] with row 0 replaced.
     """
@@ -118,7 +118,7 @@ def start_state_masks(n: int) -> tuple[Array, Array]:
 
 
 def clique_matrix(n: int, dt: Array | float) -> Array:
-    """Returns the matrix [4·n, 4 + n] from positions to position, velocity, acceleration and jerk.
+    """Builds the matrix [4·n, 4 + n] from positions to position, velocity, acceleration and jerk.
 
     The columns are position, velocity, acceleration and jerk of the start state, then n positions.
     The rows are the four quantities at these positions, each the backward difference of the one
@@ -127,12 +127,12 @@ def clique_matrix(n: int, dt: Array | float) -> Array:
     Parameters:
         dt: seconds, a number or one per step [n], dt[t] the step into position t.
     """
-    made = operator(n, _steps(n, dt), "clique", alignment="actions")
-    return concatenate([made.C, made.A], 1)
+    clique = operator(n, _steps(n, dt), "clique", alignment="actions")
+    return concatenate([clique.C, clique.A], 1)
 
 
 def hold_matrix(n: int, factor: int) -> Array:
-    """Returns upsampling that holds each row until the next, [(n − 1)·factor + 1, n].
+    """Builds upsampling that holds each row until the next, [(n − 1)·factor + 1, n].
 
     Row i·factor + j, 0 ≤ j < factor, is row i.
     """
@@ -141,7 +141,7 @@ def hold_matrix(n: int, factor: int) -> Array:
 
 
 def linear_matrix(n: int, factor: int) -> Array:
-    """Returns upsampling along straight lines between rows, [(n − 1)·factor + 1, n].
+    """Builds upsampling along straight lines between rows, [(n − 1)·factor + 1, n].
 
     Row i·factor + j is row i + j/factor, so that every factor-th row is an input row.
     """
@@ -149,7 +149,7 @@ def linear_matrix(n: int, factor: int) -> Array:
 
 
 def ramp_and_hold_matrix(n: int, factor: int, hold: int) -> Array:
-    """Returns upsampling that ramps to the next row and holds it, [(n − 1)·factor + 1, n].
+    """Builds upsampling that ramps to the next row and holds it, [(n − 1)·factor + 1, n].
 
     A row is reached ``hold`` rows early, 0 ≤ hold < factor; with 0 it is ``linear_matrix``.
     """
@@ -162,7 +162,7 @@ def ramp_and_hold_matrix(n: int, factor: int, hold: int) -> Array:
 
 
 def linspace(start: Array, end: Array, rows: int) -> Array:
-    """Returns straight lines from start to end [..., D], float64 [..., rows, D], with exact ends.
+    """Computes straight lines from start to end [..., D], float64 [..., rows, D], with exact ends.
 
     A single row is the start. Raises UsageError for shapes that do not broadcast.
     """
@@ -176,13 +176,14 @@ def linspace(start: Array, end: Array, rows: int) -> Array:
 
 
 def _upsampling(n: int, factor: int, share: Array) -> Array:
-    """Returns upsampling in which row i + 1 has the weight share[j] [factor, 1] in i·factor + j."""
-    held, ramped = np.kron(np.eye(n), 1.0 - share), np.kron(np.eye(n, k=1), share)
-    return (held + ramped)[: (n - 1) * factor + 1]
+    """Builds upsampling in which row i + 1 has the weight share[j] [factor, 1] in i·factor + j."""
+    before, after = np.kron(np.eye(n), 1.0 - share), np.kron(np.eye(n, k=1), share)
+    # the last row has no next one to go to
+    return (before + after)[: (n - 1) * factor + 1]
 
 
 def _steps(n: int, dt: Array | float) -> Array:
-    """Returns dt as float64 [n]; raises UsageError for another shape or steps that are not > 0."""
+    """Reads dt as float64 [n]; raises UsageError for another shape or steps that are not > 0."""
     steps = float64(as_array(dt, "dt"))
     if tuple(steps.shape) not in ((), (n,)):
         raise UsageError(wrong_shape("dt", f"a number or [{n}]", steps.shape))
@@ -215,7 +216,7 @@ class Operator:
     options: dict[str, Any] = field(default_factory=dict)
 
     def rows(self, quantity: str) -> slice:
-        """Returns the rows of a quantity: ``A[operator.rows("jerk")]`` is [T, H]."""
+        """Selects the rows of a quantity: ``A[operator.rows("jerk")]`` is [T, H]."""
         if quantity not in QUANTITIES:
             raise UsageError(unknown("quantity", choices=QUANTITIES, found=repr(quantity)))
         begin = QUANTITIES.index(quantity) * len(self.time)
@@ -237,7 +238,7 @@ def operator(
     alignment: AlignmentName | None = None,
     convention: ConventionName | None = None,
 ) -> Operator:
-    """Returns a mode as dense matrices, for the actions of one trajectory and dof.
+    """Builds a mode as dense matrices, for the actions of one trajectory and dof.
 
     Entries of central and bspline are right to 1e-15 of the largest in their row, those of sums to
     1e-16·H.
@@ -257,8 +258,8 @@ def operator(
     """
     options = {"scheme": scheme, "ends": ends, "degree": degree, "window": window}
     options |= {"steps": steps, "alignment": alignment, "convention": convention}
-    made = make_mode(mode, **options)
-    if made.result_names:
+    kind = make_mode(mode, **options)
+    if kind.result_names:
         what = f"mode {mode} is no matrix: it chooses a bandlimit by the values"
         raise UsageError(what, where="mode", expected="savgol, or a mode of integrate")
     if not (start is None or (isinstance(start, str) and start == "first")):
@@ -267,21 +268,22 @@ def operator(
     recorded = start == "first" or ends == "recording"
     require_counts(horizon=horizon)
     # four quantities, H + 8 columns, 8 bytes, and three copies while they are made
-    needed = 4 * made.row_count(int(horizon), recorded) * (horizon + 8) * 8 * 3
-    present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if needed > present:
+    needed = 4 * kind.row_count(int(horizon), recorded) * (horizon + 8) * 8 * 3
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > memory:
         raise UsageError(
             "matrices that do not fit into memory",
             where=f"horizon {horizon}",
-            expected=f"at most {present:.3g} bytes, the memory of this machine",
+            expected=f"at most {memory:.3g} bytes, the memory of this machine",
             found=f"about {needed:.3g} bytes",
             hint="a shorter horizon",
         )
     # each column is a dof of its own: H actions, 4 parts of the start, 4 of the goal
     units = np.eye(8, horizon + 8, horizon)[:, None]
-    aim = QUANTITIES[:1] if made.name == "central" else QUANTITIES  # which comes to rest there
+    # central comes to rest on its goal, which is a position alone
+    aim = QUANTITIES[:1] if kind.name == "central" else QUANTITIES
     inputs = Inputs(
-        mode=made,
+        mode=kind,
         actions=np.eye(horizon, horizon + 8)[None],
         start={} if recorded else dict(zip(QUANTITIES, units, strict=False)),
         goal=dict(zip(aim, units[4:], strict=False)) if ends == "goal" else {},
@@ -294,22 +296,23 @@ def operator(
     *rows, time, _, _ = _prepared.run_once(inputs, QUANTITIES, "float64", "auto")
     blocks = slice(horizon), slice(horizon, horizon + 4), slice(horizon + 4, None)
     tables = [concatenate([x[0][:, block] for x in rows], 0) for block in blocks]
-    of_actions, of_start, of_goal = tables
+    actions, start_parts, goal_parts = tables
     if not all(np.isfinite(to_numpy(x)).all() for x in tables if readable(x)):
         raise InputError(
             "steps so small or large that entries are beyond float64",
             where=inputs.name("dt"),
             expected="dt like 0.02, in seconds",
         )
+    # the weights of a window cancel for most actions, and leave rounding where they do
     if isinstance(inputs.program(), Band):
-        size = abs(of_actions)
-        lost = size < _CANCELLED * library(size).amax(size, 1)[:, None]
-        of_actions = library(size).where(lost, 0.0, of_actions)
+        size = abs(actions)
+        cancelled = size < _CANCELLED * library(size).amax(size, 1)[:, None]
+        actions = library(size).where(cancelled, 0.0, actions)
     return Operator(
-        A=of_actions,
-        C=None if recorded else of_start,
-        G=of_goal if inputs.goal else None,
+        A=actions,
+        C=None if recorded else start_parts,
+        G=goal_parts if inputs.goal else None,
         time=time,
-        mode=made.name,
-        options=made.options(recorded),
+        mode=kind.name,
+        options=kind.options(recorded),
     )

@@ -181,6 +181,7 @@ MODE_TABLE = {
         (ALIGNMENT,),
     ),
 }  # fmt: skip
+# A class of modes has the options of its entry as fields, in this order: a test compares them.
 ALIASES = {alias: name for name, entry in MODE_TABLE.items() for alias in entry.aliases}
 METHODS = {"smooth": "smooth", "savgol": "savgol", "central": "central", "backward": "clique"}
 """The mode of each method of differentiation."""

@@ -5,7 +5,7 @@ This is how ``torch.nn.utils.rnn.pad_sequence`` pads. What a caller has in the p
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -29,7 +29,7 @@ Numbers = npt.NDArray[np.int64]
 
 
 def read_lengths(lengths: Array, batch: int, most: int) -> Numbers:
-    """Returns the lengths [B] of trajectories; raises InputError unless each is 1 to ``most``."""
+    """Reads the lengths [B] of trajectories; raises InputError unless each is 1 to ``most``."""
     values = as_array(lengths, "lengths")
     raise_if_any(index_shape_faults("lengths", batch, values))
     numbers: Numbers = to_numpy(values, "lengths").astype(np.int64)
@@ -40,37 +40,33 @@ def read_lengths(lengths: Array, batch: int, most: int) -> Numbers:
     return numbers
 
 
-def grouped(lengths: Numbers) -> list[Numbers]:
-    """Returns the numbers of the trajectories of each length."""
+def group_by_length(lengths: Numbers) -> list[Numbers]:
+    """Groups the numbers of the trajectories by their length, shortest first."""
     return [np.flatnonzero(lengths == length) for length in sorted({*lengths.tolist()})]
 
 
-def beside(numbers: npt.NDArray[Any], values: Array) -> Array:
-    """Returns numbers in the library, and on the device, of values."""
+def index_array(numbers: npt.NDArray[Any], values: Array) -> Array:
+    """Moves numbers to the library, and the device, of the values that they index."""
     return library(values).from_numpy(numbers).to(values.device) if is_torch(values) else numbers
 
 
 def split_at_gaps(stamps: npt.NDArray[Any], gap: float) -> list[Numbers]:
-    """Returns the rows of each segment of a recording, by stamps [T] that are ``gap`` apart."""
+    """Splits the rows of a recording where its stamps [T] are more than ``gap`` apart."""
     ends = np.flatnonzero(np.diff(stamps.astype(np.float64)) > gap) + 1
     return np.split(np.arange(len(stamps)), ends)
 
 
 def zero_padding(values: Array, lengths: Numbers) -> Array:
     """Returns values [B, T, D] with zeros behind the rows of each trajectory."""
-    behind = beside(np.arange(values.shape[1]) >= lengths[:, None], values)[..., None]
+    # masked, not multiplied: the padding may hold NaN
+    behind = index_array(np.arange(values.shape[1]) >= lengths[:, None], values)[..., None]
     if is_torch(values):
         return values.masked_fill(behind, 0)
     return np.where(behind, values.dtype.type(0), values)
 
 
-def rows_of(values: Array, numbers: Numbers, count: int) -> Array:
-    """Returns the first rows of some trajectories of values [B, T, D]."""
-    return values[beside(numbers, values)][:, :count]
-
-
 def extend_steps(inputs: Inputs, lengths: Numbers, horizon: int) -> Inputs:
-    """Returns inputs whose steps, or time stamps, go on as the last one of each trajectory does.
+    """Continues steps, or time stamps, behind each trajectory by its last step.
 
     horizon: of the rows or actions that ``lengths`` count. Single steps, and those of a shape that
     is reported as wrong, are left as they are.
@@ -81,58 +77,70 @@ def extend_steps(inputs: Inputs, lengths: Numbers, horizon: int) -> Inputs:
     if values is None or count == 1 or values.shape[:-1] not in ((), (1,), lengths.shape):
         return inputs
     wide = widened(values).reshape(-1, count)
+    # the last entry of each line; one line that several trajectories share ends with the longest
     last = (lengths if len(wide) == len(lengths) else lengths.max(keepdims=True))[:, None]
     last = last - 1 + count - horizon
-    line, since = beside(np.arange(len(wide))[:, None], wide), np.arange(count) - last
-    at, before = (beside(x.clip(min=0), wide) for x in (last, last - 1))
-    step = wide[line, at] - wide[line, before] if stamped else wide[line, at]
+    line = index_array(np.arange(len(wide))[:, None], wide)
+    since = np.arange(count) - last
+    end, before = (index_array(x.clip(min=0), wide) for x in (last, last - 1))
+    step = wide[line, end] - wide[line, before] if stamped else wide[line, end]
     choose = library(wide).where
-    # one row alone has no step; any that is positive serves
+    # one row alone has no step, and dt may have an unused entry before it: any positive one serves
     unused = 1 if stamped else int(inputs.recorded and count == horizon)
-    step = choose(beside(last < unused, wide), library(wide).ones_like(step), step)
-    going_on = wide[line, at] + beside(since, wide) * step if stamped else step
-    wide = choose(beside(since > 0, wide), going_on, wide).reshape(values.shape)
+    step = choose(index_array(last < unused, wide), library(wide).ones_like(step), step)
+    tail = wide[line, end] + index_array(since, wide) * step if stamped else step
+    wide = choose(index_array(since > 0, wide), tail, wide).reshape(values.shape)
     return replace(inputs, **{"times" if stamped else "dt": wide})
 
 
-def with_own_steps(inputs: Inputs) -> Inputs:
-    """Returns inputs in which steps, or time stamps, that trajectories share are [B, h] or [B, T],
-    for a mode whose last rows go on as the last step of each does."""
-    batch, clock = len(inputs.actions), {"dt": inputs.dt, "times": inputs.times}
-    shared = {k: x for k, x in clock.items() if x is not None and x.ndim and x.shape[-1] > 1}
-    one = {k: x[None] if x.ndim == 1 else x for k, x in shared.items()}
-    return replace(inputs, **{k: repeated(x, batch) for k, x in one.items() if len(x) == 1})
+def separate_steps(inputs: Inputs) -> Inputs:
+    """Gives each trajectory steps [B, h], or time stamps [B, T], of its own where they share some.
+
+    A mode whose last rows go on as the last step does needs them, as lengths differ.
+    """
+    changes = {}
+    for name, values in (("dt", inputs.dt), ("times", inputs.times)):
+        if values is not None and values.ndim and values.shape[-1] > 1:
+            lines = values[None] if values.ndim == 1 else values
+            if len(lines) == 1:
+                changes[name] = repeated(lines, len(inputs.actions))
+    return replace(inputs, **changes)
 
 
 def select_trajectories(inputs: Inputs, numbers: Numbers, count: int) -> Inputs:
-    """Returns inputs of some trajectories with their first ``count`` rows or actions."""
+    """Selects some trajectories, with their first ``count`` rows or actions."""
     batch, horizon, _ = inputs.actions.shape
 
-    def pick(values: Any) -> Any:
-        single = values is None or values.ndim == 0 or len(values) != batch
-        return values if single else values[beside(numbers, values)]
+    def select(values: Any) -> Any:
+        shared = values is None or values.ndim == 0 or len(values) != batch
+        return values if shared else values[index_array(numbers, values)]
 
-    def steps(values: Any, first: int = 0) -> Any:
+    def shorten(values: Any, first: int = 0) -> Any:
         if values is None or values.ndim == 0:
             return values
-        values = pick(values) if values.ndim == 2 else values
+        values = select(values) if values.ndim == 2 else values
         entries = values.shape[-1]
         return values if entries == 1 else values[..., first : entries + count - horizon]
 
-    def states(parts: Mapping[str, Array], index: Array | None) -> Mapping[str, Array]:
-        return parts if index is not None else {name: pick(x) for name, x in parts.items()}
-
+    # states that an index names stay whole, and the index is selected
+    start, goal = (
+        parts if index is not None else {name: select(x) for name, x in parts.items()}
+        for parts, index in (
+            (inputs.start, inputs.start_index),
+            (inputs.goal, inputs.goal_index),
+        )
+    )
     name = inputs.name("actions")
     return replace(
         inputs,
         mode=inputs.mode.select_trajectories(numbers),
-        actions=rows_of(inputs.actions, numbers, count),
-        start=states(inputs.start, inputs.start_index),
-        goal=states(inputs.goal, inputs.goal_index),
-        dt=inputs.dt if inputs.dt is None else steps(inputs.dt, inputs.unused_steps),
-        times=steps(inputs.times),
-        start_index=pick(inputs.start_index),
-        goal_index=pick(inputs.goal_index),
+        actions=inputs.actions[index_array(numbers, inputs.actions)][:, :count],
+        start=start,
+        goal=goal,
+        dt=inputs.dt if inputs.dt is None else shorten(inputs.dt, inputs.unused_steps),
+        times=shorten(inputs.times),
+        start_index=select(inputs.start_index),
+        goal_index=select(inputs.goal_index),
         names={**inputs.names, "actions": f"{name}, trajectories of {count} rows"},
     )
 
@@ -144,9 +152,12 @@ def padded(values: Array, rows: int) -> Array:
     return concatenate([values, zeros], 1)
 
 
-def joined(parts: Sequence[Array], groups: Sequence[Numbers], rows: int = 0) -> Array:
-    """Returns values [B, D], or rows [B, T, D] with zeros behind those of each trajectory, of all
-    trajectories from those of each group."""
-    places = np.argsort(np.concatenate(groups))
-    whole = concatenate([padded(x, rows) for x in parts] if rows else parts, 0)
-    return whole[beside(places, whole)]
+def merge_groups(parts: Sequence[Array], groups: Sequence[Numbers], rows: int = 0) -> Array:
+    """Merges values [B, D] of groups of trajectories, in the order of their numbers.
+
+    With ``rows`` they are rows [B, T, D], with zeros behind those of each trajectory.
+    """
+    # groups hold each number once, so sorting them inverts the grouping
+    order = np.argsort(np.concatenate(groups))
+    values = concatenate([padded(x, rows) for x in parts] if rows else parts, 0)
+    return values[index_array(order, values)]

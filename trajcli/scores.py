@@ -16,7 +16,7 @@ from trajcli.errors import InputError, describe
 from trajcli.kernels.program import Array, Floats, Integers
 from trajcli.modes.central import WINDOW
 from trajcli.modes.mode import QUANTITIES
-from trajcli.padding import beside, grouped, joined, read_lengths
+from trajcli.padding import group_by_length, index_array, merge_groups, read_lengths
 from trajcli.rotations import angle
 from trajcli.rotations import differentiate as differentiate_rotations
 from trajcli.trajectory import Trajectory, as_trajectory
@@ -80,7 +80,7 @@ def score(
     times = library(times).broadcast_to(times, (count, rows))
     lengths = trajectory.lengths if lengths is None else lengths
     counts = np.full(count, rows) if lengths is None else read_lengths(lengths, count, rows)
-    groups, scored, extremes = grouped(counts), [], []
+    groups, scored, extremes = group_by_length(counts), [], []
     for numbers in groups:
         # trajectories of one length, without a copy where that is all of them
         part = slice(None) if len(groups) == 1 else numbers, slice(counts[numbers[0]])
@@ -88,8 +88,8 @@ def score(
         scored.append(block_scores(own, times[part], None, bounds, still=still))
         reached = block_extremes(to_numpy(own[name], name), bounds.get(name))
         extremes.append(reached.swapaxes(0, 1))
-    scores = {known: joined([x[known] for x in scored], groups) for known in scored[0]}
-    scores["saturation"] = saturation(joined(extremes, groups).swapaxes(0, 1))
+    scores = {known: merge_groups([x[known] for x in scored], groups) for known in scored[0]}
+    scores["saturation"] = saturation(merge_groups(extremes, groups).swapaxes(0, 1))
     return {name: matched(scores[name], time) for name in UNITS if name in scores}
 
 
@@ -193,7 +193,7 @@ def with_derivatives(
     if not missing or "position" not in parts:
         return dict(parts)
     position = parts["position"]
-    array, kept = library(position), beside(good, position)[:, None]
+    array, kept = library(position), index_array(good, position)[:, None]
     if position.shape[1] < WINDOW or not good.any():
         lost = array.full_like(float64(position), np.nan)
         return {**parts, **dict.fromkeys(missing, lost)}

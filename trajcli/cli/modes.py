@@ -16,6 +16,7 @@ Example:
 @options.command()
 def modes(console: Console) -> None:
     """Explain the modes: formula, input, rows and options."""
+    # the table imports no classes of modes, and no NumPy with them
     document = []
     for name, entry in MODE_TABLE.items():
         names = [option.name for option in entry.options]

@@ -1,7 +1,8 @@
 """Defines every option once, under the name of the command's parameter.
 
 A value on the command line wins over TRAJCLI_* in the environment, and that over the default.
-Choices are literals, so that they complete with Tab and an error lists them.
+Choices are literals, so that they complete with Tab and an error lists them. Options of the modes
+come from trajcli/mode_options.py.
 """
 
 from __future__ import annotations
@@ -41,25 +42,26 @@ _PANELS = ("What is computed", "Start and goal state", "What is shown", "What is
 
 
 def pop_mode_options(typed: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Takes the options of a mode out of what was typed, with numbers parsed.
+    """Takes the options of a mode out of the typed ones, and parses numbers.
 
     Raises UsageError where --bandlimit is no number.
     """
     from trajcli.errors import UsageError
 
+    # an option that was not typed is left to the file and to the mode
     options = {name: typed.pop(name) for name in names}
-    chosen = {n: value for n, value in options.items() if value is not None and value is not False}
+    options = {n: value for n, value in options.items() if value is not None and value is not False}
     # 15 is a number of rows, 0.3s a time
-    if re.fullmatch("[+-]?[0-9]{1,9}", chosen.get("window", "")):
-        chosen["window"] = int(chosen["window"])
-    if text := chosen.get("bandlimit"):
+    if re.fullmatch("[+-]?[0-9]{1,9}", options.get("window", "")):
+        options["window"] = int(options["window"])
+    if text := options.get("bandlimit"):
         try:
             values = [float(part) for part in text.split(",")]
         except ValueError:
             what, where, expected = "not a number", "--bandlimit", "Hz, like 2.5 or 2.5,4"
             raise UsageError(what, where=where, expected=expected, found=repr(text)) from None
-        chosen["bandlimit"] = values if len(values) > 1 else values[0]
-    return chosen
+        options["bandlimit"] = values if len(values) > 1 else values[0]
+    return options
 
 
 def _datasets(incomplete: str) -> list[str]:
@@ -69,13 +71,13 @@ def _datasets(incomplete: str) -> list[str]:
     return completion.datasets(incomplete)
 
 
-def _expanded(path: Path | None) -> Path | None:
-    """Returns a path with ~ expanded, which shells do not do after ``--out=``."""
+def _expand(path: Path | None) -> Path | None:
+    """Expands ~ in a path, which shells do not do after ``--out=``."""
     return None if path is None else Path(os.path.expanduser(path))
 
 
 def _finite(value: float | None) -> float | None:
-    """Returns a number, or raises BadParameter for NaN and Inf, which pass a range."""
+    """Refuses NaN and Inf, which are within any range for Typer; raises BadParameter."""
     if value is not None and not math.isfinite(value):
         raise typer.BadParameter(f"{value} is not a finite number.")
     return value
@@ -108,9 +110,10 @@ def _mode_option(option: Option) -> Any:
 (_computed, _state, _shown, _tolerance, _steps, _read, _recording, _gradient, _output,
  _run) = (partial(_option, panel) for panel in _PANELS)  # fmt: skip
 # -o has no environment variable: every run has an output of its own
-_out = partial(_output, show_default=False, callback=_expanded, allow_from_autoenv=False)
+_out = partial(_output, show_default=False, callback=_expand, allow_from_autoenv=False)
 
 # fmt: off
+# What is read, and the files to write.
 LayoutName = Literal["robomimic", "mimicgen", "robosuite", "libero", "isaaclab", "aloha",
                      "maniskill", "d4rl", "minari", "lerobot", "replay", "table", "plain"]
 
@@ -129,6 +132,7 @@ Figure = Annotated[Path, _out("-o --out FIG",
 Export = Annotated[Path, _out("-o --out OUT",
     "The file to write: OUT.csv, .parquet, .rrd, .tum, .yaml, .json, .h5, .npz or .npy; - writes "
     "CSV to stdout.")]
+# How a table is written.
 Columns = Annotated[str | None, _output("--columns NAMES",
     "Columns of a CSV in order: time,position,velocity, or of joints: joint1,position/joint2. "
     "(default: all)")]
@@ -145,10 +149,11 @@ ActionsAs = Annotated[KindName | None, _output("--actions-as KIND",
     "Write positions as actions: delta (from one row to the next) or relative (from the first).")]
 LeRobot = Annotated[Path | None, _output("--lerobot DIR",
     "Write a copy of the LeRobot data set in DIR to a new folder OUT, with SOURCE as features "
-    "trajcli.position, ….", callback=_expanded)]
+    "trajcli.position, ….", callback=_expand)]
 Json = Annotated[bool, _run("--json", "Print one JSON document on stdout, text on stderr.")]
 Quiet = Annotated[bool, _run("--quiet -q", "Print only warnings and errors.")]
 
+# How a SOURCE is read. A default in words says what happens without the option.
 Layout = Annotated[LayoutName | None, _read("--layout NAME",
     "Layout of the files: robomimic, mimicgen, robosuite, libero, isaaclab, aloha, maniskill, "
     "d4rl, minari, lerobot, replay (Zarr), table, or plain arrays. (default: recognised)")]
@@ -183,6 +188,7 @@ SkipOutside = Annotated[bool, _read("--skip-bad",
     "Leave out times outside the rows, and trajectories that cannot be computed; list them, and "
     "exit with 1.")]
 
+# What is computed: by a mode, a method, a curve or limits.
 Mode = Annotated[ModeName | None, _mode_option(mode_options.MODE)]
 Differences = Annotated[MethodName | None, _mode_option(mode_options.METHOD)]
 RotationFrame = Annotated[FrameName, _computed("--rotation-frame FRAME",
@@ -208,7 +214,7 @@ FitSteps = Annotated[int, _computed("--steps N",
     show_default=False)]
 Limits = Annotated[Path, _computed("--limits FILE",
     "Limits of velocity, acceleration and jerk, as in sample_data/limits.toml.",
-    show_default=False, callback=_expanded)]
+    show_default=False, callback=_expand)]
 RetimeMethod = Annotated[PaceName | None, _computed("--method NAME",
     "uniform (one factor) or fastest (along the path). (default: uniform; without times fastest)")]
 SlowerOnly = Annotated[bool, _computed("--slower-only", "Never make a trajectory faster.")]
@@ -223,6 +229,7 @@ Corners = Annotated[str | None, _computed("--corners stop|RADIUS",
 Margin = Annotated[float, _computed("--margin M", "Use this share of each limit.", min=0.001,
     max=1)]
 
+# When the rows were: time steps, and repairs of recorded times.
 Dt = Annotated[str | None, _steps("--dt DT",
     "Time step: SECONDS, FILE:DATASET or FILE:DATASET@ATTR. (default: what the file states)",
     complete=True)]
@@ -242,6 +249,7 @@ Trim = Annotated[bool, _recording("--trim", "Leave out standstill at both ends."
 Still = Annotated[float | None, _recording("--still SPEED",
     "Speed of standstill. (default: 5 % of peak)", min=0.0, callback=_finite)]
 
+# States at the ends, which are files, numbers or words.
 Start = Annotated[str | None, _state("--start START",
     "zero, NUMBERS, FILE[:GROUP] or FILE:DATASET. (default: in SOURCE)", complete=True)]
 Goal = Annotated[str | None, _state("--goal GOAL",
@@ -255,6 +263,7 @@ FitGoal = Annotated[str | None, _state("--goal GOAL",
 StartIndex = Annotated[str | None, _state("--start-index FILE:DATASET",
     "Number of the start state of each trajectory [B].", complete=True)]
 
+# Gradients, which are written under grad/ in OUT.
 Grad = Annotated[str | None, _gradient("--grad FILE[:GROUP]",
     "Upstream gradients [B, T, D] of some or all outputs, named like them.", complete=True)]
 Cost = Annotated[str | None, _gradient("--cost EXPRESSION",
@@ -262,6 +271,7 @@ Cost = Annotated[str | None, _gradient("--cost EXPRESSION",
 GradFactor = Annotated[float | None, _gradient("--grad-factor F",
     "Multiply all gradients. (default: 1)")]
 
+# The output, and how it is written.
 Write = Annotated[str, _output("--write NAMES", "Any of position,velocity,acceleration,jerk.")]
 Dtype = Annotated[DtypeName | None, _output("--dtype TYPE",
     "float32 or float64. (default: the input's)")]
@@ -281,8 +291,9 @@ FigureSize = Annotated[str | None, _output("--size WxH",
 FileLabels = Annotated[str | None, _output("--labels A,B",
     "Names of the files in the legend and title.")]
 Csv = Annotated[Path | None, _output("--csv FILE",
-    "Write a table with a line per trajectory; - writes it to stdout.", callback=_expanded)]
+    "Write a table with a line per trajectory; - writes it to stdout.", callback=_expand)]
 
+# How a run goes; no result depends on these.
 Device = Annotated[str, _run("--device DEVICE", "auto (the CPU), cpu, cuda or cuda:N.")]
 AllowNonfinite = Annotated[bool, _run("--allow-nonfinite", "Compute with NaN and Inf as input.")]
 AllowExternal = Annotated[bool, _run("--allow-external",
@@ -291,8 +302,9 @@ DryRun = Annotated[bool, _run("--dry-run", "Print what would be done, and stop."
 Shard = Annotated[str | None, _run("--shard I/N",
     "Shard I of N, from 0, into OUT.parts; see trajcli merge.")]
 
+# What a view shows, and what a comparison allows.
 LimitsFile = Annotated[Path | None, _shown("--limits FILE",
-    "Joint limits: .toml as in sample_data, or a URDF.", callback=_expanded)]
+    "Joint limits: .toml as in sample_data, or a URDF.", callback=_expand)]
 Full = Annotated[bool, _shown("--full", "Read all values of a large file, not a sample.")]
 Histogram = Annotated[bool, _shown("--histogram",
     "Draw histograms of the peaks of all trajectories.")]
@@ -369,26 +381,32 @@ _DEFAULTS = {
 
 
 def command(*groups: Mapping[str, Any]) -> Callable[[Callable[..., T]], Callable[..., T]]:
-    """Makes a function a command: its first parameter becomes a Console, made from --json and
-    --quiet, and its ``**`` the options of some groups."""
+    """Makes a function a command of Typer.
+
+    Its first parameter becomes a Console, made from --json and --quiet, and its ``**`` the options
+    of some groups.
+    """
 
     def decorate(function: Callable[..., T]) -> Callable[..., T]:
         signature = inspect.signature(function, eval_str=True)
-        own = [p for p in list(signature.parameters.values())[1:] if p.kind is not p.VAR_KEYWORD]
+        options = [
+            p for p in list(signature.parameters.values())[1:] if p.kind is not p.VAR_KEYWORD
+        ]
         shared = {name: kind for group in groups for name, kind in group.items()}
         # Typer reads the signature: every option of a group needs a parameter there
         for name, kind in (shared | {"json": Json, "quiet": Quiet}).items():
             default = _DEFAULTS.get(name, False if get_args(kind)[0] is bool else None)
-            own.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default,
-                                         annotation=kind))  # fmt: skip
+            options.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default,
+                                             annotation=kind))  # fmt: skip
         panels: tuple[str | None, ...] = (None, *_PANELS)
-        own.sort(key=lambda p: panels.index(p.annotation.__metadata__[0].rich_help_panel))
+        # the help has the panels in one order; within one the order of the groups stays
+        options.sort(key=lambda p: panels.index(p.annotation.__metadata__[0].rich_help_panel))
 
         @wraps(function)
         def run(json: bool, quiet: bool, **typed: Any) -> T:
             return function(Console(json, quiet), **typed)
 
-        parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
+        parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in options]
         run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {p.name: p.annotation for p in parameters}
         return run

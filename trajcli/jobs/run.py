@@ -185,7 +185,7 @@ class Integration:
             if not finite:
                 batch.check(block.begin, inputs)
                 raise InputError("not finite when it was computed", where=inputs.name("actions"))
-        commands.write_positions(arrays, commands.positions(inputs, plan.choice, plan.dtype))
+        commands.write_clique_rows(arrays, inputs, plan.choice, plan.dtype)
         return arrays
 
     def _native(

@@ -75,6 +75,7 @@ def make_method(name: str | None, rotations: bool = False, **options: Any) -> Mo
             what = f"method {name} has no {' and no '.join(extra)}"
             hint = f"method {owner} takes {'them' if extra[1:] else 'it'}"
             raise UsageError(what, where=extra[0], hint=hint)
+    # one number for all dofs is stored as a float, which files can state
     for key in options.keys() & {"bandlimit", "noise"}:
         values = read_values(as_array(options[key], key), key)
         options[key] = values if values.ndim else values.item()
@@ -84,6 +85,7 @@ def make_method(name: str | None, rotations: bool = False, **options: Any) -> Mo
 
 def _option_faults(mode: str, name: str, value: Any) -> Iterator[Fault]:
     """Yields the fault of an option that a mode does not take, or that does not have the value."""
+    # an option of another mode is a likely mistake: the message names that mode
     found, options = repr(value), {x.name: x for x in MODE_TABLE[mode].options}
     option = options.get(name)
     if option is None:

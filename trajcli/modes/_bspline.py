@@ -63,7 +63,7 @@ class BSpline(Mode):
             used=horizon - to_goal,
             steps=1,
             head=self._points(0),
-            tail=self._points(int(standard))[: None if to_goal else 0],
+            tail=self._points(first)[: None if to_goal else 0],
             held=0 if to_goal else self.degree,
             windows=Windows(
                 count=self.row_count(horizon, recorded) - first,
@@ -78,11 +78,11 @@ class BSpline(Mode):
             start_row=standard,
         )
 
-    def _points(self, when: int) -> Floats:
-        """Returns the control points of the segment that is the Taylor polynomial of a state.
+    def _points(self, time: int) -> Floats:
+        """Computes the control points of the segment that is the Taylor polynomial of a state.
 
         They are coefficients of the state's parts. The curve has this state at the local time
-        ``when`` of the segment, in knots. The control point of a polynomial is its blossom (polar
+        ``time`` of the segment, in knots. The control point of a polynomial is its blossom (polar
         form) at d knots: Σ xᵐ hᵐ e_m(knots) / (m! C(d, m)), e_m the sum of all products of m of
         them. L. Ramshaw, "Blossoms are polar forms", 1989.
         """
@@ -90,7 +90,7 @@ class BSpline(Mode):
         points = np.array(
             [
                 [
-                    sum(math.prod(k - when for k in some) for some in combinations(line, m))
+                    sum(math.prod(k - time for k in factors) for factors in combinations(line, m))
                     / (math.factorial(m) * math.comb(self.degree, m))
                     for m in range(4)
                 ]
@@ -105,32 +105,32 @@ class BSpline(Mode):
 
 @functools.cache
 def _polynomials(degree: int) -> tuple[Floats, Floats]:
-    """Returns the basis on one segment, for differences of control points, as polynomials.
+    """Computes the basis on one segment, for differences of control points, as polynomials.
 
     These are coefficients [order, difference, power of the local time], and the exact values at the
     end of the segment [order, difference], where Horner's rule would turn a zero into a rounding
     error. N_i(s) = Σ_k (−1)ᵏ C(d+1, k) (s + d − i − k)ᵈ / d!, k ≤ d − i, expanded in powers of s;
     C. de Boor, "A Practical Guide to Splines", ch. IX.
     """
-    whole = np.zeros((degree + 1, 4, degree + 1), np.int64)  # [power, order, point], times (d − m)!
-    for power, order, point in np.ndindex(whole.shape):
+    # [power, order, point], times (d − m)!: integers, which are rounded once at the end
+    scaled = np.zeros((degree + 1, 4, degree + 1), np.int64)
+    for power, order, point in np.ndindex(scaled.shape):
         exponent = degree - order
-        whole[power, order, point] = sum(
+        scaled[power, order, point] = sum(
             (-1) ** k
             * math.comb(degree + 1, k)
             * math.comb(exponent, power)  # 0 above the exponent
             * (degree - point - k) ** max(exponent - power, 0)
             for k in range(degree - point + 1)
         )
-    # integers, which are rounded once at the end
-    whole = on_differences(whole, (degree + 1) // 2)
+    scaled = on_differences(scaled, (degree + 1) // 2)
     factorials = np.array([[math.factorial(degree - order)] for order in range(4)])
-    return np.moveaxis(whole / factorials, 0, -1), whole.sum(0) / factorials
+    return np.moveaxis(scaled / factorials, 0, -1), scaled.sum(0) / factorials
 
 
 @functools.lru_cache(maxsize=64)
 def basis_table(degree: int, steps: int) -> Floats:
-    """Returns weights on differences of control points one unit apart, [phase, order, difference].
+    """Computes weights on differences of control points one unit apart, [phase, order, difference].
 
     The local times are phase/steps for phase = 0..steps.
     """

@@ -15,6 +15,7 @@ from trajcli.kernels.program import Band, Floats, Windows
 from trajcli.modes.central import on_differences, without_rounding
 from trajcli.modes.mode import Case, Mode
 
+# The table of a window of W rows has W·W weights for each of four orders, 32 MB at this width.
 MOST_ROWS = 999
 # Stamps are rounded: they may lie beyond half a window by this share of it.
 _ROUNDING = 1e-5
@@ -42,7 +43,7 @@ class SavitzkyGolay(Mode):
         return isinstance(self.window, str)
 
     @property
-    def least_rows(self) -> int:
+    def least_rows(self) -> int:  # type: ignore[override]
         return self.degree + 1 if isinstance(self.window, str) else self.window
 
     def faults(self, case: Case) -> Iterator[Fault]:
@@ -79,7 +80,7 @@ class SavitzkyGolay(Mode):
         )
 
     def stepped_program(self, shape: Sequence[int], steps: Floats) -> Band:
-        """Returns the program of a window in seconds.
+        """Makes the program of a window in seconds.
 
         Raises InputError for windows of more than MOST_ROWS rows.
         """
@@ -114,17 +115,19 @@ class SavitzkyGolay(Mode):
 
 
 def rows_within(times: Floats, seconds: float, degree: int) -> npt.NDArray[np.int64]:
-    """Returns the first and the last row [T, 2] of the window around each row, in ``seconds``.
+    """Finds the first and the last row [T, 2] of the window around each row, in ``seconds``.
 
     ``times`` [T] are in seconds, T > degree. A window has the rows within half of it or, where
     these are fewer than degree + 1, the rows up to the distance of the nearest degree + 1. Near an
     end it is the nearest window that reaches the end, or the whole trajectory if that is shorter.
     """
     count, least = len(times), degree + 1
-    distance = np.full(count, np.inf)  # to the farthest of the nearest degree + 1 rows
-    for place in range(least):
+    # the distance to the farthest of the nearest degree + 1 rows: these are neighbours, so each of
+    # the degree + 1 runs of them that hold the row is tried
+    distance = np.full(count, np.inf)
+    for shift in range(least):
         begin = np.arange(count - least + 1)
-        row, end = begin + place, begin + degree
+        row, end = begin + shift, begin + degree
         reach = np.maximum(times[row] - times[begin], times[end] - times[row])
         distance[row] = np.minimum(distance[row], reach)
     # rows at exactly half of the window are in it, whatever rounding did to their times
@@ -143,10 +146,13 @@ def rows_within(times: Floats, seconds: float, degree: int) -> npt.NDArray[np.in
 
 @functools.lru_cache(maxsize=16)
 def fit_table(window: int, degree: int) -> Floats:
-    """Returns weights on differences of points one unit apart, [place, order, W − 1]."""
+    """Computes weights on differences of points one unit apart, [row, order, W − 1].
+
+    The row is that of the window at which the polynomial is taken.
+    """
     # long double has eleven more bits than float64, where the machine has it
     points = np.arange(window, dtype=np.longdouble)
-    weights = np.stack(fit_weights(points - points[:, None], degree), 1)  # [place, order, point]
+    weights = np.stack(fit_weights(points - points[:, None], degree), 1)  # [row, order, point]
     weights[np.abs(weights) < 1e-13 * np.abs(weights).max(2, keepdims=True)] = 0.0  # rounding
     differences = on_differences(weights, np.arange(window)[:, None, None])
     return without_rounding(differences.astype(np.float64))

@@ -17,7 +17,9 @@ from trajcli.kernels.program import Booleans, Floats, Integers, Operands, Smooth
 from trajcli.modes.mode import Case, Mode, Smoothed
 
 _GRID_STEP, _GOLDEN_STEPS, _BISECTIONS = 0.35, 7, 30
-# The lowest cutoff that is tried, in periods per trajectory.
+# Cutoffs are tried on a grid of ln f_c, and seven golden sections leave 0.024 of two of its steps;
+# thirty bisections find where residuals are the noise to nine digits.
+# The lowest cutoff that is tried, in periods per trajectory: below it the curve is a polynomial.
 _SLOWEST = 0.05
 # γ of modified generalised cross-validation: above 1, few rows are not followed too closely.
 _PENALTY = 1.2
@@ -63,7 +65,7 @@ class Smooth(Mode):
     robust: bool = False
 
     def options(self, recorded: bool = False) -> dict[str, Any]:
-        """Returns the options that are set."""
+        # only those that are set: files state no None
         options = super().options(recorded).items()
         return {name: x for name, x in options if x is not None and x is not False}
 
@@ -81,11 +83,11 @@ class Smooth(Mode):
         return self if self.noise is None else self._with_noise((self.noise / per_si).tolist())
 
     def _with_noise(self, noise: list[float]) -> Smooth:
-        """Returns the mode with the noise of each dof, one number where all have the same."""
+        """Sets the noise of each dof, as one number where all have the same."""
         return replace(self, noise=noise[0] if len(set(noise)) == 1 else noise)
 
     @property
-    def least_rows(self) -> int:
+    def least_rows(self) -> int:  # type: ignore[override]
         return self.order + 1
 
     def faults(self, case: Case) -> Iterator[Fault]:
@@ -104,7 +106,8 @@ class Smooth(Mode):
         return self._program(cutoff, np.ones(shape), steps)
 
     def _program(self, cutoff: Floats, weights: Floats, steps: Floats) -> Smoother:
-        """Returns the program of a cutoff in Hz [B, D] and weights [B, T, D]."""
+        """Makes the program of a cutoff in Hz [B, D] and weights [B, T, D]."""
+        # λ in units of steps: the kernels divide times by the median step
         unit = np.median(steps, axis=1)
         with np.errstate(over="ignore", divide="ignore"):
             stiffness = (2.0 * np.pi * cutoff * unit[:, None]) ** (-2 * self.order)
@@ -169,18 +172,18 @@ class Smooth(Mode):
 
 
 def _for_each_dof(option: Any, name: str, shape: Sequence[int]) -> Floats:
-    """Returns an option for each dof [B, D] of positions of a shape, NaN where it is not given."""
+    """Expands an option to each dof [B, D] of positions of a shape, NaN where there is none."""
     batch, _, dofs = shape
-    given = np.asarray(np.nan if option is None else option, np.float64)
-    sizes = zip(given.shape[::-1], (dofs, batch), strict=False)
-    if given.ndim > 2 or any(size not in (1, count) for size, count in sizes):
+    values = np.asarray(np.nan if option is None else option, np.float64)
+    sizes = zip(values.shape[::-1], (dofs, batch), strict=False)
+    if values.ndim > 2 or any(size not in (1, count) for size, count in sizes):
         raise InputError(
             f"wrong shape of {name}",
             where=name,
             expected=f"a number, [{dofs}] or [{batch}, {dofs}]",
-            found=str(list(given.shape)),
+            found=str(list(values.shape)),
         )
-    return np.array(np.broadcast_to(given, (batch, dofs)))
+    return np.array(np.broadcast_to(values, (batch, dofs)))
 
 
 def value_faults(options: Mapping[str, Any]) -> Iterator[Fault]:
@@ -202,22 +205,22 @@ class Columns(NamedTuple):
     regression and outlier detection", 1987.
 
     Values and weights are [n, T, 1], steps [1 or n, h]. The cutoff and the deviation of residuals
-    that the caller gives are [n], NaN where there is none.
+    that the caller fixes, ``cutoffs`` and ``noise``, are [n], NaN where there is none.
     """
 
     order: int
     values: Floats
     steps: Floats
-    given: Floats
+    cutoffs: Floats
     noise: Floats
     kernels: Any
     weights: Floats
 
-    def take(self, which: npt.NDArray[np.int64]) -> Columns:
-        """Returns some of the columns."""
-        steps = self.steps[which] if len(self.steps) > 1 else self.steps
-        arrays = ("values", "given", "noise", "weights")
-        return self._replace(steps=steps, **{name: getattr(self, name)[which] for name in arrays})
+    def select(self, columns: npt.NDArray[np.int64]) -> Columns:
+        """Selects some of the columns."""
+        steps = self.steps[columns] if len(self.steps) > 1 else self.steps
+        arrays = ("values", "cutoffs", "noise", "weights")
+        return self._replace(steps=steps, **{name: getattr(self, name)[columns] for name in arrays})
 
     @property
     def counts(self) -> Floats:
@@ -225,7 +228,7 @@ class Columns(NamedTuple):
         return np.asarray((self.weights == 1.0).sum((1, 2)), np.float64)
 
     def choose(self, robust: bool) -> tuple[Any, Any, Any, Floats, Booleans, dict[str, Booleans]]:
-        """Chooses what each column is smoothed with, and says what may be doubted.
+        """Chooses a cutoff and weights for each column, and says which results are doubtful.
 
         Returns the cutoffs in Hz (NaN where all rows are equal or too few), the deviations of the
         residuals, the numbers of rows whose weight was lowered, the weights [n, T, 1], which rows
@@ -243,14 +246,15 @@ class Columns(NamedTuple):
             squares, _, off = weighted.measure(cutoff, residuals=True)
             guessed, gaps = self._gaps(0.5 / cutoff)
             residual = np.where(moving, np.sqrt(squares / self.counts), 0.0)
-            automatic = np.isnan(self.given)
+            automatic = np.isnan(self.cutoffs)
             low, high = self._ends()
             at_end = (self.values == low[:, None, None]) | (self.values == high[:, None, None])
             two_valued = (~used | at_end).all((1, 2))
             stairs = self._stairs(0.5 / cutoff)
             noisy = automatic & moving & ~two_valued & (residual > _LEAST_NOISE * (high - low))
             noisy &= stairs | weighted._correlated(cutoff, off)
-            noisy[noisy] = weighted.take(np.flatnonzero(noisy))._noisy(cutoff[noisy], off[noisy])
+            # only columns that look noisy are smoothed once more, at half the cutoff
+            noisy[noisy] = weighted.select(np.flatnonzero(noisy))._noisy(cutoff[noisy], off[noisy])
             doubts = {
                 "gaps": gaps,
                 "outliers": many,
@@ -261,14 +265,14 @@ class Columns(NamedTuple):
             }
         return (
             cutoff, residual, (weights < self.weights).sum((1, 2)), weights, guessed,
-            {kind: which & moving for kind, which in doubts.items()},
+            {kind: columns & moving for kind, columns in doubts.items()},
         )  # fmt: skip
 
     def measure(self, cutoff: Floats, residuals: bool = False) -> tuple[Floats, Floats, Any]:
-        """Returns Σ w·r² and Σ ℓ, ℓ the leverages, at cutoffs [n] or [k, n], and the residuals r
-        [n, T, 1] or None.
+        """Measures the curves of cutoffs [n] or [k, n]: Σ w·r² and Σ ℓ, ℓ the leverages.
 
-        The k cutoffs of a column are computed side by side, as dofs that share its values.
+        Returns the residuals r [n, T, 1] as well, or None. The k cutoffs of a column are computed
+        side by side, as dofs that share its values.
         """
         unit = np.median(self.steps, axis=1)
         stiffness = (2.0 * np.pi * np.nan_to_num(cutoff, nan=1.0) * unit) ** (-2 * self.order)
@@ -284,22 +288,31 @@ class Columns(NamedTuple):
         return squares, leverages, off
 
     def _chosen(self) -> Floats:
-        """Returns the cutoffs that are given, that the noise determines, or that score least."""
-        if not np.isnan(self.given).any():
-            return self.given
+        """Chooses the cutoffs: those of the caller, of the noise, or of the least score."""
+        if not np.isnan(self.cutoffs).any():
+            return self.cutoffs
         low, high = self._range()
-        found = self._least(low, high) if np.isnan(self.noise).all() else self._matched(low, high)
-        return np.where(np.isnan(self.given), np.exp(found), self.given)
+        if np.isnan(self.noise).all():
+            logs = self._least(low, high)
+        else:
+            # residuals grow as the cutoff falls: bisection finds where their deviation is the noise
+            squares = self.noise**2 * self.counts
+            for _ in range(_BISECTIONS):
+                logs = 0.5 * (low + high)
+                rough = self.measure(np.exp(logs))[0] > squares
+                low, high = np.where(rough, logs, low), np.where(rough, high, logs)
+            logs = 0.5 * (low + high)
+        return np.where(np.isnan(self.cutoffs), np.exp(logs), self.cutoffs)
 
     def _range(self) -> Floats:
-        """Returns ln f_c of the lowest and the highest cutoff that is tried, [2, n]."""
+        """Bounds ln f_c of the cutoffs that are tried, [2, n]; the highest is half the rate."""
         rows = self.values.shape[1]
         total = self.steps.sum(1) * (rows - 1 if self.steps.shape[1] == 1 else 1)
         ends = np.log([_SLOWEST / total, 0.5 / np.median(self.steps, axis=1)])
         return np.broadcast_to(ends, (2, len(self.values)))
 
     def _score(self, squares: Floats, leverages: Floats, rows: Floats) -> Floats:
-        """Returns the score ln nΣwr² − 2·ln(n − γ·Σℓ) of modified generalised cross-validation.
+        """Scores curves by modified generalised cross-validation, ln nΣwr² − 2·ln(n − γ·Σℓ).
 
         Each of the ``rows`` [n] that is ignored counts as the least of outliers.
         """
@@ -314,7 +327,8 @@ class Columns(NamedTuple):
         def score_at(logs: Floats) -> Floats:
             return self._score(*self.measure(np.exp(logs))[:2], self.counts)
 
-        def section(less: Any) -> Floats:  # left, right and inner, by whether ``other`` scores less
+        # left, right and inner of the next step, by whether ``other`` scores less than inner
+        def section(less: Any) -> Floats:
             better, worse = np.where(less, [other, inner], [inner, other])
             ends = np.where(worse < better, worse, left), np.where(worse > better, worse, right)
             return np.stack([*ends, better])
@@ -332,7 +346,9 @@ class Columns(NamedTuple):
             other = left + right - inner
             if values:
                 value, values = np.where(less, *values), []
-            elif len(low) == 1:  # of a column alone, a vector has room for the next step, both ways
+            elif len(low) == 1:
+                # a column alone leaves room in a vector: both points that the next step may need
+                # are measured with this one
                 after = [left + right - inner for left, right, inner in map(section, (True, False))]
                 value, *values = score_at(np.stack([other, *after]))
             else:
@@ -342,39 +358,33 @@ class Columns(NamedTuple):
             score = np.minimum(value, score)
         return np.asarray(np.where(score < least, inner, best))
 
-    def _matched(self, low: Floats, high: Floats) -> Floats:
-        """Finds ln f_c at which the deviation of the residuals is the noise, by bisection."""
-        most = self.noise**2 * self.counts
-        for _ in range(_BISECTIONS):
-            middle = 0.5 * (low + high)
-            rough = self.measure(np.exp(middle))[0] > most
-            low, high = np.where(rough, middle, low), np.where(rough, high, middle)
-        return 0.5 * (low + high)
-
     def _reweighted(self) -> tuple[Floats, Floats, Booleans]:
-        """Returns cutoffs, weights that are next to zero at outliers, and the columns that keep
-        theirs as more than a tenth of their rows would be outliers.
+        """Chooses cutoffs, and weights that are next to zero at outliers.
 
-        Columns keep them, too, where nothing is far from the curve, or no other has a better score.
+        Returns also the columns that keep their weights as more than a tenth of their rows would be
+        outliers. Columns keep them, too, where nothing is far from the curve, or no other curve has
+        a better score.
         """
         cutoff, weights, rows = self._chosen(), self.weights.copy(), self.counts
         plain, (squares, leverages, off) = cutoff.copy(), self.measure(cutoff, residuals=True)
         least = self._score(squares, leverages, rows)
         scale = self._scale(off, leverages, self.weights)
-        which = np.flatnonzero((np.abs(off) > _SUSPECT * scale).any((1, 2)))
-        if len(which):
-            weights[which] = self.take(which)._first_weights()
-        for _ in range(_ROUNDS if len(which) else 0):
-            part, full = self.take(which)._replace(weights=weights[which]), self.weights[which]
-            cutoff[which] = part._chosen()
-            _, leverages, off = part.measure(cutoff[which], residuals=True)
+        columns = np.flatnonzero((np.abs(off) > _SUSPECT * scale).any((1, 2)))
+        if len(columns):
+            weights[columns] = self.select(columns)._first_weights()
+        # cutoff and outliers depend on each other: rounds go on for columns that still change
+        for _ in range(_ROUNDS if len(columns) else 0):
+            part = self.select(columns)._replace(weights=weights[columns])
+            full = self.weights[columns]
+            cutoff[columns] = part._chosen()
+            _, leverages, off = part.measure(cutoff[columns], residuals=True)
             scale = part._scale(off, leverages, full)
             far = np.abs(off) > _FLAGGED * scale
             part = part._replace(weights=full * np.where(far, _IGNORED, 1.0))
-            new = part._with_ends(cutoff[which], full, scale)
-            changed = (new != weights[which]).any((1, 2))
-            weights[which], which = new, which[changed]
-            if not len(which):
+            new = part._end_weights(cutoff[columns], full, scale)
+            changed = (new != weights[columns]).any((1, 2))
+            weights[columns], columns = new, columns[changed]
+            if not len(columns):
                 break
         part = self._replace(weights=weights)
         many = rows - part.counts > _MOST_FLAGGED * rows
@@ -383,8 +393,10 @@ class Columns(NamedTuple):
         return cutoff, weights, many
 
     def _first_weights(self) -> Floats:
-        """Returns weights [n, T, 1] that ignore what seem to be outliers, from low cutoffs, which
-        no outlier deflects far, to high ones: those of the best score."""
+        """Finds weights [n, T, 1] that ignore what seem to be outliers, those of the best score.
+
+        Cutoffs are tried from low ones, whose curves no outlier deflects far, to high ones.
+        """
         low, high = self._range()
         part, best, least = self, self.weights, np.full(len(self.values), np.inf)
         for k in range(math.ceil((high - low).max() / _GRID_STEP) + 1):
@@ -398,11 +410,12 @@ class Columns(NamedTuple):
             best = np.where(better[:, None, None], part.weights, best)
         return best
 
-    def _with_ends(self, cutoff: Floats, full: Floats, scale: Floats) -> Floats:
-        """Returns weights [n, T, 1] that ignore those of the outermost rows that, ignored, take
-        most from the sum that the curve minimises, beside what ignoring costs.
+    def _end_weights(self, cutoff: Floats, full: Floats, scale: Floats) -> Floats:
+        """Chooses which of the outermost rows to ignore; returns weights [n, T, 1].
 
-        Outside, the curve may be far from a row that it follows where the row has weight.
+        An outlier at an end deflects the curve until its residual is small, so that residuals do
+        not show it. All subsets of these rows are tried: the best takes most from the sum that the
+        curve minimises, less a price for each row.
         """
         best, values = self.weights, self.values - self._ends()[0][:, None, None]
         for rows in (np.s_[:, :_OUTERMOST], np.s_[:, -_OUTERMOST:]):
@@ -419,7 +432,10 @@ class Columns(NamedTuple):
         return best
 
     def _scale(self, off: Any, leverages: Floats, weights: Floats) -> Floats:
-        """Returns the deviation [n, 1, 1] of residuals, by the smallest three quarters of them."""
+        """Estimates the deviation [n, 1, 1] of residuals, by the smallest three quarters of them.
+
+        Outliers, which are among the others, do not change it.
+        """
         used = weights > 0.0
         few = (_SHARE * used.sum((1, 2))).astype(int)
         sums = np.sort(np.where(used, off**2, np.inf), axis=1).cumsum(1)
@@ -432,14 +448,14 @@ class Columns(NamedTuple):
         return np.asarray(np.maximum(np.sqrt(mean / _OF_NORMAL / free), least))[:, None, None]
 
     def _ends(self) -> tuple[Floats, Floats]:
-        """Returns the least and the largest value of full weight of each column, [n]."""
+        """Finds the least and the largest value of full weight of each column, [n]."""
         values = np.where(self.weights == 1.0, self.values, np.nan)[:, :, 0]
         return np.fmin.reduce(values, 1), np.fmax.reduce(values, 1)
 
     def _gaps(self, half_period: Floats) -> tuple[Booleans, Booleans]:
-        """Returns the missing rows at the ends and within long gaps, and the columns of long gaps.
+        """Finds the missing rows at the ends and within long gaps, and the columns of long gaps.
 
-        A gap is long where it exceeds half a period of the cutoff.
+        A gap is long where it exceeds half a period of the cutoff: the curve may turn in it.
         """
         used, unit = self.weights[:, :, 0] > 0.0, np.median(self.steps, axis=1)
         steps = np.broadcast_to(self.steps, (len(self.steps), used.shape[1] - 1))
@@ -447,13 +463,13 @@ class Columns(NamedTuple):
         last = np.maximum.accumulate(np.where(used, times, -np.inf), axis=1)
         following = np.minimum.accumulate(np.where(used, times, np.inf)[:, ::-1], axis=1)[:, ::-1]
         longest = np.maximum(half_period, _GAP_STEPS * unit)[:, None]
-        inside = np.minimum(following, times[:, -1:]) - np.maximum(last, 0.0)
-        guessed = ~used & (inside > longest)
+        gap = np.minimum(following, times[:, -1:]) - np.maximum(last, 0.0)
+        guessed = ~used & (gap > longest)
         wide = used[:, 1:] & (times[:, 1:] - last[:, :-1] > longest) & np.isfinite(last[:, :-1])
         return guessed[:, :, None], guessed.any(1) | wide.any(1)
 
     def _stairs(self, half_period: Floats) -> Booleans:
-        """Returns which columns mostly rest for long, then change by one step of an encoder."""
+        """Tells which columns mostly rest for long, then change by one step of an encoder."""
         changes = np.abs(np.diff(self.values[:, :, 0], axis=1))
         moved = changes > 0.0
         count = moved.sum(1)
@@ -463,18 +479,21 @@ class Columns(NamedTuple):
         return np.asarray((by_one > 0.5 * count) & (rest > 0.5 * half_period))
 
     def _noisy(self, cutoff: Floats, off: Floats) -> Booleans:
-        """Returns which columns lose noise, not motion, at a lower cutoff: residuals ``off`` grow
-        little where the cutoff is halved, in the mean and where they are largest."""
+        """Tells which columns lose noise, not motion, at a lower cutoff.
+
+        Their residuals ``off`` grow little where the cutoff is halved, in the mean and where they
+        are largest.
+        """
         other = self.measure(0.5 * cutoff, residuals=True)[2]
         before, after = (np.where(self.weights == 1.0, np.abs(r), 0.0) for r in (off, other))
         mean = (after**2).sum((1, 2)) <= _MEAN_GROWTH**2 * (before**2).sum((1, 2))
         return np.asarray(mean & (after.max((1, 2)) <= _MOST_GROWTH * before.max((1, 2))))
 
     def _correlated(self, cutoff: Floats, off: Floats) -> Booleans:
-        """Returns which columns have residuals more correlated than those of white noise."""
+        """Tells which columns have residuals more correlated than those of white noise."""
         r = np.where(self.weights[:, :, 0] == 1.0, off[:, :, 0], 0.0)
         pairs = (r[:, 1:] * r[:, :-1]).sum(1) / (r * r).sum(1)
-        # of white noise the residuals have the spectrum (1 − gain)²
+        # residuals of white noise have the spectrum (1 − gain)², whose transform is the correlation
         share = _FREQUENCIES / (cutoff * np.median(self.steps, axis=1))[:, None]
         power = (1.0 + share ** (-2.0 * self.order)) ** -2.0
         white = (power * np.cos(2.0 * np.pi * _FREQUENCIES)).sum(1) / power.sum(1)

@@ -1,4 +1,8 @@
-"""The cascade: four modes by one relation, xᵐ_t − xᵐ_{t−1} = dt_t · xᵐ⁺¹_t; and teleport."""
+"""The cascade: four modes by one relation, xᵐ_t − xᵐ_{t−1} = dt_t · xᵐ⁺¹_t; and teleport.
+
+The modes say which of the relation's quantities the actions are. kernels/program.py has the
+coefficients of a step.
+"""
 
 from __future__ import annotations
 
@@ -38,6 +42,7 @@ class CascadeMode(AlignedMode):
         if self.convention == "curobo" and self.alignment == "actions":
             what = "convention curobo fixes the alignment"
             yield Fault(what, where="alignment", expected="curobo", found=self.alignment)
+        # sums need a value to begin with, differences do not
         if case.recorded and self.action_order:
             yield Fault(
                 f"a recording of {self.name} has no position to start from",
@@ -70,8 +75,8 @@ class CascadeMode(AlignedMode):
         )
 
     @property
-    def dt_ahead(self) -> int:
-        """Returns 1 for cuRobo, where dt[t] is the step into row t and dt[0] is unused."""
+    def dt_ahead(self) -> int:  # type: ignore[override]
+        # dt[t] of cuRobo is the step into row t, and dt[0] is unused
         return int(self.convention == "curobo")
 
     def program(self, horizon: int, recorded: bool, uneven: bool) -> program.Cascade:
@@ -124,6 +129,7 @@ class Teleport(AlignedMode):
         return Band(
             used=used,
             steps=used,
+            # each window is one point, whose differences have no weights: all rates are zero
             windows=Windows(used, max(used - 1, 0)),
             width=1,
             base=(0,),

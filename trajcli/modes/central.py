@@ -32,6 +32,7 @@ class Central(AlignedMode):
     """
 
     name = "central"
+    least_rows = WINDOW
 
     ends: str | None = None
     convention: str = "standard"
@@ -39,10 +40,6 @@ class Central(AlignedMode):
     @property
     def copies_actions(self) -> bool:
         return self.convention == "standard"
-
-    @property
-    def least_rows(self) -> int:
-        return WINDOW
 
     def faults(self, case: Case) -> Iterator[Fault]:
         yield from super().faults(case)
@@ -88,24 +85,27 @@ class Central(AlignedMode):
         after = [times[:, -1, None] + k * dt[:, -1, None] for k in (1.0, 2.0)]
         return concatenate([-dt[:, 0, None], times, *after], 1)
 
-    def start_row(self, recorded: bool) -> bool:
-        return super().start_row(recorded) if self.convention == "standard" else False
-
     def program(self, horizon: int, recorded: bool, uneven: bool) -> Band:
         if recorded:
-            # one stencil for each place in the window: one-sided at the ends
-            places = tuple(range(WINDOW))
+            # one stencil for each row in the window: one-sided at the ends
+            rows = tuple(range(WINDOW))
             return Band(
                 used=horizon,
                 steps=horizon - 1,
                 windows=Windows(horizon, horizon - WINDOW, shift=MIDDLE),
                 width=WINDOW,
-                base=places,
-                table=None if uneven else _stencils(*places),
+                base=rows,
+                table=None if uneven else _stencils(*rows),
             )
-        head = self._head()
+        if self.convention == "standard":
+            # points on the polynomial of the start state: one step before it, and the start itself
+            head = np.array([[1.0, -1.0, 1 / 2, -1 / 6], [1.0, 0.0, 0.0, 0.0]])
+        else:
+            # position, velocity and acceleration as cuRobo extrapolates them k steps back
+            past = [(1, -k, k * k / 2 - 2 * k, CUROBO_PAST[k]) for k in (3, 2, 1)]
+            head = np.array([*past, (1, 0, 0, 0)], np.float64)
         used, held = self.action_count(horizon), 2 if self.convention == "standard" else 4
-        # cuRobo's rows go on behind the last action, which it holds for two steps more
+        # the rows of cuRobo go on behind the last action, which it holds for two steps more
         to_goal = self.ends == "goal" and used > 0
         count = used + len(head) + held - (WINDOW - 1) if used else 0
         return Band(
@@ -119,41 +119,36 @@ class Central(AlignedMode):
             width=WINDOW,
             base=(MIDDLE,),
             table=None if uneven and used > 0 else _stencils(MIDDLE),
-            start_row=self.start_row(recorded),
+            # cuRobo has the row of the start state among its five-point differences
+            start_row=self.start_row(recorded) and self.convention == "standard",
         )
-
-    def _head(self) -> Floats:
-        """Returns points on the polynomial of the start state; the last is the start itself."""
-        if self.convention == "standard":
-            return np.array([[1.0, -1.0, 1 / 2, -1 / 6], [1.0, 0.0, 0.0, 0.0]])
-        # position, velocity and acceleration as cuRobo extrapolates them k steps back
-        past = [(1, -k, k * k / 2 - 2 * k, CUROBO_PAST[k]) for k in (3, 2, 1)]
-        return np.array([*past, (1, 0, 0, 0)], np.float64)
 
 
 @functools.cache
-def _stencils(*places: int) -> Floats:
-    """Returns weights on differences of five points one unit apart, [place, order, 4].
+def _stencils(*rows: int) -> Floats:
+    """Computes weights on differences of five points one unit apart, [row, order, 4].
 
-    They are derivatives of the Lagrange polynomials, the closed form of B. Fornberg, "Generation
-    of finite difference formulas on arbitrarily spaced grids", Math. Comp. 51 (1988).
+    ``rows`` are the points of the window that derivatives are taken at. The weights are derivatives
+    of the Lagrange polynomials, the closed form of B. Fornberg, "Generation of finite difference
+    formulas on arbitrarily spaced grids", Math. Comp. 51 (1988).
     """
     table = []
-    for place in places:
-        points, weights = np.arange(WINDOW) - place, np.zeros((4, WINDOW), int)
+    for row in rows:
+        points, weights = np.arange(WINDOW) - row, np.zeros((4, WINDOW), int)
         for i, point in enumerate(points):
             others = np.delete(points, i)
-            # the m-th derivative of Π (x − other) at the place is m! times the coefficient of xᵐ
+            # the m-th derivative of Π (x − other) at the row is m! times the coefficient of xᵐ
             derivatives = np.poly(others)[::-1][:4] * (1, 1, 2, 6)
             # 24 is a multiple of these products: sums of integers are exact, and rounded once
             weights[:, i] = derivatives * (24 / np.prod(point - others))
-        table.append(on_differences(weights, place) / 24)
+        table.append(on_differences(weights, row) / 24)
     return np.array(table)
 
 
 def on_differences(weights: Array, base: Array | int) -> Array:
     """Turns weights on points [..., W] into weights on the differences of neighbours.
 
+    Equal positions then have derivatives of exactly zero, wherever they lie.
     Σ_i w_i X_i is X_base·Σ w_i + Σ_i c_i (X_{i+1} − X_i), where c_i is the sum of the weights
     beyond the difference, seen from the base, and negative on its left. Weights of derivatives sum
     to zero.

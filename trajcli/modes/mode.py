@@ -17,11 +17,12 @@ QUANTITIES: tuple[str, ...] = get_args(QuantityName)
 
 
 def promise(rows: int) -> float:
-    """Returns how far results may be off before they are rounded, as a share of a magnitude.
+    """Bounds how far results may be off before they are rounded, as a share of a magnitude.
 
     The magnitude is the largest along the trajectory, of the values or of those whose difference
-    they are: section 5 of the contract, measured on random and on constant actions.
+    they are: docs/numbers.md. It was measured on random and on constant actions.
     """
+    # a sum of n terms is off by up to half an ulp of float64, 1.1e-16, for each of them
     return max(1e-12, 1.2e-16 * rows)
 
 
@@ -43,7 +44,7 @@ class Case:
 
 @dataclass(frozen=True, eq=False)
 class Smoothed:
-    """What mode smooth chose for recordings [B, T, D], and the program that smooths them so.
+    """The results of mode smooth for recordings [B, T, D], and the program that smooths them.
 
     Attributes:
         results: by name and dof [B, D]: the ``bandlimit`` in Hz (NaN: nothing was chosen), the
@@ -67,6 +68,8 @@ class Mode:
         is_linear: its actions are linear between the rows.
         integrates_rotations: it has a row for each action that rotations can be composed to.
         takes_start: it integrates from a start state; else it differentiates recordings alone.
+        least_rows: the fewest rows that a recording may have.
+        dt_ahead: the entry of dt that is the step from row 0 to row 1.
         causal: no row depends on actions after it; a longer horizon has the same rows first.
         result_names: the names of what it chooses by the values, as :meth:`prepare` does.
     """
@@ -76,28 +79,31 @@ class Mode:
     takes_start: ClassVar[bool] = True
     causal: ClassVar[bool] = False
     result_names: ClassVar[Sequence[str]] = ()
+    # properties of modes where an option decides them
     is_linear = False
     integrates_rotations = False
+    least_rows = 1
+    dt_ahead = 0
 
     @classmethod
     def option_names(cls) -> tuple[str, ...]:
-        """Returns the names of the options that this mode takes."""
+        """Lists the options that this mode takes."""
         return tuple(field.name for field in fields(cls))
 
     def options(self, recorded: bool = False) -> dict[str, Any]:
-        """Returns the options and their values."""
+        """Returns the options and their values, as files and trajectories state them."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def curve_options(self) -> dict[str, Any]:
         """Returns the options that say which curve the actions stand for, and their values."""
-        options = self.options()
-        return {x.name: options[x.name] for x in CURVE if x.name in options}
+        return {x.name: getattr(self, x.name) for x in CURVE if x.name in self.option_names()}
 
     def faults(self, case: Case) -> Iterator[Fault]:
         """Yields the reasons why this mode cannot run a case."""
         if not self.takes_start and not case.recorded:
             what, hint = f"mode {self.name} differentiates recordings", 'start="first"'
             yield Fault(what, where="start", expected="none", found="a start state", hint=hint)
+        # a recording starts from its own first row
         elif not case.recorded and "position" not in case.start:
             yield Fault(
                 "no start position",
@@ -108,10 +114,11 @@ class Mode:
                 shell="--start zero or --start FILE[:GROUP]; "
                 "recorded positions: trajcli differentiate",
             )
+        # a goal needs a mode with an end that it replaces
         options = self.options()
         if "ends" not in options and case.goal:
-            given = [name for name in QUANTITIES if name in case.goal]
-            what, found = f"mode {self.name} takes no goal state", ", ".join(given)
+            what = f"mode {self.name} takes no goal state"
+            found = ", ".join(name for name in QUANTITIES if name in case.goal)
             hint = 'leave the goal out, or use mode="bspline" or "central" with ends="goal"'
             shell = "leave the goal out, or use --mode bspline or central with --ends goal"
             yield Fault(what, where="goal", expected="none", found=found, hint=hint, shell=shell)
@@ -123,13 +130,8 @@ class Mode:
             yield Fault(what, where="goal", expected="none", hint=hint, shell="--ends goal")
 
     def row_count(self, horizon: int, recorded: bool) -> int:
-        """Returns T, the number of rows per trajectory of ``horizon`` actions."""
+        """Counts the rows T per trajectory of ``horizon`` actions."""
         return horizon
-
-    @property
-    def least_rows(self) -> int:
-        """The fewest rows that a recording may have."""
-        return 1
 
     @property
     def copies_actions(self) -> bool:
@@ -141,21 +143,16 @@ class Mode:
         """Whether the program depends on the values of the steps: see :meth:`stepped_program`."""
         return bool(self.result_names)
 
-    @property
-    def dt_ahead(self) -> int:
-        """Which entry of dt is the step from row 0 to row 1."""
-        return 0
-
     def row_times(self, dt: Array, horizon: int, recorded: bool) -> Array:
-        """Returns the times of the rows in seconds, float64 [b, T]; the start state is at 0."""
+        """Computes the times of the rows in seconds, float64 [b, T]; the start state is at 0."""
         return times_after(dt, 0, self.row_count(horizon, recorded))
 
     def select_dofs(self, dofs: Sequence[int]) -> Mode:
-        """Returns the mode for some of the dofs."""
+        """Returns the mode for some of the dofs, where options differ from dof to dof."""
         return self
 
     def select_trajectories(self, numbers: Integers) -> Mode:
-        """Returns the mode for some of the trajectories."""
+        """Returns the mode for some of the trajectories, where options differ among them."""
         return self
 
     def trapezoidal(self, options: Mapping[str, Any]) -> Mode:
@@ -166,21 +163,21 @@ class Mode:
         raise NotImplementedError
 
     def scale_noise(self, per_si: Floats) -> Mode:
-        """Returns the mode with noise in SI, from units that are ``per_si`` [1 or D] to one."""
+        """Converts noise to SI, from a unit of which one SI unit has ``per_si`` [1 or D]."""
         return self
 
     def program(self, horizon: int, recorded: bool, uneven: bool) -> Program:
-        """Returns the program for the kernels; ``uneven``: dt has an entry per step."""
+        """Makes the program for the kernels; ``uneven``: dt has an entry per step."""
         raise NotImplementedError
 
     def stepped_program(self, shape: Sequence[int], steps: Floats) -> Program:
-        """Returns the program for recordings of a shape [B, T, D] at steps [b, 1 or T − 1]."""
+        """Makes the program for recordings of a shape [B, T, D] at steps [b, 1 or T − 1]."""
         raise NotImplementedError
 
     def prepare(
         self, values: Floats | None, shape: Sequence[int], steps: Floats, kernels: Any, where: str
     ) -> Smoothed:
-        """Returns what it chooses for recordings of a shape by their values, and their program."""
+        """Chooses results for recordings of a shape by their values, and makes the program."""
         raise NotImplementedError
 
 
@@ -204,20 +201,23 @@ class AlignedMode(Mode):
             yield Fault(what, where="alignment", expected=expected, found=self.alignment)
 
     def start_row(self, recorded: bool) -> bool:
-        """Returns whether row 0 is the start state."""
+        """Whether row 0 is the start state."""
         return self.alignment != "actions" and not recorded
 
     def action_count(self, horizon: int) -> int:
-        """Returns the number of actions that are used."""
+        """Counts the actions that are used."""
+        # rows 0..H−1 of cuRobo leave no row for the state after the last action
         return horizon - int(self.alignment == "curobo")
 
     def row_times(self, dt: Array, horizon: int, recorded: bool) -> Array:
+        # without the start row, row 0 is one step later
         since = int(self.alignment == "actions")
         return times_after(dt, since, since + self.row_count(horizon, recorded))
 
 
 def times_after(dt: Array, first: int, last: int) -> Array:
-    """Returns the times after first … last − 1 steps, float64 [b, last − first]."""
+    """Computes the times after first … last − 1 steps, float64 [b, last − first]."""
+    # products of one step are right to half an ulp, which sums of many are not
     if dt.shape[1] == 1:
         return dt * counting(first, last, dt)
     return elapsed(columns(dt, 0, max(last - 1, 0)))[:, first:]
