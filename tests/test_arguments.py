@@ -262,7 +262,7 @@ def test_every_public_function_is_in_the_table() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*(nested tensors|torch.quantize_per_tensor):UserWarning")
 @pytest.mark.parametrize("name", CALLS)
-def test_an_argument_of_any_kind_gives_the_numbers_of_float64_or_an_error(
+def test_any_kind_of_argument_gives_float64_numbers_or_an_error(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TRAJCLI_TEST_FOLDER", str(tmp_path))

@@ -167,7 +167,6 @@ def _read(program: str) -> tuple[Mode, bool, bool]:
 
 
 def _program(program: str, shape: Sequence[int], dt: Tensor) -> Program:
-    """Makes the program for actions of a shape."""
     mode, recorded, uneven = _read(program)
     if mode.reads_steps:
         return mode.stepped_program(shape, to_numpy(dt))

@@ -231,7 +231,6 @@ def _outputs(
 
 
 def _tensors(inputs: Inputs) -> list[Any]:
-    """Lists the inputs that are tensors."""
     states = (*inputs.start.values(), *inputs.goal.values())
     return [x for x in (inputs.actions, inputs.dt, inputs.times, *states) if is_torch(x)]
 

@@ -176,7 +176,7 @@ def test_a_padded_trajectory_ends_at_its_last_data(convert: Any) -> None:
         whole[:, 5:].state(float(whole.time[5]))  # where some have no data
 
 
-def test_a_state_is_refused_where_a_part_of_it_is_not_known() -> None:
+def test_a_state_with_an_unknown_part_is_refused() -> None:
     with pytest.raises(trajcli.UsageError, match="write"):
         trajcli.integrate(ACTIONS, "zero", 0.1, write=["position", "velocity"]).state(-1)
     with pytest.raises(trajcli.UsageError, match="resample"):
@@ -244,7 +244,7 @@ def test_a_batch_of_unequal_lengths_is_padded(convert: Any) -> None:
     np.testing.assert_allclose(np.diff(np.asarray(uneven.time))[0, 2:], STEPS[0, 1], rtol=1e-9)
 
 
-def test_of_a_mixture_the_mode_is_left_out_and_tables_are_joined() -> None:
+def test_concatenation_of_different_modes_has_no_mode_and_joined_tables() -> None:
     short, long = smoothed(30), smoothed(40)
     both = trajcli.concatenate([short, long])
     for name in ("bandlimit", "residual"):
@@ -355,7 +355,7 @@ def test_what_differs_in_one_thing_is_not_equal() -> None:
 
 
 @BOTH
-def test_a_device_makes_tensors_and_a_type_is_that_of_the_outputs(convert: Any) -> None:
+def test_to_moves_to_devices_and_casts_outputs(convert: Any) -> None:
     whole = made(convert)
     single = whole.to("float32")
     assert type(single.position) is type(whole.position)
@@ -457,7 +457,7 @@ def test_a_data_loader_makes_one_batch(workers: int) -> None:
     assert batch["start"] == State(ACTIONS[:2, 0])
 
 
-def test_a_batch_of_states_has_zeros_for_parts_that_only_some_have() -> None:
+def test_joined_states_have_zeros_for_parts_that_some_lack() -> None:
     still, moving = State(torch.ones(2)), State(torch.ones(3, 2), torch.ones(2))
     batch = torch.utils.data.default_collate([still, moving])
     assert batch == State(np.ones((4, 2)), np.array([[0.0] * 2, *[[1.0] * 2] * 3]))
@@ -490,7 +490,7 @@ assert torch.__spec__.loader.get_source("torch") and torch.utils._pytree.SUPPORT
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-def test_a_torch_that_has_no_vmap_of_operators_is_used_without_them() -> None:
+def test_a_torch_without_vmap_of_operators_is_used_without_them() -> None:
     code = """import torch
 del torch.library.register_vmap, torch.library.custom_op
 import trajcli

@@ -182,7 +182,7 @@ def test_an_index_needs_states_to_choose_from(role: str) -> None:
     assert any(f"{role} index" in f.what for f in raised.faults)
 
 
-def test_a_fault_of_a_recording_is_named_by_its_place_in_what_was_given() -> None:
+def test_faults_of_recordings_name_the_rows_of_the_argument() -> None:
     for options, where in (
         ({"dt": changed(np.full(H, 0.1), (4,), 0.0)}, "step 4"),
         ({"times": STAMPS}, "times"),
@@ -285,7 +285,7 @@ def test_faults_are_values_that_make_json() -> None:
     assert all(report.as_dict().values())
 
 
-def test_an_unknown_mode_is_answered_with_the_modes_that_can_be_integrated():
+def test_an_unknown_mode_is_answered_with_the_modes_of_integrate():
     listed = fault(UsageError, mode="jrek").expected.split(", ")
     assert listed == [*MODES, "position (= clique)", "acc (= acceleration)"]
     for name in MODES:

@@ -102,7 +102,7 @@ def test_a_recording_is_exact(mode: str, form: str, count: int, dtype: str) -> N
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 4])
-def test_a_short_recording_is_exact_and_at_rest_where_it_has_no_difference(rows: int) -> None:
+def test_a_short_recording_is_at_rest_where_it_has_no_difference(rows: int) -> None:
     assert_exact(random_case("float64")[0][:, :rows], "first", mode="clique", dt=0.1)
 
 

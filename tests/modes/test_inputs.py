@@ -117,7 +117,7 @@ def test_dt_for_all_is_the_same_as_one_for_each(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", CASCADE)
-def test_time_is_one_row_for_shared_steps_and_one_for_each_trajectory_otherwise(mode: str) -> None:
+def test_time_has_one_row_where_trajectories_share_steps(mode: str) -> None:
     shared = RNG.uniform(0.1, 0.2, size=H)
     per_trajectory = RNG.uniform(0.1, 0.2, size=(B, H))
     one = trajcli.integrate(ACTIONS, START, shared, mode)
@@ -310,7 +310,7 @@ def test_errors_name_the_argument() -> None:
         ("savgol", {"window": "0.3s", "degree": 5}, 6),
     ],
 )
-def test_a_method_takes_the_fewest_rows_that_it_names_and_no_fewer(
+def test_a_method_takes_the_fewest_rows_that_it_names(
     method: str, options: dict[str, Any], rows: int
 ) -> None:
     assert make_method(method, **options).least_rows == rows

@@ -115,7 +115,7 @@ def test_states_that_lie_in_out_are_read_before_it_is_written(convert: Any) -> N
         assert trajcli.integrate(actions, start, 0.1, start_index=index, out=plan) == want
 
 
-def test_a_backward_pass_that_has_kept_what_is_written_to_is_an_error() -> None:
+def test_writing_to_what_a_backward_pass_keeps_is_an_error() -> None:
     plan = trajcli.integrate(torch.from_numpy(ACTIONS), "zero", 0.1)
     weights = torch.ones(3, 9, 2, dtype=torch.float64, requires_grad=True)
     cost = (weights * plan.position).sum()

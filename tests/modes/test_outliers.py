@@ -85,7 +85,7 @@ def test_a_short_motion_without_outliers_is_not_smoothed_worse():
         assert off[1] <= 1.1 * off[0], number
 
 
-def test_a_pause_and_a_short_motion_of_an_encoder_have_no_outliers():
+def test_pauses_and_short_motions_of_encoders_have_no_outliers():
     share = np.clip((np.arange(300) - 140) / 40, 0, 1)
     motion = share**3 * (10 - 15 * share + 6 * share**2)
     z = np.stack([motion, np.round(100 * motion) / 100], 1)

@@ -239,7 +239,7 @@ def test_trajectories_that_end_together_are_saved_as_one_array(tmp_path: Path) -
     assert read.lengths is None
 
 
-def test_a_run_of_the_shell_has_groups_that_are_loaded_in_natural_order(
+def test_groups_of_an_output_are_loaded_in_natural_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

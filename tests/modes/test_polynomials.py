@@ -44,7 +44,7 @@ def assert_follows(
 @STEPS
 @pytest.mark.parametrize("scheme", ["zoh", "foh"])
 @pytest.mark.parametrize("mode", ["velocity", "acceleration", "jerk"])
-def test_constant_actions_under_zoh_and_linear_ones_under_foh_are_integrated_exactly(
+def test_zoh_is_exact_for_constant_actions_foh_for_linear_ones(
     mode: str, scheme: str, steps: Any
 ) -> None:
     order = ORDERS[mode]

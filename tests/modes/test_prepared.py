@@ -89,7 +89,7 @@ def test_nan_is_refused_in_a_later_call_as_in_the_first(part: str) -> None:
 
 
 @pytest.mark.parametrize("dt", [0.0, -0.1, float("nan"), float("inf")])
-def test_a_step_that_is_not_positive_is_refused_in_a_later_call(dt: float) -> None:
+def test_a_later_call_refuses_steps_that_are_not_positive(dt: float) -> None:
     integrate(ACTIONS, START, 0.02)
     with pytest.raises(trajcli.InputError, match="not positive and finite"):
         integrate(ACTIONS, START, dt)
@@ -113,7 +113,7 @@ def test_steps_that_are_not_positive_are_refused_in_a_later_call(form: str) -> N
         )
 
 
-def test_arrays_that_lie_otherwise_are_not_taken_for_those_of_an_earlier_call() -> None:
+def test_arrays_of_another_layout_get_a_call_of_their_own() -> None:
     integrate(ACTIONS, START, 0.02)
     turned = np.ascontiguousarray(ACTIONS.transpose(1, 0, 2)).transpose(1, 0, 2)
     for actions in (turned, ACTIONS.astype(">f4"), ACTIONS.astype(np.float16), ACTIONS[:, ::-1]):
@@ -121,7 +121,7 @@ def test_arrays_that_lie_otherwise_are_not_taken_for_those_of_an_earlier_call() 
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["warm", "cold"])
-def test_a_gradient_is_that_of_its_own_call_whatever_dt_later_ones_have(before: bool) -> None:
+def test_gradients_belong_to_their_call_whatever_dt_later_calls_have(before: bool) -> None:
     start = torch.from_numpy(START)
     leaves = [torch.from_numpy(ACTIONS).requires_grad_() for _ in range(2)]
     if before:
@@ -246,7 +246,7 @@ def test_interleaved_calls_and_late_backward_passes_agree_with_backend_torch() -
 
 @pytest.mark.parametrize("module", [np, torch])
 @pytest.mark.parametrize("stamped", [False, True])
-def test_a_call_keeps_no_large_steps_and_times_and_gives_the_values_of_the_first(module, stamped):
+def test_a_call_keeps_no_large_steps_and_repeats_its_values(module, stamped):
     actions = np.random.default_rng(0).normal(size=(40, 300, 1))
     stamps = np.cumsum(np.random.default_rng(1).uniform(0.01, 0.1, (40, 301)), 1)
     clock = {"times": stamps} if stamped else {"dt": np.diff(stamps)}

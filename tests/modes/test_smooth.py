@@ -208,7 +208,7 @@ def test_compiled_kernel_and_torch_agree(order: int, shape: tuple[int, int], une
 
 @pytest.mark.skipif(bool(native.absence()), reason="no compiled kernels")
 @pytest.mark.parametrize(("order", "rows"), [(3, 1100), (4, 2100)])
-def test_long_rows_are_the_same_at_any_level_with_any_threads_and_in_files(
+def test_long_rows_do_not_depend_on_level_threads_or_files(
     order: int, rows: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Levels keep the factors of 2048, 1024 and 512 rows, and compute others twice."""
@@ -244,9 +244,7 @@ def test_long_rows_are_the_same_at_any_level_with_any_threads_and_in_files(
 @pytest.mark.skipif(bool(native.absence()), reason="no compiled kernels")
 @pytest.mark.parametrize("size", [0.0, 1.0])
 @pytest.mark.parametrize("order", [3, 4])
-def test_a_dof_beside_one_with_steps_that_are_far_has_the_bits_of_its_own(
-    order: int, size: float
-) -> None:
+def test_a_dof_has_the_same_bits_next_to_any_other(order: int, size: float) -> None:
     values = RNG.normal(size=(1, 12, 2)) * [size, 1.0]
     weights = np.where(RNG.uniform(size=values.shape) < 0.2, 0.0, 1.0)
     dt, found = RNG.uniform(0.5, 2.0, (1, 11)), []
@@ -486,9 +484,7 @@ def test_between_rows_the_curve_is_the_spline_itself(order: int, library: str) -
 
 @pytest.mark.parametrize("case", range(SPLINES))
 @pytest.mark.parametrize("order", [3, 4])
-def test_between_rows_of_float32_the_curve_is_the_spline_not_their_rounding(
-    order: int, case: int
-) -> None:
+def test_between_float32_rows_the_curve_is_the_exact_spline(order: int, case: int) -> None:
     draw = np.random.default_rng([SEED, order, case])
     rate = float(draw.choice([100.0, 1000.0, 10_000.0]))
     offset, cutoff = float(draw.choice([3.0, 1e4])), rate * float(draw.uniform(0.004, 0.03))

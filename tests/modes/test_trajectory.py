@@ -31,7 +31,7 @@ def test_what_was_saved_is_read_back(tmp_path: Path, name: str, dt: Any) -> None
     assert (read.mode, dict(read.options)) == ("jerk", dict(made.options))
 
 
-def test_an_output_that_was_not_asked_for_is_none_in_memory_and_absent_in_the_file(
+def test_outputs_outside_write_are_none_and_absent_in_files(
     tmp_path: Path,
 ) -> None:
     made = trajcli.integrate(torch.from_numpy(ACTIONS), "zero", 0.02, write=["velocity"])

@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, SupportsIndex
 
+import numpy as np
+
 from trajcli.arrays import as_array, read_values
 from trajcli.errors import Fault, UsageError, raise_if_any, unknown
 from trajcli.mode_options import ALIASES, METHODS, MODE_TABLE, WINDOW
 from trajcli.modes._bspline import BSpline
 from trajcli.modes._savgol import SavitzkyGolay
-from trajcli.modes._smooth import Smooth, value_faults
+from trajcli.modes._smooth import Smooth
 from trajcli.modes.cascade import Acceleration, Clique, Jerk, Teleport, Velocity
 from trajcli.modes.central import Central
 from trajcli.modes.mode import QUANTITIES, Mode
@@ -79,7 +81,16 @@ def make_method(name: str | None, rotations: bool = False, **options: Any) -> Mo
     for key in options.keys() & {"bandlimit", "noise"}:
         values = read_values(as_array(options[key], key), key)
         options[key] = values if values.ndim else values.item()
-    raise_if_any(value_faults(options), UsageError)
+    faults = []
+    if "bandlimit" in options and "noise" in options:
+        faults.append(Fault("both bandlimit and noise", where="noise", expected="one of them"))
+    for key, expected in (("bandlimit", "Hz > 0"), ("noise", "a deviation > 0")):
+        # NaN is a bandlimit that is to be chosen
+        values = np.asarray(options.get(key, 1.0))
+        if values.dtype.kind not in "iuf" or ((values <= 0.0) | np.isinf(values)).any():
+            found = repr(options[key])
+            faults.append(Fault(f"not a {key}", where=key, expected=expected, found=found))
+    raise_if_any(faults, UsageError)
     return make_mode(METHODS[name], **options)
 
 

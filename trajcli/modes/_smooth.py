@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -184,17 +184,6 @@ def _for_each_dof(option: Any, name: str, shape: Sequence[int]) -> Floats:
             found=str(list(values.shape)),
         )
     return np.array(np.broadcast_to(values, (batch, dofs)))
-
-
-def value_faults(options: Mapping[str, Any]) -> Iterator[Fault]:
-    """Yields the faults of the values of bandlimit and noise."""
-    if "bandlimit" in options and "noise" in options:
-        yield Fault("both bandlimit and noise", where="noise", expected="one of them")
-    for name, expected in (("bandlimit", "Hz > 0"), ("noise", "a deviation > 0")):
-        values = np.asarray(options.get(name, 1.0))
-        if values.dtype.kind not in "iuf" or ((values <= 0.0) | np.isinf(values)).any():
-            found = repr(options[name])
-            yield Fault(f"not a {name}", where=name, expected=expected, found=found)
 
 
 class Columns(NamedTuple):

@@ -91,11 +91,11 @@ class Mode:
         return tuple(field.name for field in fields(cls))
 
     def options(self, recorded: bool = False) -> dict[str, Any]:
-        """Returns the options and their values, as files and trajectories state them."""
+        """Lists the options and their values, as files and trajectories state them."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def curve_options(self) -> dict[str, Any]:
-        """Returns the options that say which curve the actions stand for, and their values."""
+        """Lists the options that say which curve the actions stand for, with their values."""
         return {x.name: getattr(self, x.name) for x in CURVE if x.name in self.option_names()}
 
     def faults(self, case: Case) -> Iterator[Fault]:
@@ -148,15 +148,15 @@ class Mode:
         return times_after(dt, 0, self.row_count(horizon, recorded))
 
     def select_dofs(self, dofs: Sequence[int]) -> Mode:
-        """Returns the mode for some of the dofs, where options differ from dof to dof."""
+        """Selects dofs, where options differ from dof to dof."""
         return self
 
     def select_trajectories(self, numbers: Integers) -> Mode:
-        """Returns the mode for some of the trajectories, where options differ among them."""
+        """Selects trajectories, where options differ from one to the next."""
         return self
 
     def trapezoidal(self, options: Mapping[str, Any]) -> Mode:
-        """Returns the mode that integrates rates with a time stamp each by the trapezoidal rule.
+        """Makes the mode integrate rates with a time stamp each by the trapezoidal rule (foh).
 
         Raises UsageError where the options of the caller, or of the mode, ask for another rule.
         """
