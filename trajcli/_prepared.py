@@ -102,6 +102,7 @@ def run(
     request = (make, options, *map(type, options), write, dtype, backend, allow_nonfinite)
     kinds, calls = kinds_of(arrays), _cache.calls
     key = None if kinds is None else (*kinds, *request)
+    # None is no key of a call: tensors of torch's transforms get a call of their own
     try:
         call = calls.get(key)
     except TypeError:  # an option that has no hash
@@ -153,6 +154,7 @@ def kinds_of(arrays: Arrays) -> list[Any] | None:
     for x in (actions, *parts, dt, times, start_index, goal_index):
         if x is None:
             kinds.append(None)
+        # subclasses, as masked arrays, are read by as_array, and have the kind of their type
         elif type(x) is np.ndarray:
             kinds.append((x.dtype, x.shape, x.strides, x.flags.aligned))
         elif torch is not None and isinstance(x, torch.Tensor):
@@ -161,6 +163,7 @@ def kinds_of(arrays: Arrays) -> list[Any] | None:
             except RuntimeError:  # a sparse one has no strides
                 return None
             tensors.append(x)
+        # float64 of NumPy is a float: steps of both kinds share a call
         elif isinstance(x, int | np.generic) and not isinstance(x, float):
             kinds.append(np.asarray(x).dtype)
         else:
@@ -194,6 +197,7 @@ def compiled(
         "trajcli._prepared", "_outputs", make.__module__, make.__name__, states,
         (*values, start, goal, arrays.start_index, arrays.goal_index, arrays.parts), *request,
     )  # fmt: skip
+    # the graph computes with tensors, also where the caller has none
     if not any(map(is_torch, (*values, *arrays.parts))):
         tensors = [x.numpy() for x in tensors]
     outputs = dict(zip((*write, "time"), tensors, strict=True))
@@ -369,13 +373,16 @@ class Call:
         else:
             operands = self._inputs.operands(device if self._native else self._device)
             time = row_times(self._inputs, device)
-        if self._native:  # whose kernels check values as they read them
+        # compiled kernels check values as they read them: inputs are searched only if one is not
+        # finite, to say where
+        if self._native:
             kernels.finite = None
         elif not self._allow_nonfinite:
             self._check_values(arrays, inputs)
         rows: Sequence[Any] | None = (
             None if out is None else self._output_arrays(out, operands.actions, time)
         )
+        # an output may share memory with an input, which other trajectories are still to read
         if self._torch is None:
             operands = operands if rows is None else apart(operands, rows)
             rows = compute_rows(self._program, operands, kernels, self._dtype, self._flags, rows)
@@ -429,6 +436,7 @@ class Call:
 
     def _operands(self, arrays: Arrays, inputs: Callable[[], Inputs]) -> tuple[Operands, Any]:
         """Makes the operands of plain arrays, and the times of the rows."""
+        # no Inputs are made here: that would take most of the time of a small call
         actions, dt, times, _, _, start_index, goal_index, states = arrays
         steps, time = self._clock(dt, times, inputs)
         if actions.ndim == 2:
@@ -465,6 +473,7 @@ class Call:
         if not isinstance(key, float):
             values = key.numpy(force=True) if is_torch(key) else np.asarray(key)
             key = values.tobytes() if values.nbytes <= _FEW_BYTES else None
+        # steps are checked, aligned and sent to the device only when they change
         if key is None or key != self._clock_key:
             if isinstance(values, float):
                 fine, steps = 0.0 < values < np.inf, np.array([[values]], np.float64)

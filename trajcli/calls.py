@@ -318,6 +318,7 @@ def _segments(
     if not segments:
         what, hint = f"no segment of {least} rows between gaps", "a larger max_gap"
         raise InputError(what, where="max_gap", hint=hint)
+    # segments become lines of one batch, read by row numbers that stop at the last row
     recording, first, counts = np.array(segments).T
     line, column = recording[:, None], first[:, None] + np.arange(counts.max())
     column = column.clip(max=rows - 1)  # behind the end of a segment is padding
@@ -472,6 +473,7 @@ class Integrator(Generic[N]):
         times = options.get("times") if dt is None else None
         dt = options.get("dt") if dt is None else dt
         goal = options.get("goal") if goal is None else goal
+        # Dynamo records integrate, not the state of an object
         torch = sys.modules.get("torch")
         compiling = torch is not None and torch.compiler.is_compiling()
         if compiling or not self._quick or not (out is None or isinstance(out, Trajectory)):
@@ -566,6 +568,7 @@ def _integration(
         hint = "trajcli.differentiate(positions, dt=...) takes recorded positions"
         raise UsageError(unknown(where, choices=expected, found=repr(found), hint=hint))
 
+    # words for recordings are taken by differentiate, where their rows have times
     start = arrays.start
     if isinstance(start, str) and start != "zero":
         refuse_recording("start", "zero or a State", start)
@@ -635,5 +638,6 @@ def _dtype_name(dtype: Any) -> Any:
     """Names a type of NumPy or torch, like "float32"; anything else is returned unchanged."""
     if dtype is None or isinstance(dtype, str):
         return dtype
+    # types of NumPy have a name, those of torch a text; others are refused where outputs are made
     name = getattr(dtype, "__name__", str(dtype)).removeprefix("torch.")
     return name if name in _prepared.DTYPES else dtype

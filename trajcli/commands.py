@@ -40,6 +40,7 @@ class Commands:
 
     def select_dofs(self, dofs: Sequence[int]) -> Commands:
         """Selects the commands of some dofs, none of which is a rotation."""
+        # numbers are now those among the selected dofs
         absolute = [dofs.index(dof) for dof in self.absolute if dof in dofs]
         return Commands(self.actions, absolute)
 
@@ -79,6 +80,7 @@ class Commands:
 
         This is the inverse of :meth:`mode_inputs`, but for rotations.
         """
+        # increments are differences of rows, offsets those from the first
         rows = float64(positions)
         ends, origin = rows[:, 1:], rows[:, :-1] if self.actions == "delta" else rows[:, :1]
         return with_dofs(ends - origin, self.absolute, ends[..., list(self.absolute)])
@@ -116,6 +118,7 @@ class Commands:
         """
         from trajcli.adjoint import pull_back
 
+        # the cost is of rows of both modes: it is asked once, and its gradients are shared out
         clique_dofs, cost_gradients = self.clique_dofs(inputs), dict[str, Any]()
 
         def mode_gradients(outputs: Arrays) -> Arrays:
@@ -154,6 +157,7 @@ class Commands:
 
 def select_dofs(inputs: Inputs, dofs: Sequence[int]) -> Inputs:
     """Selects some of the dofs of a block's inputs, without a goal state."""
+    # a goal belongs to modes whose rows are not those of clique
     start = {part: np.take(values, dofs, -1) for part, values in inputs.start.items()}
     actions, mode = np.take(inputs.actions, dofs, -1), inputs.mode.select_dofs(dofs)
     return replace(inputs, mode=mode, actions=actions, start=start, goal={}, goal_index=None)

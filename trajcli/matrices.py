@@ -82,6 +82,7 @@ def difference_matrix(
         matrix = (matrix - concatenate([zeros[:1], matrix[:-1]], 0)) / steps[:, None]
     if previous:
         return matrix[order:]
+    # forward differences are the same rows, moved up by the order
     parts = [zeros[:order], matrix[order:]]
     return concatenate(parts[::-1] if shifted else parts, 0)
 
@@ -104,6 +105,7 @@ def integration_matrix(
     require_counts(n=n, order=order)
     require_counts(-n, offset=offset)
     steps = _steps(n, dt)
+    # each sum is a lower triangle of ones, whose columns are scaled by the steps
     once = matched(np.tri(n, n, offset), steps) * steps
     return library(once).linalg.matrix_power(once, order)
 
@@ -127,6 +129,7 @@ def clique_matrix(n: int, dt: Array | float) -> Array:
     Parameters:
         dt: seconds, a number or one per step [n], dt[t] the step into position t.
     """
+    # alignment actions leaves out the row of the start state, which no position determines
     clique = operator(n, _steps(n, dt), "clique", alignment="actions")
     return concatenate([clique.C, clique.A], 1)
 
@@ -256,6 +259,7 @@ def operator(
     Raises:
         InputError, UsageError: as ``integrate`` does, and for matrices larger than memory.
     """
+    # a mode takes its own options, and refuses the others by name
     options = {"scheme": scheme, "ends": ends, "degree": degree, "window": window}
     options |= {"steps": steps, "alignment": alignment, "convention": convention}
     kind = make_mode(mode, **options)
@@ -265,6 +269,7 @@ def operator(
     if not (start is None or (isinstance(start, str) and start == "first")):
         choices = "first (a recording), or none: a matrix multiplies any start state"
         raise UsageError(unknown("start", choices=choices, found=repr(start)))
+    # a file or a Trajectory states ends recording where its actions were a recording
     recorded = start == "first" or ends == "recording"
     require_counts(horizon=horizon)
     # four quantities, H + 8 columns, 8 bytes, and three copies while they are made
@@ -293,6 +298,7 @@ def operator(
         names={"actions": "horizon"},
         allow_nonfinite=True,
     )
+    # kernels compute all columns as they compute trajectories, with the same numbers
     *rows, time, _, _ = _prepared.run_once(inputs, QUANTITIES, "float64", "auto")
     blocks = slice(horizon), slice(horizon, horizon + 4), slice(horizon + 4, None)
     tables = [concatenate([x[0][:, block] for x in rows], 0) for block in blocks]

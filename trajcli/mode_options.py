@@ -86,6 +86,7 @@ SCHEME = Option(
     "How an action acts over its step: euler, zoh (constant) or foh (linear from row to row).",
     "euler",
 )  # fmt: skip
+# recording is what central has for recordings: no command offers it, but files state it.
 ENDS = Option(
     "ends", EndsName, "ENDS",
     "End of central and bspline: plan (the last action) or goal (the goal state).",
@@ -117,6 +118,7 @@ WINDOW = Option(
 FIT_DEGREE = Option(
     "degree", int, "N", "Degree of savgol's polynomials: 2 to 5.", 4, numbers=(2, 3, 4, 5)
 )
+# A text on the command line, where one number for each dof is separated by commas.
 BANDLIMIT = Option(
     "bandlimit", str, "HZ", "Cutoff of smooth, for all dofs (2.5) or each (2.5,4).",
     default_words="by cross-validation",
@@ -133,6 +135,7 @@ DIFFERENTIATION = (WINDOW, FIT_DEGREE, BANDLIMIT, NOISE, ROBUST, ORDER)
 ANY_PACE = frozenset({"mode", "absolute", "method", *(x.name for x in (*INTEGRATION, ORDER))})
 """What says which curve a trajectory is, and still holds when it is retimed."""
 
+# The entries, in the order in which `trajcli modes` explains them.
 _START = "start position; velocity, acceleration and jerk are zero unless given"
 _CASCADE = (ALIGNMENT, SCHEME, CONVENTION)
 MODE_TABLE = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+# Aliases are among the modes, since a type checker knows no other words.
 QuantityName = Literal["position", "velocity", "acceleration", "jerk"]
 ModeName = Literal["acceleration", "acc", "jerk", "velocity", "clique", "position", "central",
                    "bspline", "teleport"]  # fmt: skip

@@ -30,6 +30,7 @@ Numbers = npt.NDArray[np.int64]
 
 def read_lengths(lengths: Array, batch: int, most: int) -> Numbers:
     """Reads the lengths [B] of trajectories; raises InputError unless each is 1 to ``most``."""
+    # a trajectory of no rows would have no first row to start from
     values = as_array(lengths, "lengths")
     raise_if_any(index_shape_faults("lengths", batch, values))
     numbers: Numbers = to_numpy(values, "lengths").astype(np.int64)
@@ -119,6 +120,7 @@ def select_trajectories(inputs: Inputs, numbers: Numbers, count: int) -> Inputs:
         if values is None or values.ndim == 0:
             return values
         values = select(values) if values.ndim == 2 else values
+        # as many entries are cut as rows, whether steps, stamps or steps after an unused one
         entries = values.shape[-1]
         return values if entries == 1 else values[..., first : entries + count - horizon]
 

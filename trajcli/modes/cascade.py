@@ -61,6 +61,7 @@ class CascadeMode(AlignedMode):
         return self.alignment == "full"
 
     def trapezoidal(self, options: Mapping[str, Any]) -> CascadeMode:
+        # foh takes the mean of both ends of a step, which is the trapezoidal rule;
         # euler is the default, which nobody need have asked for
         scheme = options.get("scheme") or ("foh" if self.scheme == "euler" else self.scheme)
         if scheme == "foh" and self.convention == "standard":
