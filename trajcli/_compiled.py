@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from trajcli.arrays import traced
+from trajcli.arrays import is_traced
 from trajcli.errors import TrajcliError
 
 _kept = threading.local()
@@ -47,6 +47,6 @@ def call(module: str, function: str, *args: Any, **options: Any) -> Any:
     try:
         return work(*map(fixed, args), **{name: fixed(x) for name, x in options.items()})
     except TrajcliError as error:
-        if traced():
+        if is_traced():
             raise NotImplementedError(str(error)) from error
         raise

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trajcli.arrays import (
-    apart,
-    capturing,
+    copy_overlapping,
     current_stream,
+    is_capturing,
     is_finite,
     is_torch,
     output_dtype,
@@ -36,7 +36,7 @@ from trajcli.inputs import (
 from trajcli.kernels.choose import choose, choose_for_tensors
 from trajcli.kernels.program import Array, Operands
 from trajcli.modes import QUANTITIES
-from trajcli.system import variable
+from trajcli.system import environment_variable
 from trajcli.trajectory import State
 
 DTYPES = ("float32", "float64")
@@ -127,7 +127,7 @@ def run(
 
 
 def _backend(backend: str | None) -> str:
-    return backend or variable(b"TRAJCLI_BACKEND") or "auto"
+    return backend or environment_variable(b"TRAJCLI_BACKEND") or "auto"
 
 
 def run_once(
@@ -174,7 +174,7 @@ def kinds_of(arrays: Arrays) -> list[Any] | None:
         if autograd.needs_torch() or not autograd.addressable(tensors):
             return None
         device = tensors[0].device
-        if capturing(device):
+        if is_capturing(device):
             return None
         # another stream would not wait for what this one fills
         kinds += [torch.is_grad_enabled(), current_stream(device) if device.type == "cuda" else 0]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.arrays import empties, empty, to_numpy, to_torch
+from trajcli.arrays import empty, empty_arrays, to_numpy, to_torch
 from trajcli.inputs import Inputs
 from trajcli.kernels.choose import Choice
 from trajcli.kernels.program import Array, Cascade, Gradients, Program
@@ -33,7 +33,7 @@ def pull_back(
     program, operands = inputs.program(), inputs.operands(device)
     batch, horizon, dofs = operands.actions.shape
     # the gradient of dt needs outputs that are not rounded
-    rows = empties((batch, inputs.rows, dofs), "float64", device, [True] * 4)
+    rows = empty_arrays((batch, inputs.rows, dofs), "float64", device, [True] * 4)
     choice.kernels.forward(program, operands, rows)
     outputs = {
         name: to_numpy(values).astype(dtype, copy=False)
@@ -45,7 +45,7 @@ def pull_back(
         pulled = [x if x is None else to_torch(x, device) for x in pulled]
     states = [part is not None for part in (*operands.start, *operands.goal)]
     grads = [empty((batch, horizon, dofs), "float64", device)]
-    grads += empties((batch, dofs), "float64", device, states)
+    grads += empty_arrays((batch, dofs), "float64", device, states)
     gradients = Gradients(grads[0], grads[1:5], grads[5:])
     choice.kernels.adjoint(program, operands, pulled, gradients)
     named = {

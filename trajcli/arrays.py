@@ -159,7 +159,7 @@ def empty(shape: Sequence[int], dtype: str, device: str | None = None) -> Array:
     return array if device is None else sys.modules["torch"].from_numpy(array)
 
 
-def empties(
+def empty_arrays(
     shape: Sequence[int], dtype: str, device: str | None, wanted: Sequence[bool]
 ) -> list[Any]:
     """Returns an array whose values are not set for each that is wanted, and None for the others:
@@ -173,7 +173,7 @@ def empties(
     return [x if x is None else from_numpy(x) for x in arrays]
 
 
-def apart(operands: Operands, rows: Sequence[Any]) -> Operands:
+def copy_overlapping(operands: Operands, rows: Sequence[Any]) -> Operands:
     """Returns operands that are copied where they lie in the memory of rows: a kernel that writes
     there may still read them for other trajectories."""
     memory = [x for x in rows if x is not None]
@@ -217,7 +217,7 @@ def library(values: Array) -> Any:
     return sys.modules["torch"] if is_torch(values) else np
 
 
-def interleaved(even: Array, odd: Array) -> Array:
+def interleave(even: Array, odd: Array) -> Array:
     """Joins rows 0, 2, … and rows 1, 3, … of [..., T, n] in their order."""
     count = odd.shape[-2]
     pairs = library(odd).stack([even[..., :count, :], odd], -2)
@@ -236,7 +236,7 @@ def elapsed(steps: Array) -> Array:
 
 def differences(stamps: Array) -> Array:
     """Returns stamps[:, 1:] − stamps[:, :-1] as float64; integers are subtracted as integers."""
-    wide = widened(stamps)
+    wide = widen(stamps)
     with np.errstate(invalid="ignore"):
         return float64(wide[:, 1:] - wide[:, :-1])
 
@@ -247,11 +247,11 @@ def seconds(stamps: Array, *others: Array) -> list[Array]:
     Those of integers, such as nanoseconds since 1970, are from the first one on, as float64 would
     round them.
     """
-    first: Any = 0 if "float" in str(stamps.dtype) else widened(stamps)[:, :1]
-    return [float64(widened(times) - first) for times in (stamps, *others)]
+    first: Any = 0 if "float" in str(stamps.dtype) else widen(stamps)[:, :1]
+    return [float64(widen(times) - first) for times in (stamps, *others)]
 
 
-def widened(stamps: Array) -> Array:
+def widen(stamps: Array) -> Array:
     """Returns steps or time stamps as float64 or int64."""
     if is_torch(stamps):
         return stamps.double() if stamps.is_floating_point() else stamps.long()
@@ -267,7 +267,7 @@ def largest(array: Any) -> float:
     return max(high, -low) if low == low else low  # NaN is never equal to itself
 
 
-def reduced(function: np.ufunc, values: Array) -> Array:
+def reduce_rows(function: np.ufunc, values: Array) -> Array:
     """Returns the minimum or maximum, by that function, of NumPy values [b, T, D] over the rows,
     [b, D]; NaN without rows.
 
@@ -299,7 +299,7 @@ def is_finite(tensors: Sequence[Any]) -> bool:
     return not bounds or bool(sys.modules["torch"].stack(bounds).cpu().isfinite().all())
 
 
-def counting(first: int, last: int, like: Array) -> Array:
+def arange(first: int, last: int, like: Array) -> Array:
     """Returns first, …, last − 1 as float64, in the library and on the device of ``like``."""
     if is_torch(like):
         torch = sys.modules["torch"]
@@ -307,7 +307,7 @@ def counting(first: int, last: int, like: Array) -> Array:
     return np.arange(first, last, dtype=np.float64)
 
 
-def with_dofs(values: Array, dofs: Sequence[int], others: Array) -> Array:
+def replace_dofs(values: Array, dofs: Sequence[int], others: Array) -> Array:
     """Returns values [B, T, D] with ``others`` [B, T, n] in some dofs. NumPy arrays are written to,
     tensors are not, so that gradients pass."""
     if is_torch(values):
@@ -328,7 +328,7 @@ def columns(values: Array, begin: int, count: int) -> Array:
     return values.narrow(1, begin, count) if is_torch(values) else values[:, begin : begin + count]
 
 
-def traced() -> bool:
+def is_traced() -> bool:
     """Returns whether torch records operations, imitates them on tensors without values, or is
     within functionalize, where values are what lies in memory by chance."""
     torch = sys.modules["torch"]
@@ -378,7 +378,7 @@ def _in_memory(values: Any) -> Any:
     """Returns the tensor that has the values of a tensor in its memory, within torch.func's grad,
     vjp and jvp, too; None where there is none to read."""
     # a read would end a capture
-    if values.is_meta or capturing(values.device) or traced():
+    if values.is_meta or is_capturing(values.device) or is_traced():
         return None
     functorch = sys.modules["torch"]._C._functorch
     while functorch.is_gradtrackingtensor(values):
@@ -436,7 +436,7 @@ def has_gradient(values: Array) -> bool:
 def in_one_library(arrays: Mapping[str, Array]) -> dict[str, Array]:
     """Returns arrays by name, as tensors where one of them is one."""
     like = next(filter(is_torch, arrays.values()), next(iter(arrays.values())))
-    return {name: matched(x, like, name) for name, x in arrays.items()}
+    return {name: match_library(x, like, name) for name, x in arrays.items()}
 
 
 _SMALL_BYTES = 1 << 12
@@ -449,7 +449,7 @@ _numbers: dict[tuple[Any, int], Any] = {}
 _captured: dict[int, Any] = {}
 
 
-def capturing(device: Any) -> bool:
+def is_capturing(device: Any) -> bool:
     """Returns whether a torch device's current stream is captured in a graph."""
     cuda = sys.modules["torch"].cuda
     return device.type == "cuda" and bool(cuda.is_current_stream_capturing())
@@ -487,7 +487,7 @@ def to_torch(values: Array, device: str) -> Any:
         array = array.astype(np.float64)
     if not array.flags.writeable:
         array = array.copy()
-    if not device.startswith("cuda") or traced():  # fake tensors are not for the cache
+    if not device.startswith("cuda") or is_traced():  # fake tensors are not for the cache
         return torch.from_numpy(array).to(device)
     if array.size == 1:
         return _filled(array, device)
@@ -542,7 +542,7 @@ def _filled(array: Any, device: str) -> Any:
     return filled
 
 
-def matched(values: Array, like: Array, where: str = "a tensor") -> Array:
+def match_library(values: Array, like: Array, where: str = "a tensor") -> Array:
     """Returns values in the library and on the device of ``like``; see ``read_values``."""
     return to_torch(values, str(like.device)) if is_torch(like) else read_values(values, where)
 

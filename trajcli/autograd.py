@@ -22,7 +22,15 @@ from torch.autograd import Function, forward_ad
 from torch.nn import Parameter
 
 from trajcli.adjoint import gradient_of_even_dt
-from trajcli.arrays import apart, as_array, empties, empty, matched, number, traced
+from trajcli.arrays import (
+    as_array,
+    copy_overlapping,
+    empty,
+    empty_arrays,
+    is_traced,
+    match_library,
+    number,
+)
 from trajcli.errors import UsageError
 from trajcli.kernels import torch_ops
 from trajcli.kernels.program import Gradients, Operands, Program
@@ -381,7 +389,7 @@ def needs_torch() -> bool:
 def needs_operator() -> bool:
     """Tells whether an operator stands for kernels: where torch records or imitates operations,
     but not in torch.func and forward mode, in which it would have no tangents."""
-    return traced() and not needs_torch()
+    return is_traced() and not needs_torch()
 
 
 def scale_gradient(x: Tensor, factor: float | Tensor) -> Tensor:
@@ -400,7 +408,7 @@ def scale_gradient(x: Tensor, factor: float | Tensor) -> Tensor:
             factor = factor * torch.ones((), dtype=torch.float64, device=x.device)
         return _compiled.call(__name__, "scale_gradient", x, factor)  # type: ignore[no-any-return]
     _require_tensor(x)
-    factors: Tensor = matched(as_array(factor, "factor"), x)
+    factors: Tensor = match_library(as_array(factor, "factor"), x)
     if factors.requires_grad:
         raise UsageError(
             "a gradient factor cannot require a gradient",

@@ -18,8 +18,8 @@ from trajcli.arrays import (
     is_torch,
     number,
     output_dtype,
+    replace_dofs,
     to_numpy,
-    with_dofs,
 )
 from trajcli.commands import Commands, clique_like
 from trajcli.errors import (
@@ -61,8 +61,8 @@ from trajcli.trajectory import (
     StateLike,
     Trajectory,
     as_trajectory,
+    output_names,
     state_parts,
-    wanted_outputs,
 )
 
 if TYPE_CHECKING:
@@ -429,7 +429,7 @@ def prepare(
     if others := ", ".join(sorted(options.keys() - known)):
         raise UsageError(unknown("option", choices="those of integrate", found=others))
     make_mode(mode, **{name: options.get(name) for name in _MODE_OPTIONS})
-    wanted_outputs(options.get("write", QUANTITIES))
+    output_names(options.get("write", QUANTITIES))
     return Integrator(tuple(shape), {"mode": mode, "dt": dt, **options})
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.arrays import float64, matched, with_dofs
+from trajcli.arrays import float64, match_library, replace_dofs
 from trajcli.errors import Fault
 from trajcli.inputs import Inputs
 from trajcli.kernels.choose import Choice
@@ -65,9 +65,9 @@ class Commands:
         if self.actions is None:
             return inputs
         actions, index = float64(inputs.actions), inputs.start_index
-        start = float64(matched(inputs.start["position"], actions, "start/position"))
+        start = float64(match_library(inputs.start["position"], actions, "start/position"))
         if index is not None and len(start) > 1:
-            start = start[matched(index, actions, "start_index")]
+            start = start[match_library(index, actions, "start_index")]
         # p_t = p_0 + Σ_{s ≤ t} delta_s, or p_0 + offset_t. Overflow is found in the sums
         with np.errstate(over="ignore", invalid="ignore"):
             total = actions.cumsum(1) if self.actions == "delta" else actions
@@ -83,7 +83,7 @@ class Commands:
         # increments are differences of rows, offsets those from the first
         rows = float64(positions)
         ends, origin = rows[:, 1:], rows[:, :-1] if self.actions == "delta" else rows[:, :1]
-        return with_dofs(ends - origin, self.absolute, ends[..., list(self.absolute)])
+        return replace_dofs(ends - origin, self.absolute, ends[..., list(self.absolute)])
 
     def clique_dofs(self, inputs: Inputs) -> list[int]:
         """Lists the dofs whose rows are computed by mode clique instead of the mode."""

@@ -109,7 +109,7 @@ def describe(shape: Sequence[int]) -> str:
     return "[" + ", ".join(str(int(n)) for n in shape) + "]" if len(shape) else "one number"
 
 
-def listed(names: Iterable[object], most: int) -> str:
+def join_names(names: Iterable[object], most: int) -> str:
     """Returns names with commas between them: the first ones, and how many more there are."""
     texts = list(map(str, names))
     more = f" and {len(texts) - most} more" if len(texts) > most else ""
@@ -232,7 +232,7 @@ class Report:
         self.collected: list[Fault] = []
         self.keep_ranges: list[dict[str, object]] = []
 
-    def add(self, *notes: str) -> None:
+    def add_notes(self, *notes: str) -> None:
         """Adds remarks that are not there yet."""
         self.notes += (note for note in dict.fromkeys(notes) if note not in self._known)
         self._known.update(notes)
@@ -266,7 +266,7 @@ class Report:
         for fault in dict.fromkeys(self.collected):
             places.setdefault(replace(fault, where=""), []).append(fault.where)
         self.collected = []
-        raise_if_any(replace(fault, where=listed(where, 1)) for fault, where in places.items())
+        raise_if_any(replace(fault, where=join_names(where, 1)) for fault, where in places.items())
 
     @property
     def seconds(self) -> float:

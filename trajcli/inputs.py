@@ -15,7 +15,7 @@ from trajcli.arrays import (
     concatenate,
     describe,
     differences,
-    empties,
+    empty_arrays,
     float64,
     index_shape_faults,
     is_torch,

@@ -20,7 +20,7 @@ from trajcli.arrays import (
     concatenate,
     float64,
     library,
-    matched,
+    match_library,
     read_values,
     readable,
     require_counts,
@@ -77,7 +77,7 @@ def difference_matrix(
     # the rows before the first belong to a larger matrix, and are dropped at the end
     size = n + order if previous else n
     steps = concatenate([steps[:1].repeat(size - n), steps], 0)
-    matrix, zeros = (matched(x, steps) for x in (np.eye(size), np.zeros((size, size))))
+    matrix, zeros = (match_library(x, steps) for x in (np.eye(size), np.zeros((size, size))))
     for _ in range(order):
         matrix = (matrix - concatenate([zeros[:1], matrix[:-1]], 0)) / steps[:, None]
     if previous:

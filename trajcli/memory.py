@@ -64,7 +64,7 @@ CHUNK_BYTES = 4 << 20
 as long with any."""
 CHUNK_CACHE = 16 << 20
 """HDF5's cache of each open dataset: a chunk of several MiB is then decompressed once."""
-KEPT_CHUNK = 8 << 20
+CACHED_CHUNK = 8 << 20
 """The largest decompressed chunk of a Zarr array that is kept."""
 
 

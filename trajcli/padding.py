@@ -19,7 +19,7 @@ from trajcli.arrays import (
     is_torch,
     library,
     to_numpy,
-    widened,
+    widen,
 )
 from trajcli.errors import Fault, raise_if_any
 from trajcli.inputs import Inputs, repeated

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.arrays import counting, eager, float64, library, matched, seconds, to_numpy
+from trajcli.arrays import arange, eager, float64, library, match_library, seconds, to_numpy
 from trajcli.calls import differentiate
 from trajcli.curves.retiming import Limit, limit_pairs
 from trajcli.errors import InputError, describe
@@ -88,9 +88,9 @@ def score(
         scored.append(block_scores(own, times[part], None, bounds, still=still))
         reached = block_extremes(to_numpy(own[name], name), bounds.get(name))
         extremes.append(reached.swapaxes(0, 1))
-    scores = {known: merge_groups([x[known] for x in scored], groups) for known in scored[0]}
-    scores["saturation"] = saturation(merge_groups(extremes, groups).swapaxes(0, 1))
-    return {name: matched(scores[name], time) for name in UNITS if name in scores}
+    scores = {known: joined([x[known] for x in scored], groups) for known in scored[0]}
+    scores["saturation"] = saturation(joined(extremes, groups).swapaxes(0, 1))
+    return {name: match_library(scores[name], time) for name in UNITS if name in scores}
 
 
 def block_scores(
@@ -124,7 +124,7 @@ def block_scores(
     times = library(times).broadcast_to(times, (count, rows))
     with np.errstate(all="ignore"):  # a score that is undefined becomes NaN
         increasing = to_numpy(times[:, 1:] > times[:, :-1], "time").all(1)
-        parts = with_derivatives(parts, times, step, increasing, {"velocity", "jerk", *bounds})
+        parts = add_derivatives(parts, times, step, increasing, {"velocity", "jerk", *bounds})
         scores = _smooth_scores(parts, times) | {"time_jumps": np.zeros(count)}
         parts, times = {name: to_numpy(x, name) for name, x in parts.items()}, to_numpy(times)
         steps = np.diff(times)
@@ -182,7 +182,7 @@ def _smooth_scores(parts: Mapping[str, Array], times: Array) -> Scores:
     return scores
 
 
-def with_derivatives(
+def add_derivatives(
     parts: Mapping[str, Array], times: Array, step: float | None, good: Array, needed: set[str]
 ) -> dict[str, Array]:
     """Returns the parts and, derived from the positions, those that are needed and absent.
@@ -199,7 +199,7 @@ def with_derivatives(
         return {**parts, **dict.fromkeys(missing, lost)}
     time: dict[str, Any] = {"dt": step}
     if step is None:  # others stand in for times that do not increase
-        time = {"times": array.where(kept, times, counting(0, times.shape[1], times))}
+        time = {"times": array.where(kept, times, arange(0, times.shape[1], times))}
     wanted: list[Any] = missing
     motion = differentiate(
         position, method="central", write=wanted, dtype="float64", allow_nonfinite=True,
@@ -267,7 +267,7 @@ def moving_rows(
     with np.errstate(all="ignore"):
         speeds = list[Floats]()
         if next(iter(parts.values())).shape[2]:  # else there are rotations alone
-            known = with_derivatives(parts, times, step, increasing, {"velocity"})
+            known = add_derivatives(parts, times, step, increasing, {"velocity"})
             speeds.append(_norm(known["velocity"]))
         if turns.shape[2]:
             speeds.append(angular_scores(turns, times, step)[1])

@@ -33,7 +33,7 @@ def processors() -> int:
     return os.cpu_count() or 1
 
 
-def variable(name: bytes) -> str:
+def environment_variable(name: bytes) -> str:
     """Returns a variable of the environment, "" where it is not set."""
     # os.environ.get takes a twentieth of a small call, its dictionary nothing
     value: bytes | None = os.environ._data.get(name)  # type: ignore[attr-defined]
@@ -120,7 +120,7 @@ def file_system(folder: str) -> str:
 
 # Signals that :func:`interrupt` answered. Where Python runs it within a destructor, the exception
 # is ignored; where it runs within a library's callback, the library may raise an exception of its
-# own. :func:`answered` tells of the signal then.
+# own. :func:`pending_signal` tells of the signal then.
 _answered: list[str] = []
 # How many blocks of code hold signals back, and whether none is answered any more.
 _held, _complete = 0, False
@@ -155,7 +155,7 @@ def interrupt(number: int, frame: FrameType | None) -> None:
         raise Interrupt(_answered[0])
 
 
-def answered() -> str | None:
+def pending_signal() -> str | None:
     """Returns the name of a signal that has arrived, unless it came too late to change anything."""
     return _answered[0] if _answered and not _complete else None
 
@@ -166,7 +166,7 @@ def is_command() -> bool:
 
 
 @contextlib.contextmanager
-def held() -> Iterator[None]:
+def hold_signals() -> Iterator[None]:
     """Holds back the signals that a command answers: one that arrives raises Interrupt at the end,
     unless an error ends this. The handlers of any other process stay as they are."""
     global _held
@@ -175,11 +175,11 @@ def held() -> Iterator[None]:
         yield
     finally:
         _held -= 1
-    if not _held and (name := answered()):
+    if not _held and (name := pending_signal()):
         raise Interrupt(name)
 
 
-def complete() -> None:
+def mark_complete() -> None:
     """Says that the output has its name, so that a signal changes nothing any more."""
     global _complete
     _complete = True

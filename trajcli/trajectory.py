@@ -12,16 +12,16 @@ import numpy as np
 
 from trajcli._container import Container, equal
 from trajcli.arrays import (
+    arange,
     as_array,
-    capturing,
     cast,
-    counting,
     describe,
     eager,
     in_one_library,
+    is_capturing,
     is_torch,
     library,
-    matched,
+    match_library,
     output_dtype,
     readable,
     seconds,
@@ -128,7 +128,7 @@ class Trajectory(Container, Generic[T]):
             if name != "time" or "_times" not in self.__dict__:
                 raise AttributeError(f"'Trajectory' object has no attribute {name!r}")
             time = self.__dict__["_times"].compute()
-            if not capturing(time.device):  # what a graph captures is not computed yet
+            if not is_capturing(time.device):  # what a graph captures is not computed yet
                 self.__dict__["time"] = time
             return time
 
@@ -149,7 +149,7 @@ class Trajectory(Container, Generic[T]):
         time, lengths, mode, options = self.time, self.lengths, "", {}
         time = time[rows] if time.ndim == 1 else repeated(time, batch)[which][:, rows]
         if lengths is not None:
-            numbers = counting(0, count, lengths)[rows]
+            numbers = arange(0, count, lengths)[rows]
             lengths = (numbers < lengths[which][:, None]).sum(1)
         if isinstance(rows, slice) and rows.step in (None, 1):  # its curve joins no others
             mode, options = self.mode, dict(self.options)
@@ -204,7 +204,7 @@ class Trajectory(Container, Generic[T]):
             as_trajectory(self)  # raises
         if type(at) is int and self.lengths is None:
             return State(*[x[:, at] for x in self.outputs().values()])
-        places = matched(as_array(at, "at"), self.position, "at")
+        places = match_library(as_array(at, "at"), self.position, "at")
         if "int" not in str(places.dtype):
             samples = sample(self, places.reshape(-1, 1))
             return State(*[x[:, 0] for x in samples.outputs().values()])
@@ -359,7 +359,7 @@ def sample(
             needed: those from the wanted one up to the action's, of bspline all.
         InputError: times that are NaN or outside the trajectory.
     """
-    from trajcli.curves.sampling import derivative, located, missing_parts, taylor
+    from trajcli.curves.sampling import derivative, locate_times, missing_parts, taylor
 
     trajectory = as_trajectory(trajectory)
     outputs = trajectory.outputs()
@@ -371,15 +371,15 @@ def sample(
             hint="write= of integrate names the outputs",
         )
     like = next(iter(outputs.values()))
-    times = matched(as_array(times, "times"), like, "times")
+    times = match_library(as_array(times, "times"), like, "times")
     times = times.reshape(1) if times.ndim == 0 else times
     if readable(trajectory.time):
         raise_if_any(time_stamp_faults(trajectory.time, "time"))
     stamps = trajectory.time[None] if trajectory.time.ndim == 1 else trajectory.time
     knots, at = seconds(stamps, times)
-    at = located(at, knots, like.shape[0], lengths=trajectory.lengths)
+    at = locate_times(at, knots, like.shape[0], lengths=trajectory.lengths)
     known, tau = taylor(trajectory.mode, trajectory.options, [*trajectory], knots, at)
-    wanted, dtype = wanted_outputs(write), output_dtype(like.dtype)
+    wanted, dtype = output_names(write), output_dtype(like.dtype)
     p, v, a, j = (
         None if row is None or name not in wanted else cast(derivative(known, tau, m), dtype)
         for m, (name, row) in enumerate(zip(QUANTITIES, trajectory, strict=True))
@@ -431,7 +431,7 @@ def concatenate(
             where = f"trajectories, entry {number}"
             raise InputError("another layout", where=where, expected=layout, found=found)
     like = next((part.time for part in parts if is_torch(part.time)), parts[0].time)
-    parts = [part._mapped(lambda x: matched(x, like)) for part in parts]
+    parts = [part._mapped(lambda x: match_library(x, like)) for part in parts]
     return _joined_in_time(parts) if along == "time" else _joined_in_batch(parts)
 
 
@@ -451,7 +451,7 @@ def _joined_in_batch(parts: Sequence[Trajectory]) -> Trajectory:
     if min(counts) < rows or any(part.lengths is not None for part in parts):
         each = [(part.lengths, part.shape[0], part.shape[1]) for part in parts]
         own = [np.full(batch, count) if x is None else x for x, batch, count in each]
-        lengths = joined_arrays([matched(x, time) for x in own], 0)
+        lengths = joined_arrays([match_library(x, time) for x in own], 0)
     return Trajectory(p, v, a, j, time, *_common_mode(parts), lengths)
 
 
@@ -501,7 +501,7 @@ def _going_on(time: Array, rows: int) -> Array:
     time = library(time).atleast_2d(time)
     if time.shape[1] == rows:
         return time
-    end, more = time[:, -1:], counting(1, rows - time.shape[1] + 1, time)
+    end, more = time[:, -1:], arange(1, rows - time.shape[1] + 1, time)
     step = end - time[:, -2:-1] if time.shape[1] > 1 else 1.0
     return joined_arrays([time, end + step * more], 1)
 
@@ -541,7 +541,7 @@ def load(path: str | Path) -> Trajectory:
     return concatenate(parts)
 
 
-def wanted_outputs(write: str | Iterable[str]) -> tuple[str, ...]:
+def output_names(write: str | Iterable[str]) -> tuple[str, ...]:
     """Returns names of outputs by order; raises UsageError for none and for unknown ones."""
     if write is QUANTITIES:
         return QUANTITIES

@@ -126,12 +126,12 @@ def unit_of_dof(units: Units, dof: int) -> Unit:
     return units[dof] if len(units) > 1 else units[0]
 
 
-def in_si(units: Units) -> Units:
+def si_units(units: Units) -> Units:
     """Returns the SI units of the same quantities."""
     return [Unit(unit.si, unit.order) for unit in units]
 
 
-def of_order(units: Units, order: int) -> Units:
+def derivative_units(units: Units, order: int) -> Units:
     """Returns the units of another derivative: rad/s for rad."""
     return [replace(unit, order=order) for unit in units]
 
@@ -141,7 +141,7 @@ def per_si(units: Units) -> Floats:
     return np.array([unit.per_si for unit in units])
 
 
-def for_dofs(units: Units, count: int, where: object) -> Units:
+def require_dof_units(units: Units, count: int, where: object) -> Units:
     """Returns the units of ``count`` dofs; raises InputError where there are more or fewer."""
     if len(units) in (1, count):
         return units
@@ -153,7 +153,7 @@ def for_dofs(units: Units, count: int, where: object) -> Units:
     )
 
 
-def require_same_kind(named: Sequence[tuple[object, Units | None]]) -> None:
+def require_convertible_units(named: Sequence[tuple[object, Units | None]]) -> None:
     """Raises InputError for units that cannot be converted into each other, such as rad and m.
 
     Each comes with the place that states it.

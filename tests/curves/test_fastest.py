@@ -249,10 +249,10 @@ def test_moving_ends_keep_their_velocity_and_acceleration(options: Any) -> None:
             away = abs(state.acceleration[0] - BENDS[row])
             assert (away <= 1e-3 + step * LIMITS["jerk"] / 2).all()
         assert max(used(made, 0, LIMITS).values()) <= 1 + 1e-9
-    course = fastest.course(CURVE, np.linspace(0, 5, 101))  # positions alone
+    course = fastest.make_course(CURVE, np.linspace(0, 5, 101))  # positions alone
     assert course.moving == (False, False)
     assert [remark.kind for remark in course.assumed] == ["taken as at rest"] * 2
-    cut = fastest.course(CURVE, np.linspace(0, 5, 101), RATES, BENDS, 0.05)
+    cut = fastest.make_course(CURVE, np.linspace(0, 5, 101), RATES, BENDS, 0.05)
     assert cut.moving == (False, False)
     assert ["corners are cut" in remark.kind for remark in cut.assumed] == [True]
     assert [remark.text for remark in course.assumed] == [
@@ -320,14 +320,14 @@ def test_standstills_are_left_out() -> None:
     made = trajcli.retime(plan(rows, len(rows) / 100), LIMITS, "fastest")
     once = trajcli.retime(plan(there), LIMITS, "fastest")
     np.testing.assert_allclose(motion_of(made), 2 * motion_of(once), rtol=2e-3)
-    course = fastest.course(rows, np.arange(len(rows)) * 0.01 + 1.7e9)
+    course = fastest.make_course(rows, np.arange(len(rows)) * 0.01 + 1.7e9)
     first, second = course.dwells
     np.testing.assert_allclose(first, 1.7e9 + np.array([0.0, 0.3]), atol=1e-6)
     np.testing.assert_allclose(second, 1.7e9 + np.array([1.3, 1.61]), atol=1e-6)
     assert course.moving == (False, False)
-    assert fastest.course(MIXED[3]).assumed == [("repeated waypoints left out", 3, "3")]
+    assert fastest.make_course(MIXED[3]).assumed == [("repeated waypoints left out", 3, "3")]
     twice = np.repeat(WAYPOINTS[3], [1, 2, 1, 1, 1, 1], 0)
-    assert fastest.course(twice).assumed == [("repeated waypoints left out", 1, "1")]
+    assert fastest.make_course(twice).assumed == [("repeated waypoints left out", 1, "1")]
 
 
 def test_a_standstill_may_differ_by_rounding() -> None:
@@ -340,7 +340,7 @@ def test_a_standstill_may_differ_by_rounding() -> None:
     one, other = (
         trajcli.retime(plan(x, times), LIMITS, "fastest", rate=4000.0) for x in (exact, near)
     )
-    assert len(fastest.course(near, np.arange(len(near)) / 100).dwells) == 1
+    assert len(fastest.make_course(near, np.arange(len(near)) / 100).dwells) == 1
     np.testing.assert_allclose(other.duration, one.duration, rtol=2e-3)
 
 
@@ -567,16 +567,19 @@ def test_ends_rest_where_rows_do_and_hardly_moving_dofs_decide_nothing() -> None
     rows = there[[0] * 4 + [*range(101)] + [-1] * 4]
     rates = np.gradient(rows, times, axis=0)
     rates[[0, -1]] = 0.4  # as of a filter that lags behind
-    assert fastest.course(rows, times, rates).moving == (False, False)
+    assert fastest.make_course(rows, times, rates).moving == (False, False)
     noise = np.where(np.arange(101)[:, None] % 2, 1e-5, -1e-5)
     slow, quick = there[:, :1] * 1e-4 + noise / 100, there[:, :1]
     rates = np.gradient(np.hstack([quick, slow]), 0.01, axis=0)
     rates[[0, -1]] = [0, 1e-3]
-    assert fastest.course(np.hstack([quick, slow]), times[:101], rates).moving == (False, False)
+    assert fastest.make_course(np.hstack([quick, slow]), times[:101], rates).moving == (
+        False,
+        False,
+    )
 
 
 @pytest.mark.parametrize("digits", [6, 9, 12])
 def test_rounding_makes_no_corner(digits: int) -> None:
     for count in (200, 1000, 5000):
-        course = fastest.course(np.round(min_jerk(count), digits), np.linspace(0, 2, count))
+        course = fastest.make_course(np.round(min_jerk(count), digits), np.linspace(0, 2, count))
         assert not course.corners

@@ -85,13 +85,13 @@ def test_no_room_for_a_single_trajectory_is_an_error():
 
 def test_a_report_has_each_note_once_and_raises_faults_together():
     report = Report()
-    report.add("a", "b", "a")
-    report.add("b", "c")
+    report.add_notes("a", "b", "a")
+    report.add_notes("b", "c")
     with suppress(UsageError), report.attempt():
-        report.add("c", "d")
+        report.add_notes("c", "d")
         raise UsageError("of what is tried")
     assert report.notes == ["a", "b", "c"]
-    report.add("d")
+    report.add_notes("d")
     assert report.notes.pop() == "d"
     for place in ("x", "y", "y", "z"):
         with report.faults():

@@ -571,9 +571,9 @@ def test_exports_are_in_the_units_that_are_asked_for(
             first, rows = ",".join(read.column_names), np.stack(read.columns, 1)
         assert first == f"t ({heads[0]}),position/0 ({heads[1]}),position/1 ({heads[2]})"
         close(rows, np.c_[TIMES * per, JOINTS * factors], rtol=1e-6, atol=1e-12)
-    in_si = np.array([PER[head] for head in heads[1:]])
+    si_units = np.array([PER[head] for head in heads[1:]])
     trajcli.ok(f"differentiate out.{out} --method central -o back.h5")
-    close(positions("back.h5"), JOINTS * factors / in_si, rtol=1e-6)
+    close(positions("back.h5"), JOINTS * factors / si_units, rtol=1e-6)
     close(np.ravel(read_h5("back.h5")["time"]), TIMES, atol=1e-12)
 
 

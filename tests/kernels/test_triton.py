@@ -279,5 +279,5 @@ def test_what_a_graph_captures_is_not_prepared(monkeypatch):
     actions = torch.randn(2, 5, 2, device=device)
     arrays = _prepared.Arrays(actions, 0.1, None, "zero")
     assert _prepared.kinds_of(arrays) is not None
-    monkeypatch.setattr(_prepared, "capturing", lambda device: True)
+    monkeypatch.setattr(_prepared, "is_capturing", lambda device: True)
     assert _prepared.kinds_of(arrays) is None

@@ -72,7 +72,7 @@ def _run(words: list[str]) -> int:
     from typer import Abort
 
     from trajcli.errors import OutputError, Stopped, TrajcliError, UsageError
-    from trajcli.system import answered
+    from trajcli.system import pending_signal
 
     # every value that is not finite is reported with its place, so NumPy's warnings add nothing
     numbers = "(overflow|underflow|divide by zero|invalid value) encountered"

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from trajcli.arrays import time_stamp_faults
 from trajcli.calls import differentiate, integrate
-from trajcli.errors import Fault, InputError, UsageError, listed, raise_if_any
+from trajcli.errors import Fault, InputError, UsageError, join_names, raise_if_any
 from trajcli.kernels.native import absence
 from trajcli.kernels.native.fastest import Path, Timing, fastest, sample
 from trajcli.kernels.program import Floats, Integers
@@ -80,7 +80,7 @@ class Setpoints:
     count: int
 
 
-def course(
+def make_course(
     points: Floats, times: Floats | None = None, velocity: Floats | None = None,
     acceleration: Floats | None = None, corners: str | float | None = None,
 ) -> Course:  # fmt: skip
@@ -147,7 +147,7 @@ def course(
         at = "row {:g}, {:.0f}°" if times is None else "{:g} s, {:.0f}°"
         raise InputError(
             "the path turns at once, where no timing but rest is within limits", where="position",
-            expected="a smooth path", found=listed((at.format(*place) for place in places), 3),
+            expected="a smooth path", found=join_names((at.format(*place) for place in places), 3),
             hint="corners='stop', which rests there; corners=0.01 cuts them by so much",
             shell="--corners stop, which rests there; --corners 0.01 cuts them by so much",
         )  # fmt: skip
@@ -245,7 +245,9 @@ def limit_faults(parts: Sequence[str], bounds: Mapping[str, Any]) -> Iterator[Fa
                 yield Fault(what, where=where, expected=expected, found=f"{values[joint]:g}")
 
 
-def timed(courses: Sequence[Course], bounds: Bounds, intervals: int | None = None) -> list[Timed]:
+def solve_timings(
+    courses: Sequence[Course], bounds: Bounds, intervals: int | None = None
+) -> list[Timed]:
     """Returns the fastest timing of each course; raises UsageError without compiled kernels, and
     InputError for limits that cannot be."""
     if why := absence():
@@ -263,7 +265,7 @@ def timed(courses: Sequence[Course], bounds: Bounds, intervals: int | None = Non
     return made
 
 
-def setpoints(
+def make_setpoints(
     course: Course, timed: Timed, bounds: Bounds, rate: float = 1000.0, rows: int | None = None,
     duration: float | None = None,
 ) -> Setpoints:  # fmt: skip
@@ -288,7 +290,7 @@ def setpoints(
     if rows is not None and rows < 6:
         raise InputError("too few rows", where="rows", expected="6 or more", found=str(rows))
     if duration and any(course.moving):
-        made = setpoints(course, timed, bounds, rate, rows)
+        made = make_setpoints(course, timed, bounds, rate, rows)
         taken = (made.count - 1) * made.step
         if abs(taken - duration) > 1e-9 * duration:
             what, found = "an end that moves keeps its speed", f"{duration:g} s"
@@ -321,7 +323,7 @@ def setpoints(
             share = np.maximum(change.max(0) / high, change.min(0) / low).max()
             needed = max(needed, float(share) ** (1 / order))
         if duration and max(needed, length / steps) > step * _TOLERANCE:
-            least = setpoints(course, timed, bounds, rate, rows)
+            least = make_setpoints(course, timed, bounds, rate, rows)
             raise forbidden(duration, (least.count - 1) * least.step)
         step = max(step, needed) if shrinks else step
         if needed <= step * _TOLERANCE:
@@ -370,14 +372,14 @@ def _state(points: Floats, step: float) -> Floats:
     return np.stack([points[1] + bend / 6, *rates]) + 0.0  # no zero is negative
 
 
-def binds(values: Floats, lower: Floats, upper: Floats) -> npt.NDArray[np.bool_]:
+def is_binding(values: Floats, lower: Floats, upper: Floats) -> npt.NDArray[np.bool_]:
     """Returns where values [..., D] use 98 % of a limit or more: it binds. Zero uses none."""
     return np.where(values < 0, values <= 0.98 * lower, (values > 0) & (values >= 0.98 * upper))
 
 
-def binding(rows: Mapping[str, Floats], bounds: Bounds) -> dict[str, Floats]:
+def binding_shares(rows: Mapping[str, Floats], bounds: Bounds) -> dict[str, Floats]:
     """Returns the share of rows [..., T, D] at which a limit binds, [..., D] by name."""
-    return {name: binds(rows[name], *pair).mean(-2) for name, pair in bounds.items()
+    return {name: is_binding(rows[name], *pair).mean(-2) for name, pair in bounds.items()
             if name in rows}  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from trajcli.arrays import (
     concatenate,
     eager,
     float64,
-    matched,
+    match_library,
     nonfinite_fault,
     number,
     output_dtype,
@@ -25,7 +25,7 @@ from trajcli.arrays import (
     to_numpy,
 )
 from trajcli.calls import integrate
-from trajcli.curves.resampling import knots_of
+from trajcli.curves.resampling import row_knots
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any, wrong_shape
 from trajcli.kernels.program import Array, Floats
 from trajcli.mode_options import DEGREE
@@ -103,7 +103,7 @@ def fit(
     if (knots is None) == (error is None) or (dt is None) == (times is None):
         raise UsageError("either knots or an error, and either dt or times", where="fit")
     # as NumPy, which every part of the fit reads: times have no gradient here
-    stamps = knots_of(np.broadcast_to(0.0, tuple(rows.shape)), dt, times)[0]
+    stamps = row_knots(np.broadcast_to(0.0, tuple(rows.shape)), dt, times)[0]
     raise_if_any([nonfinite_fault(rows, "positions", ("trajectory", "row", "dof"))])
     held = _held(start, rows, "start"), _held(goal, rows, "goal")
 
@@ -180,7 +180,7 @@ def _held(state: StateLike, rows: Array, role: str) -> dict[str, Array]:
             expected = f"[{rows.shape[2]}] or [{len(rows)}, {rows.shape[2]}]"
             raise InputError(wrong_shape(where, expected, part.shape))
         raise_if_any([nonfinite_fault(part, where, ("trajectory", "dof"))])
-        parts[name] = float64(matched(part, rows))[:, None] + 0.0 * float64(rows[:, :1])
+        parts[name] = float64(match_library(part, rows))[:, None] + 0.0 * float64(rows[:, :1])
     return parts
 
 
@@ -200,7 +200,7 @@ def _fit(
     if (np.abs(places - places[:1]) < 1e-12 * intervals).all():
         places = places[:1]  # one matrix serves all trajectories
     # the m-th derivative per knot is that per second times knotᵐ
-    powers = matched(knot[:, None] ** np.arange(4.0), target)[..., None]
+    powers = match_library(knot[:, None] ** np.arange(4.0), target)[..., None]
 
     zero = 0.0 * target[:, :1]
     first, last = (
@@ -267,7 +267,7 @@ def _least_squares(rows: Array, place: Floats, degree: int, free: Any) -> Array:
         part, columns = slice(edges[k], edges[k + 1]), np.arange(begin, begin + width) % width
         # Householder QR of the triangle so far and the new rows
         turn, upper = np.linalg.qr(np.concatenate([upper, weights[part, columns]]))
-        right = matched(turn.T, rows) @ concatenate([right, rows[:, part]], 1)
+        right = match_library(turn.T, rows) @ concatenate([right, rows[:, part]], 1)
         done = after - begin
         if len(upper) < done or not np.diag(upper)[:done].all():
             raise InputError(_too_few(segments[k], len(place), count, np.inf))
@@ -276,10 +276,10 @@ def _least_squares(rows: Array, place: Floats, degree: int, free: Any) -> Array:
     solution, spread = rows[:, :0], np.zeros((0, 0))
     for segment, (upper, right) in zip(segments[::-1], reversed(solved), strict=True):
         done, after = len(upper), width - len(upper)
-        known = matched(upper[:, done:], rows) @ solution[:, :after]
+        known = match_library(upper[:, done:], rows) @ solution[:, :after]
         # back substitution, block by block
         inverse = np.linalg.inv(upper[:, :done])
-        solution = concatenate([matched(inverse, rows) @ (right - known), solution], 1)
+        solution = concatenate([match_library(inverse, rows) @ (right - known), solution], 1)
         # covariance (UᵀU)⁻¹ of these unknowns and the next, for rows of variance 1
         shared = -inverse @ upper[:, done:] @ spread[:after, :after]
         own = inverse @ (inverse.T - upper[:, done:] @ shared.T)

@@ -18,17 +18,17 @@ from trajcli.arrays import (
     concatenate,
     dof_numbers,
     float64,
-    interleaved,
+    interleave,
     library,
-    matched,
+    match_library,
     number,
     output_dtype,
     readable,
+    replace_dofs,
     seconds,
     time_stamp_faults,
     time_stamp_shape_faults,
     to_numpy,
-    with_dofs,
 )
 from trajcli.curves.sampling import (
     HALF_PLACE,
@@ -37,7 +37,7 @@ from trajcli.curves.sampling import (
     finite_order,
     half_place,
     is_known,
-    located,
+    locate_times,
     missing_parts,
     search,
     take,
@@ -57,10 +57,10 @@ Curve: TypeAlias = Callable[[Array], Outputs]
 """Returns outputs at times [1 or B, N], in seconds from the first row."""
 
 Knots: TypeAlias = tuple[Array, float, Floats | None]
-"""The times of rows, how far rounding may move them, and the last; see ``knots_of``."""
+"""The times of rows, how far rounding may move them, and the last; see ``row_knots``."""
 METHODS = get_args(CurveName)
 # How many arrays a method takes at most: values, first and second derivatives.
-GIVEN = {"cubic": 2, "quintic": 3}
+ARRAY_COUNTS = {"cubic": 2, "quintic": 3}
 DEFAULT: CurveName = "linear"
 SAMPLED_ROWS = 10_000
 """How many rows of the first trajectory tell whether its velocities are derivatives."""
@@ -138,16 +138,16 @@ def resample(
     if lengths is not None:
         rest = {"rate": rate, "hold": hold, "hold_dofs": hold_dofs}
         return _padded(rows, parts, dt, times, lengths, method, at, rest)
-    knots, *_ = of_rows = knots_of(first, dt, times, method)
+    knots, *_ = of_rows = row_knots(first, dt, times, method)
     method = method or default_method(mode, options, parts, knots)
     held = stops(method, mode, options) or (rate is not None and at_rest(parts, knots).all())
     new, within = placed(first, rate, at, bool(held), of_rows)
-    curve = method and curve_of_rows(method, parts, knots, hold)
-    outputs = dict((curve or curve_of_mode(mode, options, parts, knots))(within))
+    curve = method and method_curve(method, parts, knots, hold)
+    outputs = dict((curve or mode_curve(mode, options, parts, knots))(within))
     if hold_dofs is not None:
         dofs = dof_numbers(hold_dofs, first.shape[2:], "hold_dofs")
         for name, x in outputs.items():
-            outputs[name] = with_held(x, name, parts.get(name, first), knots, within, dofs)
+            outputs[name] = hold_dof_rows(x, name, parts.get(name, first), knots, within, dofs)
     p, v, a, j = (outputs.get(name) for name in QUANTITIES)
     return Trajectory(p, v, a, j, float64(new), options={"method": method} if method else {})
 
@@ -158,14 +158,14 @@ def _padded(
 ) -> Trajectory:  # fmt: skip
     """Returns a padded batch at other times, in which each trajectory is as it is alone."""
     first = next(iter(parts.values()))
-    knots_of(first, 1.0, None)  # refuses rows of another shape
+    row_knots(first, 1.0, None)  # refuses rows of another shape
     counts = read_lengths(lengths, *first.shape[:2])
     steps, stamps = (
         x if x is None else as_array(x, name) for x, name in ((dt, "dt"), (times, "times"))
     )
     whole = Inputs(make_mode("clique"), first, {}, {}, steps, stamps, recorded=True)
-    clean = extend_steps(whole, counts, first.shape[1])
-    knots_of(first, clean.dt, clean.times, method)  # counts the faults as the caller does
+    clean = continued(whole, counts, first.shape[1])
+    row_knots(first, clean.dt, clean.times, method)  # counts the faults as the caller does
     at = at if at is None else as_array(at, "at")
     if at is not None and at.ndim != 1 and at.shape[:-1] not in ((1,), (len(first),)):
         raise InputError(wrong_shape("at", f"[N] or [{len(first)}, N]", at.shape))
@@ -183,20 +183,20 @@ def _padded(
     return concatenated(made)
 
 
-def with_held(
+def hold_dof_rows(
     values: Array, name: str, rows: Array, knots: Array, at: Array, dofs: Sequence[int]
 ) -> Array:
     """Returns values [B, N, D] of a curve, of which some dofs keep each of the rows [B, T, D] until
     the next. A dof that does so stands still: its rates are 0. NumPy arrays are written to."""
     (held,) = curve_through("hold", [rows[..., dofs]], knots)(at)
-    return with_dofs(values, dofs, 0 * held if name in QUANTITIES[1:] else held)
+    return replace_dofs(values, dofs, 0 * held if name in QUANTITIES[1:] else held)
 
 
 def placed(
     rows: Array, rate: float | None, at: Array | None, held: bool, of_rows: Knots
 ) -> tuple[Array, Array]:
     """Returns the new times, and the same as times within the rows [B, T, D] ([1 or B, N]); raises
-    as ``resample``. held: see ``new_count``."""
+    as ``resample``. held: see ``count_new_rows``."""
     if (rate is None) == (at is None):
         raise UsageError("either rate or at names the new times", where="rate, at")
     knots, rounding, durations = of_rows
@@ -217,7 +217,9 @@ def placed(
             )
         # one knot more than rows: the end of the last action
         acting = knots.shape[1] > rows.shape[1]
-        counts = {new_count(rate, end, rounding, acting, held) for end in durations[:, 0].tolist()}
+        counts = {
+            count_new_rows(rate, end, rounding, acting, held) for end in durations[:, 0].tolist()
+        }
         if len(counts) > 1:
             raise InputError(
                 "trajectories of different duration",
@@ -229,8 +231,8 @@ def placed(
         new = np.arange(counts.pop()) / rate
         # the last holds the last row, or is past it by rounding
         within = np.minimum(new, durations)
-    new, within = (matched(x, rows, "at") for x in (new, within))
-    return new, located(within, knots, rows.shape[0], rounding)
+    new, within = (match_library(x, rows, "at") for x in (new, within))
+    return new, locate_times(within, knots, rows.shape[0], rounding)
 
 
 def default_method(
@@ -284,14 +286,14 @@ def at_rest(parts: Outputs, knots: Array) -> npt.NDArray[np.bool_]:
     return to_numpy(slow.all(1)) if readable(slow) else np.zeros(len(slow), bool)
 
 
-def curve_of_mode(mode: str, options: Mapping[str, Any], parts: Outputs, knots: Array) -> Curve:
+def mode_curve(mode: str, options: Mapping[str, Any], parts: Outputs, knots: Array) -> Curve:
     """Returns the polynomials that a mode defines through rows [B, T, D], at knots [1 or B, T].
 
     Where a mode holds its action, derivatives above it are not finite, and are left out.
     """
     p, v, a, j = (parts.get(name) for name in QUANTITIES)
     whole = Trajectory(p, v, a, j, knots, mode, options)
-    finite = finite_parts_of_mode(mode, options, parts)
+    finite = finite_mode_outputs(mode, options, parts)
 
     def curve(at: Array) -> Outputs:
         samples = sample(whole, at).outputs()
@@ -300,19 +302,19 @@ def curve_of_mode(mode: str, options: Mapping[str, Any], parts: Outputs, knots: 
     return curve
 
 
-def finite_parts_of_mode(mode: str, options: Mapping[str, Any], parts: Iterable[str]) -> list[str]:
+def finite_mode_outputs(mode: str, options: Mapping[str, Any], parts: Iterable[str]) -> list[str]:
     """Returns the outputs that are finite everywhere between the rows of a mode."""
     return [name for name in QUANTITIES[: finite_order(mode, options) + 1] if name in parts]
 
 
-def curve_of_rows(method: str, parts: Outputs, knots: Array, hold: float = 0.0) -> Curve:
+def method_curve(method: str, parts: Outputs, knots: Array, hold: float = 0.0) -> Curve:
     """Returns the curve of a method through the lowest quantity of rows [B, T, D].
 
     Raises UsageError where derivatives that the method needs are absent.
     """
     names = _consecutive(parts)
     evaluate = curve_through(method, [parts[name] for name in names], knots, hold)
-    outputs, dtype = finite_parts(method, parts), output_dtype(parts[names[0]].dtype)
+    outputs, dtype = finite_outputs(method, parts), output_dtype(parts[names[0]].dtype)
 
     def curve(at: Array) -> Outputs:
         values = zip(outputs, evaluate(at), strict=False)  # derivatives above jerk have no name
@@ -321,7 +323,7 @@ def curve_of_rows(method: str, parts: Outputs, knots: Array, hold: float = 0.0) 
     return curve
 
 
-def finite_parts(method: str, parts: Iterable[str]) -> tuple[str, ...]:
+def finite_outputs(method: str, parts: Iterable[str]) -> tuple[str, ...]:
     """Returns the outputs of the curve through the lowest of ``parts`` that are finite."""
     names = _consecutive(parts)
     # derivatives are counted from the quantity that the curve goes through
@@ -336,7 +338,7 @@ def _consecutive(parts: Iterable[str]) -> list[str]:
     return list(takewhile(known.__contains__, above))
 
 
-def new_count(rate: float, duration: float, rounding: float, acting: bool, held: bool) -> int:
+def count_new_rows(rate: float, duration: float, rounding: float, acting: bool, held: bool) -> int:
     """Returns the number of rows at ``rate`` within a duration, which may be off by ``rounding``.
 
     ``acting``: the duration ends with the last action, and has no row there. ``held``: where no row
@@ -361,7 +363,7 @@ def option_faults(method: str | None, hold: float) -> Iterator[Fault]:
         yield Fault(what, where="hold", expected="0", found=str(hold))
 
 
-def knots_of(
+def row_knots(
     rows: Array, dt: Array | float | None, times: Array | None, method: str | None = None
 ) -> Knots:
     """Returns the times of rows from 0 on [1 or B, T], how far they may be off by rounding, and the
@@ -375,9 +377,13 @@ def knots_of(
         even = Inputs(make_mode("clique"), rows, {}, {}, as_array(dt, "dt"), recorded=True)
         raise_if_any(shape_faults(even))
         knots = even.row_times()
-        return matched(knots, rows, "dt"), 0.0, to_numpy(knots)[:, -1:] if readable(knots) else None
+        return (
+            match_library(knots, rows, "dt"),
+            0.0,
+            to_numpy(knots)[:, -1:] if readable(knots) else None,
+        )
     times = as_array(times, "times")
-    stamps = matched(times, rows, "times")
+    stamps = match_library(times, rows, "times")
     stamps = stamps[None] if stamps.ndim == 1 else stamps
     # the end of the last action may be stamped, too
     acting = method == "hold" and stamps.shape[-1] == shape[1] + 1
@@ -386,7 +392,7 @@ def knots_of(
     if readable(times):
         values = to_numpy(times).reshape(stamps.shape)
         raise_if_any(time_stamp_faults(values, "times"))
-        rounding, durations = rounding_of(values), _from_first(values)[:, -1:]
+        rounding, durations = stamp_rounding(values), _from_first(values)[:, -1:]
     return _from_first(stamps), rounding, durations
 
 
@@ -395,7 +401,7 @@ def _from_first(stamps: Array) -> Array:
     return times - times[:, :1]
 
 
-def rounding_of(stamps: npt.NDArray[Any], kind: np.dtype[Any] | None = None) -> float:
+def stamp_rounding(stamps: npt.NDArray[Any], kind: np.dtype[Any] | None = None) -> float:
     """Returns how far time stamps and their differences may be off by the rounding of their type.
 
     ``kind`` is the type that they were converted from, if any.
@@ -423,7 +429,7 @@ def curve_through(
         return lambda at: _held(rows[0], knots, at)
     if method in ("linear", "ramp-and-hold"):
         return lambda at: _ramped(rows[0], knots, at, hold)
-    arrays = list(rows[: GIVEN[method]])
+    arrays = list(rows[: ARRAY_COUNTS[method]])
     if len(arrays) == 1:
         arrays.append(spline_slopes(rows[0], knots))
         places = [0.0, 0.0]  # slopes that fit rows as they are
@@ -574,4 +580,4 @@ def _solve_tridiagonal(below: Array, on: Array, above: Array, right: Array) -> A
     end, count = 0.0 * others[:, :1], pivot.shape[1]
     padded = concatenate([end, others, end], 1)
     solved = even[2] - even[0] * padded[:, :count] - even[1] * padded[:, 1 : count + 1]
-    return interleaved(solved, others)
+    return interleave(solved, others)

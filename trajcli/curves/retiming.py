@@ -20,11 +20,11 @@ from trajcli.arrays import (
     has_gradient,
     is_torch,
     library,
-    matched,
+    match_library,
     number,
     output_dtype,
     read_values,
-    reduced,
+    reduce_rows,
     require_counts,
     seconds,
     to_numpy,
@@ -33,14 +33,14 @@ from trajcli.calls import integrate
 from trajcli.curves.fastest import (
     Course,
     Setpoints,
-    binding,
-    course,
+    binding_shares,
     forbidden,
     limit_faults,
-    setpoints,
-    timed,
+    make_course,
+    make_setpoints,
+    solve_timings,
 )
-from trajcli.curves.resampling import GIVEN, hermite
+from trajcli.curves.resampling import ARRAY_COUNTS, hermite
 from trajcli.curves.sampling import derivative, half_place, is_known, missing_parts, take, taylor
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any, unknown, wrong_shape
 from trajcli.kernels.program import Array, Floats, Integers
@@ -120,6 +120,9 @@ class Fastest(Trajectory):
 
 Limit = tuple[Array, Array] | Array | float
 """The least and the largest value, each a number or [D]; one alone is the largest magnitude."""
+CURVE_OPTIONS = {"mode", "scheme", "alignment", "ends", "degree", "order", "steps", "convention",
+               "absolute", "method"}  # fmt: skip
+"""Names of what says which curve a trajectory is, and holds at any pace."""
 _Pair = tuple[Floats, Floats]
 # The least factor, whose third power is still a normal number; 1e100 is the largest.
 _LEAST = 1e-100
@@ -218,32 +221,32 @@ def retime(
         parts = {name: zero_padding(x, lengths) for name, x in parts.items()}
         for reached in between.values():
             reached.swapaxes(1, 2)[np.arange(1, time.shape[-1]) >= lengths[:, None]] = 0
-    pace = paced(parts, pairs, bool(slower_only), between)
+    pace = find_pace(parts, pairs, bool(slower_only), between)
     (knots,) = seconds(time[None] if time.ndim == 1 else time)
     differentiable = any(map(has_gradient, (*outputs.values(), time)))
     own = knots[np.arange(len(last)) % len(knots), last] - knots[:, 0]
     growth: Array | float = 1.0
     if duration is not None:
-        pace = lasting(pace, to_numpy(own), float(duration))
+        pace = stretch_pace(pace, to_numpy(own), float(duration))
         growth = own.detach() / own if differentiable else 1.0
     elif differentiable:
         growth = _growth(trajectory, knots, pace)
-    factor = matched(pace.factor, knots) * growth
+    factor = match_library(pace.factor, knots) * growth
     times = knots[:, :1] + (knots - knots[:, :1]) * factor[:, None]
     return Retimed(
-        **dict.fromkeys(QUANTITIES) | at_pace(outputs, pace.factor, growth),
+        **dict.fromkeys(QUANTITIES) | scale_outputs(outputs, pace.factor, growth),
         time=times[0] if time.ndim == len(times) == 1 else times,
         mode=trajectory.mode,
-        options={k: x for k, x in trajectory.options.items() if k in ANY_PACE},
+        options={k: x for k, x in trajectory.options.items() if k in CURVE_OPTIONS},
         lengths=trajectory.lengths,
         factor=factor,
         limited_by=pace.limited_by,
-        **{name: matched(getattr(pace, name), knots) for name in ("dof", "row", "root")},
-        slack={name: matched(share, knots) for name, share in pace.slack.items()},
+        **{name: match_library(getattr(pace, name), knots) for name in ("dof", "row", "root")},
+        slack={name: match_library(share, knots) for name, share in pace.slack.items()},
     )
 
 
-def lasting(pace: Pace, own: Floats, duration: float) -> Pace:
+def stretch_pace(pace: Pace, own: Floats, duration: float) -> Pace:
     """Returns the pace of trajectories, which last ``own`` [B], that makes them last ``duration``.
 
     Raises InputError where that is faster than the pace, which is the fastest within limits.
@@ -305,13 +308,13 @@ def _fastest(
             steps[k] = min(1e-3, float(f"{(clock[-1] - clock[0]) / (length - 1):.9g}"))
         p, v, a = (parts[n][k, :length] if n in parts else None for n in QUANTITIES[:3])
         with _collected(faults, k):
-            courses.append(course(p, clock, v, a, corners))  # type: ignore[arg-type]
+            courses.append(make_course(p, clock, v, a, corners))  # type: ignore[arg-type]
     raise_if_any(faults)
-    timings = timed(courses, bounds)
+    timings = solve_timings(courses, bounds)
     # the slowest first: what it says of a duration holds for all
     for k in np.argsort([-x.duration for x in timings], kind="stable").tolist():
         with _collected(faults, k):
-            made[k] = setpoints(courses[k], timings[k], bounds, 1 / steps[k], count, duration)
+            made[k] = make_setpoints(courses[k], timings[k], bounds, 1 / steps[k], count, duration)
         if faults and duration:
             break
     raise_if_any(faults)
@@ -328,7 +331,7 @@ def _fastest(
     )  # fmt: skip
     rows = motion.outputs()
     used = [
-        binding({n: x[k, : one.count] for n, x in rows.items()}, bounds)
+        binding_shares({n: x[k, : one.count] for n, x in rows.items()}, bounds)
         for k, one in enumerate(own)
     ]
     arrays = {**motion._arrays(), "step": steps, "actions": actions, "ends": ends}
@@ -337,9 +340,9 @@ def _fastest(
         "uniform": np.array([x.uniform for x in timings]),
     }
     return Fastest(
-        **{name: matched(x, like) for name, x in arrays.items()}, mode=motion.mode,
+        **{name: match_library(x, like) for name, x in arrays.items()}, mode=motion.mode,
         options=motion.options, states=[x.state for x in timings],
-        shares={n: matched(np.stack([x[n] for x in used]), like) for n in bounds},
+        shares={n: match_library(np.stack([x[n] for x in used]), like) for n in bounds},
     )  # fmt: skip
 
 
@@ -348,7 +351,7 @@ def _growth(trajectory: Trajectory, knots: Array, pace: Pace) -> Array:
 
     The factor is a root of the value that is at its limit, times a constant.
     """
-    outputs, growth = trajectory.outputs(), matched(np.ones(len(pace.factor)), knots)
+    outputs, growth = trajectory.outputs(), match_library(np.ones(len(pace.factor)), knots)
     between: Mapping[str, Array] = {}
     if (pace.root >= 0).any():
         between = extremes(trajectory.mode, trajectory.options, outputs, knots, pace.row)
@@ -360,11 +363,11 @@ def _growth(trajectory: Trajectory, knots: Array, pace: Pace) -> Array:
             values = concatenate([values, between[name][numbers, :, 0, dof]], 1)
         value = values[np.arange(len(numbers)), root + 1]
         share = (value / value.detach()) ** (1 / order)
-        growth = growth.index_put((matched(numbers, knots),), share)
+        growth = growth.index_put((match_library(numbers, knots),), share)
     return growth
 
 
-def paced(
+def find_pace(
     parts: Mapping[str, Array],
     limits: Mapping[str, Limit],
     slower_only: bool,
@@ -454,7 +457,7 @@ def limit_pairs(limits: Any, dofs: int, margin: float = 1.0) -> dict[str, _Pair]
 
 def _peaks(values: Array, name: str) -> tuple[Array, Array]:
     """Returns the range of each dof [B, D], extended to zero; raises InputError for NaN and Inf."""
-    low, high = reduced(np.minimum, values), reduced(np.maximum, values)
+    low, high = reduce_rows(np.minimum, values), reduce_rows(np.maximum, values)
     bad = ~(np.isfinite(low) & np.isfinite(high))
     if bad.any():
         raise InputError(
@@ -471,14 +474,14 @@ def _shares(low: Array, high: Array, bounds: Sequence[Floats]) -> Floats:
     return share
 
 
-def at_pace(
+def scale_outputs(
     parts: Mapping[str, Array], factor: Floats, growth: Array | float = 1.0
 ) -> dict[str, Array]:
     """Returns quantities [B, ...] of trajectories ``factor`` · ``growth`` [B] times as long."""
     scaled = dict(parts)
     for order, name in enumerate(QUANTITIES):
         if order and name in parts:
-            power = matched(factor**order, parts[name]) * growth**order
+            power = match_library(factor**order, parts[name]) * growth**order
             scaled[name] = _divided(parts[name], power)
     return scaled
 
@@ -531,7 +534,7 @@ def extremes(
     if missing_parts(mode, options, rows) or knots.shape[1] < 2:
         return {}
     numbers = np.arange(knots.shape[1] - 1)[None] if steps is None else steps[:, None].clip(0)
-    first = matched(numbers.clip(max=knots.shape[1] - 2), knots)
+    first = match_library(numbers.clip(max=knots.shape[1] - 2), knots)
     begin, end = take(knots, first), take(knots, first + 1)
     values = [rows.get(name) for name in QUANTITIES]
     known, tau = taylor(mode, options, values, knots, (begin + end) / 2)
@@ -544,13 +547,13 @@ def extremes(
         shape = np.broadcast_shapes(known[order].shape, low.shape)
         ends = (np.broadcast_to(to_numpy(x), shape) for x in (low, low + step))
         slope = [to_numpy(x) for x in known[order + 1 :]]
-        if found := [_followed(known, at, low, order + 1) for at in zeros_within(slope, *ends)]:
+        if found := [_followed(known, at, low, order + 1) for at in find_zeros(slope, *ends)]:
             at_roots = [derivative(known, at, order) for at in found]
             extrema[QUANTITIES[order]] = library(low).stack(at_roots, 1)
     return extrema
 
 
-def extremes_of_method(
+def method_extremes(
     method: str, rows: Mapping[str, Floats], times: Floats, kinds: Mapping[str, np.dtype[Any]]
 ) -> dict[str, Floats]:
     """Returns the extremes of the curve by ``method``, cubic or quintic, through ``rows`` [B, T, D]
@@ -572,7 +575,7 @@ def extremes_of_method(
         place = np.nonzero((values + spread > most) | (values - spread < least))
         own = [x[place] for x in known[order:]]
         end = np.broadcast_to(step / 2, values.shape)[place]
-        at = np.stack([-end, end, *zeros_within(own[1:], -end, end)])
+        at = np.stack([-end, end, *find_zeros(own[1:], -end, end)])
         reached, ends = derivative([*own, 0.0], at, 0), np.stack([values, values], 1)
         ends[:, 0][place], ends[:, 1][place] = reached.min(0), reached.max(0)
         extrema[name] = ends
@@ -584,7 +587,7 @@ def polynomials(
 ) -> list[Floats]:
     """Returns values and derivatives amid each step [B, T−1, D] of the curve by ``method``, cubic
     or quintic, through rows of values and of their derivatives, which were rounded to ``kinds``."""
-    given = [x.astype(np.float64) for x in rows[: GIVEN[method]]]
+    given = [x.astype(np.float64) for x in rows[: ARRAY_COUNTS[method]]]
     places = [half_place(np.empty(0, kind)) for kind in kinds]
     return hermite(given, places, knots, (knots[:, 1:] + knots[:, :-1]) / 2, 2 * len(given))
 
@@ -593,14 +596,14 @@ def _followed(known: list[Array], found: Floats, low: Array, order: int) -> Arra
     """Returns roots of a derivative, which NumPy has found, with their gradients; others at low."""
     if not is_torch(low):
         return found
-    at = matched(found, low)
+    at = match_library(found, low)
     # one step of Newton's method leaves a root where it is, and gives it its gradient
     bend, inside = derivative(known, at, order + 1), at > low
     step = derivative(known, at, order) / bend.where(inside & (bend != 0), 1.0)
     return (at - step).where(inside, low)
 
 
-def zeros_within(taylor: Sequence[Floats], begin: Floats, end: Floats) -> list[Floats]:
+def find_zeros(taylor: Sequence[Floats], begin: Floats, end: Floats) -> list[Floats]:
     """Returns where Σ_m c_m·τᵐ/m! is zero within begin..end; else begin."""
     degree = len(taylor) - 1
     if degree < 1:
@@ -613,7 +616,7 @@ def zeros_within(taylor: Sequence[Floats], begin: Floats, end: Floats) -> list[F
             half = -(taylor[1] + np.copysign(root, taylor[1]))
             candidates = [half / taylor[2], 2 * taylor[0] / half]
         else:  # between its own extremes it is monotonic
-            edges = np.sort([begin, *zeros_within(taylor[1:], begin, end), end], axis=0)
+            edges = np.sort([begin, *find_zeros(taylor[1:], begin, end), end], axis=0)
             candidates = [_bisected(taylor, a, b) for a, b in itertools.pairwise(edges)]
         return [np.where((at > begin) & (at < end), at, begin) for at in candidates]
 

@@ -120,14 +120,14 @@ def missing_parts(mode: str, options: Mapping[str, Any], parts: Iterable[str]) -
     return [name for name in QUANTITIES[lowest : order + 1] if name not in known]
 
 
-def slack_at_ends(knots: Floats) -> list[Floats]:
+def end_slack(knots: Floats) -> list[Floats]:
     """Returns how far the first and the last of knots [b, T], and times at them, may be off as sums
     of steps, [b, 1] each."""
     ends = [min(1, knots.shape[1] - 1), knots.shape[1] - 1]
     return [_rounding(knots, np.full((len(knots), 1), end)) for end in ends]
 
 
-def located(
+def locate_times(
     times: Array, knots: Array, batch: int, rounding: float = 0.0, lengths: Array | None = None
 ) -> Array:
     """Returns times [N] or [B, N] as float64 [1 or B, N], moved onto rows that they mean.
@@ -143,7 +143,7 @@ def located(
         raise InputError(wrong_shape("times", expected, times.shape, what=what))
     if readable(at) and readable(knots):  # not within torch.func, nor while a graph is captured
         values, known = to_numpy(at), to_numpy(knots)
-        (early, late), ends = slack_at_ends(known), known[:, -1:]
+        (early, late), ends = end_slack(known), known[:, -1:]
         if lengths is not None:
             last = to_numpy(lengths)[:, None] - 1
             ends, late = take(known, last.clip(min=0)), _rounding(known, last.clip(min=0))

@@ -181,7 +181,7 @@ def record_array(records: Sequence[Any], most: int) -> tuple[Any, str] | None:
     array = np.empty(len(records), [(path, x.dtype, x.shape[1:]) for path, x in known.items()])
     for path, column in known.items():
         array[path] = column
-    left_out = f"left out, as their values are no columns: {listed(left, _LISTED)}"
+    left_out = f"left out, as their values are no columns: {join_names(left, _LISTED)}"
     return array, left_out if left else ""
 
 

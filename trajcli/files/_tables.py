@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.errors import Fault, InputError, Note, listed
+from trajcli.errors import Fault, InputError, Note, join_names
 from trajcli.files.catalogue import Catalogue, Dataset, OpenFiles, import_library
 from trajcli.files.file_bytes import open_regular
 from trajcli.files.quantities import POSITIONS, last_word, motion_rank, role, split_unit, time_rank

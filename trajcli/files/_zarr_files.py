@@ -20,7 +20,7 @@ from trajcli.files.catalogue import Catalogue, Dataset, OpenFiles, import_librar
 from trajcli.files.conversion import decode_values
 from trajcli.files.file_bytes import SourceFiles
 from trajcli.files.source import natural_order
-from trajcli.memory import KEPT_CHUNK
+from trajcli.memory import CACHED_CHUNK
 
 # Of the codecs of an array at most one may be a compressor, since a few bytes compressed twice may
 # expand to any size; the filters do not expand data, and construct no Python objects.

@@ -30,7 +30,7 @@ from trajcli.errors import (
     TrajcliError,
 )
 from trajcli.files.file_bytes import file_state
-from trajcli.system import allocate, complete, held, is_command, rename_new
+from trajcli.system import allocate, hold_signals, is_command, mark_complete, rename_new
 
 _OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT)
 # Bytes of OUT's name in a hidden name; a file system takes 255.
@@ -59,7 +59,7 @@ class HiddenFolder:
         if is_command():
             atexit.register(self.close)  # a signal may come while nobody has this object yet
         try:
-            with held():
+            with hold_signals():
                 exclusive = self._acquire_lock()
             refuse_place(path, overwrite)  # the process before may just have written it
             if exclusive:
@@ -80,17 +80,17 @@ class HiddenFolder:
 
         Raises OutputError where OUT appeared in the meantime and must not be replaced.
         """
-        with held():  # none is answered between the name and the end
+        with hold_signals():  # none is answered between the name and the end
             try:
                 (os.replace if self._overwrite else rename_new)(self.data, self._out)
             except FileExistsError:
                 raise ExistingFileError(name_taken(self._out)) from None
-            complete()
+            mark_complete()
 
     def close(self) -> list[str]:
         """Removes the folder and the lock; returns what could not be removed."""
         left = []
-        with held():
+        with hold_signals():
             if self._lock is not None:
                 lock, descriptor, self._lock = self._sibling("lock"), self._lock, None
                 try:

@@ -16,13 +16,13 @@ from trajcli.files.quantities import QUANTITIES, derivative_order
 from trajcli.memory import SCANNED_BYTES
 from trajcli.units import (
     Units,
+    derivative_units,
     differ,
-    for_dofs,
-    in_si,
-    of_order,
     parse_time_unit,
     parse_units,
     per_si,
+    require_dof_units,
+    si_units,
     unit_text,
 )
 
@@ -204,7 +204,7 @@ def match_units(a: Dataset, b: Dataset) -> tuple[Dataset, Dataset, str, str]:
     if not all(texts):
         other = any(units and (per_si(units) != 1.0).any() for units in (first, second))
         return a, b, f"{pair}: compared as they are" if other else "", ""
-    if first is None or second is None or differ(in_si(first), in_si(second)):
+    if first is None or second is None or differ(si_units(first), si_units(second)):
         return a, b, "", f"units differ: {pair}"
     if len(first) not in (1, *a.shape[-1:]) or len(second) not in (1, *b.shape[-1:]):
         return a, b, "", f"wrong number of units: {pair}"
@@ -230,6 +230,6 @@ def find_units(arrays: Mapping[str, Dataset], given: Units) -> dict[str, Units]:
         implied = given or (not text and name in QUANTITIES and "position" in arrays)
         units = given or parse_units(read_unit(arrays["position"]) if implied else text)
         if units is not None:
-            units = of_order(units, order) if implied else units
-            known[name] = for_dofs(units, array.shape[-1], array.where)
+            units = derivative_units(units, order) if implied else units
+            known[name] = require_dof_units(units, array.shape[-1], array.where)
     return known

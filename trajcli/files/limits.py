@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.errors import InputError, Note, UsageError, listed, unknown
+from trajcli.errors import InputError, Note, UsageError, join_names, unknown
 from trajcli.files._document_files import parse_yaml
 from trajcli.files.dofs import Dofs, match_names, numbers_of
 from trajcli.files.file_bytes import SourceFiles, read_fault, read_regular
@@ -24,10 +24,10 @@ from trajcli.units import (
     KNOWN,
     Unit,
     Units,
-    in_si,
-    of_order,
+    derivative_units,
     parse_units,
     per_si,
+    si_units,
     unit_of_dof,
     unit_text,
 )
@@ -105,7 +105,7 @@ class Limits:
         for name, text in (units or {}).items():
             if name not in self.units or not text:
                 continue
-            limits, data = in_si(self.units[name]), parse_units(text)
+            limits, data = si_units(self.units[name]), parse_units(text)
             pairs = [(unit_of_dof(data, k), unit_of_dof(limits, n)) for k, n in limited if data]
             if data is None or any(unit.name and unit != other for unit, other in pairs):
                 where, found = f"{self.path}: [{name}]", unit_text(self.units[name])
@@ -121,8 +121,8 @@ class Limits:
         limits, state a unit other than SI. converted: the units that the data was in."""
         units, remarks = self.units.get(name), list[str]()
         for what, own, other in (("limits", units, converted), ("data", converted, units)):
-            if own is None and other and unit_text(in_si(other)) != unit_text(other):
-                remarks.append(f"{what} without a unit: taken as {unit_text(in_si(other))}")
+            if own is None and other and unit_text(si_units(other)) != unit_text(other):
+                remarks.append(f"{what} without a unit: taken as {unit_text(si_units(other))}")
         return remarks
 
     def remarks(self, dofs: Sequence[str], picked: Dofs | None = None) -> list[str]:
@@ -144,7 +144,7 @@ class Limits:
             (Note, "limits by name: ", renamed),
             (Note, "limits without a dof: ", self._without_dof(order)),
         ):
-            remarks += [kind(f"{what}{listed(names, _LISTED)}")] if names else []
+            remarks += [kind(f"{what}{join_names(names, _LISTED)}")] if names else []
         return remarks
 
     def _order(self, dofs: Sequence[str], picked: Dofs | None) -> Sequence[int]:
@@ -297,7 +297,7 @@ def _stated_units(
         stated = (document[name] if name else document).get("units", usual)
         if stated is None:
             if "" in known:
-                known[name] = of_order(known[""], order)
+                known[name] = derivative_units(known[""], order)
             continue
         units = parse_units(",".join(stated) if _are_texts(stated) else stated)
         if units is None or {(unit.known, unit.order) for unit in units} != {(True, order)}:
@@ -364,4 +364,4 @@ def _from_urdf(path: Path, data: bytes) -> Parsed:
     lowers, uppers, speeds, units = zip(*limits.values(), strict=True)
     largest = np.array(speeds)
     tables = {"position": np.array([lowers, uppers]), "velocity": np.array([-largest, largest])}
-    return list(limits), tables, {name: of_order(units, k) for k, name in enumerate(tables)}
+    return list(limits), tables, {name: derivative_units(units, k) for k, name in enumerate(tables)}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.curves.resampling import rounding_of
+from trajcli.curves.resampling import stamp_rounding
 from trajcli.errors import Fault, InputError, wrong_shape
 from trajcli.files.catalogue import Values, load_array, take_trajectories
 from trajcli.files.clock import exact_seconds, in_seconds, stamps_after, unit_by_size
@@ -151,7 +151,7 @@ class PlacedTimes:
             terms.append((starts[0][number % len(starts[0])], starts[1]))
         # exact: int64 nanoseconds since 1970 have more digits than float64
         first, source = sum(exact_seconds(*term) for term in terms), (clock[0][k], clock[1])
-        spare += sum(rounding_of(x) / _unit_of(text).per_si for x, text in [*terms, source])
+        spare += sum(stamp_rounding(x) / _unit_of(text).per_si for x, text in [*terms, source])
         return in_seconds(stamps, self.unit, True) + float(first - exact_seconds(*source)), spare
 
     @property

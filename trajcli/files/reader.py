@@ -40,7 +40,7 @@ from trajcli.files.recording import (
     standing_in,
 )
 from trajcli.files.source import Source, expand_files, parse_source
-from trajcli.units import InputUnits, require_same_kind
+from trajcli.units import InputUnits, require_convertible_units
 
 # What roll, pitch and yaw of a body are called.
 _ANGLES = re.compile(r"(?:^|[^a-z])(?:rpy|euler)", re.I)
@@ -101,7 +101,7 @@ def read_recordings(
     groups = [pair for _, members in sorted(found, key=lambda pair: pair[0]) for pair in members]
     if files.reading.skip_rows and all(group.file.family != "csv" for group, _ in groups):
         skipped = "--skip-rows leaves out lines of tables of text"
-        files.report.add(f"{skipped}, and {groups[0][0].file.path} is none")
+        files.report.add_notes(f"{skipped}, and {groups[0][0].file.path} is none")
     # control points beside the rows that they make are no other trajectory
     made = {group.file for group, _ in groups if group.file.is_output and not group.acting}
     wanted = [
@@ -127,15 +127,15 @@ def read_recordings(
         recordings = [*windowed(at_times, files.reading, files.report)]
     usable, report = [x for x in recordings if x.fault is None], files.report
     for recording in recordings:
-        report.add(*recording.notes)
+        report.add_notes(*recording.notes)
     for recording in usable[:1]:
-        report.add(*rotation_remarks(recording))
+        report.add_notes(*rotation_remarks(recording))
     for recording in usable[:_FIRST]:
-        report.add(*recording.unit_remarks())
+        report.add_notes(*recording.unit_remarks())
     compare = compare and not as_stored
     if compare or len(sources) > 1:
         matched, misfit = _compare_joints(recordings)
-        report.add(*matched)
+        report.add_notes(*matched)
         if misfit is not None and compare:
             raise InputError(misfit)
     return recordings
@@ -157,7 +157,9 @@ def _given_units(files: Files, groups: Sequence[ArrayGroup]) -> InputUnits:
                 expected=f"none for {file.path}",
                 hint="leave it out; --to-units of export and plot says what is written or drawn",
             )
-        files.report.add(Note(f"{file.path} is in SI, whatever --units says of other sources"))
+        files.report.add_notes(
+            Note(f"{file.path} is in SI, whatever --units says of other sources")
+        )
         units = InputUnits()
     return units
 
@@ -204,7 +206,7 @@ def read_positions(files: Files, sources: Sequence[str], compare: bool = True) -
     ]
     if not recorded:
         raise InputError(no_positions(first))
-    files.report.add(*rotations_left_out(recordings, recorded))
+    files.report.add_notes(*rotations_left_out(recordings, recorded))
     return recorded
 
 
@@ -294,13 +296,13 @@ def _groups_of_file(files: Files, file: Catalogue, source: Source, actions: bool
         found = [(group, None) for group in _plain(file, source, actions)]
     report, groups = files.report, [group for group, _ in found]
     if layout is not None and layout.split.remark:
-        report.add(layout.split.remark)
+        report.add_notes(layout.split.remark)
     if groups[0].guessed:
         paths = list(dict.fromkeys(group.path for group in groups))
         more = f" and {len(paths) - 1} more are" if paths[1:] else " is"
         left = file.motion()[1] if paths == [file.motion()[0]] else ""
-        report.add(Note(f"SOURCE names no dataset: {file.place(paths[0])}{more} taken{left}"))
-    report.add(*(text for g in groups for x in g.datasets.values() for text in x.remarks))
+        report.add_notes(Note(f"SOURCE names no dataset: {file.place(paths[0])}{more} taken{left}"))
+    report.add_notes(*(text for g in groups for x in g.datasets.values() for text in x.remarks))
     arranged = _arranged(found, files)
     if source.dofs is None:
         return arranged
@@ -333,12 +335,12 @@ def _arranged(found: Sequence[_Found], files: Files) -> list[_Found]:
             group = replace(group, datasets=moved)
         elif foreign and not group.file.members and kind not in kinds:
             kinds.add(kind)
-            report.add(*_axes_remarks(group))
+            report.add_notes(*_axes_remarks(group))
         single = all(array.ndim < 3 for array in group.datasets.values())
         parts = [group]
         if foreign and single and reading.layout != PLAIN:
             parts, remarks = _episodes(group)
-            report.add(*remarks)
+            report.add_notes(*remarks)
         arranged += ((part, fault) for part in parts)
     return arranged
 
@@ -381,7 +383,7 @@ def _axes_remarks(group: ArrayGroup) -> list[str]:
 
 def require_alike(groups: Sequence[Recording]) -> None:
     """Raises InputError for groups of different dofs or joints, or of other kinds of units."""
-    require_same_kind([(group.as_stored.where, group.position_units) for group in groups])
+    require_convertible_units([(group.as_stored.where, group.position_units) for group in groups])
     raise_if_any(dof_faults(groups))
     if (fault := _compare_joints(groups)[1]) is not None:
         raise InputError(fault)

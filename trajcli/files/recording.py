@@ -68,7 +68,15 @@ from trajcli.files.reading import Reading
 from trajcli.files.source import Place, first_and_more
 from trajcli.kernels.program import Floats, Integers
 from trajcli.memory import EAGER_BYTES, READ_BYTES
-from trajcli.units import KNOWN, NO_UNIT, InputUnits, Units, of_order, parse_units, unit_text
+from trajcli.units import (
+    KNOWN,
+    NO_UNIT,
+    InputUnits,
+    Units,
+    derivative_units,
+    parse_units,
+    unit_text,
+)
 
 ACTIONS = ("actions", "action")
 SEVERAL = "several"
@@ -436,7 +444,7 @@ class Recording:
     @property
     def position_units(self) -> Units | None:
         """The units of positions that the input units imply: deg for deg/s^2."""
-        return of_order(self.input_units, 0) if self.input_units else None
+        return derivative_units(self.input_units, 0) if self.input_units else None
 
     def unit(self, name: str) -> str | None:
         """Returns the unit that an array states, else the one that the positions imply."""

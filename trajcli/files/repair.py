@@ -53,7 +53,7 @@ def repaired(
         result = [_unwrapped(recording, repair.wrap_dofs) for recording in result]
     if repair.trim:
         result = [*_trimmed(result, repair.still, report, episodes)]
-    report.add(*_notes(counts, repair.max_gap, least))
+    report.add_notes(*_notes(counts, repair.max_gap, least))
     return result
 
 
@@ -109,7 +109,7 @@ def _trimmed(
         usable = recording.fault is None and recording.rows > 0
         for block in recording.blocks() if usable else ():
             values = block.arrays[what if what in block.arrays else name].read().astype(np.float64)
-            turned = [unit(values[..., [*r.dofs]], r.form)[0] for r in block.rotations]
+            turned = [normalize(values[..., [*r.dofs]], r.form)[0] for r in block.rotations]
             turns = np.stack(turned, 2) if turned else np.zeros((*values.shape[:2], 0, 4))
             parts, times = {what: values[..., block.free_dofs]}, block.times()
             assert times is not None  # they were required
@@ -136,7 +136,7 @@ def _trimmed(
     idle = [seconds for seconds in left_out if seconds > 0]
     text = f"idle ends left out: {len(idle)} of {len(left_out)} trajectories"
     text += f", {np.median(idle):.3g} s in the median" if idle else ""
-    report.add(Note(text + (f"; {never} left whole, without known motion" if never else "")))
+    report.add_notes(Note(text + (f"; {never} left whole, without known motion" if never else "")))
 
 
 def _runs_between_gaps(

@@ -24,11 +24,11 @@ from trajcli.files.source import Place, expand_files, parse_source
 from trajcli.units import (
     InputUnits,
     Units,
-    for_dofs,
-    of_order,
+    derivative_units,
     parse_units,
     per_si,
-    require_same_kind,
+    require_convertible_units,
+    require_dof_units,
     unit_text,
 )
 
@@ -215,10 +215,10 @@ def state_units(group: Recording, part: str, stored: Dataset | None) -> Units | 
         return None
     where = part if stored is None else stored.where
     count = group.shape[2]
-    units = without_rotations(group.turning, for_dofs(units, count, where), count)
+    units = without_rotations(group.turning, require_dof_units(units, count, where), count)
     if near is not None and len(near) in (1, len(units)):
-        require_same_kind([(group.as_stored.where, near), (where, units)])
-    return of_order(units, QUANTITIES.index(part))
+        require_convertible_units([(group.as_stored.where, near), (where, units)])
+    return derivative_units(units, QUANTITIES.index(part))
 
 
 def _in_form_of(group: Recording, values: Values, where: Place) -> Values | None:

@@ -30,7 +30,7 @@ from trajcli.files.outputs import (
 )
 from trajcli.files.quantities import QUANTITIES, SMOOTHING
 from trajcli.files.source import relative_path
-from trajcli.system import held
+from trajcli.system import hold_signals
 
 _EXPORTED = (".parquet", ".rrd", ".tum", ".yaml", ".yml", ".json")
 _FAMILIES = {".h5": "hdf5", ".hdf5": "hdf5", ".npz": "npz", ".npy": "npy"}
@@ -143,7 +143,7 @@ def write(
     else:
         output = (NpzOutput if family == "npz" else NpyOutput)(out, description)
     output.begin(overwrite)
-    with held(), output:
+    with hold_signals(), output:
         fill(output)
         if sources is not None and description.sources:  # of a part of a run, in OUT.parts
             folder = os.path.realpath(out.parent.parent)

@@ -96,5 +96,5 @@ def recorded_orientations(
         off = abs(np.linalg.norm(x, axis=-1) - 1.0) if form in ("xyzw", "wxyz") else np.zeros(1)
         largest, remark = float(np.nanmax(off, initial=0.0)), "quaternions are normalised: norms"
         if largest > _ROUNDING and not any(remark in note for note in report.notes):
-            report.add(f"{locate(0)}: {remark} are off by {largest:.1g}")
+            report.add_notes(f"{locate(0)}: {remark} are off by {largest:.1g}")
     return q[0] if len(q) == 1 else np.stack(q, 2)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.arrays import nonfinite_fault, output_dtype
-from trajcli.curves.resampling import rounding_of
+from trajcli.curves.resampling import stamp_rounding
 from trajcli.errors import Fault, InputError, raise_if_any
 from trajcli.files.atomic_output import refuse_input
 from trajcli.files.catalogue import load_array
@@ -56,7 +56,7 @@ def read_trajectories(
     """
     every, report = read_recordings(files, request.sources), files.report
     recordings = one_per_group(every, actions)
-    report.add(*rotations_left_out(every, recordings))
+    report.add_notes(*rotations_left_out(every, recordings))
     usable = [x for x in recordings if x.fault is None] or recordings
     if not any(all(name in x.arrays for x in recordings) for name in usable[0].arrays):
         raise InputError(
@@ -82,7 +82,7 @@ def read_trajectories(
     for clock in clocks:
         raise_if_any(clock.faults(0, 1) if clock.step is not None else clock.shape_faults())
     if clocks and (remark := clocks[0].remark):
-        report.add(remark)
+        report.add_notes(remark)
     whole = join(repaired(recordings, request, least, report, request.episodes))
     whole = whole.take(np.sort(select(request.episodes, len(whole))))
     if not request.skip_bad:
@@ -232,7 +232,7 @@ def write_rows(
         overwrite=request.overwrite or shard is not None,
         sources=files.sources,
     )
-    report.add(*remarks)
+    report.add_notes(*remarks)
     return {
         "out": str(request.path),
         "source": str(whole.source),

@@ -119,7 +119,7 @@ def run_fit(request: FitRequest, report: Report | None = None) -> dict[str, Any]
         result = write_rows(
             request, files, recording, counts, variables, compute, stated, left_out, sizes
         )
-        files.report.add(*jumps.notes(""))
+        files.report.add_notes(*jumps.notes(""))
     return {
         **result, "array": name, "degree": request.degree, "intervals": intervals, "steps": steps,
         "error": {"median": float(np.median(error)), "most": float(error.max())},

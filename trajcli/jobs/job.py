@@ -18,7 +18,7 @@ from trajcli.files.writing import stopped
 from trajcli.kernels.cuda import DeviceLost, DeviceOutOfMemory, device_errors
 from trajcli.kernels.program import Integers
 from trajcli.memory import CHANGED_BYTES
-from trajcli.system import answered
+from trajcli.system import pending_signal
 
 Arrays: TypeAlias = Mapping[str, Any]
 """Entries [b, ...] of the variables of an output, by name."""
@@ -107,10 +107,10 @@ def write_blocks(job: Job[S], write: Callable[[Span, Arrays, int], object], repo
                 raise stopped(job.out, reason, done, total) from None
             done += len(block)
             report.on_progress(done, total)
-            if signal := answered():
+            if signal := pending_signal():
                 raise stopped(job.out, signal, done, total)
     if most:
-        report.add(Note(f"blocks were halved: memory on {job.device} was short"))
+        report.add_notes(Note(f"blocks were halved: memory on {job.device} was short"))
 
 
 def blocks_of(recording: Recording, rows: Integers) -> Iterator[Block]:

@@ -132,7 +132,7 @@ class Plan:
         kind, memory = _working_memory(self.choice, self.gradient is not None, request.memory)
         self.sizes = [_block_size(batch, kind, memory) for batch in batches]
         self.notes = report.notes
-        report.add(
+        report.add_notes(
             *_conversion_notes(recording, self.dtype),
             *_memory_notes(batches, kind, request.memory),
             *input_warnings(recording, batches[-1].inputs),

@@ -111,18 +111,18 @@ class Curves:
         self._moving = np.zeros(len(self._numbers), bool)
         known: Sequence[str] = ()
         if self.mode is not None:
-            known = resampling.finite_parts_of_mode(*self.mode, quantities)
+            known = resampling.finite_mode_outputs(*self.mode, quantities)
         elif quantities:
-            known = resampling.finite_parts(self.method, quantities)
+            known = resampling.finite_outputs(self.method, quantities)
         self._others = [name for name in recording.arrays if name not in QUANTITIES]
         if self._others:
             # refuses methods that take derivatives
-            resampling.finite_parts(self.method, QUANTITIES[:1])
+            resampling.finite_outputs(self.method, QUANTITIES[:1])
         self.names = [*known, *self._others]
         if left := [name for name in quantities if name not in known]:
             curve = curve_name(*self.mode) if self.mode else self.method
             why = f"by {curve} it is not finite between the rows"
-            report.add(Note(f"no {', '.join(left)}: {why}"))
+            report.add_notes(Note(f"no {', '.join(left)}: {why}"))
 
     def _chosen(
         self, request: ResampleRequest, whole: Recording, names: Sequence[str], mode: ModeAndOptions
@@ -147,7 +147,7 @@ class Curves:
         elif known and (missing := ", ".join(missing_parts(*mode, names))):
             what = f"exactly, as {described(*mode)}, it takes {missing} as well"
         if what:
-            self._report.add(Note(f"by {method}: {what}"))
+            self._report.add_notes(Note(f"by {method}: {what}"))
         return method
 
     def may_hold(self, block: Recording, knots: Floats) -> list[bool]:
@@ -174,17 +174,17 @@ class Curves:
         values = {n: x.astype(output_dtype(x.dtype), copy=False) for n, x in values.items()}
         quantities = {name: values[name] for name in values if name in QUANTITIES}
         curves = [
-            (resampling.curve_of_rows(self.method, {QUANTITIES[0]: values[name]}, knots, self.hold),
+            (resampling.method_curve(self.method, {QUANTITIES[0]: values[name]}, knots, self.hold),
              {QUANTITIES[0]: name})
             for name in self._others
         ]  # fmt: skip
         if quantities:
             if self.mode is None:
-                curve = resampling.curve_of_rows(self.method, quantities, knots, self.hold)
+                curve = resampling.method_curve(self.method, quantities, knots, self.hold)
             else:  # which knows how far rounding has moved the rows
                 for name, rows in quantities.items():
                     quantities[name] = rows.astype(output_dtype(self._precision[name]), copy=False)
-                curve = resampling.curve_of_mode(*self.mode, quantities, knots)
+                curve = resampling.mode_curve(*self.mode, quantities, knots)
             curves.append((curve, {name: name for name in self.names if name in QUANTITIES}))
         batch, _, dofs = next(iter(values.values())).shape
         shape = (batch, at.shape[1], dofs)
@@ -204,7 +204,7 @@ class Curves:
                     arrays[array][:, part] = samples[name]
         for name in self.names if self.held else ():
             rows = values.get(name, lowest)
-            resampling.with_held(arrays[name], name, rows, knots, at, self.held)
+            resampling.hold_dof_rows(arrays[name], name, rows, knots, at, self.held)
         return arrays
 
     def two_valued(self) -> list[str]:
@@ -272,7 +272,7 @@ def run_resample(request: ResampleRequest, report: Report | None = None) -> dict
             values = {name: finite_rows(block, name, lenient) for name in recording.arrays}
             jumps.add(values, block)
             # ends may be off by rounding
-            at = located(np.clip(times, 0.0, knots[:, -1:]), knots, len(block), rounding)
+            at = locate_times(np.clip(times, 0.0, knots[:, -1:]), knots, len(block), rounding)
             arrays: dict[str, Any] = {}
             if rotations:
                 from trajcli.rotations import resample
@@ -306,7 +306,7 @@ def run_resample(request: ResampleRequest, report: Report | None = None) -> dict
             request, files, recording, counts, variables, compute, stated, left_out,
             rotation_sizes(rotations),
         )  # fmt: skip
-        files.report.add(*curves.two_valued(), *remarks, *said.notes, *jumps.notes(""))
+        files.report.add_notes(*curves.two_valued(), *remarks, *said.notes, *jumps.notes(""))
     return {
         **result,
         "to": request.to,
@@ -370,11 +370,11 @@ def _measured(
         block, places = of_length.recording, of_length.places
         knots, rounding = row_times(block, acting=holding)
         ends[places] = knots[:, -1]
-        slack[places] = np.maximum(*slack_at_ends(knots))[:, 0] + rounding
+        slack[places] = np.maximum(*end_slack(knots))[:, 0] + rounding
         if rate is not None:
             acting, held = knots.shape[1] > block.rows, curves.may_hold(block, knots)
             each = zip(ends[places].tolist(), held, strict=True)
-            counts[places] = [new_count(rate, end, rounding, acting, may) for end, may in each]
+            counts[places] = [count_new_rows(rate, end, rounding, acting, may) for end, may in each]
     return counts, ends, slack
 
 

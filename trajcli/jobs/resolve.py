@@ -36,7 +36,7 @@ from trajcli.jobs._blocks import LeftOut, recorded_rates
 from trajcli.jobs.request import Request
 from trajcli.mode_options import CURVE
 from trajcli.modes import ALIASES, Mode, make_method, make_mode
-from trajcli.units import in_si, parse_units, per_si, unit_text
+from trajcli.units import parse_units, per_si, si_units, unit_text
 
 _DEFAULT = "acceleration"
 # Options that a file may state with its mode.
@@ -146,7 +146,7 @@ def resolve(request: Request, files: Files, sources: Sequence[str]) -> Resolved:
     count = len(recording)
     if not request.recorded and all(recorded_rates(part, mode) for part in usable):
         mode, note = _of_rates(request, first, mode)
-        report.add(note)
+        report.add_notes(note)
     if request.start_index is not None:
         start = recording.start.with_index("start", files.dataset(request.start_index))
         recording = replace(recording, start=start)
@@ -346,7 +346,7 @@ def resolve_mode(
             states = _described(mode, with_options)
             notes.append(f"{where} states {states}, which this run is not ({typed})")
     made = make_mode(name or _DEFAULT, **options)
-    files.report.add(*notes)
+    files.report.add_notes(*notes)
     return made, source
 
 
@@ -438,7 +438,7 @@ def position_unit(group: Recording, mode: Mode, start: str | None) -> str | None
         units = None if beside is None else state_units(group, "position", beside)
     else:
         units = None
-    return None if units is None else unit_text(in_si(units))
+    return None if units is None else unit_text(si_units(units))
 
 
 def units_report(group: Recording) -> dict[str, str] | None:
@@ -447,7 +447,7 @@ def units_report(group: Recording) -> dict[str, str] | None:
     if units is None:
         return None
     source = "--units" if group.given.positions else group.as_stored.where
-    return {"read": unit_text(units), "from": str(source), "written": unit_text(in_si(units))}
+    return {"read": unit_text(units), "from": str(source), "written": unit_text(si_units(units))}
 
 
 def _derivative(group: Recording) -> int | None:

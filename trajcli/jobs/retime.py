@@ -16,9 +16,9 @@ import numpy as np
 
 from trajcli.calls import integrate
 from trajcli.curves import fastest, retiming
-from trajcli.curves.resampling import GIVEN
+from trajcli.curves.resampling import ARRAY_COUNTS
 from trajcli.curves.sampling import is_known, missing_parts
-from trajcli.errors import Fault, InputError, Note, Report, UsageError, listed, raise_if_any
+from trajcli.errors import Fault, InputError, Note, Report, UsageError, join_names, raise_if_any
 from trajcli.files.atomic_output import os_failures
 from trajcli.files.limits import read_limits
 from trajcli.files.opening import Files
@@ -45,7 +45,7 @@ from trajcli.jobs.resample import curves_between
 from trajcli.kernels.program import Floats
 from trajcli.mode_options import ANY_PACE
 from trajcli.names import EndsName
-from trajcli.system import answered, held, processors
+from trajcli.system import hold_signals, pending_signal, processors
 from trajcli.trajectory import State
 
 _RATE = 1000.0  # of the setpoints of slower sources, in Hz
@@ -105,7 +105,7 @@ def run_retime(request: RetimeRequest, report: Report | None = None) -> dict[str
             fault = no_time(whole)
             raise InputError(replace(fault, hint=f"--method fastest; or {fault.hint}"))
         if not whole.clock:
-            files.report.add(Note("no times: the rows are a path"))
+            files.report.add_notes(Note("no times: the rows are a path"))
         paces = (Paces if method == "uniform" else Timings)(whole, request, files)
         part = whole if shard is None else whole.take(slice(*shard.share(len(whole))))
         good, left_out = computable(request, part)
@@ -121,7 +121,7 @@ def run_retime(request: RetimeRequest, report: Report | None = None) -> dict[str
             request, files, paces.recording, paces.counts, variables, paces.compute, stated,
             left_out, paces.sizes, paces.named,
         )  # fmt: skip
-        files.report.add(*paces.notes())
+        files.report.add_notes(*paces.notes())
     about = {"limits": str(request.limits), "method": method, "matched": paces.matched}
     return {**result, **about, **paces.result()}
 
@@ -227,9 +227,9 @@ class Paces:
         values = {name: finite_rows(block.recording, name) for name in self.arrays}
         times, exact, places = row_times(block.recording)[0], self._request.duration, block.places
         between = self._between(values, times)
-        pace = retiming.paced(values, self.limits, self._request.slower_only, between)
+        pace = retiming.find_pace(values, self.limits, self._request.slower_only, between)
         if exact is not None:
-            pace = retiming.lasting(pace, np.broadcast_to(times[:, -1], len(places)), exact)
+            pace = retiming.stretch_pace(pace, np.broadcast_to(times[:, -1], len(places)), exact)
         times = times * pace.factor[:, None]  # t → s·t
         self.factor[places], self._dof[places] = pace.factor, pace.dof
         self._quantity[places] = pace.limited_by
@@ -238,7 +238,14 @@ class Paces:
         for name, share in pace.slack.items():
             self._slack[name][places] = share
         self._look(values.get("position"))
-        yield 0, {"time": times, **retiming.at_pace(values, pace.factor), "time_scale": pace.factor}
+        yield (
+            0,
+            {
+                "time": times,
+                **retiming.scale_outputs(values, pace.factor),
+                "time_scale": pace.factor,
+            },
+        )
 
     def _look(self, position: Any) -> None:
         """Counts the trajectories with positions [b, T, D] beyond their limits."""
@@ -254,8 +261,8 @@ class Paces:
         kinds = {name: self.recording.arrays[name].precision for name in values}
         reached = dict[str, Floats]()
         if not is_known(mode, options):
-            if self._curve in GIVEN and {"position", "velocity"} <= {*values}:
-                reached = retiming.extremes_of_method(self._curve, values, times, kinds)
+            if self._curve in ARRAY_COUNTS and {"position", "velocity"} <= {*values}:
+                reached = retiming.method_extremes(self._curve, values, times, kinds)
         elif needed := missing_parts(mode, options, values):
             what = "limits hold at the rows alone: between them the curve takes"
             self._remarks.append(Note(f"{what} {', '.join(needed)}"))
@@ -346,14 +353,14 @@ class Timings(Paces):
                 pass  # whether any trajectory of OUT does
         # by place: what the result says of a timing, where its control points lie
         courses, done = self._courses(recording, faults), dict[int, _Timed]()
-        with os_failures(request.path), held():
+        with os_failures(request.path), hold_signals():
             self._points = opened.enter_context(TemporaryFile(dir=request.path.parent))  # noqa: SIM115
             # so many that a signal is answered within about a second
             while some := list(islice(courses, 8 * processors())):
-                timings = fastest.timed([course for _, course, _ in some], limits)
+                timings = fastest.solve_timings([course for _, course, _ in some], limits)
                 for (place, course, before), timing in zip(some, timings, strict=True):
                     with self._placed(recording, place, faults):
-                        made = fastest.setpoints(
+                        made = fastest.make_setpoints(
                             course, timing, limits, self._rate, request.rows, request.duration
                         )
                         after, at = (made.count - 1) * made.step, self._points.tell()
@@ -364,7 +371,7 @@ class Timings(Paces):
                         np.save(self._points, np.concatenate([made.start, made.goal, made.actions]))
                 raise_if_any(() if request.skip_bad else faults[:MOST_FAULTS])
                 report.on_progress(place + 1, len(recording))
-                if signal := answered():
+                if signal := pending_signal():
                     raise stopped(request.out, signal, place + 1, len(recording))
         raise_if_any(() if done and request.skip_bad else faults[:MOST_FAULTS])
         self.recording, self._timed = recording.take([*done]), [*done.values()]
@@ -396,7 +403,7 @@ class Timings(Paces):
                 place, course, at = place + 1, None, line if clock else None
                 own = dict(zip(self.arrays[1:], rates, strict=True))
                 with self._placed(recording, place, faults):
-                    course = fastest.course(rows, at, **own, corners=self._request.turns)
+                    course = fastest.make_course(rows, at, **own, corners=self._request.turns)
                 if course is not None:
                     self._ends = "goal" if course.moving[1] else self._ends
                     self._even &= not all(course.moving)  # whose speeds leave no step free
@@ -437,7 +444,7 @@ class Timings(Paces):
             points[:, 8:], dt=step, mode="bspline", ends=self._ends, backend="native", **states
         )
         rows = motion.outputs()
-        for name, shares in fastest.binding(rows, self.limits).items():
+        for name, shares in fastest.binding_shares(rows, self.limits).items():
             self._shares[name][block.places] = shares
         self._look(rows["position"])
         yield 0, {
@@ -464,7 +471,7 @@ class Timings(Paces):
         remarks = [(x, n) for n, t in zip(names, self._timed, strict=True) for x in t.remarks]
         for kind in dict.fromkeys(remark.kind for remark, _ in remarks):
             alike = [(x.size, x.text, name) for x, name in remarks if x.kind == kind]
-            text = listed((text for _, text, _ in alike), 3)
+            text = join_names((text for _, text, _ in alike), 3)
             if len(names) > 1:
                 _, most, name = max(alike)
                 count = f"{len({n for *_, n in alike})} of {len(names)} trajectories"

@@ -84,7 +84,7 @@ def run(
             compress=request.compress,
             sources=files.sources,
         )
-    report.add(*integration.notes(), *remarks)
+    report.add_notes(*integration.notes(), *remarks)
     if integration.smoothing is not None:
         result |= integration.smoothing.report()
     # bytes that are read and written: both count against the bandwidth of the disk
@@ -332,7 +332,7 @@ class Smoothing:
         """Yields a line for each kind of doubt, with the dofs that it concerns."""
         for kind, text in _DOUBTS.items():
             if names := list(compress(self._dofs, self._doubts[kind])):
-                words = ("dof " if names[0].isdecimal() else "") + listed(names, 4)
+                words = ("dof " if names[0].isdecimal() else "") + join_names(names, 4)
                 if self._count > 1:
                     words += f" in {self._doubted[kind]} of {self._count} trajectories"
                 if kind in ("stairs", "correlation"):

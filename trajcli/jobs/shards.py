@@ -299,14 +299,14 @@ def merge(out: Path, overwrite: bool = False, report: Report | None = None) -> d
             compress=parts[0].request.get("compress"),
             sources=files.sources,
         )
-    report.add(*remarks)
+    report.add_notes(*remarks)
     seconds = report.seconds
     # files of float32 and of float64 in different shards give parts of both
     variables = (v for part in contents.values() for v in part.variables)
     kinds = {v.dtype.name for v in variables if v.name in QUANTITIES}
     if len(kinds) > 1:
         types = " and ".join(sorted(kinds))
-        report.add(Note(f"parts of {types}, as their files are; --dtype makes them one"))
+        report.add_notes(Note(f"parts of {types}, as their files are; --dtype makes them one"))
     return {
         "out": str(out),
         "parts": len(parts),

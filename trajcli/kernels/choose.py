@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, get_args
 from trajcli.errors import UsageError, unknown
 from trajcli.kernels import cuda
 from trajcli.names import BackendName
-from trajcli.system import variable
+from trajcli.system import environment_variable
 
 BACKENDS = get_args(BackendName)[1:]
 

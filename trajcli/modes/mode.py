@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, get_args
 
-from trajcli.arrays import columns, counting, elapsed
+from trajcli.arrays import arange, columns, elapsed
 from trajcli.errors import Fault
 from trajcli.kernels.program import Array, Booleans, Floats, Integers, Program, Smoother
 from trajcli.mode_options import CURVE
@@ -219,5 +219,5 @@ def times_after(dt: Array, first: int, last: int) -> Array:
     """Computes the times after first … last − 1 steps, float64 [b, last − first]."""
     # products of one step are right to half an ulp, which sums of many are not
     if dt.shape[1] == 1:
-        return dt * counting(first, last, dt)
+        return dt * arange(first, last, dt)
     return elapsed(columns(dt, 0, max(last - 1, 0)))[:, first:]

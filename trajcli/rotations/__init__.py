@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from trajcli import calls
-from trajcli.arrays import as_array, cast, concatenate, library, matched, output_dtype
-from trajcli.curves.resampling import at_rest, knots_of, placed
+from trajcli.arrays import as_array, cast, concatenate, library, match_library, output_dtype
+from trajcli.curves.resampling import at_rest, placed, row_knots
 from trajcli.curves.sampling import search, take
 from trajcli.errors import InputError, UsageError, describe, raise_if_any, unknown, wrong_shape
 from trajcli.inputs import Inputs, nonfinite_faults, shape_faults
@@ -128,7 +128,7 @@ def differentiate(
     parts, options = zip(*((list(motion), motion.options) for _, motion in blocks), strict=True)
     rows = (concatenate(part, 1) for part in zip(*parts, strict=True))
     q, omega, alpha, jerk = (cast(part, output_dtype(given.dtype)) for part in rows)
-    time = matched(inputs.row_times(), given, "dt" if times is None else "times")
+    time = match_library(inputs.row_times(), given, "dt" if times is None else "times")
     time = time[0] if len(time) == 1 else time
     return RotationTrajectory(q, omega, alpha, jerk, time, frame, options[0])
 
@@ -147,7 +147,7 @@ def differentiate_rows(
         return continuous(_framed(_flat(read(first, last)), frame))
 
     given = read(0, 1)
-    steps = for_bodies(matched(inputs.steps, given), bodies)
+    steps = for_bodies(match_library(inputs.steps, given), bodies)
     options = {"method": mode.name, **mode.options(True)}
     blocks: Iterator[tuple[int, list[Array]]]
     if mode.result_names:
@@ -227,12 +227,14 @@ def integrate(
     steps = Inputs(make_mode(inner, scheme=scheme), flat, {}, {}, gaps, stamps).steps
     sign = 1.0 if frame == "world" else -1.0
     outputs = list(rows.outputs().values())[:3]
-    given = matched(given, outputs[0])  # tensors where any argument is one
+    given = match_library(given, outputs[0])  # tensors where any argument is one
     rates = [sign * _flat(x.reshape(batch, -1, *given.shape[2:])) for x in outputs]
-    steps = for_bodies(matched(steps, given), _bodies(given))[..., None]
+    steps = for_bodies(match_library(steps, given), _bodies(given))[..., None]
     turns = _rates.turns_of_rates(rates, order, scheme, steps)
     first = _broadcast(parts["position"], (batch, *bodies, 4), "start").reshape(-1, 1, 4)
-    first = to_quaternions(matched(first, given), where="start", allow_nonfinite=allow_nonfinite)
+    first = to_quaternions(
+        match_library(first, given), where="start", allow_nonfinite=allow_nonfinite
+    )
     first = _framed(first, frame)
     turned = multiply(cumulative_product(exp(turns)), first)
     values = concatenate([first, turned / dot(turned, turned) ** 0.5], 1)
@@ -269,7 +271,7 @@ def resample(
     given = _checked(quaternions, 4, "quaternions")
     values = continuous(_framed(_flat(to_quaternions(given, where="quaternions")), frame))
     flat = given.reshape(*given.shape[:2], -1)
-    knots, *_ = of_rows = knots_of(flat, dt, times)
+    knots, *_ = of_rows = row_knots(flat, dt, times)
     held = method == "slerp" or at_rest({"position": flat}, knots).all()
     new, at = placed(flat, rate, at, bool(held), of_rows)
     knots, at = for_bodies(knots, _bodies(given)), for_bodies(at, _bodies(given))
@@ -303,7 +305,7 @@ def compose(actions: Array, start: Array, *, kind: str = "delta", frame: str = "
     """
     given, steps = _actions(actions, kind, frame)
     first = _broadcast(start, (len(given), *given.shape[2:]), "start").reshape(-1, 1, 4)
-    first = _framed(matched(to_quaternions(first, where="start"), steps), frame)
+    first = _framed(match_library(to_quaternions(first, where="start"), steps), frame)
     turned = multiply(cumulative_product(steps) if kind == "delta" else steps, first)
     turned = continuous(concatenate([first, turned], 1))
     return _result([turned], None, frame, given, {}).orientation

@@ -13,7 +13,15 @@ from typing import Any
 import numpy as np
 
 from trajcli import calls
-from trajcli.arrays import concatenate, interleaved, is_torch, library, matched, readable, to_numpy
+from trajcli.arrays import (
+    concatenate,
+    interleave,
+    is_torch,
+    library,
+    match_library,
+    readable,
+    to_numpy,
+)
 from trajcli.curves.sampling import derivative, search, take
 from trajcli.errors import InputError
 from trajcli.kernels.least_squares import fit_weights
@@ -115,12 +123,12 @@ def filled(values: Array) -> tuple[Array, Array]:
     """Returns rows [N, T, 4] with the known row before, or the first known one, in place of missing
     ones, and which are missing [N, T, 1]."""
     if not readable(values):
-        return values, matched(np.zeros((1, 1, 1)), values) > 0.0
+        return values, match_library(np.zeros((1, 1, 1)), values) > 0.0
     known = np.isfinite(to_numpy(values)).all(-1)
     rows = np.maximum.accumulate(np.where(known, np.arange(known.shape[1]), 0), 1)
     rows = np.maximum(rows, known.argmax(1)[:, None])
-    absent = matched(1.0 - known[..., None], values) > 0.0
-    return (values if known.all() else take(values, matched(rows, values))), absent
+    absent = match_library(1.0 - known[..., None], values) > 0.0
+    return (values if known.all() else take(values, match_library(rows, values))), absent
 
 
 def in_windows(
@@ -135,7 +143,7 @@ def in_windows(
     spans = None if band.spans is None else for_bodies(band.spans, bodies)
     points = np.arange(width, dtype=np.longdouble)
     of_unit = fit_weights(points - points[:, None], degree) if band.table is not None else []
-    table = [matched(weights.astype(np.float64), steps) for weights in of_unit]
+    table = [match_library(weights.astype(np.float64), steps) for weights in of_unit]
     size = max(1, ROTATION_VALUES // (shape[0] * bodies * 4 * width))
     for begin in range(0, count, size):
         here = slice(begin, begin + size)
@@ -152,12 +160,12 @@ def in_windows(
             gaps = steps[:, window[:, :-1] % steps.shape[1]]  # one, or one per step
             stamps = concatenate([gaps[..., :1] * 0.0, gaps.cumsum(-1)], -1)
             own = stamps[:, np.arange(len(place)), place][..., None]
-            weights = fit_weights(stamps - own, degree, matched(1.0 * inside, values))
-        inverse = conjugate(take(values, matched(middle - low, values)))
+            weights = fit_weights(stamps - own, degree, match_library(1.0 * inside, values))
+        inverse = conjugate(take(values, match_library(middle - low, values)))
         turns = multiply(values[:, window - low], inverse[:, :, None])  # [N, rows, W, 4]
         if not inside.all():
-            identity = matched(np.array([1.0, 0.0, 0.0, 0.0]), values)
-            turns = xp.where(matched(1.0 * inside[..., None], values) > 0, turns, identity)
+            identity = match_library(np.array([1.0, 0.0, 0.0, 0.0]), values)
+            turns = xp.where(match_library(1.0 * inside[..., None], values) > 0, turns, identity)
         if readable(turns) and (to_numpy(turns)[..., 0] < math.cos(_FARTHEST / 2)).any():
             raise InputError(
                 "a body turns by more than 270° within half a window",
@@ -282,7 +290,7 @@ def _spline_rates(turns: Array, steps: Array) -> Array:
     α is J·φ̈ + J̇·φ̇ at the end of a cubic and φ̈ at its begin: linear in the ω at its ends, but for
     J̇·φ̇, which is quadratic in the later one (SciPy's RotationSpline). Newton's method solves it.
     """
-    mean, axes = turns / steps, matched(np.eye(3), turns)
+    mean, axes = turns / steps, match_library(np.eye(3), turns)
     inner = 0.5 * (mean[:, 1:] + mean[:, :-1])
     if turns.shape[1] > 1:
         columns = [f(turns[..., None, :], axes) for f in (rates_of_log, slope_of_log)]
@@ -342,4 +350,4 @@ def _solve_blocks(below: Array, on: Array, above: Array, right: Array) -> Array:
     previous = concatenate([zero, others], 1)[:, :size, :, None]
     following = concatenate([others, zero], 1)[:, :size, :, None]
     own = even[..., 6:] - even[..., :3] @ previous - even[..., 3:6] @ following
-    return interleaved(own[..., 0], others)
+    return interleave(own[..., 0], others)

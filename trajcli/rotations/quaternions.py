@@ -22,10 +22,10 @@ from trajcli.arrays import (
     concatenate,
     float64,
     in_one_library,
-    interleaved,
+    interleave,
     is_torch,
     library,
-    matched,
+    match_library,
     output_dtype,
     readable,
     to_numpy,
@@ -185,7 +185,7 @@ def continuous(quaternions: Array, before: Array | None = None) -> Array:
     """
     xp = library(quaternions)
     values = quaternions.detach() if is_torch(quaternions) else quaternions
-    number = matched(np.arange(int(values.shape[-2])), values)
+    number = match_library(np.arange(int(values.shape[-2])), values)
     rows = xp.where(xp.isfinite(values).all(-1), number, 0)
     last = rows.cummax(-1).values if is_torch(rows) else np.maximum.accumulate(rows, -1)
     known = _gathered(values, last)
@@ -243,7 +243,7 @@ def _from_rot6d(values: Array) -> Array:
 
 def _from_rpy(values: Array) -> Array:
     """Returns quaternions of roll, pitch and yaw about the fixed axes x, y and z, in this order."""
-    axes = matched(np.eye(3), values)
+    axes = match_library(np.eye(3), values)
     roll, pitch, yaw = (exp(values[..., k : k + 1] * axes[k]) for k in range(3))
     return multiply(yaw, multiply(pitch, roll))
 
@@ -271,7 +271,7 @@ FORMS: dict[str, tuple[int, Function, Function]] = {
 """How rotations are written: numbers of each, and the way to and from quaternions."""
 
 
-def unit(values: Array, form: str) -> tuple[Array, Array]:
+def normalize(values: Array, form: str) -> tuple[Array, Array]:
     """Returns unit quaternions [..., 4] of rotations in a form, and how far each is off [...].
 
     That is the error of its norm or, for a matrix, of its entries; NaN where it is no rotation.
@@ -306,7 +306,7 @@ def to_quaternions(
     if given.shape[-1:] != (width,):
         fault = wrong_shape(where, f"[..., {width}]", given.shape, what=f"not {form}")
         raise InputError(fault)
-    quaternions, off = unit(given, form)
+    quaternions, off = normalize(given, form)
     if readable(off):
         fits = to_numpy(off) <= TOLERANCE * (1.0 + 1e-6)
         if allow_nonfinite:
@@ -345,7 +345,7 @@ def cumulative_product(quaternions: Array) -> Array:
     even, odd = quaternions[..., 0::2, :], quaternions[..., 1::2, :]
     pairs = cumulative_product(multiply(odd, even[..., : odd.shape[-2], :]))
     later = multiply(even[..., 1:, :], pairs[..., : even.shape[-2] - 1, :])
-    return interleaved(concatenate([even[..., :1, :], later], -2), pairs)
+    return interleave(concatenate([even[..., :1, :], later], -2), pairs)
 
 
 # Series in θ² for angles up to 2π: (1 − cos θ)/θ², (θ − sin θ)/θ³ and, with b the first of these,

@@ -84,7 +84,7 @@ class CurveCheck:
         *_, dof = place = np.nonzero(around + spread / bounds.size > least)
         begin, end = (np.broadcast_to(x, values.shape)[place] for x in (low, low + step))
         own = [x[place] for x in known]
-        at = np.stack([begin, end, *zeros_within(own[1:], begin, end)])
+        at = np.stack([begin, end, *find_zeros(own[1:], begin, end)])
         reached = derivative([*own, 0.0], at, 0)
         most = excess(reached, dof).argmax(0), np.arange(len(dof))
         values[place], late[place] = reached[most], at[most] - begin

@@ -37,7 +37,7 @@ def fields_of(batch: Recording, owners: Iterable[Recording], report: Report) -> 
             where = str(first_part(batch).where)
             raise InputError(what, where=where, expected=expected, found=found, hint=hint)
     if left_out := [name for name in stored if name not in _FIELDS]:
-        report.add(Note(f"a JointTrajectory has no {', '.join(left_out)}: left out"))
+        report.add_notes(Note(f"a JointTrajectory has no {', '.join(left_out)}: left out"))
     return {_FIELDS[quantity]: name for quantity, name in stored.items() if quantity in _FIELDS}
 
 

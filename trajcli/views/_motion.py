@@ -11,7 +11,7 @@ from trajcli.files.quantities import ROTATIONS
 from trajcli.files.recording import Array, Recording
 from trajcli.files.repair import TurnJumps
 from trajcli.kernels.program import Floats, Integers
-from trajcli.scores import with_derivatives
+from trajcli.scores import add_derivatives
 from trajcli.views._statistics import Failure, failures
 
 # A jump is so many times as fast as the steps beside it, of which so many count on either side, and
@@ -146,7 +146,7 @@ def _differences(
     these and of the mean velocity there."""
     times = np.zeros(rows.shape[:2]) if times is None else times
     good, last = np.all(np.diff(times) > 0, axis=1), min(_END, rows.shape[1]) - 1
-    rates = with_derivatives({"position": rows}, times, step, good, {"velocity"})["velocity"]
+    rates = add_derivatives({"position": rows}, times, step, good, {"velocity"})["velocity"]
     ends = []
     for begin, end in ((0, last), (-1 - last, -1)):
         with np.errstate(invalid="ignore", divide="ignore"):

@@ -8,14 +8,14 @@ from typing import Protocol
 
 import numpy as np
 
-from trajcli.arrays import reduced
+from trajcli.arrays import reduce_rows
 from trajcli.errors import Fault, InputError
 from trajcli.files.dofs import RotationDofs
 from trajcli.files.limits import Bounds
 from trajcli.files.recording import Array, Recording
 from trajcli.kernels.program import Floats
 from trajcli.rotations import angle
-from trajcli.rotations.quaternions import TOLERANCE, unit
+from trajcli.rotations.quaternions import TOLERANCE, normalize
 from trajcli.scores import angular_rates
 
 # Rows whose rotations are converted at once.
@@ -107,7 +107,7 @@ def read_blocks(
 def _range(values: Array, least: np.ufunc, largest: np.ufunc) -> tuple[Array, Array]:
     """Returns the range [D] of values [b, T, D] by two such functions."""
     rows = values.reshape(1, -1, values.shape[-1])
-    return reduced(least, rows)[0], reduced(largest, rows)[0]
+    return reduce_rows(least, rows)[0], reduce_rows(largest, rows)[0]
 
 
 class Statistics:
@@ -229,7 +229,7 @@ def orientations(values: Array, rotations: Sequence[RotationDofs]) -> tuple[Floa
         for begin in range(0, shape[1], _ROTATED):
             rows = slice(begin, begin + _ROTATED)
             columns = values[:, rows, list(rotation.dofs)].astype(np.float64)
-            quaternions[:, rows, k], off[:, rows, k] = unit(columns, rotation.form)
+            quaternions[:, rows, k], off[:, rows, k] = normalize(columns, rotation.form)
     return quaternions, off
 
 

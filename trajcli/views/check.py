@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from trajcli.calls import differentiate
-from trajcli.errors import Fault, InputError, describe, listed
+from trajcli.errors import Fault, InputError, describe, join_names
 from trajcli.files.clock import JUMP, Clock, positive
 from trajcli.files.dofs import Dofs, pair_dofs
 from trajcli.files.limits import Limits, read_limits
@@ -27,8 +27,8 @@ from trajcli.modes import MODES
 from trajcli.modes.central import WINDOW
 from trajcli.names import MethodName
 from trajcli.rotations.quaternions import TOLERANCE
-from trajcli.scores import with_derivatives
-from trajcli.units import Units, in_si, of_order, unit_of_dof
+from trajcli.scores import add_derivatives
+from trajcli.units import Units, derivative_units, si_units, unit_of_dof
 from trajcli.views._between import CurveCheck
 from trajcli.views._delay import LARGEST_ERROR, VelocityFit, fit_text
 from trajcli.views._motion import RestCheck, StepCheck
@@ -450,7 +450,7 @@ def _where_text(batch: Recording, failure: BadTimes, most: int) -> str:
     number, _, where, rows = failure
     texts = [f"row {row} ({time:.3f} s)" for row, time in rows]
     more = " (-v)" if len(rows) > most else ""
-    return trajectory_text(batch, number) + (where or listed(texts, most) + more)
+    return trajectory_text(batch, number) + (where or join_names(texts, most) + more)
 
 
 def rotation_findings(rotations: RotationStatistics, count: int) -> Iterator[Finding]:
@@ -569,7 +569,7 @@ class LimitCheck:
             times = np.zeros(position.shape[:2])
         # differences need stamps that increase; other trajectories get NaN, which fails
         good = np.all(np.diff(times) > 0, axis=1)
-        parts = with_derivatives({"position": position}, times, block.step, good, {*self.derived})
+        parts = add_derivatives({"position": position}, times, block.step, good, {*self.derived})
         for statistics in self.derived.values():
             statistics.add(parts, block)
 
@@ -604,7 +604,7 @@ class LimitCheck:
     ) -> Finding:
         """Returns whether an array keeps its limits; values that cannot be compared fail."""
         batch, units = self.batch, self.batch.units.get(name)
-        units = units and of_order(units, QUANTITIES.index(quantity))
+        units = units and derivative_units(units, QUANTITIES.index(quantity))
         array, used = label(batch, name), statistics.used()
         absent = f"not checked at {statistics.nan + statistics.inf} values that are NaN or Inf"
         if statistics.outside:
@@ -641,7 +641,7 @@ class LimitCheck:
         for dof, worst in sorted(statistics.worst.items()):
             # a value below the lower limit is held against that one
             side = bounds.upper if worst.value > bounds.upper[dof] else bounds.lower
-            limit, unit = float(side[dof]), unit_of_dof(in_si(units), dof) if units else ""
+            limit, unit = float(side[dof]), unit_of_dof(si_units(units), dof) if units else ""
             texts[dof] = f"{worst.value:.6g}, limit {limit:.6g} {unit}".rstrip()
             at, spans = place_text(batch, worst), _spans_text(worst.spans)
             lines.append(f"{dof_text(batch, dof)}: {texts[dof]}, {at}; beyond it in {spans}")
@@ -670,7 +670,7 @@ def _spans_text(spans: Sequence[tuple[list[int], list[float] | None]]) -> str:
         [str(row) for row in rows] if seconds is None else [f"{time:.3f}" for time in seconds]
         for rows, seconds in spans
     ]
-    text = listed((a if a == b else f"{a} to {b}" for a, b in ends), _SPANS)
+    text = join_names((a if a == b else f"{a} to {b}" for a, b in ends), _SPANS)
     return f"{'rows' if spans[0][1] is None else 'seconds'} {text}"
 
 

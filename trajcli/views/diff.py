@@ -32,8 +32,8 @@ from trajcli.files.recording import (
 from trajcli.files.source import Source, expand_files, parse_source
 from trajcli.kernels.program import Floats
 from trajcli.memory import SCANNED_BYTES
-from trajcli.rotations.quaternions import angle, continuous, unit
-from trajcli.units import in_si, parse_units, per_si, unit_text
+from trajcli.rotations.quaternions import angle, continuous, normalize
+from trajcli.units import parse_units, per_si, si_units, unit_text
 from trajcli.views._tracking import VALUES, track
 from trajcli.views.recordings import PairedTimes, array_path, paired_times, read_batches, values_at
 from trajcli.views.terminal import TextTable
@@ -177,7 +177,7 @@ class Difference:
         units = parse_units(read_unit(sides[0].dataset))
         units = None if units is None or len(units) not in (1, dofs) else units
         factors = np.resize(per_si(units), dofs) if units else np.ones(dofs)
-        self.unit = unit_text(in_si(units)) if units else ""
+        self.unit = unit_text(si_units(units)) if units else ""
         names = self.names if len(self.names) == dofs else [*map(str, range(dofs))]
         self.joints = [names[dof] for dof in free]
         name = self.dataset.rpartition("/")[0] or self.dataset
@@ -198,7 +198,7 @@ class Difference:
         for first, second in zip(of_a, of_b, strict=False):
             x, y = a[..., list(first.dofs)], b[..., list(second.dofs)]
             turns = [
-                unit(np.asarray(values, np.float64), form)[0]
+                normalize(np.asarray(values, np.float64), form)[0]
                 for values, form in ((x, first.form), (y, second.form))
             ]
             angles = angle(*turns)
@@ -639,7 +639,7 @@ def report(
             first = min(notes, key=lambda member: not member.why)
             # the one whose text is shown, and how many others there are
             shown = [first, *(member for member in notes if member is not first)]
-            which = listed((member.dataset.rstrip("/") for member in shown), 1)
+            which = join_names((member.dataset.rstrip("/") for member in shown), 1)
             which = f": {which}" if len(members) > 1 else ""
             yield Text(f"{name}: {'; '.join(filter(None, [first.why, first.note]))}{which}")
     for name, *values in attributes:
@@ -688,7 +688,11 @@ def verdict(differences: Sequence[Difference], error: float | None, delay: float
     if not (tracked or beyond):
         return "no trajectories with times to measure: --dt SECONDS or --times says them"
     count = max(len(beyond), sum(len(x.tracked) for x in tracked))
-    return f"{len(beyond)} of {count} beyond the limits: {listed(beyond, _WORST)}" if beyond else ""
+    return (
+        f"{len(beyond)} of {count} beyond the limits: {join_names(beyond, _WORST)}"
+        if beyond
+        else ""
+    )
 
 
 def main_tracked(differences: Sequence[Difference]) -> list[Difference]:
@@ -766,7 +770,7 @@ def tracking_report(tracked: Sequence[Mapping[str, Any]]) -> Iterator[Renderable
         yield Text(
             f"{part['trajectories']} trajectories: delay {late[0]} (nine in ten {late[1]} to "
             f"{late[2]}), largest error {error[0]} ({error[1]} to {error[2]}); "
-            f"worst: {listed(texts, _WORST)}"
+            f"worst: {join_names(texts, _WORST)}"
         )
         for each in part.get("episodes", ()):
             x = max(each, key=lambda x: np.nan_to_num(x["largest"]))

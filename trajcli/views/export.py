@@ -572,7 +572,7 @@ def write_lerobot(chosen: Export, files: Files, folder: Path, out: Path) -> None
         what = "features there already"
         raise InputError(what, where=str(folder), found=", ".join(taken))
     frames, count = _frames(chosen, copy), len(chosen.numbers)
-    files.report.add(*([HELD] if chosen.held else []))
+    files.report.add_notes(*([HELD] if chosen.held else []))
     with os_failures(out), HiddenFolder(out, overwrite=False) as hidden:
         features = _features(chosen, frames, hidden.path)
 

@@ -220,8 +220,8 @@ def draw_lines(lines: Sequence[Line], sources: Sequence[PlotSource], title: str 
     figure.align_ylabels(axes)
     if title is None:
         which = "trajectory" if len(names) == 1 else "trajectories"
-        files = listed(short_labels(sources), _TITLE_FILES)
-        title = f"{files}, {which} {listed(names, _TITLE_TRAJECTORIES)}"
+        files = join_names(short_labels(sources), _TITLE_FILES)
+        title = f"{files}, {which} {join_names(names, _TITLE_TRAJECTORIES)}"
     entries: list[_LegendEntry] = [
         (name, {"color": _DARK if by_file else _colour(number), "ls": _dashes(0, number)})
         for number, name in dofs

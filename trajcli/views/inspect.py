@@ -86,17 +86,17 @@ def inspect_source(
             if (named and not _names(opened, named)) or files.reading.window:
                 raise
             if not isinstance(error, NoTrajectories):
-                said.add(_in_a_line(error))
+                said.add_notes(_in_a_line(error))
     names = _names(opened, named)  # once read, a bag may have more of them
     try:
         main, _ = whole_batch(batches)
     except InputError as error:  # which other commands refuse
-        said.add(_in_a_line(error))
+        said.add_notes(_in_a_line(error))
         main = main_batch(batches)
     chosen = [] if main is None else select(episodes, len(main))
     if main is not None:
         usable, faults = main.take(chosen).usable()
-        said.add(*(f"{name} is left out: {fault.what}" for name, fault in faults.items()))
+        said.add_notes(*(f"{name} is left out: {fault.what}" for name, fault in faults.items()))
         chosen = usable.numbers.tolist()
     # the main batch may join several: each reads its part of what --episodes picks among all
     parts = [] if main is None else list(main.members)
@@ -342,7 +342,7 @@ class Datasets:
         blocks = chosen.blocks(self.report) if whole else sample(chosen, budget * len(arrays))
         read_blocks(blocks, batch.arrays, (*arrays, turning, jumps))
         self.sampled |= not whole
-        self.report.add(*jumps.notes())
+        self.report.add_notes(*jumps.notes())
         reports: dict[str, dict[str, Any]] = {}
         for statistics in arrays:
             statistics.sampled = not whole

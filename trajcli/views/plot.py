@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.arrays import describe, reduced
+from trajcli.arrays import describe, reduce_rows
 from trajcli.curves import fastest
 from trajcli.curves.sampling import hold_side
 from trajcli.errors import InputError, Note, Report, UsageError, raise_if_any
@@ -78,7 +78,7 @@ class Peaks:
         """Returns where values [n, D] use so much of a limit that retime heeds that it binds."""
         if self.bounds is None or self.quantity not in QUANTITIES[1:]:
             return np.zeros(values.shape, bool)
-        return fastest.binds(values, self.bounds.lower, self.bounds.upper)
+        return fastest.is_binding(values, self.bounds.lower, self.bounds.upper)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +111,7 @@ class BlockExtremes:
         """Adds a block with arrays [b, T, D] by name."""
         for name, parts in self.of.items():
             shown = _drawable(values[name])
-            parts.append(np.stack([reduced(np.fmin, shown), reduced(np.fmax, shown)]))
+            parts.append(np.stack([reduce_rows(np.fmin, shown), reduce_rows(np.fmax, shown)]))
 
 
 @dataclass(frozen=True)
@@ -276,15 +276,15 @@ def drawn_lines(sources: Sequence[PlotSource], report: Report) -> list[Line]:
             if len(source.chosen) == len(first.chosen):
                 times = paired_times(*(x.main.take(list(x.chosen)) for x in (first, source)))
                 if times.remark:
-                    remarks.add(times.remark)
+                    remarks.add_notes(times.remark)
                 if times.clock:
                     starts[source.number] = (np.array(starts[0]) + times.late).tolist()
                     shared = True
     if remarks.notes:
-        report.add(f"drawn {'; '.join(remarks.notes)}")
+        report.add_notes(f"drawn {'; '.join(remarks.notes)}")
         starts = [[0.0] * len(source.chosen) for source in sources]
     elif shared:
-        report.add(Note("drawn on one clock"))
+        report.add_notes(Note("drawn on one clock"))
     dofs = _FigureDofs(short_labels(sources), report)
     lines = [x for source, start in zip(sources, starts, strict=True) for x in source.lines(start)]
     return [replace(line, dofs=dofs.names_of(line)) for line in _with_commands(lines)]
@@ -331,7 +331,7 @@ class _FigureDofs:
                 places = [f"{self._sources[k]}, {quantity}" for k in (source, line.source)]
                 pairs = pair_dofs([name for _, name in others], names, places)
                 if pairs.by == "place" and len(names) > 1:
-                    self._report.add(Note("dofs without names are drawn by place"))
+                    self._report.add_notes(Note("dofs without names are drawn by place"))
                 for a, b in zip(pairs.first, pairs.second, strict=True):
                     dofs[b] = others[a]
                 break

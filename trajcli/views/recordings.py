@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from trajcli.errors import InputError, UsageError, listed, raise_if_any
+from trajcli.errors import InputError, UsageError, join_names, raise_if_any
 from trajcli.files.clock import exact_seconds
 from trajcli.files.limits import Bounds, Limits
 from trajcli.files.opening import Files, clock_from_options
@@ -26,12 +26,12 @@ from trajcli.units import (
     NO_UNIT,
     InputUnits,
     Unit,
+    derivative_units,
     differ,
-    for_dofs,
-    in_si,
-    of_order,
     parse_units,
     per_si,
+    require_dof_units,
+    si_units,
     unit_text,
 )
 
@@ -348,11 +348,11 @@ def read_batches(
     for first in (members[0] for members in batches):
         require_stamps(first)
         if first.clock and first.clock.remark:
-            report.add(first.clock.remark)
+            report.add_notes(first.clock.remark)
     if repair is not None and repair != Repair():
         if repair.trim and len(batches) > 1:
             what, hint = "arrays with idle ends of their own", "FILE:DATASET names one"
-            found = listed((str(members[0].where) for members in batches), 6)
+            found = join_names((str(members[0].where) for members in batches), 6)
             raise InputError(what, where=sources[0], expected="one", found=found, hint=hint)
         timeless = replace(repair, wrap_dofs=None) == Repair()
         for k, members in enumerate(batches):

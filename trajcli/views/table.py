@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.errors import UsageError, listed, unknown
+from trajcli.errors import UsageError, join_names, unknown
 from trajcli.files.recording import Array
 
 
@@ -45,7 +45,10 @@ class TableForm:
             if not own:
                 known = ["time", *dict.fromkeys(head.partition("/")[0] for head in heads), *heads]
                 near = "".join(difflib.get_close_matches(name, known, 1))
-                hint, choices = near and f"did you mean {near}?", listed(dict.fromkeys(known), 12)
+                hint, choices = (
+                    near and f"did you mean {near}?",
+                    join_names(dict.fromkeys(known), 12),
+                )
                 raise UsageError(
                     unknown("column", choices=choices, found=name, where="--columns", hint=hint)
                 )

@@ -36,7 +36,7 @@ from trajcli.kernels.program import (
     Smoother,
 )
 from trajcli.memory import NATIVE_TILE
-from trajcli.system import processors, variable
+from trajcli.system import environment_variable, processors
 
 _MOST_THREADS = 1024
 # A training loop has one or two layouts of gradients. Each holds a filled structure, so code that
@@ -151,7 +151,7 @@ def _read_limits() -> tuple[str, str, str, int]:
     # torch is in sys.modules without its functions while another thread imports it
     count = getattr(sys.modules.get("torch"), "get_num_threads", None)
     names = b"TRAJCLI_THREADS", b"TRAJCLI_LEVEL", b"OMP_NUM_THREADS"
-    limit, level, openmp = map(variable, names)
+    limit, level, openmp = map(environment_variable, names)
     return limit, level, openmp, count() if count else 0
 
 

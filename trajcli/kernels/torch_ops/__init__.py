@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from trajcli.arrays import capturing, columns
+from trajcli.arrays import columns, is_capturing
 from trajcli.errors import UsageError
 from trajcli.kernels.program import (
     Band,
@@ -78,7 +78,7 @@ def runs_on_cpu(program: Program, dt: Tensor) -> bool:
 
 def refuse_capture(device: torch.device) -> None:
     """Raises UsageError while a CUDA graph is captured, which copies to the CPU would end."""
-    if capturing(device):
+    if is_capturing(device):
         raise UsageError(
             "method smooth, which a CUDA graph cannot capture",
             where="method",

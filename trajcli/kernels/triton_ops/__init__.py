@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trajcli.arrays import capturing, keep_for_graphs, to_torch
+from trajcli.arrays import is_capturing, keep_for_graphs, to_torch
 from trajcli.kernels import torch_ops
 from trajcli.kernels.program import Band, Cascade, Gradients, Operands, Parts, Program, Smoother
 from trajcli.kernels.torch_ops._band import on_points, weights_of_rows
@@ -299,7 +299,7 @@ def band_arguments(program: Band, dt: Tensor) -> dict[str, Any]:
         if program.table is not None:
             arrays.append(np.moveaxis(on_points(program.table, program.base), 0, -1))
         on_device[dt.device] = [to_torch(x, str(dt.device)) for x in arrays]
-    if capturing(dt.device):
+    if is_capturing(dt.device):
         keep_for_graphs(on_device[dt.device])
     points, *tables = on_device[dt.device]
     weights = None if even else torch.stack(weights_of_rows(program, dt.detach()), 1)
