@@ -1,6 +1,6 @@
-"""The few array operations that modes and inputs need from both NumPy and torch.
+"""Array operations for NumPy and torch alike, and the checks that all rooms share.
 
-They use the library of their arguments, so that NumPy arrays never import torch.
+Each works in the library of its arguments, so that calls with NumPy arrays never import torch.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ R = TypeVar("R")
 
 
 def is_torch(value: object) -> bool:
-    """Returns whether this is a torch tensor, without importing torch."""
+    """Tells whether a value is a torch tensor, without importing torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-# The types of tensors that are real numbers.
+# The dtypes of real tensors.
 _REAL = {
     *("torch.float16", "torch.bfloat16", "torch.float32", "torch.float64"),
     *(f"torch.{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
@@ -37,12 +37,16 @@ _REAL = {
 
 
 def as_array(values: Any, where: str = "input") -> Array:
-    """Returns a torch tensor or a NumPy array; raises InputError unless it holds real numbers."""
-    # which takes a fortieth of a short command to load, and which another thread may be loading
+    """Converts values to a NumPy array, and leaves a torch tensor as it is.
+
+    Raises InputError for anything but real numbers, and for masked values.
+    """
+    # numpy.ma takes a fortieth of a short command to load, and another thread may be loading it:
+    # nobody has masked arrays before it is loaded
     ma: Any = sys.modules.get("numpy.ma")
     masked = getattr(ma, "MaskedArray", ())
     for part in values if isinstance(values, list | tuple) else (values,):
-        # what is masked is still in memory, and would be read as data
+        # a masked value still has a number in memory, which would be read as data
         if isinstance(part, masked) and ma.is_masked(part):
             found = f"{np.sum(part.mask)} of them"
             hint = "values.astype(float).filled(numpy.nan) makes them NaN"
@@ -85,7 +89,7 @@ def as_array(values: Any, where: str = "input") -> Array:
 
 
 def number(value: Any, where: str) -> float:
-    """Returns a number as float, that of an array or a tensor of one, too; raises UsageError."""
+    """Converts a number, or an array or tensor of one, to float; raises UsageError for others."""
     values = read_values(as_array(value, where), where)
     if values.size != 1:
         raise UsageError(wrong_shape(where, "one number", values.shape, what="not a number"))
@@ -93,44 +97,46 @@ def number(value: Any, where: str) -> float:
 
 
 DofChoice: TypeAlias = "int | slice | Sequence[int] | Sequence[bool] | Array"
-"""Some of the dofs: numbers, a slice, or a mask [D]."""
+"""A choice of dofs: their numbers, a slice, or a mask [D]."""
 
 
-def dof_numbers(which: DofChoice, shape: Sequence[int], where: str) -> list[int]:
-    """Returns the numbers of some dofs of a shape [D], which may be none; raises UsageError for
-    others, and for one that is there twice."""
+def dof_numbers(choice: DofChoice, shape: Sequence[int], where: str) -> list[int]:
+    """Lists the numbers of chosen dofs of a shape [D]; the list may be empty.
+
+    Raises UsageError for dofs that do not exist or are chosen twice.
+    """
     with suppress(IndexError, TypeError, ValueError):
-        index = which if isinstance(which, slice) else np.atleast_1d(np.asarray(which))
+        index = choice if isinstance(choice, slice) else np.atleast_1d(np.asarray(choice))
         empty = not isinstance(index, slice) and not index.size
         numbers: list[int] = [] if empty else np.arange(*shape)[index].tolist()
         if len(set(numbers)) == len(numbers):
             return numbers
     expected = f"numbers below D, a slice, or a mask {describe(shape)}"
-    raise UsageError("no such dofs", where=where, expected=expected, found=repr(which))
+    raise UsageError("no such dofs", where=where, expected=expected, found=repr(choice))
 
 
-# From so many bytes on, the memory of an array is used again, and it has huge pages.
+# Sizes in bytes from which the memory of an array is reused, and from which it has huge pages.
 _REUSED, _LARGE = 1 << 17, 1 << 20
-# Rows that are reduced side by side.
+# The number of rows that are reduced together.
 _GROUPED = 256
 
 
 class Pages:
-    """Memory of an array. Freed memory is used again, because the system clears new pages.
+    """Memory of an array, which is reused once freed because the system clears new pages.
 
-    Acceleration on [4000, 30, 7], whose outputs have 3.3 MiB each, takes 0.7 ms in used pages,
-    1.5 ms in new ones of 2 MiB and 9 ms in new ones of 4 KiB.
+    Mode acceleration on [4000, 30, 7] has outputs of 3.3 MiB each. It takes 0.7 ms in reused pages,
+    1.5 ms in new pages of 2 MiB and 9 ms in new pages of 4 KiB.
     """
 
     spare: ClassVar[list[tuple[int, int]]] = []
-    """Sizes and addresses of freed memory, the oldest first."""
+    """Sizes and addresses of freed memory, oldest first."""
     most_spare: ClassVar[int] = 1 << 26
 
     def __init__(self, size: int) -> None:
         page = HUGE_PAGE if size >= _LARGE else PAGE
         self.size = -(-size // page) * page
         for block in reversed(self.spare):
-            with suppress(ValueError):  # another thread has taken it
+            with suppress(ValueError):  # another thread took the block in between
                 if block[0] == self.size:
                     self.spare.remove(block)
                     self.address = block[1]
@@ -147,7 +153,7 @@ class Pages:
 
 
 def empty(shape: Sequence[int], dtype: str, device: str | None = None) -> Array:
-    """Returns an array whose values are not set: NumPy without a device, else a tensor."""
+    """Allocates an array without setting its values: NumPy without a device, else a tensor."""
     if device not in (None, "cpu"):
         torch = sys.modules["torch"]
         return torch.empty(tuple(shape), dtype=getattr(torch, dtype), device=device)
@@ -160,65 +166,71 @@ def empty(shape: Sequence[int], dtype: str, device: str | None = None) -> Array:
 
 
 def empty_arrays(
-    shape: Sequence[int], dtype: str, device: str | None, wanted: Sequence[bool]
+    shape: Sequence[int], dtype: str, device: str | None, selected: Sequence[bool]
 ) -> list[Any]:
-    """Returns an array whose values are not set for each that is wanted, and None for the others:
-    NumPy without a device, else tensors."""
+    """Allocates an array like ``empty`` for each selected output, with None for the others."""
     if device not in (None, "cpu") or math.prod(shape) * 8 >= _REUSED:
-        return [empty(shape, dtype, device) if want else None for want in wanted]
-    arrays = [np.empty(shape, dtype) if want else None for want in wanted]
+        return [empty(shape, dtype, device) if take else None for take in selected]
+    # small arrays: one look at their size serves all
+    arrays = [np.empty(shape, dtype) if take else None for take in selected]
     if device is None:
         return arrays
     from_numpy = sys.modules["torch"].from_numpy
     return [x if x is None else from_numpy(x) for x in arrays]
 
 
-def copy_overlapping(operands: Operands, rows: Sequence[Any]) -> Operands:
-    """Returns operands that are copied where they lie in the memory of rows: a kernel that writes
-    there may still read them for other trajectories."""
-    memory = [x for x in rows if x is not None]
-    stores = {x.untyped_storage().data_ptr() for x in memory if is_torch(x)}
-    begins = [(x.data_ptr(), x.nbytes) for x in memory if is_torch(x)]
+def copy_overlapping(operands: Operands, outputs: Sequence[Any]) -> Operands:
+    """Copies the operands that share memory with the outputs.
 
-    def own(x: Any) -> Any:
+    A kernel that writes there may still read them for other trajectories.
+    """
+    memory = [x for x in outputs if x is not None]
+    tensors = [x for x in memory if is_torch(x)]
+    stores = {x.untyped_storage().data_ptr() for x in tensors}
+    arrays = [operands.actions, *operands.start, *operands.goal]
+    for k, x in enumerate(arrays):
         if x is None:
-            return x
-        if not is_torch(x):
-            return x.copy() if any(np.may_share_memory(x, y) for y in memory) else x
-        at = x.data_ptr()  # tensors of one NumPy array have a store each
-        inside = any(begin <= at < begin + size for begin, size in begins)
-        return x.clone() if inside or x.untyped_storage().data_ptr() in stores else x
-
-    states = [tuple(map(own, parts)) for parts in (operands.start, operands.goal)]
-    return operands._replace(actions=own(operands.actions), start=states[0], goal=states[1])
+            continue
+        if is_torch(x):
+            # tensors made of one NumPy array have a storage each: compare addresses, too
+            address = x.data_ptr()
+            overlaps = x.untyped_storage().data_ptr() in stores or any(
+                y.data_ptr() <= address < y.data_ptr() + y.nbytes for y in tensors
+            )
+            arrays[k] = x.clone() if overlaps else x
+        elif any(np.may_share_memory(x, y) for y in memory):
+            arrays[k] = x.copy()
+    goal = 1 + len(operands.start)
+    start, end = tuple(arrays[1:goal]), tuple(arrays[goal:])
+    return operands._replace(actions=arrays[0], start=start, goal=end)
 
 
 def float64(values: Array) -> Array:
-    """Returns the values as float64."""
+    """Converts values to float64."""
     return values.double() if is_torch(values) else np.asarray(values, dtype=np.float64)
 
 
 def cast(values: Array, dtype: str) -> Array:
-    """Returns the values as float32 or float64, by name."""
+    """Converts values to a dtype by its name, such as float32."""
     if is_torch(values):
         return values.to(getattr(sys.modules["torch"], dtype))
     return values.astype(dtype)
 
 
 def concatenate(arrays: Sequence[Array], axis: int) -> Array:
-    """Joins arrays along an axis that they have."""
-    if is_torch(arrays[0]):  # torch.cat, as vmap cannot map over torch.concatenate
+    """Joins arrays along one of their axes."""
+    if is_torch(arrays[0]):  # vmap can map over torch.cat, and not over torch.concatenate
         return sys.modules["torch"].cat(list(arrays), axis)
     return np.concatenate(list(arrays), axis)
 
 
 def library(values: Array) -> Any:
-    """Returns the module of an array: torch for a tensor, else NumPy."""
+    """Finds the module of an array: torch for a tensor, else NumPy."""
     return sys.modules["torch"] if is_torch(values) else np
 
 
 def interleave(even: Array, odd: Array) -> Array:
-    """Joins rows 0, 2, … and rows 1, 3, … of [..., T, n] in their order."""
+    """Joins the even and the odd rows of [..., T, n] into all rows."""
     count = odd.shape[-2]
     pairs = library(odd).stack([even[..., :count, :], odd], -2)
     rows = pairs.reshape(*odd.shape[:-2], 2 * count, odd.shape[-1])
@@ -226,7 +238,7 @@ def interleave(even: Array, odd: Array) -> Array:
 
 
 def elapsed(steps: Array) -> Array:
-    """Returns 0 and the running sums of steps along axis 1, [b, h + 1]."""
+    """Sums steps [b, h] up to each row, from 0 on: [b, h + 1]."""
     if is_torch(steps):
         return concatenate([steps[:, :1] * 0.0, steps.cumsum(1)], 1)
     times = np.zeros((len(steps), steps.shape[1] + 1))
@@ -235,72 +247,69 @@ def elapsed(steps: Array) -> Array:
 
 
 def differences(stamps: Array) -> Array:
-    """Returns stamps[:, 1:] − stamps[:, :-1] as float64; integers are subtracted as integers."""
+    """Subtracts neighbouring time stamps [b, T], integers as integers: float64 [b, T − 1]."""
     wide = widen(stamps)
     with np.errstate(invalid="ignore"):
         return float64(wide[:, 1:] - wide[:, :-1])
 
 
 def seconds(stamps: Array, *others: Array) -> list[Array]:
-    """Returns time stamps [b, T], and other times on their axis, as float64.
+    """Converts time stamps [b, T], and other times on their axis, to float64.
 
-    Those of integers, such as nanoseconds since 1970, are from the first one on, as float64 would
-    round them.
+    Integers, such as nanoseconds since 1970, are counted from the first stamp of each trajectory,
+    because float64 would round them.
     """
     first: Any = 0 if "float" in str(stamps.dtype) else widen(stamps)[:, :1]
     return [float64(widen(times) - first) for times in (stamps, *others)]
 
 
 def widen(stamps: Array) -> Array:
-    """Returns steps or time stamps as float64 or int64."""
+    """Converts steps or time stamps to float64, or integers to int64."""
     if is_torch(stamps):
         return stamps.double() if stamps.is_floating_point() else stamps.long()
     return stamps.astype(np.float64 if stamps.dtype.kind == "f" else np.int64)
 
 
 def largest(array: Any) -> float:
-    """Returns the largest magnitude in a NumPy array; NaN if it holds one, 0 if it is empty."""
+    """Finds the largest magnitude in a NumPy array: NaN if it holds one, 0 if it is empty."""
     if array.size == 0:
         return 0.0
     with np.errstate(invalid="ignore"):
         high, low = float(array.max()), float(array.min())
-    return max(high, -low) if low == low else low  # NaN is never equal to itself
+    return low if math.isnan(low) else max(high, -low)
 
 
 def reduce_rows(function: np.ufunc, values: Array) -> Array:
-    """Returns the minimum or maximum, by that function, of NumPy values [b, T, D] over the rows,
-    [b, D]; NaN without rows.
-
-    NumPy is slow along an axis of a few dofs: rows are reduced side by side, and then by halves.
-    """
+    """Takes the minimum or maximum over the rows of NumPy values [b, T, D]: [b, D], NaN without
+    rows."""
     count, rows, dofs = values.shape
     if not rows:
         return np.full((count, dofs), np.nan)
-    if rows > 2 * _GROUPED:  # a long trajectory is mapped, and is not copied
-        whole = rows // _GROUPED * _GROUPED
-        grouped = function.reduce(values[:, :whole].reshape(count, -1, _GROUPED * dofs), 1)
-        parts = [grouped.reshape(count, _GROUPED, dofs), values[:, whole:]]
-        values = np.concatenate(parts, 1)
-    while values.shape[1] > 1:
-        rows = values.shape[1]
+    # NumPy is slow along an axis of few dofs. Long trajectories, which may be mapped and must not
+    # be copied, are first reduced in groups of rows; what is left is folded in halves.
+    if rows > 2 * _GROUPED:
+        end = rows // _GROUPED * _GROUPED
+        grouped = function.reduce(values[:, :end].reshape(count, -1, _GROUPED * dofs), 1)
+        values = np.concatenate([grouped.reshape(count, _GROUPED, dofs), values[:, end:]], 1)
+    while (rows := values.shape[1]) > 1:
         half = (rows + 1) // 2  # the halves of an odd number share a row
         values = function(values[:, :half], values[:, rows - half :])
     return values[:, 0]
 
 
 def is_finite(tensors: Sequence[Any]) -> bool:
-    """Returns whether tensors of one device hold neither NaN nor Inf.
+    """Tells whether tensors on one device hold neither NaN nor Inf.
 
     One kernel reads each tensor once, and the host waits once.
     """
     floats = [x.detach() for x in tensors if x.is_floating_point() and x.numel()]
-    # NaN is the least and the largest of values among which it is
+    # NaN is both the minimum and the maximum of a tensor that holds one
     bounds = [bound for x in floats for bound in x.aminmax()]
     return not bounds or bool(sys.modules["torch"].stack(bounds).cpu().isfinite().all())
 
 
 def arange(first: int, last: int, like: Array) -> Array:
-    """Returns first, …, last − 1 as float64, in the library and on the device of ``like``."""
+    """Counts from first to last − 1 in float64, in the library and on the device of ``like``."""
     if is_torch(like):
         torch = sys.modules["torch"]
         return torch.arange(first, last, dtype=torch.float64, device=like.device)
@@ -308,8 +317,10 @@ def arange(first: int, last: int, like: Array) -> Array:
 
 
 def replace_dofs(values: Array, dofs: Sequence[int], others: Array) -> Array:
-    """Returns values [B, T, D] with ``others`` [B, T, n] in some dofs. NumPy arrays are written to,
-    tensors are not, so that gradients pass."""
+    """Replaces dofs of values [B, T, D] by ``others`` [B, T, n].
+
+    Writes into NumPy arrays, and copies tensors so that gradients pass.
+    """
     if is_torch(values):
         torch = sys.modules["torch"]
         index = torch.tensor(list(dofs), dtype=torch.int64, device=values.device)
@@ -319,18 +330,19 @@ def replace_dofs(values: Array, dofs: Sequence[int], others: Array) -> Array:
 
 
 def columns(values: Array, begin: int, count: int) -> Array:
-    """Returns values[:, begin : begin + count].
-
-    All columns are the array itself: a slice in torch would be an alias, which vmap refuses.
-    """
+    """Selects values[:, begin : begin + count]."""
+    # not even a full slice: in torch that is an alias, which vmap refuses
     if values.shape[1] == count:
         return values
     return values.narrow(1, begin, count) if is_torch(values) else values[:, begin : begin + count]
 
 
 def is_traced() -> bool:
-    """Returns whether torch records operations, imitates them on tensors without values, or is
-    within functionalize, where values are what lies in memory by chance."""
+    """Tells whether torch records operations instead of computing: values cannot be read then.
+
+    So it is for torch.compile and make_fx, for tensors without values, and within functionalize,
+    where a tensor's memory holds whatever was there.
+    """
     torch = sys.modules["torch"]
     if torch.compiler.is_compiling():
         return True
@@ -349,10 +361,10 @@ def is_traced() -> bool:
 
 
 def eager(function: Callable[P, R]) -> Callable[P, R]:
-    """Returns a function that reads values, which torch.compile leaves its graph for.
+    """Makes torch.compile leave its graph for a function that reads values.
 
-    It is hidden from Dynamo whenever that is loaded, as Dynamo that has given up a caller tries
-    each function which that calls.
+    Dynamo that has given up a caller tries each function that the caller calls, so the function is
+    hidden from it as soon as Dynamo is loaded.
     """
     hidden: list[Callable[P, R]] = []
 
@@ -369,15 +381,20 @@ def eager(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def readable(values: Array) -> bool:
-    """Returns whether values can be read: not in vmap, nor while a CUDA graph is captured or
-    operations are traced, which would make constants of them."""
+    """Tells whether values can be read.
+
+    They cannot within vmap, nor while a CUDA graph is captured or operations are traced: they would
+    become constants there.
+    """
     return not is_torch(values) or _in_memory(values) is not None
 
 
 def _in_memory(values: Any) -> Any:
-    """Returns the tensor that has the values of a tensor in its memory, within torch.func's grad,
-    vjp and jvp, too; None where there is none to read."""
-    # a read would end a capture
+    """Finds the tensor whose memory holds the values of a tensor, or None.
+
+    Within torch.func's grad, vjp and jvp that is the innermost tensor.
+    """
+    # reading would end a capture
     if values.is_meta or is_capturing(values.device) or is_traced():
         return None
     functorch = sys.modules["torch"]._C._functorch
@@ -390,9 +407,9 @@ def _in_memory(values: Any) -> Any:
 
 
 def to_numpy(values: Array, where: str = "a tensor") -> Any:
-    """Returns a NumPy view where that is possible, else a copy.
+    """Converts values to NumPy, as a view where possible.
 
-    Raises UsageError for a tensor that is not readable.
+    Raises UsageError for a tensor that cannot be read.
     """
     if not is_torch(values):
         return np.asarray(values)
@@ -405,14 +422,14 @@ def to_numpy(values: Array, where: str = "a tensor") -> Any:
             found=f"{type(values).__name__} on {values.device}",
             hint="the call outside torch.func.vmap, make_fx, torch.export and CUDA graphs",
         )
-    # within a transform, operations would wrap their results again
+    # within a transform, operations would wrap the values again
     with sys.modules["torch"]._C._DisableFuncTorch():
         tensor = tensor.detach().cpu().resolve_neg()
         return (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
 
 
 def read_values(values: Array, where: str) -> Any:
-    """Returns values as NumPy, for what is computed without torch.
+    """Converts values to NumPy for computations without torch.
 
     Raises UsageError for a tensor whose gradient would be lost, or that cannot be read.
     """
@@ -425,7 +442,7 @@ def read_values(values: Array, where: str) -> Any:
 
 
 def has_gradient(values: Array) -> bool:
-    """Returns whether values are a tensor whose results have a gradient, or a tangent."""
+    """Tells whether values are a tensor with a gradient, or with a tangent of forward mode."""
     if not is_torch(values):
         return False
     torch = sys.modules["torch"]
@@ -434,7 +451,7 @@ def has_gradient(values: Array) -> bool:
 
 
 def in_one_library(arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """Returns arrays by name, as tensors where one of them is one."""
+    """Converts arrays by name to tensors if one of them is a tensor."""
     like = next(filter(is_torch, arrays.values()), next(iter(arrays.values())))
     return {name: match_library(x, like, name) for name, x in arrays.items()}
 
@@ -445,23 +462,23 @@ _CACHE_SIZE = 256
 _cache: dict[tuple[Any, ...], Any] = {}
 # Numbers on devices, by their bytes and by the stream that filled them.
 _numbers: dict[tuple[Any, int], Any] = {}
-# What graphs have captured, which may be replayed at any time, by its identity.
+# Tensors that captured graphs read, by identity: a graph may be replayed at any time.
 _captured: dict[int, Any] = {}
 
 
 def is_capturing(device: Any) -> bool:
-    """Returns whether a torch device's current stream is captured in a graph."""
+    """Tells whether a CUDA graph is capturing the current stream of a torch device."""
     cuda = sys.modules["torch"].cuda
     return device.type == "cuda" and bool(cuda.is_current_stream_capturing())
 
 
 def keep_for_graphs(tensors: Any) -> None:
-    """Keeps tensors until the process ends, because the graph that is captured now reads them."""
+    """Keeps tensors until the process ends, because the graph being captured reads them."""
     _captured[id(tensors)] = tensors
 
 
 def current_stream(device: Any) -> int:
-    """Returns the address of a CUDA device's current stream."""
+    """Finds the address of a CUDA device's current stream."""
     torch = sys.modules["torch"]
     index = torch.device(device).index
     index = torch.cuda.current_device() if index is None else index
@@ -469,11 +486,10 @@ def current_stream(device: Any) -> int:
 
 
 def to_torch(values: Array, device: str) -> Any:
-    """Returns a torch tensor on the device, of the same dtype (float64 for types that torch lacks).
+    """Converts values to a torch tensor on a device, of the same dtype (float64 where torch has no
+    such dtype). Do not write into the result: it may be cached.
 
-    Sending makes the host wait and cannot be captured in a CUDA graph. So one number is filled in,
-    a small array is sent once, and both are cached; do not write into them. Raises UsageError for
-    an array that would have to be sent during a capture.
+    Raises UsageError for an array that would have to be sent while a CUDA graph is captured.
     """
     import torch
 
@@ -487,8 +503,10 @@ def to_torch(values: Array, device: str) -> Any:
         array = array.astype(np.float64)
     if not array.flags.writeable:
         array = array.copy()
-    if not device.startswith("cuda") or is_traced():  # fake tensors are not for the cache
+    if not device.startswith("cuda") or is_traced():  # fake tensors must not be cached
         return torch.from_numpy(array).to(device)
+    # Sending makes the host wait and cannot be captured in a graph: one number is filled in by the
+    # device, and small arrays are sent once.
     if array.size == 1:
         return _filled(array, device)
     key = (array.tobytes(), array.dtype.str, array.shape, device)
@@ -505,7 +523,7 @@ def to_torch(values: Array, device: str) -> Any:
             expected=f"a tensor on the device, or at most {_SMALL_BYTES} bytes, sent before",
             hint="one call with the same arguments just before the capture",
         )
-    with torch.inference_mode(False):  # else autograd could not use it
+    with torch.inference_mode(False):  # autograd cannot use tensors made in inference mode
         sent = torch.from_numpy(array).to(device)
     if small:
         if len(_cache) >= _CACHE_SIZE:
@@ -516,10 +534,10 @@ def to_torch(values: Array, device: str) -> Any:
 
 
 def _filled(array: Any, device: str) -> Any:
-    """Returns one number as a tensor on a CUDA device, filled in, so that nobody waits for it.
+    """Fills one number into a tensor on a CUDA device, so that the host does not wait.
 
-    It is cached for the stream that filled it; for graphs, too, whose captures begin when all
-    streams are idle.
+    The tensor is cached for the stream that fills it. A graph may use that of any stream, because
+    captures begin when all streams are idle.
     """
     torch = sys.modules["torch"]
     number = array.tobytes(), array.dtype.str, array.shape, device
@@ -532,29 +550,29 @@ def _filled(array: Any, device: str) -> Any:
         keep_for_graphs(filled)
     if filled is None:
         kind = torch.from_numpy(array).dtype
-        with torch.inference_mode(False):  # else autograd could not use it
+        with torch.inference_mode(False):  # autograd cannot use tensors made in inference mode
             filled = torch.full(array.shape, array.item(), dtype=kind, device=device)
-        if not captured:  # a captured one is filled by replays alone
+        if not captured:  # only replays fill a captured tensor
             if len(_numbers) >= _CACHE_SIZE:
-                oldest, *_ = list(_numbers)  # as one step, as threads may call at once
+                oldest, *_ = list(_numbers)  # one step: other threads may call meanwhile
                 _numbers.pop(oldest, None)
             _numbers[number, current_stream(device)] = filled
     return filled
 
 
 def match_library(values: Array, like: Array, where: str = "a tensor") -> Array:
-    """Returns values in the library and on the device of ``like``; see ``read_values``."""
+    """Converts values to the library and device of ``like``; see ``read_values``."""
     return to_torch(values, str(like.device)) if is_torch(like) else read_values(values, where)
 
 
 def output_dtype(kind: Any) -> str:
-    """Returns float32 for float32 and half precision, else float64, for either library."""
+    """Chooses the dtype of outputs: float32 for float32 and half precision, else float64."""
     floats = kind.kind == "f" if isinstance(kind, np.dtype) else kind.is_floating_point
     return "float32" if floats and kind.itemsize <= 4 else "float64"
 
 
 def require_counts(least: int = 1, **counts: Any) -> None:
-    """Raises UsageError for values that are not whole numbers of at least ``least``."""
+    """Raises UsageError unless all values are whole numbers of at least ``least``."""
     expected = f"a whole number >= {least}"
     faults = [
         Fault("not a count", where=name, expected=expected, found=repr(value))
@@ -567,7 +585,7 @@ def require_counts(least: int = 1, **counts: Any) -> None:
 def time_stamp_shape_faults(
     shape: Sequence[int], batch: int, rows: int, where: object
 ) -> list[Fault]:
-    """Returns the fault of time stamps of a shape that does not fit [batch, rows]."""
+    """Checks that the shape of time stamps fits [batch, rows]."""
     if tuple(shape) in ((rows,), (batch, rows), (1, rows)):
         return []
     expected, what = f"one per row: [{rows}] or [{batch}, {rows}]", "wrong number of time stamps"
@@ -579,8 +597,8 @@ def time_stamp_shape_faults(
 def step_faults(
     steps: Array, where: object, first_trajectory: int = 0, first_step: int = 0
 ) -> list[Fault]:
-    """Returns the fault of steps, NumPy [b, h] or one number, not all positive and finite."""
-    if steps.min(initial=1.0) > 0.0 and steps.max(initial=1.0) < np.inf:  # false for NaN
+    """Checks that steps, NumPy [b, h] or one number, are positive and finite."""
+    if steps.min(initial=1.0) > 0.0 and steps.max(initial=1.0) < np.inf:  # both false for NaN
         return []
     wrong = np.argwhere(~(np.isfinite(steps) & (steps > 0)))
     first = wrong[0] + ((0, first_step) if steps.ndim == 2 else first_step)
@@ -595,7 +613,10 @@ def step_faults(
 def time_stamp_faults(
     times: Array, where: object, first_trajectory: int = 0, row_numbers: Array | None = None
 ) -> list[Fault]:
-    """Returns the faults of time stamps [T] or [B, T]: NaN, repeats, steps back."""
+    """Checks that time stamps [T] or [B, T] are finite, do not repeat and do not go back.
+
+    ``row_numbers`` are the numbers of the rows in the file, where rows were dropped.
+    """
     values = to_numpy(times)
     table = values[None] if values.ndim == 1 else values
     gaps = differences(table)
@@ -605,40 +626,43 @@ def time_stamp_faults(
         ("time stamps that repeat", gaps == 0, 1, "leave repeated rows out"),
         ("time stamps that go back", gaps < 0, 1, "sort the rows by time, or split the recording"),
     ):
-        places = np.argwhere(wrong)
-        if not len(places):
+        indices = np.argwhere(wrong)
+        if not len(indices):
             continue
-        named = []
-        for trajectory, row in (places[:3] + np.array([0, first_row])).tolist():
+        stamps = []
+        for trajectory, row in (indices[:3] + np.array([0, first_row])).tolist():
             number = row if row_numbers is None else int(row_numbers[row])
-            spot = indexed("", ("trajectory",), (trajectory,), table.shape[:1], first_trajectory)
+            label = indexed("", ("trajectory",), (trajectory,), table.shape[:1], first_trajectory)
             stamp = f"row {number} ({float(table[trajectory, row])!r})"
-            named.append(f"{spot}, {stamp}" if spot else stamp)
-        more = f" and {len(places) - 3} more" if len(places) > 3 else ""
+            stamps.append(f"{label}, {stamp}" if label else stamp)
+        more = f" and {len(indices) - 3} more" if len(indices) > 3 else ""
         shell = ""
         if what.endswith("repeat"):
             shell = f"{hint}, as trajcli differentiate --repeated-times drop does"
-            if rate := _rate_of_rows(table[places[0, 0]]):
+            if rate := _row_rate(table[indices[0, 0]]):
                 coarse = "if a coarser clock stamped the rows; else "
                 hint, shell = f"dt={1 / rate:g} {coarse}{hint}", f"--rate {rate:g} {coarse}{shell}"
-        found = f"{len(places)} such: " + "; ".join(named) + more
+        found = f"{len(indices)} such: " + "; ".join(stamps) + more
         expected = "strictly increasing seconds"
         fault = Fault(what, where=where, expected=expected, found=found, hint=hint, shell=shell)
         faults.append(fault)
     return faults
 
 
-def _rate_of_rows(stamps: Array) -> float | None:
-    """Returns the rate in Hz of rows whose stamps [T] repeat as those of a coarse clock do; None
-    where few repeat, as those of rows that were logged twice."""
+def _row_rate(stamps: Array) -> float | None:
+    """Estimates the rate in Hz of rows whose stamps [T] repeat because their clock is coarse.
+
+    None where few stamps repeat, as of rows that were logged twice.
+    """
     changes = np.flatnonzero(np.diff(stamps)) + 1
     if not 2 < len(changes) < 0.75 * len(stamps):
         return None
     rows, span = np.ptp(changes), np.ptp(stamps[changes])
+    # at an even rate, no stamp is off by more than a few ticks of the clock
     late = np.ptp(stamps - np.arange(len(stamps)) * (span / rows))
     if not late < 4 * np.diff(stamps[changes]).min():
         return None
-    # a clock that rounds may change a row sooner or later: the roundest rate within that
+    # rounding may move a change of the stamp by one row: take the roundest rate within that
     rates = (float(f"{rows / span:.{digits}g}") for digits in range(1, 18))
     return next(rate for rate in rates if abs(rate * span - rows) < 1.5)
 
@@ -650,14 +674,14 @@ def nonfinite_fault(
     first_trajectory: int = 0,
     row_numbers: Array | None = None,
 ) -> Fault | None:
-    """Returns the fault of an array with NaN or Inf, with the first place; None without any.
+    """Checks that an array is finite; the fault names the first index that is not.
 
-    ``row_numbers`` are the numbers of the rows in the file, where some were dropped.
+    ``row_numbers`` are the numbers of the rows in the file, where rows were dropped.
     """
     if not readable(values):
         return None
     if is_torch(values) and values.is_cuda and is_finite([values]):
-        return None  # this copies nothing to the host
+        return None  # the common case copies nothing to the host
     array = to_numpy(values)
     if array.dtype.kind != "f" or np.isfinite(largest(array)):
         return None
@@ -685,27 +709,27 @@ def indexed(
     shape: Sequence[int],
     first_trajectory: int,
 ) -> str:
-    """Returns "where, trajectory 3, step 17, dof 2" for an index, without axes of length 1."""
-    named = [str(where)] if where else []
+    """Formats an index as "where, trajectory 3, step 17, dof 2", without axes of length 1."""
+    texts = [str(where)] if where else []
     for axis, i, size in zip(axes, index, shape, strict=True):
         offset = first_trajectory if axis == "trajectory" else 0
         if size > 1 or offset or (axis == "trajectory" and len(axes) == 3):
-            named.append(f"{axis} {int(i) + offset}")
-    return ", ".join(named)
+            texts.append(f"{axis} {int(i) + offset}")
+    return ", ".join(texts)
 
 
 def state_count_fault(role: str, where: str, batch: int, shape: Sequence[int]) -> Fault:
-    """Returns the fault of states [S, D] where S is neither the number of trajectories nor 1."""
+    """Makes the fault of states [S, D] where S is neither the number of trajectories nor 1."""
     option = " (trajcli integrate --start-index FILE:DATASET)" if role == "start" else ""
     what = f"{role} states and trajectories differ in number (B)"
     expected = f"[{batch}, {shape[1]}], or one for all: [{shape[1]}]"
     hint = f"{role}_index= [B] says which each trajectory uses"
-    shell = f"{role}_index [B] beside them{option} says which each trajectory uses"
+    shell = f"{role}_index [B] next to them{option} says which each trajectory uses"
     return wrong_shape(where, expected, shape, what=what, hint=hint, shell=shell)
 
 
 def index_shape_faults(where: str, batch: int, index: Array) -> list[Fault]:
-    """Returns the fault of an index of states that is not an integer per trajectory."""
+    """Checks that an index of states has an integer per trajectory."""
     kind = str(index.dtype).removeprefix("torch.")
     if tuple(index.shape) == (batch,) and "int" in kind:
         return []
