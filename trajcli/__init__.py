@@ -75,7 +75,7 @@ def _register() -> None:
         return  # torch before 2.5, which macOS on Intel processors has
     from trajcli import _container, _operators, trajectory  # noqa: F401
 
-    _container.register(trajectory.State, trajectory.joined_states)
+    _container.register(trajectory.State, trajectory.concatenate_states)
     _container.register(trajectory.Trajectory, trajectory.concatenate)
 
 

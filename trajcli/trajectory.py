@@ -29,7 +29,7 @@ from trajcli.arrays import (
     time_stamp_shape_faults,
     to_numpy,
 )
-from trajcli.arrays import concatenate as joined_arrays
+from trajcli.arrays import concatenate as join_arrays
 from trajcli.errors import InputError, UsageError, raise_if_any, unknown, wrong_shape
 from trajcli.inputs import LateTimes, repeated
 from trajcli.kernels.program import Array
@@ -52,7 +52,7 @@ else:
 class State(Container):
     """A start or goal state; parts that are None are zero.
 
-    torch takes it for a pytree. A DataLoader joins states to one, of [S, D].
+    torch treats it as a pytree, and a DataLoader joins states into one of [S, D].
 
     Attributes:
         position: [B, D], [D] where all trajectories share it, or [S, D] with a start index; in rad
@@ -68,7 +68,7 @@ class State(Container):
     jerk: Array | None = None
 
     def parts(self) -> dict[str, Array]:
-        """Returns the parts that are not None, by name."""
+        """Lists the parts that are not None, by name."""
         return self._arrays()
 
     def __repr__(self) -> str:
@@ -79,17 +79,17 @@ class State(Container):
 class Trajectory(Container, Generic[T]):
     """Trajectories, as ``integrate`` and ``differentiate`` return them.
 
-    ``p, v, a, j = trajectory`` unpacks the outputs; those that ``write`` does not name are None.
-    NumPy input gives NumPy arrays, torch input tensors. Type checkers know it as
-    ``Trajectory[Tensor]``, and as ``Trajectory[Tensor | None]`` where ``write`` is given.
+    ``p, v, a, j = trajectory`` unpacks the outputs; an output that ``write`` does not name is None.
+    NumPy input gives NumPy arrays, torch input tensors. Type checkers see ``Trajectory[Tensor]``,
+    or ``Trajectory[Tensor | None]`` with ``write``.
 
-    ``trajectory[3]`` is one of the trajectories, as a batch of one; ``trajectory[:, 10:20]`` has
-    some rows, which keep their times; ``trajectory[..., :3]`` some dofs. An index is a number, a
-    slice, a mask or numbers; several are independent of each other. Slices share memory, and those
-    of rows keep the mode. A wrong one is an IndexError.
+    ``trajectory[3]`` selects one trajectory, as a batch of one; ``trajectory[:, 10:20]`` selects
+    rows, which keep their times; ``trajectory[..., :3]`` selects dofs. An index is a number, a
+    slice, a mask or a list of numbers, and several are applied independently. Slices share memory,
+    and slices of rows keep the mode. A wrong index is an IndexError.
 
-    torch takes it for a pytree, with mode and options as constants. A DataLoader joins trajectories
-    by ``concatenate``.
+    torch treats it as a pytree, with mode and options as constants, and a DataLoader joins
+    trajectories by ``concatenate``.
 
     Attributes:
         position: [B, T, D], in rad or m.
@@ -98,10 +98,10 @@ class Trajectory(Container, Generic[T]):
         jerk: [B, T, D], per s³.
         time: seconds from the start, float64 [T], or [B, T] where steps differ between
             trajectories.
-        mode: the mode that made the rows; "" for the rows of other curves.
-        options: the options of the mode; of the rows of another curve its method, if it has one.
-        lengths: [B], integers: the first rows of each trajectory that are data, the others being
-            padding. None: all.
+        mode: the mode that made the rows; "" for rows of another curve.
+        options: the options of the mode, or the method of another curve.
+        lengths: integers [B], how many rows of each trajectory are data; the others, at its end,
+            are padding. None: all rows are data.
     """
 
     position: T
@@ -121,14 +121,14 @@ class Trajectory(Container, Generic[T]):
 
         def numpy(self) -> Trajectory[NDArray[Any]]: ...  # type: ignore[override]
 
-    else:  # which would take any name for an attribute
+    else:  # hidden from type checkers, which would accept any attribute
 
         def __getattr__(self, name: str) -> Any:
-            """Computes the time when it is first looked at. No other attribute comes here."""
+            # the time is computed when it is first looked at
             if name != "time" or "_times" not in self.__dict__:
                 raise AttributeError(f"'Trajectory' object has no attribute {name!r}")
             time = self.__dict__["_times"].compute()
-            if not is_capturing(time.device):  # what a graph captures is not computed yet
+            if not is_capturing(time.device):  # while a graph is captured, nothing is computed yet
                 self.__dict__["time"] = time
             return time
 
@@ -141,28 +141,34 @@ class Trajectory(Container, Generic[T]):
 
     def __getitem__(self, key: Any) -> Trajectory[T]:
         self = as_trajectory(self)
-        which, rows, dofs = _indices(key, self.shape)
-        batch, count, width = self.shape
-        outputs = {name: x[which][:, rows][..., dofs] for name, x in self.outputs().items()}
+        (batch, count, width), keys = self.shape, key if isinstance(key, tuple) else (key,)
+        if keys and keys[0] is Ellipsis:
+            keys = (*[slice(None)] * (4 - len(keys)), *keys[1:])
+        if len(keys) > 3:
+            raise IndexError(f"{len(keys)} indices of trajectories {describe(self.shape)}")
+        keys = (*keys, *[slice(None)] * (3 - len(keys)))
+        numbers, rows, dofs = (_axis_index(x, n) for x, n in zip(keys, self.shape, strict=True))
+        outputs = {name: x[numbers][:, rows][..., dofs] for name, x in self.outputs().items()}
         parts: Any = map(outputs.get, QUANTITIES)
         p, v, a, j = parts
         time, lengths, mode, options = self.time, self.lengths, "", {}
-        time = time[rows] if time.ndim == 1 else repeated(time, batch)[which][:, rows]
+        time = time[rows] if time.ndim == 1 else repeated(time, batch)[numbers][:, rows]
         if lengths is not None:
-            numbers = arange(0, count, lengths)[rows]
-            lengths = (numbers < lengths[which][:, None]).sum(1)
-        if isinstance(rows, slice) and rows.step in (None, 1):  # its curve joins no others
+            lengths = (arange(0, count, lengths)[rows] < lengths[numbers][:, None]).sum(1)
+        # the curve of a mode joins neighbouring rows: it is not known where rows are left out
+        if isinstance(rows, slice) and rows.step in (None, 1):
             mode, options = self.mode, dict(self.options)
             if "first_row" in options:
                 options["first_row"] = options["first_row"] + rows.indices(count)[0]
         for name, table in options.items():
             shape = tuple(getattr(table, "shape", ()))
             if shape in ((batch,), (batch, width)):
-                options[name] = table[which][:, dofs] if len(shape) > 1 else table[which]
-        if named := options.pop("absolute", ""):
-            absolute = [*map(int, str(named).split(","))]
-            places = [k for k, dof in enumerate(np.arange(width)[dofs]) if dof in absolute]
-            options |= {"absolute": ",".join(map(str, places))} if places else {}
+                options[name] = table[numbers][:, dofs] if len(shape) > 1 else table[numbers]
+        if text := options.pop("absolute", ""):
+            # the numbers of absolute dofs are those among the dofs that are selected
+            absolute = [*map(int, str(text).split(","))]
+            found = [k for k, dof in enumerate(np.arange(width)[dofs]) if dof in absolute]
+            options |= {"absolute": ",".join(map(str, found))} if found else {}
         return Trajectory(p, v, a, j, time, mode, options, lengths)
 
     @property
@@ -173,8 +179,8 @@ class Trajectory(Container, Generic[T]):
     @property
     @eager
     def dt(self) -> Array | float:
-        """The step between rows in seconds: a number where all are equal up to rounding, else an
-        array [T − 1], or [B, T − 1] of times [B, T]; of one row an array of none."""
+        """The step between rows in seconds: a number if all are equal up to rounding, else an
+        array [T − 1], or [B, T − 1] for times [B, T]; empty for a single row."""
         from trajcli.files.clock import equal_step
 
         step = None
@@ -184,17 +190,17 @@ class Trajectory(Container, Generic[T]):
         return self.time[..., 1:] - self.time[..., :-1] if step is None else step
 
     def state(self, at: int | float | Array) -> State:
-        """Returns the state [B, D] at a row or at a time. Differentiable.
+        """Takes the state [B, D] at a row or at a time. Differentiable.
 
-        ``integrate(actions, plan.state(-1), dt)`` goes on where a plan ends.
+        ``integrate(actions, plan.state(-1), dt)`` continues a plan from its end.
 
         Parameters:
-            at: an integer, or integers [B], is the number of a row; negative, from the last data of
-                each trajectory on. A float, or floats [B], is a time as ``sample`` takes it.
+            at: an integer, or integers [B], is the number of a row; a negative one counts from the
+                last row of data. A float, or floats [B], is a time as ``sample`` takes it.
 
         Raises:
-            UsageError: ``write`` left out an output, which a state would have as zero; or as
-                ``sample`` does.
+            UsageError: ``write`` left out an output, which would be zero in the state; or as
+                ``sample``.
             InputError, IndexError: no such time or row.
         """
         if missing := ", ".join(name for name in QUANTITIES if getattr(self, name) is None):
@@ -204,33 +210,32 @@ class Trajectory(Container, Generic[T]):
             as_trajectory(self)  # raises
         if type(at) is int and self.lengths is None:
             return State(*[x[:, at] for x in self.outputs().values()])
-        places = match_library(as_array(at, "at"), self.position, "at")
-        if "int" not in str(places.dtype):
-            samples = sample(self, places.reshape(-1, 1))
+        index = match_library(as_array(at, "at"), self.position, "at")
+        if "int" not in str(index.dtype):
+            samples = sample(self, index.reshape(-1, 1))
             return State(*[x[:, 0] for x in samples.outputs().values()])
         ends = self.shape[1] if self.lengths is None else self.lengths
-        rows = cast(places, "int64") + (places < 0) * ends
+        rows = cast(index, "int64") + (index < 0) * ends
         wrong = (rows < 0) | (rows >= ends)
         if readable(wrong) and wrong.any():
             raise IndexError(f"no row {at} in trajectories of {ends} rows")
         return State(*[x[np.arange(len(x)), rows] for x in self.outputs().values()])
 
     def _about(self) -> dict[str, Any]:
-        """Returns the mode, where there is one, and the options."""
         return {**({"mode": self.mode} if self.mode else {}), **self.options}
 
     def outputs(self) -> dict[str, Array]:
-        """Returns the outputs that are not None, by name."""
+        """Lists the outputs that are not None, by name."""
         return {name: x for name, x in zip(QUANTITIES, self, strict=True) if x is not None}
 
     @eager
     def save(
         self, path: str | Path, *, overwrite: bool = False, lengths: Array | None = None
     ) -> None:
-        """Writes an .h5 or .npz file as ``trajcli integrate`` does; it appears whole or not at all.
+        """Writes an .h5 or .npz file as ``trajcli integrate`` does.
 
-        Trajectories of unequal length have a group each, ``trajectory_0`` and so on. ``lengths``
-        [B] are their numbers of rows; None: those of the trajectory.
+        The file appears complete or not at all. Trajectories of unequal length have a group each,
+        ``trajectory_0`` and so on. ``lengths`` [B] replace those of the trajectory.
 
         Raises:
             OutputError: the file exists and ``overwrite`` is False, or it cannot be written.
@@ -249,7 +254,7 @@ class Trajectory(Container, Generic[T]):
         save(Path(path), outputs, time, about, overwrite, lengths)
 
     def to_xarray(self) -> Any:
-        """Returns an ``xarray.Dataset`` with dimensions trajectory, time (or row) and dof."""
+        """Makes an ``xarray.Dataset`` with dimensions trajectory, time (or row) and dof."""
         import xarray
 
         time = to_numpy(self.time)
@@ -257,6 +262,7 @@ class Trajectory(Container, Generic[T]):
         dims = ("trajectory", along, "dof")
         arrays = {name: (dims, to_numpy(x)) for name, x in self.outputs().items()}
         about = self._about()
+        # options [B, D] become variables, since attributes are small
         tables = {
             name: (dims[::2], about.pop(name)) for name in [*about] if np.ndim(about[name]) == 2
         }
@@ -265,21 +271,8 @@ class Trajectory(Container, Generic[T]):
         return xarray.Dataset(arrays | tables, coordinates, about)
 
 
-_ALL = slice(None)
-
-
-def _indices(key: Any, shape: Sequence[int]) -> list[Any]:
-    """Returns for each axis a slice, or the numbers [n] that an index picks."""
-    keys = key if isinstance(key, tuple) else (key,)
-    if keys and keys[0] is Ellipsis:
-        keys = (*[_ALL] * (len(shape) + 1 - len(keys)), *keys[1:])
-    if len(keys) > len(shape):
-        raise IndexError(f"{len(keys)} indices of trajectories {describe(shape)}")
-    keys = (*keys, *[_ALL] * (len(shape) - len(keys)))
-    return [_index(entry, size) for entry, size in zip(keys, shape, strict=True)]
-
-
-def _index(key: Any, size: int) -> Any:
+def _axis_index(key: Any, size: int) -> Any:
+    """Converts an index of one axis to a slice, or to the numbers [n] that it selects."""
     if isinstance(key, slice) and (key.step is None or key.step > 0):
         return key
     if isinstance(key, int) and not isinstance(key, bool) and -size <= key < size:
@@ -287,11 +280,10 @@ def _index(key: Any, size: int) -> Any:
     numbers = np.arange(size)[to_numpy(key) if is_torch(key) else key]
     if np.ndim(numbers) > 1:
         raise IndexError(f"no index of trajectories, rows or dofs: {key!r}")
-    return np.ascontiguousarray(numbers)  # [n], also of one number
+    return np.ascontiguousarray(numbers)  # one number becomes [1]
 
 
 def _shapes(named: Mapping[str, Any]) -> str:
-    """Returns names with the shapes of their arrays, and the type of the first."""
     shown = [f"{n} {describe(x.shape) if hasattr(x, 'shape') else x}" for n, x in named.items()]
     kind = str(getattr(next(iter(named.values())), "dtype", "")).removeprefix("torch.")
     return ", ".join(shown) + (f"; {kind}" if kind else "")
@@ -299,13 +291,13 @@ def _shapes(named: Mapping[str, Any]) -> str:
 
 StateLike = State | Array | Literal["zero"] | None
 Written = QuantityName | Iterable[QuantityName]
-"""The names of outputs, one or several."""
+"""One name of an output, or several."""
 
 
 def as_trajectory(value: Any) -> Trajectory:
-    """Returns a trajectory whose arrays fit each other and are of one library.
+    """Checks that a value is a trajectory of consistent shapes, and unifies its library.
 
-    Raises InputError for another value, and for one that was made of wrong shapes.
+    Raises InputError otherwise.
     """
     if not isinstance(value, Trajectory) or not value.outputs():
         raise InputError(
@@ -339,24 +331,24 @@ def sample(
 ) -> Trajectory:
     """Samples a trajectory exactly, at any times between its first row and its last.
 
-    This is defined where a known polynomial joins two rows: jerk, acceleration and velocity (and
-    positions by clique) under ``zoh`` or ``foh``, and ``bspline``. Under zoh the action of a row
-    holds over the step that ends there, and derivatives above it are zero; under foh it is linear,
-    and the derivative above it constant. Everything is computed in float64 and rounded once;
-    differentiable with respect to the rows and, for torch, the times.
+    A known polynomial must join the rows: that of jerk, acceleration or velocity (and of clique)
+    under ``zoh`` or ``foh``, or of ``bspline``. Under zoh the action of a row is held over the step
+    that ends there, and higher derivatives are zero; under foh the action is linear, and the next
+    derivative constant. Computed in float64 and rounded once; differentiable with respect to the
+    rows and, for torch, the times.
 
     Parameters:
         trajectory: what ``integrate`` or ``load`` returns.
         times: seconds on the axis of ``trajectory.time``, in any order, [N] or [B, N]; a number is
-            [1]. The time of a row, up to the rounding of sums of steps, gives that row.
+            [1]. The time of a row, up to rounding of the sum of steps, gives that row.
         write: the outputs to compute.
 
     Returns:
         A ``Trajectory`` of outputs [B, N, D] of the same library, device and dtype.
 
     Raises:
-        UsageError: a mode whose curve is not known, unknown outputs, or absent ones that are
-            needed: those from the wanted one up to the action's, of bspline all.
+        UsageError: another mode or scheme; unknown outputs; or rows without an output that the
+            polynomial needs: those up to the action, and all for bspline.
         InputError: times that are NaN or outside the trajectory.
     """
     from trajcli.curves.sampling import derivative, locate_times, missing_parts, taylor
@@ -379,9 +371,9 @@ def sample(
     knots, at = seconds(stamps, times)
     at = locate_times(at, knots, like.shape[0], lengths=trajectory.lengths)
     known, tau = taylor(trajectory.mode, trajectory.options, [*trajectory], knots, at)
-    wanted, dtype = output_names(write), output_dtype(like.dtype)
+    names, dtype = output_names(write), output_dtype(like.dtype)
     p, v, a, j = (
-        None if row is None or name not in wanted else cast(derivative(known, tau, m), dtype)
+        None if row is None or name not in names else cast(derivative(known, tau, m), dtype)
         for m, (name, row) in enumerate(zip(QUANTITIES, trajectory, strict=True))
     )
     return Trajectory(p, v, a, j, times)
@@ -390,28 +382,28 @@ def sample(
 def concatenate(
     trajectories: Iterable[Trajectory[T]], along: Literal["batch", "time"] = "batch"
 ) -> Trajectory[T]:
-    """Joins trajectories into one batch, or one behind the other in time. Differentiable.
+    """Joins trajectories into one batch, or one after the other in time. Differentiable.
 
-    Along ``batch``, those with fewer rows are padded: with zeros, and times that go on as they did;
-    the result then has ``lengths``. It has times [T] where all have the same, else [B, T], and the
-    mode and options that all have.
+    Along ``batch``, shorter trajectories are padded with zeros, and with times that continue at
+    their last step; the result then has ``lengths``. Its times are [T] if all are the same, else
+    [B, T]. It keeps the mode and options that all share.
 
-    Along ``time``, each begins where the one before ends: its times, which are from its start, are
-    shifted, and its row at time 0 is left out, so that
-    ``concatenate([plan[:, :k + 1], integrate(u, plan.state(k), dt)], "time")`` is what was done of
-    two plans. Later times than those before stay, as of slices of one trajectory. The result has no
-    mode, as no curve is known at the joints: ``resample`` interpolates there.
+    Along ``time``, each trajectory begins where the previous one ends: its times are shifted, and
+    its row at time 0 is left out, so that
+    ``concatenate([plan[:, :k + 1], integrate(u, plan.state(k), dt)], "time")`` is the motion of two
+    plans. Times that are later already, as in slices of one trajectory, are not shifted. The result
+    has no mode, since no curve is known at the joints: ``resample`` interpolates there.
 
     Parameters:
-        trajectories: of the same dofs and outputs, along time of the same number B.
+        trajectories: of the same dofs and outputs; along time also of the same number B.
         along: ``"batch"`` or ``"time"``.
 
     Returns:
-        A ``Trajectory``, of tensors where one of them is of tensors.
+        A ``Trajectory``; of tensors if any argument has tensors.
 
     Raises:
-        InputError: other shapes or outputs; along time also lengths, and a start away from where
-            the one before ends (``trajectory[:, 1:]`` leaves it out).
+        InputError: different shapes or outputs; along time also lengths, or a start away from the
+            end of the previous trajectory (``trajectory[:, 1:]`` leaves the start out).
         UsageError: another direction; along time also times that cannot be read, as in
             torch.compile.
     """
@@ -432,57 +424,69 @@ def concatenate(
             raise InputError("another layout", where=where, expected=layout, found=found)
     like = next((part.time for part in parts if is_torch(part.time)), parts[0].time)
     parts = [part._mapped(lambda x: match_library(x, like)) for part in parts]
-    return _joined_in_time(parts) if along == "time" else _joined_in_batch(parts)
+    return _join_in_time(parts) if along == "time" else _join_in_batch(parts)
 
 
-def _joined_in_batch(parts: Sequence[Trajectory]) -> Trajectory:
-    """Returns trajectories of one library as one batch; see ``concatenate``."""
-    counts, times = [part.shape[1] for part in parts], [part.time for part in parts]
+def _join_in_batch(parts: Sequence[Trajectory]) -> Trajectory:
+    counts = [part.shape[1] for part in parts]
     rows = max(counts)
     p, v, a, j = (
-        None if x[0] is None else joined_arrays([padded(values, rows) for values in x], 0)
+        None if x[0] is None else join_arrays([padded(values, rows) for values in x], 0)
         for x in zip(*parts, strict=True)
     )
+    times = [part.time for part in parts]
     time = times[counts.index(rows)]
     if not all(x.ndim == 1 and readable(x) and equal(x, time[: len(x)]) for x in times):
-        lines = [repeated(_going_on(part.time, rows), part.shape[0]) for part in parts]
-        time = joined_arrays(lines, 0)
+        tables = []
+        for part, count in zip(parts, counts, strict=True):
+            table = library(part.time).atleast_2d(part.time)
+            if count < rows:
+                # padding continues at the last step, or at 1 s after a single row
+                end, after = table[:, -1:], arange(1, rows - count + 1, table)
+                step = end - table[:, -2:-1] if count > 1 else 1.0
+                table = join_arrays([table, end + step * after], 1)
+            tables.append(repeated(table, part.shape[0]))
+        time = join_arrays(tables, 0)
     lengths = None
     if min(counts) < rows or any(part.lengths is not None for part in parts):
-        each = [(part.lengths, part.shape[0], part.shape[1]) for part in parts]
-        own = [np.full(batch, count) if x is None else x for x, batch, count in each]
-        lengths = joined_arrays([match_library(x, time) for x in own], 0)
-    return Trajectory(p, v, a, j, time, *_common_mode(parts), lengths)
-
-
-def _common_mode(parts: Sequence[Trajectory]) -> tuple[str, dict[str, Any]]:
-    """Returns the mode and the options of all trajectories, those of [B, D] joined; none where
-    they differ."""
-    mode, options = parts[0].mode, parts[0].options
-    same = all(part.mode == mode and part.options.keys() == options.keys() for part in parts)
-    tables = [name for name, x in options.items() if getattr(x, "ndim", 0)]
-    others = [{k: x for k, x in part.options.items() if k not in tables} for part in parts]
-    if not (same and all(equal(x, others[0]) for x in others)):
-        return "", {}
-    joined = {name: joined_arrays([part.options[name] for part in parts], 0) for name in tables}
-    return mode, {**options, **joined}
+        lengths = join_arrays(
+            [
+                match_library(
+                    np.full(part.shape[0], count) if part.lengths is None else part.lengths, time
+                )
+                for part, count in zip(parts, counts, strict=True)
+            ],
+            0,
+        )
+    # the mode and options that all share; options [B, D] are joined like the rows
+    mode, options = parts[0].mode, dict(parts[0].options)
+    tabular = [name for name, x in options.items() if getattr(x, "ndim", 0)]
+    scalars = [{k: x for k, x in part.options.items() if k not in tabular} for part in parts]
+    if all(
+        part.mode == mode and part.options.keys() == options.keys() and equal(x, scalars[0])
+        for part, x in zip(parts, scalars, strict=True)
+    ):
+        for name in tabular:
+            options[name] = join_arrays([part.options[name] for part in parts], 0)
+    else:
+        mode, options = "", {}
+    return Trajectory(p, v, a, j, time, mode, options, lengths)
 
 
 @eager
-def _joined_in_time(parts: Sequence[Trajectory]) -> Trajectory:
-    """Returns trajectories of one library one behind the other; see ``concatenate``."""
+def _join_in_time(parts: Sequence[Trajectory]) -> Trajectory:
     pieces, times = [parts[0]], [library(parts[0].time).atleast_2d(parts[0].time)]
     end = times[0][:, -1:]
-    for before, part in pairwise(parts):
+    for previous, part in pairwise(parts):
         time = library(part.time).atleast_2d(part.time)
         begin = to_numpy(time, "time")[:, :1]
         later = (begin > to_numpy(end, "time")).all()
         time = time if later else time + end
         end = time[:, -1:]
+        # the row at time 0 is the end of the previous trajectory, up to the rounding of float32
         if not later and (begin <= 0.0).all():
             name, first = next(iter(part.outputs().items()))
-            jump = first[:, 0] - before.outputs()[name][:, -1]
-            # but for what float32 rounds off
+            jump = first[:, 0] - previous.outputs()[name][:, -1]
             if readable(jump) and (abs(jump) > 1e-6 * abs(first[:, 0])).any():
                 what = "a trajectory that does not start where the one before ends"
                 hint = "trajectory[:, 1:] leaves its start out"
@@ -490,39 +494,29 @@ def _joined_in_time(parts: Sequence[Trajectory]) -> Trajectory:
             part, time = part[:, 1:], time[:, 1:]
         pieces.append(part)
         times.append(time)
-    p, v, a, j = (None if x[0] is None else joined_arrays(x, 1) for x in zip(*pieces, strict=True))
+    p, v, a, j = (None if x[0] is None else join_arrays(x, 1) for x in zip(*pieces, strict=True))
     batch = max(map(len, times))
-    time = joined_arrays([repeated(x, batch) for x in times], 1)
+    time = join_arrays([repeated(x, batch) for x in times], 1)
     return Trajectory(p, v, a, j, time[0] if batch == 1 else time)
 
 
-def _going_on(time: Array, rows: int) -> Array:
-    """Returns times [T] or [b, T] as [b, rows], which go on by the last step; by 1 after one."""
-    time = library(time).atleast_2d(time)
-    if time.shape[1] == rows:
-        return time
-    end, more = time[:, -1:], arange(1, rows - time.shape[1] + 1, time)
-    step = end - time[:, -2:-1] if time.shape[1] > 1 else 1.0
-    return joined_arrays([time, end + step * more], 1)
-
-
-def joined_states(states: Iterable[State]) -> State:
-    """Returns states one behind the other, [S, D]; a part that only some have is zero in others."""
+def concatenate_states(states: Iterable[State]) -> State:
+    """Joins states into one of [S, D]; a part that only some states have is zero in the others."""
     tables = [state_parts(state, "state", ()) for state in states]
     counts = [max(map(len, parts.values())) for parts in tables]
     joined = {}
     for name in QUANTITIES:
         if any(name in parts for parts in tables):
             values = [parts.get(name, parts["position"] * 0) for parts in tables]
-            joined[name] = joined_arrays([*map(repeated, values, counts)], 0)
+            joined[name] = join_arrays([*map(repeated, values, counts)], 0)
     return State(**joined)
 
 
 def load(path: str | Path) -> Trajectory:
-    """Reads what ``Trajectory.save``, ``trajcli integrate`` or ``differentiate`` wrote, as NumPy.
+    """Reads a file of ``Trajectory.save``, ``trajcli integrate`` or ``differentiate``, as NumPy.
 
-    Trajectories of unequal length, which have a group each, are one padded batch in the natural
-    order of their names, with ``lengths``.
+    Trajectories of unequal length, which have a group each, become one padded batch with
+    ``lengths``, in the natural order of their names.
 
     Raises:
         InputError: the file has no trajectories.
@@ -542,7 +536,7 @@ def load(path: str | Path) -> Trajectory:
 
 
 def output_names(write: str | Iterable[str]) -> tuple[str, ...]:
-    """Returns names of outputs by order; raises UsageError for none and for unknown ones."""
+    """Lists the names of outputs by order; raises UsageError for none and for unknown ones."""
     if write is QUANTITIES:
         return QUANTITIES
     try:
@@ -557,7 +551,10 @@ def output_names(write: str | Iterable[str]) -> tuple[str, ...]:
 
 
 def state_parts(state: StateLike, role: str, shape: Sequence[int]) -> dict[str, Array]:
-    """Returns the parts of a start or goal state, [S, D]; ``shape`` is [D], for zero."""
+    """Lists the parts [S, D] of a start or goal state by name; ``shape`` [D] is that of "zero".
+
+    Raises UsageError for another word, and for several arrays that are no State.
+    """
     if state is None:
         return {}
     if isinstance(state, str):

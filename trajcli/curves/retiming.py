@@ -41,7 +41,7 @@ from trajcli.curves.fastest import (
     solve_timings,
 )
 from trajcli.curves.resampling import ARRAY_COUNTS, hermite
-from trajcli.curves.sampling import derivative, half_place, is_known, missing_parts, take, taylor
+from trajcli.curves.sampling import derivative, half_ulp, is_known, missing_parts, take, taylor
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any, unknown, wrong_shape
 from trajcli.kernels.program import Array, Floats, Integers
 from trajcli.mode_options import ANY_PACE
@@ -588,7 +588,7 @@ def polynomials(
     """Returns values and derivatives amid each step [B, T−1, D] of the curve by ``method``, cubic
     or quintic, through rows of values and of their derivatives, which were rounded to ``kinds``."""
     given = [x.astype(np.float64) for x in rows[: ARRAY_COUNTS[method]]]
-    places = [half_place(np.empty(0, kind)) for kind in kinds]
+    places = [half_ulp(np.empty(0, kind)) for kind in kinds]
     return hermite(given, places, knots, (knots[:, 1:] + knots[:, :-1]) / 2, 2 * len(given))
 
 

@@ -16,37 +16,43 @@ from trajcli.modes.mode import promise
 
 # A time within this share of a step of a row may be the time of that row.
 _LEAST_SHARE = 1e-9
-HALF_PLACE = 2.0**-53
-# Of a jerk that ends a step at its value of there, then changes acceleration, velocity or position
-# there by one, and nothing that is above: its derivatives at the beginning of a step of one unit.
+HALF_ULP = 2.0**-53
+# For steps of one unit, by derivative from jerk to position: the derivatives from jerk on, at the
+# beginning of a step, that change this derivative at its end by one, and none above it.
 _CHANGES = ((1,), (6, -12), (60, -360, 720), (840, -10_080, 50_400, -100_800))
 
 
 def taylor(
     mode: str, options: Mapping[str, Any], rows: list[Array], knots: Array, at: Array
 ) -> tuple[list[Array], Array]:
-    """Returns the Taylor polynomials that a mode with a known curve has between its rows.
+    """Expands the curve of a mode in Taylor polynomials around its rows.
 
-    They are the derivatives of all orders on the row that each time ``at`` [b, N] belongs to, and
-    the time from there, in float64. ``rows`` are p, v, a, j [B, T, D] in the type that they were
-    rounded to, None where absent, ``knots`` their times [b, T]. Raises UsageError for a mode whose
-    rows no known polynomial joins.
+    Parameters:
+        rows: p, v, a, j [B, T, D] in the dtype that they were rounded to, None where absent.
+        knots, at: the times of the rows [b, T], and of the result [b, N].
+
+    Returns:
+        The derivatives of all orders at the row that each time belongs to, and the time since that
+        row, in float64.
+
+    Raises:
+        UsageError: no known polynomial joins the rows of the mode.
     """
     order = polynomial_order(mode, options)
     wide = [None if x is None else float64(x) for x in rows]
     if degree := spline_degree(mode, options):
-        return _spline(wide, [*map(half_place, rows)], knots, at, degree)
-    return _held(wide, knots, at, order, options["scheme"])
+        return _expand_spline(wide, [*map(half_ulp, rows)], knots, at, degree)
+    return _expand_held(wide, knots, at, order, options["scheme"])
 
 
-def half_place(rows: Array | None) -> float:
-    """Returns half a last place of a type of rows, as a share of a value."""
+def half_ulp(rows: Array | None) -> float:
+    """Looks up half a unit in the last place (ulp) of the dtype of rows, as a share of a value."""
     kind = "" if rows is None else str(rows.dtype).removeprefix("torch.")
-    return {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}.get(kind, HALF_PLACE)
+    return {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}.get(kind, HALF_ULP)
 
 
 def spline_degree(mode: str, options: Mapping[str, Any]) -> int:
-    """Returns the degree of the spline that a mode's rows lie on; 0 where they lie on none."""
+    """Looks up the degree of the spline on which the rows of a mode lie; 0 without a spline."""
     if mode == "smooth":
         return 2 * int(options["order"]) - 1
     return int(options["degree"]) if mode == "bspline" else 0
@@ -79,15 +85,15 @@ def hold_side(mode: str, options: Mapping[str, Any], quantity: str) -> str:
 
 
 def is_known(mode: str, options: Mapping[str, Any]) -> bool:
-    """Whether known polynomials join the rows of a mode; none join absolute dofs."""
+    """Tells whether known polynomials join the rows of a mode; absolute dofs follow no scheme."""
     held = options.get("scheme") in ("zoh", "foh") and not options.get("absolute")
     return spline_degree(mode, options) > 0 or held
 
 
 def polynomial_order(mode: str, options: Mapping[str, Any]) -> int:
-    """Returns the highest order of derivative that values between rows are computed from.
+    """Finds the highest derivative that values between rows are computed from.
 
-    Raises UsageError for a mode and options whose rows no known polynomial joins.
+    Raises UsageError if no known polynomial joins the rows of the mode.
     """
     if spline_degree(mode, options):
         return 3
@@ -112,17 +118,16 @@ def finite_order(mode: str, options: Mapping[str, Any]) -> int:
 
 
 def missing_parts(mode: str, options: Mapping[str, Any], parts: Iterable[str]) -> list[str]:
-    """Returns the outputs that values between rows are computed from and that ``parts`` lacks."""
+    """Lists the outputs that ``parts`` lacks to compute values between rows."""
     known, order = set(parts), polynomial_order(mode, options)
-    # degrees 5 and 7 need what is below jerk too, for the derivatives above it
+    # degrees 5 and 7 have derivatives above jerk, which follow from those below it
     needed = {5: 2, 7: 0}.get(spline_degree(mode, options), order)
     lowest = min([*map(QUANTITIES.index, known), needed])
     return [name for name in QUANTITIES[lowest : order + 1] if name not in known]
 
 
 def end_slack(knots: Floats) -> list[Floats]:
-    """Returns how far the first and the last of knots [b, T], and times at them, may be off as sums
-    of steps, [b, 1] each."""
+    """Bounds the rounding of the first and the last of knots [b, T] as sums of steps: [b, 1]."""
     ends = [min(1, knots.shape[1] - 1), knots.shape[1] - 1]
     return [_rounding(knots, np.full((len(knots), 1), end)) for end in ends]
 
@@ -130,11 +135,19 @@ def end_slack(knots: Floats) -> list[Floats]:
 def locate_times(
     times: Array, knots: Array, batch: int, rounding: float = 0.0, lengths: Array | None = None
 ) -> Array:
-    """Returns times [N] or [B, N] as float64 [1 or B, N], moved onto rows that they mean.
+    """Moves times that mean rows, up to rounding, onto these rows.
 
-    ``rounding`` is that of the knots, in seconds, beside the rounding of sums of steps. Raises
-    InputError for times of another shape, or outside knots [1 or B, T], of which ``lengths`` [B]
-    counts those that are data.
+    Parameters:
+        times: [N] or [B, N].
+        knots: the times of the rows, [1 or B, T].
+        rounding: that of the knots in seconds, in addition to that of sums of steps.
+        lengths: [B], how many of the knots are data.
+
+    Returns:
+        The times as float64 [1 or B, N].
+
+    Raises:
+        InputError: times of another shape, or outside the knots.
     """
     at = float64(times)
     at = at[None] if at.ndim == 1 else at
@@ -152,10 +165,10 @@ def locate_times(
         if outside.any():
             number, entry = np.argwhere(outside)[0].tolist()
             begin, end = known[number % len(known), 0].item(), ends[number % len(ends), 0].item()
-            several = f"trajectory {number}, " if len(outside) > 1 else ""
+            trajectory = f"trajectory {number}, " if len(outside) > 1 else ""
             raise InputError(
                 "a time that is not within the trajectory",
-                where=f"times, {several}entry {entry}",
+                where=f"times, {trajectory}entry {entry}",
                 expected=f"{begin!r} to {end!r} s",
                 found=repr(float(values[number % len(values), entry])),
             )
@@ -164,87 +177,85 @@ def locate_times(
     # a time just before or after a row may mean that row
     for index in ((after - 1).clip(min=0), after):
         off = at - take(knots, index)
-        near = abs(off) <= _rounding(knots, after) + rounding
-        at = at - (off.detach().where(near, 0.0) if is_torch(off) else np.where(near, off, 0.0))
+        close = abs(off) <= _rounding(knots, after) + rounding
+        at = at - (off.detach().where(close, 0.0) if is_torch(off) else np.where(close, off, 0.0))
     return at
 
 
 def _rounding(knots: Array, index: Array) -> Array:
-    """Returns how far the time of a row [b, N] may be off as a sum of steps."""
+    """Bounds the rounding of the times of rows [b, N], which are sums of steps."""
     after = index.clip(min=min(1, knots.shape[1] - 1))
     step = take(knots, after) - take(knots, (after - 1).clip(min=0))
-    of_sums = promise(knots.shape[1] - 1) * abs(knots[:, -1:])
-    of_step = _LEAST_SHARE * step  # never more, or short steps would vanish
-    return of_step.minimum(of_sums) if is_torch(step) else np.minimum(of_step, of_sums)
+    # at most a share of the step, or short steps would vanish
+    sums, share = promise(knots.shape[1] - 1) * abs(knots[:, -1:]), _LEAST_SHARE * step
+    return share.minimum(sums) if is_torch(step) else np.minimum(share, sums)
 
 
-def _held(
+def _expand_held(
     rows: list[Array], knots: Array, at: Array, order: int, scheme: str
 ) -> tuple[list[Array], Array]:
-    """Returns Taylor polynomials around the row that ends the step, and the time from there.
-
-    The action is that of the row, so that the time of the row gives it unchanged.
-    """
+    """Expands rows whose derivative ``order`` is held (zoh) or linear (foh) within a step."""
+    # around the row that ends the step, so that the time of a row gives its action unchanged
     index, above = search(knots, at, right=False), rows[order + 1 : order + 2]
     tau = (at - take(knots, index))[..., None]
     known: list[Array] = [x if x is None else take(x, index) for x in rows[: order + 1]]
-    if scheme == "foh":  # the first row has no step before it, and takes the one after
+    if scheme == "foh":  # the first row has no step before it, and takes the next step
         before = (index - 1).clip(min=0)
         after = (before + 1).clip(max=knots.shape[1] - 1)
         if not above or above[0] is None:
             rise = take(rows[order], after) - take(rows[order], before)
             known.append(rise / _step(knots, before))
-        else:  # which was computed from actions that were not rounded
+        else:  # the stored slope is of actions that were not rounded
             known.append(take(above[0], after))
     return known, tau
 
 
-def _spline(
-    rows: list[Array], places: list[float], knots: Array, at: Array, degree: int
+def _expand_spline(
+    rows: list[Array], half_ulps: list[float], knots: Array, at: Array, degree: int
 ) -> tuple[list[Array], Array]:
-    """Returns Taylor polynomials around the row that begins the step, and the time from there."""
-    # a row begins the step after it
+    """Expands rows on a spline around the row that begins each step."""
     index = search(knots, at, right=True) - 1
     tau = (at - take(knots, index))[..., None]
     known: list[Array] = [x if x is None else take(x, index) for x in rows]
     after, step = (index + 1).clip(max=knots.shape[1] - 1), _step(knots, index)
     bound, above = 0.0, 0.0 * step
-    # so high a degree meets jerk at the end of the step, then acceleration, velocity and position;
-    # it does not meet what may be rounding, which over short steps would be a jerk beyond limits
+    # Each degree above 3 lets the polynomial meet one more value at the end of the step: jerk, then
+    # acceleration, velocity and position. It need not meet what may be rounding: over short steps
+    # that would be a jerk beyond limits.
     for k in (3, 2, 1, 0)[: 4 if degree == 7 else degree - 3]:
-        there = take(rows[k], after)
-        off = there - derivative(known, step, k)
-        bound = bound * step + places[k] * (abs(there) + abs(known[k]))
-        bound = bound + HALF_PLACE * abs(take(knots, after)[..., None] * above)
+        end = take(rows[k], after)
+        off = end - derivative(known, step, k)
+        bound = bound * step + half_ulps[k] * (abs(end) + abs(known[k]))
+        bound = bound + HALF_ULP * abs(take(knots, after)[..., None] * above)
         above = known[k]
         if k < 3:
-            off = beyond_rounding(off, 2.0 * bound, places[k])
+            off = beyond_rounding(off, 2.0 * bound, half_ulps[k])
         jerk, known = off / step ** (3 - k), [*known, 0.0 * off]
         for i, weight in enumerate(_CHANGES[3 - k], 1):
             known[3 + i] = known[3 + i] + weight * jerk / step**i
     return known, tau
 
 
-def beyond_rounding(values: Array, bound: Array, place: float) -> Array:
-    """Returns values, with zero where they are within the bound, which rounding may be all of.
+def beyond_rounding(values: Array, bound: Array, half: float) -> Array:
+    """Replaces values within the bound of rounding by zero.
 
-    Gradients pass there, but for types narrower than float64: in these, they are rounding as well.
+    Gradients pass through them for rows of float64, ``half`` a last place of which is HALF_ULP;
+    those of narrower dtypes are rounding as well.
     """
     if is_torch(values):
-        lost = values.detach() if place == HALF_PLACE else values
+        lost = values.detach() if half == HALF_ULP else values
         return values - lost.where(abs(values) <= bound, 0.0)
     return np.where(abs(values) <= bound, 0.0, values)
 
 
 def _step(knots: Array, index: Array) -> Array:
-    """Returns the step that begins at a row, [b, N, 1]; 1 after the last row."""
     last = knots.shape[1] - 1
     step = take(knots, (index + 1).clip(max=last)) - take(knots, index)
-    return (step + 1.0 * (index == last))[..., None]
+    return (step + 1.0 * (index == last))[..., None]  # no step begins at the last row: 1
 
 
 def derivative(known: Sequence[Array], tau: Array, order: int) -> Array:
-    """Returns a derivative of Σ_m known_m·τᵐ/m!, by Horner's rule; lower orders may be None."""
+    """Evaluates a derivative of Σ_m known_m·τᵐ/m! by Horner's rule; lower orders may be None."""
     if order >= len(known):
         return known[-1] * 0.0
     total = known[-1]
@@ -254,7 +265,7 @@ def derivative(known: Sequence[Array], tau: Array, order: int) -> Array:
 
 
 def search(knots: Array, at: Array, *, right: bool) -> Array:
-    """Returns how many knots lie before each time, or with ``right`` at it, [b, N]."""
+    """Counts the knots before each time, with ``right`` also those at it, [b, N]."""
     if is_torch(at):
         torch = sys.modules["torch"]
         batch = max(len(knots), len(at))
@@ -268,12 +279,10 @@ def search(knots: Array, at: Array, *, right: bool) -> Array:
 
 
 def take(values: Array, index: Array) -> Array:
-    """Returns values [b, T] or [b, T, D] at rows [b, N]."""
+    """Selects rows [b, N] of values [b, T] or [b, T, D]."""
     if len(index) == 1 and not is_torch(values):
         return np.take(values, index[0], axis=1)  # several times as fast as take_along_axis
     index = index[..., None] if values.ndim == 3 else index
-    return (
-        values.take_along_dim(index, 1)
-        if is_torch(values)
-        else np.take_along_axis(values, index, 1)
-    )
+    if is_torch(values):
+        return values.take_along_dim(index, 1)
+    return np.take_along_axis(values, index, 1)

@@ -16,7 +16,7 @@ import numpy as np
 
 from trajcli import calls
 from trajcli.arrays import as_array, cast, concatenate, library, match_library, output_dtype
-from trajcli.curves.resampling import at_rest, placed, row_knots
+from trajcli.curves.resampling import at_rest, new_times, row_knots
 from trajcli.curves.sampling import search, take
 from trajcli.errors import InputError, UsageError, describe, raise_if_any, unknown, wrong_shape
 from trajcli.inputs import Inputs, nonfinite_faults, shape_faults
@@ -271,15 +271,15 @@ def resample(
     given = _checked(quaternions, 4, "quaternions")
     values = continuous(_framed(_flat(to_quaternions(given, where="quaternions")), frame))
     flat = given.reshape(*given.shape[:2], -1)
-    knots, *_ = of_rows = row_knots(flat, dt, times)
-    held = method == "slerp" or at_rest({"position": flat}, knots).all()
-    new, at = placed(flat, rate, at, bool(held), of_rows)
-    knots, at = for_bodies(knots, _bodies(given)), for_bodies(at, _bodies(given))
+    knots = row_knots(flat, dt, times)
+    holds = method == "slerp" or bool(at_rest({"position": flat}, knots.times).all())
+    new, at = new_times(flat, rate, at, holds, knots)
+    stamps, at = (for_bodies(x, _bodies(given)) for x in (knots.times, at))
     if given.shape[1] == 1:
-        still = take(values, search(knots, at, right=False) * 0)
+        still = take(values, search(stamps, at, right=False) * 0)
         rows = [still, *[0.0 * still[..., 1:]] * 3]
     else:
-        rows = CURVES[method](values, knots, at)
+        rows = CURVES[method](values, stamps, at)
     rows[0] = continuous(rows[0])
     return _result(rows, new, frame, given, {"method": method})
 
