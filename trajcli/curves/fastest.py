@@ -324,7 +324,7 @@ def make_setpoints(
             needed = max(needed, float(share) ** (1 / order))
         if duration and max(needed, length / steps) > step * _TOLERANCE:
             least = make_setpoints(course, timed, bounds, rate, rows)
-            raise forbidden(duration, (least.count - 1) * least.step)
+            raise duration_error(duration, (least.count - 1) * least.step)
         step = max(step, needed) if shrinks else step
         if needed <= step * _TOLERANCE:
             break
@@ -334,7 +334,7 @@ def make_setpoints(
     return Setpoints(points[4:-3], step, start, goal, len(points) - 2)
 
 
-def forbidden(duration: float, least: float) -> InputError:
+def duration_error(duration: float, least: float) -> InputError:
     """Returns the error of a duration that limits forbid."""
     enough = math.ceil(least * 1e6) / 1e6
     return InputError(

@@ -1,4 +1,4 @@
-"""Retimes trajectories: the smallest uniform time scaling that keeps limits, also between rows."""
+"""Retimes trajectories within limits: by a uniform factor, or as fast as their path allows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from trajcli.curves.fastest import (
     Course,
     Setpoints,
     binding_shares,
-    forbidden,
+    duration_error,
     limit_faults,
     make_course,
     make_setpoints,
@@ -56,10 +56,10 @@ class Pace:
 
     Attributes:
         factor: how many times as long each trajectory takes, [B].
-        limited_by: the quantity of each trajectory that is at its limit; "" where none is.
-        dof, row: where that is, [B]; −1 where nothing is at a limit.
-        root: which extreme between that row and the next it is, [B]; −1 for the row itself.
-        slack: the share of the limit that is left [B], by quantity, of the dof with the least.
+        limited_by: the quantity of each trajectory that is at its limit, or "".
+        dof, row: where it is at its limit, [B]; −1 where nothing is.
+        root: the number of the extreme between that row and the next, [B]; −1 for the row itself.
+        slack: the share of the limit that is left, [B] by quantity, for the dof with the least.
     """
 
     factor: Array
@@ -74,7 +74,7 @@ class Pace:
 class Retimed(Trajectory, Pace):
     """Trajectories at another pace, as ``retime`` returns them: NumPy, or tensors for tensors.
 
-    Some of them, ``retimed[2:5]``, are a ``Trajectory``.
+    A selection such as ``retimed[2:5]`` is a ``Trajectory``.
     """
 
     words = ("limited_by",)
@@ -84,12 +84,12 @@ class Retimed(Trajectory, Pace):
 class Fastest(Trajectory):
     """Trajectories by the fastest timing of their paths, at rows of mode ``bspline``.
 
-    ``integrate(f.actions, f.start, f.step[:, None], "bspline", goal=f.goal, **f.options)`` makes
-    their rows; with ``lengths`` less 5, where f has ``lengths``.
+    ``integrate(f.actions, f.start, f.step[:, None], "bspline", goal=f.goal, **f.options)`` computes
+    the rows again; if f has ``lengths``, with ``lengths=f.lengths - 5``.
 
     Attributes:
-        duration: of the rows [B], in seconds: from rest to rest three steps more than the motion.
-        uniform: of the path by its fastest uniform pace, [B].
+        duration: of the rows [B], in seconds: from rest to rest, three steps more than the motion.
+        uniform: the duration of the path at its fastest uniform pace, [B].
         step: between rows, [B].
         states: of each timing: solved, not converged (within limits), uniform or does not move.
         actions: control points [B, H, D].
@@ -113,20 +113,20 @@ class Fastest(Trajectory):
 
     @property
     def goal(self) -> State | None:
-        """The goal state, where a trajectory moves at its end."""
+        """The goal state, if a trajectory moves at its end."""
         moves = self.options["ends"] == "goal"
         return State(*(self.ends[:, 1, k] for k in range(4))) if moves else None
 
 
 Limit = tuple[Array, Array] | Array | float
-"""The least and the largest value, each a number or [D]; one alone is the largest magnitude."""
+"""The least and the largest value, each a number or [D]; a single one is the largest magnitude."""
 CURVE_OPTIONS = {"mode", "scheme", "alignment", "ends", "degree", "order", "steps", "convention",
                "absolute", "method"}  # fmt: skip
-"""Names of what says which curve a trajectory is, and holds at any pace."""
+"""Options that describe the curve of a trajectory, whatever its pace."""
 _Pair = tuple[Floats, Floats]
 # The least factor, whose third power is still a normal number; 1e100 is the largest.
 _LEAST = 1e-100
-# Halvings of a step that find where a cubic is zero: as many as a float64 has bits.
+# Halvings of a step until a root of a cubic is exact: more than the bits of a float64's fraction.
 _HALVINGS = 60
 
 
@@ -148,43 +148,43 @@ def retime(
     slower_only: bool = False, rate: float | None = None, rows: int | None = None,
     duration: float | None = None, corners: str | float | None = None, margin: float = 1.0,
 ) -> Any:  # fmt: skip
-    """Retimes trajectories within limits: by the least uniform factor, or as fast as can be.
+    """Retimes trajectories within limits: by the least uniform factor, or as fast as possible.
 
-    ``uniform`` stretches time. A factor s makes velocity v/s, acceleration a/s² and jerk j/s³;
-    times are stretched from the first on. It is below 1 where a trajectory can be faster, and 1 for
-    one that does not move. Values are within limits also after rounding to their type.
-    Differentiable by rows and times; where several values decide at once, by the first of them.
+    ``uniform`` stretches time from the first row on. A factor s turns velocity into v/s,
+    acceleration into a/s² and jerk into j/s³. It is below 1 if a trajectory can be faster, and 1 if
+    it does not move. Values are within limits also after rounding to their dtype. Differentiable
+    with respect to rows and times; where several values are at a limit, through the first of them.
 
-    ``fastest`` keeps the path alone, a quintic spline through the rows, and slows down only where a
+    ``fastest`` keeps only the path, a quintic spline through the rows, and slows down only where a
     limit binds. Its unknown is the squared speed along the path (D. Verscheure et al.,
     "Time-optimal path tracking for robots", 2009). The result, float64, is mode ``bspline`` of
     degree 3, whose control points are positions at equal times: its rates, and the differences of
-    its control points, keep limits. Ends that move keep their speed, rows without velocities rest
-    at both ends, and standstill is left out.
+    its control points, keep the limits. Ends that move keep their speed, rows without velocities
+    rest at both ends, and standstill is left out.
 
     Parameters:
-        trajectory: what ``integrate`` or ``load`` returns. By ``uniform`` it keeps its limits
-            between rows too where its mode defines a curve there (see ``sample``), else at the rows
-            alone. Or positions [K, D] or [B, K, D] without times, which are a path.
-        limits: a pair (lower < 0 < upper) of numbers or [D], or the largest magnitude, by name;
-            infinite where there is none.
+        trajectory: from ``integrate`` or ``load``; by ``uniform`` it keeps limits between its rows,
+            too, if its mode defines a curve there (see ``sample``). Or positions [K, D] or
+            [B, K, D] without times, which are a path.
+        limits: by quantity, a pair (lower < 0 < upper) of numbers or [D], or the largest magnitude;
+            infinite for no limit.
         method: uniform or fastest; None: uniform for a ``Trajectory``, fastest for positions.
-        slower_only: of uniform: no factor is below 1.
-        rate: of fastest: rows per second; None: 1000, or those of the trajectory, if more.
-        rows: of fastest: their number, instead of a rate.
-        duration: of all rows, in seconds; None: the least.
-        corners: of fastest: a path that turns at once is refused, unless it rests there,
-            ``"stop"``, or is cut within this distance of the lines between rows.
-        margin: the share of limits that is used.
+        slower_only: uniform: no factor is below 1.
+        rate: fastest: rows per second; None: 1000, or the trajectory's rate if that is higher.
+        rows: fastest: the number of rows, instead of a rate.
+        duration: of all rows, in seconds; None: the shortest.
+        corners: fastest: None refuses a path with corners; ``"stop"`` rests at them; a distance
+            lets the path cut them, this near to the lines between rows.
+        margin: the share of the limits to use.
 
     Returns:
-        A ``Trajectory`` of uniform with its ``factor`` [B], and what decides that: ``limited_by``,
-        ``dof``, ``row`` and ``slack``. Rows behind ``lengths`` decide nothing. Of fastest with
+        By uniform a ``Trajectory`` with its ``factor`` [B] and what decides it: ``limited_by``,
+        ``dof``, ``row`` and ``slack``; padding decides nothing. By fastest a ``Trajectory`` with
         ``duration``, ``uniform``, ``states``, ``actions``, ``start``, ``goal`` and ``shares``.
 
     Raises:
-        InputError: limits of absent parts or other dofs, or NaN or Inf; a duration that limits
-            forbid; corners; ends that move beyond limits.
+        InputError: limits of absent quantities or for another number of dofs; NaN or Inf; a
+            duration that limits forbid; corners; ends that move beyond limits.
         UsageError: limits that require a gradient, which would be lost, or within vmap; an option
             of the other method; fastest for rows with a gradient, or without compiled kernels.
     """
@@ -193,8 +193,8 @@ def retime(
         raise UsageError(unknown("method", choices="uniform, fastest", found=repr(method)))
     others = {"rate": rate, "rows": rows, "corners": corners}
     others = others if method == "uniform" else {"slower_only": slower_only or None}
-    if named := [name for name, x in others.items() if x is not None]:
-        raise UsageError(f"no option of {method}", where=", ".join(named))
+    if names := [name for name, x in others.items() if x is not None]:
+        raise UsageError(f"no option of {method}", where=", ".join(names))
     if rate is not None and rows is not None:
         raise UsageError("either rate or rows", where="rate, rows")
     require_counts(rows=1 if rows is None else rows)
@@ -215,20 +215,20 @@ def retime(
     if is_known(trajectory.mode, trajectory.options):
         between = extremes(trajectory.mode, trajectory.options, parts, to_numpy(time, "time"))
     last = np.full(len(next(iter(parts.values()))), time.shape[-1] - 1)
-    if trajectory.lengths is not None:  # what is padding decides nothing
+    if trajectory.lengths is not None:  # padding decides nothing
         lengths = to_numpy(trajectory.lengths, "lengths")
         last = lengths - 1
-        parts = {name: zero_padding(x, lengths) for name, x in parts.items()}
-        for reached in between.values():
-            reached.swapaxes(1, 2)[np.arange(1, time.shape[-1]) >= lengths[:, None]] = 0
+        parts = {name: zeroed(x, lengths) for name, x in parts.items()}
+        for values in between.values():
+            values.swapaxes(1, 2)[np.arange(1, time.shape[-1]) >= lengths[:, None]] = 0
     pace = find_pace(parts, pairs, bool(slower_only), between)
     (knots,) = seconds(time[None] if time.ndim == 1 else time)
     differentiable = any(map(has_gradient, (*outputs.values(), time)))
-    own = knots[np.arange(len(last)) % len(knots), last] - knots[:, 0]
+    durations = knots[np.arange(len(last)) % len(knots), last] - knots[:, 0]
     growth: Array | float = 1.0
     if duration is not None:
-        pace = stretch_pace(pace, to_numpy(own), float(duration))
-        growth = own.detach() / own if differentiable else 1.0
+        pace = stretch_pace(pace, to_numpy(durations), float(duration))
+        growth = durations.detach() / durations if differentiable else 1.0
     elif differentiable:
         growth = _growth(trajectory, knots, pace)
     factor = match_library(pace.factor, knots) * growth
@@ -246,29 +246,28 @@ def retime(
     )
 
 
-def stretch_pace(pace: Pace, own: Floats, duration: float) -> Pace:
-    """Returns the pace of trajectories, which last ``own`` [B], that makes them last ``duration``.
+def stretch_pace(pace: Pace, durations: Floats, duration: float) -> Pace:
+    """Stretches trajectories of ``durations`` [B] to one duration, from the fastest pace on.
 
-    Raises InputError where that is faster than the pace, which is the fastest within limits.
+    Raises InputError if limits forbid the duration.
     """
     used = np.max([1 - x for x in pace.slack.values()], axis=0)
-    least = float((own * pace.factor * (used > 0)).max())
-    if duration < least * (1 - 1e-12) or not (own > 0).all():
-        raise forbidden(duration, least)
-    factor = np.where(used > 0, np.maximum(duration / own, pace.factor), duration / own)
+    least = float((durations * pace.factor * (used > 0)).max())
+    if duration < least * (1 - 1e-12) or not (durations > 0).all():
+        raise duration_error(duration, least)
+    factor = duration / durations
+    factor = np.where(used > 0, np.maximum(factor, pace.factor), factor)
     longer = np.minimum(pace.factor / factor, 1.0)
-    bound = longer > 1 - 1e-9
+    binds = longer > 1 - 1e-9  # a trajectory that is stretched is at no limit
     slack = {n: 1 - (1 - x) * longer ** QUANTITIES.index(n) for n, x in pace.slack.items()}
-    where = {n: np.where(bound, getattr(pace, n), -1) for n in ("dof", "row", "root")}
-    names = [
-        name if is_bound else "" for name, is_bound in zip(pace.limited_by, bound, strict=True)
-    ]
-    return replace(pace, factor=factor, limited_by=names, slack=slack, **where)
+    indices = {n: np.where(binds, getattr(pace, n), -1) for n in ("dof", "row", "root")}
+    names = [name if bind else "" for name, bind in zip(pace.limited_by, binds, strict=True)]
+    return replace(pace, factor=factor, limited_by=names, slack=slack, **indices)
 
 
 @contextmanager
-def _collected(faults: list[Fault], number: int) -> Iterator[None]:
-    """Collects the faults of a trajectory, and adds its number to their places."""
+def _collect_faults(faults: list[Fault], number: int) -> Iterator[None]:
+    """Collects the faults of a trajectory, with its number in their places."""
     try:
         yield
     except InputError as error:
@@ -279,75 +278,77 @@ def _fastest(
     trajectory: Any, limits: Mapping[str, Limit], margin: float, rate: float | None,
     corners: str | float | None, count: int | None, duration: float | None,
 ) -> Fastest:  # fmt: skip
-    """Returns what ``retime`` does by the method fastest, with ``count`` rows where it is given."""
+    """Retimes by the method fastest, with ``count`` rows if that is given; see ``retime``."""
     if timeless := not isinstance(trajectory, Trajectory):
         points = as_array(trajectory, "position")
         points = points[None] if points.ndim == 2 else points
         trajectory = Trajectory(points, None, None, None, np.arange([1, *points.shape][-2]))
-    whole = as_trajectory(trajectory)
-    outputs, like, (batch, most, dofs) = whole.outputs(), whole.position, whole.shape
+    source = as_trajectory(trajectory)
+    outputs, like, (batch, most, dofs) = source.outputs(), source.position, source.shape
     if like is None:
         hint = "method='uniform'"
         raise InputError("no path without positions", where="position", hint=hint)
     if not batch * dofs:
         raise InputError(wrong_shape("position", "[B, K, D]", like.shape))
-    if any(map(has_gradient, (*outputs.values(), whole.time))):
+    if any(map(has_gradient, (*outputs.values(), source.time))):
         what, hint = "the fastest timing has no gradient", "method='uniform', or .detach()"
         raise UsageError(what, where="position", hint=hint)
     parts = {name: to_numpy(x, name).astype(np.float64) for name, x in outputs.items()}
     bounds = limit_pairs(limits, dofs, margin)
     bounds.pop(QUANTITIES[0], None)
     counts = np.full(batch, most)
-    counts = counts if whole.lengths is None else read_lengths(whole.lengths, batch, most)
-    (times,) = seconds(to_numpy(whole.time, "time").reshape(-1, most))
+    counts = counts if source.lengths is None else read_lengths(source.lengths, batch, most)
+    (times,) = seconds(to_numpy(source.time, "time").reshape(-1, most))
     steps, courses = np.full(batch, 1e-3 if rate is None else 1 / rate), list[Course]()
-    faults, made = list[Fault](), dict[int, Setpoints]()
+    faults, solved = list[Fault](), dict[int, Setpoints]()
     for k, length in enumerate(counts):
         clock = None if timeless else times[k % len(times), :length]
-        if rate is None and clock is not None and length > 1:  # but for the rounding of stamps
+        if rate is None and clock is not None and length > 1:
+            # nine digits: time stamps are rounded
             steps[k] = min(1e-3, float(f"{(clock[-1] - clock[0]) / (length - 1):.9g}"))
         p, v, a = (parts[n][k, :length] if n in parts else None for n in QUANTITIES[:3])
-        with _collected(faults, k):
+        with _collect_faults(faults, k):
             courses.append(make_course(p, clock, v, a, corners))  # type: ignore[arg-type]
     raise_if_any(faults)
     timings = solve_timings(courses, bounds)
-    # the slowest first: what it says of a duration holds for all
+    # the slowest first: a duration that is too short for it is too short for all
     for k in np.argsort([-x.duration for x in timings], kind="stable").tolist():
-        with _collected(faults, k):
-            made[k] = make_setpoints(courses[k], timings[k], bounds, 1 / steps[k], count, duration)
+        with _collect_faults(faults, k):
+            solved[k] = make_setpoints(
+                courses[k], timings[k], bounds, 1 / steps[k], count, duration
+            )
         if faults and duration:
             break
     raise_if_any(faults)
-    own = [made[k] for k in range(batch)]
-    horizons, steps = np.array([len(x.actions) for x in own]), np.array([x.step for x in own])
-    actions = np.concatenate([padded(x.actions[None], horizons.max()) for x in own])
-    ends = np.array([(x.start, x.goal) for x in own])
-    goes_on = any(x.moving[1] for x in courses)
+    points = [solved[k] for k in range(batch)]
+    horizons, steps = np.array([len(x.actions) for x in points]), np.array([x.step for x in points])
+    actions = np.concatenate([padded(x.actions[None], horizons.max()) for x in points])
+    ends = np.array([(x.start, x.goal) for x in points])
+    moves = any(x.moving[1] for x in courses)
     start, goal = (State(*ends[:, side].swapaxes(0, 1)) for side in (0, 1))
     motion = integrate(
         actions, start, steps[:, None], "bspline", degree=3, steps=1,
-        goal=goal if goes_on else None, ends="goal" if goes_on else "plan",
+        goal=goal if moves else None, ends="goal" if moves else "plan",
         lengths=None if (horizons == horizons[0]).all() else horizons,
     )  # fmt: skip
     rows = motion.outputs()
-    used = [
-        binding_shares({n: x[k, : one.count] for n, x in rows.items()}, bounds)
-        for k, one in enumerate(own)
+    shares = [
+        binding_shares({n: x[k, : points[k].count] for n, x in rows.items()}, bounds)
+        for k in range(batch)
     ]
-    arrays = {**motion._arrays(), "step": steps, "actions": actions, "ends": ends}
-    arrays |= {
-        "duration": steps * (horizons + 4),
-        "uniform": np.array([x.uniform for x in timings]),
-    }
+    arrays = {
+        **motion._arrays(), "step": steps, "actions": actions, "ends": ends,
+        "duration": steps * (horizons + 4), "uniform": np.array([x.uniform for x in timings]),
+    }  # fmt: skip
     return Fastest(
         **{name: match_library(x, like) for name, x in arrays.items()}, mode=motion.mode,
         options=motion.options, states=[x.state for x in timings],
-        shares={n: match_library(np.stack([x[n] for x in used]), like) for n in bounds},
+        shares={n: match_library(np.stack([x[n] for x in shares]), like) for n in bounds},
     )  # fmt: skip
 
 
 def _growth(trajectory: Trajectory, knots: Array, pace: Pace) -> Array:
-    """Returns ones [B] with the gradient of the logarithm of the factor.
+    """Makes ones [B] that carry the gradient of the factor's logarithm.
 
     The factor is a root of the value that is at its limit, times a constant.
     """
@@ -373,27 +374,30 @@ def find_pace(
     slower_only: bool,
     between: Mapping[str, Floats],
 ) -> Pace:
-    """Returns the pace of parts whose limits also hold between rows, at values [B, n, T−1, D]."""
+    """Finds the fastest uniform pace of rows [B, T, D] within limits, by quantity.
+
+    ``between`` are values between the rows [B, n, T−1, D], which keep the limits as well.
+    """
     values = {name: parts[name] for name in QUANTITIES[1:] if name in parts}
     bounds = limit_pairs(limits, next(iter(parts.values())).shape[-1])
     bounds.pop(QUANTITIES[0], None)
     raise_if_any(limit_faults([*values], bounds), InputError)
-    # the rows, and what is between: that of one root after that of another, [B, n·(T−1), D]
-    reached = [{name: values[name] for name in bounds}, dict[str, Array]()]
+    # the rows, and the values between: those of one root after those of another, [B, n·(T−1), D]
+    tables = [{name: values[name] for name in bounds}, dict[str, Array]()]
     for name in filter(between.__contains__, bounds):
         count, _, _, dofs = between[name].shape
-        reached[1][name] = between[name].reshape(count, -1, dofs)
-    peaks = [{name: _peaks(x, name) for name, x in parts.items()} for parts in reached]
+        tables[1][name] = between[name].reshape(count, -1, dofs)
+    peaks = [{name: _peaks(x, name) for name, x in table.items()} for table in tables]
     with np.errstate(over="ignore"):
         shares = {
             name: np.max([_shares(*x[name], bounds[name]) for x in peaks if name in x], axis=0)
             for name in bounds
         }
     worst = {name: share.max(1, initial=0.0) for name, share in shares.items()}
-    # each quantity falls with the power of the factor that is its order
+    # a quantity falls with the power of the factor that is its order; the one that needs the most
+    # time decides
     roots = {"velocity": np.positive, "acceleration": np.sqrt, "jerk": np.cbrt}
     needed = np.stack([roots[name](share) for name, share in worst.items()])
-    # the quantity that needs the most time decides
     limited_by, factor = np.array(list(bounds))[needed.argmax(0)], needed.max(0)
     limited_by[(factor == 0.0) | (slower_only & (factor < 1.0))] = ""
     factor = np.where(factor == 0.0, 1.0, np.maximum(factor, 1.0 if slower_only else 0.0))
@@ -405,35 +409,31 @@ def find_pace(
             found=f"time × {factor[number]:.3g}",
         )
     for ranges in peaks:
-        factor = _after_rounding(factor, ranges, bounds)
-    used = {name: share / factor ** QUANTITIES.index(name) for name, share in worst.items()}
-    slack = {name: np.maximum(1.0 - share, 0.0) for name, share in used.items()}
+        factor = _round_up(factor, ranges, bounds)
+    slack = {
+        name: np.maximum(1.0 - share / factor ** QUANTITIES.index(name), 0.0)
+        for name, share in worst.items()
+    }
     dof, row = np.full((2, len(factor)), -1)
     for name in {*limited_by.tolist()} - {""}:
         numbers = np.flatnonzero(limited_by == name)
-        worst = shares[name][numbers].argmax(1)
-        of_worst = np.concatenate([x[name][numbers, :, worst] for x in reached if name in x], 1)
-        pair = [np.broadcast_to(side, values[name].shape[2])[worst, None] for side in bounds[name]]
+        dof[numbers] = dofs = shares[name][numbers].argmax(1)
+        column = np.concatenate([x[name][numbers, :, dofs] for x in tables if name in x], 1)
+        pair = [np.broadcast_to(side, values[name].shape[2])[dofs, None] for side in bounds[name]]
         with np.errstate(over="ignore"):
-            row[numbers] = _shares(of_worst, of_worst, pair).argmax(1)
-        dof[numbers] = worst
-    rows = next(iter(values.values())).shape[1]  # what is between rows is of the row before
+            row[numbers] = _shares(column, column, pair).argmax(1)
+    # an index past the rows counts the values between, which belong to the row before them
+    rows = next(iter(values.values())).shape[1]
     root, step = np.divmod(row - rows, max(rows - 1, 1))
-    at_row = row < rows
-    return Pace(
-        factor=factor,
-        limited_by=limited_by.tolist(),
-        dof=dof,
-        row=np.where(at_row, row, step),
-        root=np.where(at_row, -1, root),
-        slack=slack,
-    )
+    row, root = np.where(row < rows, row, step), np.where(row < rows, -1, root)
+    names = limited_by.tolist()
+    return Pace(factor=factor, limited_by=names, dof=dof, row=row, root=root, slack=slack)
 
 
 def limit_pairs(limits: Any, dofs: int, margin: float = 1.0) -> dict[str, _Pair]:
-    """Returns the lower and the upper limit by quantity, float64 [] or [D], times a margin.
+    """Reads the lower and the upper limit by quantity, float64 [] or [D], times a margin.
 
-    Raises UsageError for limits of no quantity, and InputError for another shape.
+    Raises UsageError for limits of no quantity, and InputError for another number of dofs.
     """
     names = [*limits] if isinstance(limits, Mapping) else [None]
     if unknown := [name for name in names if name not in QUANTITIES]:
@@ -448,7 +448,7 @@ def limit_pairs(limits: Any, dofs: int, margin: float = 1.0) -> dict[str, _Pair]
         pairs[name] = (sides[0] if sides[1:] else -sides[0]), sides[-1]
         for side, array in zip(("lower", "upper"), pairs[name], strict=True):
             if array.shape not in ((), (dofs,)):
-                what, expected = "limits of other dofs", f"one number, or {dofs}"
+                what, expected = "wrong number of limits", f"one number, or {dofs}"
                 where, size = f"{name} {side}", str(array.size)
                 faults.append(Fault(what, where=where, expected=expected, found=size))
     raise_if_any(faults, InputError)
@@ -456,7 +456,7 @@ def limit_pairs(limits: Any, dofs: int, margin: float = 1.0) -> dict[str, _Pair]
 
 
 def _peaks(values: Array, name: str) -> tuple[Array, Array]:
-    """Returns the range of each dof [B, D], extended to zero; raises InputError for NaN and Inf."""
+    """Finds the range of each dof [B, D], extended to zero; raises InputError for NaN and Inf."""
     low, high = reduce_rows(np.minimum, values), reduce_rows(np.maximum, values)
     bad = ~(np.isfinite(low) & np.isfinite(high))
     if bad.any():
@@ -468,7 +468,6 @@ def _peaks(values: Array, name: str) -> tuple[Array, Array]:
 
 
 def _shares(low: Array, high: Array, bounds: Sequence[Floats]) -> Floats:
-    """Returns the largest share of its limit that each dof takes, [B, D]."""
     lower, upper = bounds
     share: Floats = np.maximum(high.astype(np.float64) / upper, low.astype(np.float64) / lower)
     return share
@@ -477,43 +476,39 @@ def _shares(low: Array, high: Array, bounds: Sequence[Floats]) -> Floats:
 def scale_outputs(
     parts: Mapping[str, Array], factor: Floats, growth: Array | float = 1.0
 ) -> dict[str, Array]:
-    """Returns quantities [B, ...] of trajectories ``factor`` · ``growth`` [B] times as long."""
+    """Scales quantities [B, ...] of trajectories that take ``factor`` · ``growth`` [B] times as
+    long."""
     scaled = dict(parts)
     for order, name in enumerate(QUANTITIES):
         if order and name in parts:
             power = match_library(factor**order, parts[name]) * growth**order
-            scaled[name] = _divided(parts[name], power)
+            scaled[name] = _divide(parts[name], power)
     return scaled
 
 
-def _divided(values: Array, power: Array) -> Array:
-    """Returns values [B, ...] over a power of the factor [B].
-
-    They are divided in float64, and have the type of the values (integers: float64).
-    """
+def _divide(values: Array, power: Array) -> Array:
+    """Divides values [B, ...] by a power of the factor [B] in float64, and restores their dtype."""
     quotient = float64(values) / power.reshape(-1, *(1,) * (values.ndim - 1))
     return cast(quotient, "float32") if output_dtype(values.dtype) == "float32" else quotient
 
 
-def _after_rounding(
+def _round_up(
     factor: Floats, peaks: Mapping[str, tuple[Array, Array]], limits: Mapping[str, _Pair]
 ) -> Floats:
-    """Returns the factor, larger by a few last places where rounding exceeds a limit.
-
-    Values so small that their last place is a large share of them need more.
-    """
+    """Increases the factor until the values keep the limits after rounding to their dtype."""
     for turn in range(64):
         over = np.zeros(len(factor), bool)
         step = float(np.finfo(np.float64).eps)
         for name, sides in peaks.items():
             (lower, upper), power = limits[name], factor ** QUANTITIES.index(name)
-            low, high = (_divided(side, power) for side in sides)
+            low, high = (_divide(side, power) for side in sides)
             outside = (high.astype(np.float64) > upper) | (low.astype(np.float64) < lower)
             over |= outside.any(1)
             step = max(step, float(np.finfo(high.dtype).eps) / 2)
         if not over.any():
             break
-        # step is half a last place of the outputs; beyond 8 turns it doubles each time
+        # By half a last place of the outputs at a time. That is too little for values so small that
+        # their last place is a large share of them: after 8 turns the increase doubles each time.
         factor = np.where(over, factor * (1.0 + step * 2.0 ** max(turn - 8, 0)), factor)
     return factor
 
@@ -522,13 +517,19 @@ def extremes(
     mode: str, options: Mapping[str, Any], rows: Mapping[str, Array], times: Array,
     steps: Integers | None = None,
 ) -> dict[str, Array]:  # fmt: skip
-    """Returns the extreme velocities, accelerations and jerks within the steps between rows.
+    """Finds the extreme velocities, accelerations and jerks within the steps between rows.
 
-    ``rows`` are position to jerk [B, T, D] by name, NumPy or torch, at ``times`` [T] or [B, T];
-    ``steps`` [B] picks one step of each trajectory, None all T − 1. The result has, by name
-    [B, n, T−1, D], the values where the derivative is zero, at most n in a step; others repeat a
-    row. It is empty without the rows that the curve is computed from. Raises UsageError for a mode
-    whose rows no known polynomial joins.
+    Parameters:
+        rows: position to jerk [B, T, D] by name, NumPy or torch.
+        times: [T] or [B, T].
+        steps: one step of each trajectory, [B]; None: all T − 1.
+
+    Returns:
+        By name [B, n, T−1, D], the values where the derivative is zero, at most n in a step; the
+        others repeat a row. Empty without the rows that the curve is computed from.
+
+    Raises:
+        UsageError: no known polynomial joins the rows of the mode.
     """
     (knots,) = seconds(times[None] if times.ndim == 1 else times)
     if missing_parts(mode, options, rows) or knots.shape[1] < 2:
@@ -546,38 +547,49 @@ def extremes(
             continue
         shape = np.broadcast_shapes(known[order].shape, low.shape)
         ends = (np.broadcast_to(to_numpy(x), shape) for x in (low, low + step))
-        slope = [to_numpy(x) for x in known[order + 1 :]]
-        if found := [_followed(known, at, low, order + 1) for at in find_zeros(slope, *ends)]:
-            at_roots = [derivative(known, at, order) for at in found]
-            extrema[QUANTITIES[order]] = library(low).stack(at_roots, 1)
+        peaks = []
+        for root in find_zeros([to_numpy(x) for x in known[order + 1 :]], *ends):
+            at = root
+            if is_torch(low):
+                # one step of Newton's method leaves a root where it is, and gives it its gradient
+                at = match_library(root, low)
+                bend, within = derivative(known, at, order + 2), at > low
+                newton = derivative(known, at, order + 1) / bend.where(within & (bend != 0), 1.0)
+                at = (at - newton).where(within, low)
+            peaks.append(derivative(known, at, order))
+        if peaks:
+            extrema[QUANTITIES[order]] = library(low).stack(peaks, 1)
     return extrema
 
 
 def method_extremes(
     method: str, rows: Mapping[str, Floats], times: Floats, kinds: Mapping[str, np.dtype[Any]]
 ) -> dict[str, Floats]:
-    """Returns the extremes of the curve by ``method``, cubic or quintic, through ``rows`` [B, T, D]
-    by name, of positions and velocities at least, at ``times`` [B, T], by name [B, 2, T−1, D].
+    """Finds the extremes of the cubic or quintic curve through rows, by name [B, 2, T−1, D].
 
-    kinds: the types that rows were rounded to, by name.
+    Parameters:
+        rows: [B, T, D] by name, of positions and velocities at least.
+        times: [B, T].
+        kinds: the dtypes that the rows were rounded to, by name.
     """
     (knots,), names = seconds(times), [name for name in QUANTITIES if name in rows]
-    given, places = [rows[name] for name in names], [kinds[name] for name in names]
-    known, step = polynomials(method, given, knots, places), np.diff(knots)[..., None]
+    tables, precisions = [rows[name] for name in names], [kinds[name] for name in names]
+    known, step = polynomials(method, tables, knots, precisions), np.diff(knots)[..., None]
     extrema = {}
     for name in names[1:]:
         if (order := QUANTITIES.index(name)) >= len(known):
             continue
-        # no polynomial goes further than this from its middle; few steps have roots to find
+        # Roots are sought only in the few steps whose polynomial may leave the range of the rows:
+        # none goes further from its middle than the sum of its terms at an end.
         powers = (abs(x) * (step / 2) ** m / math.factorial(m) for m, x in enumerate(known[order:]))
         _, values, spread = next(powers), known[order], sum(powers)
         most, least = rows[name].max(1, keepdims=True), rows[name].min(1, keepdims=True)
-        place = np.nonzero((values + spread > most) | (values - spread < least))
-        own = [x[place] for x in known[order:]]
-        end = np.broadcast_to(step / 2, values.shape)[place]
-        at = np.stack([-end, end, *find_zeros(own[1:], -end, end)])
-        reached, ends = derivative([*own, 0.0], at, 0), np.stack([values, values], 1)
-        ends[:, 0][place], ends[:, 1][place] = reached.min(0), reached.max(0)
+        indices = np.nonzero((values + spread > most) | (values - spread < least))
+        taylor = [x[indices] for x in known[order:]]
+        end = np.broadcast_to(step / 2, values.shape)[indices]
+        at = np.stack([-end, end, *find_zeros(taylor[1:], -end, end)])
+        reached, ends = derivative([*taylor, 0.0], at, 0), np.stack([values, values], 1)
+        ends[:, 0][indices], ends[:, 1][indices] = reached.min(0), reached.max(0)
         extrema[name] = ends
     return extrema
 
@@ -585,27 +597,18 @@ def method_extremes(
 def polynomials(
     method: str, rows: Sequence[Floats], knots: Floats, kinds: Sequence[np.dtype[Any]]
 ) -> list[Floats]:
-    """Returns values and derivatives amid each step [B, T−1, D] of the curve by ``method``, cubic
-    or quintic, through rows of values and of their derivatives, which were rounded to ``kinds``."""
-    given = [x.astype(np.float64) for x in rows[: ARRAY_COUNTS[method]]]
-    places = [half_ulp(np.empty(0, kind)) for kind in kinds]
-    return hermite(given, places, knots, (knots[:, 1:] + knots[:, :-1]) / 2, 2 * len(given))
+    """Computes values and derivatives amid each step [B, T−1, D] of the cubic or quintic curve.
 
-
-def _followed(known: list[Array], found: Floats, low: Array, order: int) -> Array:
-    """Returns roots of a derivative, which NumPy has found, with their gradients; others at low."""
-    if not is_torch(low):
-        return found
-    at = match_library(found, low)
-    # one step of Newton's method leaves a root where it is, and gives it its gradient
-    bend, inside = derivative(known, at, order + 1), at > low
-    step = derivative(known, at, order) / bend.where(inside & (bend != 0), 1.0)
-    return (at - step).where(inside, low)
+    ``rows`` are values and their derivatives, which were rounded to the dtypes ``kinds``.
+    """
+    tables = [x.astype(np.float64) for x in rows[: ARRAY_COUNTS[method]]]
+    half_ulps = [half_ulp(np.empty(0, kind)) for kind in kinds]
+    return hermite(tables, half_ulps, knots, (knots[:, 1:] + knots[:, :-1]) / 2, 2 * len(tables))
 
 
 def find_zeros(taylor: Sequence[Floats], begin: Floats, end: Floats) -> list[Floats]:
-    """Returns where Σ_m c_m·τᵐ/m! is zero within begin..end; else begin."""
-    degree = len(taylor) - 1
+    """Finds where Σ_m c_m·τᵐ/m! is zero between begin and end; gives begin for other roots."""
+    degree, candidates = len(taylor) - 1, list[Floats]()
     if degree < 1:
         return []
     with np.errstate(all="ignore"):
@@ -615,18 +618,14 @@ def find_zeros(taylor: Sequence[Floats], begin: Floats, end: Floats) -> list[Flo
             root = np.sqrt(taylor[1] ** 2 - 2 * taylor[2] * taylor[0])
             half = -(taylor[1] + np.copysign(root, taylor[1]))
             candidates = [half / taylor[2], 2 * taylor[0] / half]
-        else:  # between its own extremes it is monotonic
+        else:  # the polynomial is monotonic between its extremes: bisection between these
             edges = np.sort([begin, *find_zeros(taylor[1:], begin, end), end], axis=0)
-            candidates = [_bisected(taylor, a, b) for a, b in itertools.pairwise(edges)]
+            for low, high in itertools.pairwise(edges):
+                rising = derivative(taylor, high, 0) > 0
+                changes = (derivative(taylor, low, 0) > 0) != rising
+                for _ in range(_HALVINGS):
+                    middle = (low + high) / 2
+                    above = (derivative(taylor, middle, 0) > 0) == rising
+                    low, high = np.where(above, low, middle), np.where(above, middle, high)
+                candidates.append(np.where(changes, (low + high) / 2, np.nan))
         return [np.where((at > begin) & (at < end), at, begin) for at in candidates]
-
-
-def _bisected(taylor: Sequence[Floats], low: Floats, high: Floats) -> Floats:
-    """Returns where the polynomial changes its sign between low and high, NaN where it does not."""
-    rising = derivative(taylor, high, 0) > 0
-    changes = (derivative(taylor, low, 0) > 0) != rising
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        above = (derivative(taylor, middle, 0) > 0) == rising
-        low, high = np.where(above, low, middle), np.where(above, middle, high)
-    return np.where(changes, (low + high) / 2, np.nan)
