@@ -251,11 +251,11 @@ def test_moving_ends_keep_their_velocity_and_acceleration(options: Any) -> None:
         assert max(used(made, 0, LIMITS).values()) <= 1 + 1e-9
     course = fastest.make_course(CURVE, np.linspace(0, 5, 101))  # positions alone
     assert course.moving == (False, False)
-    assert [remark.kind for remark in course.assumed] == ["taken as at rest"] * 2
+    assert [remark.kind for remark in course.remarks] == ["taken as at rest"] * 2
     cut = fastest.make_course(CURVE, np.linspace(0, 5, 101), RATES, BENDS, 0.05)
     assert cut.moving == (False, False)
-    assert ["corners are cut" in remark.kind for remark in cut.assumed] == [True]
-    assert [remark.text for remark in course.assumed] == [
+    assert ["corners are cut" in remark.kind for remark in cut.remarks] == [True]
+    assert [remark.text for remark in course.remarks] == [
         "the start, where it moves at 0.3/s",
         "the end, where it moves at 0.246/s",
     ]
@@ -325,9 +325,9 @@ def test_standstills_are_left_out() -> None:
     np.testing.assert_allclose(first, 1.7e9 + np.array([0.0, 0.3]), atol=1e-6)
     np.testing.assert_allclose(second, 1.7e9 + np.array([1.3, 1.61]), atol=1e-6)
     assert course.moving == (False, False)
-    assert fastest.make_course(MIXED[3]).assumed == [("repeated waypoints left out", 3, "3")]
+    assert fastest.make_course(MIXED[3]).remarks == [("repeated waypoints left out", 3, "3")]
     twice = np.repeat(WAYPOINTS[3], [1, 2, 1, 1, 1, 1], 0)
-    assert fastest.make_course(twice).assumed == [("repeated waypoints left out", 1, "1")]
+    assert fastest.make_course(twice).remarks == [("repeated waypoints left out", 1, "1")]
 
 
 def test_a_standstill_may_differ_by_rounding() -> None:

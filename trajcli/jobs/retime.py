@@ -492,4 +492,4 @@ def _remarks(course: fastest.Course, timed: bool) -> Iterator[fastest.Remark]:
         if course.moving[side]:
             speed = float(np.abs(np.array(course.paths[-side].ends)[side, 0]).max())
             yield fastest.Remark("in motion at ends", speed, f"{speed:.3g}/s at the {name}")
-    yield from course.assumed
+    yield from course.remarks
