@@ -1,12 +1,13 @@
 """Rotations: unit quaternions, their angular rates, and curves through them. docs/rotations.md.
 
 A quaternion is w, x, y, z and turns vectors of the body into the world. Angular velocity ω and its
-derivatives are components in a frame: q̇ = ½ω·q in the "world", q̇ = ½q·ω in the "body". As q⁻¹
-turns by −ω of the body in the world, every formula here is written for the world.
+derivatives are components in a frame: q̇ = ½ω·q in the "world", q̇ = ½q·ω in the "body". Seen from
+the world, q⁻¹ turns by −ω of the body, so that every formula here is written for the world.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -25,7 +26,7 @@ from trajcli.memory import ROTATION_VALUES
 from trajcli.modes import QUANTITIES, make_method, make_mode
 from trajcli.modes.cascade import Clique
 from trajcli.rotations import _rates
-from trajcli.rotations._rates import CURVES, for_bodies
+from trajcli.rotations._rates import CURVES, repeat_for_bodies
 from trajcli.rotations.quaternions import (
     FORMS,
     angle,
@@ -60,11 +61,11 @@ class RotationTrajectory:
     """Orientations and their angular rates, with the time of the rows.
 
     Attributes:
-        orientation: unit quaternions w, x, y, z, [B, T, 4] or, for several bodies, [B, T, R, 4];
-            the first has w >= 0, and none a negative product with the one before it.
-        angular_velocity: [B, T, 3] or [B, T, R, 3] in rad/s; a rate that is not known is None.
-        angular_acceleration: the derivative of these components, in rad/s².
-        angular_jerk: the derivative of those, in rad/s³.
+        orientation: unit quaternions w, x, y, z, [B, T, 4] or, for several bodies, [B, T, R, 4].
+            The first has w >= 0, and none has a negative product with the previous one.
+        angular_velocity: [B, T, 3] or [B, T, R, 3] in rad/s; None if unknown, as the others.
+        angular_acceleration: the derivative of its components, in rad/s².
+        angular_jerk: the second derivative, in rad/s³.
         time: [T] or [B, T], in seconds.
     """
 
@@ -96,39 +97,43 @@ def differentiate(
 
     Parameters:
         quaternions: [T, 4], [B, T, 4] or, of several bodies, [B, T, R, 4], with any signs.
-        dt, times, window, degree: see ``trajcli.differentiate``, as for the options of ``smooth``:
-            bandlimit (a number, or [3] for the axes of the frame), noise in rad, robust and order.
-        method: ``smooth``, the smoothing spline of the path in the tangent space; ``backward``,
+        dt, times, window, degree: see ``trajcli.differentiate``, also for the options of
+            ``smooth``: bandlimit (a number, or [3] for the axes of the frame), noise in rad, robust
+            and order.
+        method: ``smooth`` is the smoothing spline of the path in the tangent space; ``backward`` is
             ω_t = log(q_t·q_{t−1}⁻¹)/dt, which ``integrate`` turns back into the orientations;
-            ``central`` and ``savgol``, the polynomials through, or nearest to, the
-            rotation vectors φ of the rows of a window relative to its middle row q, with the rates
-            of exp(φ)·q. ``savgol`` smooths the orientations, too.
-        frame: "world" or "body", of the rates.
+            ``central`` and ``savgol`` take the polynomials through, or nearest to, the rotation
+            vectors φ of a window of rows relative to its middle row q, and the rates of exp(φ)·q.
+            ``savgol`` smooths the orientations, too.
+        frame: of the rates, "world" or "body".
 
-    Returns a RotationTrajectory of the input's library, device and dtype, computed in float64;
-    differentiable by quaternions, dt and times. Raises the errors of
-    ``trajcli.differentiate``, and InputError for norms that are off by more than 1e-3 and for
-    rows that are more than 270° from the middle of their window.
+    Returns:
+        A RotationTrajectory of the input's library, device and dtype, computed in float64;
+        differentiable with respect to quaternions, dt and times.
+
+    Raises:
+        InputError: norms that are off by more than 1e-3; rows more than 270° from the middle of
+            their window; or as ``trajcli.differentiate``.
     """
-    given = _checked(quaternions, 4, "quaternions")
+    rows = _check_rows(quaternions, 4, "quaternions")
     steps, stamps = (None if x is None else as_array(x) for x in (dt, times))
-    made = make_method(method, window=window, degree=degree, **smoothing)
+    mode = make_method(method, window=window, degree=degree, **smoothing)
     # missing rows of smooth have no weight
-    allow_nonfinite = bool(allow_nonfinite) or made.name == "smooth"
-    flat = given.reshape(*given.shape[:2], -1)
+    allow_nonfinite = bool(allow_nonfinite) or mode.name == "smooth"
+    flat = rows.reshape(*rows.shape[:2], -1)
     names = {"actions": "quaternions"}
-    inputs = Inputs(made, flat, {}, {}, steps, stamps, recorded=True, names=names)
+    inputs = Inputs(mode, flat, {}, {}, steps, stamps, recorded=True, names=names)
     raise_if_any(shape_faults(inputs))
     if not allow_nonfinite:
         raise_if_any(nonfinite_faults(inputs))
-    values = to_quaternions(given, where="quaternions", allow_nonfinite=allow_nonfinite)
+    values = to_quaternions(rows, where="quaternions", allow_nonfinite=allow_nonfinite)
     blocks = differentiate_rows(
-        lambda first, last: values[:, first:last], given.shape, inputs, frame
+        lambda first, last: values[:, first:last], rows.shape, inputs, frame
     )
     parts, options = zip(*((list(motion), motion.options) for _, motion in blocks), strict=True)
-    rows = (concatenate(part, 1) for part in zip(*parts, strict=True))
-    q, omega, alpha, jerk = (cast(part, output_dtype(given.dtype)) for part in rows)
-    time = match_library(inputs.row_times(), given, "dt" if times is None else "times")
+    joined = (concatenate(part, 1) for part in zip(*parts, strict=True))
+    q, omega, alpha, jerk = (cast(part, output_dtype(rows.dtype)) for part in joined)
+    time = match_library(inputs.row_times(), rows, "dt" if times is None else "times")
     time = time[0] if len(time) == 1 else time
     return RotationTrajectory(q, omega, alpha, jerk, time, frame, options[0])
 
@@ -136,40 +141,47 @@ def differentiate(
 def differentiate_rows(
     read: Callable[[int, int], Array], shape: Sequence[int], inputs: Inputs, frame: str
 ) -> Iterator[tuple[int, RotationTrajectory]]:
-    """Yields orientations and rates of some rows after the other, with the number of the first.
+    """Differentiates block by block; yields the number of the first row with each block.
 
-    read: returns unit quaternions of rows first to last. shape: [B, T, 4] or [B, T, R, 4], of all.
-    inputs: with the method of differentiation and the steps; its actions are not read.
+    Parameters:
+        read: a function that reads unit quaternions of rows first to last.
+        shape: [B, T, 4] or [B, T, R, 4], of all rows.
+        inputs: the method of differentiation and the steps; its actions are not read.
     """
-    mode, bodies, before = inputs.mode, shape[2] if len(shape) == 4 else 1, None
+    mode, bodies, previous = inputs.mode, shape[2] if len(shape) == 4 else 1, None
 
-    def rows(first: int, last: int) -> Array:
-        return continuous(_framed(_flat(read(first, last)), frame))
+    def read_rows(first: int, last: int) -> Array:
+        return continuous(_to_world(_flatten(read(first, last)), frame))
 
-    given = read(0, 1)
-    steps = for_bodies(match_library(inputs.steps, given), bodies)
+    like = read(0, 1)
+    steps = repeat_for_bodies(match_library(inputs.steps, like), bodies)
     options = {"method": mode.name, **mode.options(True)}
     blocks: Iterator[tuple[int, list[Array]]]
-    if mode.result_names:
-        values, size = rows(0, shape[1]), max(1, ROTATION_VALUES // shape[1])
-        parts = [slice(k, k + size) for k in range(0, len(values), size)]
-        few = [  # at once: each row has some hundred temporary numbers
-            _rates.smooth(values[part], steps if len(steps) == 1 else steps[part], mode.options())
-            for part in parts
-        ]
-        whole = [concatenate(part, 0) for part in zip(*(rows for rows, _ in few), strict=True)]
-        chosen = {name: np.concatenate([block[name] for _, block in few]) for name in few[0][1]}
+    if mode.chooses:
+        # a smoothing spline needs all rows at once: a few trajectories at a time, since each row
+        # has some hundred temporary numbers
+        values, size = read_rows(0, shape[1]), max(1, ROTATION_VALUES // shape[1])
+        groups = [
+            _rates.smooth(
+                values[k : k + size], steps if len(steps) == 1 else steps[k : k + size],
+                mode.options(),
+            )
+            for k in range(0, len(values), size)
+        ]  # fmt: skip
+        rows = [concatenate(part, 0) for part in zip(*(rows for rows, _ in groups), strict=True)]
         per_axis = (shape[0], *shape[2:-1], 3)
-        options |= {name: x.reshape(per_axis) for name, x in chosen.items()}
-        blocks = iter([(0, whole)])
+        for name in groups[0][1]:
+            values = np.concatenate([chosen[name] for _, chosen in groups])
+            options[name] = values.reshape(per_axis)
+        blocks = iter([(0, rows)])
     elif isinstance(mode, Clique):
-        options["method"], blocks = "backward", _rates.backward(rows, shape, steps)
+        options["method"], blocks = "backward", _rates.backward(read_rows, shape, steps)
     else:
-        blocks = _rates.in_windows(rows, shape, steps, inputs.program(), bodies)
+        blocks = _rates.fit_windows(read_rows, shape, steps, inputs.program(), bodies)
     for first, (values, *rates) in blocks:
-        values = continuous(values, before)
-        before = _rates.filled(values)[0][:, -1:]
-        yield first, _result([values, *rates], None, frame, read(0, 1), options)
+        values = continuous(values, previous)
+        previous = _rates.fill_missing(values)[0][:, -1:]
+        yield first, _result([values, *rates], None, frame, like, options)
 
 
 def integrate(
@@ -186,60 +198,62 @@ def integrate(
     """Integrates angular velocity, acceleration or jerk into orientations.
 
     Parameters:
-        actions: [H, 3], [B, H, 3] or [B, H, R, 3] in rad/s, rad/s² or rad/s³, as ``mode`` says.
+        actions: [H, 3], [B, H, 3] or [B, H, R, 3] in rad/s, rad/s² or rad/s³, by ``mode``.
         start: a quaternion, or a State of a quaternion and of angular velocity, acceleration and
             jerk, that broadcasts to [B, 4] or [B, R, 4] (and 3).
         dt, times: see ``trajcli.integrate``.
-        scheme: ``euler``, q_t = exp(dt·ω_t)·q_{t−1}, of order 1; ``zoh`` and ``foh``, actions that
-            are constant or linear within a step make ω(t) a polynomial, which two terms of the
-            Magnus expansion integrate with order 4, and exactly while its axis stands (A. Iserles
-            and S. Nørsett, "On the solution of linear differential equations in Lie groups",
-            1999).
-        frame: "world" or "body", of actions and rates.
+        scheme: ``euler`` is q_t = exp(dt·ω_t)·q_{t−1}, of order 1. With ``zoh`` and ``foh`` actions
+            are constant or linear within a step, and ω(t) is a polynomial. Two terms of the Magnus
+            expansion integrate it with order 4, and exactly while its axis is fixed (A. Iserles and
+            S. Nørsett, "On the solution of linear differential equations in Lie groups", 1999).
+        frame: of actions and rates, "world" or "body".
 
-    Returns a RotationTrajectory of H + 1 rows, the first the start, of the input's library,
-    device and dtype; differentiable by actions, start, dt and times. Raises the errors of
-    ``trajcli.integrate``, and InputError for a start that is no rotation.
+    Returns:
+        A RotationTrajectory of H + 1 rows, beginning with the start, of the input's library, device
+        and dtype; differentiable with respect to actions, start, dt and times.
+
+    Raises:
+        InputError: a start that is not a rotation; or as ``trajcli.integrate``.
     """
     _require_one_of(QUANTITIES[1:], mode, "mode")
     order = QUANTITIES.index(mode) - 1
-    given = _checked(actions, 3, "actions")
-    parts = state_parts(start, "start", (*given.shape[2:-1], 4))
+    values = _check_rows(actions, 3, "actions")
+    parts = state_parts(start, "start", (*values.shape[2:-1], 4))
     if "position" not in parts:
         expected = "a quaternion, or a State of one"
         raise InputError("no start", where="start", expected=expected, found="none given")
-    batch, bodies = len(given), given.shape[2:-1]
+    batch, shape = len(values), values.shape[2:-1]
     states = {
-        name: _broadcast(parts[part], (batch, *bodies, 3), f"start/{part}").reshape(batch, -1)
+        name: _broadcast(parts[part], (batch, *shape, 3), f"start/{part}").reshape(batch, -1)
         for name, part in pairwise(QUANTITIES)
         if part in parts
     }
-    # the cascade of ω, whose position is the angular velocity
-    flat, modes = given.reshape(*given.shape[:2], -1), ("clique", "velocity", "acceleration")
+    # the cascade of ω: its position is the angular velocity
+    flat, modes = values.reshape(*values.shape[:2], -1), ("clique", "velocity", "acceleration")
     inner: Any = modes[order]
-    of_mode: Any = {"scheme": scheme}
+    inner_options: Any = {"scheme": scheme}
     states.setdefault("position", np.zeros((1, flat.shape[2])))
     rows = calls.integrate(
         flat, State(**states), dt, inner, times=times, dtype="float64", backend="auto",
-        allow_nonfinite=allow_nonfinite, **of_mode,
+        allow_nonfinite=allow_nonfinite, **inner_options,
     )  # fmt: skip
     gaps, stamps = (None if x is None else as_array(x) for x in (dt, times))
     steps = Inputs(make_mode(inner, scheme=scheme), flat, {}, {}, gaps, stamps).steps
     sign = 1.0 if frame == "world" else -1.0
     outputs = list(rows.outputs().values())[:3]
-    given = match_library(given, outputs[0])  # tensors where any argument is one
-    rates = [sign * _flat(x.reshape(batch, -1, *given.shape[2:])) for x in outputs]
-    steps = for_bodies(match_library(steps, given), _bodies(given))[..., None]
+    values = match_library(values, outputs[0])  # tensors if any argument is one
+    rates = [sign * _flatten(x.reshape(batch, -1, *values.shape[2:])) for x in outputs]
+    steps = repeat_for_bodies(match_library(steps, values), math.prod(shape))[..., None]
     turns = _rates.turns_of_rates(rates, order, scheme, steps)
-    first = _broadcast(parts["position"], (batch, *bodies, 4), "start").reshape(-1, 1, 4)
-    first = to_quaternions(
-        match_library(first, given), where="start", allow_nonfinite=allow_nonfinite
-    )
-    first = _framed(first, frame)
+    first = _broadcast(parts["position"], (batch, *shape, 4), "start").reshape(-1, 1, 4)
+    first = match_library(first, values)
+    first = to_quaternions(first, where="start", allow_nonfinite=allow_nonfinite)
+    first = _to_world(first, frame)
     turned = multiply(cumulative_product(exp(turns)), first)
-    values = concatenate([first, turned / dot(turned, turned) ** 0.5], 1)
+    # the products of many turns lose their norm by rounding
+    orientations = concatenate([first, turned / dot(turned, turned) ** 0.5], 1)
     options = {"mode": mode, "scheme": scheme}
-    return _result([continuous(values), *rates], rows.time, frame, given, options)
+    return _result([continuous(orientations), *rates], rows.time, frame, values, options)
 
 
 def resample(
@@ -257,35 +271,38 @@ def resample(
     Parameters:
         quaternions: [T, 4], [B, T, 4] or [B, T, R, 4], with any signs.
         rate, at, dt, times: see ``trajcli.resample``.
-        method: ``slerp``, the shortest turn from row to row at constant ω; ``squad``, whose ω is
-            continuous where steps are equal (K. Shoemake, "Quaternion calculus and fast animation",
-            1987); ``spline``, cubic in the logarithm of each step, whose ω and α are continuous;
-            its ω at the ends are the means of their steps, as in SciPy's RotationSpline.
-        frame: "world" or "body", of the rates.
+        method: ``slerp`` is the shortest turn from row to row at constant ω; ``squad`` has a
+            continuous ω if steps are equal (K. Shoemake, "Quaternion calculus and fast animation",
+            1987); ``spline``, cubic in the logarithm of each step, has a continuous ω and α, and
+            at its ends the mean ω of their steps, as SciPy's RotationSpline.
+        frame: of the rates, "world" or "body".
 
-    Returns a RotationTrajectory with ω and, of ``spline``, all rates; at a row they are those of
-    the step that ends there. Differentiable by quaternions and times. Raises the errors of
-    ``trajcli.resample``.
+    Returns:
+        A RotationTrajectory with ω and, by ``spline``, all rates; at a row they are those of the
+        step that ends there. Differentiable with respect to quaternions and times.
+
+    Raises:
+        InputError, UsageError: as ``trajcli.resample``.
     """
     _require_one_of([*CURVES], method, "method")
-    given = _checked(quaternions, 4, "quaternions")
-    values = continuous(_framed(_flat(to_quaternions(given, where="quaternions")), frame))
-    flat = given.reshape(*given.shape[:2], -1)
+    rows = _check_rows(quaternions, 4, "quaternions")
+    values = continuous(_to_world(_flatten(to_quaternions(rows, where="quaternions")), frame))
+    flat, bodies = rows.reshape(*rows.shape[:2], -1), rows.shape[2] if rows.ndim == 4 else 1
     knots = row_knots(flat, dt, times)
     holds = method == "slerp" or bool(at_rest({"position": flat}, knots.times).all())
     new, at = new_times(flat, rate, at, holds, knots)
-    stamps, at = (for_bodies(x, _bodies(given)) for x in (knots.times, at))
-    if given.shape[1] == 1:
+    stamps, at = (repeat_for_bodies(x, bodies) for x in (knots.times, at))
+    if rows.shape[1] == 1:
         still = take(values, search(stamps, at, right=False) * 0)
-        rows = [still, *[0.0 * still[..., 1:]] * 3]
+        curve = [still, *[0.0 * still[..., 1:]] * 3]
     else:
-        rows = CURVES[method](values, stamps, at)
-    rows[0] = continuous(rows[0])
-    return _result(rows, new, frame, given, {"method": method})
+        curve = CURVES[method](values, stamps, at)
+    curve[0] = continuous(curve[0])
+    return _result(curve, new, frame, rows, {"method": method})
 
 
 def sample(motion: RotationTrajectory, times: Array, method: str = "spline") -> RotationTrajectory:
-    """Returns a trajectory at other times [N] or [B, N], by a curve of ``resample``."""
+    """Samples a trajectory at other times [N] or [B, N], on a curve of ``resample``."""
     if not isinstance(motion, RotationTrajectory):
         found = f"a {type(motion).__name__}"
         raise InputError("not a RotationTrajectory", where="motion", found=found)
@@ -293,7 +310,7 @@ def sample(motion: RotationTrajectory, times: Array, method: str = "spline") -> 
 
 
 def compose(actions: Array, start: Array, *, kind: str = "delta", frame: str = "world") -> Array:
-    """Returns the orientations that delta or relative rotations lead to, the first the start.
+    """Composes delta or relative rotations into orientations, beginning with the start.
 
     Parameters:
         actions: quaternions [H, 4], [B, H, 4] or [B, H, R, 4].
@@ -301,38 +318,42 @@ def compose(actions: Array, start: Array, *, kind: str = "delta", frame: str = "
         kind: ``delta``, from one row to the next, or ``relative``, from the start.
         frame: the frame in which an action turns: "world", d·q, or "body", q·d, that of a tool.
 
-    Returns quaternions of H + 1 rows. Raises InputError for shapes, and for no rotations.
+    Returns:
+        Quaternions of H + 1 rows.
+
+    Raises:
+        InputError: wrong shapes, or values that are not rotations.
     """
-    given, steps = _actions(actions, kind, frame)
-    first = _broadcast(start, (len(given), *given.shape[2:]), "start").reshape(-1, 1, 4)
-    first = _framed(match_library(to_quaternions(first, where="start"), steps), frame)
+    rows, steps = _read_actions(actions, kind, frame)
+    first = _broadcast(start, (len(rows), *rows.shape[2:]), "start").reshape(-1, 1, 4)
+    first = _to_world(match_library(to_quaternions(first, where="start"), steps), frame)
     turned = multiply(cumulative_product(steps) if kind == "delta" else steps, first)
     turned = continuous(concatenate([first, turned], 1))
-    return _result([turned], None, frame, given, {}).orientation
+    return _result([turned], None, frame, rows, {}).orientation
 
 
 def decompose(quaternions: Array, *, kind: str = "delta", frame: str = "world") -> Array:
-    """Returns the actions that ``compose`` makes into orientations, from the first on."""
-    given, values = _actions(quaternions, kind, frame)
+    """Decomposes orientations into the actions from which ``compose`` makes them."""
+    rows, values = _read_actions(quaternions, kind, frame)
     origin = values[:, :-1] if kind == "delta" else values[:, :1]
     turns = continuous(multiply(values[:, 1:], conjugate(origin)))
-    return _result([turns], None, frame, given, {}).orientation
+    return _result([turns], None, frame, rows, {}).orientation
 
 
-def _actions(values: Array, kind: str, frame: str) -> tuple[Array, Array]:
+def _read_actions(values: Array, kind: str, frame: str) -> tuple[Array, Array]:
     _require_one_of(("delta", "relative"), kind, "kind")
-    given = _checked(values, 4, "quaternions")
-    return given, _framed(_flat(to_quaternions(given, where="quaternions")), frame)
+    rows = _check_rows(values, 4, "quaternions")
+    return rows, _to_world(_flatten(to_quaternions(rows, where="quaternions")), frame)
 
 
-def _checked(values: Array, width: int, where: str) -> Array:
-    """Returns values [T, n] as [1, T, n]; raises InputError unless they are [B, T, (R,) n]."""
-    given = as_array(values, where)
-    given = given[None] if given.ndim == 2 else given
-    if given.ndim not in (3, 4) or given.shape[-1] != width or 0 in given.shape:
+def _check_rows(values: Array, width: int, where: str) -> Array:
+    """Makes values [T, n] a batch [1, T, n]; raises InputError unless they are [B, T, (R,) n]."""
+    rows = as_array(values, where)
+    rows = rows[None] if rows.ndim == 2 else rows
+    if rows.ndim not in (3, 4) or rows.shape[-1] != width or 0 in rows.shape:
         expected = f"[T, {width}], [B, T, {width}] or [B, T, R, {width}]"
-        raise InputError(wrong_shape(where, expected, given.shape))
-    return given
+        raise InputError(wrong_shape(where, expected, rows.shape))
+    return rows
 
 
 def _broadcast(values: Array, shape: Sequence[int], where: str) -> Array:
@@ -344,8 +365,8 @@ def _broadcast(values: Array, shape: Sequence[int], where: str) -> Array:
         raise InputError(wrong_shape(where, expected, array.shape)) from None
 
 
-def _framed(values: Array, frame: str) -> Array:
-    """Returns the orientations whose rates in the world are computed: inverted for the body."""
+def _to_world(values: Array, frame: str) -> Array:
+    """Inverts orientations for rates in the body: the formulas are for the world."""
     _require_one_of(("world", "body"), frame, "frame")
     return values if frame == "world" else conjugate(values)
 
@@ -356,27 +377,23 @@ def _require_one_of(known: Sequence[str], word: str, where: str) -> None:
         raise UsageError(unknown(where, choices=choices, found=repr(word)))
 
 
-def _flat(values: Array) -> Array:
-    """Returns [B, T, (R,) n] as [B·R, T, n]: every body becomes a trajectory."""
+def _flatten(values: Array) -> Array:
+    """Reshapes [B, T, (R,) n] to [B·R, T, n]: every body becomes a trajectory."""
     if values.ndim == 3:
         return values
     return library(values).moveaxis(values, 2, 1).reshape(-1, values.shape[1], values.shape[3])
 
 
-def _bodies(given: Array) -> int:
-    return 1 if given.ndim == 3 else int(given.shape[2])
-
-
 def _result(
-    rows: Sequence[Array], time: Array, frame: str, given: Array, options: Mapping[str, Any]
+    rows: Sequence[Array], time: Array, frame: str, like: Array, options: Mapping[str, Any]
 ) -> RotationTrajectory:
-    """Returns the trajectory of rows [B·R, T, ...], which are inverted if the frame is the body."""
+    """Makes a trajectory of rows [B·R, T, n], in the shape and dtype of ``like`` and its frame."""
     rates = [x if frame == "world" else -x for x in rows[1:]]
     shaped = []
-    for x in (_framed(rows[0], frame), *rates):
-        if given.ndim == 4:
-            x = library(x).moveaxis(x.reshape(-1, given.shape[2], *x.shape[1:]), 1, 2)
-        shaped.append(cast(x, output_dtype(given.dtype)))
+    for x in (_to_world(rows[0], frame), *rates):
+        if like.ndim == 4:
+            x = library(x).moveaxis(x.reshape(-1, like.shape[2], *x.shape[1:]), 1, 2)
+        shaped.append(cast(x, output_dtype(like.dtype)))
     if time is not None and time.ndim == 2 and len(time) == 1:
         time = time[0]
     velocity, acceleration, jerk = (*shaped[1:], None, None, None)[:3]

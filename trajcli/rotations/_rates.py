@@ -1,6 +1,6 @@
 """Angular rates of orientations, turns of angular rates, and curves through orientations.
 
-Orientations are unit quaternions w, x, y, z [N, T, 4] of continuous signs, rates in the world.
+Orientations are unit quaternions w, x, y, z [N, T, 4] of continuous signs; rates are in the world.
 """
 
 from __future__ import annotations
@@ -41,28 +41,29 @@ from trajcli.rotations.quaternions import (
 )
 from trajcli.trajectory import Trajectory
 
-# How far rows of a window may turn away from its middle; the logarithm ends at 2π.
+# How far rows of a window may turn from its middle: the logarithm ends at 2π.
 _FARTHEST = 1.5 * math.pi
 # How far, in rad, the reference of smooth may be from the rows.
 _FARTHEST_DRIFT = 1.5
+# Newton's method doubles the exact digits each time, and usually stops earlier.
 _MOST_ITERATIONS = 12
 
 
 def backward(
     rows: Callable[[int, int], Array], shape: Sequence[int], steps: Array
 ) -> Iterator[tuple[int, list[Array]]]:
-    """Yields rows of orientations and of differences of neighbours; α̇ needs three rows before."""
+    """Yields orientations and their rates by differences of neighbours, block by block."""
     count, size = shape[1], max(4, ROTATION_VALUES // (shape[0] * math.prod(shape[2:-1])))
     for begin in range(0, count, size):
-        first = max(0, begin - 3)
+        first = max(0, begin - 3)  # α̇ needs three rows before
         values = rows(first, min(begin + size, count))
-        own = steps if steps.shape[1] == 1 else steps[:, first : first + values.shape[1] - 1]
+        gaps = steps if steps.shape[1] == 1 else steps[:, first : first + values.shape[1] - 1]
         if values.shape[1] == 1:
             yield begin, [values, *[values[..., 1:] * 0.0] * 3]
             return
-        omega = turns_between(values) / own[..., None]
-        later = own if own.shape[1] == 1 else own[:, 1:]
-        later = later if later.shape[1] else own  # one rate has no step before it
+        omega = turns_between(values) / gaps[..., None]
+        later = gaps if gaps.shape[1] == 1 else gaps[:, 1:]
+        later = later if later.shape[1] else gaps  # a single rate has no step before it
         rates = calls.differentiate(
             omega, dt=later, method="backward", allow_nonfinite=True, backend="auto"
         )
@@ -73,27 +74,24 @@ def backward(
 def smooth(
     values: Array, steps: Array, options: Mapping[str, Any]
 ) -> tuple[list[Array], Mapping[str, Any]]:
-    """Returns orientations and rates of the smoothing spline, and by option what it chose [N, 3].
-
-    The turns from row to row add up to a path in the tangent space. Integrated, the spline of this
-    path is a reference r, which the noise's products move away from the rows; the path corrected
-    by the logarithms relative to r is smoothed again, and φ is how far that spline is from the
-    first: exp(φ)·r is the curve, and its rates are those of exp(φ) and, turned by it, those of r.
-    """
-    known, absent = filled(values)
+    """Fits the smoothing spline: orientations and rates, and by option what it chose [N, 3]."""
+    # The turns from row to row add up to a path in the tangent space. Integrated, the spline of
+    # this path is a reference r, which drifts from the rows by products of the noise. The path,
+    # corrected by the logarithms relative to r, is smoothed again, and φ is how far that spline is
+    # from the first: the curve is exp(φ)·r. Its rates are those of exp(φ) and, turned by it, of r.
+    known, absent = fill_missing(values)
     turns = turns_between(known)
     path = concatenate([0.0 * turns[:, :1], turns.cumsum(1)], 1)
-
-    some = readable(values) and bool(absent.any())
+    incomplete = readable(values) and bool(absent.any())
 
     def spline(rows: Array, **more: Any) -> Trajectory:
-        rows = library(rows).where(absent, math.nan, rows) if some else rows
+        rows = library(rows).where(absent, math.nan, rows) if incomplete else rows
         return calls.differentiate(
             rows, dt=steps, allow_nonfinite=True, backend="auto",
             method="smooth", **{**options, **more},
         )  # fmt: skip
 
-    first = spline(path)  # with NaN where a dof stands still and has no bandlimit
+    first = spline(path)  # NaN where a dof stands still and has no bandlimit
     rates = list(first.outputs().values())
     start = multiply(exp(rates[0][:, :1] - path[:, :1]), known[:, :1])
     turned = multiply(cumulative_product(exp(_turns_of_spline(rates, steps[..., None]))), start)
@@ -110,18 +108,23 @@ def smooth(
     second = spline(rates[0] + off, bandlimit=chosen["bandlimit"], noise=None)
     phi = [after - before for after, before in zip(second.outputs().values(), rates, strict=True)]
     turn = exp(phi[0])
-    own, own_alpha, own_jerk = rates_of_log(*phi)
-    omega, alpha, jerk = (rotate(turn, x) for x in rates[1:])
-    around = cross(own, omega)
-    later = own_jerk + cross(own_alpha, omega) + cross(own, around + 2.0 * alpha) + jerk
-    chosen |= {k: x for k, x in second.options.items() if k == "reweighted"}
-    smoothed = [multiply(turn, reference), own + omega, own_alpha + around + alpha, later]
-    return smoothed, chosen
+    omega, alpha, jerk = rates_of_log(*phi)
+    base, base_alpha, base_jerk = (rotate(turn, x) for x in rates[1:])
+    around = cross(omega, base)
+    smoothed = [
+        multiply(turn, reference),
+        omega + base,
+        alpha + around + base_alpha,
+        jerk + cross(alpha, base) + cross(omega, around + 2.0 * base_alpha) + base_jerk,
+    ]
+    return smoothed, chosen | {k: x for k, x in second.options.items() if k == "reweighted"}
 
 
-def filled(values: Array) -> tuple[Array, Array]:
-    """Returns rows [N, T, 4] with the known row before, or the first known one, in place of missing
-    ones, and which are missing [N, T, 1]."""
+def fill_missing(values: Array) -> tuple[Array, Array]:
+    """Fills missing rows of [N, T, 4] with the last known row, at the start with the first.
+
+    Also tells which rows are missing [N, T, 1].
+    """
     if not readable(values):
         return values, match_library(np.zeros((1, 1, 1)), values) > 0.0
     known = np.isfinite(to_numpy(values)).all(-1)
@@ -131,41 +134,40 @@ def filled(values: Array) -> tuple[Array, Array]:
     return (values if known.all() else take(values, match_library(rows, values))), absent
 
 
-def in_windows(
+def fit_windows(
     rows: Callable[[int, int], Array], shape: Sequence[int], steps: Array, band: Any, bodies: int
 ) -> Iterator[tuple[int, list[Array]]]:
-    """Yields rows of orientations and rates by polynomials that fit the logarithm in windows.
-
-    The five-point stencils of ``central`` are polynomials of degree 4 through their five rows.
-    """
+    """Yields orientations and rates by polynomials that fit the logarithm in windows of rows."""
+    # the five-point stencils of central are polynomials of degree 4 through their five rows
     count, width, degree, xp = shape[1], band.width, band.degree or 4, library(steps)
-    begins, places = band.windows.first(), band.windows.kind()
-    spans = None if band.spans is None else for_bodies(band.spans, bodies)
+    begins, kinds = band.windows.first(), band.windows.kind()
+    spans = None if band.spans is None else repeat_for_bodies(band.spans, bodies)
     points = np.arange(width, dtype=np.longdouble)
-    of_unit = fit_weights(points - points[:, None], degree) if band.table is not None else []
-    table = [match_library(weights.astype(np.float64), steps) for weights in of_unit]
+    # equal steps: the weights for a step of 1, by the index of the row in its window
+    exact = fit_weights(points - points[:, None], degree) if band.table is not None else []
+    table = [match_library(weights.astype(np.float64), steps) for weights in exact]
     size = max(1, ROTATION_VALUES // (shape[0] * bodies * 4 * width))
     for begin in range(0, count, size):
         here = slice(begin, begin + size)
-        place, window = places[here], begins[here, None] + np.arange(width)
+        kind, window = kinds[here], begins[here, None] + np.arange(width)
         low = int(window.min())
         values = rows(low, int(window.max()) + 1)
-        inside, middle = np.ones((1, *window.shape), bool), window[None, :, width // 2]
+        valid, middle = np.ones((1, *window.shape), bool), window[None, :, width // 2]
         if spans is not None:
             first, last = spans[:, here, :1], spans[:, here, 1:]
-            inside, middle = (window >= first) & (window <= last), (first + last)[..., 0] // 2
+            valid, middle = (window >= first) & (window <= last), (first + last)[..., 0] // 2
         if table:
-            weights = [of_row[place] / steps[..., None] ** m for m, of_row in enumerate(table)]
+            weights = [by_row[kind] / steps[..., None] ** m for m, by_row in enumerate(table)]
         else:
             gaps = steps[:, window[:, :-1] % steps.shape[1]]  # one, or one per step
             stamps = concatenate([gaps[..., :1] * 0.0, gaps.cumsum(-1)], -1)
-            own = stamps[:, np.arange(len(place)), place][..., None]
-            weights = fit_weights(stamps - own, degree, match_library(1.0 * inside, values))
+            origin = stamps[:, np.arange(len(kind)), kind][..., None]
+            weights = fit_weights(stamps - origin, degree, match_library(1.0 * valid, values))
         inverse = conjugate(take(values, match_library(middle - low, values)))
         turns = multiply(values[:, window - low], inverse[:, :, None])  # [N, rows, W, 4]
-        if not inside.all():
+        if not valid.all():
             identity = match_library(np.array([1.0, 0.0, 0.0, 0.0]), values)
-            turns = xp.where(match_library(1.0 * inside[..., None], values) > 0, turns, identity)
+            turns = xp.where(match_library(1.0 * valid[..., None], values) > 0, turns, identity)
         if readable(turns) and (to_numpy(turns)[..., 0] < math.cos(_FARTHEST / 2)).any():
             raise InputError(
                 "a body turns by more than 270° within half a window",
@@ -174,16 +176,16 @@ def in_windows(
             )
         sums = xp.stack(weights, -2) @ log(turns, shortest=False)
         phi = [sums[..., m, :] for m in range(4)]
-        if band.degree is None:  # through the row itself
-            own = values[:, begin - low : begin - low + len(place)]
-            phi[0] = log(multiply(own, inverse), shortest=False)
+        if band.degree is None:  # the polynomials of central pass through the row itself
+            row = values[:, begin - low : begin - low + len(kind)]
+            phi[0] = log(multiply(row, inverse), shortest=False)
         fitted = multiply(exp(phi[0]), conjugate(inverse))
         yield begin, [fitted, *rates_of_log(*phi)]
 
 
-def turns_of_rates(rates: Sequence[Array], order: int, hold: str, steps: Array) -> Array:
-    """Returns the rotation vector of each step, by ω, α and dα/dt [N, T, 3] at the rows."""
-    if hold == "euler":
+def turns_of_rates(rates: Sequence[Array], order: int, scheme: str, steps: Array) -> Array:
+    """Integrates ω, α and dα/dt [N, T, 3] at the rows into the rotation vector of each step."""
+    if scheme == "euler":
         return steps * rates[0][:, 1:]
     terms = [rates[m][:, :-1] * steps**m / math.factorial(m) for m in range(order)]
     before, after = (x * steps**order for x in (rates[order][:, :-1], rates[order][:, 1:]))
@@ -195,11 +197,8 @@ def turns_of_rates(rates: Sequence[Array], order: int, hold: str, steps: Array) 
 
 
 def _magnus(terms: Sequence[Array], steps: Array) -> Array:
-    """Returns the rotation vectors of steps of length h in which ω = Σ c_k·(t/h)^k.
-
-    These are the first two terms of the Magnus expansion, of which the second is
-    h²/2 · Σ_{k<m} c_k × c_m · (1/(m + 1) − 1/(k + 1))/(k + m + 2).
-    """
+    """Integrates ω = Σ c_k·(t/h)^k over steps h by two terms of the Magnus expansion."""
+    # the second is h²/2 · Σ_{k<m} c_k × c_m · (1/(m + 1) − 1/(k + 1))/(k + m + 2)
     turns = steps * sum(c / (k + 1) for k, c in enumerate(terms))
     for k, m in combinations(range(len(terms)), 2):
         weight = 0.5 * (1 / (m + 1) - 1 / (k + 1)) / (k + m + 2)
@@ -208,9 +207,9 @@ def _magnus(terms: Sequence[Array], steps: Array) -> Array:
 
 
 def _turns_of_spline(path: Sequence[Array], steps: Array) -> Array:
-    """Returns the rotation vectors of the steps of a path, from it and two derivatives at the rows.
+    """Integrates the steps of a path, which is quintic between rows, into rotation vectors.
 
-    Between rows the path is the quintic that has these.
+    ``path`` has its values and two derivatives at the rows.
     """
     x, v, a = path[:3]
     first, second = steps * v[:, :-1], 0.5 * steps**2 * a[:, :-1]
@@ -224,15 +223,15 @@ def _turns_of_spline(path: Sequence[Array], steps: Array) -> Array:
     return _magnus([(k + 1) * c / steps for k, c in enumerate(powers)], steps)
 
 
-def for_bodies(values: Array, bodies: int) -> Array:
-    """Returns values [b, ...] of trajectories as [b·R, ...] of bodies; shared ones as they are."""
+def repeat_for_bodies(values: Array, bodies: int) -> Array:
+    """Repeats values [b, ...] of trajectories for their bodies, [b·R, ...]; shared ones stay."""
     if bodies == 1 or len(values) == 1:
         return values
     return (values.repeat_interleave if is_torch(values) else values.repeat)(bodies, 0)
 
 
-def _step_at(knots: Array, at: Array) -> tuple[Array, Array, Array]:
-    """Returns the row before each time, the length of its step, and the time since, [n, N, 1]."""
+def _find_step(knots: Array, at: Array) -> tuple[Array, Array, Array]:
+    """Finds the row before each time, the length of its step, and the time since, [n, N, 1]."""
     after = search(knots, at, right=False)
     before = (after - 1).clip(min=0)
     begin = take(knots, before)
@@ -240,27 +239,27 @@ def _step_at(knots: Array, at: Array) -> tuple[Array, Array, Array]:
 
 
 def turns_between(values: Array) -> Array:
-    """Returns the rotation vectors [N, T − 1, 3] from row to row, the shortest ones."""
+    """Computes the shortest rotation vectors [N, T − 1, 3] from row to row."""
     return log(multiply(values[:, 1:], conjugate(values[:, :-1])))
 
 
 def _slerp(values: Array, knots: Array, at: Array) -> list[Array]:
-    before, step, tau = _step_at(knots, at)
+    before, step, tau = _find_step(knots, at)
     omega = take(turns_between(values), before) / step
     return [multiply(exp(tau * omega), take(values, before)), omega]
 
 
 def _squad(values: Array, knots: Array, at: Array) -> list[Array]:
-    """Computes slerp(a, b, 2u(1 − u)) of two slerps, through the rows and the inner points."""
-    _, step, tau = _step_at(knots, at)
+    """Computes slerp(a, b, 2u(1 − u)) of two slerps: through the rows, and the inner points."""
+    _, step, tau = _find_step(knots, at)
     turns = turns_between(values)
     bend, end = 0.25 * (turns[:, 1:] - turns[:, :-1]), 0.0 * turns[:, :1]
     inner_points = multiply(exp(-concatenate([end, bend, end], 1)), values)
     outer, outer_rate = _slerp(values, knots, at)
     inner, inner_rate = _slerp(inner_points, knots, at)
-    apart, share = multiply(inner, conjugate(outer)), tau / step
-    phi, part = log(apart), 2.0 * share * (1.0 - share)
-    slope = part * slope_of_log(phi, inner_rate - rotate(apart, outer_rate))
+    between, share = multiply(inner, conjugate(outer)), tau / step
+    phi, part = log(between), 2.0 * share * (1.0 - share)
+    slope = part * slope_of_log(phi, inner_rate - rotate(between, outer_rate))
     slope = slope + (2.0 - 4.0 * share) / step * phi
     turn = exp(part * phi)
     return [multiply(turn, outer), rates_of_log(part * phi, slope)[0] + rotate(turn, outer_rate)]
@@ -268,7 +267,7 @@ def _squad(values: Array, knots: Array, at: Array) -> list[Array]:
 
 def _spline(values: Array, knots: Array, at: Array) -> list[Array]:
     """Computes Hermite cubics in the logarithm from the row before, by ω at the rows."""
-    before, step, tau = _step_at(knots, at)
+    before, step, tau = _find_step(knots, at)
     turns = turns_between(values)
     omega = _spline_rates(turns, (knots[:, 1:] - knots[:, :-1])[..., None])
     turn, first = take(turns, before), take(omega, before)
@@ -285,11 +284,9 @@ CURVES = {"slerp": _slerp, "squad": _squad, "spline": _spline}
 
 
 def _spline_rates(turns: Array, steps: Array) -> Array:
-    """Returns angular velocities [N, T, 3] at the rows that make α continuous across them.
-
-    α is J·φ̈ + J̇·φ̇ at the end of a cubic and φ̈ at its begin: linear in the ω at its ends, but for
-    J̇·φ̇, which is quadratic in the later one (SciPy's RotationSpline). Newton's method solves it.
-    """
+    """Solves for the angular velocities [N, T, 3] at the rows that make α continuous there."""
+    # α is φ̈ at the begin of a cubic, and J·φ̈ + J̇·φ̇ at its end: linear in the ω at both ends, but
+    # for J̇·φ̇, which is quadratic in the later one (as in SciPy's RotationSpline).
     mean, axes = turns / steps, match_library(np.eye(3), turns)
     inner = 0.5 * (mean[:, 1:] + mean[:, :-1])
     if turns.shape[1] > 1:
@@ -307,7 +304,7 @@ def _spline_rates(turns: Array, steps: Array) -> Array:
             inner, size = inner + change, abs(change)
             if readable(size) and not (to_numpy(size) > 1e-14 * to_numpy(1.0 + abs(inner))).any():
                 break
-        # each step from the solution doubles the order of the derivatives that are exact
+        # gradients: each more step doubles the order up to which derivatives are exact
         for _ in range(2 if is_torch(turns) else 0):
             inner = inner + _newton_step(inner, *system)
     return concatenate([mean[:, :1], inner, mean[:, -1:]], 1)
@@ -317,24 +314,27 @@ def _newton_step(
     inner: Array, phi: Array, back: Array, below: Array, on: Array, above: Array, right: Array,
     mean: Array,
 ) -> Array:  # fmt: skip
-    """Returns by how much to change the ω at inner rows, of steps that turn by φ before them."""
+    """Computes the change of ω at inner rows, before which a step turns by φ."""
 
     def bend(slopes: Array) -> Array:  # J̇·φ̇
         return rates_of_log(phi[..., None, :], slopes, 0.0 * slopes)[1]
 
     slope = (back @ inner[..., None])[..., None, :, 0]
     tangents = library(back).swapaxes(back, -1, -2)
-    own = bend(slope)
-    # of a quadratic form, this is the derivative
-    jacobian = library(own).swapaxes(bend(slope + tangents) - own - bend(tangents), -1, -2)
+    quadratic = bend(slope)
+    # the derivative of a quadratic form f in direction t is f(x + t) − f(x) − f(t)
+    change = bend(slope + tangents) - quadratic - bend(tangents)
+    jacobian = library(change).swapaxes(change, -1, -2)
     omega = concatenate([mean[:, :1], inner, mean[:, -1:]], 1)[..., None]
     linear = below @ omega[:, :-2] + on @ omega[:, 1:-1] + above @ omega[:, 2:]
-    return _solve_blocks(below, on + jacobian, above, right - own[..., 0, :] - linear[..., 0])
+    return _solve_blocks(below, on + jacobian, above, right - quadratic[..., 0, :] - linear[..., 0])
 
 
 def _solve_blocks(below: Array, on: Array, above: Array, right: Array) -> Array:
-    """Solves a block-tridiagonal system [N, n, 3, 3] for [N, n, 3] by cyclic reduction (R. Hockney,
-    J. ACM 12, 1965): O(log n) vector operations."""
+    """Solves a block-tridiagonal system [N, n, 3, 3] for [N, n, 3] in O(log n) vector operations.
+
+    By cyclic reduction: R. Hockney, J. ACM 12, 1965.
+    """
     solve = library(on).linalg.solve
     if on.shape[1] == 1:
         return solve(on, right[..., None])[..., 0]
@@ -349,5 +349,5 @@ def _solve_blocks(below: Array, on: Array, above: Array, right: Array) -> Array:
     zero, size = 0.0 * others[:, :1], even.shape[1]
     previous = concatenate([zero, others], 1)[:, :size, :, None]
     following = concatenate([others, zero], 1)[:, :size, :, None]
-    own = even[..., 6:] - even[..., :3] @ previous - even[..., 3:6] @ following
-    return interleave(own[..., 0], others)
+    solved = even[..., 6:] - even[..., :3] @ previous - even[..., 3:6] @ following
+    return interleave(solved[..., 0], others)

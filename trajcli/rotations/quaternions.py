@@ -36,13 +36,14 @@ from trajcli.kernels.program import Array
 Function: TypeAlias = Callable[..., Array]
 
 TOLERANCE = 1e-3
-"""By how much the norm of a quaternion, or an entry of a matrix, may be off."""
-# Squares of angles below which functions are their series, whose derivatives at zero exist.
-_NEAR = 0.05
+"""The error that the norm of a quaternion, or an entry of a matrix, may have."""
+# Squares of angles below which functions are computed by their series: these have all derivatives
+# at zero, and lose no digits there.
+_SMALL = 0.05
 
 
-def _of_any_type(*widths: int, axes: int = 1) -> Callable[[Function], Function]:
-    """Makes a function of float64 arrays [..., width] take real numbers of any type.
+def _for_any_dtype(*widths: int, axes: int = 1) -> Callable[[Function], Function]:
+    """Makes a function of float64 arrays [..., width] take real numbers of any dtype.
 
     float32 and half precision give float32. Arrays have at least ``axes``, and broadcast.
     """
@@ -53,13 +54,21 @@ def _of_any_type(*widths: int, axes: int = 1) -> Callable[[Function], Function]:
 
         @wraps(function)
         def call(*values: Any, **options: Any) -> Array:
-            # within the package nearly all are; shapes that do not broadcast are named below
-            if all(map(_is_double, values, widths)) and len({*map(is_torch, values)}) == 1:
+            # within the package nearly all arrays are float64 of one library: they are passed on,
+            # and only shapes that do not broadcast are looked at again
+            double = True
+            for x, width in zip(values, widths, strict=False):
+                if is_torch(x):
+                    double &= x.dtype is sys.modules["torch"].float64 and not x.is_sparse
+                else:
+                    double &= type(x) is np.ndarray and x.dtype == np.float64
+                double = double and x.shape[-1:] == (width,)
+            if double and len({*map(is_torch, values)}) == 1:
                 with suppress(ValueError, RuntimeError):
                     return function(*values, **options)
-            given = arguments.bind(*values, **options).arguments
-            names = [x.name for x in roles if given.get(x.name, x.default) is not x.default]
-            arrays = {name: as_array(given.pop(name), name) for name in names}
+            bound = arguments.bind(*values, **options).arguments
+            names = [x.name for x in roles if bound.get(x.name, x.default) is not x.default]
+            arrays = {name: as_array(bound.pop(name), name) for name in names}
             for (name, x), width in zip(arrays.items(), widths, strict=False):
                 if x.ndim < axes or x.shape[-1] != width:
                     expected = f"[..., {width}]" if axes == 1 else f"[..., T, {width}]"
@@ -70,31 +79,22 @@ def _of_any_type(*widths: int, axes: int = 1) -> Callable[[Function], Function]:
                 found = " and ".join(describe(x.shape) for x in arrays.values())
                 what, where = "shapes that do not broadcast", ", ".join(arrays)
                 raise InputError(what, where=where, found=found) from None
-            kind = max(output_dtype(x.dtype) for x in arrays.values())
+            dtype = max(output_dtype(x.dtype) for x in arrays.values())
             wide = {name: float64(x) for name, x in in_one_library(arrays).items()}
-            return cast(function(**wide, **given), kind)
+            return cast(function(**wide, **bound), dtype)
 
         return call
 
     return decorate
 
 
-def _is_double(values: Any, width: int) -> bool:
-    """Returns whether these are float64 [..., width]."""
-    if is_torch(values):
-        double = values.dtype is sys.modules["torch"].float64 and not values.is_sparse
-    else:
-        double = type(values) is np.ndarray and values.dtype == np.float64
-    return double and values.shape[-1:] == (width,)
-
-
 def dot(a: Array, b: Array) -> Array:
-    """Returns the scalar products of vectors [..., n], [..., 1]."""
+    """Computes the scalar products [..., 1] of vectors [..., n]."""
     return (a * b).sum(-1)[..., None]
 
 
 def cross(a: Array, b: Array) -> Array:
-    """Returns the cross products of vectors [..., 3], which broadcast."""
+    """Computes the cross products of vectors [..., 3], which broadcast."""
     (ax, ay, az), (bx, by, bz) = ((v[..., 0], v[..., 1], v[..., 2]) for v in (a, b))
     return library(a).stack([ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx], -1)
 
@@ -106,11 +106,11 @@ def _horner(coefficients: Sequence[float], x: Array) -> Array:
     return total
 
 
-@_of_any_type(4, 4)
+@_for_any_dtype(4, 4)
 def multiply(a: Array, b: Array) -> Array:
-    """Returns the product a·b of quaternions [..., 4], which broadcast: first b turns, then a.
+    """Multiplies quaternions [..., 4], which broadcast: a·b turns by b first, then by a.
 
-    Where b is the conjugate of a, x, y and z are exactly zero.
+    If b is the conjugate of a, x, y and z are exactly zero.
     """
     (aw, ax, ay, az), (bw, bx, by, bz) = ([q[..., k] for k in range(4)] for q in (a, b))
     w = aw * bw - ax * bx - ay * by - az * bz
@@ -120,68 +120,69 @@ def multiply(a: Array, b: Array) -> Array:
     return library(a).stack([w, x, y, z], -1)
 
 
-@_of_any_type(4)
+@_for_any_dtype(4)
 def conjugate(quaternions: Array) -> Array:
-    """Returns the inverse rotations of unit quaternions [..., 4]: w, −x, −y, −z."""
+    """Inverts the rotations of unit quaternions [..., 4]: w, −x, −y, −z."""
     return concatenate([quaternions[..., :1], -quaternions[..., 1:]], -1)
 
 
-@_of_any_type(4, 3)
+@_for_any_dtype(4, 3)
 def rotate(quaternions: Array, vectors: Array) -> Array:
-    """Returns vectors [..., 3] of the body in the world."""
+    """Turns vectors [..., 3] of the body into the world."""
+    # q·v·q⁻¹ = v + w·t + u×t with t = 2·u×v, where u is x, y, z of q
     w, v = quaternions[..., :1], quaternions[..., 1:]
     twice = 2.0 * cross(v, vectors)
     return vectors + w * twice + cross(v, twice)
 
 
-@_of_any_type(3)
+@_for_any_dtype(3)
 def exp(rotvecs: Array) -> Array:
-    """Returns the quaternions [..., 4] of rotation vectors [..., 3], axis times angle in rad.
-
-    cos(θ/2) and sin(θ/2)/θ are functions of θ²; as such all of their derivatives exist at zero.
-    """
+    """Computes the quaternions [..., 4] of rotation vectors [..., 3], axis times angle in rad."""
+    # cos(θ/2) and sin(θ/2)/θ are functions of θ², whose derivatives all exist at zero
     square, xp = dot(rotvecs, rotvecs), library(rotvecs)
-    near = square < _NEAR
-    half = 0.5 * xp.sqrt(xp.where(near, _NEAR, square))
+    small = square < _SMALL
+    half = 0.5 * xp.sqrt(xp.where(small, _SMALL, square))
     even = [(-0.25) ** k / math.factorial(2 * k) for k in range(7)]
     odd = [0.5 * (-0.25) ** k / math.factorial(2 * k + 1) for k in range(7)]
-    cosine = xp.where(near, _horner(even, square), xp.cos(half))
-    ratio = xp.where(near, _horner(odd, square), 0.5 * xp.sin(half) / half)
+    cosine = xp.where(small, _horner(even, square), xp.cos(half))
+    ratio = xp.where(small, _horner(odd, square), 0.5 * xp.sin(half) / half)
     return concatenate([cosine, ratio * rotvecs], -1)
 
 
-@_of_any_type(4)
+@_for_any_dtype(4)
 def log(quaternions: Array, *, shortest: bool = True) -> Array:
-    """Returns the rotation vectors [..., 3] of quaternions [..., 4], in rad and up to π long.
+    """Computes the rotation vectors [..., 3] of quaternions [..., 4], in rad and up to π long.
 
-    shortest: False reads w < 0 as a turn of more than π, up to 2π. The angle, 2·atan2(|v|, w), is
-    smooth at a half turn; over |v| it is a series in (|v|/w)² near zero.
+    ``shortest=False`` reads w < 0 as a turn of more than π, up to 2π.
     """
+    # The angle, 2·atan2(|v|, w), is smooth at a half turn. Near zero its ratio to |v| is a series in
+    # (|v|/w)².
     xp = library(quaternions)
     if shortest:
         quaternions = xp.where(quaternions[..., :1] < 0, -quaternions, quaternions)
     w, v = quaternions[..., :1], quaternions[..., 1:]
     square = dot(v, v)
-    near = (square < _NEAR * w * w) & (w > 0)
-    safe = xp.where(near, w, 1.0)
-    length = xp.sqrt(xp.where(near, 1.0, square))
-    series = [(-1.0) ** k / (2 * k + 1) for k in range(12)]
-    small = _horner(series, xp.where(near, square, 0.0) / (safe * safe)) / safe
-    return 2.0 * xp.where(near, small, xp.arctan2(length, w) / length) * v
+    small = (square < _SMALL * w * w) & (w > 0)
+    # "where" takes gradients of both branches: keep the unused one finite
+    safe = xp.where(small, w, 1.0)
+    length = xp.sqrt(xp.where(small, 1.0, square))
+    coefficients = [(-1.0) ** k / (2 * k + 1) for k in range(12)]
+    series = _horner(coefficients, xp.where(small, square, 0.0) / (safe * safe)) / safe
+    return 2.0 * xp.where(small, series, xp.arctan2(length, w) / length) * v
 
 
-@_of_any_type(4, 4)
+@_for_any_dtype(4, 4)
 def angle(a: Array, b: Array) -> Array:
-    """Returns the angle [...] between orientations [..., 4], in rad from 0 to π."""
+    """Computes the angle [...] between orientations [..., 4], in rad from 0 to π."""
     return library(a).linalg.norm(log(multiply(a, conjugate(b))), None, -1)
 
 
-@_of_any_type(4, 4, axes=2)
+@_for_any_dtype(4, 4, axes=2)
 def continuous(quaternions: Array, before: Array | None = None) -> Array:
-    """Returns quaternions [..., T, 4] with continuous signs.
+    """Makes the signs of quaternions [..., T, 4] continuous.
 
-    None has a negative product with the one before it. The first has none with the row ``before``
-    [..., 1, 4] or, without that, w >= 0. Rows with NaN are passed over.
+    None has a negative product with the previous one, nor the first with the row ``before``
+    [..., 1, 4]; without ``before`` the first has w >= 0. Rows with NaN are skipped.
     """
     xp = library(quaternions)
     values = quaternions.detach() if is_torch(quaternions) else quaternions
@@ -196,7 +197,7 @@ def continuous(quaternions: Array, before: Array | None = None) -> Array:
 
 
 def _gathered(values: Array, rows: Array) -> Array:
-    """Returns rows [..., N] of values [..., T, n]."""
+    """Selects rows [..., N] of values [..., T, n]."""
     index = rows[..., None]
     if is_torch(values):
         return values.gather(-2, index.expand(*index.shape[:-1], values.shape[-1]))
@@ -204,7 +205,7 @@ def _gathered(values: Array, rows: Array) -> Array:
 
 
 def _from_matrix(values: Array) -> Array:
-    """Returns quaternions from the row of 4·q·qᵀ that has the largest diagonal.
+    """Converts matrices [..., 9] to quaternions, by the row of 4·q·qᵀ with the largest diagonal.
 
     S. Shepperd, "Quaternion from rotation matrix", J. Guidance and Control 1 (1978).
     """
@@ -232,6 +233,7 @@ def _to_matrix(quaternions: Array) -> Array:
 
 
 def _from_rot6d(values: Array) -> Array:
+    # Gram and Schmidt: the second column without its part along the first; NaN if they are parallel
     first, second = values[..., :3], values[..., 3:]
     first = first / dot(first, first) ** 0.5
     rest = second - dot(first, second) * first
@@ -242,14 +244,14 @@ def _from_rot6d(values: Array) -> Array:
 
 
 def _from_rpy(values: Array) -> Array:
-    """Returns quaternions of roll, pitch and yaw about the fixed axes x, y and z, in this order."""
+    """Converts roll, pitch and yaw, about the fixed axes x, y and z in this order."""
     axes = match_library(np.eye(3), values)
     roll, pitch, yaw = (exp(values[..., k : k + 1] * axes[k]) for k in range(3))
     return multiply(yaw, multiply(pitch, roll))
 
 
 def _to_rpy(quaternions: Array) -> Array:
-    """Returns roll, pitch and yaw; where pitch is a right angle, roll is 0."""
+    """Converts quaternions to roll, pitch and yaw; where pitch is a right angle, roll is 0."""
     xp, m = library(quaternions), _to_matrix(quaternions)
     m00, m01, _, m10, m11, _, m20, m21, m22 = (m[..., k] for k in range(9))
     cosine = (m00 * m00 + m10 * m10) ** 0.5
@@ -268,13 +270,13 @@ FORMS: dict[str, tuple[int, Function, Function]] = {
     "rpy": (3, _from_rpy, _to_rpy),
     "matrix": (9, _from_matrix, _to_matrix),
 }
-"""How rotations are written: numbers of each, and the way to and from quaternions."""
+"""How rotations are written: the count of numbers, and the functions to and from quaternions."""
 
 
 def normalize(values: Array, form: str) -> tuple[Array, Array]:
-    """Returns unit quaternions [..., 4] of rotations in a form, and how far each is off [...].
+    """Converts rotations in a form to unit quaternions [..., 4], with the error of each [...].
 
-    That is the error of its norm or, for a matrix, of its entries; NaN where it is no rotation.
+    The error is that of the norm or, for a matrix, of its entries; NaN for no rotation at all.
     """
     with np.errstate(invalid="ignore", divide="ignore"):
         quaternions = FORMS[form][1](values)
@@ -286,44 +288,49 @@ def normalize(values: Array, form: str) -> tuple[Array, Array]:
 def to_quaternions(
     values: Array, form: str = "wxyz", where: str = "rotations", *, allow_nonfinite: bool = False
 ) -> Array:
-    """Returns unit quaternions w, x, y, z of rotations in any form, in float64.
+    """Converts rotations in any form to unit quaternions w, x, y, z in float64.
 
     Parameters:
-        values: [..., 4] of ``wxyz`` or ``xyzw``; [..., 3] of ``rotvec``, axis times angle in rad;
-            [..., 6] of ``rot6d``, the first two columns of the matrix one after the other, made
-            orthogonal (Y. Zhou et al., "On the continuity of rotation representations in neural
-            networks", CVPR 2019), or of ``rot6d_rows``, its first two rows (UMI, PyTorch3D);
-            [..., 9] of ``matrix``, row by row; [..., 3] of ``rpy``, roll, pitch and yaw in rad
-            about the fixed axes x, y and z one after the other, Rz·Ry·Rx, as ROS has them.
+        values: the rotations, by ``form``:
+            ``wxyz`` or ``xyzw``, quaternions [..., 4];
+            ``rotvec`` [..., 3], axis times angle in rad;
+            ``rot6d`` [..., 6], the first two columns of the matrix one after the other, which are
+            made orthogonal (Y. Zhou et al., "On the continuity of rotation representations in
+            neural networks", CVPR 2019); ``rot6d_rows``, its first two rows (UMI, PyTorch3D);
+            ``matrix`` [..., 9], row by row;
+            ``rpy`` [..., 3], roll, pitch and yaw in rad about the fixed axes x, y and z one after
+            the other, Rz·Ry·Rx, as in ROS.
         where: the source of the values, for messages.
 
-    Raises InputError for another shape, NaN and Inf unless they are allowed, norms of quaternions
-    that are off by more than 1e-3, and matrices that are off a rotation by more.
+    Raises:
+        InputError: another shape; NaN or Inf, unless allowed; norms of quaternions, or entries of
+            matrices, that are off by more than 1e-3.
     """
     _require_form(form, where)
     width = FORMS[form][0]
-    given = float64(as_array(values, where))
-    if given.shape[-1:] != (width,):
-        fault = wrong_shape(where, f"[..., {width}]", given.shape, what=f"not {form}")
+    rotations = float64(as_array(values, where))
+    if rotations.shape[-1:] != (width,):
+        fault = wrong_shape(where, f"[..., {width}]", rotations.shape, what=f"not {form}")
         raise InputError(fault)
-    quaternions, off = normalize(given, form)
+    quaternions, off = normalize(rotations, form)
     if readable(off):
         fits = to_numpy(off) <= TOLERANCE * (1.0 + 1e-6)
         if allow_nonfinite:
-            fits |= ~np.isfinite(to_numpy(given)).all(-1)
+            fits |= ~np.isfinite(to_numpy(rotations)).all(-1)
         if not fits.all():
             first = np.argwhere(~fits)[0].tolist()
+            entry = to_numpy(rotations)[tuple(first)].round(4).tolist()
             raise InputError(
                 "not rotations",
                 where=f"{where}, entry {first}",
                 expected=f"{form} of norm 1 or orthogonal, up to {TOLERANCE:g}",
-                found=f"{to_numpy(given)[tuple(first)].round(4).tolist()} ({(~fits).sum()} such)",
+                found=f"{entry} ({(~fits).sum()} such)",
             )
     return quaternions
 
 
 def from_quaternions(quaternions: Array, form: str) -> Array:
-    """Returns unit quaternions [..., 4] in another form; ``to_quaternions`` is the inverse."""
+    """Converts unit quaternions [..., 4] to another form; ``to_quaternions`` is the inverse."""
     _require_form(form, "form")
     return FORMS[form][2](to_quaternions(quaternions))
 
@@ -333,13 +340,13 @@ def _require_form(form: Any, where: str) -> None:
         raise UsageError(unknown("form of rotations", choices=FORMS, found=repr(form), where=where))
 
 
-@_of_any_type(4, axes=2)
+@_for_any_dtype(4, axes=2)
 def cumulative_product(quaternions: Array) -> Array:
-    """Returns all products q_k·…·q_0 of quaternions [..., T, 4], in O(log T) vector operations.
+    """Computes all products q_k·…·q_0 of quaternions [..., T, 4] in O(log T) vector operations.
 
-    Neighbours are multiplied, their products accumulated, and those between follow from these:
     G. Blelloch, "Prefix sums and their applications", 1990.
     """
+    # products of pairs of neighbours are accumulated, which leaves every second product to compute
     if quaternions.shape[-2] <= 1:
         return quaternions
     even, odd = quaternions[..., 0::2, :], quaternions[..., 1::2, :]
@@ -348,46 +355,47 @@ def cumulative_product(quaternions: Array) -> Array:
     return interleave(concatenate([even[..., :1, :], later], -2), pairs)
 
 
-# Series in θ² for angles up to 2π: (1 − cos θ)/θ², (θ − sin θ)/θ³ and, with b the first of these,
-# (2b − sin θ/θ)/θ²
+# Series in θ² for angles up to 2π: b = (1 − cos θ)/θ², c = (θ − sin θ)/θ³ and (2b − sin θ/θ)/θ²,
+# and the first and second derivatives of b and c by θ².
 _B = [(-1.0) ** k / math.factorial(2 * k + 2) for k in range(20)]
 _C = [(-1.0) ** k / math.factorial(2 * k + 3) for k in range(20)]
 _G = [(-1.0) ** k * (k + 1) / ((k + 2) * math.factorial(2 * k + 3)) for k in range(20)]
-
-
-def _slope_of(coefficients: Sequence[float]) -> list[float]:
-    return [k * c for k, c in enumerate(coefficients)][1:]
+_B1, _C1 = ([k * c for k, c in enumerate(series)][1:] for series in (_B, _C))
+_B2, _C2 = ([k * c for k, c in enumerate(series)][1:] for series in (_B1, _C1))
 
 
 def rates_of_log(phi: Array, *slopes: Array) -> list[Array]:
-    """Returns ω, α and the derivative of α of exp(φ)·q in the world, of one to three slopes.
+    """Computes ω, α and the derivative of α of exp(φ)·q in the world, from one to three slopes.
 
-    slopes: φ̇, φ̈, …, [..., 3]. ω = J·φ̇ with the left Jacobian of exp, J·x = x + b·φ×x + c·φ×(φ×x),
-    b = (1 − cos θ)/θ² and c = (θ − sin θ)/θ³ (T. Barfoot, "State Estimation for Robotics", ch. 7).
+    Parameters:
+        phi, slopes: φ, φ̇, φ̈, …, [..., 3] each.
     """
+    # ω = J·φ̇ with the left Jacobian of exp, J·x = x + b·φ×x + c·φ×(φ×x) (T. Barfoot, "State
+    # Estimation for Robotics", ch. 7). α and its derivative follow by the product rule, with the
+    # derivatives s1, s2 of θ², u1, u2 of φ×φ̇ and w1, w2 of φ×(φ×φ̇).
     square, first = dot(phi, phi), slopes[0]
     b, c = _horner(_B, square), _horner(_C, square)
     u = cross(phi, first)
     w = cross(phi, u)
     rates = [first + b * u + c * w]
     if len(slopes) > 1:
-        b1, c1 = (_horner(_slope_of(x), square) for x in (_B, _C))
+        b1, c1 = _horner(_B1, square), _horner(_C1, square)
         s1, u1 = 2.0 * dot(phi, first), cross(phi, slopes[1])
         w1 = cross(first, u) + cross(phi, u1)
         rates.append(slopes[1] + b * u1 + c * w1 + s1 * (b1 * u + c1 * w))
     if len(slopes) > 2:
-        b2, c2 = (_horner(_slope_of(_slope_of(x)), square) for x in (_B, _C))
+        b2, c2 = _horner(_B2, square), _horner(_C2, square)
         s2 = 2.0 * (dot(first, first) + dot(phi, slopes[1]))
         u2 = cross(first, slopes[1]) + cross(phi, slopes[2])
         w2 = cross(slopes[1], u) + 2.0 * cross(first, u1) + cross(phi, u2)
-        of_b, of_c = b2 * s1 * s1 + b1 * s2, c2 * s1 * s1 + c1 * s2
+        bend_b, bend_c = b2 * s1 * s1 + b1 * s2, c2 * s1 * s1 + c1 * s2
         twice = 2.0 * s1 * (b1 * u1 + c1 * w1)
-        rates.append(slopes[2] + b * u2 + c * w2 + twice + of_b * u + of_c * w)
+        rates.append(slopes[2] + b * u2 + c * w2 + twice + bend_b * u + bend_c * w)
     return rates
 
 
 def slope_of_log(phi: Array, omega: Array) -> Array:
-    """Returns φ̇ of exp(φ)·q that turns by ω in the world: the inverse of the left Jacobian."""
+    """Computes φ̇ of exp(φ)·q that turns by ω in the world, by the inverse left Jacobian."""
     square, u = dot(phi, phi), cross(phi, omega)
     share = _horner(_G, square) / (2.0 * _horner(_B, square))
     return omega - 0.5 * u + share * cross(phi, u)
