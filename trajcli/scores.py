@@ -1,4 +1,4 @@
-"""Scores how good motions are; docs/scores.md has each formula and its source."""
+"""Scores the quality of motions; docs/scores.md has each formula and its source."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ UNITS = {"duration": "s", "path_length": "position", "rms_jerk": "jerk", "p95_je
          "time_jumps": "", "saturation": "", "limit_share": ""}  # fmt: skip
 """All scores, with their unit or the quantity whose unit they have; "" for pure numbers."""
 # Scores that a few rows can decide.
-_OF_PEAKS = {"rms_jerk", "p95_jerk", "log_jerk", "limit_share"}
+_PEAK_SCORES = {"rms_jerk", "p95_jerk", "log_jerk", "limit_share"}
 # A trajectory stands still up to this share of its peak speed.
 _STILL = 0.05
-# A step longer than so many median steps is a jump.
+# A jump in time is a step longer than this many median steps.
 _JUMP = 1.5
-# A value within this share of a limit is at the limit.
+# A value is at a limit within this share of it.
 _AT_LIMIT = 1e-3
 # SPARC: the part of the spectrum that counts, and how often padding doubles the length.
 _LARGEST_HZ, _LEAST_MAGNITUDE, _PADDING = 10.0, 0.05, 4
@@ -47,23 +47,23 @@ def score(
 ) -> Scores:  # fmt: skip
     """Scores trajectories: duration, jerk, smoothness, standstill and more.
 
-    Velocity, acceleration and jerk that are absent are central differences of the positions.
+    Absent velocities, accelerations and jerks are computed by central differences of the positions.
     Formulas and their sources: docs/scores.md.
 
     Parameters:
         trajectory: what ``integrate`` or ``load`` returns, NumPy or torch.
         limits: for ``limit_share``, a pair (lower, upper) of numbers or [D], or the largest
             magnitude, by quantity.
-        lengths: [B], integers: how many rows each trajectory has, where the others are padding.
+        lengths: integers [B], how many rows of each trajectory are data, the others being padding.
             Each is scored as if it were alone, but for ``saturation``, which compares it to the
             others. None: ``trajectory.lengths``.
         still: the speed up to which a trajectory stands still. None: 5 % of its peak speed.
 
     Returns:
         The scores by name, float64 [B], tensors for tensors. duration, path_length, rms_jerk and
-        log_jerk are differentiable by rows and times, where their gradient at a norm of zero is
-        zero; the other scores have no gradient. A score whose quantities are absent is left out; it
-        is NaN for a trajectory that does not have it (too few rows, NaN, no motion).
+        log_jerk are differentiable with respect to rows and times; their gradient is zero at a norm
+        of zero. The other scores have no gradient. A score whose quantities are absent is left out;
+        it is NaN for a trajectory without it (too few rows, NaN, no motion).
     """
     trajectory = as_trajectory(trajectory)
     outputs, time = trajectory.outputs(), trajectory.time
@@ -82,12 +82,12 @@ def score(
     counts = np.full(count, rows) if lengths is None else read_lengths(lengths, count, rows)
     groups, scored, extremes = group_by_length(counts), [], []
     for numbers in groups:
-        # trajectories of one length, without a copy where that is all of them
+        # trajectories of one length; no copy if all have the same
         part = slice(None) if len(groups) == 1 else numbers, slice(counts[numbers[0]])
-        own = {known: x[part] for known, x in outputs.items()}
-        scored.append(block_scores(own, times[part], None, bounds, still=still))
-        reached = block_extremes(to_numpy(own[name], name), bounds.get(name))
-        extremes.append(reached.swapaxes(0, 1))
+        group = {known: x[part] for known, x in outputs.items()}
+        scored.append(block_scores(group, times[part], None, bounds, still=still))
+        peaks = block_extremes(to_numpy(group[name], name), bounds.get(name))
+        extremes.append(peaks.swapaxes(0, 1))
     scores = {known: joined([x[known] for x in scored], groups) for known in scored[0]}
     scores["saturation"] = saturation(joined(extremes, groups).swapaxes(0, 1))
     return {name: match_library(scores[name], time) for name in UNITS if name in scores}
@@ -102,15 +102,15 @@ def block_scores(
     still: float | None = None,
     turns: Floats | None = None,
 ) -> Scores:
-    """Returns all scores but saturation of trajectories [b, T, D] by quantity, T >= 1.
+    """Computes all scores but saturation of trajectories [b, T, D] by quantity, T >= 1.
 
-    Those that are differentiable are in the library of the times.
+    The differentiable scores are in the library of the times.
 
     Parameters:
         times: [b or 1, T].
-        step: dt where all steps are equal, else None.
+        step: dt if all steps are equal, else None.
         bounds: lower and upper limits [D].
-        ends: rows at each end that scores of jerk and limits leave out.
+        ends: how many rows at each end the scores of jerk and limits leave out.
         still: the speed up to which a trajectory stands still; None: a share of its peak.
         turns: orientations [b, T, R, 4] of the same trajectories.
     """
@@ -118,11 +118,11 @@ def block_scores(
         # windows at the ends are one-sided: their errors would be the peaks
         inner = {name: values[:, ends:-ends] for name, values in parts.items()}
         without = block_scores(inner, times[:, ends:-ends], step, bounds)
-        chosen = {name: without[name] for name in _OF_PEAKS & without.keys()}
+        chosen = {name: without[name] for name in _PEAK_SCORES & without.keys()}
         return block_scores(parts, times, step, bounds, still=still, turns=turns) | chosen
     count, rows, _ = next(iter(parts.values())).shape
     times = library(times).broadcast_to(times, (count, rows))
-    with np.errstate(all="ignore"):  # a score that is undefined becomes NaN
+    with np.errstate(all="ignore"):  # undefined scores become NaN
         increasing = to_numpy(times[:, 1:] > times[:, :-1], "time").all(1)
         parts = add_derivatives(parts, times, step, increasing, {"velocity", "jerk", *bounds})
         scores = _smooth_scores(parts, times) | {"time_jumps": np.zeros(count)}
@@ -136,18 +136,20 @@ def block_scores(
             steps = np.diff(times)
         speeds, duration = list[Floats](), times[:, -1] - times[:, 0]
         if turns is not None:
-            turned, spin = angular_scores(turns, times, step)
-            scores |= turned
+            angular, spin = angular_scores(turns, times, step)
+            scores |= angular
             speeds.append(spin)
         if "velocity" in parts:
             speed = _norm(parts["velocity"])
-            # 0·peak is NaN where a speed is not finite
+            # adding 0·peak makes the score NaN where a speed is not finite
             scores["still"] = (_slow([speed], still) * steps).sum(1) / duration + 0 * speed.max(1)
             speeds.append(speed)
-            scores["sparc"] = _sparc(speed if step is not None else _evenly(speed, times), times)
+            scores["sparc"] = _sparc(
+                speed if step is not None else _interpolate_evenly(speed, times), times
+            )
         if speeds:
-            lost = 0.0 * (duration + np.max(speeds, (0, 2)))
-            scores |= {n: x + lost for n, x in idle_seconds(_slow(speeds, still), steps).items()}
+            unknown = 0.0 * (duration + np.max(speeds, (0, 2)))
+            scores |= {n: x + unknown for n, x in idle_seconds(_slow(speeds, still), steps).items()}
         if "jerk" in parts:
             values = np.abs(parts["jerk"].reshape(count, -1), dtype=np.float64)
             scores["p95_jerk"] = np.quantile(values, 0.95, axis=1)
@@ -159,8 +161,7 @@ def block_scores(
 
 
 def _smooth_scores(parts: Mapping[str, Array], times: Array) -> Scores:
-    """Returns duration, path length, RMS jerk and log dimensionless jerk of rows at times [b, T],
-    in the library of the arrays."""
+    """Computes the differentiable scores of rows at times [b, T], in the library of the arrays."""
     array, duration = library(times), times[:, -1] - times[:, 0]
     scores = {"duration": duration}
     if "position" in parts:
@@ -176,7 +177,8 @@ def _smooth_scores(parts: Mapping[str, Array], times: Array) -> Scores:
         total = (0.5 * (squares[:, 1:] + squares[:, :-1]) * steps).sum(1)
         moving = (peak > 0) & (steps > 0).all(1)
         cost = duration**3 * total / array.where(moving, peak, 1.0) ** 2
-        zero = moving & (cost == 0.0)  # whose logarithm has a gradient of NaN
+        # the logarithm of zero would have a gradient of NaN
+        zero = moving & (cost == 0.0)
         finite = -array.log(array.where(moving & ~zero, cost, np.nan))
         scores["log_jerk"] = array.where(zero, np.inf, finite)
     return scores
@@ -185,7 +187,7 @@ def _smooth_scores(parts: Mapping[str, Array], times: Array) -> Scores:
 def add_derivatives(
     parts: Mapping[str, Array], times: Array, step: float | None, good: Array, needed: set[str]
 ) -> dict[str, Array]:
-    """Returns the parts and, derived from the positions, those that are needed and absent.
+    """Adds the quantities that are needed and absent, as central differences of the positions.
 
     Trajectories that are not ``good``, NumPy [b], get NaN.
     """
@@ -193,34 +195,34 @@ def add_derivatives(
     if not missing or "position" not in parts:
         return dict(parts)
     position = parts["position"]
-    array, kept = library(position), index_array(good, position)[:, None]
+    array, valid = library(position), beside(good, position)[:, None]
     if position.shape[1] < WINDOW or not good.any():
-        lost = array.full_like(float64(position), np.nan)
-        return {**parts, **dict.fromkeys(missing, lost)}
+        unknown = array.full_like(float64(position), np.nan)
+        return {**parts, **dict.fromkeys(missing, unknown)}
     time: dict[str, Any] = {"dt": step}
-    if step is None:  # others stand in for times that do not increase
-        time = {"times": array.where(kept, times, arange(0, times.shape[1], times))}
-    wanted: list[Any] = missing
+    if step is None:  # any increasing times do for trajectories that become NaN
+        time = {"times": array.where(valid, times, arange(0, times.shape[1], times))}
+    names: list[Any] = missing
     motion = differentiate(
-        position, method="central", write=wanted, dtype="float64", allow_nonfinite=True,
+        position, method="central", write=names, dtype="float64", allow_nonfinite=True,
         backend="auto", **time,
     )  # fmt: skip
-    kept = kept[..., None]
-    return {**parts, **{n: array.where(kept, getattr(motion, n), np.nan) for n in missing}}
+    valid = valid[..., None]
+    return {**parts, **{n: array.where(valid, getattr(motion, n), np.nan) for n in missing}}
 
 
 def angular_rates(
     quaternions: Floats, times: Floats, step: float | None, names: Collection[str]
 ) -> dict[str, Floats]:
-    """Returns angular rates [b, T, R, 3] by central differences of orientations [b, T, R, 4].
+    """Differentiates orientations [b, T, R, 4] by central differences: rates [b, T, R, 3] by name.
 
-    Trajectories whose times do not increase, and those of fewer than five rows, get NaN.
+    Trajectories whose times do not increase, or that have fewer than five rows, get NaN.
     """
     good = np.all(np.diff(times) > 0, axis=1)
     rates = {name: np.full((*quaternions.shape[:3], 3), np.nan) for name in names}
     if names and quaternions.shape[1] >= WINDOW and good.any():
         clock = {"times": times[good]} if step is None else {"dt": step}
-        with suppress(InputError):  # turns that no difference can follow
+        with suppress(InputError):  # turns that are too large between rows: NaN
             motion = differentiate_rotations(
                 quaternions[good], method="central", allow_nonfinite=True, **clock
             )
@@ -230,27 +232,32 @@ def angular_rates(
 
 
 def _slow(speeds: Sequence[Floats], still: float | None) -> npt.NDArray[np.bool_]:
-    """Returns in which steps [b, T − 1] the mean of every speed [b, T] is that of standstill."""
+    """Tells in which steps [b, T − 1] every speed [b, T] is on average one of standstill."""
     most = [_STILL * x.max(1, keepdims=True) if still is None else still for x in speeds]
     slow = [0.5 * (x[:, 1:] + x[:, :-1]) <= y for x, y in zip(speeds, most, strict=True)]
     return np.asarray(np.all(slow, 0))
 
 
 def _moving(slow: npt.NDArray[np.bool_]) -> tuple[Integers, Integers]:
-    """Returns the first step in which each trajectory moves, and the one after the last; the number
-    of steps and 0 for one that never does."""
+    """Finds the first step in which each trajectory moves, and the one after the last.
+
+    They are the number of steps and 0 for a trajectory that never moves.
+    """
     count, never = slow.shape[1], slow.all(1)
     first = np.where(never, count, slow.argmin(1) if count else 0)
     return first, np.where(never, 0, count - slow[:, ::-1].argmin(1) if count else 0)
 
 
 def idle_seconds(slow: npt.NDArray[np.bool_], steps: Floats) -> dict[str, Floats]:
-    """Returns the seconds of standstill at the start, at the end, and the longest between, which
-    are the duration, the duration and 0 of a trajectory that never moves."""
+    """Measures the standstill at the start, at the end, and the longest between, in seconds.
+
+    They are the duration, the duration and 0 for a trajectory that never moves.
+    """
     elapsed = np.cumsum(np.insert(steps, 0, 0.0, 1), 1)
     (first, last), rows = _moving(slow), np.arange(len(steps))
     step = np.arange(slow.shape[1])
     between = slow & (step > first[:, None]) & (step < last[:, None])
+    # when the standstill of each step began: the last end of a step that moves
     began = np.maximum.accumulate(np.where(between, 0.0, elapsed[:, 1:]), 1)
     longest = (elapsed[:, 1:] - began).max(1, initial=0.0)
     start, end = elapsed[rows, first], elapsed[:, -1] - elapsed[rows, last]
@@ -261,12 +268,15 @@ def moving_rows(
     parts: Mapping[str, Array], times: Floats, step: float | None, still: float | None,
     turns: Floats,
 ) -> Integers:  # fmt: skip
-    """Returns rows first to stop [b, 2] between the idle ends of trajectories, which are as for
-    ``block_scores``; 0 to 0 of one that never moves, or whose speed is not known."""
+    """Finds the rows, first to stop [b, 2], between the idle ends of trajectories.
+
+    They are 0 to 0 for a trajectory that never moves, or whose speed is unknown. The arguments are
+    those of ``block_scores``.
+    """
     increasing = (np.diff(times) > 0).all(1)
     with np.errstate(all="ignore"):
         speeds = list[Floats]()
-        if next(iter(parts.values())).shape[2]:  # else there are rotations alone
+        if next(iter(parts.values())).shape[2]:  # no dofs where all are rotations
             known = add_derivatives(parts, times, step, increasing, {"velocity"})
             speeds.append(_norm(known["velocity"]))
         if turns.shape[2]:
@@ -277,45 +287,47 @@ def moving_rows(
 
 
 def angular_scores(quaternions: Floats, times: Floats, step: float | None) -> tuple[Scores, Floats]:
-    """Returns the scores of orientations [b, T, R, 4] at times [b or 1, T], the length of their
-    path in rad and the spectral arc length of the angular speed, and this speed [b, T]."""
+    """Scores orientations [b, T, R, 4] at times [b or 1, T], with their angular speed [b, T].
+
+    The scores are the length of the path in rad and the spectral arc length of the speed.
+    """
     times = np.broadcast_to(times, quaternions.shape[:2])
     turns = angle(quaternions[:, 1:], quaternions[:, :-1])
     rates = angular_rates(quaternions, times, step, ["angular_velocity"])["angular_velocity"]
     speed = _norm(rates.reshape(*times.shape, -1))
     with np.errstate(all="ignore"):
-        even = speed if step is not None else _evenly(speed, times)
+        even = speed if step is not None else _interpolate_evenly(speed, times)
         return {"angular_path": _norm(turns).sum(1), "angular_sparc": _sparc(even, times)}, speed
 
 
 def _squares(values: Array) -> Array:
-    """Returns the squared Euclidean norm over the dofs, [b, T]."""
     wide = float64(values)
     return library(wide).einsum("btd,btd->bt", wide, wide)
 
 
 def _norm(values: Array) -> Array:
-    """Returns the Euclidean norm over the dofs, [b, T]."""
     return _root(_squares(values))
 
 
 def _root(values: Array) -> Array:
-    """Returns square roots, which have the gradient zero where they are zero."""
+    """Takes square roots with a gradient of zero, not infinity, at zero."""
     array, zero = library(values), values == 0.0
     return array.where(zero, 0.0, array.sqrt(array.where(zero, 1.0, values)))
 
 
-def _evenly(speed: Floats, times: Floats) -> Floats:
-    """Returns the speed [b, T] at as many evenly spaced times, linear between the rows."""
-    # each on its own axis, so that equal trajectories have equal scores
+def _interpolate_evenly(speed: Floats, times: Floats) -> Floats:
+    """Interpolates the speed [b, T] linearly at as many evenly spaced times."""
+    # on a time axis from 0 to 1 for each, so that equal trajectories have equal scores
     known = (times - times[:, :1]) / (times[:, -1:] - times[:, :1])
-    wanted = np.linspace(0.0, 1.0, speed.shape[1])
-    return np.stack([np.interp(wanted, *rows) for rows in zip(known, speed, strict=True)])
+    even = np.linspace(0.0, 1.0, speed.shape[1])
+    return np.stack([np.interp(even, *rows) for rows in zip(known, speed, strict=True)])
 
 
 def _sparc(speed: Floats, times: Floats) -> Floats:
-    """Returns the spectral arc length of even rows [b, T] (Balasubramanian et al., 2015), NaN where
-    the spectrum has no frequency between 0 and 10 Hz."""
+    """Computes the spectral arc length of even rows [b, T] (Balasubramanian et al., 2015).
+
+    It is NaN if the spectrum has no frequency between 0 and 10 Hz.
+    """
     count, rows = speed.shape
     size = 2 ** (int(np.ceil(np.log2(rows))) + _PADDING)
     rates, result = (rows - 1) / (times[:, -1] - times[:, 0]), np.full(count, np.nan)
@@ -324,11 +336,13 @@ def _sparc(speed: Floats, times: Floats) -> Floats:
         return result
     bins = int(min(size // 2, _LARGEST_HZ * size / rates[good].min())) + 1
     spectrum = np.fft.rfft(speed[good], size)[:, :bins]
-    magnitudes = np.sqrt(spectrum.real**2 + spectrum.imag**2)  # np.abs guards against overflow
+    # np.abs is slower: it guards against overflow
+    magnitudes = np.sqrt(spectrum.real**2 + spectrum.imag**2)
     magnitudes /= magnitudes.max(1, keepdims=True)
     frequencies = np.arange(bins) * (rates[good] / size)[:, None]
     present = (magnitudes >= _LEAST_MAGNITUDE) & (frequencies <= _LARGEST_HZ)
     last = (bins - 1 - present[:, ::-1].argmax(1))[:, None]
+    # the curve of magnitudes over frequencies, scaled to 1 up to the last that counts
     arcs = np.sqrt((1.0 / last) ** 2 + np.diff(magnitudes) ** 2)
     lengths = np.einsum("bn,bn->b", arcs, np.arange(bins - 1) < last)
     result[good] = np.where(last[:, 0] > 0, -lengths, np.nan)
@@ -336,7 +350,7 @@ def _sparc(speed: Floats, times: Floats) -> Floats:
 
 
 def _share(values: Array, lower: Floats, upper: Floats, name: str) -> Floats:
-    """Returns the largest share of the limits that is used, [b]; of positions, from the middle."""
+    """Computes the largest share of the limits that is used [b]; for positions, from the middle."""
     if name == "position":
         shares = np.abs(values - 0.5 * (lower + upper)) / (0.5 * (upper - lower))
         shares = np.where(np.isfinite(upper - lower), shares, 0.0)
@@ -346,22 +360,24 @@ def _share(values: Array, lower: Floats, upper: Floats, name: str) -> Floats:
 
 
 def block_extremes(values: Array, bounds: tuple[Floats, Floats] | None = None) -> Floats:
-    """Returns the least and the largest value of each trajectory and dof, cut at the limits, and
-    the share of the trajectory's values there: [4, b, D]."""
-    wide = values.swapaxes(0, 1).astype(np.float64, order="C")  # NumPy is slow along a short axis
+    """Finds the least and the largest value of each trajectory and dof, cut at the limits, and the
+    share of the trajectory's values that are there: [4, b, D]."""
+    # rows first, since NumPy is slow along a short axis
+    wide = values.swapaxes(0, 1).astype(np.float64, order="C")
     lower, upper = (np.asarray(-np.inf), np.asarray(np.inf)) if bounds is None else bounds
     with np.errstate(invalid="ignore"):
         least, largest = wide.min(0), wide.max(0)
-        low = np.fmax(np.maximum(least, lower + _AT_LIMIT * np.abs(lower)), least)  # no limit: NaN
+        # an infinite limit gives NaN, which fmax and fmin ignore
+        low = np.fmax(np.maximum(least, lower + _AT_LIMIT * np.abs(lower)), least)
         high = np.fmin(np.minimum(largest, upper - _AT_LIMIT * np.abs(upper)), largest)
         at = [np.count_nonzero(wide <= low, 0), np.count_nonzero(wide >= high, 0)]
     return np.stack([low, high, *(count / (len(wide) * wide.shape[2]) for count in at)])
 
 
 def saturation(extremes: Floats) -> Floats:
-    """Returns the share of values at a limit [B], from ``block_extremes`` of all, [4, B, D].
+    """Computes the share of values at a limit [B] from ``block_extremes`` of all, [4, B, D].
 
-    For a dof that reaches no limit, the extremes of all trajectories take its place.
+    For a dof that reaches no limit, the extremes over all trajectories count as limits.
     """
     low, high, at_low, at_high = extremes
     least, largest = np.fmin.reduce(low, 0), np.fmax.reduce(high, 0)

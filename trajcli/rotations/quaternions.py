@@ -155,8 +155,8 @@ def log(quaternions: Array, *, shortest: bool = True) -> Array:
 
     ``shortest=False`` reads w < 0 as a turn of more than π, up to 2π.
     """
-    # The angle, 2·atan2(|v|, w), is smooth at a half turn. Near zero its ratio to |v| is a series in
-    # (|v|/w)².
+    # The angle, 2·atan2(|v|, w), is smooth at a half turn. Near zero its ratio to |v| is a series
+    # in (|v|/w)².
     xp = library(quaternions)
     if shortest:
         quaternions = xp.where(quaternions[..., :1] < 0, -quaternions, quaternions)
