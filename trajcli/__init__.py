@@ -1,7 +1,8 @@
-"""Integrate batches of action sequences into trajectories: positions and their derivatives.
+"""Integrates batches of action sequences into trajectories: positions and their derivatives.
 
-``trajcli.integrate(actions, start, dt, mode=...)`` and ``trajcli.differentiate(positions, dt=...)``
-are the library; ``trajcli`` the command. Importing this package imports neither torch nor h5py.
+The library begins with ``trajcli.integrate(actions, start, dt, mode=...)`` and
+``trajcli.differentiate(positions, dt=...)``; the command is ``trajcli``. Importing this package
+imports neither torch nor h5py.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ __all__ = ["DataError", "InputError", "OutputError", "State", "TrajcliError", "T
            "load", "operator", "prepare", "resample", "retime", "sample", "scale_gradient",
            "score"]  # fmt: skip
 
-# Modules that are attributes of the package before anybody imports them.
+# Modules that are attributes of the package without being imported.
 _PUBLIC = ("errors", "matrices", "modes", "rotations")
-# Where names are defined, all others being errors.
+# The modules that define public names; all other names are in errors.
 _MODULES = {
     "autograd": {"clip_gradient", "scale_gradient"},
     "curves.fitting": {"fit"},
@@ -64,9 +65,9 @@ def __dir__() -> list[str]:
 
 
 def _register() -> None:
-    """Registers containers and operators with torch, at once or when it is imported: in ``import
-    trajcli, torch; torch.load(path, weights_only=True)``, and before ``torch.export.load``, nothing
-    else here is called."""
+    """Registers containers and operators with torch, at once or when torch is imported."""
+    # not at the first call: torch.load(path, weights_only=True) and torch.export.load need them even
+    # if nothing else of trajcli is called
     torch = sys.modules.get("torch")
     if torch is None:
         sys.meta_path.insert(0, _Finder())
@@ -80,7 +81,7 @@ def _register() -> None:
 
 
 class _Finder:
-    """Finds torch as the other finders do, and registers the containers once it is executed."""
+    """Finds torch as other finders do, and registers the containers once it is executed."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name != "torch":

@@ -1,7 +1,7 @@
-"""Calls of functions that torch.compile records without looking into them.
+"""Calls of functions that torch.compile records as one operation.
 
-Dynamo reads the Python of what it compiles. Ours has arrays of NumPy, caches and checks, which it
-does not follow; it runs as always on tensors without values, and records operators for them.
+Dynamo traces Python code, but cannot follow ours through NumPy arrays, caches and checks. So our
+code runs as usual, on tensors without values, and records operators for them.
 """
 
 from __future__ import annotations
@@ -15,34 +15,35 @@ import torch
 from trajcli.arrays import is_traced
 from trajcli.errors import TrajcliError
 
+# The constants of the latest call of each thread.
 _kept = threading.local()
 
 
 def keep(values: Any) -> None:
-    """Keeps what a call has made beside tensors, for :func:`constants`."""
+    """Keeps results of a call that are no tensors, for :func:`constants`."""
     _kept.values = values
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def constants() -> Any:
-    """Returns what the last call has kept, which is part of what torch.compile makes."""
+    """Recalls what the last call kept; torch.compile makes it part of the graph."""
     return _kept.values
 
 
 def fixed(value: Any) -> Any:
-    """Returns the number for a symbol, for others of which torch.compile compiles again."""
+    """Converts a symbol to its number; torch.compile compiles again for another number."""
     value = float(value) if isinstance(value, torch.SymFloat) else value
     return int(value) if isinstance(value, torch.SymInt) else value
 
 
 @torch.compiler.allow_in_graph  # type: ignore[untyped-decorator]
 def call(module: str, function: str, *args: Any, **options: Any) -> Any:
-    """Returns what a function of a module returns: tensors, which torch records as one call.
+    """Calls a function of a module, which torch records as one call that returns tensors.
 
-    Symbols become the numbers that they stand for, but not in tuples. Where torch has no values,
-    an error makes torch.compile run the caller without compiling it, as values may be what was
-    missing; with ``fullgraph`` it is torch's error, which has the text of this one.
+    Symbols become their numbers, but not in tuples.
     """
+    # An error while torch has no values may be due to that: NotImplementedError makes torch.compile
+    # run the caller without compiling it. With fullgraph it is torch's error, with the same text.
     work: Any = torch.compiler.disable(getattr(sys.modules[module], function))  # type: ignore
     try:
         return work(*map(fixed, args), **{name: fixed(x) for name, x in options.items()})

@@ -1,6 +1,6 @@
 """The errors that trajcli raises, and their exit codes.
 
-    TrajcliError            anything trajcli raises on purpose
+    TrajcliError            every error that trajcli raises on purpose
     ├── InputError          input that is wrong, missing or unreadable   exit 2  (also a ValueError)
     │   └── MissingFileError    a file that is not there                 (also a FileNotFoundError)
     ├── UsageError          options that cannot be combined              exit 2  (also a ValueError)
@@ -28,33 +28,33 @@ Progress: TypeAlias = Callable[[float, int], None]
 """Called with the number of trajectories done, which may be fractional, and their total."""
 
 
-# Of an unknown word, so many characters are shown.
+# How many characters of an unknown word are shown.
 _LONGEST_WORD = 100
 
 
 class Note(str):
-    """A remark on what was done or recognised; any other remark warns of what may be wrong."""
+    """A remark on what was done or recognised; any other remark is a warning."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that is wrong: what, where, what was expected and found, and what to do."""
+    """One thing that is wrong: what and where, what was expected and found, and what to do."""
 
     what: str
     _: KW_ONLY
     where: object = ""
-    """A place, which is kept as text."""
+    """A place; it becomes text."""
     expected: str = ""
     found: str = ""
     hint: str = ""
     shell: str = ""
-    """The hint in the words of the command line, where those of Python are others."""
+    """The hint in the words of the command line, if they differ from those of Python."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "where", str(self.where))
 
     def lines(self) -> list[str]:
-        """Returns the message, with a line for each part that is not empty."""
+        """Formats the message, with a line for each part that is not empty."""
         parts = {"expected": self.expected, "found": self.found, "try": self.hint}
         more = [f"  {label + ':':<9} {text}" for label, text in parts.items() if text]
         return [f"{self.where}: {self.what}" if self.where else self.what, *more]
@@ -63,11 +63,11 @@ class Fault:
         return "\n".join(self.lines())
 
     def in_shell(self) -> Fault:
-        """Returns the fault with its hint in the words of the command line."""
+        """Words the hint for the command line."""
         return replace(self, hint=self.shell or self.hint, shell="")
 
     def as_dict(self) -> dict[str, str]:
-        """Returns the parts that are not empty, for JSON."""
+        """Lists the parts that are not empty, for JSON."""
         return {name: text for name, text in vars(self).items() if text and name != "shell"}
 
 
@@ -79,9 +79,9 @@ def unknown(
     where: object = None,
     hint: str = "",
 ) -> Fault:
-    """Returns the fault of a word that is none of the choices: "unknown mode".
+    """Makes the fault of a word that is none of the choices: "unknown mode".
 
-    where: without it the noun, which many an argument is called.
+    ``where`` is by default the noun, since arguments are often called so.
     """
     expected = choices if isinstance(choices, str) else ", ".join(map(str, choices))
     where = noun if where is None else where
@@ -99,25 +99,25 @@ def wrong_shape(
     hint: str = "",
     shell: str = "",
 ) -> Fault:
-    """Returns the fault of an array of another shape than expected."""
+    """Makes the fault of an array that does not have the expected shape."""
     expected, shape = expected if isinstance(expected, str) else describe(expected), describe(found)
     return Fault(what, where=where, expected=expected, found=shape, hint=hint, shell=shell)
 
 
 def describe(shape: Sequence[int]) -> str:
-    """Returns a shape as text: [64, 100, 7]."""
+    """Formats a shape: [64, 100, 7]."""
     return "[" + ", ".join(str(int(n)) for n in shape) + "]" if len(shape) else "one number"
 
 
 def join_names(names: Iterable[object], most: int) -> str:
-    """Returns names with commas between them: the first ones, and how many more there are."""
+    """Joins names by commas: the first ``most``, and how many more there are."""
     texts = list(map(str, names))
     more = f" and {len(texts) - most} more" if len(texts) > most else ""
     return ", ".join(texts[:most]) + more
 
 
 class TrajcliError(Exception):
-    """Base of all errors that trajcli raises on purpose; carries one or more faults."""
+    """The base of all errors that trajcli raises on purpose, with one or more faults."""
 
     exit_code: ClassVar[int] = 70
 
@@ -130,7 +130,7 @@ class TrajcliError(Exception):
         hint: str = "",
         shell: str = "",
     ) -> None:
-        """Takes faults, or a text and the keywords of one Fault."""
+        """Takes faults, or a text with the keywords of one Fault."""
         self.faults = tuple(
             fault
             if isinstance(fault, Fault)
@@ -159,7 +159,7 @@ class OutputError(TrajcliError):
 
 
 class _PathError(TrajcliError, OSError):
-    """An error of a path, which has what users of OSError look for."""
+    """An error of a path, with the attributes that users of OSError look for."""
 
     @property
     def filename(self) -> str:
@@ -171,13 +171,13 @@ class _PathError(TrajcliError, OSError):
 
 
 class MissingFileError(InputError, _PathError, FileNotFoundError):
-    """A file that is to be read, and is not there."""
+    """An input file that does not exist."""
 
     errno = errno.ENOENT
 
 
 class MissingFolderError(OutputError, _PathError, FileNotFoundError):
-    """An output in a folder that is not there."""
+    """An output in a folder that does not exist."""
 
     errno = errno.ENOENT
 
@@ -189,7 +189,7 @@ class ExistingFileError(OutputError, _PathError, FileExistsError):
 
 
 class BusyError(OutputError):
-    """An output that another process is writing: to be tried again."""
+    """An output that another process is writing: try again later."""
 
     exit_code = 75
 
@@ -213,33 +213,33 @@ class Cancelled(TrajcliError):
 
 
 class Report:
-    """What a command has to say while it works: one object from the command line to the readers.
+    """Notes, progress and faults of a command: one object from the command line to the readers.
 
     Attributes:
-        notes: remarks for the user, in the order in which they came up; each once.
+        notes: remarks for the user, each once, in the order in which they came up.
         on_progress: called with the number of trajectories done, which may be fractional, and
             their total.
-        collected: faults that are to be raised together.
-        keep_ranges: the rows of each trajectory that are left between idle ends, for JSON.
+        collected: faults to raise together.
+        keep_ranges: the rows of each trajectory between its idle ends, for JSON.
         began: when the command began, on the clock of :func:`time.perf_counter`.
     """
 
     def __init__(self, on_progress: Progress | None = None) -> None:
         self.notes: list[str] = []
-        self._known: set[str] = set()  # a list of thousands is slow to look through
+        self._known: set[str] = set()  # the same as a set, since there may be thousands
         self.on_progress: Progress = on_progress or (lambda done, total: None)
         self.began = time.perf_counter()
         self.collected: list[Fault] = []
         self.keep_ranges: list[dict[str, object]] = []
 
     def add_notes(self, *notes: str) -> None:
-        """Adds remarks that are not there yet."""
+        """Adds remarks, each once."""
         self.notes += (note for note in dict.fromkeys(notes) if note not in self._known)
         self._known.update(notes)
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
-        """Forgets the notes of what fails within."""
+        """Drops the notes of a block of code that raises an error."""
         known = len(self.notes)
         try:
             yield
@@ -250,7 +250,7 @@ class Report:
 
     @contextmanager
     def faults(self) -> Iterator[None]:
-        """Collects the faults of what is raised within, and goes on behind it."""
+        """Collects the faults of an error in a block of code, and continues after the block."""
         try:
             yield
         except TrajcliError as error:
@@ -259,9 +259,8 @@ class Report:
             self.collected += error.faults
 
     def raise_faults(self) -> None:
-        """Raises all collected faults, each once; those that differ only in their place count as
-        one."""
-        # a thousand files with one fault are one message
+        """Raises all collected faults, each once."""
+        # faults that differ only in their place are one: a thousand files give one message
         places: dict[Fault, list[object]] = {}
         for fault in dict.fromkeys(self.collected):
             places.setdefault(replace(fault, where=""), []).append(fault.where)
@@ -270,7 +269,7 @@ class Report:
 
     @property
     def seconds(self) -> float:
-        """How long the command has taken so far."""
+        """The time since the command began."""
         return time.perf_counter() - self.began
 
 

@@ -1,7 +1,8 @@
-"""How much memory a run takes: what TRAJCLI_MEMORY bounds, and the size of every kind of block.
+"""How much memory a run takes: the bound TRAJCLI_MEMORY, and the size of every kind of block.
 
-``benchmarks/blocks.py`` measures how long commands take with other sizes. Where more is as fast,
-the least is taken. Figures are of two shared cores of an EPYC, Python 3.11, trajectories [64, 7].
+``benchmarks/blocks.py`` measures how long commands take with other sizes; of sizes that are equally
+fast, the least is taken. Figures are from two shared cores of an EPYC, Python 3.11, trajectories
+[64, 7].
 """
 
 from __future__ import annotations
@@ -12,64 +13,64 @@ import re
 from trajcli.errors import UsageError
 
 LEAST_MEMORY = 64 << 20
-"""Readers may always hold so many decompressed bytes: a chunk of a common file fits."""
+"""Decompressed bytes that readers may always hold: a chunk of a common file fits."""
 EAGER_BYTES = 8 << 20
-"""Smaller arrays of steps, stamps and states are read as a whole, larger ones block by block."""
+"""Smaller arrays of steps, stamps and states are read at once, larger ones block by block."""
 
 # integrate and differentiate, by backend
 BLOCK_VALUES = {
     "native": 1 << 21, "torch": 1 << 17, "triton": 1 << 23, "torch on a device": 1 << 22
 }  # fmt: skip
-"""Actions that are computed at once. Fewer than 2²⁰ values of ``native`` would have one thread."""
+"""Actions in a block. Fewer than 2²⁰ values of ``native`` would be computed by one thread."""
 BYTES_PER_VALUE = {"native": 64, "torch": 512, "triton": 64, "torch on a device": 512}
-"""Working memory for each action: a block in, four out; torch keeps some 60 float64 on the way.
-A device has as much of its own."""
+"""Working memory for each action: a block in and four out; torch also keeps some 60 float64. A
+device needs as much of its own memory."""
 BYTES_PER_STEP = 64
-"""For each row of trajectories with steps of their own: the step and the sum that is its time."""
+"""Working memory for each row of trajectories with their own steps: the step, and its time."""
 SHARE_OF_FREE = 0.8
-"""Of a device's free memory, what blocks are to take."""
+"""The share of a device's free memory that blocks take."""
 TORCH_VALUES = 1 << 19
-"""Values of an output that torch computes at once, so that intermediate values stay in the cache
-of a processor or a device."""
+"""Values of an output that torch computes at once: intermediate values stay in the cache of a
+processor or a device."""
 NATIVE_TILE = 1 << 14
-"""Values of each output that a compiled kernel computes before the next output's. To a file it
-writes 32 bytes for each of them at once: writing 64 KiB at a time takes up to 1.7 times as long."""
+"""Values of one output that a compiled kernel computes before those of the next. To a file it
+writes 32 bytes for each at once: writing 64 KiB at a time takes up to 1.7 times as long."""
 ROTATION_VALUES = 1 << 16
-"""Values of a temporary array of windows of rotations: 512 KiB; there are some sixty."""
+"""Values of one of the some sixty temporary arrays of windows of rotations: 512 KiB each."""
 
 # other commands: bytes of one array at once
 READ_BYTES = 1 << 18
-"""What views read: with what is computed from it, it fits in the caches."""
+"""Read by views: it fits in the caches, with the results."""
 CHANGED_BYTES = 1 << 20
-"""What resample, retime and fit read. A quarter takes 1.1 times as long, four times as much 0.9 to
-1.0, sixteen times as much 1.2 to 2.0: it leaves the processor's caches."""
+"""Read by resample, retime and fit. A quarter takes 1.1 times as long, four times as much 0.9 to
+1.0, and sixteen times as much, which leaves the caches, 1.2 to 2.0."""
 RESAMPLED_VALUES = 1 << 16
 """Values of new rows that are evaluated at once: a sixteenth takes 1.2 times as long, more is as
 fast."""
 SCANNED_BYTES = 2 << 20
-"""What is only looked through or compared, by diff, inspect and --skip-bad: a quarter takes
-as long, four times as much 1.1 times, sixteen times as much 1.5."""
+"""Scanned or compared by diff, inspect and --skip-bad: a quarter takes as long, four times as much
+1.1 times, sixteen times as much 1.5."""
 MERGED_BYTES = 4 << 20
-"""What merge copies: a quarter takes 0.9 to 1.2 times as long, four times as much 1.1 to 1.4."""
+"""Copied by merge: a quarter takes 0.9 to 1.2 times as long, four times as much 1.1 to 1.4."""
 SAMPLED_BYTES, LEAST_SAMPLED_BYTES = 24 << 20, 1 << 20
-"""What inspect reads about of a larger file, and at least of each dataset of it."""
+"""Read by inspect: about so much of a larger file, and at least so much of each of its datasets."""
 
 # files
 MAPPED_BYTES = 1 << 20
-"""Smaller arrays are read: mapping would load the megabytes around them."""
+"""Smaller arrays are read, not mapped: mapping would load the megabytes around them."""
 TABLE_ROWS, CSV_ROWS = 1 << 16, 1 << 12
-"""Rows of tables that are read or written at once, and those of texts."""
+"""Rows of tables, and of text tables, that are read or written at once."""
 CHUNK_BYTES = 4 << 20
-"""The size of a compressed chunk: whole trajectories, or rows of one that is larger. Deflate takes
-as long with any."""
+"""The size of a compressed chunk: complete trajectories, or rows of a larger one. Deflate takes as
+long with any size."""
 CHUNK_CACHE = 16 << 20
-"""HDF5's cache of each open dataset: a chunk of several MiB is then decompressed once."""
+"""HDF5's cache of each open dataset: a chunk of several MiB is decompressed only once."""
 CACHED_CHUNK = 8 << 20
-"""The largest decompressed chunk of a Zarr array that is kept."""
+"""The largest decompressed chunk of a Zarr array that stays in memory."""
 
 
 def memory_bound() -> int:
-    """Returns TRAJCLI_MEMORY in bytes: the working memory of a run, and of decompressed files.
+    """Reads TRAJCLI_MEMORY in bytes: the working memory of a run, and of decompressed files.
 
     It is written like 256MiB (the default), 2GB or 1000000. Raises UsageError for anything else.
     """

@@ -1,4 +1,4 @@
-"""Calls to the operating system, with another way where a system lacks them; signals."""
+"""Calls to the operating system, with substitutes where a system lacks them; signals."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import os
 import signal
 from collections.abc import Iterator
 
-TYPE_CHECKING = False  # nothing is imported before signals are answered that is not needed
+TYPE_CHECKING = False  # typing is not imported: signals are to be answered before large imports
 if TYPE_CHECKING:
     from pathlib import Path
     from types import FrameType
 
 # RENAME_NOREPLACE and AT_FDCWD of renameat2(2).
 _NO_REPLACE, _HERE = 1, -100
-# Errors of a file system or a sandbox that does not have a call.
+# Errors of a file system or a sandbox without the call.
 _UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
 _MOUNTS = "/proc/self/mounts"
 PAGE, HUGE_PAGE = 1 << 12, 1 << 21
@@ -27,21 +27,21 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.
 
 
 def processors() -> int:
-    """Returns the number of processors that this process may use, or of all where unknown."""
+    """Counts the processors that this process may use, or all if that is unknown."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def environment_variable(name: bytes) -> str:
-    """Returns a variable of the environment, "" where it is not set."""
-    # os.environ.get takes a twentieth of a small call, its dictionary nothing
+    """Reads a variable of the environment; "" if it is not set."""
+    # os.environ.get would take a twentieth of a small call of the library
     value: bytes | None = os.environ._data.get(name)  # type: ignore[attr-defined]
     return os.fsdecode(value) if value else ""
 
 
 def allocate_memory(size: int) -> int:
-    """Allocates whole pages, huge ones where the system has them, and returns their address."""
+    """Allocates whole pages, huge ones if the system has them, and returns their address."""
     library, address = ctypes.CDLL(None), ctypes.c_void_p()
     page = PAGE if size % HUGE_PAGE else HUGE_PAGE
     if library.posix_memalign(ctypes.byref(address), page, ctypes.c_size_t(size)):
@@ -57,9 +57,9 @@ def free_memory(address: int) -> None:
 
 
 def allocate(descriptor: int, size: int) -> None:
-    """Extends an open file to at least ``size`` bytes, reserving them on the disk where possible.
+    """Extends an open file to at least ``size`` bytes, which are reserved on the disk if possible.
 
-    Raises OSError where there is no room.
+    Raises OSError if the disk is full.
     """
     try:
         os.posix_fallocate(descriptor, 0, size)
@@ -73,9 +73,10 @@ def allocate(descriptor: int, size: int) -> None:
 def rename_new(old: Path, new: Path) -> None:
     """Renames a file or folder to a name that is free.
 
-    Raises FileExistsError, and replaces nothing, where the name is taken. On a file system that
-    has neither this call nor links, a file that appears after the check is replaced.
+    Raises FileExistsError, and replaces nothing, if the name is taken. On a file system with
+    neither this call nor links, a file that appears after the check is replaced.
     """
+    # renameat2 is atomic; so is a link, but folders have none
     error = _renameat2(old, new, _NO_REPLACE)
     if error == 0:
         return
@@ -95,7 +96,7 @@ def rename_new(old: Path, new: Path) -> None:
 
 
 def _renameat2(old: Path, new: Path, flags: int) -> int:
-    """Calls renameat2(2), and returns 0 or the number of its error."""
+    """Calls renameat2(2); returns 0 or the number of its error."""
     try:
         rename = ctypes.CDLL(None, use_errno=True).renameat2
     except AttributeError:
@@ -105,29 +106,28 @@ def _renameat2(old: Path, new: Path, flags: int) -> int:
 
 
 def file_system(folder: str) -> str:
-    """Returns the kind of file system that a folder is on, such as ext4; "" where unknown."""
+    """Finds the kind of file system that a folder is on, such as ext4; "" if unknown."""
     try:
         with open(_MOUNTS, encoding="utf-8", errors="surrogateescape") as file:
             mounts = [line.split()[1:3] for line in file]
     except OSError:
         return ""
-    # of several mounts on one place the last one counts
-    kinds = {place.replace("\\040", " ").rstrip("/"): kind for place, kind in mounts}
+    # of several mounts on one path the last counts
+    kinds = {path.replace("\\040", " ").rstrip("/"): kind for path, kind in mounts}
     while folder.rstrip("/") not in kinds and folder.strip("/"):
         folder = os.path.dirname(folder)
     return kinds.get(folder.rstrip("/"), "")
 
 
-# Signals that :func:`interrupt` answered. Where Python runs it within a destructor, the exception
-# is ignored; where it runs within a library's callback, the library may raise an exception of its
-# own. :func:`pending_signal` tells of the signal then.
+# Signals that :func:`interrupt` answered. Python ignores its exception within a destructor, and a
+# library may replace it by another within a callback: :func:`pending_signal` knows of the signal.
 _answered: list[str] = []
-# How many blocks of code hold signals back, and whether none is answered any more.
+# How many blocks of code hold signals back, and whether it is too late to answer any.
 _held, _complete = 0, False
 
 
 class Interrupt(BaseException):
-    """A signal that ends a command, by its name; Typer would swallow KeyboardInterrupt."""
+    """The name of a signal that ends a command; Typer would swallow KeyboardInterrupt."""
 
 
 def answer_signals() -> None:
@@ -135,8 +135,8 @@ def answer_signals() -> None:
     heard = _heard()
     for number in heard:
         signal.signal(number, interrupt)
-    # from its second time on, a signal acts as without handlers, which also ends a process whose
-    # handler waits for a library that does not return; where C lacks the call, once it has run
+    # A second signal acts as without handlers: it ends a process whose handler cannot run while a
+    # library does not return. Without this call of C, that holds only once the handler has run.
     with contextlib.suppress(AttributeError):
         handler_of, handle = ctypes.pythonapi.PyOS_getsig, ctypes.CDLL(None).sysv_signal
         handler_of.restype, handle.argtypes = ctypes.c_void_p, (ctypes.c_int, ctypes.c_void_p)
@@ -146,8 +146,7 @@ def answer_signals() -> None:
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
-    """Raises Interrupt with the name of a signal, unless signals are held back; the next signal
-    acts as without handlers."""
+    """Raises Interrupt with the name of a signal, unless signals are held back."""
     for heard in _heard():  # from here on every signal acts as without handlers
         signal.signal(heard, signal.SIG_DFL)
     _answered.append(signal.Signals(number).name)
@@ -156,19 +155,21 @@ def interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def pending_signal() -> str | None:
-    """Returns the name of a signal that has arrived, unless it came too late to change anything."""
+    """Names a signal that has arrived, unless it came too late to change anything."""
     return _answered[0] if _answered and not _complete else None
 
 
 def is_command() -> bool:
-    """Returns whether :func:`interrupt` answers signals, or has answered one."""
+    """Tells whether this is a process of the command line: :func:`interrupt` answers signals."""
     return bool(_answered) or any(signal.getsignal(number) is interrupt for number in SIGNALS)
 
 
 @contextlib.contextmanager
 def hold_signals() -> Iterator[None]:
-    """Holds back the signals that a command answers: one that arrives raises Interrupt at the end,
-    unless an error ends this. The handlers of any other process stay as they are."""
+    """Holds signals back in a block of code: one that arrives raises Interrupt at its end.
+
+    An error in the block takes precedence. Other processes keep their own handlers.
+    """
     global _held
     _held += 1
     try:
@@ -180,17 +181,17 @@ def hold_signals() -> Iterator[None]:
 
 
 def mark_complete() -> None:
-    """Says that the output has its name, so that a signal changes nothing any more."""
+    """Records that the output has its name: a later signal changes nothing any more."""
     global _complete
     _complete = True
 
 
 def ignore_signals() -> None:
-    """Ignores all signals, as the process is about to end."""
+    """Ignores all signals, because the process is about to end."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
 
 def _heard() -> list[signal.Signals]:
-    """Returns the signals that are not ignored; nohup starts processes that ignore some."""
+    """Lists the signals that are not ignored; nohup starts processes that ignore some."""
     return [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]

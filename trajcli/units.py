@@ -40,7 +40,7 @@ _SUFFIXES = ("", "/s", "/s^2", "/s^3")
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A unit by its ``name``, derived ``order`` times by seconds."""
+    """A unit of that name, per second ``order`` times: 2 for rad/s^2."""
 
     name: str
     order: int = 0
@@ -52,7 +52,7 @@ class Unit:
 
     @property
     def si(self) -> str:
-        """The SI unit of the name: rad, m or s; of another name that itself."""
+        """The SI unit of the name: rad, m or s. Another name is its own."""
         return _UNITS[self.name][0] if self.known else self.name
 
     @property
@@ -65,12 +65,12 @@ class Unit:
 
 
 Units = Sequence[Unit]
-"""One unit for all dofs, or one for each."""
+"""One unit for all dofs, or one for each dof."""
 NO_UNIT = Unit("")
 
 
 def parse_unit(text: str) -> Unit | None:
-    """Parses a unit as files and people write it: rad/s^2, deg s-2, mm/s/s. None for others."""
+    """Parses a unit as files and people write it: rad/s^2, deg s-2, mm/s/s; None for others."""
     unit = _parsed(text.strip())
     return unit if unit.known else None
 
@@ -90,13 +90,13 @@ def _parsed(written: str) -> Unit:
     word = match[1].lower() if len(match[1]) > 2 else match[1]
     name = _NAMES.get(word) or (_NAMES.get(word.removesuffix("s")) if len(word) > 3 else None)
     powers = re.findall(r"/ ?s(?:ec)? ?\^? ?([123]?)|-([123])", match[2])
-    # rad/s/s counts twice, rad/s^2 and rad s-2 say 2
+    # rad/s/s has two powers, rad/s^2 and rad s-2 have one of 2
     order = sum(int(a or b or 1) for a, b in powers)
     return Unit(written) if order > 3 else Unit(name or match[1], order)
 
 
 def parse_units(text: object) -> Units | None:
-    """Parses the units of dofs, "rad/s" or "rad,rad,m"; None where no one is known."""
+    """Parses the units of dofs, "rad/s" or "rad,rad,m"; None if none is known."""
     if isinstance(text, bytes):
         text = text.decode("utf-8", "replace")
     units = [_parsed(part.strip()) for part in text.split(",")] if isinstance(text, str) else []
@@ -110,56 +110,55 @@ def parse_time_unit(text: str) -> Unit | None:
 
 
 def unit_text(units: Units) -> str:
-    """Returns the units as a text that :func:`parse_units` reads."""
+    """Writes units as a text that :func:`parse_units` reads."""
     names = [str(unit) for unit in units]
     return names[0] if len(set(names)) == 1 else ",".join(names)
 
 
 def units_of_dofs(text: str, dofs: Sequence[int], count: int) -> str:
-    """Returns the units of some of ``count`` dofs, which share theirs or have one each."""
+    """Selects the units of some of ``count`` dofs, which share one or have one each."""
     parts = text.split(",")
     return ",".join(parts[dof] for dof in dofs) if len(parts) == count else text
 
 
 def unit_of_dof(units: Units, dof: int) -> Unit:
-    """Returns the unit of a dof."""
     return units[dof] if len(units) > 1 else units[0]
 
 
 def si_units(units: Units) -> Units:
-    """Returns the SI units of the same quantities."""
+    """Converts units to the SI units of the same quantities."""
     return [Unit(unit.si, unit.order) for unit in units]
 
 
 def derivative_units(units: Units, order: int) -> Units:
-    """Returns the units of another derivative: rad/s for rad."""
+    """Converts units to those of another derivative: rad/s for rad and order 1."""
     return [replace(unit, order=order) for unit in units]
 
 
 def per_si(units: Units) -> Floats:
-    """Returns the numbers by which values in these units are divided to get SI, [1 or D]."""
+    """Lists the divisors that convert values in these units to SI, [1 or D]."""
     return np.array([unit.per_si for unit in units])
 
 
 def require_dof_units(units: Units, count: int, where: object) -> Units:
-    """Returns the units of ``count`` dofs; raises InputError where there are more or fewer."""
+    """Checks that units are one, or one for each of ``count`` dofs; raises InputError otherwise."""
     if len(units) in (1, count):
         return units
     raise InputError(
-        "units of other dofs",
+        "wrong number of units",
         where=where,
         expected=f"one, or {count}: one for each dof",
         found=unit_text(units),
     )
 
 
-def require_convertible_units(named: Sequence[tuple[object, Units | None]]) -> None:
+def require_convertible_units(sources: Sequence[tuple[object, Units | None]]) -> None:
     """Raises InputError for units that cannot be converted into each other, such as rad and m.
 
-    Each comes with the place that states it.
+    ``sources`` are units with the place where a file or an option states them.
     """
     kinds: dict[tuple[Unit, ...], object] = {}
-    for place, units in named:
+    for place, units in sources:
         kind = tuple(Unit(unit.si) for unit in units or ())
         for first, where in kinds.items():
             if differ(first, kind):
@@ -174,7 +173,7 @@ def require_convertible_units(named: Sequence[tuple[object, Units | None]]) -> N
 
 
 def differ(a: Units, b: Units) -> bool:
-    """Whether a dof has another unit in the one than in the other; having none is no difference."""
+    """Tells whether a dof has different units in both; having no unit is no difference."""
     count = max(len(a), len(b))
     pairs = zip(*(units if len(units) > 1 else [*units] * count for units in (a, b)), strict=False)
     return any(x.name and y.name and x != y for x, y in pairs)
@@ -182,7 +181,7 @@ def differ(a: Units, b: Units) -> bool:
 
 @dataclass(frozen=True)
 class InputUnits:
-    """What --units or --to-units says: the units of positions, and of time, if it names any."""
+    """The units of positions and of time that --units or --to-units names."""
 
     positions: Units = ()
     time: Unit | None = None

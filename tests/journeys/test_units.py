@@ -154,9 +154,9 @@ def test_stamps_in_a_unit_that_only_the_option_says(trajcli, folder):
     [
         ("--units furlong", {}, "--units: unknown unit"),
         ("--units deg/s^2", {}, "--units: not a unit of positions"),
-        ("--units deg,rad", {}, "in.h5:/actions: units of other dofs"),
+        ("--units deg,rad", {}, "in.h5:/actions: wrong number of units"),
         ("--units ms,s", {}, "--units: more than one unit of time"),
-        ("", {"actions": "deg/s^2,rad/s^2"}, "in.h5:/actions: units of other dofs"),
+        ("", {"actions": "deg/s^2,rad/s^2"}, "in.h5:/actions: wrong number of units"),
         (
             "",
             {"actions": "rad/s^2", "start_position": "mm"},
