@@ -66,8 +66,8 @@ def __dir__() -> list[str]:
 
 def _register() -> None:
     """Registers containers and operators with torch, at once or when torch is imported."""
-    # not at the first call: torch.load(path, weights_only=True) and torch.export.load need them even
-    # if nothing else of trajcli is called
+    # not at the first call: torch.load(path, weights_only=True) and torch.export.load need them
+    # even if nothing else of trajcli is called
     torch = sys.modules.get("torch")
     if torch is None:
         sys.meta_path.insert(0, _Finder())

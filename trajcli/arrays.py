@@ -70,6 +70,7 @@ def as_array(values: Any, where: str = "input") -> Array:
         elif array.is_floating_point():
             hint = "tensor.float()"
         real = kind in _REAL
+        # a fake tensor has a shape and no values; operations on it need its mode
         mode, fake = getattr(array, "fake_mode", None), torch._C._TorchDispatchModeKey.FAKE
         if mode and torch._C._get_dispatch_mode(fake) is not mode:
             expected = "a call within it: with tensor.fake_mode"
@@ -82,6 +83,7 @@ def as_array(values: Any, where: str = "input") -> Array:
     if not real:
         expected = "floats or integers"
         raise InputError("not real numbers", where=where, expected=expected, found=kind, hint=hint)
+    # long double: kernels and torch have none
     if not is_torch(array) and array.dtype.itemsize > 8:
         with np.errstate(over="ignore"):
             return array.astype(np.float64)
@@ -158,6 +160,7 @@ def empty(shape: Sequence[int], dtype: str, device: str | None = None) -> Array:
         torch = sys.modules["torch"]
         return torch.empty(tuple(shape), dtype=getattr(torch, dtype), device=device)
     size = math.prod(shape) * (8 if dtype == "float64" else 4)
+    # malloc reuses small blocks by itself, and maps larger ones anew each time
     if size < _REUSED:
         array = np.empty(shape, dtype)
     else:
@@ -446,6 +449,7 @@ def has_gradient(values: Array) -> bool:
     if not is_torch(values):
         return False
     torch = sys.modules["torch"]
+    # forward mode carries derivatives as tangents, which requires_grad does not show
     dual = torch.autograd.forward_ad.unpack_dual(values).tangent is not None
     return bool(dual or (values.requires_grad and torch.is_grad_enabled()))
 
@@ -501,7 +505,7 @@ def to_torch(values: Array, device: str) -> Any:
     array = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
     if array.dtype.kind == "u" and array.dtype.itemsize > 1:
         array = array.astype(np.float64)
-    if not array.flags.writeable:
+    if not array.flags.writeable:  # torch would warn
         array = array.copy()
     if not device.startswith("cuda") or is_traced():  # fake tensors must not be cached
         return torch.from_numpy(array).to(device)
@@ -527,7 +531,8 @@ def to_torch(values: Array, device: str) -> Any:
         sent = torch.from_numpy(array).to(device)
     if small:
         if len(_cache) >= _CACHE_SIZE:
-            torch.cuda.synchronize(device)  # other streams may be reading them
+            # other streams may still be reading the tensors
+            torch.cuda.synchronize(device)
             _cache.clear()
         _cache[key] = sent
     return sent
@@ -600,6 +605,7 @@ def step_faults(
     """Checks that steps, NumPy [b, h] or one number, are positive and finite."""
     if steps.min(initial=1.0) > 0.0 and steps.max(initial=1.0) < np.inf:  # both false for NaN
         return []
+    # the first of them is named by its number in the file
     wrong = np.argwhere(~(np.isfinite(steps) & (steps > 0)))
     first = wrong[0] + ((0, first_step) if steps.ndim == 2 else first_step)
     axes = ("trajectory", "step") if steps.ndim == 2 else ("step",) if steps.ndim else ()

@@ -72,12 +72,7 @@ class Fault:
 
 
 def unknown(
-    noun: str,
-    *,
-    choices: str | Iterable[object],
-    found: str,
-    where: object = None,
-    hint: str = "",
+    noun: str, *, choices: str | Iterable[object], found: str, where: object = None, hint: str = ""
 ) -> Fault:
     """Makes the fault of a word that is none of the choices: "unknown mode".
 
@@ -85,7 +80,8 @@ def unknown(
     """
     expected = choices if isinstance(choices, str) else ", ".join(map(str, choices))
     where = noun if where is None else where
-    found = " ".join(found.split())  # an array has lines
+    # the text of an array has several lines
+    found = " ".join(found.split())
     found = f"{found[:_LONGEST_WORD]}…" if len(found) > _LONGEST_WORD else found
     return Fault(f"unknown {noun}", where=where, expected=expected, found=found, hint=hint)
 
@@ -119,6 +115,8 @@ def join_names(names: Iterable[object], most: int) -> str:
 class TrajcliError(Exception):
     """The base of all errors that trajcli raises on purpose, with one or more faults."""
 
+    # 70 (software error) and 75 (temporary failure, try again) are from sysexits.h; 130 is what
+    # shells report for Ctrl-C, and 2 what commands commonly return for wrong usage
     exit_code: ClassVar[int] = 70
 
     def __init__(
@@ -234,6 +232,7 @@ class Report:
 
     def add_notes(self, *notes: str) -> None:
         """Adds remarks, each once."""
+        # dict.fromkeys keeps the order, and the first of equal remarks
         self.notes += (note for note in dict.fromkeys(notes) if note not in self._known)
         self._known.update(notes)
 
@@ -254,7 +253,7 @@ class Report:
         try:
             yield
         except TrajcliError as error:
-            if isinstance(error, Stopped):
+            if isinstance(error, Stopped):  # a signal ends the command, whatever else is wrong
                 raise
             self.collected += error.faults
 

@@ -158,8 +158,9 @@ class Trajectory(Container, Generic[T]):
         # the curve of a mode joins neighbouring rows: it is not known where rows are left out
         if isinstance(rows, slice) and rows.step in (None, 1):
             mode, options = self.mode, dict(self.options)
-            if "first_row" in options:
+            if "first_row" in options:  # counts from the first row of the trajectory
                 options["first_row"] = options["first_row"] + rows.indices(count)[0]
+        # options that are tables have a row per trajectory, and may have a column per dof
         for name, table in options.items():
             shape = tuple(getattr(table, "shape", ()))
             if shape in ((batch,), (batch, width)):
@@ -208,6 +209,7 @@ class Trajectory(Container, Generic[T]):
             raise UsageError(f"no state without {missing}", where="trajectory", hint=hint)
         if len(self.shape) != 3:
             as_trajectory(self)  # raises
+        # one row of all trajectories is a view
         if type(at) is int and self.lengths is None:
             return State(*[x[:, at] for x in self.outputs().values()])
         index = match_library(as_array(at, "at"), self.position, "at")
@@ -220,9 +222,6 @@ class Trajectory(Container, Generic[T]):
         if readable(wrong) and wrong.any():
             raise IndexError(f"no row {at} in trajectories of {ends} rows")
         return State(*[x[np.arange(len(x)), rows] for x in self.outputs().values()])
-
-    def _about(self) -> dict[str, Any]:
-        return {**({"mode": self.mode} if self.mode else {}), **self.options}
 
     def outputs(self) -> dict[str, Array]:
         """Lists the outputs that are not None, by name."""
@@ -246,9 +245,12 @@ class Trajectory(Container, Generic[T]):
         self = as_trajectory(self)
         outputs = {name: to_numpy(values) for name, values in self.outputs().items()}
         time = to_numpy(self.time)
-        about, lengths = self._about(), self.lengths if lengths is None else lengths
+        about: dict[str, Any] = {"mode": self.mode} if self.mode else {}
+        about |= self.options
+        lengths = self.lengths if lengths is None else lengths
         if lengths is not None:
             lengths = read_lengths(lengths, *next(iter(outputs.values())).shape[:2])
+        # equal steps are stored as a number as well
         if (step := equal_step(time, lengths)) is not None:
             about["dt"] = step
         save(Path(path), outputs, time, about, overwrite, lengths)
@@ -261,7 +263,7 @@ class Trajectory(Container, Generic[T]):
         along = "time" if time.ndim == 1 else "row"
         dims = ("trajectory", along, "dof")
         arrays = {name: (dims, to_numpy(x)) for name, x in self.outputs().items()}
-        about = self._about()
+        about = {**({"mode": self.mode} if self.mode else {}), **self.options}
         # options [B, D] become variables, since attributes are small
         tables = {
             name: (dims[::2], about.pop(name)) for name in [*about] if np.ndim(about[name]) == 2
@@ -363,6 +365,7 @@ def sample(
             hint="write= of integrate names the outputs",
         )
     like = next(iter(outputs.values()))
+    # integer stamps are counted from the first row before they become float64
     times = match_library(as_array(times, "times"), like, "times")
     times = times.reshape(1) if times.ndim == 0 else times
     if readable(trajectory.time):
@@ -413,6 +416,7 @@ def concatenate(
     parts = [as_trajectory(trajectory) for trajectory in trajectories]
     if not parts:
         raise InputError("no trajectories", where="trajectories", expected="one or more")
+    # layouts are compared as the text that the message shows
     layout = ""
     for number, part in enumerate(parts):
         batch, _, width = part.shape
@@ -430,6 +434,7 @@ def concatenate(
 def _join_in_batch(parts: Sequence[Trajectory]) -> Trajectory:
     counts = [part.shape[1] for part in parts]
     rows = max(counts)
+    # None stays None: layouts are equal
     p, v, a, j = (
         None if x[0] is None else join_arrays([padded(values, rows) for values in x], 0)
         for x in zip(*parts, strict=True)
@@ -527,6 +532,7 @@ def load(path: str | Path) -> Trajectory:
     for outputs, time, about in load(Path(path)):
         p, v, a, j = map(outputs.get, QUANTITIES)
         mode = str(about.get("mode", ""))
+        # a file has other attributes, too
         options = (
             (*MODES[mode].option_names(), "actions", "absolute") if mode in MODES else ("method",)
         )
@@ -573,6 +579,7 @@ def state_parts(state: StateLike, role: str, shape: Sequence[int]) -> dict[str, 
     if hint:
         expected, found = "a State, or positions as one array", f"a {type(state).__name__}"
         raise UsageError(f"no {role} state", where=role, expected=expected, found=found, hint=hint)
+    # an array is a position, and the other parts are zero
     parts = state.parts() if isinstance(state, State) else {"position": state}
     arrays = {name: as_array(values, f"{role}/{name}") for name, values in parts.items()}
     return {name: v[None] if v.ndim == 1 else v for name, v in arrays.items()}

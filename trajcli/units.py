@@ -32,6 +32,7 @@ _UNITS = {
     "us": ("s", 1e6, "µs μs usec microsec microsecond"),
     "ns": ("s", 1e9, "nsec nanosec nanosecond"),
 }
+# Every way to write a unit, by its name.
 _NAMES = {word: name for name, (_, _, more) in _UNITS.items() for word in (name, *more.split())}
 _DERIVED = r"([A-Za-zµμ°]+) ?((?:/ ?s(?:ec)? ?\^? ?[123]?)*|[ .*·]s ?\^? ?-[123])"
 # rad/s^2, rad/s2, rad/s/s, rad s-2, rad*s^-2
@@ -86,7 +87,7 @@ def _parsed(written: str) -> Unit:
     match = re.fullmatch(_DERIVED, text)
     if match is None:
         return Unit(written)
-    # short names keep their case: Ms is not ms
+    # the case of short names matters: Ms is not ms
     word = match[1].lower() if len(match[1]) > 2 else match[1]
     name = _NAMES.get(word) or (_NAMES.get(word.removesuffix("s")) if len(word) > 3 else None)
     powers = re.findall(r"/ ?s(?:ec)? ?\^? ?([123]?)|-([123])", match[2])
@@ -157,6 +158,7 @@ def require_convertible_units(sources: Sequence[tuple[object, Units | None]]) ->
 
     ``sources`` are units with the place where a file or an option states them.
     """
+    # the first source of each kind of units, which the message names
     kinds: dict[tuple[Unit, ...], object] = {}
     for place, units in sources:
         kind = tuple(Unit(unit.si) for unit in units or ())
@@ -174,6 +176,7 @@ def require_convertible_units(sources: Sequence[tuple[object, Units | None]]) ->
 
 def differ(a: Units, b: Units) -> bool:
     """Tells whether a dof has different units in both; having no unit is no difference."""
+    # a single unit stands for all dofs
     count = max(len(a), len(b))
     pairs = zip(*(units if len(units) > 1 else [*units] * count for units in (a, b)), strict=False)
     return any(x.name and y.name and x != y for x, y in pairs)
@@ -194,6 +197,7 @@ def parse_option(text: str | None, option: str = "--units") -> InputUnits:
     expected = f"{KNOWN}: one, or one for each dof, - for none; and {KNOWN_TIMES} of time stamps"
     positions, times = list[Unit](), list[Unit]()
     for part in text.split(","):
+        # "-" is a dof without a unit, but only among others
         if part.strip() == "-" != text.strip():
             positions.append(NO_UNIT)
             continue

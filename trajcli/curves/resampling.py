@@ -148,6 +148,7 @@ def resample(
         parts = {QUANTITIES[0]: values[None] if values.ndim == 2 else values}
     first = next(iter(parts.values()))
     mode, options = (rows.mode, rows.options) if isinstance(rows, Trajectory) else ("", {})
+    # trajectories of different length are resampled one by one
     if lengths is not None:
         options = {"rate": rate, "hold": hold, "hold_dofs": hold_dofs}
         return _resample_padded(rows, parts, dt, times, lengths, method, at, options)
@@ -162,6 +163,7 @@ def resample(
     else:
         curve = mode_curve(mode, options, parts, knots.times)
     outputs = dict(curve(at))
+    # held dofs replace what the curve gives for them
     if hold_dofs is not None:
         dofs = dof_numbers(hold_dofs, first.shape[2:], "hold_dofs")
         for name, x in outputs.items():
@@ -302,6 +304,7 @@ def stops(method: str | None, mode: str, options: Mapping[str, Any]) -> bool:
     It may after lines, which turn at every row, and after the plan of a mode, which ends there.
     """
     takes_start = mode not in MODES or MODES[mode].takes_start
+    # rows of "ends=recording" need not end at rest, nor do those of a mode without a start
     planned = mode != "" and takes_start and options.get("ends") != "recording"
     return planned or method in METHODS[:3]
 

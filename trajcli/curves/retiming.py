@@ -211,6 +211,7 @@ def retime(
     outputs, time = trajectory.outputs(), trajectory.time
     pairs = limit_pairs(limits, trajectory.shape[-1], margin)
     parts = {name: to_numpy(values, name) for name, values in outputs.items()}
+    # limits hold between the rows, too, where the curve there is known
     between: Mapping[str, Floats] = {}
     if is_known(trajectory.mode, trajectory.options):
         between = extremes(trajectory.mode, trajectory.options, parts, to_numpy(time, "time"))
@@ -221,6 +222,7 @@ def retime(
         parts = {name: zeroed(x, lengths) for name, x in parts.items()}
         for values in between.values():
             values.swapaxes(1, 2)[np.arange(1, time.shape[-1]) >= lengths[:, None]] = 0
+    # the pace is found in NumPy; its gradient follows from the one value that decides it
     pace = find_pace(parts, pairs, bool(slower_only), between)
     (knots,) = seconds(time[None] if time.ndim == 1 else time)
     differentiable = any(map(has_gradient, (*outputs.values(), time)))
@@ -231,6 +233,7 @@ def retime(
         growth = durations.detach() / durations if differentiable else 1.0
     elif differentiable:
         growth = _growth(trajectory, knots, pace)
+    # time is stretched from the first row on, which keeps its stamp
     factor = match_library(pace.factor, knots) * growth
     times = knots[:, :1] + (knots - knots[:, :1]) * factor[:, None]
     return Retimed(
@@ -251,6 +254,7 @@ def stretch_pace(pace: Pace, durations: Floats, duration: float) -> Pace:
 
     Raises InputError if limits forbid the duration.
     """
+    # a trajectory that does not move has no pace of its own
     used = np.max([1 - x for x in pace.slack.values()], axis=0)
     least = float((durations * pace.factor * (used > 0)).max())
     if duration < least * (1 - 1e-12) or not (durations > 0).all():
@@ -294,6 +298,7 @@ def _fastest(
         what, hint = "the fastest timing has no gradient", "method='uniform', or .detach()"
         raise UsageError(what, where="position", hint=hint)
     parts = {name: to_numpy(x, name).astype(np.float64) for name, x in outputs.items()}
+    # positions are those of the path, whatever their limits
     bounds = limit_pairs(limits, dofs, margin)
     bounds.pop(QUANTITIES[0], None)
     counts = np.full(batch, most)
@@ -324,6 +329,7 @@ def _fastest(
     horizons, steps = np.array([len(x.actions) for x in points]), np.array([x.step for x in points])
     actions = np.concatenate([padded(x.actions[None], horizons.max()) for x in points])
     ends = np.array([(x.start, x.goal) for x in points])
+    # a goal state is needed only if a trajectory moves at its end; others then have one at rest
     moves = any(x.moving[1] for x in courses)
     start, goal = (State(*ends[:, side].swapaxes(0, 1)) for side in (0, 1))
     motion = integrate(
@@ -332,6 +338,7 @@ def _fastest(
         lengths=None if (horizons == horizons[0]).all() else horizons,
     )  # fmt: skip
     rows = motion.outputs()
+    # padding after the rows of a trajectory is left out
     shares = [
         binding_shares({n: x[k, : points[k].count] for n, x in rows.items()}, bounds)
         for k in range(batch)
@@ -362,6 +369,7 @@ def _growth(trajectory: Trajectory, knots: Array, pace: Pace) -> Array:
         values = float64(outputs[name])[numbers, row, dof][:, None]
         if name in between:
             values = concatenate([values, between[name][numbers, :, 0, dof]], 1)
+        # column 0 is the row, the others the extremes after it
         value = values[np.arange(len(numbers)), root + 1]
         share = (value / value.detach()) ** (1 / order)
         growth = growth.index_put((match_library(numbers, knots),), share)
@@ -380,7 +388,7 @@ def find_pace(
     """
     values = {name: parts[name] for name in QUANTITIES[1:] if name in parts}
     bounds = limit_pairs(limits, next(iter(parts.values())).shape[-1])
-    bounds.pop(QUANTITIES[0], None)
+    bounds.pop(QUANTITIES[0], None)  # positions are the same at any pace
     raise_if_any(limit_faults([*values], bounds), InputError)
     # the rows, and the values between: those of one root after those of another, [B, n·(T−1), D]
     tables = [{name: values[name] for name in bounds}, dict[str, Array]()]
@@ -443,6 +451,7 @@ def limit_pairs(limits: Any, dofs: int, margin: float = 1.0) -> dict[str, _Pair]
     pairs, faults = {}, []
     for name in filter(limits.__contains__, QUANTITIES):
         limit = limits[name]
+        # a single limit is the magnitude for both directions
         pair = limit if isinstance(limit, tuple) and len(limit) == 2 else (limit,)
         sides = [margin * float64(read_values(as_array(x, name), name)) for x in pair]
         pairs[name] = (sides[0] if sides[1:] else -sides[0]), sides[-1]

@@ -118,7 +118,7 @@ def differentiate(
     rows = _check_rows(quaternions, 4, "quaternions")
     steps, stamps = (None if x is None else as_array(x) for x in (dt, times))
     mode = make_method(method, window=window, degree=degree, **smoothing)
-    # missing rows of smooth have no weight
+    # smooth gives missing rows no weight
     allow_nonfinite = bool(allow_nonfinite) or mode.name == "smooth"
     flat = rows.reshape(*rows.shape[:2], -1)
     names = {"actions": "quaternions"}
@@ -132,6 +132,7 @@ def differentiate(
     )
     parts, options = zip(*((list(motion), motion.options) for _, motion in blocks), strict=True)
     joined = (concatenate(part, 1) for part in zip(*parts, strict=True))
+    # computed in float64, and rounded once
     q, omega, alpha, jerk = (cast(part, output_dtype(rows.dtype)) for part in joined)
     time = match_library(inputs.row_times(), rows, "dt" if times is None else "times")
     time = time[0] if len(time) == 1 else time
@@ -179,6 +180,7 @@ def differentiate_rows(
     else:
         blocks = _rates.fit_windows(read_rows, shape, steps, inputs.program(), bodies)
     for first, (values, *rates) in blocks:
+        # signs continue those of the last known row of the previous block
         values = continuous(values, previous)
         previous = _rates.fill_missing(values)[0][:, -1:]
         yield first, _result([values, *rates], None, frame, like, options)
@@ -223,12 +225,14 @@ def integrate(
         expected = "a quaternion, or a State of one"
         raise InputError("no start", where="start", expected=expected, found="none given")
     batch, shape = len(values), values.shape[2:-1]
+    # The cascade of ω: its position is ω, its velocity α and so on, one quantity below those of the
+    # orientation. Actions of mode velocity are its positions (clique), those of acceleration its
+    # velocities.
     states = {
         name: _broadcast(parts[part], (batch, *shape, 3), f"start/{part}").reshape(batch, -1)
         for name, part in pairwise(QUANTITIES)
         if part in parts
     }
-    # the cascade of ω: its position is the angular velocity
     flat, modes = values.reshape(*values.shape[:2], -1), ("clique", "velocity", "acceleration")
     inner: Any = modes[order]
     inner_options: Any = {"scheme": scheme}
@@ -237,8 +241,10 @@ def integrate(
         flat, State(**states), dt, inner, times=times, dtype="float64", backend="auto",
         allow_nonfinite=allow_nonfinite, **inner_options,
     )  # fmt: skip
+    # the steps as calls.integrate has read them, which the rows alone do not tell
     gaps, stamps = (None if x is None else as_array(x) for x in (dt, times))
     steps = Inputs(make_mode(inner, scheme=scheme), flat, {}, {}, gaps, stamps).steps
+    # in the body's frame, q⁻¹ turns by −ω: rates change their sign
     sign = 1.0 if frame == "world" else -1.0
     outputs = list(rows.outputs().values())[:3]
     values = match_library(values, outputs[0])  # tensors if any argument is one
@@ -292,6 +298,7 @@ def resample(
     holds = method == "slerp" or bool(at_rest({"position": flat}, knots.times).all())
     new, at = new_times(flat, rate, at, holds, knots)
     stamps, at = (repeat_for_bodies(x, bodies) for x in (knots.times, at))
+    # a single row stands still
     if rows.shape[1] == 1:
         still = take(values, search(stamps, at, right=False) * 0)
         curve = [still, *[0.0 * still[..., 1:]] * 3]
@@ -396,5 +403,6 @@ def _result(
         shaped.append(cast(x, output_dtype(like.dtype)))
     if time is not None and time.ndim == 2 and len(time) == 1:
         time = time[0]
+    # rates that a method does not know are None
     velocity, acceleration, jerk = (*shaped[1:], None, None, None)[:3]
     return RotationTrajectory(shaped[0], velocity, acceleration, jerk, time, frame, options)
