@@ -277,6 +277,7 @@ def largest(array: Any) -> float:
     """Finds the largest magnitude in a NumPy array: NaN if it holds one, 0 if it is empty."""
     if array.size == 0:
         return 0.0
+    # abs would copy the array
     with np.errstate(invalid="ignore"):
         high, low = float(array.max()), float(array.min())
     return low if math.isnan(low) else max(high, -low)
@@ -341,11 +342,8 @@ def columns(values: Array, begin: int, count: int) -> Array:
 
 
 def is_traced() -> bool:
-    """Tells whether torch records operations instead of computing: values cannot be read then.
-
-    So it is for torch.compile and make_fx, for tensors without values, and within functionalize,
-    where a tensor's memory holds whatever was there.
-    """
+    """Tells whether torch records operations instead of computing, so that there are no values."""
+    # within functionalize the memory of a tensor holds whatever was there
     torch = sys.modules["torch"]
     if torch.compiler.is_compiling():
         return True
@@ -384,19 +382,14 @@ def eager(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def readable(values: Array) -> bool:
-    """Tells whether values can be read.
-
-    They cannot within vmap, nor while a CUDA graph is captured or operations are traced: they would
-    become constants there.
-    """
+    """Tells whether values can be read: not within vmap, nor while a CUDA graph is captured or
+    operations are traced, where they would become constants."""
     return not is_torch(values) or _in_memory(values) is not None
 
 
 def _in_memory(values: Any) -> Any:
-    """Finds the tensor whose memory holds the values of a tensor, or None.
-
-    Within torch.func's grad, vjp and jvp that is the innermost tensor.
-    """
+    """Finds the tensor that holds the values: within torch.func's grad, vjp and jvp the innermost
+    one; None if there are none to read."""
     # reading would end a capture
     if values.is_meta or is_capturing(values.device) or is_traced():
         return None

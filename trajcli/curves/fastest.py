@@ -266,9 +266,7 @@ def limit_faults(parts: Sequence[str], bounds: Mapping[str, Any]) -> Iterator[Fa
                 yield Fault(what, where=where, expected=expected, found=f"{values[joint]:g}")
 
 
-def solve_timings(
-    courses: Sequence[Course], bounds: Bounds, intervals: int | None = None
-) -> list[CourseTiming]:
+def solve_timings(courses: Sequence[Course], bounds: Bounds) -> list[CourseTiming]:
     """Computes the fastest timing of each course.
 
     Raises UsageError without compiled kernels, and InputError for impossible limits.
@@ -279,7 +277,7 @@ def solve_timings(
     raise_if_any(limit_faults(QUANTITIES[1:], bounds))
     paths, solved = [path for course in courses for path in course.paths], list[CourseTiming]()
     lower, upper = _sides(bounds, len(courses[0].first))
-    timings = iter(fastest(paths, lower, upper, intervals))
+    timings = iter(fastest(paths, lower, upper))
     for course in courses:
         part = [next(timings) for _ in course.paths]
         state = min((x.state for x in part), key=_STATES.index, default="does not move")

@@ -494,11 +494,9 @@ def hermite(
 ) -> list[Array]:
     """Evaluates polynomials that have given values and derivatives at both ends of a step.
 
-    Parameters:
-        rows: values and one or two derivatives, [B, T, D] each.
-        half_ulps: half a unit in the last place of the dtypes that the rows were rounded to.
-        knots, at: times of the rows [1 or B, T], and of the result [1 or B, N].
-        orders: how many derivatives to return, counting the values.
+    ``rows`` are values and one or two derivatives, [B, T, D] each, at ``knots`` [1 or B, T].
+    ``half_ulps`` are those of the dtypes that they were rounded to. The result has ``orders``
+    derivatives, counting the values, at times ``at`` [1 or B, N].
     """
     # a Taylor polynomial around the row that ends the step: a row has the derivatives of that step
     here = search(knots, at, right=False)

@@ -528,17 +528,11 @@ def extremes(
 ) -> dict[str, Array]:  # fmt: skip
     """Finds the extreme velocities, accelerations and jerks within the steps between rows.
 
-    Parameters:
-        rows: position to jerk [B, T, D] by name, NumPy or torch.
-        times: [T] or [B, T].
-        steps: one step of each trajectory, [B]; None: all T − 1.
-
-    Returns:
-        By name [B, n, T−1, D], the values where the derivative is zero, at most n in a step; the
-        others repeat a row. Empty without the rows that the curve is computed from.
-
-    Raises:
-        UsageError: no known polynomial joins the rows of the mode.
+    ``rows`` are position to jerk [B, T, D] by name, NumPy or torch, at ``times`` [T] or [B, T].
+    ``steps`` [B] selects one step of each trajectory, None all T − 1. The result has, by name
+    [B, n, T−1, D], the values where the derivative is zero, at most n in a step; the others repeat
+    a row. It is empty without the rows that the curve is computed from. Raises UsageError if no
+    known polynomial joins the rows.
     """
     (knots,) = seconds(times[None] if times.ndim == 1 else times)
     if missing_parts(mode, options, rows) or knots.shape[1] < 2:
@@ -576,10 +570,8 @@ def method_extremes(
 ) -> dict[str, Floats]:
     """Finds the extremes of the cubic or quintic curve through rows, by name [B, 2, T−1, D].
 
-    Parameters:
-        rows: [B, T, D] by name, of positions and velocities at least.
-        times: [B, T].
-        kinds: the dtypes that the rows were rounded to, by name.
+    ``rows`` [B, T, D] are positions and velocities at least, at ``times`` [B, T]; ``kinds`` are the
+    dtypes that they were rounded to, by name.
     """
     (knots,), names = seconds(times), [name for name in QUANTITIES if name in rows]
     tables, precisions = [rows[name] for name in names], [kinds[name] for name in names]

@@ -27,16 +27,10 @@ def taylor(
 ) -> tuple[list[Array], Array]:
     """Expands the curve of a mode in Taylor polynomials around its rows.
 
-    Parameters:
-        rows: p, v, a, j [B, T, D] in the dtype that they were rounded to, None where absent.
-        knots, at: the times of the rows [b, T], and of the result [b, N].
-
-    Returns:
-        The derivatives of all orders at the row that each time belongs to, and the time since that
-        row, in float64.
-
-    Raises:
-        UsageError: no known polynomial joins the rows of the mode.
+    ``rows`` are p, v, a, j [B, T, D] in the dtype that they were rounded to, None where absent, at
+    times ``knots`` [b, T]. The result, in float64, has the derivatives of all orders at the row
+    that each time ``at`` [b, N] belongs to, and the time since that row. Raises UsageError if no
+    known polynomial joins the rows.
     """
     order = polynomial_order(mode, options)
     wide = [None if x is None else float64(x) for x in rows]
@@ -137,17 +131,9 @@ def locate_times(
 ) -> Array:
     """Moves times that mean rows, up to rounding, onto these rows.
 
-    Parameters:
-        times: [N] or [B, N].
-        knots: the times of the rows, [1 or B, T].
-        rounding: that of the knots in seconds, in addition to that of sums of steps.
-        lengths: [B], how many of the knots are data.
-
-    Returns:
-        The times as float64 [1 or B, N].
-
-    Raises:
-        InputError: times of another shape, or outside the knots.
+    Converts ``times`` [N] or [B, N] to float64 [1 or B, N]. ``knots`` [1 or B, T] are the times of
+    the rows, of which ``lengths`` [B] are data; ``rounding`` is theirs in seconds, in addition to
+    that of sums of steps. Raises InputError for times of another shape, or outside the knots.
     """
     at = float64(times)
     at = at[None] if at.ndim == 1 else at
