@@ -320,16 +320,16 @@ def arange(first: int, last: int, like: Array) -> Array:
     return np.arange(first, last, dtype=np.float64)
 
 
-def replace_dofs(values: Array, dofs: Sequence[int], others: Array) -> Array:
-    """Replaces dofs of values [B, T, D] by ``others`` [B, T, n].
+def replace_dofs(values: Array, dofs: Sequence[int], new: Array) -> Array:
+    """Replaces dofs of values [B, T, D] by ``new`` [B, T, n].
 
     Writes into NumPy arrays, and copies tensors so that gradients pass.
     """
     if is_torch(values):
         torch = sys.modules["torch"]
         index = torch.tensor(list(dofs), dtype=torch.int64, device=values.device)
-        return values.index_copy(2, index, others.to(values.dtype))
-    values[..., list(dofs)] = others
+        return values.index_copy(2, index, new.to(values.dtype))
+    values[..., list(dofs)] = new
     return values
 
 

@@ -168,8 +168,8 @@ class Trajectory(Container, Generic[T]):
         if text := options.pop("absolute", ""):
             # the numbers of absolute dofs are those among the dofs that are selected
             absolute = [*map(int, str(text).split(","))]
-            found = [k for k, dof in enumerate(np.arange(width)[dofs]) if dof in absolute]
-            options |= {"absolute": ",".join(map(str, found))} if found else {}
+            indices = [k for k, dof in enumerate(np.arange(width)[dofs]) if dof in absolute]
+            options |= {"absolute": ",".join(map(str, indices))} if indices else {}
         return Trajectory(p, v, a, j, time, mode, options, lengths)
 
     @property

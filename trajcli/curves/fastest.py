@@ -313,10 +313,10 @@ def make_setpoints(
         raise InputError("too few rows", where="rows", expected="6 or more", found=str(rows))
     if duration and any(course.moving):
         points = make_setpoints(course, timing, bounds, rate, rows)
-        taken = (points.count - 1) * points.step
-        if abs(taken - duration) > 1e-9 * duration:
+        total = (points.count - 1) * points.step
+        if abs(total - duration) > 1e-9 * duration:
             what, found = "an end that moves keeps its speed", f"{duration:g} s"
-            takes = f"{taken:.10g} s, which that takes"
+            takes = f"{total:.10g} s, which that takes"
             raise InputError(what, where="duration", expected=takes, found=found, **uniform)
         return points
     length, step = timing.duration, 1 / rate
@@ -379,9 +379,12 @@ def _sample_course(
     durations = [x.duration for x in timing.timings]
     ends = np.cumsum(durations)
     number = np.searchsorted(ends, at).clip(max=len(ends) - 1)
-    used = np.unique(number).tolist()
-    paths, solutions = [course.paths[k] for k in used], [timing.timings[k].solution for k in used]
-    times = [at[number == k] - (ends[k] - durations[k]) for k in used]
+    indices = np.unique(number).tolist()
+    paths, solutions = (
+        [course.paths[k] for k in indices],
+        [timing.timings[k].solution for k in indices],
+    )
+    times = [at[number == k] - (ends[k] - durations[k]) for k in indices]
     states = np.concatenate(sample(paths, solutions, times, jerkless), 1)
     taylor = np.array([1, size, size**2 / 2, size**3 / 6])
     head = (taylor * [1, -1, 1, -1] @ states[:, 0])[None] if course.moving[0] else states[0, [0, 0]]

@@ -499,22 +499,22 @@ def hermite(
     derivatives, counting the values, at times ``at`` [1 or B, N].
     """
     # a Taylor polynomial around the row that ends the step: a row has the derivatives of that step
-    here = search(knots, at, right=False)
-    tau = (at - take(knots, here))[..., None]
-    known = [take(x, here) for x in rows]
+    base = search(knots, at, right=False)
+    tau = (at - take(knots, base))[..., None]
+    known = [take(x, base) for x in rows]
     if knots.shape[1] > 1:
-        there = abs(here - 1)  # the row before; the first row has only a step after it
-        step = (take(knots, there) - take(knots, here))[..., None]
-        time = abs(take(knots, here))[..., None]
-        known += _higher_derivatives(known, [take(x, there) for x in rows], half_ulps, step, time)
+        far = abs(base - 1)  # the row before; the first row has only a step after it
+        step = (take(knots, far) - take(knots, base))[..., None]
+        time = abs(take(knots, base))[..., None]
+        known += _higher_derivatives(known, [take(x, far) for x in rows], half_ulps, step, time)
     return [derivative(known, tau, order) for order in range(orders)]
 
 
 def _higher_derivatives(
-    here: Sequence[Array], there: Sequence[Array], half_ulps: Sequence[float], step: Array,
+    base: Sequence[Array], far: Sequence[Array], half_ulps: Sequence[float], step: Array,
     time: Array,
 ) -> list[Array]:  # fmt: skip
-    """Continues the derivatives ``here`` by those of the polynomial that reaches ``there``.
+    """Continues the derivatives ``base`` by those of the polynomial that reaches ``far``.
 
     They solve the equations of the Taylor polynomial at the other end, a ``step`` away: C. de Boor,
     "A Practical Guide to Splines", ch. IV.
@@ -524,18 +524,18 @@ def _higher_derivatives(
     # last place of the rows at both ends, and that of the time.
     bounds: list[Array] = []
     bound = above = 0.0 * step
-    for share, begin, end in [*zip(half_ulps, here, there, strict=False)][::-1]:
+    for share, begin, end in [*zip(half_ulps, base, far, strict=False)][::-1]:
         bound = abs(step) * bound + share * (abs(begin) + abs(end)) + HALF_ULP * abs(time * above)
         bounds, above = [4.0 * bound, *bounds], begin
-    change = there[-1] - here[-1]
-    if len(here) == 2:
-        off = there[0] - here[0] - step * (here[1] + change / 2.0)
+    change = far[-1] - base[-1]
+    if len(base) == 2:
+        off = far[0] - base[0] - step * (base[1] + change / 2.0)
         off = beyond_rounding(off, bounds[0], half_ulps[0])
         return [6.0 * off / step**2 + change / step, -12.0 * off / step**3]
-    value, slope, second = here
+    value, slope, second = base
     # what the Taylor polynomial of second order leaves at the other end
-    off = there[0] - value - step * (slope + step * (second / 2.0 + change / 6.0))
-    slope_off = there[1] - slope - step * (second + change / 2.0)
+    off = far[0] - value - step * (slope + step * (second / 2.0 + change / 6.0))
+    slope_off = far[1] - slope - step * (second + change / 2.0)
     off = beyond_rounding(off, bounds[0], half_ulps[0])
     slope_off = step * beyond_rounding(slope_off, bounds[1], half_ulps[1])
     return [
@@ -569,8 +569,8 @@ def spline_slopes(rows: Array, knots: Array) -> Array:
     inner = 3 * (after * secant[:, :-1] + before * secant[:, 1:])
     # not-a-knot: the third derivative is continuous at the second knot from each end
     first, last = (
-        ((end + 2 * (end + near)) * near * slope + end**2 * other) / (end + near)
-        for end, near, slope, other in (
+        ((edge + 2 * (edge + inward)) * inward * slope + edge**2 * other) / (edge + inward)
+        for edge, inward, slope, other in (
             (h[:, :1], h[:, 1:2], secant[:, :1], secant[:, 1:2]),
             (h[:, -1:], h[:, -2:-1], secant[:, -1:], secant[:, -2:-1]),
         )

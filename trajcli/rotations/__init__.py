@@ -144,8 +144,8 @@ def differentiate_rows(
 ) -> Iterator[tuple[int, RotationTrajectory]]:
     """Differentiates block by block; yields the number of the first row with each block.
 
-    ``read`` reads unit quaternions of rows first to last; ``shape`` [B, T, 4] or [B, T, R, 4] is that
-    of all rows. ``inputs`` has the method and the steps; its actions are not read.
+    ``read`` reads unit quaternions of rows first to last; ``shape`` is that of all rows, [B, T, 4]
+    or [B, T, R, 4]. ``inputs`` has the method and the steps; its actions are not read.
     """
     mode, bodies, previous = inputs.mode, shape[2] if len(shape) == 4 else 1, None
 

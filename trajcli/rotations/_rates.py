@@ -284,7 +284,7 @@ CURVES = {"slerp": _slerp, "squad": _squad, "spline": _spline}
 
 
 def _spline_rates(turns: Array, steps: Array) -> Array:
-    """Solves for the angular velocities [N, T, 3] at the rows that make α continuous there."""
+    """Solves for the angular velocities [N, T, 3] at the rows that make α continuous after."""
     # α is φ̈ at the begin of a cubic, and J·φ̈ + J̇·φ̇ at its end: linear in the ω at both ends, but
     # for J̇·φ̇, which is quadratic in the later one (as in SciPy's RotationSpline).
     mean, axes = turns / steps, match_library(np.eye(3), turns)
@@ -292,9 +292,9 @@ def _spline_rates(turns: Array, steps: Array) -> Array:
     if turns.shape[1] > 1:
         columns = [f(turns[..., None, :], axes) for f in (rates_of_log, slope_of_log)]
         forth, back = (library(turns).swapaxes(x, -1, -2) for x in (columns[0][0], columns[1]))
-        here, there = steps[:, :-1, :, None], steps[:, 1:, :, None]
-        below, above = 2.0 / here * forth[:, :-1], 2.0 / there * back[:, 1:]
-        on = 4.0 * (1.0 / here + 1.0 / there) * axes + 0.0 * below
+        before, after = steps[:, :-1, :, None], steps[:, 1:, :, None]
+        below, above = 2.0 / before * forth[:, :-1], 2.0 / after * back[:, 1:]
+        on = 4.0 * (1.0 / before + 1.0 / after) * axes + 0.0 * below
         right = 6.0 * (mean[:, :-1] / steps[:, :-1] + mean[:, 1:] / steps[:, 1:])
         system = (turns[:, :-1], back[:, :-1], below, on, above, right, mean)
         values = [x.detach() if is_torch(x) else x for x in (inner, *system)]
