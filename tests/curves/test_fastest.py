@@ -116,7 +116,7 @@ def test_rows_are_those_of_integrate_bit_for_bit() -> None:
         np.testing.assert_array_equal(at_rows.position, made.position[:1, :9])
 
 
-def test_a_path_begins_and_ends_at_rest_on_its_waypoints_and_passes_through_the_others() -> None:
+def test_a_path_passes_through_its_waypoints_from_rest_to_rest() -> None:
     made = trajcli.retime(WAYPOINTS[0], LIMITS)
     rows = made.position[0]
     np.testing.assert_allclose(rows[[0, -1]], WAYPOINTS[0, [0, -1]], atol=1e-14)
@@ -293,7 +293,7 @@ def test_an_end_that_moves_takes_no_other_duration() -> None:
     np.testing.assert_array_equal(again.position, made.position)
 
 
-def test_an_end_at_its_limits_moves_as_much_slower_as_they_require() -> None:
+def test_an_end_near_its_limits_slows_down_as_required() -> None:
     """At the limit of its speed and slowing down it was faster a step before its first row."""
     limits = {"velocity": 1.0001 * RATES[0, 1], "acceleration": 2.0, "jerk": 20.0}
     motion = plan(CURVE[:20, 1:2], 0.95, RATES[:20, 1:2], BENDS[:20, 1:2])

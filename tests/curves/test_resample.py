@@ -350,7 +350,7 @@ def rest_to_rest(duration: float = 1.0937, step: float = 0.05) -> Trajectory:
     return Trajectory(*(x[None] for x in rows), t)
 
 
-def test_without_a_method_a_plan_that_no_mode_made_is_the_hermite_curve_through_its_rows():
+def test_by_default_a_plan_without_mode_is_a_hermite_curve():
     plan, at = rest_to_rest(), np.linspace(0, 1.0937, 300)
     p, v, a, _ = (x[0] for x in plan)
     exact = np.polynomial.Polynomial([0, 0, 0, 10, -15, 6])(at / 1.0937)[:, None] * [1, 2]
@@ -381,7 +381,7 @@ MADE: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("made", MADE)
 @pytest.mark.parametrize("stated", [True, False], ids=["stated", "not stated"])
-def test_without_a_method_the_rows_of_every_mode_have_its_own_curve(made, stated):
+def test_by_default_rows_of_a_mode_have_its_curve(made, stated):
     random = np.random.default_rng(3)
     dt = 0.1 if made == "bspline" else random.uniform(0.05, 0.1, (1, 39))
     if "method" in MADE[made]:
@@ -413,7 +413,7 @@ def test_a_quintic_through_the_sums_of_euler_would_multiply_its_acceleration():
         assert abs(np.diff(fine.velocity, axis=1)).max() < 0.02 + 1e-9
 
 
-def test_rows_that_cannot_be_read_have_the_derivatives_that_they_are_called():
+def test_rows_within_vmap_have_the_same_curve():
     at, t = torch.linspace(0, 0.8, 30), torch.arange(9.0) * 0.1
     angles = t[:, None] + torch.randn(3, 1, 2, dtype=torch.float64)
     p, v = angles.sin(), angles.cos()
@@ -467,7 +467,7 @@ CUTS: list[tuple[Any, dict[str, Any], int, bool]] = [
 
 
 @pytest.mark.parametrize(("rows", "options", "count", "ends"), CUTS)
-def test_a_plan_ends_at_its_goal_and_a_motion_that_was_cut_before(rows, options, count, ends):
+def test_a_plan_ends_at_its_goal_and_a_cut_motion_earlier(rows, options, count, ends):
     fine = resample(rows, **options)
     assert fine.time.shape == (count,)
     rows = rows if isinstance(rows, Trajectory) else Trajectory(rows, *[None] * 4)

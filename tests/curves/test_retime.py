@@ -173,7 +173,7 @@ def test_a_limited_quantity_that_is_missing_and_nan_are_refused():
 
 @pytest.mark.parametrize("kind", ["f4", "f8"])
 @pytest.mark.parametrize("slower_only", [False, True])
-def test_what_binds_is_named_with_its_dof_and_row_and_the_slack_of_the_others(kind, slower_only):
+def test_the_binding_dof_and_row_are_named_with_the_other_slack(kind, slower_only):
     parts = {name: values.astype(kind) for name, values in QUANTITIES.items()}
     found = retime(parts, LIMITS, slower_only=slower_only)
     for b in range(6):
@@ -204,7 +204,7 @@ def test_a_dof_without_limits_does_not_bind():
     assert set(found.dof.tolist()) <= {0, 2}
 
 
-def test_the_last_place_of_the_smallest_numbers_is_a_large_share_of_them():
+def test_limits_hold_for_subnormal_numbers_after_rounding():
     velocity = np.full((1, 4, 1), 1e-44, "f4")  # seven times the smallest there is
     found = retime({"velocity": velocity}, {"velocity": 1e-44 * 0.6})
     assert 0 < found.velocity.max() <= 0.6e-44

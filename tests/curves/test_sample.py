@@ -66,7 +66,7 @@ def test_a_time_on_a_row_gives_the_row_bit_for_bit(mode: str, varying: bool) -> 
     assert all((x == 0).all() for x in list(sampled)[order + 1 :])
 
 
-def test_a_time_that_is_a_rows_but_for_rounding_gives_the_row() -> None:
+def test_the_time_of_a_row_up_to_rounding_gives_the_row() -> None:
     plan = trajcli.integrate(np.arange(20.0)[:, None], "zero", 0.1, "jerk", scheme="zoh")
     beside = plan.time * (1 + 3e-16) + 1e-16
     assert (beside != plan.time).any()
@@ -169,7 +169,7 @@ def test_float32_is_rounded_once() -> None:
 
 
 @pytest.mark.parametrize("degree", [3, 4, 5])
-def test_a_b_spline_of_float32_rows_is_scipys_over_short_steps_far_from_zero(degree: int) -> None:
+def test_float32_rows_of_a_b_spline_agree_with_scipy_over_short_steps(degree: int) -> None:
     spacing, offset = 5e-3, 3.0 + 1e-4 * np.arange(12).reshape(12, 1) ** 2
     made = trajcli.integrate(
         offset.astype("f4"), State(offset[0]), spacing / 5, "bspline", degree=degree, steps=5
@@ -186,7 +186,7 @@ def test_a_b_spline_of_float32_rows_is_scipys_over_short_steps_far_from_zero(deg
 
 
 @pytest.mark.parametrize("order", [0, 1, 2])
-def test_the_slope_of_foh_is_that_of_actions_that_were_not_rounded(order: int) -> None:
+def test_the_slope_of_foh_is_that_of_unrounded_actions(order: int) -> None:
     actions = (1e4 + 1e-3 * np.arange(9.0) ** 2)[:, None]
     start = State(*[np.full(1, 1e4 * (k == order)) for k in range(4)])
     made = trajcli.integrate(actions, start, 1e-3, CASCADES[order], scheme="foh", dtype="float32")

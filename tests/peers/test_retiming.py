@@ -84,7 +84,7 @@ def test_straight_lines_from_rest_to_rest_take_the_time_of_ruckig(jerk: float) -
 
 @pytest.mark.parametrize("jerk", [300.0, 30.0])
 @pytest.mark.parametrize("speeds", [(0.3, 0.0), (0.5, 0.5), (0.0, 0.4)], ids=str)
-def test_straight_lines_that_begin_or_end_moving_take_the_time_of_ruckig(
+def test_straight_lines_with_moving_ends_take_the_time_of_ruckig(
     speeds: tuple[float, float], jerk: float
 ) -> None:
     limits = {"velocity": VELOCITY, "acceleration": ACCELERATION, "jerk": np.full(3, jerk)}

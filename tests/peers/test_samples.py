@@ -77,7 +77,7 @@ def test_the_faulty_recording_repeats_two_rows_and_is_refused(samples: Path) -> 
         trajcli.differentiate(faulty["position"], method="central", times=faulty["times"])
 
 
-def test_the_log_follows_its_commands_late_and_a_joint_hangs_below_them(samples: Path) -> None:
+def test_the_log_follows_its_commands_late_with_one_joint_below(samples: Path) -> None:
     log = load(samples / "log.csv")
     time = log["time"] - log["time"][0]
     assert len(time) == 600

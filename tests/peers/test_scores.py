@@ -81,7 +81,7 @@ def test_sparc_is_the_published_sum():
 
 
 @pytest.mark.parametrize("number", range(SPARC))
-def test_sparc_is_the_published_sum_at_any_rate_alone_and_beside_others(number):
+def test_sparc_is_the_published_sum_at_any_rate(number):
     random = np.random.default_rng([SEED, number])
     rows = int(random.integers(5, 60))
     rates = np.exp(random.uniform(np.log([5.0, 300.0, 3000.0]), np.log([50.0, 3000.0, 3e5])))
@@ -173,7 +173,7 @@ def test_saturation_counts_values_at_limits_or_at_the_extremes_of_all():
     assert found == pytest.approx([5 / 12, 4 / 12])
 
 
-def test_what_a_trajectory_does_not_have_is_nan_and_others_are_as_alone():
+def test_absent_scores_are_nan_and_leave_other_trajectories_alone():
     motion = random_trajectory()
     alone = trajcli.score(motion)
     broken = np.array(motion.velocity)

@@ -77,7 +77,7 @@ def test_velocities_of_squad_and_accelerations_of_a_spline_are_continuous():
         assert abs(jump).max() < 1e-6 * abs(rates).max()
 
 
-def test_a_turn_of_42_degrees_across_a_half_turn_makes_no_excursion():
+def test_a_turn_of_42_degrees_across_a_half_turn_is_direct():
     vectors = np.deg2rad([[159.0, 0.0, 0.0], [-159.0, 0.0, 0.0]])  # 42° apart
     q = rotations.to_quaternions(vectors, "rotvec")
     for method in rotations.CURVES:

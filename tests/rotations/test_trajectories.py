@@ -96,7 +96,7 @@ def test_differences_converge_to_a_coning_motion(method, order, uneven):
 
 
 @pytest.mark.parametrize("even", [True, False])
-def test_ends_are_one_sided_and_savgol_is_a_fit_of_the_logarithm(even):
+def test_ends_are_one_sided_and_savgol_fits_the_logarithm(even):
     t = np.linspace(0.0, 2.0, 201)
     orientation, *rates = coning(t)
     central = rotations.differentiate(orientation, dt=0.01, method="central")
@@ -159,7 +159,7 @@ def test_schemes_have_their_orders(mode, scheme, order, frame):
     assert (abs(orders(errors) - order) < 0.2).all(), errors
 
 
-def test_constant_velocity_is_exact_and_what_stands_still_has_rates_of_zero():
+def test_constant_velocity_is_exact_and_standstill_has_zero_rates():
     rate, t = np.array([1.0, -2.0, 0.5]), np.linspace(0.0, 30.0, 301)
     for scheme in ("euler", "zoh", "foh"):
         start = State(np.eye(4)[0], rate)
@@ -293,7 +293,7 @@ def wavering(rows, dt, noise=0.0):
     return rotations.multiply(rotations.exp(by_chance), rotations.multiply(about_z, about_x))
 
 
-def test_smooth_about_a_fixed_axis_is_the_smoothing_spline_of_the_angle():
+def test_smooth_about_a_fixed_axis_smooths_the_angle():
     t = np.arange(300) / 100
     angles = 2.0 * np.sin(3.0 * t) + np.random.default_rng(0).normal(0, 0.01, 300)
     expected = trajcli.differentiate(angles[:, None], dt=0.01, method="smooth")

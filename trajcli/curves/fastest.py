@@ -380,10 +380,8 @@ def _sample_course(
     ends = np.cumsum(durations)
     number = np.searchsorted(ends, at).clip(max=len(ends) - 1)
     indices = np.unique(number).tolist()
-    paths, solutions = (
-        [course.paths[k] for k in indices],
-        [timing.timings[k].solution for k in indices],
-    )
+    paths = [course.paths[k] for k in indices]
+    solutions = [timing.timings[k].solution for k in indices]
     times = [at[number == k] - (ends[k] - durations[k]) for k in indices]
     states = np.concatenate(sample(paths, solutions, times, jerkless), 1)
     taylor = np.array([1, size, size**2 / 2, size**3 / 6])

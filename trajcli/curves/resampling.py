@@ -514,7 +514,7 @@ def _higher_derivatives(
     base: Sequence[Array], far: Sequence[Array], half_ulps: Sequence[float], step: Array,
     time: Array,
 ) -> list[Array]:  # fmt: skip
-    """Continues the derivatives ``base`` by those of the polynomial that reaches ``far``.
+    """Finds the higher derivatives at ``base`` of the polynomial through the values at ``far``.
 
     They solve the equations of the Taylor polynomial at the other end, a ``step`` away: C. de Boor,
     "A Practical Guide to Splines", ch. IV.

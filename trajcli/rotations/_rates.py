@@ -284,7 +284,7 @@ CURVES = {"slerp": _slerp, "squad": _squad, "spline": _spline}
 
 
 def _spline_rates(turns: Array, steps: Array) -> Array:
-    """Solves for the angular velocities [N, T, 3] at the rows that make α continuous after."""
+    """Solves for the angular velocities [N, T, 3] at the rows that make α continuous there."""
     # α is φ̈ at the begin of a cubic, and J·φ̈ + J̇·φ̇ at its end: linear in the ω at both ends, but
     # for J̇·φ̇, which is quadratic in the later one (as in SciPy's RotationSpline).
     mean, axes = turns / steps, match_library(np.eye(3), turns)
