@@ -236,12 +236,14 @@ def interleave(even: Array, odd: Array) -> Array:
     """Joins the even and the odd rows of [..., T, n] into all rows."""
     count = odd.shape[-2]
     pairs = library(odd).stack([even[..., :count, :], odd], -2)
+    # there may be one even row more
     rows = pairs.reshape(*odd.shape[:-2], 2 * count, odd.shape[-1])
     return concatenate([rows, even[..., count:, :]], -2)
 
 
 def elapsed(steps: Array) -> Array:
     """Sums steps [b, h] up to each row, from 0 on: [b, h + 1]."""
+    # times 0: zeros on the device, and in the graph, of the steps
     if is_torch(steps):
         return concatenate([steps[:, :1] * 0.0, steps.cumsum(1)], 1)
     times = np.zeros((len(steps), steps.shape[1] + 1))
@@ -252,6 +254,7 @@ def elapsed(steps: Array) -> Array:
 def differences(stamps: Array) -> Array:
     """Subtracts neighbouring time stamps [b, T], integers as integers: float64 [b, T − 1]."""
     wide = widen(stamps)
+    # infinite stamps give NaN, and are reported as not finite
     with np.errstate(invalid="ignore"):
         return float64(wide[:, 1:] - wide[:, :-1])
 
@@ -477,6 +480,7 @@ def keep_for_graphs(tensors: Any) -> None:
 def current_stream(device: Any) -> int:
     """Finds the address of a CUDA device's current stream."""
     torch = sys.modules["torch"]
+    # a device without an index is the current one
     index = torch.device(device).index
     index = torch.cuda.current_device() if index is None else index
     return int(torch._C._cuda_getCurrentRawStream(index))
@@ -495,6 +499,8 @@ def to_torch(values: Array, device: str) -> Any:
     array = np.asarray(values)
     if array.dtype.itemsize > 8 or array.dtype.kind not in "fiu":
         array = array.astype(np.float64)
+    # torch takes only the byte order of the machine; its older versions have no unsigned integers
+    # of more than a byte
     array = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
     if array.dtype.kind == "u" and array.dtype.itemsize > 1:
         array = array.astype(np.float64)
@@ -620,6 +626,7 @@ def time_stamp_faults(
     table = values[None] if values.ndim == 1 else values
     gaps = differences(table)
     faults = []
+    # a gap is named by the row after it
     for what, wrong, first_row, hint in (
         ("time stamps that are not finite", ~np.isfinite(table), 0, ""),
         ("time stamps that repeat", gaps == 0, 1, "leave repeated rows out"),

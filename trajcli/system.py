@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 # RENAME_NOREPLACE and AT_FDCWD of renameat2(2).
-_NO_REPLACE, _HERE = 1, -100
+_NO_REPLACE, _WORKING_FOLDER = 1, -100
 # Errors of a file system or a sandbox without the call.
 _UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
 _MOUNTS = "/proc/self/mounts"
@@ -101,7 +101,7 @@ def _renameat2(old: Path, new: Path, flags: int) -> int:
         rename = ctypes.CDLL(None, use_errno=True).renameat2
     except AttributeError:
         return errno.ENOSYS
-    failed = rename(_HERE, os.fsencode(old), _HERE, os.fsencode(new), flags)
+    failed = rename(_WORKING_FOLDER, os.fsencode(old), _WORKING_FOLDER, os.fsencode(new), flags)
     return ctypes.get_errno() if failed else 0
 
 

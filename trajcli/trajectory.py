@@ -114,6 +114,7 @@ class Trajectory(Container, Generic[T]):
     lengths: Array | None = None
 
     def __post_init__(self) -> None:
+        # times that are computed late leave the attribute to __getattr__
         if isinstance(self.time, LateTimes):
             self.__dict__["_times"] = self.__dict__.pop("time")
 
@@ -279,6 +280,7 @@ def _axis_index(key: Any, size: int) -> Any:
         return key
     if isinstance(key, int) and not isinstance(key, bool) and -size <= key < size:
         return slice(key % size, key % size + 1)
+    # slices of negative steps become numbers, since torch has no such slices
     numbers = np.arange(size)[to_numpy(key) if is_torch(key) else key]
     if np.ndim(numbers) > 1:
         raise IndexError(f"no index of trajectories, rows or dofs: {key!r}")
@@ -312,6 +314,7 @@ def as_trajectory(value: Any) -> Trajectory:
     outputs = value.outputs()
     arrays = {name: as_array(x, name) for name, x in {**outputs, "time": value.time}.items()}
     shape = tuple(next(iter(arrays.values())).shape)
+    # all outputs have the shape of the first, if that is right
     sound = len(shape) == 3 and shape[1] >= 1
     raise_if_any(
         wrong_shape(name, "[B, T, D], T >= 1", x.shape)
@@ -507,6 +510,7 @@ def _join_in_time(parts: Sequence[Trajectory]) -> Trajectory:
 
 def concatenate_states(states: Iterable[State]) -> State:
     """Joins states into one of [S, D]; a part that only some states have is zero in the others."""
+    # a state of shape [D] counts as one row
     tables = [state_parts(state, "state", ()) for state in states]
     counts = [max(map(len, parts.values())) for parts in tables]
     joined = {}

@@ -106,6 +106,7 @@ def parse_units(text: object) -> Units | None:
 
 def parse_time_unit(text: str) -> Unit | None:
     """Parses the unit of stamps or steps: ms, [s], "seconds since 1970-01-01"; None for others."""
+    # [s] is from headings of tables, "seconds since" from netCDF
     unit = parse_unit(text.strip().strip("[]").lower().partition(" since ")[0])
     return unit if unit is not None and unit.si == "s" and unit.order == 0 else None
 

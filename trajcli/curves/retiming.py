@@ -191,6 +191,7 @@ def retime(
     method = method or ("uniform" if isinstance(trajectory, Trajectory) else "fastest")
     if method not in ("uniform", "fastest"):
         raise UsageError(unknown("method", choices="uniform, fastest", found=repr(method)))
+    # each method refuses the options of the other
     others = {"rate": rate, "rows": rows, "corners": corners}
     others = others if method == "uniform" else {"slower_only": slower_only or None}
     if names := [name for name, x in others.items() if x is not None]:
@@ -259,6 +260,7 @@ def stretch_pace(pace: Pace, durations: Floats, duration: float) -> Pace:
     least = float((durations * pace.factor * (used > 0)).max())
     if duration < least * (1 - 1e-12) or not (durations > 0).all():
         raise duration_error(duration, least)
+    # beyond the fastest pace by rounding alone, a trajectory keeps that pace
     factor = duration / durations
     factor = np.where(used > 0, np.maximum(factor, pace.factor), factor)
     longer = np.minimum(pace.factor / factor, 1.0)
@@ -473,6 +475,7 @@ def _peaks(values: Array, name: str) -> tuple[Array, Array]:
             "NaN or Inf cannot be brought within limits",
             where=f"{name}, trajectory {int(np.argwhere(bad)[0, 0])}",
         )
+    # limits lie on both sides of zero: values of one sign use nothing of the other side
     return np.minimum(low, 0), np.maximum(high, 0)
 
 
@@ -540,6 +543,8 @@ def extremes(
     numbers = np.arange(knots.shape[1] - 1)[None] if steps is None else steps[:, None].clip(0)
     first = match_library(numbers.clip(max=knots.shape[1] - 2), knots)
     begin, end = take(knots, first), take(knots, first + 1)
+    # times are counted from the row around which the polynomial is expanded; tau is that of the
+    # middle of the step, which lies on no other polynomial
     values = [rows.get(name) for name in QUANTITIES]
     known, tau = taylor(mode, options, values, knots, (begin + end) / 2)
     step = (end - begin)[..., None]

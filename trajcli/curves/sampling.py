@@ -158,9 +158,9 @@ def locate_times(
                 expected=f"{begin!r} to {end!r} s",
                 found=repr(float(values[number % len(values), entry])),
             )
+    # of the two rows around a time, either may be meant
     after, last = search(knots, at, right=False), knots.shape[1] - 1
     after = after.clip(max=last)
-    # a time just before or after a row may mean that row
     for index in ((after - 1).clip(min=0), after):
         off = at - take(knots, index)
         close = abs(off) <= _rounding(knots, after) + rounding
@@ -242,6 +242,7 @@ def _step(knots: Array, index: Array) -> Array:
 
 def derivative(known: Sequence[Array], tau: Array, order: int) -> Array:
     """Evaluates a derivative of Σ_m known_m·τᵐ/m! by Horner's rule; lower orders may be None."""
+    # all derivatives above the highest are zero
     if order >= len(known):
         return known[-1] * 0.0
     total = known[-1]
@@ -252,6 +253,7 @@ def derivative(known: Sequence[Array], tau: Array, order: int) -> Array:
 
 def search(knots: Array, at: Array, *, right: bool) -> Array:
     """Counts the knots before each time, with ``right`` also those at it, [b, N]."""
+    # an index has no gradient, and torch searches rows of the same batch only
     if is_torch(at):
         torch = sys.modules["torch"]
         batch = max(len(knots), len(at))

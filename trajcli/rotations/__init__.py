@@ -234,6 +234,7 @@ def integrate(
     flat, modes = values.reshape(*values.shape[:2], -1), ("clique", "velocity", "acceleration")
     inner: Any = modes[order]
     inner_options: Any = {"scheme": scheme}
+    # ω is zero at the start unless the state has one
     states.setdefault("position", np.zeros((1, flat.shape[2])))
     rows = calls.integrate(
         flat, State(**states), dt, inner, times=times, dtype="float64", backend="auto",
@@ -332,6 +333,7 @@ def compose(actions: Array, start: Array, *, kind: str = "delta", frame: str = "
     rows, steps = _read_actions(actions, kind, frame)
     first = _broadcast(start, (len(rows), *rows.shape[2:]), "start").reshape(-1, 1, 4)
     first = _to_world(match_library(to_quaternions(first, where="start"), steps), frame)
+    # in the body, all factors are inverted: (q·d)⁻¹ = d⁻¹·q⁻¹ is the product of the world
     turned = multiply(cumulative_product(steps) if kind == "delta" else steps, first)
     turned = continuous(concatenate([first, turned], 1))
     return _result([turned], None, frame, rows, {}).orientation

@@ -253,6 +253,7 @@ def _squad(values: Array, knots: Array, at: Array) -> list[Array]:
     """Computes slerp(a, b, 2u(1 − u)) of two slerps: through the rows, and the inner points."""
     _, step, tau = _find_step(knots, at)
     turns = turns_between(values)
+    # Shoemake's inner points: a quarter of the change of turn, none at the ends
     bend, end = 0.25 * (turns[:, 1:] - turns[:, :-1]), 0.0 * turns[:, :1]
     inner_points = multiply(exp(-concatenate([end, bend, end], 1)), values)
     outer, outer_rate = _slerp(values, knots, at)
@@ -270,6 +271,7 @@ def _spline(values: Array, knots: Array, at: Array) -> list[Array]:
     before, step, tau = _find_step(knots, at)
     turns = turns_between(values)
     omega = _spline_rates(turns, (knots[:, 1:] - knots[:, :-1])[..., None])
+    # φ is cubic from 0 to the turn of the step, with φ̇ from ω at both ends
     turn, first = take(turns, before), take(omega, before)
     last = slope_of_log(turn, take(omega, before + 1))
     second = (6.0 * turn / step - 4.0 * first - 2.0 * last) / step

@@ -186,6 +186,7 @@ def continuous(quaternions: Array, before: Array | None = None) -> Array:
     """
     xp = library(quaternions)
     values = quaternions.detach() if is_torch(quaternions) else quaternions
+    # the index of the last row before each, or at it, that is known
     number = match_library(np.arange(int(values.shape[-2])), values)
     rows = xp.where(xp.isfinite(values).all(-1), number, 0)
     last = rows.cummax(-1).values if is_torch(rows) else np.maximum.accumulate(rows, -1)
@@ -211,6 +212,7 @@ def _from_matrix(values: Array) -> Array:
     """
     (a, b, c), (d, e, f), (g, h, i) = ([values[..., k + m] for m in range(3)] for k in (0, 3, 6))
     x, y, z, xy, xz, yz = h - f, c - g, d - b, b + d, c + g, f + h
+    # the diagonal of 4·q·qᵀ; the largest is at least 1, so that dividing by it loses no digits
     squares = [1.0 + a + e + i, 1.0 + a - e - i, 1.0 - a + e - i, 1.0 - a - e + i]
     rows = [[x, y, z], [xy, xz], [yz]]
     stack = library(values).stack
@@ -255,6 +257,7 @@ def _to_rpy(quaternions: Array) -> Array:
     xp, m = library(quaternions), _to_matrix(quaternions)
     m00, m01, _, m10, m11, _, m20, m21, m22 = (m[..., k] for k in range(9))
     cosine = (m00 * m00 + m10 * m10) ** 0.5
+    # gimbal lock: roll and yaw turn about the same axis, and only their sum is known
     locked = cosine < 1e-7
     roll = xp.where(locked, 0.0 * m21, xp.arctan2(m21, m22))
     yaw = xp.where(locked, xp.arctan2(-m01, m11), xp.arctan2(m10, m00))
