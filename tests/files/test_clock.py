@@ -9,7 +9,7 @@ import pytest
 from trajcli.errors import InputError, UsageError
 from trajcli.files.clock import Clock, equal_step
 from trajcli.files.opening import Files, clock_from_options
-from trajcli.files.reader import read_recordings, timed
+from trajcli.files.reader import assign_times, read_recordings
 from trajcli.files.reading import Reading
 from trajcli.files.recording import Recording
 
@@ -225,7 +225,7 @@ def test_options_name_a_time(tmp_path, monkeypatch):
             assert found.step == step
         found = clock_from_options(files.with_reading(Reading(dt="in.h5:step")))
         assert found is not None
-        np.testing.assert_array_equal(found.fitted(1, 3).row_times(), [[0, 0.1, 0.1 + 0.2]])
+        np.testing.assert_array_equal(found.fit_shape(1, 3).row_times(), [[0, 0.1, 0.1 + 0.2]])
         for options, kind in (
             ({"dt": "0.1", "rate": 3.0}, UsageError),
             ({"rate": -3.0}, UsageError),
@@ -243,7 +243,7 @@ def test_the_error_of_a_file_without_times_suggests_increasing_numbers_of_a_simi
         file["actions"], file["time_stamps"] = np.zeros((5, 2)), np.arange(5) * 0.1
         file["timeouts"] = np.zeros(5, np.uint8)
     with Files() as files, pytest.raises(InputError) as error:
-        timed(read_recordings(files, [f"{tmp_path}/in.h5"]), None)
+        assign_times(read_recordings(files, [f"{tmp_path}/in.h5"]), None)
     (fault,) = error.value.faults
     assert fault.hint.startswith(f"--times {tmp_path}/in.h5:time_stamps,")
     assert "timeouts" not in fault.hint

@@ -62,7 +62,7 @@ def test_files_of_one_array_each_are_one_group_of_trajectories(read):
         np.save(f"run_{k}.npy", values)
     group = only(read("run_*.npy"))
     assert (group.shape, group.lengths.tolist()) == ((3, 8, 3), [5, 8, 5])
-    of_five, of_eight = group.by_length()
+    of_five, of_eight = group.split_by_length()
     np.testing.assert_array_equal(of_five.arrays["actions"].read(), np.stack([rows[0], rows[2]]))
     np.testing.assert_array_equal(of_eight.arrays["actions"].read()[0], rows[1])
     np.testing.assert_array_equal(group.input.read()[0], np.pad(rows[0], ((0, 3), (0, 0))))

@@ -11,7 +11,7 @@ import pytest
 from trajcli.errors import Fault, InputError
 from trajcli.files.catalogue import Catalogue
 from trajcli.files.opening import Files
-from trajcli.files.reader import read_positions, read_recordings, standing_in
+from trajcli.files.reader import make_placeholder, read_positions, read_recordings
 from trajcli.files.reading import Reading
 from trajcli.files.recording import Recording, join
 
@@ -66,7 +66,7 @@ def test_takes_of_takes_are_the_trajectories_that_each_is_alone(read, kinds):
         numbers = chosen.numbers.tolist()
         assert numbers == first[np.unique(again)].tolist()
         assert [chosen.title(k) for k in range(len(chosen))] == [f"run/demo_{n}" for n in numbers]
-        assert [str(chosen.place(k)[0]) for k in range(len(chosen))] == [
+        assert [str(chosen.locate(k)[0]) for k in range(len(chosen))] == [
             f"in.h5:/run/demo_{n}/position" for n in numbers
         ]
         for block in chosen.blocks(size=int(RANDOM.integers(1, 1000))):
@@ -103,7 +103,7 @@ def test_padded_trajectories_are_cut_to_their_lengths_and_stay_in_their_order(re
     blocks = list(recording.blocks())
     assert np.concatenate([block.numbers for block in blocks]).tolist() == list(range(40))
     assert [block.rows for block in blocks for _ in range(len(block))] == lengths.tolist()
-    for part in recording.by_length():
+    for part in recording.split_by_length():
         np.testing.assert_array_equal(
             part.arrays["position"].read(), values[lengths == part.rows, : part.rows]
         )
@@ -119,7 +119,7 @@ def test_facts_are_fields_that_no_attribute_changes(read, monkeypatch):
     before = len(looked_up)
     assert (recording.joint_names, recording.dofs.numbers) == (["a", "b"], [2, 0])
     assert [recording.unit("position"), recording.step] == ["rad", 0.02]
-    assert (recording.stated.name, recording.lengths.max()) == ("", recording.rows)
+    assert (recording.stated_mode.name, recording.lengths.max()) == ("", recording.rows)
     assert len(looked_up) == before
     with pytest.raises(dataclasses.FrozenInstanceError):
         recording.step = 0.1  # type: ignore[misc]
@@ -132,10 +132,10 @@ def test_an_array_has_the_clock_and_mode_of_its_own(read):
             file[name] = RANDOM.standard_normal((2, 9, 3))
             file[name].attrs.update(dt=step, mode=mode)
     (both,) = read("in.h5")
-    assert (both.step, both.stated.name) == (0.1, "jerk")
+    assert (both.step, both.stated_mode.name) == (0.1, "jerk")
     with Files() as files:
         (positions,) = read_positions(files, ["in.h5"])
-    assert (positions.step, positions.stated.name) == (0.02, "velocity")
+    assert (positions.step, positions.stated_mode.name) == (0.02, "velocity")
     assert list(positions.arrays) == ["position"]
 
 
@@ -182,7 +182,9 @@ def test_trajectories_that_cannot_be_used_keep_their_numbers_and_leave_the_other
     parts = read("in.h5")
     for bad in ({3}, {0, 5, 6}, set(range(12))):
         fault = Fault("bad")
-        mixed = [standing_in(p, p.origin, fault) if k in bad else p for k, p in enumerate(parts)]
+        mixed = [
+            make_placeholder(p, p.origin, fault) if k in bad else p for k, p in enumerate(parts)
+        ]
         whole = join(mixed)
         usable, faults = whole.usable()
         assert faults == {f"run/demo_{k}": fault for k in sorted(bad)}

@@ -78,7 +78,7 @@ def read_metadata(file: Catalogue, name: str) -> Metadata:
 def select_actions(layout: Layout, member: Member) -> PathAndArrays:
     """Selects a trajectory's first array of actions."""
     path = member.path(layout.family.actions[0])
-    return path, {"actions": member.rows_of(layout.file.require(path))}
+    return path, {"actions": member.select_rows(layout.file.require(path))}
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,7 @@ class Layout:
     def array(self, member: Member, names: Sequence[str]) -> Dataset | None:
         """Finds the first of these arrays that a trajectory has."""
         stored = (self.file.get(member.path(name)) for name in names)
-        return next((member.rows_of(array) for array in stored if array is not None), None)
+        return next((member.select_rows(array) for array in stored if array is not None), None)
 
     def guesses(self, path: str) -> bool:
         """Whether an array was chosen only because its name is likely."""
@@ -281,7 +281,7 @@ def select_columns(layout: Layout, member: Member) -> PathAndArrays:
     stored = {name: file.require(name) for name in names}
     path, first = next(iter(stored.items()))
     return path, {
-        "actions" if name == "action" else name: member.rows_of(array)
+        "actions" if name == "action" else name: member.select_rows(array)
         for name, array in stored.items()
         if array.shape == first.shape
     }
@@ -292,7 +292,7 @@ def _replay_actions(layout: Layout, member: Member) -> PathAndArrays:
     if layout.file.get(layout.family.actions[0]) is not None:
         return select_actions(layout, member)
     path = likely_arrays(layout.file, "data/")[0]
-    return path, {path: member.rows_of(layout.file.require(path))}
+    return path, {path: member.select_rows(layout.file.require(path))}
 
 
 def _minari_actions(layout: Layout, member: Member) -> PathAndArrays:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from trajcli.errors import Fault, InputError, Note, Report, UsageError
-from trajcli.files.clock import SINCE_1970, exact_seconds, stamps_after, unit_of_size
+from trajcli.files.clock import SINCE_1970, add_seconds, exact_seconds, unit_of_size
 from trajcli.files.episodes import LEAVE_OUT
 from trajcli.files.output_times import OutputTimes, placed
 from trajcli.files.reading import Reading
@@ -43,7 +43,7 @@ def windowed(
     starts, unit = whole.start_stamps(of_rows=True), unit_of_size(bounds[0])
     reached = f"times within 0 to {ends.max():.9g} s from the first row"
     if starts is not None:
-        last = stamps_after(starts[0], ends, starts[1]).max()
+        last = add_seconds(starts[0], ends, starts[1]).max()
         reached += f", or stamps from {starts[0].min()} to {last} {starts[1]}"
         if min(float(bounds[0]), float(exact_seconds(starts[0][0], starts[1]))) > SINCE_1970:
             unit = unit or "s"

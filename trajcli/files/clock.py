@@ -97,7 +97,7 @@ class Clock:
         return cls(source=where, where=where, batch=batch, count=count, contradiction=fault)
 
     @classmethod
-    def stamps(
+    def from_stamps(
         cls, stored: Dataset, given: Unit | None = None, lengths: Integers | None = None,
         nominal: float | None = None, column: bool = True,
     ) -> Clock:  # fmt: skip
@@ -124,8 +124,8 @@ class Clock:
         )  # fmt: skip
 
     @classmethod
-    def steps_of(cls, stored: Dataset, given: Unit | None = None) -> Clock:
-        """Returns the times that a dataset of one step or of steps gives; see :meth:`stamps`."""
+    def from_steps(cls, stored: Dataset, given: Unit | None = None) -> Clock:
+        """Reads the times that a dataset of steps, or of one step, gives."""
         clock = _stored_times(stored, given, stamps=False)
         values = clock.values  # one step in another unit is a number, no array
         known = np.ravel([] if isinstance(values, Dataset) else np.asarray(values))
@@ -209,7 +209,7 @@ class Clock:
         """Whether all trajectories have the same times."""
         return self.values is None or self.values.ndim < 2 or self.values.shape[0] == 1
 
-    def fitted(
+    def fit_shape(
         self, batch: int, count: int, acting: bool = False, lengths: Integers | None = None
     ) -> Clock:
         """Returns the times for trajectories [batch, count]."""
@@ -256,8 +256,8 @@ class Clock:
 
     def take(self, trajectories: Numbers, rows: range, lengths: Integers | None = None) -> Clock:
         """Returns the times of some rows, that follow each other, of some trajectories; lengths as
-        for :meth:`fitted`."""
-        fitted = self.fitted(len(trajectories), len(rows), self.acting, lengths)
+        for :meth:`fit_shape`."""
+        fitted = self.fit_shape(len(trajectories), len(rows), self.acting, lengths)
         fitted = replace(fitted, begin=self.begin + rows.start)
         # how many steps actions need depends on their mode
         misfit = self.shape_faults() if rows.start or not self.acting else ()
@@ -298,7 +298,7 @@ class Clock:
     def segment(self, trajectories: Numbers, rows: Numbers) -> Clock:
         """Returns the times of some rows of some trajectories; those of equal steps follow each
         other."""
-        part, stamps = self.fitted(len(trajectories), len(rows)), self.absolute
+        part, stamps = self.fit_shape(len(trajectories), len(rows)), self.absolute
 
         def cut(lines: npt.NDArray[Any]) -> npt.NDArray[Any]:
             return lines[np.asarray(trajectories) if len(lines) > 1 else [0]][:, np.asarray(rows)]
@@ -319,7 +319,7 @@ class Clock:
         known: npt.NDArray[Any] = self.absolute.read()
         if known.shape[1] < self.count:  # of an output, that of row 0 alone
             times = self.rows()
-            known = stamps_after(known, times - times[:, :1], self.unit)
+            known = add_seconds(known, times - times[:, :1], self.unit)
         return known[:, -self.count :]  # of actions, not that of the start
 
     def shape_faults(self) -> list[Fault]:
@@ -404,7 +404,7 @@ class Clock:
         """Returns the times of an output of trajcli, counted from the stamps of its source."""
         since = self.since(range(self.batch))
         if since is not None and since.any():
-            stamps = stamps_after(stamps, since, unit)
+            stamps = add_seconds(stamps, since, unit)
         read = lambda start, stop: stamps[start:stop, None]  # noqa: E731
         absolute = Dataset(self.where, (len(stamps), 1), stamps.dtype, read)
         return replace(self, absolute=absolute, unit=unit)
@@ -466,8 +466,8 @@ def _stored_times(stored: Dataset, given: Unit | None, stamps: bool) -> Clock:
     source = stored.where
     if unit is not None and unit.per_si != 1.0:
         convert = partial(in_seconds, unit=unit, stamps=stamps)
-        values = convert_values(stored, convert) if lazy else convert(values)
-        source = source.then(f", in {unit}{' since 1970 by their size' if by_size else ''}")
+        values = converted(stored, convert) if lazy else convert(values)
+        source = source.with_remark(f", in {unit}{' since 1970 by their size' if by_size else ''}")
     kind = None if values.dtype == stored.dtype or stored.dtype.kind != "f" else stored.dtype
     return Clock(
         source=source, where=stored.where, values=values, stamped=stamps, shape=stored.shape,
@@ -502,7 +502,7 @@ def unit_of_size(size: float) -> str:
     return next((name for name, least in _CLOCKS.items() if least <= size < 1e20), "")
 
 
-def stamps_after(stamps: npt.NDArray[Any], seconds: Any, unit: str) -> npt.NDArray[Any]:
+def add_seconds(stamps: npt.NDArray[Any], seconds: Any, unit: str) -> npt.NDArray[Any]:
     """Returns the stamps of a clock so many seconds after these, in their unit and type."""
     known = parse_time_unit(unit)
     since = seconds * (1.0 if known is None else known.per_si)
@@ -541,8 +541,8 @@ def equal_step(
 
     A step fits if it gives every stamp within four spacings of the largest. Of those that
     fit, the nominal one wins, then a whole number of Hz, then the one with the fewest digits.
-    lengths, nominal: as for :meth:`Clock.stamps`. kind: the type that they are rounded to, if not
-    their own.
+    lengths, nominal: as for :meth:`Clock.from_stamps`. kind: the type that they are rounded to, if
+    not their own.
     """
     if stamps.ndim not in (1, 2) or stamps.shape[-1] < 2 or not stamps.size:
         return None

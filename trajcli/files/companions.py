@@ -100,10 +100,14 @@ class Companions:
         if member is None or not dataset.ndim:
             return dataset
         if dataset.shape[0] == (member.total if self.layout is None else self.layout.split.rows):
-            return member.rows_of(dataset)
+            return member.select_rows(dataset)
         each = dataset.ndim == 2 or dataset.where.last in STEPS
         one = member._replace(begin=member.number, end=member.number + 1)
-        return one.rows_of(dataset) if each and 0 < dataset.shape[0] == member.siblings else dataset
+        return (
+            one.select_rows(dataset)
+            if each and 0 < dataset.shape[0] == member.siblings
+            else dataset
+        )
 
     def attribute(self, *names: str) -> tuple[Place, Any]:
         """Returns where an attribute of the array or a group is, and its value, or None."""
@@ -215,7 +219,7 @@ class Companions:
         if not known:
             return None
         where, hertz = known[0]
-        return Clock.even(1.0 / hertz, where.then(f", {hertz:g} Hz"), where)
+        return Clock.even(1.0 / hertz, where.with_remark(f", {hertz:g} Hz"), where)
 
     def _rates_in(self, folder: str) -> Iterator[tuple[Place, float]]:
         """Yields the rates that numbers, or columns of one number, of a group state."""
@@ -242,7 +246,7 @@ class Companions:
             return Clock.unknown(error.faults[0], batch, rows)
         # rows with a stamp each are at these, although they are actions
         at_stamps = acting and stamps is not None and stamps.per_row and not self.mode().name
-        return clock and clock.fitted(batch, rows, acting and not at_stamps, lengths)
+        return clock and clock.fit_shape(batch, rows, acting and not at_stamps, lengths)
 
     def _clock(
         self, shape: tuple[int, int], acting: bool, lengths: Integers | None, given: Unit | None
@@ -251,9 +255,9 @@ class Companions:
 
         def read(stored: Dataset, stamps: bool, nominal: float | None = None) -> Clock:
             if not stamps:
-                return Clock.steps_of(stored, given).fitted(*shape, acting, lengths)
-            clock = Clock.stamps(stored, given, lengths, nominal, column=shape[1] > 1)
-            return clock.fitted(*shape, acting, lengths)
+                return Clock.from_steps(stored, given).fit_shape(*shape, acting, lengths)
+            clock = Clock.from_stamps(stored, given, lengths, nominal, column=shape[1] > 1)
+            return clock.fit_shape(*shape, acting, lengths)
 
         where, stated = self.attribute(*STEPS)
         step, family = positive(stated), self.layout.step if self.layout else None
@@ -343,7 +347,7 @@ class Companions:
             if stored and any(abs(count - rows) < 2 for count in stored.shape):
                 clock = read(stored, name not in steps)
                 if clock.fits and not clock.faults(0, 1):
-                    return replace(clock, source=clock.source.then(", by its name"))
+                    return replace(clock, source=clock.source.with_remark(", by its name"))
         return None
 
     def start_stamps(self) -> tuple[npt.NDArray[Any], str] | None:

@@ -145,19 +145,19 @@ def match_names(names: Sequence[str], others: Sequence[str]) -> list[int | None]
 class DofPairs:
     """The dofs that two sides share, as their numbers on each side.
 
-    by: "name", or "place" where neither side has names. only: the names of dofs that side "a" or
-    "b" alone has.
+    by: "name", or "place" where neither side has names. unpaired: the names of dofs that side "a"
+    or "b" alone has.
     """
 
     first: Sequence[int]
     second: Sequence[int]
     by: str
-    only: dict[str, list[str]]
+    unpaired: dict[str, list[str]]
 
     @property
     def remark(self) -> str:
         """Which dofs one side alone has; "" where both have the same."""
-        return "; ".join(f"only in {k}: {', '.join(x)}" for k, x in self.only.items() if x)
+        return "; ".join(f"only in {k}: {', '.join(x)}" for k, x in self.unpaired.items() if x)
 
 
 def pair_dofs(first: Sequence[str], second: Sequence[str], places: Sequence[object]) -> DofPairs:
@@ -167,7 +167,7 @@ def pair_dofs(first: Sequence[str], second: Sequence[str], places: Sequence[obje
     where as many have other numbers, by place. Raises InputError where one side alone has names.
     places: the two arrays, for messages.
     """
-    a, b = numbers_of(first), numbers_of(second)
+    a, b = dof_numbers(first), dof_numbers(second)
     if a is not None and b is not None:
         if sorted(a) != sorted(b) and len(a) == len(b):
             return DofPairs(range(len(a)), range(len(a)), "place", {"a": [], "b": []})
@@ -195,7 +195,7 @@ def pair_dofs(first: Sequence[str], second: Sequence[str], places: Sequence[obje
     return DofPairs(ours, theirs, "name", only)
 
 
-def numbers_of(labels: Sequence[str]) -> list[int] | None:
+def dof_numbers(labels: Sequence[str]) -> list[int] | None:
     """Returns the numbers of dofs that have no names, as of q_0, q_1; None of any others."""
     matches = [_NUMBERED_DOF.fullmatch(label) for label in labels]
     known = [(match[1], int(match[2])) for match in matches if match]
@@ -399,7 +399,7 @@ def _split(name: str, dofs: Sequence[int], form: str) -> Iterator[RotationDofs]:
         yield RotationDofs(name + number, tuple(dofs[k : k + width]), form)
 
 
-def bodies_of(file: Catalogue) -> int:
+def count_bodies(file: Catalogue) -> int:
     """Returns how many rotations a row of an output of trajcli has, [..., R, 4]; else 1."""
     count = file.attributes().get("rotations", 1)
     return int(count) if isinstance(count, (int, np.integer)) else 1

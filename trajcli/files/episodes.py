@@ -68,14 +68,14 @@ class Member(NamedTuple):
         """Returns the path of one of its arrays."""
         return f"{self.group}/{name}" if self.group else name
 
-    def rows_of(self, array: Dataset) -> Dataset:
+    def select_rows(self, array: Dataset) -> Dataset:
         """Returns its rows of an array that holds all trajectories; any other array unchanged."""
         if self.end is None:
             return array
         begin, read = self.begin, array.read_rows
         return replace(
             array,
-            where=array.where.then(f" ({self.name}: rows {begin} to {self.end - 1})"),
+            where=array.where.with_remark(f" ({self.name}: rows {begin} to {self.end - 1})"),
             shape=(self.end - begin, *array.shape[1:]),
             reader=lambda start, stop: read(begin + start, begin + stop),
             storage="part of an array",

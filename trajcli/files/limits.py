@@ -16,9 +16,9 @@ import numpy as np
 
 from trajcli.errors import InputError, Note, UsageError, join_names, unknown
 from trajcli.files._document_files import parse_yaml
-from trajcli.files.dofs import Dofs, match_names, numbers_of
-from trajcli.files.file_bytes import SourceFiles, read_fault, read_regular
-from trajcli.files.quantities import QUANTITIES, ROTATIONS, derive_unit
+from trajcli.files.dofs import Dofs, dof_numbers, match_names
+from trajcli.files.file_bytes import SourceFiles, read_regular, unreadable
+from trajcli.files.quantities import QUANTITIES, ROTATIONS, unit_of
 from trajcli.kernels.program import Floats
 from trajcli.units import (
     KNOWN,
@@ -163,7 +163,7 @@ class Limits:
                 raise InputError(what, where=where, expected=expected, found=found, hint=hint)
             return picked.numbers if count == picked.count else range(count)
         order = [_NONE if match is None else match for match in match_names(dofs, joints)]
-        numbers = numbers_of(joints)
+        numbers = dof_numbers(joints)
         if numbers is not None and sorted(map(str, numbers)) == sorted(dofs):  # q2 is dof 2
             order = [numbers.index(int(dof)) for dof in dofs]
         known, unknown = set(order) - {_NONE}, self._without_dof(order)

@@ -228,7 +228,7 @@ def _read_stamps(files: Files, text: str) -> tuple[Dataset, Integers | None]:
                 about |= stored.attributes
                 # an array of all trajectories is theirs only if it has all their rows
                 if member.end is None or (layout and stored.shape[0] == layout.split.rows):
-                    lines.append(np.ravel(member.rows_of(stored.require_numeric()).read()))
+                    lines.append(np.ravel(member.select_rows(stored.require_numeric()).read()))
     if not lines:
         return files.dataset(text), None
     # padded with the last stamp, which no later row of a shorter trajectory uses

@@ -1,7 +1,7 @@
 """The trajectories that SOURCEs name: found by one function that every command calls.
 
-:func:`read_recordings` gives a :class:`Recording` for every group of arrays, and :func:`timed` the
-times that options say.
+:func:`read_recordings` gives a :class:`Recording` for every group of arrays, and
+:func:`assign_times` the times that options say.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from trajcli.errors import Fault, InputError, Note, UsageError, describe, raise_
 from trajcli.files._layouts import PLAIN, Layout
 from trajcli.files.catalogue import Catalogue, Dataset
 from trajcli.files.clock import Clock
-from trajcli.files.conversion import reorder_axes
-from trajcli.files.dofs import bodies_of, match_names, named_rotations
+from trajcli.files.conversion import with_axes
+from trajcli.files.dofs import count_bodies, match_names, named_rotations
 from trajcli.files.episodes import BESIDE, LEAVE_OUT, Member, episode_edges, likely_arrays
 from trajcli.files.joined_arrays import find_array, match_arrays, shorten_source
 from trajcli.files.opening import Files, JoinedFiles, clock_from_options, join_key
@@ -35,9 +35,9 @@ from trajcli.files.recording import (
     ArrayGroup,
     Recording,
     array_name,
-    numberless,
+    make_placeholder,
+    mask_numbers,
     record,
-    standing_in,
 )
 from trajcli.files.source import Source, expand_files, parse_source
 from trajcli.units import InputUnits, require_convertible_units
@@ -117,13 +117,13 @@ def read_recordings(
         where = str(first.file.path)
         raise InputError("no actions", where=where, expected=expected, found=there, hint=hint)
     if positions:
-        wanted = [(group.only("position"), fault) for group, fault in wanted]
+        wanted = [(group.select_array("position"), fault) for group, fault in wanted]
     given = _given_units(files, [group for group, _ in wanted])
     recordings = _recorded(files, wanted, None if as_stored and not files.reading.units else given)
     if files.reading.window:
         from trajcli.files._windows import windowed
 
-        at_times = timed(recordings, clock_from_options(files))
+        at_times = assign_times(recordings, clock_from_options(files))
         recordings = [*windowed(at_times, files.reading, files.report)]
     usable, report = [x for x in recordings if x.fault is None], files.report
     for recording in recordings:
@@ -186,8 +186,8 @@ def _recorded(files: Files, found: Sequence[_Found], given: InputUnits | None) -
         raise errors[0] if errors else InputError(faults[0][2])
     for k, origin, fault in faults:
         alike = (x for x in made if origin.array_name in ("", x.array_name))
-        recordings[k] = standing_in(next(alike, made[0]), origin, fault)
-    return marked_faulty([recording for recording in recordings if recording is not None])
+        recordings[k] = make_placeholder(next(alike, made[0]), origin, fault)
+    return mark_faults([recording for recording in recordings if recording is not None])
 
 
 def read_positions(files: Files, sources: Sequence[str], compare: bool = True) -> list[Recording]:
@@ -206,7 +206,7 @@ def read_positions(files: Files, sources: Sequence[str], compare: bool = True) -
     ]
     if not recorded:
         raise InputError(no_positions(first))
-    files.report.add_notes(*rotations_left_out(recordings, recorded))
+    files.report.add(*note_skipped_rotations(recordings, recorded))
     return recorded
 
 
@@ -226,7 +226,7 @@ def no_positions(first: Recording) -> Fault:
     return Fault(what, where=where, expected=expected, found=found, hint=hint)
 
 
-def one_per_group(recordings: Sequence[Recording], actions: bool) -> list[Recording]:
+def choose_recordings(recordings: Sequence[Recording], actions: bool) -> list[Recording]:
     """Returns the recordings to read of files for which SOURCE names no dataset: those with
     actions, as for integrate, or all of a file without actions.
 
@@ -240,7 +240,7 @@ def one_per_group(recordings: Sequence[Recording], actions: bool) -> list[Record
         same.setdefault(k if recording.named else (key, times[key, arrays]), []).append(recording)
         times[key, arrays] += 1
     return [
-        max(members, key=lambda recording: recording.of_actions == actions)
+        max(members, key=lambda recording: recording.holds_actions == actions)
         for members in same.values()
         if members[0].named
         or str(members[0].file.path) not in acting
@@ -328,8 +328,8 @@ def _arranged(found: Sequence[_Found], files: Files) -> list[_Found]:
                 raise
             arranged.append((group, error.faults[0]))
             continue
-        kind = numberless(f"{group.group}:{group.array_name}")
-        foreign = group.layout is None and not group.file.is_output
+        kind = mask_numbers(f"{group.group}:{group.array_name}")
+        foreign = group.layout is None and not group.file.own_output
         if axes:
             moved = {name: reorder_axes(array, axes) for name, array in group.datasets.items()}
             group = replace(group, datasets=moved)
@@ -357,7 +357,7 @@ def _episodes(group: ArrayGroup) -> tuple[list[ArrayGroup], list[str]]:
         for k, (begin, end) in enumerate(pairwise(edges))
     ]
     groups = [
-        replace(group, member=m, datasets={n: m.rows_of(x) for n, x in group.datasets.items()})
+        replace(group, member=m, datasets={n: m.select_rows(x) for n, x in group.datasets.items()})
         for m in members
     ]
     return groups, [Note(f"{array.where}: {len(members)} episodes by {where}"), *remarks]
@@ -411,7 +411,7 @@ def _compare_joints(recordings: Sequence[Recording]) -> tuple[list[str], Fault |
     notes: list[str] = []
     for recording in recordings:
         names = recording.joint_names
-        if recording.of_rotations or names is None:
+        if recording.holds_rotations or names is None:
             continue
         if first is None:
             first, expected = recording, names
@@ -493,7 +493,7 @@ def _paths(file: Catalogue, name: str) -> list[str]:
     paths = [f"{group}/{head.strip('/')}" for group in groups]
     if all(file.get(path) is None for path in paths):  # groups without any known array
         paths = [path for path in file.names() if path.endswith(f"/{head.strip('/')}")]
-        if len(set(map(numberless, paths))) != 1:
+        if len(set(map(mask_numbers, paths))) != 1:
             raise InputError(file.missing(name))
     return [path + name[len(head) :] for path in paths]
 
@@ -527,7 +527,7 @@ def _recognised(file: Catalogue, prefix: str) -> Iterator[ArrayGroup]:
                 continue
             stored = file.get(paths[last])
             kind = (ROTATIONS.index(last) > 0,) if last in ROTATIONS else ()
-            axes = (3, 4) if kind and bodies_of(file) > 1 else (2, 3) if kind else (1, 2, 3)
+            axes = (3, 4) if kind and count_bodies(file) > 1 else (2, 3) if kind else (1, 2, 3)
             shape = stored.shape if stored is not None and stored.numeric else ()
             state = len(shape) == 1 and shape[0] < 8
             if stored is not None and len(shape) in axes and not state:
@@ -572,7 +572,7 @@ def _laid_out(
             expected = f"at least {layout.split.rows} rows, those of the trajectories"
             fault = wrong_shape(stored.where, expected, stored.shape, what="too few rows")
             raise InputError(fault)
-        arrays = {common or path: member.rows_of(stored)}
+        arrays = {common or path: member.select_rows(stored)}
         if common:  # several arrays, each of which holds all trajectories
             member = member._replace(name=f"{path}/{member.name}", group=path)
         return ArrayGroup(file, path, arrays, layout, member, named=True)
@@ -619,10 +619,10 @@ def _named_arrays(
     return named
 
 
-def marked_faulty(recordings: Sequence[Recording]) -> list[Recording]:
+def mark_faults(recordings: Sequence[Recording]) -> list[Recording]:
     """Returns the recordings, with faults for those of several trajectories, by a layout or by
     numbers in their names, that have no rows or uncommon dofs."""
-    patterns = [(str(x.file.path), numberless(f"{x.group}:{x.array_name}")) for x in recordings]
+    patterns = [(str(x.file.path), mask_numbers(f"{x.group}:{x.array_name}")) for x in recordings]
     counts_alike = Counter(patterns)
     several = [
         x.member is not None or (x.single and counts_alike[pattern] > 2)
@@ -642,14 +642,14 @@ def marked_faulty(recordings: Sequence[Recording]) -> list[Recording]:
         if not recording.shape[1]:
             fault = Fault("a trajectory without rows", where=recording.where, hint=LEAVE_OUT)
         if fault is not None:
-            checked[k] = standing_in(like, recording.origin, fault)
+            checked[k] = make_placeholder(like, recording.origin, fault)
     return checked
 
 
 def refuse_control_points(recordings: Sequence[Recording]) -> None:
     """Raises InputError for control points: their dt is the step of the curve that they make."""
     for recording in recordings:
-        if recording.of_actions and recording.stated.name == "bspline":
+        if recording.holds_actions and recording.stated_mode.name == "bspline":
             raise InputError(
                 "control points of a B-spline, which have no times of their own",
                 where=recording.where,
@@ -693,7 +693,7 @@ def _angles(recording: Recording) -> str:
     return option
 
 
-def rotations_left_out(recordings: Sequence[Recording], kept: Sequence[Recording]) -> list[str]:
+def note_skipped_rotations(recordings: Sequence[Recording], kept: Sequence[Recording]) -> list[str]:
     """Returns a note on rotations beside the positions that are read, which are a SOURCE of their
     own; none where there are no such rotations."""
     read = {id(recording.origin) for recording in kept}
@@ -722,7 +722,7 @@ def _is_rotation(name: str, stored: Dataset) -> bool:
         return True
 
 
-def timed(recordings: Sequence[Recording], option: Clock | None) -> list[Recording]:
+def assign_times(recordings: Sequence[Recording], option: Clock | None) -> list[Recording]:
     """Returns the recordings at the times that an option names, else at those that files state.
 
     The times of an option, [T] or [B, T], are those of all trajectories through all recordings. The
@@ -734,16 +734,18 @@ def timed(recordings: Sequence[Recording], option: Clock | None) -> list[Recordi
     count, first, at_times = sum(map(len, recordings)), 0, []
     if option is not None:
         # how many stamps they need is known once it is known whether rows are actions
-        option = option.fitted(count, max(recording.rows for recording in recordings), True)
+        option = option.fit_shape(count, max(recording.rows for recording in recordings), True)
         _require_times_of(option, count)
     for recording in recordings:
         batch, rows, _ = recording.shape
         if option is not None and recording.fault is None:
-            times = option.take(range(first, first + batch), range(rows)).fitted(batch, rows)
+            times = option.take(range(first, first + batch), range(rows)).fit_shape(batch, rows)
             # with a time for each row, rows are actions only if the file states a mode
-            acting = recording.of_actions and (bool(recording.stated.name) or not times.fits)
+            acting = recording.holds_actions and (
+                bool(recording.stated_mode.name) or not times.fits
+            )
             padded = recording.lengths if (recording.lengths < rows).any() else None
-            recording = replace(recording, own_clock=times.fitted(batch, rows, acting, padded))
+            recording = replace(recording, own_clock=times.fit_shape(batch, rows, acting, padded))
         if recording.fault is None:  # which is raised where the recording is used
             if (clock := recording.own_clock) is None:
                 raise InputError(no_time(recording))
@@ -758,10 +760,10 @@ def timed(recordings: Sequence[Recording], option: Clock | None) -> list[Recordi
 def require_stamps(recording: Recording) -> None:
     """Raises UsageError where --units names a unit of time, but no dataset says the times."""
     clock = recording.clock
-    if recording.given.time is not None and (clock is None or not clock.unit):
+    if recording.option_units.time is not None and (clock is None or not clock.unit):
         raise UsageError(
             "a unit of time, and no stamps or steps in a dataset",
-            where=f"--units {recording.given.time}",
+            where=f"--units {recording.option_units.time}",
             expected="units of positions alone",
             found="no times" if clock is None else str(clock.source),
         )

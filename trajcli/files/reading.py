@@ -110,7 +110,7 @@ def parse_floats(text: str) -> list[float] | None:
     return values if all(map(math.isfinite, values)) else None
 
 
-def select(text: str | None, count: int) -> Sequence[int]:
+def parse_selection(text: str | None, count: int) -> Sequence[int]:
     """Returns the numbers that 3, 0:10 or -1 (or several, with commas) pick among ``count``.
 
     None and "all" pick all. Raises UsageError for numbers out of range.

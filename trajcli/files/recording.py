@@ -48,7 +48,7 @@ from trajcli.files.dofs import (
     JOINED,
     Dofs,
     RotationDofs,
-    bodies_of,
+    count_bodies,
     named_rotations,
     parse_dofs,
     parse_joints,
@@ -128,7 +128,7 @@ class ArrayGroup:
         """The path of the first array within the trajectory: "obs/joint_pos"."""
         return self.path[len(self.group) :].strip("/")
 
-    def only(self, name: str) -> ArrayGroup:
+    def select_array(self, name: str) -> ArrayGroup:
         """Returns the group with the array of this name alone, where it is one of several."""
         named = {path: array for path, array in self.datasets.items() if array_name(path) == name}
         if not named or len(self.datasets) == 1:
@@ -171,7 +171,7 @@ class States:
         }
         return replace(self, parts=parts)
 
-    def in_memory(self, numbers: Any) -> dict[str, Any]:
+    def load(self, numbers: Any) -> dict[str, Any]:
         """Returns the states [n, D] of these trajectories in memory, or [1, D] if they share one.
 
         Raises InputError for an index beyond the states.
@@ -228,7 +228,7 @@ class Recording:
         lengths: how many of the rows of each trajectory [B] are not padding.
         unequal: the trajectories of the group differ in length.
         numbers: which of the trajectories of a command, or of the group, they are [B].
-        inside: which of the trajectories of their group they are [B].
+        group_indices: which of the trajectories of their group they are [B].
         count: the number of trajectories in the group.
         first_row: which of the rows of the trajectories their rows begin with.
         row_numbers: which rows of the file their rows are [T], where some were left out.
@@ -242,8 +242,8 @@ class Recording:
         rotation_option: what --rotation says.
         rotation_fault: why the order of quaternions is not known.
         units: of the arrays where they are known, before they were converted.
-        given: the units of the command line.
-        stated: the mode that the file states.
+        option_units: the units of the command line.
+        stated_mode: the mode that the file states.
         own_clock: the times of the rows of one group; None where nothing says them.
         start, goal: the states that they begin with and end at.
         fault: why they cannot be used.
@@ -267,7 +267,7 @@ class Recording:
     lengths: Integers
     unequal: bool
     numbers: Integers
-    inside: Integers
+    group_indices: Integers
     count: int
     dofs: Dofs
     commands: bool = False
@@ -283,8 +283,8 @@ class Recording:
     rotation_option: str | None = None
     rotation_fault: Fault | None = None
     units: Mapping[str, Units] = field(default_factory=dict)
-    given: InputUnits = field(default_factory=InputUnits)
-    stated: StatedMode = field(default_factory=StatedMode)
+    option_units: InputUnits = field(default_factory=InputUnits)
+    stated_mode: StatedMode = field(default_factory=StatedMode)
     own_clock: Clock | None = None
     start: States = NO_STATE
     goal: States = NO_STATE
@@ -328,12 +328,12 @@ class Recording:
         return self.stored[self._first]
 
     @property
-    def of_actions(self) -> bool:
+    def holds_actions(self) -> bool:
         """Whether the arrays are actions alone."""
         return set(self.arrays) == {"actions"}
 
     @property
-    def of_rotations(self) -> bool:
+    def holds_rotations(self) -> bool:
         """Whether the arrays are orientations or angular rates, as trajcli writes them."""
         return self.array_name.rpartition("/")[2] in ROTATIONS
 
@@ -359,18 +359,18 @@ class Recording:
     def file_of(self, k: int) -> Catalogue:
         """Returns the file of the k-th trajectory."""
         file = self.part(k).file
-        return file.members[self.inside[k]] if file.members else file
+        return file.members[self.group_indices[k]] if file.members else file
 
-    def place(self, k: int, name: str = "") -> tuple[Place, int]:
+    def locate(self, k: int, name: str = "") -> tuple[Place, int]:
         """Returns where the k-th trajectory of an array lies, and its number there."""
         part = self.part(k)
         if part.file.members:
             return self.file_of(k).place(), 0
-        return (part.arrays[name] if name else part.input).where, int(self.inside[k])
+        return (part.arrays[name] if name else part.input).where, int(self.group_indices[k])
 
     def place_text(self, k: int) -> str:
         """Returns where the k-th trajectory lies, for messages."""
-        where, number = self.place(k)
+        where, number = self.locate(k)
         return f"{where}, trajectory {number}"
 
     def title(self, k: int) -> str:
@@ -378,11 +378,11 @@ class Recording:
         number among all."""
         part = self.part(k)
         if not self.several and part.count > 1:
-            return str(self.inside[k])
+            return str(self.group_indices[k])
         if part.file.members:
             return self.file_of(k).path.stem + part.suffix
         if part.suffix and len(part) > 1:  # segments of several recordings
-            return f"{part.name}/trajectory_{self.inside[k]}"
+            return f"{part.name}/trajectory_{self.group_indices[k]}"
         named = len(part) == 1 and (self.several or part.member is not None)
         return part.name if named else str(self.numbers[k])
 
@@ -423,7 +423,7 @@ class Recording:
         return self.joint_names or list(map(str, self.dofs.numbers))
 
     @property
-    def labels_to_pair(self) -> Sequence[str]:
+    def pairing_labels(self) -> Sequence[str]:
         """The names by which dofs are paired with those of another source: its own where --joints
         gives the same ones, in an order that is that of a source without names."""
         own = self.own_names
@@ -439,7 +439,7 @@ class Recording:
     @property
     def input_units(self) -> Units | None:
         """The units that the actions or the first array were in; None if unknown."""
-        return self.units.get(self._first) or self.given.positions
+        return self.units.get(self._first) or self.option_units.positions
 
     @property
     def position_units(self) -> Units | None:
@@ -471,7 +471,7 @@ class Recording:
         """Returns the form of each dof that is part of a rotation, where that is known."""
         return {dof: rotation.form for rotation in self.turning for dof in rotation.dofs}
 
-    def only(self, names: Iterable[str]) -> Recording:
+    def select_arrays(self, names: Iterable[str]) -> Recording:
         """Returns the recording with these arrays alone."""
         names = list(names)
         if names == list(self.arrays):
@@ -482,7 +482,7 @@ class Recording:
         return replace(
             self, array_name=path, arrays={name: self.arrays[name] for name in names},
             stored={name: stored[name] for name in names if name in stored},
-            parts=[part.only(names) for part in self.parts],
+            parts=[part.select_arrays(names) for part in self.parts],
         )  # fmt: skip
 
     def take(self, which: Any, rows: range | None = None) -> Recording:
@@ -511,7 +511,7 @@ class Recording:
             arrays={name: array.select(inside, chosen) for name, array in arrays.items()},
             lengths=np.minimum(lengths, len(rows)),
             numbers=self.numbers[places],
-            inside=self.inside[places],
+            group_indices=self.group_indices[places],
             part_of=parts,
             first_row=self.first_row + rows.start,
             row_numbers=numbers,
@@ -556,19 +556,19 @@ class Recording:
                 yield self.segment(run, range(start, stop), "")
             elif fault is not None:
                 fault = replace(fault, found=f"none in {self.place_text(run[0])}")
-                yield standing_in(self.segment(run, range(1), ""), self.origin, fault)
+                yield make_placeholder(self.segment(run, range(1), ""), self.origin, fault)
 
     def segment(self, trajectories: Numbers, rows: Numbers, suffix: str) -> Recording:
         """Returns some rows of some trajectories, with their times, as a recording of its own."""
         taken = None if self.row_numbers is None else np.asarray(self.row_numbers)[rows]
         single = len(trajectories) == 1 < len(self) and not self.file.members
-        alone = f"/trajectory_{self.inside[trajectories[0]]}" if single else ""
+        alone = f"/trajectory_{self.group_indices[trajectories[0]]}" if single else ""
         return replace(
             self,
             arrays={name: array.select(trajectories, rows) for name, array in self.arrays.items()},
             lengths=np.full(len(trajectories), len(rows)),
             numbers=self.numbers[trajectories],
-            inside=self.inside[trajectories],
+            group_indices=self.group_indices[trajectories],
             row_numbers=rows if taken is None else taken,
             suffix=self.suffix + suffix,
             name=self.name + suffix + alone,
@@ -582,14 +582,14 @@ class Recording:
         bad = {self.title(k): fault for k, fault in enumerate(of_each) if fault is not None}
         return (self.take(np.array([x is None for x in of_each], bool)) if bad else self), bad
 
-    def by_length(self) -> list[Recording]:
+    def split_by_length(self) -> list[Recording]:
         """Returns the trajectories of each length, the shortest first: a part of a run has them in
         the order of the whole run."""
         return [self.take(self.lengths == rows) for rows in sorted({*self.lengths.tolist()})] or [
             self
         ]
 
-    def by_part(self) -> Iterator[tuple[Recording, Integers]]:
+    def split_by_group(self) -> Iterator[tuple[Recording, Integers]]:
         """Yields the trajectories of each group as a recording of that alone, with their places."""
         if not self.parts:
             yield self, np.arange(len(self))
@@ -598,11 +598,6 @@ class Recording:
             places = np.flatnonzero(self.part_of == k)
             part = self.parts[k].take(self.numbers[places] - self.begins[k])
             yield replace(part, start=self.start.take(places), goal=self.goal.take(places)), places
-
-    def rows_of(self, k: int) -> Numbers | None:
-        """Returns which rows of the file those of the k-th trajectory are, where some were left
-        out."""
-        return self.part(k).row_numbers
 
     @property
     def step(self) -> float | None:
@@ -710,7 +705,7 @@ class Recording:
     def pattern(self) -> str:
         """The name of the groups, with * for the number in which they differ: data/demo_*."""
         names = {part.group for part in self.members}
-        patterns = names if len(names) == 1 else {numberless(name) for name in names}
+        patterns = names if len(names) == 1 else {mask_numbers(name) for name in names}
         return patterns.pop() if len(patterns) == 1 else "*"
 
     def output_names(self, paths: Iterable[str]) -> list[str]:
@@ -732,7 +727,7 @@ class Recording:
             uses[base] += 1  # a file may be named twice
             bases[origin, k] = base if uses[base] == 1 else f"{base}_{uses[base]}"
         names: list[str] = []
-        for k, number in enumerate(self.inside.tolist()):
+        for k, number in enumerate(self.group_indices.tolist()):
             part = self.part(k)
             own_file = bool(part.file.members)
             base = bases[id(part.origin), number if own_file else 0] + part.suffix
@@ -770,7 +765,7 @@ class Recording:
 
     def unit_remarks(self) -> Iterator[str]:
         """Yields what the units of the file leave open, and where --units contradicts them."""
-        stated, given = read_unit(self.as_stored), self.given.positions
+        stated, given = stated_unit(self.as_stored), self.option_units.positions
         where, units, forms = self.as_stored.where, parse_units(stated), self.forms()
         for name, array in self.stored.items() if given else ():
             said, text = read_unit(array), unit_text(self.units[name])
@@ -828,9 +823,9 @@ def record(
     file, layout, member = origin.file, origin.layout, origin.member
     companions, path = origin.companions, origin.array_name
     last = path.rpartition("/")[2]
-    datasets = {name: reorder_axes(array, "T") for name, array in origin.datasets.items()}
-    bodies = bodies_of(file) if last in ROTATIONS else 1
-    joined = {name: join_axes(array, bodies) for name, array in datasets.items()}
+    datasets = {name: with_axes(array, "T") for name, array in origin.datasets.items()}
+    bodies = count_bodies(file) if last in ROTATIONS else 1
+    joined = {name: with_joined_axes(array, bodies) for name, array in datasets.items()}
     single = next(iter(joined.values())).ndim == 2
     stored = {array_name(name): as_batch(array) for name, array in joined.items()}
     batch, rows, count = next(iter(stored.values())).shape
@@ -907,7 +902,7 @@ def record(
         lengths=np.full(batch, rows) if padded is None else padded,
         unequal=padded is not None,
         numbers=np.arange(batch),
-        inside=np.arange(batch),
+        group_indices=np.arange(batch),
         count=batch,
         dofs=picked,
         commands=layout is not None and path.split("/")[0] in layout.family.actions,
@@ -919,15 +914,15 @@ def record(
         rotation_option=reading.rotation,
         rotation_fault=fault,
         units=units,
-        given=given or InputUnits(),
-        stated=companions.mode(),
+        option_units=given or InputUnits(),
+        stated_mode=companions.mode(),
         own_clock=clock,
         fault=fault_of_member,
         notes=notes,
     )
 
 
-def standing_in(like: Recording, origin: ArrayGroup, fault: Fault) -> Recording:
+def make_placeholder(like: Recording, origin: ArrayGroup, fault: Fault) -> Recording:
     """Returns a recording like another for trajectories that cannot be used: reads raise the
     fault."""
 
@@ -957,7 +952,7 @@ def join(recordings: Sequence[Recording]) -> Recording:
     names = [name for name in first.arrays if all(name in part.arrays for part in recordings)]
     names = names or [first._first]  # of arrays without a common name, those that are integrated
     if len(recordings) == 1:
-        return replace(first.only(names), numbers=np.arange(len(first)))
+        return replace(first.select_arrays(names), numbers=np.arange(len(first)))
     batches = [len(part) for part in recordings]
     arrays = {
         name: replace(
@@ -971,7 +966,7 @@ def join(recordings: Sequence[Recording]) -> Recording:
         arrays=arrays,
         lengths=np.concatenate([part.lengths for part in recordings]),
         numbers=np.arange(sum(batches)),
-        inside=np.concatenate([part.inside for part in recordings]),
+        group_indices=np.concatenate([part.group_indices for part in recordings]),
         row_numbers=None,
         own_clock=None,
         start=joined_states("start", [part.start for part in recordings], batches),
@@ -1080,7 +1075,7 @@ def array_name(path: str) -> str:
     return "actions" if last in ("", ".", "..", *ACTIONS) or last in RESERVED_NAMES else last
 
 
-def numberless(group: str) -> str:
+def mask_numbers(group: str) -> str:
     """Returns data/demo_3 as data/demo_*."""
     return re.sub(r"\d+", "*", group)
 

@@ -16,8 +16,8 @@ from trajcli.arrays import time_stamp_faults
 from trajcli.errors import InputError, Note, Report, raise_if_any, wrong_shape
 from trajcli.files.catalogue import load_array
 from trajcli.files.dofs import parse_dofs
-from trajcli.files.quantities import QUANTITIES, rate_name
-from trajcli.files.reading import Repair, select
+from trajcli.files.quantities import QUANTITIES, named_rate
+from trajcli.files.reading import Repair, parse_selection
 from trajcli.files.recording import Recording
 from trajcli.files.source import Place
 from trajcli.modes import MODES
@@ -33,7 +33,7 @@ _LOOKED_THROUGH = 1 << 17
 _LEAST_JUMP = 0.7 * _TURN
 
 
-def repaired(
+def repair_recordings(
     recordings: Sequence[Recording], repair: Repair, least: int, report: Report,
     episodes: str | None = None,
 ) -> list[Recording]:  # fmt: skip
@@ -96,7 +96,7 @@ def _trimmed(
     of those that ``episodes`` takes, go to the report, by its name."""
     from trajcli.scores import moving_rows
 
-    taken = set(select(episodes, sum(map(len, recordings))))
+    taken = set(parse_selection(episodes, sum(map(len, recordings))))
     left_out, never, number = list[float](), 0, 0
     for recording in recordings:
         name, spans, idle = _name_of_positions(recording), list[Any](), list[float]()
@@ -126,9 +126,9 @@ def _trimmed(
                 continue
             never += math.isnan(idle[k])
             left_out.append(idle[k])
-            alone = f"/trajectory_{recording.inside[k]}" if recording.count > 1 else ""
+            alone = f"/trajectory_{recording.group_indices[k]}" if recording.count > 1 else ""
             report.keep_ranges.append({
-                "trajectory": recording.name + alone, "source": str(recording.place(k)[0]),
+                "trajectory": recording.name + alone, "source": str(recording.locate(k)[0]),
                 "rows": [int(whole[begin]), int(whole[stop - 1]) + 1],
             })  # fmt: skip
         number += len(recording)
@@ -174,15 +174,15 @@ def _notes(counts: Counter[str], gap: float | None, least: int) -> Iterator[str]
 class TurnJumps:
     """Finds rows at which angles jump by a turn, as logged ones do that wrap.
 
-    ``found``: the trajectory, row, dof, turn and time (NaN where unknown) of each jump [n, 5].
+    ``jumps``: the trajectory, row, dof, turn and time (NaN where unknown) of each jump [n, 5].
     """
 
     def __init__(self, group: Recording, acting: bool = False) -> None:
         """acting: the actions of the group are positions, by the mode that integrates them."""
-        self.name, self.found, self._group = _name_of_positions(group), np.empty((0, 5)), group
+        self.name, self.jumps, self._group = _name_of_positions(group), np.empty((0, 5)), group
         # of each dof 2π or 360 by its unit; NaN: one of them; 0: no angle
         self._turns = np.zeros(group.shape[2])
-        layout, mode = group.layout, group.stated.name
+        layout, mode = group.layout, group.stated_mode.name
         goals = layout is not None and layout.family.commands_positions
         goals = not MODES[mode].action_order if mode else goals
         if named_rate(self.name) or (self.name == "actions" and not (acting or goals)):
@@ -200,20 +200,20 @@ class TurnJumps:
             times, (batch, rows, *_) = block.known_times(), found.T.astype(int)
             at = np.full(len(found), np.nan) if times is None else times[batch, rows]
             found[:, 0], found[:, 1] = block.numbers[batch], rows + block.first_row
-            self.found = np.concatenate([self.found, np.c_[found, at]])
+            self.jumps = np.concatenate([self.jumps, np.c_[found, at]])
 
     def notes(self, command: str = "trajcli export ") -> list[str]:
         """Returns a warning of the jumps; ``command`` undoes them, "" is the one that runs."""
-        if not len(self.found):
+        if not len(self.jumps):
             return []
-        dofs, names = np.unique(self.found[:, 2].astype(int)).tolist(), self._group.joint_names
+        dofs, names = np.unique(self.jumps[:, 2].astype(int)).tolist(), self._group.joint_names
         which = shlex.quote(",".join(names[dof] if names else str(dof) for dof in dofs))
         # without a unit, angles are made continuous in rad
-        in_degrees = np.isnan(self._turns[dofs]).any() and self.found[:, 3].max() > _TURN
+        in_degrees = np.isnan(self._turns[dofs]).any() and self.jumps[:, 3].max() > _TURN
         degrees = "--units deg " if in_degrees else ""
         labels = ", ".join(self._group.dof_labels[dof] for dof in dofs)
         return [
-            f"{labels}: {len(self.found)} rows jump by a turn, as angles do that wrap; "
+            f"{labels}: {len(self.jumps)} rows jump by a turn, as angles do that wrap; "
             f"{command}{degrees}--wrap-dofs {which} makes them continuous"
         ]
 

@@ -60,11 +60,11 @@ class Place:
     def __bool__(self) -> bool:
         return self != _NOWHERE
 
-    def then(self, text: str) -> Place:
+    def with_remark(self, text: str) -> Place:
         """Returns the place with more text behind it."""
         return replace(self, remark=self.remark + text)
 
-    def seen_from(self, folder: str) -> str:
+    def relative_text(self, folder: str) -> str:
         """Returns the text with the path relative to a folder, as outputs have it."""
         return self._text(relative_path(self.path, folder)) if self.path else str(self)
 
@@ -75,7 +75,7 @@ _NOWHERE = Place()
 def first_and_more(places: Iterable[Place]) -> Place:
     """Returns the first of the places, and how many others there are."""
     first, *others = dict.fromkeys(places)
-    return first.then(f" and {len(others)} more") if others else first
+    return first.with_remark(f" and {len(others)} more") if others else first
 
 
 class Source(NamedTuple):

@@ -120,7 +120,7 @@ def _first_rows(files: Files, role: str, text: str, group: Recording) -> States:
         reader=lambda *run: rows.read_rows(*run)[:, 0], attributes=recorded[0].input.attributes,
     )  # fmt: skip
     which = RECORDED_ROW if rows.shape[0] > 1 else "first row, for all"
-    return _state(role, {"position": states}, source.place.then(f": {which}"), group)
+    return _state(role, {"position": states}, source.place.with_remark(f": {which}"), group)
 
 
 def _with_index_beside(state: States, role: str, file: Catalogue, prefix: str) -> States:
@@ -131,7 +131,7 @@ def _with_index_beside(state: States, role: str, file: Catalogue, prefix: str) -
 
 def _in_si(group: Recording) -> Recording:
     """Returns the recording for states of an output, which are in SI whatever its arrays were."""
-    return replace(group, units={}, given=InputUnits())
+    return replace(group, units={}, option_units=InputUnits())
 
 
 def stored_state(role: str, group: Recording) -> States:
@@ -199,7 +199,7 @@ def _state(
             if (by != 1.0).any():
                 values = convert_to_si(dataset, units) if dataset else divide(values, by)
                 if part == "position":
-                    source = source.then(f", in {unit_text(units)}")
+                    source = source.with_remark(f", in {unit_text(units)}")
         parts[part] = loaded(values)
     return States(parts, names, [source])
 
@@ -209,8 +209,8 @@ def state_units(group: Recording, part: str, stored: Dataset | None) -> Units | 
 
     Raises InputError for units of another kind than those of the arrays.
     """
-    near, text = group.position_units, "" if stored is None else read_unit(stored)
-    units = parse_units(text) if text and not group.given.positions else near
+    near, text = group.position_units, "" if stored is None else stated_unit(stored)
+    units = parse_units(text) if text and not group.option_units.positions else near
     if units is None:
         return None
     where = part if stored is None else stored.where
@@ -270,6 +270,6 @@ def _recorded_state(group: Recording) -> States:
             first_rows[part] = replace(array.require_numeric(), shape=(1, *array.shape[1:]))
         if first_rows:
             read = ", ".join(pair[: len(first_rows)])
-            source = group.file.place().then(f": {RECORDED_ROW} {read}")
+            source = group.file.place().with_remark(f": {RECORDED_ROW} {read}")
             return _state("start", first_rows, source, group)
     return NO_STATE

@@ -45,7 +45,7 @@ class Batch:
             self.inputs.mode,
             self.inputs.recorded,
         )
-        parts = self.recording.by_part() if misfits and self.recording.parts else ()
+        parts = self.recording.split_by_group() if misfits and self.recording.parts else ()
         located = (shape_faults(inputs_of(part, mode, recorded), steps) for part, _ in parts)
         return list(islice(chain.from_iterable(located), MOST_FAULTS)) or misfits
 
@@ -57,7 +57,7 @@ class Batch:
             actions = actions.astype(np.float64)
         if begin == end:
             return self.inputs.block(actions, begin, end, 0, {})
-        (where, number), clock = self.recording.place(begin), self.recording.part(begin).clock
+        (where, number), clock = self.recording.locate(begin), self.recording.part(begin).clock
         names = {"actions": str(where)}
         if clock is not None:
             names |= dict.fromkeys(("dt", "times"), str(clock.where))
@@ -68,12 +68,12 @@ class Batch:
     def check(self, begin: int, inputs: Inputs) -> None:
         """Raises InputError for the values of a block that begins at trajectory ``begin``."""
         faults, end = value_faults(inputs, inputs.allow_nonfinite), begin + len(inputs.actions)
-        parts, inside = self.recording.part_of[begin:end], self.recording.inside[begin:end]
+        parts, inside = self.recording.part_of[begin:end], self.recording.group_indices[begin:end]
         if faults and (
             (parts != parts[:1]).any()
             or self.recording.part(begin).file.members
             or (np.diff(inside) != 1).any()
-            or self.recording.rows_of(begin) is not None
+            or self.recording.part(begin).row_numbers is not None
         ):
             # numbers in the block and in the files differ by more than a constant: one trajectory
             # after the other, so that faults name its place in its file
@@ -92,7 +92,7 @@ def batches_of(
     """
     allowed = request.allow_nonfinite
     report, batches = Report(), list[Batch]()
-    for part in recording.by_length():
+    for part in recording.split_by_length():
         with report.faults():
             inputs = replace(inputs_of(part, mode, request.recorded), allow_nonfinite=allowed)
             batches.append(Batch(part, inputs, commands))
@@ -120,7 +120,7 @@ def inputs_of(recording: Recording, mode: Mode, recorded: bool) -> Inputs:
     # T steps, of which the last leads nowhere
     intervals = recording.rows - (recorded or rates)
     if clock.contradiction is not None:
-        for part, _ in recording.by_part():
+        for part, _ in recording.split_by_group():
             if part.clock is not None and part.clock.contradiction is None:
                 raise_if_any(shape_faults(inputs_of(part, mode, recorded), False))
         raise InputError(clock.contradiction)

@@ -21,16 +21,16 @@ from trajcli.files.opening import Files, clock_from_options
 from trajcli.files.outputs import Span, Variable, describe_output, row_variable
 from trajcli.files.quantities import QUANTITIES, derive_unit, sources_text
 from trajcli.files.reader import (
-    one_per_group,
+    assign_times,
+    choose_recordings,
+    note_skipped_rotations,
     read_recordings,
     refuse_control_points,
     require_alike,
-    rotations_left_out,
-    timed,
 )
-from trajcli.files.reading import select
+from trajcli.files.reading import parse_selection
 from trajcli.files.recording import Recording, join
-from trajcli.files.repair import repaired
+from trajcli.files.repair import repair_recordings
 from trajcli.files.source import first_and_more
 from trajcli.files.writing import write
 from trajcli.jobs._blocks import MOST_FAULTS
@@ -77,7 +77,7 @@ def read_trajectories(
     else:
         usable[0].refuse_rotations(type(request).__name__.removesuffix("Request").lower())
     if request.clock or not paths or any(x.own_clock for x in recordings if x.fault is None):
-        recordings = timed(recordings, clock_from_options(files))
+        recordings = assign_times(recordings, clock_from_options(files))
     clocks = [x.clock for x in recordings if x.fault is None and x.clock is not None]
     for clock in clocks:
         raise_if_any(clock.faults(0, 1) if clock.step is not None else clock.shape_faults())
@@ -123,7 +123,7 @@ def finite_rows(block: Recording, name: str, allow_nonfinite: bool = False) -> A
     if allow_nonfinite or nonfinite_fault(values, name, axes) is None:
         return values
     for k, rows in enumerate(values):
-        where, number = block.place(k, name)
+        where, number = block.locate(k, name)
         if fault := nonfinite_fault(rows[None], str(where), axes, number):
             hint = "a curve through them does not exist: repair the input, or leave it out"
             raise InputError(replace(fault, hint=hint, shell=""))
@@ -142,14 +142,14 @@ def row_times(block: Recording, acting: bool = False) -> tuple[Floats, float]:
     clock, rows = block.clock, block.rows
     if clock is None:
         return np.arange(float(rows))[None], 0.0
-    acting = acting and block.of_actions and clock.fitted(len(block), rows + 1).fits
+    acting = acting and block.holds_actions and clock.fit_shape(len(block), rows + 1).fits
     if clock.step is not None:
         return clock.step * np.arange(float(rows + acting))[None], 0.0
-    for part, _ in block.by_part() if clock.faults() else ():
+    for part, _ in block.split_by_group() if clock.faults() else ():
         raise_if_any(part.clock.faults() if part.clock else ())
 
     def of_rows(clock: Clock) -> Floats:
-        return (clock.fitted(clock.batch, rows + 1) if acting else clock).row_times()
+        return (clock.fit_shape(clock.batch, rows + 1) if acting else clock).row_times()
 
     times = block.lines(of_rows)
     rounding = 0.0
@@ -206,7 +206,7 @@ def write_rows(
     files.sources.watch(files.paths())
     clocks = (part.clock.source for part in whole.parts_in_use() if part.clock)
     listed = {"source": whole.sources(), "source_dt": list(dict.fromkeys(clocks))}
-    seen = {k: [x.seen_from(request.folder) for x in places] for k, places in listed.items()}
+    seen = {k: [x.relative_text(request.folder) for x in places] for k, places in listed.items()}
     seen = {k: texts for k, texts in seen.items() if texts}  # a path has no times
     stated = {**attributes, **{k: sources_text(k, texts) for k, texts in seen.items()}}
     shard = request.shard

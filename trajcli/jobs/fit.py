@@ -64,7 +64,7 @@ def run_fit(request: FitRequest, report: Report | None = None) -> dict[str, Any]
         if name in QUANTITIES[1:]:
             where, expected = recording.source, "recorded positions"
             raise InputError("not positions", where=where, expected=expected, found=name)
-        recording, states = recording.only([name]), dict[str, States]()
+        recording, states = recording.select_arrays([name]), dict[str, States]()
         for role, (word, _) in _ENDS.items():
             if (text := getattr(request, role)) not in (None, word, "rest"):
                 words = f"{word}, rest, "
@@ -79,7 +79,7 @@ def run_fit(request: FitRequest, report: Report | None = None) -> dict[str, Any]
             """Returns the state that the curves of a block begin or end at; None where fitted."""
             text, row = getattr(request, role), _ENDS[role][1]
             if role in states:
-                return State(**states[role].in_memory(good[places]))
+                return State(**states[role].load(good[places]))
             # at rest: velocity, acceleration and jerk are 0
             still = np.zeros((1, dofs)) if text == "rest" else None
             return None if text is None else State(positions[:, row], still, still, still)

@@ -262,7 +262,7 @@ class Plan:
         """All :attr:`sources`, with paths relative to the folder of OUT."""
         folder = self.request.folder
         return {
-            name: [origin.seen_from(folder) for origin in origins]
+            name: [origin.relative_text(folder) for origin in origins]
             for name, origins in self.sources.items()
         }
 

@@ -208,7 +208,7 @@ def start_rows(files: Files, path: Path) -> StartRows | str:
             raise InputError(
                 "the recorded sources have other trajectories now", where=str(path)
             ) from None
-        states = recording.start.in_memory(places)
+        states = recording.start.load(places)
         if plan.batches[0].inputs.rates:  # the first action is a part of the start
             actions = recording.input
             first = np.stack([actions.read_part(k, k + 1, 0, 1)[0, 0] for k in places.tolist()])

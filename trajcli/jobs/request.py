@@ -100,7 +100,7 @@ class SourceRequest(Reading, Repair):
         # without --skip-bad, a request that left nothing out gives the same
         request = self if left_out else replace(self, skip_bad=False)
         seen = {
-            name: value.seen_from(self.folder) if isinstance(value, Place) else value
+            name: value.relative_text(self.folder) if isinstance(value, Place) else value
             for name, value in stated.items()
         }
         return {**seen, "trajcli_version": __version__, "request": request.to_json()}

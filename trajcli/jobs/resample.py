@@ -350,11 +350,11 @@ def _beside_actions(recording: Recording, rate: float | None) -> Iterator[Variab
         label = {"long_name": "step of the actions", "units": "s"}
         yield Variable("dt", (), np.dtype("f8"), label, np.asarray(1.0 / rate))
     # the start belongs to the first action, which a window may leave out
-    alone = not recording.parts and recording.of_actions and not recording.windowed
+    alone = not recording.parts and recording.holds_actions and not recording.windowed
     for role in ("start", "goal") if alone else ():
         state = stored_state(role, recording)
         raise_if_any(state.faults(role, recording.count))
-        for part, rows in state.in_memory(recording.inside).items():
+        for part, rows in state.load(recording.group_indices).items():
             values = rows if len(rows) == len(recording) else rows[0]
             dims = ("trajectory", "dof")[-values.ndim :]
             yield Variable(f"{role}/{part}", dims, values.dtype, {}, values)
@@ -399,7 +399,7 @@ def described(mode: str, options: Mapping[str, Any]) -> str:
 def _mode_of_file(part: Recording) -> ModeAndOptions:
     """Returns the mode that a file states, and all its options; else "", and the method by which
     its rows were resampled, if any."""
-    stated = part.stated
+    stated = part.stated_mode
     try:
         if stated.name:
             return stated.name, make_mode(stated.name, **stated.options).options()

@@ -19,16 +19,16 @@ from trajcli.files.dofs import parse_dofs
 from trajcli.files.opening import Files, clock_from_options
 from trajcli.files.quantities import POSITIONS, QUANTITIES, motion_rank, rate_name
 from trajcli.files.reader import (
-    marked_faulty,
+    assign_times,
+    mark_faults,
     read_positions,
     read_recordings,
     require_alike,
     require_stamps,
-    timed,
 )
-from trajcli.files.reading import select
-from trajcli.files.recording import ACTIONS, NO_STATE, Recording, States, join, standing_in
-from trajcli.files.repair import repaired
+from trajcli.files.reading import parse_selection
+from trajcli.files.recording import ACTIONS, NO_STATE, Recording, States, join, make_placeholder
+from trajcli.files.repair import repair_recordings
 from trajcli.files.source import Place, expand_files, parse_source
 from trajcli.files.state_sources import state_from_option, state_units, stored_state
 from trajcli.inputs import Inputs
@@ -126,7 +126,7 @@ def resolve(request: Request, files: Files, sources: Sequence[str]) -> Resolved:
     report.raise_faults()
     assert mode is not None  # else its fault was raised
     # stamps of --times are those of all files together, so they are given out once all are known
-    fitting = timed(fitting, option)
+    fitting = assign_times(fitting, option)
     usable = [recording for recording in fitting if recording.fault is None]
     raise_if_any(_guess_faults(fitting, mode), UsageError)
     first = usable[0]
@@ -152,7 +152,7 @@ def resolve(request: Request, files: Files, sources: Sequence[str]) -> Resolved:
         recording = replace(recording, start=start)
     raise_if_any([*recording.start.faults("start", count), *recording.goal.faults("goal", count)])
     if request.episodes is not None:
-        recording = recording.take(np.sort(select(request.episodes, count)))
+        recording = recording.take(np.sort(parse_selection(request.episodes, count)))
         recording, faulty = recording.usable()
         if not request.skip_bad or not len(recording):
             raise_if_any(faulty.values())
@@ -184,7 +184,7 @@ def _read(
             recordings += read([str(source)])
         except (InputError, UsageError) as error:
             left_out.append((str(source), error.faults))
-    return marked_faulty(recordings)
+    return mark_faults(recordings)
 
 
 def _fitting(
@@ -201,7 +201,7 @@ def _fitting(
             raise_if_any([recording.fault])
             require_alike([*fitting[:1], recording])
             if option is None:
-                timed([recording], None)
+                assign_times([recording], None)
             else:
                 require_stamps(replace(recording, own_clock=option))
             start, goal = (states.get(x) or stored_state(x, recording) for x in ("start", "goal"))
@@ -214,7 +214,7 @@ def _fitting(
     if fitting and request.episodes is not None:
         like = fitting[0]
         for place, (_, faults) in zip(places, left_out, strict=True):
-            fitting.insert(place, standing_in(like, recordings[place].origin, faults[0]))
+            fitting.insert(place, make_placeholder(like, recordings[place].origin, faults[0]))
     return fitting, left_out
 
 
@@ -355,7 +355,7 @@ def _stated_mode(group: Recording) -> tuple[str, tuple[tuple[str, Any], ...], Pl
 
     Rows of an output state how they were made, not what they are to be integrated by.
     """
-    stated, read = group.stated, []
+    stated, read = group.stated_mode, []
     if not stated.name or group.input.where.last in QUANTITIES:
         return "", (), Place()
     for option in (x.name for x in CURVE if x.name in stated.options):
@@ -428,7 +428,7 @@ def position_unit(group: Recording, mode: Mode, start: str | None) -> str | None
     """
     order, units = mode.action_order, group.position_units
     stated = group.input.attributes.get("units")
-    if group.given.positions or (units is not None and _derivative(group) == order):
+    if group.option_units.positions or (units is not None and _derivative(group) == order):
         pass
     elif order == 0 and stated is not None and units is None:
         return decode_text(stated)

@@ -109,7 +109,7 @@ def run_retime(request: RetimeRequest, report: Report | None = None) -> dict[str
         paces = (Paces if method == "uniform" else Timings)(whole, request, files)
         part = whole if shard is None else whole.take(slice(*shard.share(len(whole))))
         good, left_out = computable(request, part)
-        left_out += paces.prepare(part.take(good).only(paces.arrays), files.report, opened)
+        left_out += paces.prepare(part.take(good).select_arrays(paces.arrays), files.report, opened)
         stamps = paces.recording.start_stamps(relative=shard is not None)
         variables = [*paces.variables(), time_variable(len(whole) == 1), *stamp_variables(stamps)]
         variables.sort(key=lambda v: ((*_FIRST, v.name).index(v.name), v.name))
@@ -197,7 +197,7 @@ class Paces:
         absolute = str(whole.file.attributes().get("absolute", "")).split(",")
         self.copied = [k for k, number in enumerate(whole.dofs.numbers) if str(number) in absolute]
         # where the file states no mode
-        self._curve = curves_between(self._request, whole.only(arrays)).method
+        self._curve = curves_between(self._request, whole.select_arrays(arrays)).method
         self.recording, self.counts, self.factor = recording, recording.lengths, np.ones(count)
         # what binds each trajectory: a quantity of a dof at a time; "", -1 and NaN where nothing
         self._quantity = np.full(count, "", object)
@@ -257,7 +257,7 @@ class Paces:
     def _between(self, values: Arrays, times: Floats) -> dict[str, Floats]:
         """Returns the extremes between the rows by quantity: of the curve of the file's mode, else
         of that which resample sends. Lines, and dofs whose positions are copied, have none."""
-        mode, options = self.recording.stated.name, self.recording.stated.options
+        mode, options = self.recording.stated_mode.name, self.recording.stated_mode.options
         kinds = {name: self.recording.arrays[name].precision for name in values}
         reached = dict[str, Floats]()
         if not is_known(mode, options):
@@ -349,7 +349,7 @@ class Timings(Paces):
         self._even = request.rows is None and request.duration is None
         self.named, faults = len(whole) > 1 and self._even, list[Fault]()
         if request.shard and len(self.arrays) > 1:  # without rates none moves at an end
-            for _ in self._courses(whole.only(self.arrays), []):
+            for _ in self._courses(whole.select_arrays(self.arrays), []):
                 pass  # whether any trajectory of OUT does
         # by place: what the result says of a timing, where its control points lie
         courses, done = self._courses(recording, faults), dict[int, _Timed]()
@@ -379,7 +379,7 @@ class Timings(Paces):
         self.sizes = {"point": int(self.counts.max(initial=5)) - 5, "each": 1}
         self._shares = {name: np.zeros((len(done), recording.shape[2])) for name in limits}
         cut = isinstance(request.turns, float)  # which leaves no noise
-        if whole.clock and not whole.stated.name and done and not cut:
+        if whole.clock and not whole.stated_mode.name and done and not cut:
             first = self.recording.take([0])
             rows, times = first.arrays[self.arrays[0]].read()[0], row_times(first)[0][0]
             if (cost := fastest.noise_cost(rows, times, limits)) is not None:

@@ -18,7 +18,7 @@ def positions_alone(batch: Recording, beside: Sequence[Recording]) -> Recording:
     """Returns trajectories with their positions or orientations alone. Raises InputError where
     nothing says which array these are, for both in one file (``beside``), and for single rows."""
     path, turns = batch.file.path, [ROTATIONS[0]] if ROTATIONS[0] in batch.arrays else []
-    names = turns if batch.of_rotations else [quantities(batch)[0].get("position", "")]
+    names = turns if batch.holds_rotations else [quantities(batch)[0].get("position", "")]
     other = [one for one in beside if ROTATIONS[0] in one.arrays]
     # an array that export wrote as actions, and says so
     made = batch.is_output and "actions" in names and batch.companions.attribute("actions")[1]
@@ -34,7 +34,7 @@ def positions_alone(batch: Recording, beside: Sequence[Recording]) -> Recording:
         where = batch.place_text(int(single.argmax()))
         raise InputError("fewer than two rows, so no action", where=where)
     batch.require_rotations()
-    return batch.only(names)
+    return batch.select_arrays(names)
 
 
 def commands_for(batch: Recording, kind: str, which: str | None) -> Commands:

@@ -34,7 +34,7 @@ class CurveCheck:
         from trajcli.jobs.resample import curves_between
 
         with suppress(InputError, UsageError):  # what is wrong with rows or times fails elsewhere
-            curves = curves_between(reading, batch.only(self._rows))
+            curves = curves_between(reading, batch.select_arrays(self._rows))
             mode, options = self._mode = curves.mode or ("", {})
             self.curve = curve_name(mode, options) or curves.method
             if mode or (self.curve in GIVEN and len(self._rows) > 1):

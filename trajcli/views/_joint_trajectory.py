@@ -24,7 +24,7 @@ def fields_of(batch: Recording, owners: Iterable[Recording], report: Report) -> 
     faults = {  # what is found, and the way out
         "several trajectories": (len(batch) > 1, f"--episodes {batch.numbers[0]} picks one"),
         "rotations": (
-            any(x.rotations or x.of_rotations for x in owners),
+            any(x.rotations or x.holds_rotations for x in owners),
             f"{path}:DATASET, or --dofs, picks joints",
         ),
         "no positions": ("position" not in stored, f"{path}:DATASET names them"),

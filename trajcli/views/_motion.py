@@ -55,7 +55,7 @@ class StepCheck:
             near[:, :-1] = np.fmax(near[:, :-1], np.where(alike, speed[:, 1:], 0.0))
             alone = speed > np.fmax(_JUMP * near, _OF_MEAN * speed.mean(1, keepdims=True))
             alone &= np.abs(rise) > _ROUNDING * np.nanmax(np.abs(rows), initial=0.0)
-        turned = {*map(tuple, self._turns.found[:, :3].astype(int).tolist())}
+        turned = {*map(tuple, self._turns.jumps[:, :3].astype(int).tolist())}
         for b, k in np.argwhere(alone.any(1)).tolist():
             time = np.full(rows.shape[1], np.nan) if times is None else times[b]
             # rows that arrive in a burst were not measured in it

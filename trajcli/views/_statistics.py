@@ -268,7 +268,7 @@ class RotationStatistics:
     @property
     def alone(self) -> bool:
         """Whether the batch has no dofs but rotations or their rates."""
-        return self.batch.of_rotations or not self.batch.free_dofs
+        return self.batch.holds_rotations or not self.batch.free_dofs
 
     def add(self, values: Mapping[str, Array], block: Recording) -> None:
         """Adds a block with arrays [b, T, D] by name."""

@@ -18,7 +18,7 @@ from trajcli.files.limits import Limits, read_limits
 from trajcli.files.opening import Files
 from trajcli.files.quantities import QUANTITIES, RECORDED_START, ROTATIONS, UNITS_OF_ROTATIONS
 from trajcli.files.reader import read_recordings
-from trajcli.files.reading import Reading, select
+from trajcli.files.reading import Reading, parse_selection
 from trajcli.files.recording import Array, Recording, join
 from trajcli.files.repair import TurnJumps
 from trajcli.files.source import Place, parse_source
@@ -101,7 +101,7 @@ def check_source(
     unchecked = dict.fromkeys(() if tables is None else (*tables.tables, *turns))
     checked: list[object] = []
     for batch in batches:
-        numbers = select(files.reading.episodes, len(batch))
+        numbers = parse_selection(files.reading.episodes, len(batch))
         count, attributes = len(numbers), batch.file.attributes()
         turning = RotationStatistics(batch, ("norm", "sign"), turns, stored)
         arrays = {name: Statistics(name, batch.shape[2]) for name in batch.arrays}
@@ -121,7 +121,7 @@ def check_source(
                 start = StartCheck(reason or start_of(files, parse_source(source).path))
         chosen, faults = batch.take(numbers).usable()
         jumps, by_quantity = TurnJumps(batch), quantities(batch, named)[0]
-        acts = batch.of_actions and batch.array_name != ""  # which a plain .npy does not say
+        acts = batch.holds_actions and batch.array_name != ""  # which a plain .npy does not say
         positions = jumps.name == by_quantity.get("position") and not acts
         # a spline is one curve, however far apart its rows are
         spline = attributes.get("mode") == "bspline"
@@ -238,7 +238,7 @@ def jumps_findings(
 ) -> Iterator[Finding]:
     """Yields where angles jump by a turn, and whether positions jump or rows repeat in motion, with
     the first place in each trajectory."""
-    kinds = [("jumps of a turn", turns.found, text) for text in turns.notes()]
+    kinds = [("jumps of a turn", turns.jumps, text) for text in turns.notes()]
     for check, found, text in (*kinds, *(steps.kinds() if steps else ())):
         _, first, counts = np.unique(found[:, 0], return_index=True, return_counts=True)
         places = []
@@ -346,7 +346,7 @@ class TimeCheck:
 
     def add(self, _: Mapping[str, Array], block: Recording) -> None:
         """Checks the times of a block; those that all trajectories of a group share, once."""
-        for group, places in block.by_part():
+        for group, places in block.split_by_group():
             clock, origin, numbers = group.clock, id(group.origin), block.numbers[places].tolist()
             if clock is None or origin in self._checked:
                 continue
@@ -506,7 +506,7 @@ def _no_start(attributes: Mapping[str, Any], batch: Recording) -> str:
         return "a recording has no start state"
     if batch.members[0].windowed:
         return "row 0 is that of a window"
-    if batch.of_rotations:
+    if batch.holds_rotations:
         return "rotations are compared by --recompute"
     # with convention curobo, row 0 of a band mode is a row of the curve
     band = str(attributes["mode"]) in ("central", "bspline")
@@ -709,7 +709,7 @@ def velocities_finding(
         what, expected, found = "nothing to compare", "rows and dofs", "an empty array"
         raise InputError(what, where=batch.file.path, expected=expected, found=found)
     places = batch.source, others.source
-    pairs = pair_dofs(batch.labels_to_pair, others.labels_to_pair, places)
+    pairs = pair_dofs(batch.pairing_labels, others.pairing_labels, places)
     times = None
     if len(batch) == len(others):
         with suppress(InputError):
@@ -755,7 +755,7 @@ def velocities_finding(
     facts = fit.facts()
     worst = int(np.argmax(facts["per_dof"]))
     error = facts["per_dof"][worst]
-    facts |= {"paired": pairs.by, "only": pairs.only}
+    facts |= {"paired": pairs.by, "only": pairs.unpaired}
     texts = [f"{100 * error:.3g} % (RMS) off the derivative of {positions}"]
     if error > LARGEST_ERROR:
         texts.append(fit_text(facts, worst))
@@ -770,7 +770,7 @@ def velocities_finding(
         "velocity",
         label(batch, velocity),
         # a velocity without positions was not looked at
-        passed=error <= LARGEST_ERROR and not pairs.only["a"],
+        passed=error <= LARGEST_ERROR and not pairs.unpaired["a"],
         text="; ".join(filter(None, texts)),
         trajectories=len(numbers),
         where=f"dof {batch.dofs.numbers[pairs.first[worst]]}",

@@ -25,7 +25,7 @@ from trajcli.files.recording import (
     Array,
     ArrayGroup,
     Recording,
-    numberless,
+    mask_numbers,
     record,
     without_rotations,
 )
@@ -272,8 +272,8 @@ def datasets(files: Files, text: str) -> dict[str, Compared]:
     if episodes is not None:
         compared: dict[str, Compared] = {}
         for batch in read_batches(files, [text], as_stored=True):
-            for place, number in enumerate(select(episodes, len(batch))):
-                own = batch.part(number).take(batch.inside[[number]])
+            for place, number in enumerate(parse_selection(episodes, len(batch))):
+                own = batch.part(number).take(batch.group_indices[[number]])
                 alone = source.dataset and len(own.arrays) == 1
                 for name, array in own.arrays.items():
                     path = f"trajectory {place}/{'' if alone else name}"
@@ -326,7 +326,9 @@ def _in_file(files: Files, source: Source, several: bool) -> dict[str, Compared]
                                     dofs=source.dofs)  # fmt: skip
                 option = clock_from_options(files)
                 recording = record(origin, files.reading, option=option is not None)
-                recordings[key] = recording if option is None else timed([recording], option)[0]
+                recordings[key] = (
+                    recording if option is None else assign_times([recording], option)[0]
+                )
         compared[name] = Compared(dataset, _named_rotations(dataset), recordings[key])
     return compared
 
@@ -457,7 +459,7 @@ def _with_same_dofs(difference: Difference, a: Compared, b: Compared) -> tuple[C
     known = [side.recording for side in (a, b) if side.recording]
     if len(known) < 2 or any(x.array_name.rpartition("/")[2] in RESERVED_NAMES for x in known):
         return a, b
-    labels, named = [x.labels_to_pair for x in known], [x.joint_names is not None for x in known]
+    labels, named = [x.pairing_labels for x in known], [x.joint_names is not None for x in known]
     difference.names = labels[0]
     if not any(named) or labels[0] == labels[1]:
         difference.paired = "name" if all(named) else "place" if len(labels[0]) > 1 else ""
@@ -466,7 +468,7 @@ def _with_same_dofs(difference: Difference, a: Compared, b: Compared) -> tuple[C
     if pairs.first:
         difference.paired = pairs.by if all(named) else "place"
     difference.why = pairs.remark
-    difference.only = pairs.only
+    difference.only = pairs.unpaired
     if not pairs.first or list(pairs.first) == list(pairs.second) == list(range(len(labels[0]))):
         return a, b
     difference.names = [labels[0][dof] for dof in pairs.first]
@@ -704,7 +706,7 @@ def main_tracked(differences: Sequence[Difference]) -> list[Difference]:
 def _pattern(difference: Difference) -> str:
     """Returns the name of a dataset without the number of its group or, without one, its own."""
     group, slash, name = difference.dataset.rpartition("/")
-    return numberless(group) + slash + (name if group else numberless(name))
+    return mask_numbers(group) + slash + (name if group else mask_numbers(name))
 
 
 def tracking(differences: Sequence[Difference], verbose: bool) -> list[dict[str, Any]]:

@@ -36,7 +36,7 @@ from trajcli.files.outputs import (
     time_variable,
 )
 from trajcli.files.quantities import ROTATIONS
-from trajcli.files.reading import Repair, select
+from trajcli.files.reading import Repair, parse_selection
 from trajcli.files.recording import Array, Recording
 from trajcli.files.writing import other_kind, write
 from trajcli.jobs.job import Block, Job, Results, blocks_of, write_blocks
@@ -136,8 +136,8 @@ class Export:
         """The sizes of the axes of an array behind trajectory and row: dofs, or of orientations
         and angular rates the rotation, where there are several, and its components."""
         owner = self.owners[name]
-        bodies, width, dofs = bodies_of(owner.file), 3 + (name == ROTATIONS[0]), owner.shape[2]
-        if not owner.of_rotations or dofs != bodies * width:
+        bodies, width, dofs = count_bodies(owner.file), 3 + (name == ROTATIONS[0]), owner.shape[2]
+        if not owner.holds_rotations or dofs != bodies * width:
             return {"dof": dofs}
         last = {"quaternion" if name == ROTATIONS[0] else "axis": width}
         return {"rotation": bodies, **last} if bodies > 1 else last
@@ -179,7 +179,7 @@ class Export:
             hint = "leave it out: t is then the time as SOURCE has it"
             raise InputError(what, where=block.place_text(0), found=found, hint=hint)
         stamps = np.empty((len(block), block.rows), first.dtype)
-        for part, places in block.by_part():
+        for part, places in block.split_by_group():
             assert part.own_clock is not None  # it has stamps
             stamps[places] = part.own_clock.row_stamps()
         return stamps, unit
@@ -236,7 +236,7 @@ def select_trajectories(
             expected="trajectories with dofs",
             found="no trajectories" if batch is None else describe(batch.shape),
         )
-    turning = [other for other in other_arrays(batch, others) if other.of_rotations]
+    turning = [other for other in other_arrays(batch, others) if other.holds_rotations]
     left_out = first_labels(other for other in others if other not in turning)
     if left_out and batch.origin.named:
         raise InputError(
@@ -246,7 +246,7 @@ def select_trajectories(
             found=", ".join([label(batch), *left_out]),
             hint="name one at a time",
         )
-    numbers = select(files.reading.episodes, len(batch))
+    numbers = parse_selection(files.reading.episodes, len(batch))
     return Export(batch, numbers, left_out, turning, to)
 
 
@@ -529,7 +529,7 @@ def _describe(chosen: Export, out: Path) -> Description:
         shared = step is not None or len(lengths) == 1
         variables.append(time_variable(shared, unit=unit))
         variables += stamp_variables(batch.start_stamps(of_rows=True))
-    source = batch.source.seen_from(os.path.realpath(out.parent))
+    source = batch.source.relative_text(os.path.realpath(out.parent))
     attributes: dict[str, Any] = {"source": source, "trajcli_version": __version__}
     if chosen.commands is not None:
         attributes |= chosen.commands.options()

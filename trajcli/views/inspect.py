@@ -19,8 +19,8 @@ from trajcli.files.joined_arrays import find_array
 from trajcli.files.opening import Files, clock_from_options
 from trajcli.files.quantities import QUANTITIES, ROTATIONS
 from trajcli.files.reader import unreadable_files
-from trajcli.files.reading import select
-from trajcli.files.recording import Recording, numberless
+from trajcli.files.reading import parse_selection
+from trajcli.files.recording import Recording, mask_numbers
 from trajcli.files.repair import TurnJumps
 from trajcli.files.source import expand_files, parse_source
 from trajcli.memory import LEAST_SAMPLED_BYTES, SAMPLED_BYTES, SCANNED_BYTES
@@ -93,7 +93,7 @@ def inspect_source(
     except InputError as error:  # which other commands refuse
         said.add_notes(_in_a_line(error))
         main = main_batch(batches)
-    chosen = [] if main is None else select(episodes, len(main))
+    chosen = [] if main is None else parse_selection(episodes, len(main))
     if main is not None:
         usable, faults = main.take(chosen).usable()
         said.add_notes(*(f"{name} is left out: {fault.what}" for name, fault in faults.items()))
@@ -104,7 +104,9 @@ def inspect_source(
     numbers: list[Sequence[int]] = []
     for batch in batches:
         begin, own = begins.get(batch.members[0]), range(len(batch))
-        picked = select(episodes, len(own)) if begin is None else (n - begin for n in chosen)
+        picked = (
+            parse_selection(episodes, len(own)) if begin is None else (n - begin for n in chosen)
+        )
         numbers.append([n for n in picked if n in own])
     if not names:  # an array within each trajectory of a layout
         names = [(part.file, f"{part.group}/{part.array_name}")
@@ -196,7 +198,7 @@ def _trajectories(main: Recording, chosen: Sequence[int], full: bool) -> dict[st
     steps: dict[str, list[Any]] = {}
     medians, durations, jitter = dict[str, list[float]](), [], 0.0
     for block in main.take(chosen).blocks(size=SCANNED_BYTES):
-        for group, _ in block.by_part() if block.rows > 1 else ():
+        for group, _ in block.split_by_group() if block.rows > 1 else ():
             with contextlib.suppress(InputError):
                 if (clock := group.clock) is None:
                     continue
@@ -226,7 +228,7 @@ def _trajectories(main: Recording, chosen: Sequence[int], full: bool) -> dict[st
 
 
 def _group_name(recording: Recording) -> str:
-    return numberless(recording.group) or recording.array_name
+    return mask_numbers(recording.group) or recording.array_name
 
 
 def _one_rate(rates: Mapping[str, Sequence[float | None]]) -> float | None:
@@ -318,9 +320,9 @@ class Datasets:
 
     def _picked(self, file: Catalogue, name: str) -> Dataset:
         """Returns a dataset, of those beside trajectories with their dofs the chosen ones."""
-        stored, pattern = file.require(name), numberless(name)
+        stored, pattern = file.require(name), mask_numbers(name)
         for batch in self.batches:
-            beside = pattern.startswith(numberless(batch.group)) and stored.numeric
+            beside = pattern.startswith(mask_numbers(batch.group)) and stored.numeric
             of_dofs = stored.ndim > 1 and stored.shape[-1] == batch.dofs.count
             if beside and of_dofs and name.rpartition("/")[2] not in ("dt", *STAMPS):
                 return cast(Dataset, batch.pick(stored))

@@ -16,11 +16,11 @@ from trajcli.curves import fastest
 from trajcli.curves.sampling import hold_side
 from trajcli.errors import InputError, Note, Report, UsageError, raise_if_any
 from trajcli.files.conversion import as_batch
-from trajcli.files.dofs import match_names, numbers_of, pair_dofs
+from trajcli.files.dofs import dof_numbers, match_names, pair_dofs
 from trajcli.files.limits import Bounds, Limits
 from trajcli.files.opening import Files
 from trajcli.files.quantities import QUANTITIES, RECORDED_POSITION
-from trajcli.files.reading import select
+from trajcli.files.reading import parse_selection
 from trajcli.files.recording import Array, Recording
 from trajcli.files.source import Source, parse_source
 from trajcli.kernels.program import Floats
@@ -130,7 +130,7 @@ class PlotSource:
     @property
     def chosen(self) -> Sequence[int]:
         """The numbers of the trajectories that are drawn: the first where none are chosen."""
-        return select(self.episodes or "0", len(self.main))
+        return parse_selection(self.episodes or "0", len(self.main))
 
     def starts(self) -> list[float]:
         """Returns the times at which the chosen trajectories begin; 0 for those of a clock whose
@@ -161,7 +161,7 @@ class PlotSource:
 
     def peaks(self, report: Report) -> Iterator[Peaks]:
         """Yields the peaks of the chosen trajectories, of all where none are chosen."""
-        chosen = sorted(select(self.episodes, len(self.main)))
+        chosen = sorted(parse_selection(self.episodes, len(self.main)))
         for batch in self.batches:
             numbers = [number for number in chosen if number < len(batch)]
             ends = BlockExtremes({name: [] for name in batch.arrays})
@@ -217,7 +217,7 @@ class PlotSource:
             )
         held, units, _ = quantities(batch)  # an array called q is positions
         quantity = next((quantity for quantity, array in held.items() if array == name), "")
-        if not quantity or batch.of_rotations or batch.rotations:
+        if not quantity or batch.holds_rotations or batch.rotations:
             quantity = quantity_of(batch, name)
         factors, unit = units_to_show(batch, name, self.to)
         if bounds := bounds_of(batch, self.limits or _stored_limits(batch), units).get(quantity):
@@ -296,7 +296,7 @@ def _with_commands(lines: Sequence[Line]) -> Iterator[Line]:
     for line in lines:
         names = [name for _, name in line.dofs]
         stems = [re.sub(f"(?i){_TOLD}|{_DONE}", "", name).strip("._ ") or name for name in names]
-        keys = [(line.quantity, key) for key in numbers_of(names) or stems]
+        keys = [(line.quantity, key) for key in dof_numbers(names) or stems]
         texts = [x if re.search(f"(?i){_DONE}", x) else f"{line.array}/{x}" for x in names]
         told = [re.search(f"(?i){_TOLD}", text) is not None for text in texts]
         parts.append(list(zip(keys, told, stems, strict=True)))
@@ -361,7 +361,7 @@ def _drawable(values: Array) -> Array:
 def _recorded(batch: Recording, number: int, factors: Floats) -> Array | None:
     """Returns the positions [T, D] that a trajectory was smoothed from, where its file has them,
     times factors [D]."""
-    part, inside = batch.part(number), int(batch.inside[number])
+    part, inside = batch.part(number), int(batch.group_indices[number])
     stored = None if part.file.members else part.companions.dataset(RECORDED_POSITION)
     if stored is None:
         return None

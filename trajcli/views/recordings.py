@@ -17,8 +17,8 @@ from trajcli.files.opening import Files, clock_from_options
 from trajcli.files.quantities import QUANTITIES, ROTATIONS, derivative_order, derive_unit, rate_name
 from trajcli.files.reader import dof_faults, no_time, read_recordings, require_stamps, timed
 from trajcli.files.reading import Repair
-from trajcli.files.recording import SEVERAL, Array, Recording, join, numberless, without_rotations
-from trajcli.files.repair import repaired
+from trajcli.files.recording import SEVERAL, Array, Recording, join, mask_numbers, without_rotations
+from trajcli.files.repair import repair_recordings
 from trajcli.files.source import Place, expand_files, parse_source
 from trajcli.kernels.program import Floats, Integers
 from trajcli.modes import MODES
@@ -199,7 +199,7 @@ def dof_text(recording: Recording, dof: int) -> str:
 
 def beside(first: Recording, second: Recording) -> bool:
     """Returns whether both are the same trajectories: as many, in groups of other names."""
-    patterns = [{numberless(part.group) for part in x.members} for x in (first, second)]
+    patterns = [{mask_numbers(part.group) for part in x.members} for x in (first, second)]
     return len(first) == len(second) and not patterns[0] & patterns[1]
 
 
@@ -344,7 +344,7 @@ def read_batches(
     recordings, report = read_recordings(files, sources, as_stored), files.report
     batches, option = _batches(recordings), clock_from_options(files)
     if option is not None:
-        batches = [timed(members, option) for members in batches]
+        batches = [assign_times(members, option) for members in batches]
     for first in (members[0] for members in batches):
         require_stamps(first)
         if first.clock and first.clock.remark:
@@ -359,7 +359,7 @@ def read_batches(
             for recording in members:
                 if recording.clock is None and not timeless:
                     raise InputError(no_time(recording))
-            batches[k] = repaired(members, repair, 1, report, files.reading.episodes)
+            batches[k] = repair_recordings(members, repair, 1, report, files.reading.episodes)
     return [join(members) for members in batches]
 
 
@@ -414,9 +414,9 @@ def whole_batch(candidates: Sequence[Recording]) -> tuple[Recording | None, list
     parts = [part for batch in same for part in batch.members]
     raise_if_any(dof_faults(parts))
     taken = {(part.file.path, part.group) for part in parts}
-    patterns = {numberless(part.group) for part in parts}
+    patterns = {mask_numbers(part.group) for part in parts}
     for part in (part for batch in others for part in batch.members):
-        if (part.file.path, part.group) not in taken and numberless(part.group) in patterns:
+        if (part.file.path, part.group) not in taken and mask_numbers(part.group) in patterns:
             what, expected = "trajectories of different arrays", ", ".join(arrays)
             found, hint = ", ".join(part.arrays), "FILE:DATASET names an array that all have"
             raise InputError(what, where=part.where, expected=expected, found=found, hint=hint)

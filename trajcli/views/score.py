@@ -18,7 +18,7 @@ from trajcli.files.limits import Limits
 from trajcli.files.opening import Files
 from trajcli.files.quantities import QUANTITIES
 from trajcli.files.reader import no_time, refuse_control_points
-from trajcli.files.reading import select
+from trajcli.files.reading import parse_selection
 from trajcli.files.recording import Array, Recording
 from trajcli.files.repair import TurnJumps
 from trajcli.kernels.program import Floats, Integers
@@ -235,7 +235,9 @@ def score_source(
     """
     batches = read_batches(files, [source])
     batch, others = whole_batch(batches)
-    numbers = np.asarray(select(files.reading.episodes, 0 if batch is None else len(batch)))
+    numbers = np.asarray(
+        parse_selection(files.reading.episodes, 0 if batch is None else len(batch))
+    )
     if batch is None or any(0 in part.shape for part in batch.take(numbers).parts_in_use()):
         raise InputError(
             "nothing to score", where=source, expected="rows and dofs", found="an empty array"
@@ -243,7 +245,7 @@ def score_source(
     refuse_control_points(batch.members)
     near = (batch, *other_arrays(batch, others))
     turning = next((other for other in near if other.rotations), None)
-    if turning is not None and batch.of_rotations:
+    if turning is not None and batch.holds_rotations:
         batch = turning  # rather than its rates
     unscored = first_labels(other for other in others if other is not turning)
     named = "; FILE:DATASET names one" if unscored else ""
