@@ -113,7 +113,7 @@ def test_stamps_that_are_not_strictly_increasing_are_refused_where_they_are_used
     assert [fault for fault in found.faults() if words in fault.what]
     with pytest.raises(InputError, match=words):
         found.row_times()
-    np.testing.assert_array_equal(found.rows(0, 1)[0], values)  # to be looked at
+    np.testing.assert_array_equal(found.stored_times(0, 1)[0], values)  # to be looked at
 
 
 @pytest.mark.parametrize("dt", [-0.1, 0.0, np.inf, [0.1, 0.1, -0.1, 0.1, 0.1]])
@@ -156,7 +156,7 @@ def test_statements_of_one_group_that_disagree_are_an_error(read):
     ):
         found = require(read(attributes, **arrays))
         with pytest.raises(InputError, match="contradict each other") as error:
-            found.rows()
+            found.stored_times()
         (fault,) = error.value.faults
         names = [*attributes, *arrays]
         assert all(name in fault.where for name in names), fault.where
@@ -174,11 +174,11 @@ def test_a_rate_is_an_attribute_a_number_or_an_array_of_one(read, name, value):
 
 def test_actions_lead_to_times_a_step_later(read):
     found = require(read(actions=np.zeros((3, 4, 1)), dt=0.5))
-    np.testing.assert_array_equal(found.rows(1, 2)[0], [0.5, 1.0, 1.5, 2.0])
+    np.testing.assert_array_equal(found.stored_times(1, 2)[0], [0.5, 1.0, 1.5, 2.0])
     np.testing.assert_array_equal(found.row_times(), [[0.0, 0.5, 1.0, 1.5]])
     stamps = np.array([0.0, 1, 3, 6, 10])
     found = require(read(actions=np.zeros((3, 4, 1)), times=stamps))
-    np.testing.assert_array_equal(found.rows(1, 2)[0], stamps[1:])
+    np.testing.assert_array_equal(found.stored_times(1, 2)[0], stamps[1:])
 
 
 def test_a_clock_in_nanoseconds_loses_nothing(tmp_path):

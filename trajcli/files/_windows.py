@@ -18,7 +18,7 @@ from trajcli.files.source import Place
 from trajcli.units import parse_time_unit
 
 
-def windowed(
+def cut_to_window(
     recordings: Sequence[Recording], reading: Reading, report: Report
 ) -> Iterator[Recording]:
     """Yields the rows of recordings, which have their times, that lie in the window of a reading.
@@ -36,7 +36,7 @@ def windowed(
     whole, lines = join(usable), list[np.ndarray]()
     for recording in usable:
         assert recording.own_clock is not None  # what has no fault has times
-        times = recording.own_clock.rows()
+        times = recording.own_clock.stored_times()
         every = np.broadcast_to(times - times[:, :1], recording.shape[:2])
         lines += [line[:rows] for line, rows in zip(every, recording.lengths, strict=True)]
     ends = np.array([np.fmax.reduce(line, initial=0.0) for line in lines])

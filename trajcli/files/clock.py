@@ -1,7 +1,7 @@
-"""The times of rows: one step, steps, or time stamps, as files and options say them.
+"""The times of rows: one step, steps, or time stamps, from files and options.
 
-Every command takes the first of: an option; stamps or steps beside the arrays; what the layout
-says; an attribute ``dt`` or a rate. Steps and stamps that contradict each other are an error.
+Every command takes the first of: an option; stamps or steps next to the arrays; the times of the
+layout; an attribute ``dt`` or a rate. Steps and stamps that contradict each other are an error.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ from trajcli.memory import EAGER_BYTES
 from trajcli.units import KNOWN_TIMES, Unit, parse_time_unit
 
 Values: TypeAlias = "npt.NDArray[Any] | Dataset"
-# Units that are not converted: lower case, without a final s.
+# Units that are not converted, in lower case without a final s: such a file is refused, where an
+# unknown word would be read as seconds.
 _OTHER_TIMES = {"min", "minute", "h", "hr", "hour", "d", "day"}
-# The unit of stamps that are at least so large: in seconds they would be after the year 5000.
+# The unit of stamps that are at least this large: in seconds they would be after the year 5000.
 _CLOCKS = {"ns": 1e17, "us": 1e14, "ms": 1e11}
-# Stamps of a trajectory that are compared at once.
+# Stamps of a trajectory that are compared at once, so that bags of millions need no copy.
 _FEW = 1 << 16
 # Seconds; no robot takes longer or shorter steps. Stamps in ns, µs or ms are far beyond.
 _LONGEST_STEP, _SHORTEST_STEP = 1.0, 1e-5
@@ -49,22 +50,22 @@ class Clock:
     """The times of the rows of trajectories [B, T] in seconds: one step, steps, or time stamps.
 
     Attributes:
-        source: where they come from, as reports say it, "time stamps x.h5:/times, in ms".
+        source: where they come from, for reports: "time stamps x.h5:/times, in ms".
         where: the array or the option, for messages.
         step: the one step of all rows; stamps at equal distances are held as one step, too.
-        values: steps [h], [B, 1] or [B, h] or, if ``stamped``, stamps [T] or [B, T]; None where one
-            step says all.
+        values: steps [h], [B, 1] or [B, h] or, if ``stamped``, stamps [T] or [B, T]; None where
+            there is one step.
         stamped: whether the file has stamps, and not steps.
-        shape: of the dataset of steps or stamps, also where it is held as one step.
-        batch, count: the trajectories and the rows that they are for.
-        begin: the row of the file with which the rows begin.
+        shape: the shape of the dataset of steps or stamps, also where it is held as one step.
+        batch, count: the number of trajectories, and of their rows.
+        begin: the number of the first row in the file.
         acting: the rows are actions, the first of which leads to time dt; there may then be one
             stamp more than rows, that of the start.
-        lengths: how many rows of each trajectory [B] are not padding.
+        lengths: the number of rows of each trajectory [B] that are not padding.
         unit: the unit of the dataset, as text; "" where nothing says it.
         converted_from: the type of floats in the file, where they were converted to seconds.
-        absolute: the stamps as the source has them, [1 or B, T], in ``unit``.
-        nominal: the step that the file states beside stamps.
+        absolute: the stamps [1 or B, T] as the source has them, in ``unit``.
+        nominal: the step that the file states next to stamps.
         contradiction: why there are no times: two statements that contradict each other.
     """
 
@@ -87,12 +88,12 @@ class Clock:
 
     @classmethod
     def even(cls, step: float, source: Place, where: Place | None = None) -> Clock:
-        """Returns the times of rows at equal distances."""
+        """Makes the times of rows at equal distances."""
         return cls(source=source, where=where or source, step=step)
 
     @classmethod
     def unknown(cls, fault: Fault, batch: int, count: int) -> Clock:
-        """Returns the times of trajectories [batch, count] that cannot be used, for this reason."""
+        """Makes the times of trajectories [batch, count] that cannot be used, for this reason."""
         where = Place(remark=str(fault.where))
         return cls(source=where, where=where, batch=batch, count=count, contradiction=fault)
 
@@ -101,7 +102,7 @@ class Clock:
         cls, stored: Dataset, given: Unit | None = None, lengths: Integers | None = None,
         nominal: float | None = None, column: bool = True,
     ) -> Clock:  # fmt: skip
-        """Returns the times that a dataset of stamps gives, in the given unit or else its own.
+        """Reads the times that a dataset of stamps gives, in the given unit or else its own.
 
         lengths [B]: how many stamps of each trajectory are not padding. nominal: the step that the
         file states elsewhere, which is used if it fits. column: whether stamps [T, 1] are those of
@@ -134,10 +135,10 @@ class Clock:
 
     @classmethod
     def join(cls, clocks: Sequence[Clock]) -> Clock:
-        """Returns the times of several groups of trajectories, one behind the other.
+        """Joins the times of several groups of trajectories.
 
-        They are stamps where all are, else steps. Groups with steps or stamps of other numbers than
-        the others contradict each other. Stamps of the sources are those of each clock.
+        They are stamps where all are, else steps. Groups that have different numbers of steps or
+        stamps contradict each other. The stamps of the sources stay with each clock.
         """
         first, batches = clocks[0], [clock.batch for clock in clocks]
         if len(clocks) == 1:
@@ -176,8 +177,9 @@ class Clock:
         shape = (joined.batch, 1 if extra is None else joined.count + extra)
         if len({clock.step for clock in clocks}) == 1 and first.step is not None:
             return replace(joined, step=first.step, shape=() if extra is None else shape)
+        # one dataset [T] for all groups, as of --times: shorter groups have the first of its times
         if all(len(clock.shape) == 1 and clock.where == first.where for clock in clocks):
-            longest = max(clocks, key=lambda clock: clock.count)  # those of the others begin alike
+            longest = max(clocks, key=lambda clock: clock.count)
             return replace(joined, values=longest.values, shape=longest.shape)
         tables = [
             clock._table(joined.stamped, 1 if extra is None else clock.count + extra)
@@ -191,7 +193,7 @@ class Clock:
         return replace(joined, values=values, shape=shape, where=where)
 
     def _table(self, stamped: bool, width: int) -> Values:
-        """Returns stamps or steps [1 or batch, width]."""
+        """Reads the values as a table [1 or batch, width] of stamps or of steps."""
         if self.values is None:
             step = np.nan if self.step is None else self.step
             return step * np.arange(width)[None] if stamped else np.full((1, width), step)
@@ -212,11 +214,13 @@ class Clock:
     def fit_shape(
         self, batch: int, count: int, acting: bool = False, lengths: Integers | None = None
     ) -> Clock:
-        """Returns the times for trajectories [batch, count]."""
+        """Fits the times to trajectories [batch, count]."""
         values, shape = self.values, self.shape
+        # MATLAB writes the steps of one trajectory as a column [T, 1], the shape of one step for
+        # each of T trajectories: the numbers of rows and trajectories tell which it is
         column = not self.stamped and shape[1:] == (1,) and shape[0] != batch
-        if column and shape[0] in (count - 1, count):  # of one trajectory, as MATLAB has them
-            values = values if values is None else np.ravel(load_array(values))
+        if column and shape[0] in (count - 1, count):
+            values = values if values is None else np.ravel(in_memory(values))
             shape = shape[:1]
         return replace(self, values=values, shape=shape, batch=batch, count=count, acting=acting,
                        lengths=lengths)  # fmt: skip
@@ -225,17 +229,20 @@ class Clock:
     def remark(self) -> str:
         """A warning about an unknown unit, or steps that cannot be seconds; "" for others."""
         if self.unit:
-            known = parse_time_unit(self.unit) is not None
-            not_known = f"is in {self.unit!r}, which is not known ({KNOWN_TIMES}): taken as s"
-            return "" if known else f"{self.where} {not_known}"
+            if parse_time_unit(self.unit) is not None:
+                return ""
+            text = f"is in {self.unit!r}, which is not known ({KNOWN_TIMES}): taken as s"
+            return f"{self.where} {text}"
         if isinstance(self.values, Dataset) or self.contradiction is not None:
             return ""
-        # a median: one long gap says nothing about the unit; NumPy's loads masked arrays
-        some = np.array([[np.nan if self.step is None else self.step]])
+        steps = np.array([[np.nan if self.step is None else self.step]])
         if self.values is not None:
-            some = np.atleast_2d(self.values)[:1, :_FEW].astype(np.float64)
-        steps = np.diff(some) if self.stamped and self.values is not None else some
+            values = np.atleast_2d(self.values)[:1, :_FEW].astype(np.float64)
+            steps = np.diff(values) if self.stamped else values
+        # the median, since one long gap says nothing about the unit; by sort, since np.median
+        # imports masked arrays
         step = float(np.sort(steps, None)[(steps.size - 1) // 2]) if steps.size else _LONGEST_STEP
+        # stamps one second apart are likely numbers of rows
         counted = self.stamped and step == _LONGEST_STEP and self.count > 1
         if not (step > _LONGEST_STEP or 0 < step < _SHORTEST_STEP or counted):
             return ""
@@ -255,49 +262,46 @@ class Clock:
         return not self.shape_faults()
 
     def take(self, trajectories: Numbers, rows: range, lengths: Integers | None = None) -> Clock:
-        """Returns the times of some rows, that follow each other, of some trajectories; lengths as
-        for :meth:`fit_shape`."""
-        fitted = self.fit_shape(len(trajectories), len(rows), self.acting, lengths)
-        fitted = replace(fitted, begin=self.begin + rows.start)
+        """Selects the times of consecutive rows of some trajectories.
+
+        lengths: as for :meth:`fit_shape`.
+        """
+        part = self.fit_shape(len(trajectories), len(rows), self.acting, lengths)
+        part = replace(part, begin=self.begin + rows.start)
         # how many steps actions need depends on their mode
         misfit = self.shape_faults() if rows.start or not self.acting else ()
         if misfit or self.contradiction is not None:
-            return replace(fitted, contradiction=next(iter(misfit), self.contradiction))
+            return replace(part, contradiction=next(iter(misfit), self.contradiction))
         surplus = self.count - len(rows)
 
-        def width(values: Values) -> int:
-            return values.shape[-1] - (surplus if values.shape[-1] > 1 else 0)
+        def cut(stored: Dataset) -> Dataset:
+            width = stored.shape[-1] - (surplus if stored.shape[-1] > 1 else 0)
+            return stored.select(trajectories if stored.shape[0] > 1 else range(1), range(width))
 
-        def lines(stored: Dataset) -> Dataset:
-            own = trajectories if stored.shape[0] > 1 else range(1)
-            return stored.select(own, range(width(stored)))
-
-        absolute = None if rows.start else self.absolute and lines(self.absolute)
+        absolute = None if rows.start else self.absolute and cut(self.absolute)
         if self.step is not None and (rows.start or not self.shape):
-            return replace(fitted, stamped=False, shape=(), absolute=absolute)
-        if rows.start:  # the rows lie at the times since the first of all
+            return replace(part, stamped=False, shape=(), absolute=absolute)
+        if rows.start:
+            # later rows have times since the first row of all, which their own steps cannot say
             times = self._times(0, 1 if self.shared else self.batch)
             times = times[[0] if self.shared else trajectories, rows.start : rows.stop]
-            return replace(fitted, values=times, stamped=True, acting=False, shape=times.shape,
+            return replace(part, values=times, stamped=True, acting=False, shape=times.shape,
                            absolute=None)  # fmt: skip
-        values = self.values
+        values, shape = self.values, self.shape
         if isinstance(values, Dataset) and values.ndim == 2:
-            values = lines(values)
+            values = cut(values)
         elif values is not None:
             held = load_array(values)
             held = held[trajectories] if held.ndim == 2 and len(held) > 1 else held
-            values = held[..., : width(held)]
-
-        shape = self.shape
+            values = held[..., : held.shape[-1] - surplus] if held.shape[-1] > 1 else held
         if len(shape) == 2 and shape[0] > 1:
             shape = (len(trajectories), shape[1])
         if shape and shape[-1] > 1:
             shape = (*shape[:-1], shape[-1] - surplus)
-        return replace(fitted, values=values, absolute=absolute, shape=shape)
+        return replace(part, values=values, absolute=absolute, shape=shape)
 
     def segment(self, trajectories: Numbers, rows: Numbers) -> Clock:
-        """Returns the times of some rows of some trajectories; those of equal steps follow each
-        other."""
+        """Selects the times of some rows of some trajectories; of equal steps, consecutive rows."""
         part, stamps = self.fit_shape(len(trajectories), len(rows)), self.absolute
 
         def cut(lines: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -310,20 +314,21 @@ class Clock:
         if self.step is not None:
             begin = self.begin + int(rows[0]) + self.acting
             return replace(part, begin=begin, stamped=False, shape=())
-        times = cut(self.rows())
+        times = cut(self.stored_times())
         return replace(part, values=times, stamped=True, shape=times.shape)
 
     def row_stamps(self) -> npt.NDArray[Any]:
-        """Returns the stamps [1 or B, count] of all rows as the source, which has some, counts."""
+        """Reads the stamps [1 or B, count] of all rows of a source with stamps, in its unit."""
         assert self.absolute is not None
         known: npt.NDArray[Any] = self.absolute.read()
-        if known.shape[1] < self.count:  # of an output, that of row 0 alone
-            times = self.rows()
+        # an output of trajcli states the stamp of row 0 alone
+        if known.shape[1] < self.count:
+            times = self.stored_times()
             known = add_seconds(known, times - times[:, :1], self.unit)
         return known[:, -self.count :]  # of actions, not that of the start
 
     def shape_faults(self) -> list[Fault]:
-        """Returns what is wrong with the number of stamps or steps."""
+        """Checks the number of stamps or steps."""
         batch, rows = self.batch, self.count
         if self.contradiction is not None:
             return [self.contradiction]
@@ -341,8 +346,8 @@ class Clock:
         return [wrong_shape(self.where, expected, shape, what="wrong number of steps")]
 
     def faults(self, begin: int = 0, end: int | None = None) -> list[Fault]:
-        """Returns what is wrong with the steps or stamps of trajectories begin to end: steps must
-        be positive and finite, stamps finite and strictly increasing."""
+        """Checks the steps or stamps of trajectories begin to end: steps must be positive and
+        finite, stamps finite and strictly increasing."""
         if faults := self.shape_faults():
             return faults
         end = self.batch if end is None else end
@@ -353,7 +358,7 @@ class Clock:
         return step_faults(steps, self.where, begin if len(steps) > 1 else 0)
 
     def _filled(self, values: npt.NDArray[Any], begin: int, end: int) -> npt.NDArray[Any]:
-        """Returns stamps or steps [b, n] with valid ones in place of padding."""
+        """Puts valid stamps or steps in place of those [b, n] that are padding."""
         if self.lengths is None or len(values) != end - begin or values.shape[1] == 1:
             return values
         last = self.lengths[begin:end, None] - 1 + values.shape[1] - self.count
@@ -362,15 +367,17 @@ class Clock:
         return np.where(beyond > 0, ends + beyond, values)
 
     def row_times(self, begin: int = 0, end: int | None = None) -> Floats:
-        """Returns the times [b or 1, count] of all rows of trajectories begin to end, from the
-        first row on. Raises InputError for :meth:`faults`."""
+        """Reads the times [b or 1, count] of trajectories begin to end, counted from their first
+        row. Raises InputError for :meth:`faults`."""
         raise_if_any(self.faults(begin, end))
         times = self._times(begin, self.batch if end is None else end)
         return times - times[:, :1]
 
-    def rows(self, begin: int = 0, end: int | None = None) -> Floats:
-        """Returns the times [b or 1, count] of the rows of trajectories begin to end, as the file
-        has them. Raises InputError if there are too many or too few."""
+    def stored_times(self, begin: int = 0, end: int | None = None) -> Floats:
+        """Reads the times [b or 1, count] of trajectories begin to end, as the file has them.
+
+        Raises InputError if there are too many or too few.
+        """
         raise_if_any(self.shape_faults())
         return self._times(begin, self.batch if end is None else end)
 
@@ -379,18 +386,20 @@ class Clock:
             stamps = _rows(self.values, begin, end).astype(np.float64)
             return stamps[:, -self.count :] if self.count else stamps[:, :0]
         steps = self.steps(begin, end)
+        # an action leads to the end of its step; T steps of T rows lead into each row
         after = self.acting or steps.shape[1] == self.count > 1
         if steps.shape[1] == 1:
+            # k·dt has one rounding, a sum of k steps has k
             return steps * np.arange(self.begin + after, self.begin + self.count + after)
         elapsed = np.cumsum(np.insert(steps, 0, 0.0, 1), axis=1)
         if after and steps.shape[1] < self.count:  # the last step goes on
             elapsed = np.concatenate([elapsed, elapsed[:, -1:] + steps[:, -1:]], axis=1)
         return elapsed[:, int(after) :][:, : self.count]
 
-    def since(self, trajectories: Numbers, of_rows: bool = False) -> npt.NDArray[Any] | None:
-        """Returns the first stamps of trajectories as the source has them; None without any.
+    def first_stamps(self, trajectories: Numbers, of_rows: bool = False) -> npt.NDArray[Any] | None:
+        """Reads the first stamps of trajectories as the source has them; None without any.
 
-        of_rows: of actions with one stamp more than rows, that of the first row.
+        of_rows: for actions with one stamp more than rows, takes the stamp of the first row.
         """
         if self.absolute is None:
             return None
@@ -400,27 +409,29 @@ class Clock:
         first = np.ravel(self.absolute.select(chosen, range(column, column + 1)).read())
         return np.broadcast_to(first, len(trajectories))
 
-    def began(self, stamps: npt.NDArray[Any], unit: str) -> Clock:
-        """Returns the times of an output of trajcli, counted from the stamps of its source."""
-        since = self.since(range(self.batch))
-        if since is not None and since.any():
-            stamps = add_seconds(stamps, since, unit)
-        read = lambda start, stop: stamps[start:stop, None]  # noqa: E731
-        absolute = Dataset(self.where, (len(stamps), 1), stamps.dtype, read)
+    def shift(self, stamps: npt.NDArray[Any], unit: str) -> Clock:
+        """Moves the times of an output of trajcli to the stamps [B] at which its source began."""
+        first = self.first_stamps(range(self.batch))
+        if first is not None and first.any():
+            stamps = add_seconds(stamps, first, unit)
+        absolute = Dataset(
+            self.where, (len(stamps), 1), stamps.dtype, lambda a, b: stamps[a:b, None]
+        )
         return replace(self, absolute=absolute, unit=unit)
 
     def steps(self, begin: int, end: int) -> Floats:
-        """Returns the steps of trajectories begin to end, [b or 1, h]."""
+        """Reads the steps [b or 1, h] of trajectories begin to end."""
         if self.values is None:
             return np.full((1, 1), np.nan if self.step is None else self.step)
         steps = _rows(self.values, begin, end).astype(np.float64)
+        # of T steps of T rows the first leads into row 0, where loggers write 0 or NaN
         if not self.acting and steps.shape[1] == self.count > 1 and not (steps[:, 0] > 0).all():
-            steps[:, 0] = steps[:, 1]  # no row lies before row 0: loggers write 0 or NaN
+            steps[:, 0] = steps[:, 1]
         return steps
 
 
 def _rows(values: Values, begin: int, end: int) -> npt.NDArray[Any]:
-    """Returns the part [b or 1, n] of [n] or [B, n] that belongs to trajectories begin to end."""
+    """Reads the part [b or 1, n] of [n] or [B, n] that belongs to trajectories begin to end."""
     if values.ndim < 2:
         return np.reshape(load_array(values), (1, -1))
     if values.shape[0] == 1:
@@ -429,7 +440,7 @@ def _rows(values: Values, begin: int, end: int) -> npt.NDArray[Any]:
 
 
 def positive(value: object) -> float | None:
-    """Returns a number above zero that a float can hold; None for anything else."""
+    """Reads a number above zero that a float can hold; None for anything else."""
     if isinstance(value, np.ndarray) and value.size == 1:
         value = value.ravel()[0]
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
@@ -442,9 +453,9 @@ def positive(value: object) -> float | None:
 
 
 def _stored_times(stored: Dataset, given: Unit | None, stamps: bool) -> Clock:
-    """Returns the stamps or steps of a dataset in seconds; large datasets of times for every
-    trajectory stay in the file."""
-    text = given.name if given is not None else read_unit(stored)
+    """Reads the stamps or steps of a dataset in seconds; large ones [B, n] stay in the file."""
+    # the unit is given, else stated by an attribute, else by the name: time_ms
+    text = given.name if given is not None else stated_unit(stored)
     text = text or split_unit(re.split("[:/]", stored.where.last)[-1])[1]
     unit = given or parse_time_unit(text)
     word, since, _ = text.strip("[] ").lower().partition(" since ")
@@ -459,70 +470,64 @@ def _stored_times(stored: Dataset, given: Unit | None, stamps: bool) -> Clock:
     stored.require_numeric()
     by_size = "" if unit is not None or text or not stamps else unit_by_size(stored)
     unit = parse_time_unit(by_size) or unit
-    if stamps:
-        _refuse_coarse(stored, unit)
+    kind, per_second = stored.precision, unit.per_si if unit else 1.0
+    if stamps and kind.kind == "f" and kind.itemsize <= 4 and 0 not in stored.shape:
+        # 24 bits of seconds since 1970 leave steps of 64 s to 128 s
+        first = np.ravel(stored.read_rows(0, 1)).astype(kind)[0]
+        if abs(first) > SINCE_1970 * per_second:
+            raise InputError(
+                "time stamps too coarse for their type",
+                where=stored.where,
+                expected="float64 or integers, or stamps from 0",
+                found=f"{kind}, which is {np.spacing(first) / per_second:g} s coarse since 1970",
+                hint="--rate HZ or --dt SECONDS says the time instead",
+            )
     lazy = stored.nbytes > EAGER_BYTES and stored.ndim == 2 and stored.shape[0] > 1
     values: Values = stored if lazy else np.asarray(stored.read())
     source = stored.where
     if unit is not None and unit.per_si != 1.0:
         convert = partial(in_seconds, unit=unit, stamps=stamps)
         values = converted(stored, convert) if lazy else convert(values)
-        source = source.with_remark(f", in {unit}{' since 1970 by their size' if by_size else ''}")
-    kind = None if values.dtype == stored.dtype or stored.dtype.kind != "f" else stored.dtype
+        since_1970 = " since 1970 by their size" if by_size else ""
+        source = source.with_remark(f", in {unit}{since_1970}")
+    rounded = values.dtype != stored.dtype and stored.dtype.kind == "f"
     return Clock(
         source=source, where=stored.where, values=values, stamped=stamps, shape=stored.shape,
-        unit=text or by_size, converted_from=kind,
+        unit=text or by_size, converted_from=stored.dtype if rounded else None,
     )  # fmt: skip
 
 
-def _refuse_coarse(stored: Dataset, unit: Unit | None) -> None:
-    """Raises InputError for float32 stamps of a clock that counts since 1970."""
-    kind, per_second = stored.precision, unit.per_si if unit else 1.0
-    if kind.kind != "f" or kind.itemsize > 4 or 0 in stored.shape:
-        return
-    first = np.ravel(stored.read_rows(0, 1)).astype(kind)[0]
-    if abs(first) > SINCE_1970 * per_second:
-        raise InputError(
-            "time stamps too coarse for their type",
-            where=stored.where,
-            expected="float64 or integers, or stamps from 0",
-            found=f"{kind}, which is {np.spacing(first) / per_second:g} s coarse since 1970",
-            hint="--rate HZ or --dt SECONDS says the time instead",
-        )
-
-
 def unit_by_size(stored: Dataset) -> str:
-    """Returns the unit of stamps that are too large for seconds since 1970; "" of others."""
+    """Guesses the unit of stamps that are too large for seconds since 1970; "" of others."""
     first = np.ravel(stored.read_rows(0, 1)) if stored.shape[:1] > (0,) else np.zeros(1)
     return unit_of_size(float(np.abs(first[:1], dtype=np.float64).sum()))
 
 
 def unit_of_size(size: float) -> str:
-    """Returns the unit of a stamp that is too large for seconds since 1970; "" of any other."""
+    """Guesses the unit of a stamp that is too large for seconds since 1970; "" of any other."""
     return next((name for name, least in _CLOCKS.items() if least <= size < 1e20), "")
 
 
 def add_seconds(stamps: npt.NDArray[Any], seconds: Any, unit: str) -> npt.NDArray[Any]:
-    """Returns the stamps of a clock so many seconds after these, in their unit and type."""
+    """Adds seconds to the stamps of a clock, in their unit and type."""
     known = parse_time_unit(unit)
-    since = seconds * (1.0 if known is None else known.per_si)
-    whole = stamps.dtype.kind in "iu"
-    return np.asarray(stamps + (np.rint(since).astype(stamps.dtype) if whole else since))
+    offset = seconds * (1.0 if known is None else known.per_si)
+    # integers stay integers: nanoseconds since 1970 in float64 are 256 ns apart
+    integers = stamps.dtype.kind in "iu"
+    return np.asarray(stamps + (np.rint(offset).astype(stamps.dtype) if integers else offset))
 
 
 def exact_seconds(stamp: Any, unit: str) -> Fraction:
-    """Returns a stamp of a clock in seconds; one of an unknown unit is taken as seconds."""
+    """Converts a stamp of a clock to seconds exactly; an unknown unit is taken as seconds."""
     known = parse_time_unit(unit)
     return Fraction(stamp.item()) / int(known.per_si if known else 1)
 
 
 def in_seconds(values: Any, unit: Unit, stamps: bool) -> Any:
-    """Returns stamps [T] or [b, T] counted from the first one, or steps, in seconds.
-
-    What a clock has counted since 1970 is more than float64 seconds hold, so the first stamp is
-    subtracted before they are divided: of integers without rounding, and of floats that are as
-    near to each other as stamps are.
-    """
+    """Converts stamps [T] or [b, T], counted from the first one, or steps to seconds."""
+    # What a clock has counted since 1970 is more than float64 seconds hold, so the first stamp is
+    # subtracted before the division: without rounding for integers, and also for floats within
+    # a factor of two of each other (Sterbenz), as stamps of a clock are.
     if stamps and values.size:
         wide = values.astype(np.int64 if values.dtype.kind in "iu" else np.float64)
         first = wide[..., :1]
@@ -537,9 +542,9 @@ def equal_step(
     nominal: float | None = None,
     kind: np.dtype[Any] | None = None,
 ) -> float | None:
-    """Returns the step of stamps [T] or [B, T] that are equally spaced up to rounding, else None.
+    """Finds the step of stamps [T] or [B, T] that are equally spaced up to rounding, else None.
 
-    A step fits if it gives every stamp within four spacings of the largest. Of those that
+    A step fits if it gives every stamp within four spacings of the largest. Of the steps that
     fit, the nominal one wins, then a whole number of Hz, then the one with the fewest digits.
     lengths, nominal: as for :meth:`Clock.from_stamps`. kind: the type that they are rounded to, if
     not their own.
@@ -560,13 +565,14 @@ def equal_step(
             for begin in range(0, count, _FEW):  # of many, as of a bag, no copy is made
                 part = wide[:, begin : begin + _FEW]
                 rows = np.arange(begin, begin + part.shape[1])
-                near = np.abs(part - wide[:, :1] - step * rows) <= rounding
-                if not (near | (rows >= counts[:, None])).all():
+                close = np.abs(part - wide[:, :1] - step * rows) <= rounding
+                if not (close | (rows >= counts[:, None])).all():
                     return False
             return True
 
         if not fits(mean):
             return None
+    # the mean is 0.0099999998 where a logger wrote 0.01: rounder numbers are tried first
     rate = round(1.0 / mean) if mean > 1e-9 else 0
     candidates = [] if nominal is None else [nominal]
     candidates += [1.0 / rate] if rate else []
@@ -575,15 +581,15 @@ def equal_step(
 
 
 def _spacing(stamps: npt.NDArray[Any], kind: np.dtype[Any] | None) -> Any:
-    """Returns the rounding of the largest stamp, of integers that of float64."""
+    """Finds the rounding of the largest stamp, of integers that of float64."""
     largest = max(abs(float(np.nanmin(stamps))), abs(float(np.nanmax(stamps))))
     kind = kind or stamps.dtype
     small = kind.kind == "f" and kind.itemsize < 8
     return np.spacing(np.asarray(largest, kind if small else np.float64))
 
 
-def reconciled(steps: Clock | None, stamps: Clock | None) -> Clock | None:
-    """Returns the times of a group with steps and stamps: steps if they are one number, else
+def reconcile(steps: Clock | None, stamps: Clock | None) -> Clock | None:
+    """Chooses the times of a group with steps and stamps: steps if they are one number, else
     stamps. Raises InputError if they contradict each other."""
     if steps is None or stamps is None:
         return steps or stamps
@@ -597,12 +603,12 @@ def reconciled(steps: Clock | None, stamps: Clock | None) -> Clock | None:
     slack, held = 0.0, stamps.values
     if held is not None:
         slack = 4 * float(_spacing(np.asarray(held), stamps.converted_from))
-    if (
-        1 < stored.shape[1] < count
-        or not (
-            np.isnan(gaps) | (np.abs(gaps - stored) <= _SAME_STEP * np.abs(stored) + slack)
-        ).all()
-    ):  # also where stamps are padding
+    agree = not 1 < stored.shape[1] < count
+    if agree:
+        # padding of stamps is NaN, and says nothing
+        close = np.abs(gaps - stored) <= _SAME_STEP * np.abs(stored) + slack
+        agree = bool((np.isnan(gaps) | close).all())
+    if not agree:
         raise InputError(_contradiction(steps.where, float(stored.mean()), stamps, gaps))
     if steps.step is None:
         return stamps
@@ -616,9 +622,9 @@ def require_nominal(time: Clock, where: Place, dt: float) -> None:
         raise InputError(_contradiction(where, dt, time, gaps))
 
 
-def held_against(rate: Clock, stamps: Clock) -> Clock:
-    """Returns the time of stamps beside a stated rate: the rate if it gives them, else the stamps.
-    Raises InputError if their usual step is not that of the rate."""
+def compare_with_rate(rate: Clock, stamps: Clock) -> Clock:
+    """Chooses the times of stamps next to a stated rate: the rate if it gives them, else the
+    stamps. Raises InputError if their usual step is not that of the rate."""
     step, gaps = rate.step, _gaps(stamps)
     if step is None or stamps.step == step:
         return rate
@@ -638,7 +644,7 @@ def held_against(rate: Clock, stamps: Clock) -> Clock:
 
 
 def _gaps(time: Clock) -> Floats | None:
-    """Returns the steps [b or 1, n] of a time; None for stamps that are read block by block."""
+    """Reads the steps [b or 1, n] of a time; None for stamps that are read block by block."""
     if time.step is not None:
         return np.full((1, 1), time.step)
     if time.values is None or isinstance(time.values, Dataset) or time.values.ndim == 0:

@@ -19,9 +19,9 @@ import numpy.typing as npt
 
 from trajcli.errors import InputError, describe, raise_if_any
 from trajcli.files._layouts import Layout
-from trajcli.files.catalogue import Catalogue, Dataset, decode_text
-from trajcli.files.clock import Clock, held_against, positive, reconciled, require_nominal
-from trajcli.files.conversion import read_lengths, read_unit
+from trajcli.files.catalogue import Catalogue, Dataset, text_of
+from trajcli.files.clock import Clock, compare_with_rate, positive, reconcile, require_nominal
+from trajcli.files.conversion import read_lengths, stated_unit
 from trajcli.files.episodes import (
     LENGTHS,
     MASKS,
@@ -266,7 +266,7 @@ class Companions:
         if family is not None:
             if beside is None or not beside.stamped:
                 return beside or family, beside
-            return held_against(family, beside), beside
+            return compare_with_rate(family, beside), beside
         rate, constant = self.rate(), None if step is None else Clock.even(step, where)
         self._require_agreement([clock for clock in (constant, rate, beside) if clock is not None])
         if beside is None and constant is not None:
@@ -285,7 +285,7 @@ class Companions:
             if self._level(first.where) != self._level(second.where):
                 continue
             if second.stamped:
-                held_against(first, second)
+                compare_with_rate(first, second)
                 continue
             steps = [clock.step for clock in (first, second) if clock.step is not None]
             if len(steps) == 2 and abs(steps[0] - steps[1]) > _SAME_RATE * steps[0]:
@@ -324,7 +324,7 @@ class Companions:
                     misfits.append(clock)
                     clock = None
                 fitting.append(clock)
-            chosen = reconciled(*fitting)
+            chosen = reconcile(*fitting)
             if chosen is None:
                 continue
             beside = attribute.name == f"/{group.rstrip('/')}"

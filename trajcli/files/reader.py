@@ -1,7 +1,7 @@
-"""The trajectories that SOURCEs name: found by one function that every command calls.
+"""Finds the trajectories that SOURCEs name, for every command.
 
-:func:`read_recordings` gives a :class:`Recording` for every group of arrays, and
-:func:`assign_times` the times that options say.
+:func:`read_recordings` makes a :class:`Recording` of every group of arrays, and
+:func:`assign_times` adds the times that options name.
 """
 
 from __future__ import annotations
@@ -44,13 +44,18 @@ from trajcli.units import InputUnits, require_convertible_units
 
 # What roll, pitch and yaw of a body are called.
 _ANGLES = re.compile(r"(?:^|[^a-z])(?:rpy|euler)", re.I)
-# Names and rows that are looked at for times and rotations.
+# Names and rows that are searched for times and rotations: enough for hints, and quick in files
+# with thousands of datasets.
 _SEARCHED = 100
 # Families of which a file may be one array without a name.
 _LONE = ("npy", "zarr", "pt")
-# The first groups, whose units are looked at: those of a file are alike.
+# The groups whose units are looked at: all groups of a file have the same.
 _FIRST = 8
 _POSE = re.compile(r"(?:^|/)(?:pose|transform)$")  # as messages call positions with orientations
+
+
+_Groups = list[tuple[ArrayGroup, Fault | None]]
+"""Arrays that are trajectories; with a fault, the arrays of others and why these are not read."""
 
 
 def read_recordings(
@@ -61,13 +66,13 @@ def read_recordings(
     compare: bool = True,
     positions: bool = False,
 ) -> list[Recording]:
-    """Returns the trajectories that SOURCEs name, in their order; notes go to ``files.report``.
+    """Reads the trajectories that SOURCEs name, in their order; notes go to ``files.report``.
 
     SOURCE is FILE[:DATASET]; FILE may be a glob, DATASET may hold * and end in a slice of dofs,
     [:7]. Without DATASET it is every group with actions or position, velocity, acceleration or
     jerk. A group as DATASET stands for the groups below it, and a name that the file itself does
     not have is looked for in the group of every trajectory. ``files.reading`` says what else is
-    known of them. Of several trajectories those that cannot be used have their fault.
+    known about them. Among several trajectories, those that cannot be used carry their fault.
 
     Parameters:
         files: the files of the command.
@@ -75,57 +80,27 @@ def read_recordings(
         as_stored: keeps the units of the files, unless the command line names others; else arrays
             are in SI if the files state units.
         actions: only groups that hold something to integrate.
-        compare: refuses trajectories of other joints than the first; :func:`require_alike` does.
-        positions: of a group that has positions, these alone.
+        compare: refuses trajectories of other joints than the first, as :func:`require_alike`.
+        positions: reads the positions alone of a group that has positions.
 
     Raises:
         InputError: if a file cannot be read or holds no trajectories.
-        UsageError: for options that do not fit, and for dofs that are not there.
+        UsageError: for options that do not fit, and for dofs that do not exist.
     """
-    if not sources:
-        raise UsageError(
-            "no SOURCE", where="SOURCE", expected="one or more of FILE[:DATASET]", found="none"
-        )
-    found: list[tuple[int, list[_Found]]] = []
-    named = [part for text in sources for part in expand_files(parse_source(text))]
-    unread = unreadable_files(files, named) if len(named) > len(sources) else {}
-    for file, source in _opened(files, [part for part in named if part not in unread]):
-        in_file = _groups_of_file(files, file, source, actions)
-        if file.family == "ros" and (actions or not as_stored):
-            require_one_topic([group for group, _ in in_file])
-        found.append((named.index(source), in_file))
-    for part, fault in unread.items():  # raised where the trajectory is used
-        like, name = found[0][1][0][0], part.path.stem
-        member = like.member._replace(name=name) if like.member else Member(name, name)
-        found.append((named.index(part), [(replace(like, member=member), fault)]))
-    groups = [pair for _, members in sorted(found, key=lambda pair: pair[0]) for pair in members]
-    if files.reading.skip_rows and all(group.file.family != "csv" for group, _ in groups):
-        skipped = "--skip-rows leaves out lines of tables of text"
-        files.report.add_notes(f"{skipped}, and {groups[0][0].file.path} is none")
-    # control points beside the rows that they make are no other trajectory
-    made = {group.file for group, _ in groups if group.file.is_output and not group.acting}
-    wanted = [
-        (group, fault)
-        for group, fault in groups
-        if group.named or group.guessed or group.acting or not actions
-        if actions or group.named or not (group.acting and group.file in made)
-    ]
-    if not wanted:
-        first, expected = groups[0][0], "a dataset called actions, or one that is named"
-        there = ", ".join(f"{path} {describe(x.shape)}" for path, x in first.datasets.items())
-        hint = f"{first.file.shell_name(first.path)} integrates it as actions"
-        where = str(first.file.path)
-        raise InputError("no actions", where=where, expected=expected, found=there, hint=hint)
+    groups = _find_groups(files, sources, actions, as_stored)
     if positions:
-        wanted = [(group.select_array("position"), fault) for group, fault in wanted]
-    given = _given_units(files, [group for group, _ in wanted])
-    recordings = _recorded(files, wanted, None if as_stored and not files.reading.units else given)
+        groups = [(group.select_array("position"), fault) for group, fault in groups]
+    given = _given_units(files, [group for group, _ in groups])
+    recordings = _record_groups(
+        files, groups, given if files.reading.units or not as_stored else None
+    )
     if files.reading.window:
-        from trajcli.files._windows import windowed
+        from trajcli.files._windows import cut_to_window
 
-        at_times = assign_times(recordings, clock_from_options(files))
-        recordings = [*windowed(at_times, files.reading, files.report)]
+        timed = assign_times(recordings, clock_from_options(files))
+        recordings = [*cut_to_window(timed, files.reading, files.report)]
     usable, report = [x for x in recordings if x.fault is None], files.report
+    # notes once for what all groups share, in one order: what was done, rotations, units
     for recording in recordings:
         report.add_notes(*recording.notes)
     for recording in usable[:1]:
@@ -141,8 +116,58 @@ def read_recordings(
     return recordings
 
 
+def _find_groups(files: Files, sources: Sequence[str], actions: bool, as_stored: bool) -> _Groups:
+    """Finds the groups of arrays that SOURCEs name, in their order."""
+    if not sources:
+        raise UsageError(
+            "no SOURCE", where="SOURCE", expected="one or more of FILE[:DATASET]", found="none"
+        )
+    parts = [part for text in sources for part in expand_files(parse_source(text))]
+    unread = unreadable_files(files, parts) if len(parts) > len(sources) else {}
+    opened = ((files.open(part.path), part) for part in parts if part not in unread)
+    # consecutive files of one kind become one file with a member for each: groupby joins
+    # neighbours with equal keys, and object() equals nothing else
+    separate = files.reading.axes is not None
+    runs = groupby(
+        opened,
+        lambda pair: (object() if pair[1].dataset or separate else joining(pair[0]), pair[1].dofs),
+    )
+    found: list[tuple[int, _Groups]] = []
+    for _, run in runs:
+        (file, source), *others = run
+        if others:
+            file = JoinedFiles([file, *(other for other, _ in others)])
+        groups = _groups_of_file(files, file, source, actions)
+        if file.family == "ros" and (actions or not as_stored):
+            require_one_topic([group for group, _ in groups])
+        found.append((parts.index(source), groups))
+    for part, fault in unread.items():  # raised where the trajectory is used
+        like, name = found[0][1][0][0], part.path.stem
+        member = like.member._replace(name=name) if like.member else Member(name, name)
+        found.append((parts.index(part), [(replace(like, member=member), fault)]))
+    every = [pair for _, groups in sorted(found, key=lambda pair: pair[0]) for pair in groups]
+    if files.reading.skip_rows and all(group.file.family != "csv" for group, _ in every):
+        skipped = "--skip-rows leaves out lines of tables of text"
+        files.report.add(f"{skipped}, and {every[0][0].file.path} is none")
+    # an output holds control points next to the rows that they make: these are one trajectory
+    outputs = {group.file for group, _ in every if group.file.own_output and not group.acting}
+    chosen = [
+        (group, fault)
+        for group, fault in every
+        if group.named or group.guessed or group.acting or not actions
+        if actions or group.named or not (group.acting and group.file in outputs)
+    ]
+    if not chosen:
+        first, expected = every[0][0], "a dataset called actions, or one that is named"
+        arrays = ", ".join(f"{path} {describe(x.shape)}" for path, x in first.datasets.items())
+        hint = f"{first.file.typed(first.path)} integrates it as actions"
+        where = str(first.file.path)
+        raise InputError("no actions", where=where, expected=expected, found=arrays, hint=hint)
+    return chosen
+
+
 def _given_units(files: Files, groups: Sequence[ArrayGroup]) -> InputUnits:
-    """Returns the units that --units says; outputs of trajcli are in SI.
+    """Finds the units that --units names; outputs of trajcli are in SI.
 
     Raises UsageError for units of such an output, unless it is compared with another file.
     """
@@ -164,34 +189,37 @@ def _given_units(files: Files, groups: Sequence[ArrayGroup]) -> InputUnits:
     return units
 
 
-def _recorded(files: Files, found: Sequence[_Found], given: InputUnits | None) -> list[Recording]:
-    """Returns the recordings of groups of arrays; those of several that cannot be used have their
-    fault, and the shape of others."""
+def _record_groups(files: Files, groups: _Groups, given: InputUnits | None) -> list[Recording]:
+    """Makes recordings of groups of arrays.
+
+    Among several, a group that cannot be used becomes a placeholder with its fault and the shape of
+    another, so that commands can go on with the rest.
+    """
     reading = files.reading
-    recordings: list[Recording | None] = []
-    faults: list[tuple[int, ArrayGroup, Fault]] = []
+    recordings: dict[int, Recording] = {}
+    faults: dict[int, Fault] = {}
     errors: list[InputError] = []
-    for k, (origin, fault) in enumerate(found):
-        recordings.append(None)
+    for k, (origin, fault) in enumerate(groups):
+        if fault is not None:
+            faults[k] = fault
+            continue
         try:
-            if fault is None:
-                recordings[k] = record(origin, reading, given=given, option=bool(reading.clock))
-                continue
+            recordings[k] = record(origin, reading, given=given, option=bool(reading.clock))
         except InputError as error:
             errors.append(error)
-            fault = error.faults[0]
-        faults.append((k, origin, fault))
-    made = [recording for recording in recordings if recording is not None]
-    if not made:
-        raise errors[0] if errors else InputError(faults[0][2])
-    for k, origin, fault in faults:
-        alike = (x for x in made if origin.array_name in ("", x.array_name))
-        recordings[k] = make_placeholder(next(alike, made[0]), origin, fault)
-    return mark_faults([recording for recording in recordings if recording is not None])
+            faults[k] = error.faults[0]
+    if not recordings:
+        raise errors[0] if errors else InputError(next(iter(faults.values())))
+    usable = [*recordings.values()]
+    for k, fault in faults.items():
+        origin = groups[k][0]
+        alike = (x for x in usable if origin.array_name in ("", x.array_name))
+        recordings[k] = make_placeholder(next(alike, usable[0]), origin, fault)
+    return mark_faults([recordings[k] for k in range(len(groups))])
 
 
 def read_positions(files: Files, sources: Sequence[str], compare: bool = True) -> list[Recording]:
-    """Returns the positions that SOURCEs name, or else those of every trajectory.
+    """Reads the positions that SOURCEs name, or else the positions of every trajectory.
 
     Raises InputError for files with none.
     """
@@ -211,8 +239,8 @@ def read_positions(files: Files, sources: Sequence[str], compare: bool = True) -
 
 
 def no_positions(first: Recording) -> Fault:
-    """Returns the fault of trajectories without positions, with a hint at those of the file."""
-    names = first.layout.position_names(first.member) if first.layout and first.member else []
+    """Makes the fault of trajectories without positions, with a hint at those of the file."""
+    names = first.layout.recorded(first.member) if first.layout and first.member else []
     names = names or [path for path in first.file.names() if _POSE.search(path)]
     named = first.file.shell_name((names or [first.origin.path])[0]).removesuffix(":")
     found = ", ".join(f"{first.group}/{name}".strip("/") for name in first.arrays)
@@ -227,9 +255,9 @@ def no_positions(first: Recording) -> Fault:
 
 
 def choose_recordings(recordings: Sequence[Recording], actions: bool) -> list[Recording]:
-    """Returns the recordings to read of files for which SOURCE names no dataset: those with
-    actions, as for integrate, or all of a file without actions.
+    """Chooses one recording per group of files for which SOURCE names no dataset.
 
+    These are the groups with actions, as for integrate, or all groups of a file without actions.
     actions: whether to take the actions of a group, not its other arrays, if they differ in shape.
     """
     acting = {str(x.file.path) for x in recordings if not x.named and "actions" in x.arrays}
@@ -249,7 +277,7 @@ def choose_recordings(recordings: Sequence[Recording], actions: bool) -> list[Re
 
 
 def unreadable_files(files: Files, parts: Sequence[Source]) -> dict[Source, Fault]:
-    """Returns the files of a folder or glob that cannot be opened, while others can."""
+    """Finds the files of a folder or glob that cannot be opened, while others can."""
     faults: dict[Source, Fault] = {}
     for part in parts:
         try:
@@ -259,32 +287,14 @@ def unreadable_files(files: Files, parts: Sequence[Source]) -> dict[Source, Faul
     return faults if len(faults) < len(parts) else {}
 
 
-def _opened(files: Files, sources: Sequence[Source]) -> Iterator[tuple[Catalogue, Source]]:
-    """Opens the files of sources; those that follow each other are joined where they can be."""
-    opened = ((files.open(source.path), source) for source in sources)
-    # groupby joins neighbours of equal keys, and object() equals nothing else
-    alone = files.reading.axes is not None
-    runs = groupby(
-        opened,
-        lambda pair: (object() if pair[1].dataset or alone else join_key(pair[0]), pair[1].dofs),
-    )
-    for _, run in runs:
-        (file, source), *others = run
-        yield JoinedFiles([file, *(other for other, _ in others)]) if others else file, source
-
-
-_Found = tuple[ArrayGroup, Fault | None]
-"""Arrays that are trajectories, or those of others and why these cannot be read."""
-
-
-def _groups_of_file(files: Files, file: Catalogue, source: Source, actions: bool) -> list[_Found]:
-    """Returns the groups of one file; what is taken without being named is noted."""
+def _groups_of_file(files: Files, file: Catalogue, source: Source, actions: bool) -> _Groups:
+    """Finds the groups of one file; a note says what is read without being named."""
     filter_key, layout = files.reading.filter_key, files.layout(file)
     if "," in (source.dataset or "") and not hasattr(file, "columns"):
-        source = shorten_source(source)
-    found: list[_Found]
+        source = in_one_group(source)
+    groups: _Groups
     if layout is not None:
-        found = _laid_out(file, layout, source, filter_key, actions)
+        groups = _layout_groups(file, layout, source, filter_key, actions)
     elif filter_key is not None:
         raise UsageError(
             "a filter key needs a layout",
@@ -293,40 +303,40 @@ def _groups_of_file(files: Files, file: Catalogue, source: Source, actions: bool
             found="plain arrays",
         )
     else:
-        found = [(group, None) for group in _plain(file, source, actions)]
-    report, groups = files.report, [group for group, _ in found]
+        groups = [(group, None) for group in _plain_groups(file, source, actions)]
+    report, first = files.report, groups[0][0]
     if layout is not None and layout.split.remark:
-        report.add_notes(layout.split.remark)
-    if groups[0].guessed:
-        paths = list(dict.fromkeys(group.path for group in groups))
+        report.add(layout.split.remark)
+    if first.guessed:
+        paths = list(dict.fromkeys(group.path for group, _ in groups))
         more = f" and {len(paths) - 1} more are" if paths[1:] else " is"
         left = file.motion()[1] if paths == [file.motion()[0]] else ""
-        report.add_notes(Note(f"SOURCE names no dataset: {file.place(paths[0])}{more} taken{left}"))
-    report.add_notes(*(text for g in groups for x in g.datasets.values() for text in x.remarks))
-    arranged = _arranged(found, files)
+        report.add(Note(f"SOURCE names no dataset: {file.place(paths[0])}{more} taken{left}"))
+    report.add(*(text for g, _ in groups for x in g.datasets.values() for text in x.remarks))
+    groups = _split_episodes(groups, files)
     if source.dofs is None:
-        return arranged
-    return [(replace(group, dofs=source.dofs), fault) for group, fault in arranged]
+        return groups
+    return [(replace(group, dofs=source.dofs), fault) for group, fault in groups]
 
 
-def _arranged(found: Sequence[_Found], files: Files) -> list[_Found]:
-    """Returns groups by the axes that --axes says and the episodes of arrays [N, D]."""
-    arranged, reading, report = list[_Found](), files.reading, files.report
+def _split_episodes(groups: _Groups, files: Files) -> _Groups:
+    """Reorders groups by the axes of --axes, and splits arrays [N, D] into their episodes."""
+    result, reading, report = _Groups(), files.reading, files.report
     kinds: set[str] = set()
     axes = (reading.axes or "").upper()
-    dims = {array.ndim for group, _ in found for array in group.datasets.values()}
+    dims = {array.ndim for group, _ in groups for array in group.datasets.values()}
     if axes and ("".join(sorted(axes)) not in ("BDT", "DT", "BT") or len(axes) not in dims):
-        where = next(iter(found[0][0].datasets.values())).where
+        where = next(iter(groups[0][0].datasets.values())).where
         what, expected = f"not the axes of {where}", "T, B and D in their order"
         raise UsageError(what, where="--axes", expected=expected, found=axes)
-    for group, fault in found:
+    for group, fault in groups:
         try:
             for array in group.datasets.values():
                 array.require_numeric()
         except InputError as error:  # of several, it is raised where the trajectory is used
-            if len(found) == 1:
+            if len(groups) == 1:
                 raise
-            arranged.append((group, error.faults[0]))
+            result.append((group, error.faults[0]))
             continue
         kind = mask_numbers(f"{group.group}:{group.array_name}")
         foreign = group.layout is None and not group.file.own_output
@@ -334,37 +344,29 @@ def _arranged(found: Sequence[_Found], files: Files) -> list[_Found]:
             moved = {name: reorder_axes(array, axes) for name, array in group.datasets.items()}
             group = replace(group, datasets=moved)
         elif foreign and not group.file.members and kind not in kinds:
-            kinds.add(kind)
-            report.add_notes(*_axes_remarks(group))
+            kinds.add(kind)  # demo_0, demo_1, … have the same axes: one warning for all
+            report.add(*_axes_remarks(group))
         single = all(array.ndim < 3 for array in group.datasets.values())
-        parts = [group]
-        if foreign and single and reading.layout != PLAIN:
-            parts, remarks = _episodes(group)
-            report.add_notes(*remarks)
-        arranged += ((part, fault) for part in parts)
-    return arranged
-
-
-def _episodes(group: ArrayGroup) -> tuple[list[ArrayGroup], list[str]]:
-    """Returns a group for each episode of arrays [N, D] that hold several, and notes."""
-    array = group.companions.array
-    edges, where, remarks = episode_edges(group.file, group.companions.groups, array)
-    if edges == [0, array.shape[0]]:
-        return [group], remarks
-    title = f"{group.group}/episode_".lstrip("/")
-    members = [
-        Member(f"{title}{k}", group.group, begin, end, None, array.shape[0], k, len(edges) - 1)
-        for k, (begin, end) in enumerate(pairwise(edges))
-    ]
-    groups = [
-        replace(group, member=m, datasets={n: m.select_rows(x) for n, x in group.datasets.items()})
-        for m in members
-    ]
-    return groups, [Note(f"{array.where}: {len(members)} episodes by {where}"), *remarks]
+        if not (foreign and single and reading.layout != PLAIN):
+            result.append((group, fault))
+            continue
+        array = group.companions.array
+        edges, where, remarks = episode_edges(group.file, group.companions.groups, array)
+        if edges == [0, array.shape[0]]:
+            result.append((group, fault))
+            report.add(*remarks)
+            continue
+        title, count = f"{group.group}/episode_".lstrip("/"), len(edges) - 1
+        for k, (begin, end) in enumerate(pairwise(edges)):
+            m = Member(f"{title}{k}", group.group, begin, end, None, array.shape[0], k, count)
+            rows = {name: m.select_rows(x) for name, x in group.datasets.items()}
+            result.append((replace(group, member=m, datasets=rows), fault))
+        report.add(Note(f"{array.where}: {count} episodes by {where}"), *remarks)
+    return result
 
 
 def _axes_remarks(group: ArrayGroup) -> list[str]:
-    """Returns a warning of axes that seem to be others; InputError where stamps say so."""
+    """Warns of axes that are likely others; raises InputError where time stamps prove it."""
     array, (axes, why, stamped) = group.companions.array, group.companions.likely_axes()
     batch, rows, dofs = (1, 1, 1, *array.shape)[-3:] if array.ndim > 1 else (1, *array.shape, 1)
     if stamped:
@@ -375,9 +377,9 @@ def _axes_remarks(group: ArrayGroup) -> list[str]:
             found="[" + why.rpartition("[")[2],
             hint=f"--axes {axes} says which axis is which: B trajectories, T rows, D dofs",
         )
-    read = f"{array.where} {describe(array.shape)} is read as {batch} × {rows} rows"
     if not axes:
         return []
+    read = f"{array.where} {describe(array.shape)} is read as {batch} × {rows} rows"
     return [f"{read} of {dofs} dofs, but {why}; --axes {axes}, if they are its axes"]
 
 
@@ -404,8 +406,11 @@ def dof_faults(groups: Sequence[Recording]) -> Iterator[Fault]:
 
 
 def _compare_joints(recordings: Sequence[Recording]) -> tuple[list[str], Fault | None]:
-    """Returns a note on the first recording whose joints match by names that are not equal, and the
-    fault of the first that has other joints, or joints in another order."""
+    """Compares the joints of recordings with those of the first that names them.
+
+    Returns a note on the first recording whose joints match by names that are not equal, and the
+    fault of the first that has other joints, or joints in another order.
+    """
     first: Recording | None = None
     expected: Sequence[str] = ()
     notes: list[str] = []
@@ -444,6 +449,7 @@ def require_one_topic(groups: Sequence[ArrayGroup]) -> None:
         for path in above if len(above) == 1 else ():  # publishers of joints in one topic
             file.get(path)
         positions = {t: "position" in map(array_name, g.datasets) for t, g in topics.items()}
+        # a topic alone means its positions, so other arrays are named by their path
         names = [t if g.guessed or positions[t] else g.path for t, g in topics.items()]
         names += (p for p in file.names() if _POSE.search(p) and p.rpartition("/")[0] not in topics)
         arrays = ((group.path, group.companions.array) for group in topics.values())
@@ -453,9 +459,12 @@ def require_one_topic(groups: Sequence[ArrayGroup]) -> None:
         raise InputError(what, where=where, expected="one of them", found=found, hint=hint)
 
 
-def _plain(file: Catalogue, source: Source, actions: bool) -> list[ArrayGroup]:
-    """Returns the groups of a file without a layout. actions: positions stand in for actions where
-    there are none, but not positions that trajcli computed."""
+def _plain_groups(file: Catalogue, source: Source, actions: bool) -> list[ArrayGroup]:
+    """Finds the groups of a file without a layout.
+
+    actions: positions stand in for actions where there are none, but not positions that trajcli
+    computed.
+    """
     name = source.dataset
     if name is None and file.family in _LONE and file.names() == [""]:
         return [ArrayGroup(file, "", {"actions": file.require("")})]
@@ -481,11 +490,12 @@ def _plain(file: Catalogue, source: Source, actions: bool) -> list[ArrayGroup]:
 
 
 def _paths(file: Catalogue, name: str) -> list[str]:
-    """Returns the paths of the datasets that a name or pattern means; a name that only groups have
-    means the dataset of every group."""
+    """Finds the datasets that a name or pattern means; a name that only groups have means the
+    dataset of every group."""
     head = name.partition(",")[0]
     if "*" in name or file.get(name) is not None or file.get(head) is not None:
         paths = match_arrays(file, name)
+        # a pattern like * matches times and lengths, too: these are left out if anything remains
         last = {path: path.rpartition("/")[2].lower() for path in paths}
         dofs = (p for p in paths if last[p] not in BESIDE and not role(last[p]))
         return [path for path in dofs if find_array(file, path).numeric] or paths
@@ -499,8 +509,10 @@ def _paths(file: Catalogue, name: str) -> list[str]:
 
 
 def _common_name(file: Catalogue, paths: Sequence[str]) -> str:
-    """Returns what arrays of one quantity and the same dofs, which a pattern names, are called
-    where each is a trajectory; "" for others."""
+    """Finds one name for arrays that a pattern names, if they are trajectories of one quantity.
+
+    These have one quantity and the same dofs, such as run_0 and run_1; "" for any others.
+    """
     lasts = [path.rpartition("/")[2] for path in paths]
     kinds = {last if last in (*QUANTITIES, *ROTATIONS) else rate_name(last) for last in lasts}
     dofs = {find_array(file, path).shape[1:][-1:] for path in paths} if len(set(lasts)) > 1 else ()
@@ -511,7 +523,7 @@ def _common_name(file: Catalogue, paths: Sequence[str]) -> str:
 
 
 def _recognised(file: Catalogue, prefix: str) -> Iterator[ArrayGroup]:
-    """Yields a group for arrays of one shape in each group of the file, known by their names."""
+    """Yields the arrays of one shape in each group of the file that are known by their names."""
     groups: dict[str, dict[str, str]] = {}
     direct = (prefix + name for name in file.children(prefix))  # names() follows no links
     for path in dict.fromkeys((*direct, *file.names())):
@@ -526,9 +538,11 @@ def _recognised(file: Catalogue, prefix: str) -> Iterator[ArrayGroup]:
             if last not in paths:
                 continue
             stored = file.get(paths[last])
+            # orientations [T, 4] and angular rates [T, 3] are never one group with joints
             kind = (ROTATIONS.index(last) > 0,) if last in ROTATIONS else ()
             axes = (3, 4) if kind and count_bodies(file) > 1 else (2, 3) if kind else (1, 2, 3)
             shape = stored.shape if stored is not None and stored.numeric else ()
+            # a few numbers in a line are one state of some joints, no trajectory of one
             state = len(shape) == 1 and shape[0] < 8
             if stored is not None and len(shape) in axes and not state:
                 by_shape.setdefault((*kind, *shape), {})[paths[last]] = stored
@@ -539,12 +553,15 @@ def _recognised(file: Catalogue, prefix: str) -> Iterator[ArrayGroup]:
         yield ArrayGroup(file, next(iter(datasets)), datasets)
 
 
-def _laid_out(
+def _layout_groups(
     file: Catalogue, layout: Layout, source: Source, filter_key: str | None, actions: bool
-) -> list[_Found]:
-    """Returns the arrays of every trajectory of a layout in which, or in the file, DATASET names an
-    array. actions: positions stand in for actions where there are none."""
-    members = layout.split.members if filter_key is None else layout.filter_members(filter_key)
+) -> _Groups:
+    """Finds the arrays of every trajectory of a layout that DATASET matches.
+
+    DATASET matches groups of trajectories, or else names an array in each of them or in the file.
+    actions: positions stand in for actions where there are none.
+    """
+    members = layout.split.members if filter_key is None else layout.chosen(filter_key)
     if not members:
         raise InputError(
             f"no trajectories of layout {layout.name}",
@@ -558,70 +575,79 @@ def _laid_out(
         for m in members
         if len(group := m.group.split("/")) >= len(levels) and all(map(fnmatchcase, group, levels))
     ]
-
-    def of_member(member: Member) -> ArrayGroup:
-        path, arrays = layout.family.arrays(layout, member)
-        guessed = layout.guesses(path)
-        if actions and "actions" not in arrays and "position" in arrays:
-            arrays, guessed = {"position": arrays["position"]}, True
-        return ArrayGroup(file, path, arrays, layout, member, guessed=guessed)
-
-    def of_path(member: Member, path: str) -> ArrayGroup:
-        stored = find_array(file, path, layout)
-        if member.end is not None and stored.shape[:1] < (layout.split.rows,):
-            expected = f"at least {layout.split.rows} rows, those of the trajectories"
-            fault = wrong_shape(stored.where, expected, stored.shape, what="too few rows")
-            raise InputError(fault)
-        arrays = {common or path: member.select_rows(stored)}
-        if common:  # several arrays, each of which holds all trajectories
-            member = member._replace(name=f"{path}/{member.name}", group=path)
-        return ArrayGroup(file, path, arrays, layout, member, named=True)
-
     pairs = [(member, "") for member in below] or _named_arrays(file, members, name)
     flat = dict.fromkeys(path for member, path in pairs if path and not member.group)
     common = _common_name(file, list(flat))
-    found: list[_Found | None] = [None] * len(pairs)
-    bad: list[tuple[int, str, InputError]] = []
+    groups: dict[int, ArrayGroup] = {}
+    errors: dict[int, InputError] = {}  # each is raised where the trajectory is used
     for k, (member, path) in enumerate(pairs):
         try:
-            found[k] = (of_path(member, path) if path else of_member(member)), None
-        except InputError as error:  # which is raised where the trajectory is used
-            bad.append((k, path[len(member.group) :].strip("/"), error))
-    known = [pair[0] for pair in found if pair is not None]
-    for k, path, refusal in bad:
-        like = next((group for group in known if path in ("", group.array_name)), None)
+            if path:
+                groups[k] = _layout_array(file, layout, member, path, common)
+                continue
+            array_path, arrays = layout.family.arrays(layout, member)
+            guessed = layout.guesses(array_path)
+            if actions and "actions" not in arrays and "position" in arrays:
+                arrays, guessed = {"position": arrays["position"]}, True
+            groups[k] = ArrayGroup(file, array_path, arrays, layout, member, guessed=guessed)
+        except InputError as error:
+            errors[k] = error
+    result: _Groups = []
+    known = [*groups.values()]
+    for k, (member, path) in enumerate(pairs):
+        if k in groups:
+            result.append((groups[k], None))
+            continue
+        name = path[len(member.group) :].strip("/")
+        like = next((group for group in known if name in ("", group.array_name)), None)
         if like is None:
-            raise refusal
-        member = pairs[k][0]
-        named = f"{member.group}/{like.array_name}".strip("/")
-        found[k] = replace(like, member=member, path=named), refusal.faults[0]
-    return [pair for pair in found if pair is not None]
+            raise errors[k]
+        path = f"{member.group}/{like.array_name}".strip("/")
+        result.append((replace(like, member=member, path=path), errors[k].faults[0]))
+    return result
+
+
+def _layout_array(
+    file: Catalogue, layout: Layout, member: Member, path: str, common: str
+) -> ArrayGroup:
+    """Reads the array at a path as a trajectory of a layout. common: by :func:`_common_name`."""
+    stored = array_at(file, path, layout)
+    if member.end is not None and stored.shape[:1] < (layout.split.rows,):
+        expected = f"at least {layout.split.rows} rows, those of the trajectories"
+        fault = wrong_shape(stored.where, expected, stored.shape, what="too few rows")
+        raise InputError(fault)
+    arrays = {common or path: member.select_rows(stored)}
+    if common:  # several arrays, each of which holds all trajectories
+        member = member._replace(name=f"{path}/{member.name}", group=path)
+    return ArrayGroup(file, path, arrays, layout, member, named=True)
 
 
 def _named_arrays(
     file: Catalogue, members: Sequence[Member], name: str
 ) -> list[tuple[Member, str]]:
-    """Returns the paths of the arrays that FILE:DATASET names, with their trajectories."""
+    """Finds the arrays that FILE:DATASET names, each with its trajectory."""
     groups = {member.group: member for member in members if member.group}
-    inside = groups and name.split("/")[0] not in {group.split("/")[0] for group in groups}
-    if inside and "*" not in name:
+    relative = groups and name.split("/")[0] not in {group.split("/")[0] for group in groups}
+    if relative and "*" not in name:
         return [(member, member.path(name)) for member in members]
-
-    def owners(path: str) -> Sequence[Member]:
+    named: list[tuple[Member, str]] = []
+    for path in match_arrays(file, name):
+        # the nearest group above that is a trajectory owns an array; every trajectory has its rows
+        # of a flat array
         above = accumulate(path.split("/"), "{}/{}".format)
-        return [groups[group] for group in above if group in groups][-1:]
-
-    # of flat arrays each trajectory has its rows
-    paths = match_arrays(file, name)
-    named = [(m, path) for path in paths for m in (owners(path) if groups else members)]
+        owners = [groups[group] for group in above if group in groups][-1:] if groups else members
+        named += ((member, path) for member in owners)
     if not named:
         raise InputError(file.missing(name))
     return named
 
 
 def mark_faults(recordings: Sequence[Recording]) -> list[Recording]:
-    """Returns the recordings, with faults for those of several trajectories, by a layout or by
-    numbers in their names, that have no rows or uncommon dofs."""
+    """Replaces recordings without rows or with uncommon dofs by placeholders with their fault.
+
+    This only concerns recordings that are one of several, by a layout or by the numbers in their
+    names: a recording alone is refused where it is used.
+    """
     patterns = [(str(x.file.path), mask_numbers(f"{x.group}:{x.array_name}")) for x in recordings]
     counts_alike = Counter(patterns)
     several = [
@@ -631,7 +657,8 @@ def mark_faults(recordings: Sequence[Recording]) -> list[Recording]:
     filled = [x for x, one in zip(recordings, several, strict=True) if one and x.shape[1]]
     checked = list(recordings)
     counts = Counter((x.array_name, x.shape[2]) for x in filled)
-    # of each array the first with the dofs that most have
+    # the recording to compare with is, for each array, the first with the number of dofs that
+    # most recordings have, so that one odd file in front does not condemn the others
     filled.sort(key=lambda x: counts[x.array_name, x.shape[2]], reverse=True)
     usual = {x.array_name: x for x in reversed(filled)}
     for k, recording in enumerate(recordings):
@@ -660,7 +687,7 @@ def refuse_control_points(recordings: Sequence[Recording]) -> None:
 
 def rotation_remarks(recording: Recording) -> Iterator[str]:
     """Yields a note on each rotation, and a warning of roll, pitch and yaw that are read as dofs,
-    unless --rotation says so."""
+    unless --rotation names them."""
     if recording.rotation_fault is None:
         for rotation in recording.rotations:
             read = "; rot6d is two columns of the matrix, rot6d_rows two rows"
@@ -668,7 +695,18 @@ def rotation_remarks(recording: Recording) -> Iterator[str]:
             yield Note(f"{recording.input.where}: {rotation} is a rotation{read}")
         if recording.rotation_option is not None or recording.is_output:
             return
-        if option := _angles(recording):
+        names = {name.lower(): name for name in recording.joint_names or ()}
+        last = recording.array_name.rpartition("/")[2]
+        option = "rpy" if recording.shape[2] == 3 and _ANGLES.search(last) else ""
+        for before, word, after in (name.partition("roll") for name in names):
+            three = [f"{before}{axis}{after}" for axis in ("roll", "pitch", "yaw")]
+            axes = {f"{before}{axis}{after}" for axis in "xyz"}
+            # the joints of a hip are called so, too: a body has these names alone, with x, y and
+            # z, or with a word like rpy
+            body = not before + after or axes <= names.keys() or _ANGLES.search(before)
+            if word and body and names.keys() >= {*three}:
+                option = ",".join(names[name] for name in three) + "=rpy"
+        if option:
             how = f"--rotation {shlex.quote(option)} reads a rotation, --rotation none dofs"
             rates = "roll, pitch and yaw are read as dofs, whose rates are not the angular velocity"
             yield f"{recording.input.where}: {rates}: {how}"
@@ -678,64 +716,44 @@ def rotation_remarks(recording: Recording) -> Iterator[str]:
         yield from (f"{fault.where}: {fault.what}; {fault.hint}" for fault in error.faults)
 
 
-def _angles(recording: Recording) -> str:
-    """Returns the option that reads roll, pitch and yaw as a rotation; "" where there are none."""
-    names = {name.lower(): name for name in recording.joint_names or ()}
-    last = recording.array_name.rpartition("/")[2]
-    option = "rpy" if recording.shape[2] == 3 and _ANGLES.search(last) else ""
-    for before, word, after in (name.partition("roll") for name in names):
-        three = [f"{before}{axis}{after}" for axis in ("roll", "pitch", "yaw")]
-        beside = {f"{before}{axis}{after}" for axis in "xyz"}
-        # the joints of a hip are called so, too: not alone, nor beside x, y and z
-        alone = not before + after or beside <= names.keys() or _ANGLES.search(before)
-        if word and alone and names.keys() >= {*three}:
-            option = ",".join(names[name] for name in three) + "=rpy"
-    return option
-
-
-def note_skipped_rotations(recordings: Sequence[Recording], kept: Sequence[Recording]) -> list[str]:
-    """Returns a note on rotations beside the positions that are read, which are a SOURCE of their
-    own; none where there are no such rotations."""
-    read = {id(recording.origin) for recording in kept}
-    left = [x.where for x in recordings if ROTATIONS[0] in x.arrays and id(x.origin) not in read]
-    firsts = {id(x.file): x for x in reversed(kept) if not x.named}
+def note_skipped_rotations(recordings: Sequence[Recording], read: Sequence[Recording]) -> list[str]:
+    """Notes the rotations next to the positions that are read: they are a SOURCE of their own."""
+    origins = {id(recording.origin) for recording in read}
+    left = [x.where for x in recordings if ROTATIONS[0] in x.arrays and id(x.origin) not in origins]
+    firsts = {id(x.file): x for x in reversed(read) if not x.named}
     for recording in firsts.values():
         shapes = recording.shape[:2], recording.shape[1:2]
         for name in recording.file.children(recording.group)[:_SEARCHED]:
+            if name in (*QUANTITIES, *ROTATIONS):
+                continue
             with suppress(InputError):  # what is not meant may be anything
-                path = f"{recording.group}/{name}".strip("/")
-                known = name in (*QUANTITIES, *ROTATIONS)
-                stored = None if known else recording.file.get(path)
-                fits = stored and stored.dtype.kind == "f" and stored.shape[:-1] in shapes
-                if stored and fits and _is_rotation(name, stored):
-                    left.append(stored.where)
+                stored = recording.file.get(f"{recording.group}/{name}".strip("/"))
+                if stored is None or stored.dtype.kind != "f" or stored.shape[:-1] not in shapes:
+                    continue
+                dofs, where = stored.attributes.get("joint_names", ()), stored.where
+                try:
+                    turns = bool(named_rotations(name, dofs, stored.shape[-1], "", None, where))
+                except InputError:  # quaternions, in whatever order
+                    turns = True
+                left += [where] if turns else []
     more = f" and {len(left) - 1} more are" if left[1:] else " is"
     return [Note(f"{left[0]}{more} left out: name it as SOURCE")] if left else []
 
 
-def _is_rotation(name: str, stored: Dataset) -> bool:
-    """Whether its name or those of its dofs say that an array is a rotation, in whatever order."""
-    dofs = stored.attributes.get("joint_names", ())
-    try:
-        return bool(named_rotations(name, dofs, stored.shape[-1], "", None, stored.where))
-    except InputError:
-        return True
-
-
 def assign_times(recordings: Sequence[Recording], option: Clock | None) -> list[Recording]:
-    """Returns the recordings at the times that an option names, else at those that files state.
+    """Gives recordings the times that an option names, else those that files state.
 
     The times of an option, [T] or [B, T], are those of all trajectories through all recordings. The
     first row is at time 0 if there is a time for each row and no mode calls the arrays actions.
-    Those of a window have them already. Raises InputError for times of another number of
-    trajectories, and if there are none.
+    Recordings of a window have their times already. Raises InputError for times of another number
+    of trajectories, and if there are none.
     """
     option = None if any(recording.windowed for recording in recordings) else option
-    count, first, at_times = sum(map(len, recordings)), 0, []
+    count, first, result = sum(map(len, recordings)), 0, []
     if option is not None:
         # how many stamps they need is known once it is known whether rows are actions
         option = option.fit_shape(count, max(recording.rows for recording in recordings), True)
-        _require_times_of(option, count)
+        _require_count(option, count)
     for recording in recordings:
         batch, rows, _ = recording.shape
         if option is not None and recording.fault is None:
@@ -750,11 +768,11 @@ def assign_times(recordings: Sequence[Recording], option: Clock | None) -> list[
             if (clock := recording.own_clock) is None:
                 raise InputError(no_time(recording))
             raise_if_any([clock.contradiction])
-            _require_times_of(clock, batch)
+            _require_count(clock, batch)
             require_stamps(recording)
-        at_times.append(recording)
+        result.append(recording)
         first += batch
-    return at_times
+    return result
 
 
 def require_stamps(recording: Recording) -> None:
@@ -770,12 +788,12 @@ def require_stamps(recording: Recording) -> None:
 
 
 def no_time(recording: Recording) -> Fault:
-    """Returns the fault of trajectories without times, with a hint at how to state them."""
+    """Makes the fault of trajectories without times, with a hint at how to state them."""
     layout = recording.layout
     hint = layout.family.dt_hint if layout else ""
     hint = hint or "--dt SECONDS, --rate HZ or --times FILE:DATASET"
-    if near := _near_times(recording) if layout is None else []:
-        hint = f"{' or '.join(near[:3])}, if these are times; else {hint}"
+    if options := _likely_times(recording) if layout is None else []:
+        hint = f"{' or '.join(options[:3])}, if these are times; else {hint}"
     return Fault(
         "no time step",
         where=recording.input.where,
@@ -785,34 +803,35 @@ def no_time(recording: Recording) -> Fault:
     )
 
 
-def _near_times(recording: Recording) -> list[str]:
-    """Returns options for datasets or columns beside the trajectories that increase: those
-    with nearly a name of time stamps first, and no counters."""
-    file, near, others = recording.file, list[str](), list[str]()
+def _likely_times(recording: Recording) -> list[str]:
+    """Lists options that read datasets or columns next to the trajectories as times.
+
+    These increase, and are no counters; datasets with nearly a name of time stamps come first.
+    """
+    file, likely, others = recording.file, list[str](), list[str]()
     (_, rows, dofs), single = recording.shape, recording.single
     columns = list(getattr(file, "columns", ()))[:_SEARCHED]
-    beside = [f"{group}{name}" for group in recording.companions.groups
-              for name in file.children(group)[:_SEARCHED]]  # fmt: skip
-    paths = (name.lstrip("/") for name in columns or beside if name != recording.origin.path)
-    for path in paths:
+    names = columns or [f"{group}{name}" for group in recording.companions.groups
+                        for name in file.children(group)[:_SEARCHED]]  # fmt: skip
+    for path in (name.lstrip("/") for name in names if name != recording.origin.path):
         with suppress(InputError):
             stored, name = file.get(path), path.rpartition("/")[2].lower()
-            near_one = difflib.get_close_matches(name, TIMES, 1, 0.7)
-            named = role(name) in ("time", "likely") or (near_one and not role(name))
+            similar = difflib.get_close_matches(name, TIMES, 1, 0.7)
+            named = role(name) in ("time", "likely") or (similar and not role(name))
             if stored is None or not stored.numeric or (role(name) and not named):
                 continue
             size = max(stored.shape, default=0) if stored.ndim < 3 else 0
             turned = single and rows < dofs == size  # dofs × rows, as MATLAB has them
-            lone = math.prod(stored.shape) == size and (turned or size == rows)
-            first = stored.read() if stored.ndim == 1 or lone else stored.read_rows(0, 1)
+            line = math.prod(stored.shape) == size and (turned or size == rows)
+            first = stored.read() if stored.ndim == 1 or line else stored.read_rows(0, 1)
             # flags called timeouts do not increase
-            if (lone or named) and np.size(first) > 1 and (np.diff(np.ravel(first)) > 0).all():
-                way = f"--times {shlex.quote(f'{file.path}:{path}')}"
-                (near if named else others).append(f"--axes DT {way}" if turned else way)
-    return near + others
+            if (line or named) and np.size(first) > 1 and (np.diff(np.ravel(first)) > 0).all():
+                option = f"--times {shlex.quote(f'{file.path}:{path}')}"
+                (likely if named else others).append(f"--axes DT {option}" if turned else option)
+    return likely + others
 
 
-def _require_times_of(clock: Clock, count: int) -> None:
+def _require_count(clock: Clock, count: int) -> None:
     """Raises InputError for steps or stamps of another number of trajectories."""
     if clock.shape[:-1] not in ((), (1,), (count,)):
         what = "steps and trajectories differ in number"

@@ -1,6 +1,6 @@
-"""Trajectories of files, and all that is known of them.
+"""Trajectories read from files, with everything that is known about them.
 
-A :class:`Recording` is made once, by :func:`record`, of the arrays of one group of a file;
+:func:`record` makes one :class:`Recording` from the arrays of one group of a file.
 :meth:`Recording.take` picks some of its trajectories, and :func:`join` makes one of several.
 """
 
@@ -80,8 +80,9 @@ from trajcli.units import (
 
 ACTIONS = ("actions", "action")
 SEVERAL = "several"
-"""In place of a quantity: of an array whose dofs are of several."""
-# Rows at both ends and in the middle of an array in which angles are looked for.
+"""Stands in place of a quantity where the dofs of an array are of several."""
+# Angles in degrees are looked for in this many rows at both ends and in the middle of an array:
+# enough to meet a large angle, few enough to read before every command.
 _SAMPLE = 1 << 15
 _MOST_FAULTS = 5
 
@@ -92,8 +93,8 @@ Array = npt.NDArray[Any]
 class ArrayGroup:
     """Arrays of one shape in one group of a file, which are trajectories.
 
-    path: of the first array in the file. datasets: the arrays by path or name. named: SOURCE names
-    the array, or its name was ``guessed``. dofs: the slice of dofs that SOURCE names.
+    path: the path of the first array in the file. datasets: the arrays by path or name. named:
+    SOURCE names the array, or its name was ``guessed``. dofs: the slice of dofs that SOURCE names.
     """
 
     file: Catalogue
@@ -105,7 +106,7 @@ class ArrayGroup:
     guessed: bool = False
     dofs: str | None = None
     companions: Companions = field(init=False)
-    """What lies beside the arrays."""
+    """The datasets and attributes next to the arrays."""
 
     def __post_init__(self) -> None:
         array = next(iter(self.datasets.values()))
@@ -115,8 +116,13 @@ class ArrayGroup:
 
     @property
     def group(self) -> str:
-        """The group that the arrays lie in."""
+        """The group that holds the arrays."""
         return self.path.rpartition("/")[0] if self.member is None else self.member.group
+
+    @property
+    def name(self) -> str:
+        """The name of the trajectories in messages and, as a group, in outputs."""
+        return self.group or self.file.path.stem if self.member is None else self.member.name
 
     @property
     def acting(self) -> bool:
@@ -129,14 +135,14 @@ class ArrayGroup:
         return self.path[len(self.group) :].strip("/")
 
     def select_array(self, name: str) -> ArrayGroup:
-        """Returns the group with the array of this name alone, where it is one of several."""
-        named = {path: array for path, array in self.datasets.items() if array_name(path) == name}
-        if not named or len(self.datasets) == 1:
+        """Selects the array of this name alone, where it is one of several."""
+        chosen = {path: array for path, array in self.datasets.items() if array_name(path) == name}
+        if not chosen or len(self.datasets) == 1:
             return self
-        (path,) = named
+        (path,) = chosen
         folder = self.path.rpartition("/")[0]
         path = path if path.startswith(f"{folder}/") else f"{folder}/{path}".lstrip("/")
-        return replace(self, path=path, datasets=named)
+        return replace(self, path=path, datasets=chosen)
 
 
 @dataclass(frozen=True)
@@ -161,7 +167,7 @@ class States:
         return first_and_more(self.sources)
 
     def take(self, numbers: Any) -> States:
-        """Returns the states of the trajectories with these numbers [n]."""
+        """Selects the states of the trajectories with these numbers [n]."""
         if self.index is not None:
             return replace(self, index=take_trajectories(self.index, numbers))
         # a state that all trajectories share has no rows to choose from
@@ -172,7 +178,7 @@ class States:
         return replace(self, parts=parts)
 
     def load(self, numbers: Any) -> dict[str, Any]:
-        """Returns the states [n, D] of these trajectories in memory, or [1, D] if they share one.
+        """Reads the states [n, D] of these trajectories, or [1, D] if they share one.
 
         Raises InputError for an index beyond the states.
         """
@@ -190,7 +196,7 @@ class States:
         return {part: rows[index] if len(rows) > 1 else rows for part, rows in parts.items()}
 
     def faults(self, role: str, count: int) -> list[Fault]:
-        """Returns the faults of states that do not fit so many trajectories."""
+        """Checks that there are states for this many trajectories."""
         if self.index is not None:
             return index_shape_faults(self.names[f"{role}_index"], count, self.index)
         return [
@@ -200,7 +206,7 @@ class States:
         ]
 
     def with_index(self, role: str, index: Dataset) -> States:
-        """Returns the states with an index that says which each trajectory uses."""
+        """Adds an index that says which state each trajectory uses."""
         values = index if index.nbytes > EAGER_BYTES else index.read()
         return replace(self, index=values, names={**self.names, f"{role}_index": str(index.where)})
 
@@ -210,46 +216,47 @@ NO_STATE = States({}, {}, [Place(remark="none")])
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Recording:
-    """Some trajectories [B, T, D]; values are read when they are asked for.
+    """Trajectories [B, T, D] of one or several groups; values are read when they are asked for.
 
     Attributes:
-        origin: where they lie. Of several groups this and all that is not [B] is the first one's.
-        file, group, layout, member: the same in parts: the group "data/demo_3" of the file, its
-            family, and which of its trajectories this is; None of a file that only has arrays.
+        origin: the arrays that they are read from. Where trajectories of several groups are
+            joined, this and everything that is not [B] describes the first group.
+        file, group, layout, member: the same in parts: the file, its group "data/demo_3", the
+            family of the file, and the trajectory in it; None for a file that only has arrays.
         named: SOURCE names the array, or its name was guessed.
         name: their name in messages and, as a group, in outputs.
         array_name: the path of the first array within its trajectory, "obs/joint_pos".
-        companions: what lies beside the arrays.
+        companions: the datasets and attributes next to the arrays.
         commands: they are what a robot was told to do, not what it did.
-        single: they lie in the file as [T, D].
+        single: the file holds them as [T, D].
         arrays: by name, "actions" (what a mode integrates), "position" … "jerk", or the last part
-            of a name that SOURCE gives, here and where they are written; in SI.
-        stored: the same as the file has them.
-        lengths: how many of the rows of each trajectory [B] are not padding.
+            of a name that SOURCE gives; in SI. Outputs use the same names.
+        stored: the same arrays in the units of the file.
+        lengths: the number of rows of each trajectory [B] that are not padding.
         unequal: the trajectories of the group differ in length.
-        numbers: which of the trajectories of a command, or of the group, they are [B].
-        group_indices: which of the trajectories of their group they are [B].
+        numbers: their numbers [B] among the trajectories of a command, or of the group.
+        group_indices: their numbers [B] among the trajectories of their group.
         count: the number of trajectories in the group.
-        first_row: which of the rows of the trajectories their rows begin with.
-        row_numbers: which rows of the file their rows are [T], where some were left out.
+        first_row: the number of their first row within the trajectories.
+        row_numbers: the numbers of their rows in the file [T], where some were left out.
         suffix: what their names end in: "/segment_1".
         windowed: they were cut to a window, and have the times that options or the file say.
-        dofs: which dofs of the file they have.
-        joint_names: the names of the dofs, by --joints or else as the file has them; None without.
-        own_names: those that the file has.
+        dofs: the dofs of the file that they have.
+        joint_names: the names of the dofs, by --joints or else taken from the file; None without.
+        own_names: the names of the dofs in the file.
         rotations: the dofs that are rotations.
-        turning: those that actions turn: of arrays called angular_velocity, … their axes.
-        rotation_option: what --rotation says.
+        turning: the dofs that actions turn: the axes of arrays like angular_velocity, too.
+        rotation_option: the value of --rotation.
         rotation_fault: why the order of quaternions is not known.
-        units: of the arrays where they are known, before they were converted.
+        units: the units of the arrays in the file, where these are known.
         option_units: the units of the command line.
         stated_mode: the mode that the file states.
         own_clock: the times of the rows of one group; None where nothing says them.
         start, goal: the states that they begin with and end at.
         fault: why they cannot be used.
         notes: what was done to read them so.
-        parts: the recordings that it was joined of; none of one group.
-        part_of: which of these each trajectory is of [B].
+        parts: the recordings that were joined; none for one group.
+        part_of: the index of the part of each trajectory [B].
         begins: the number of the first trajectory of each part.
     """
 
@@ -299,13 +306,13 @@ class Recording:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """[B, T, D] of the arrays."""
+        """The shape [B, T, D] of the arrays."""
         batch, rows, dofs = next(iter(self.arrays.values())).shape
         return batch, rows, dofs
 
     @property
     def rows(self) -> int:
-        """The number of rows; of trajectories of different length, that of the longest."""
+        """The number of rows of the longest trajectory."""
         return self.shape[1]
 
     @property
@@ -314,18 +321,18 @@ class Recording:
         return next(iter(self.arrays.values())).where
 
     @property
-    def _first(self) -> str:
+    def _main_name(self) -> str:
         return "actions" if "actions" in self.arrays else next(iter(self.arrays))
 
     @property
     def input(self) -> Dataset:
         """The array that is integrated: the actions, or else the one that SOURCE names."""
-        return self.arrays[self._first]
+        return self.arrays[self._main_name]
 
     @property
     def as_stored(self) -> Dataset:
         """The actions, or else the first array, in the units of the file."""
-        return self.stored[self._first]
+        return self.stored[self._main_name]
 
     @property
     def holds_actions(self) -> bool:
@@ -344,56 +351,52 @@ class Recording:
 
     @property
     def members(self) -> Sequence[Recording]:
-        """The recordings that it was joined of, or itself."""
+        """The recordings of one group each that were joined, or this one."""
         return self.parts or (self,)
 
     @property
     def several(self) -> bool:
-        """Whether they lie in several groups or files."""
+        """Whether the trajectories lie in several groups or files."""
         return len(self.parts) > 1 or bool(self.file.members)
 
     def part(self, k: int) -> Recording:
-        """Returns the recording of one group that the k-th trajectory lies in."""
+        """Finds the recording of one group that holds the k-th trajectory."""
         return self.parts[self.part_of[k]] if self.parts else self
 
-    def file_of(self, k: int) -> Catalogue:
-        """Returns the file of the k-th trajectory."""
-        file = self.part(k).file
-        return file.members[self.group_indices[k]] if file.members else file
-
     def locate(self, k: int, name: str = "") -> tuple[Place, int]:
-        """Returns where the k-th trajectory of an array lies, and its number there."""
+        """Finds the place of an array of the k-th trajectory, and its number there."""
         part = self.part(k)
         if part.file.members:
-            return self.file_of(k).place(), 0
+            return part.file.members[self.group_indices[k]].place(), 0
         return (part.arrays[name] if name else part.input).where, int(self.group_indices[k])
 
     def place_text(self, k: int) -> str:
-        """Returns where the k-th trajectory lies, for messages."""
+        """Says where the k-th trajectory lies, for messages."""
         where, number = self.locate(k)
         return f"{where}, trajectory {number}"
 
     def title(self, k: int) -> str:
-        """Returns the group or episode of the k-th trajectory, if it has one to itself, else its
+        """Names the k-th trajectory: by its group or episode if that holds no other, else by its
         number among all."""
         part = self.part(k)
         if not self.several and part.count > 1:
             return str(self.group_indices[k])
         if part.file.members:
-            return self.file_of(k).path.stem + part.suffix
+            stem: str = part.file.members[self.group_indices[k]].path.stem
+            return stem + part.suffix
         if part.suffix and len(part) > 1:  # segments of several recordings
             return f"{part.name}/trajectory_{self.group_indices[k]}"
         named = len(part) == 1 and (self.several or part.member is not None)
         return part.name if named else str(self.numbers[k])
 
     def sources(self) -> list[Place]:
-        """Returns the arrays or files that the trajectories are read from, each once."""
+        """Lists the arrays or files that the trajectories are read from, each once."""
         places = dict[Place, None]()
         alone = not self.parts and not self.file.members
         for k in range(len(self))[:1] if alone else range(len(self)):
             part = self.part(k)
             if part.file.members:
-                places[self.file_of(k).place()] = None
+                places[part.file.members[self.group_indices[k]].place()] = None
             elif part.member is not None and not part.member.group:  # some rows of an array
                 places[replace(part.file.place(), name=part.array_name)] = None
             else:
@@ -406,7 +409,7 @@ class Recording:
         return first_and_more(self.sources())
 
     def parts_in_use(self) -> list[Recording]:
-        """Returns the recordings of one group that these trajectories lie in; of none the first."""
+        """Lists the recordings of one group that hold these trajectories; the first if none do."""
         if not self.parts:
             return [self]
         return [self.parts[k] for k in sorted({*self.part_of.tolist()})] or [self.parts[0]]
@@ -424,8 +427,9 @@ class Recording:
 
     @property
     def pairing_labels(self) -> Sequence[str]:
-        """The names by which dofs are paired with those of another source: its own where --joints
-        gives the same ones, in an order that is that of a source without names."""
+        """The names by which dofs are paired with the dofs of another source."""
+        # where --joints only gives the order of a source without names, the names of the file say
+        # which dof is which
         own = self.own_names
         same = own is not None and sorted(own) == sorted(self.joint_names or ())
         return own if own is not None and same else self.dof_labels
@@ -438,8 +442,8 @@ class Recording:
 
     @property
     def input_units(self) -> Units | None:
-        """The units that the actions or the first array were in; None if unknown."""
-        return self.units.get(self._first) or self.option_units.positions
+        """The units of the actions or the first array in the file; None if unknown."""
+        return self.units.get(self._main_name) or self.option_units.positions
 
     @property
     def position_units(self) -> Units | None:
@@ -447,7 +451,7 @@ class Recording:
         return derivative_units(self.input_units, 0) if self.input_units else None
 
     def unit(self, name: str) -> str | None:
-        """Returns the unit that an array states, else the one that the positions imply."""
+        """Finds the unit that an array states, else the one that the positions imply."""
         for array in (name, "position") if name in QUANTITIES else (name,):
             unit = read_unit(self.arrays[array]) if array in self.arrays else ""
             if unit:
@@ -463,16 +467,16 @@ class Recording:
         return rate_name(path) or (names.pop() if len(names) == 1 else SEVERAL)
 
     def pick(self, values: Any) -> Any:
-        """Picks the dofs of this recording from values [..., D] that lie beside its arrays."""
-        whole = list(self.dofs.numbers) == list(range(self.dofs.count))
-        return values if whole else self.dofs.pick(values)
+        """Picks the dofs of this recording from values [..., D] that the file holds."""
+        unchanged = list(self.dofs.numbers) == list(range(self.dofs.count))
+        return values if unchanged else self.dofs.pick(values)
 
     def forms(self) -> dict[int, str]:
-        """Returns the form of each dof that is part of a rotation, where that is known."""
+        """Maps each dof that is part of a rotation to the form of the rotation."""
         return {dof: rotation.form for rotation in self.turning for dof in rotation.dofs}
 
     def select_arrays(self, names: Iterable[str]) -> Recording:
-        """Returns the recording with these arrays alone."""
+        """Selects these arrays alone."""
         names = list(names)
         if names == list(self.arrays):
             return self
@@ -485,54 +489,56 @@ class Recording:
             parts=[part.select_arrays(names) for part in self.parts],
         )  # fmt: skip
 
-    def take(self, which: Any, rows: range | None = None) -> Recording:
-        """Returns some of these trajectories: by their places among these, a slice, or booleans.
+    def take(self, selection: Any, rows: range | None = None) -> Recording:
+        """Selects trajectories by their indices among these, a slice, or booleans.
 
-        rows: rows that follow each other; without them all up to the end of the longest.
+        rows: consecutive rows; without them all rows up to the end of the longest.
         """
-        places = np.arange(len(self))[which]
-        lengths = self.lengths[places]
+        indices = np.arange(len(self))[selection]
+        lengths = self.lengths[indices]
         if rows is None:
             rows = range(int(lengths.max()) if len(lengths) else self.rows)
-        if len(places) == len(self) and len(rows) == self.rows and (np.diff(places) == 1).all():
+        if len(indices) == len(self) and len(rows) == self.rows and (np.diff(indices) == 1).all():
             return self
         padded = len(lengths) > 0 and bool((lengths < len(rows)).any())
-        arrays, inside, chosen = self.arrays, places, rows
-        parts = self.part_of[places] if self.parts else self.part_of
-        if len(parts) and (parts == parts[0]).all():  # of one group, whose places messages name
+        arrays, array_indices, array_rows = self.arrays, indices, rows
+        parts = self.part_of[indices] if self.parts else self.part_of
+        # trajectories of one group are read from its own arrays, whose places messages name, and
+        # not from the arrays that were joined
+        if len(parts) and (parts == parts[0]).all():
             part = self.parts[parts[0]]
             arrays = {name: part.arrays.get(name, part.input) for name in arrays}
-            inside = self.numbers[places] - self.begins[parts[0]]
-            chosen = range(self.first_row + rows.start, self.first_row + rows.stop)
-        clock = self.own_clock and self.own_clock.take(places, rows, lengths if padded else None)
+            array_indices = self.numbers[indices] - self.begins[parts[0]]
+            array_rows = range(self.first_row + rows.start, self.first_row + rows.stop)
+        clock = self.own_clock and self.own_clock.take(indices, rows, lengths if padded else None)
         numbers = None if self.row_numbers is None else self.row_numbers[rows.start : rows.stop]
         return replace(
             self,
-            arrays={name: array.select(inside, chosen) for name, array in arrays.items()},
+            arrays={
+                name: array.select(array_indices, array_rows) for name, array in arrays.items()
+            },
             lengths=np.minimum(lengths, len(rows)),
-            numbers=self.numbers[places],
-            group_indices=self.group_indices[places],
+            numbers=self.numbers[indices],
+            group_indices=self.group_indices[indices],
             part_of=parts,
             first_row=self.first_row + rows.start,
             row_numbers=numbers,
             own_clock=clock,
-            start=self.start.take(places),
-            goal=self.goal.take(places),
+            start=self.start.take(indices),
+            goal=self.goal.take(indices),
         )
 
-    @property
+    @cached_property
     def clock(self) -> Clock | None:
         """The times of the rows; None where nothing says them."""
-        return self._joined_clock if self.parts else self.own_clock
-
-    @cached_property
-    def _joined_clock(self) -> Clock | None:
-        clocks = [clock for clock, _ in self._clocks()]
+        if not self.parts:
+            return self.own_clock
+        clocks = [clock for clock, _ in self._group_clocks()]
         known = [clock for clock in clocks if clock is not None]
         return Clock.join(known) if len(known) == len(clocks) else None
 
-    def _clocks(self) -> Iterator[tuple[Clock | None, range]]:
-        """Yields the times of trajectories that follow each other in a group, and their places."""
+    def _group_clocks(self) -> Iterator[tuple[Clock | None, range]]:
+        """Yields the times of each run of trajectories of one group, and their indices."""
         if not self.parts:
             yield self.own_clock, range(len(self))
             return
@@ -542,13 +548,16 @@ class Recording:
                 k = self.part_of[begin]
             else:  # without trajectories there are the rows of the longest
                 k = max(range(len(self.parts)), key=lambda k: self.parts[k].rows)
-            part, inside = self.parts[k], self.numbers[begin:end] - self.begins[k]
+            part, indices = self.parts[k], self.numbers[begin:end] - self.begins[k]
             rows = range(self.first_row, min(last, part.rows))
-            yield part.take(inside, rows).clock, range(begin, end)
+            yield part.take(indices, rows).clock, range(begin, end)
 
     def cut(self, spans: Integers, fault: Fault | None = None) -> Iterator[Recording]:
-        """Yields rows start to stop of each trajectory [B, 2], as recordings of equal rows. Those
-        without rows are left out or, with a fault, have it."""
+        """Cuts each trajectory to rows start to stop of spans [B, 2].
+
+        Yields recordings of equal rows. A trajectory without rows is left out or, where a fault is
+        passed, becomes a placeholder with that fault.
+        """
         edges = np.flatnonzero((spans[1:] != spans[:-1]).any(1)) + 1
         for run in np.split(np.arange(len(self)), edges):
             start, stop = spans[run[0]].tolist()
@@ -559,45 +568,49 @@ class Recording:
                 yield make_placeholder(self.segment(run, range(1), ""), self.origin, fault)
 
     def segment(self, trajectories: Numbers, rows: Numbers, suffix: str) -> Recording:
-        """Returns some rows of some trajectories, with their times, as a recording of its own."""
-        taken = None if self.row_numbers is None else np.asarray(self.row_numbers)[rows]
+        """Makes a recording of some rows of some trajectories, with their times."""
+        numbers = None if self.row_numbers is None else np.asarray(self.row_numbers)[rows]
         single = len(trajectories) == 1 < len(self) and not self.file.members
-        alone = f"/trajectory_{self.group_indices[trajectories[0]]}" if single else ""
+        number = f"/trajectory_{self.group_indices[trajectories[0]]}" if single else ""
         return replace(
             self,
             arrays={name: array.select(trajectories, rows) for name, array in self.arrays.items()},
             lengths=np.full(len(trajectories), len(rows)),
             numbers=self.numbers[trajectories],
             group_indices=self.group_indices[trajectories],
-            row_numbers=rows if taken is None else taken,
+            row_numbers=rows if numbers is None else numbers,
             suffix=self.suffix + suffix,
-            name=self.name + suffix + alone,
+            name=self.name + suffix + number,
             own_clock=self.own_clock and self.own_clock.segment(trajectories, rows),
         )
 
     def usable(self) -> tuple[Recording, dict[str, Fault]]:
-        """Returns the trajectories that can be used, and the faults of the others by name."""
-        faults = [part.fault for part in self.members]
-        of_each = [faults[k] for k in self.part_of.tolist()] if self.parts else faults * len(self)
-        bad = {self.title(k): fault for k, fault in enumerate(of_each) if fault is not None}
-        return (self.take(np.array([x is None for x in of_each], bool)) if bad else self), bad
+        """Separates the trajectories that can be used from the faults of the others by name."""
+        part_faults = [part.fault for part in self.members]
+        indices = self.part_of.tolist() if self.parts else [0] * len(self)
+        faults = [part_faults[k] for k in indices]
+        bad = {self.title(k): fault for k, fault in enumerate(faults) if fault is not None}
+        return (self.take(np.array([x is None for x in faults], bool)) if bad else self), bad
 
     def split_by_length(self) -> list[Recording]:
-        """Returns the trajectories of each length, the shortest first: a part of a run has them in
-        the order of the whole run."""
+        """Splits the trajectories by length, the shortest first."""
+        # a shard takes the lengths in the order of the whole run, so that outputs do not depend on
+        # how a run is divided
         return [self.take(self.lengths == rows) for rows in sorted({*self.lengths.tolist()})] or [
             self
         ]
 
     def split_by_group(self) -> Iterator[tuple[Recording, Integers]]:
-        """Yields the trajectories of each group as a recording of that alone, with their places."""
+        """Yields the trajectories of each group as a recording of that alone, with their indices
+        among these."""
         if not self.parts:
             yield self, np.arange(len(self))
             return
         for k in sorted({*self.part_of.tolist()}):
-            places = np.flatnonzero(self.part_of == k)
-            part = self.parts[k].take(self.numbers[places] - self.begins[k])
-            yield replace(part, start=self.start.take(places), goal=self.goal.take(places)), places
+            indices = np.flatnonzero(self.part_of == k)
+            part = self.parts[k].take(self.numbers[indices] - self.begins[k])
+            start, goal = self.start.take(indices), self.goal.take(indices)
+            yield replace(part, start=start, goal=goal), indices
 
     @property
     def step(self) -> float | None:
@@ -607,25 +620,30 @@ class Recording:
         return steps.pop() if len(steps) == 1 else None
 
     def times(self) -> Floats | None:
-        """Returns times [B, T] in seconds, as stored; None if nothing states them. Raises
-        InputError for a file that contradicts itself."""
+        """Reads the times [B, T] in seconds, as stored; None if nothing states them.
+
+        Raises InputError for a file that contradicts itself.
+        """
         if any(part.own_clock is None for part in self.parts_in_use()):
             return None
-        return np.broadcast_to(self.lines(Clock.rows), self.shape[:2])
+        return np.broadcast_to(self.lines(Clock.stored_times), self.shape[:2])
 
     def lines(self, times: Callable[[Clock], Floats]) -> Floats:
-        """Returns times [B or 1, n] that the clock of each group gives: k steps are not the sum of
-        k steps to the last digit."""
-        lines = [(times(clock), places) for clock, places in self._clocks() if clock is not None]
+        """Reads the times [B or 1, n] that a function of the clock of each group gives."""
+        # each group is asked, since the joined clock would add up steps where the clock of a group
+        # multiplies one: k·dt is not the sum of k steps to the last digit
+        lines = [
+            (times(clock), indices) for clock, indices in self._group_clocks() if clock is not None
+        ]
         if len(lines) == 1:
             return lines[0][0]
         values = np.zeros((len(self), max(line.shape[1] for line, _ in lines)))
-        for line, places in lines:
-            values[places.start : places.stop, : line.shape[1]] = line
+        for line, indices in lines:
+            values[indices.start : indices.stop, : line.shape[1]] = line
         return values
 
     def known_times(self) -> Floats | None:
-        """Returns times [B, T]; None also if the file contradicts itself."""
+        """Reads the times [B, T]; None also if the file contradicts itself."""
         with suppress(InputError):
             return self.times()
         return None
@@ -633,18 +651,19 @@ class Recording:
     def start_stamps(
         self, relative: bool = False, of_rows: bool = False
     ) -> tuple[Array, str] | None:
-        """Returns the first stamp [B] of each trajectory as its source has it, and their unit.
+        """Reads the first stamp [B] of each trajectory as its source has it, and their unit.
 
-        of_rows: of actions with one stamp more than rows, that of the first row. None where not all
-        have stamps of one unit, or where all are 0 and they may not be ``relative``.
+        of_rows: for actions with one stamp more than rows, takes the stamp of the first row. None
+        where not all have stamps of one unit, or where all are 0 and they may not be ``relative``.
         """
         known, units = list[Array](), set[str]()
-        for clock, places in self._clocks():
-            first = None if clock is None else clock.since(range(len(places)), of_rows)
+        for clock, indices in self._group_clocks():
+            first = None if clock is None else clock.first_stamps(range(len(indices)), of_rows)
             if clock is None or first is None:
                 return None
             known.append(first)
             units.add(clock.unit or "s")
+        # float stamps next to integers would lose digits in one array
         if len(units) != 1 or len({first.dtype.kind for first in known}) != 1:
             return None
         joined = np.concatenate(known)
@@ -658,43 +677,38 @@ class Recording:
                 report.on_progress(span.stop, len(self))
 
     def spans(self, size: int = READ_BYTES, rows: int = 0) -> Iterator[slice]:
-        """Yields which trajectories are read at once, of one length, each once and in their order.
+        """Yields which trajectories form a block: of one length, each once and in their order.
 
         Small groups with equally many rows are read together, so that there are few blocks. size:
         the bytes of one array of a block. rows: how many rows are computed of each trajectory.
         """
-        begin = held = 0
-        for start, nbytes in self._pieces(size, rows):
-            if begin < start and (held + nbytes > size or not self._stackable(begin, start)):
-                yield slice(begin, start)
-                begin, held = start, 0
-            held += nbytes
-        if len(self):
-            yield slice(begin, len(self))
-
-    def _pieces(self, size: int, rows: int) -> Iterator[tuple[int, int]]:
-        """Yields the first trajectory of each piece, of one group and one length and no larger than
-        a block, and the bytes of one of its arrays."""
         parts = self.part_of if self.parts else np.zeros(len(self), np.int64)
         breaks = np.flatnonzero((np.diff(parts) != 0) | (np.diff(self.lengths) != 0)) + 1
-        for begin, end in pairwise([0, *breaks.tolist(), len(self)]) if len(self) else ():
-            part = self.part(begin)
+        begin = block_bytes = 0
+        block_kind: Any = None
+        # runs of one group and one length; a run that is larger than a block is divided
+        for first, end in pairwise([0, *breaks.tolist(), len(self)]) if len(self) else ():
+            part, length = self.part(first), int(self.lengths[first])
+            # blocks are stacked, which needs equal rows, types and kinds of steps
+            kind = (
+                length,
+                [array.dtype for array in part.arrays.values()],
+                part.clock and (part.clock.acting, part.clock.contradiction is None),
+            )
             # padding of arrays is read as well; results may have more rows than what is read
-            read = int(self.lengths[begin]) if part.file.members else part.rows
-            size_of_one = max(1, max(read, rows) * part.row_bytes)
-            step = max(1, size // size_of_one)
-            for start in range(begin, end, step):
-                yield start, size_of_one * (min(start + step, end) - start)
-
-    def _stackable(self, a: int, b: int) -> bool:
-        """Whether two trajectories have equally many rows, and arrays of the same types."""
-        parts = self.part(a), self.part(b)
-        types = [[array.dtype for array in part.arrays.values()] for part in parts]
-        clocks = [
-            part.clock and (part.clock.acting, part.clock.contradiction is None) for part in parts
-        ]
-        same_rows = bool(self.lengths[a] == self.lengths[b])
-        return same_rows and types[0] == types[1] and clocks[0] == clocks[1]
+            read = length if part.file.members else part.rows
+            trajectory_bytes = max(1, max(read, rows) * part.row_bytes)
+            step = max(1, size // trajectory_bytes)
+            for start in range(first, end, step):
+                nbytes = trajectory_bytes * (min(start + step, end) - start)
+                if begin < start and (block_bytes + nbytes > size or kind != block_kind):
+                    yield slice(begin, start)
+                    begin, block_bytes = start, 0
+                if begin == start:
+                    block_kind = kind
+                block_bytes += nbytes
+        if len(self):
+            yield slice(begin, len(self))
 
     @property
     def row_bytes(self) -> int:
@@ -709,16 +723,22 @@ class Recording:
         return patterns.pop() if len(patterns) == 1 else "*"
 
     def output_names(self, paths: Iterable[str]) -> list[str]:
-        """Returns the name that each trajectory has in an output: its group in the file, of several
-        behind the title of the file. paths: the files of the whole run."""
+        """Names each trajectory in an output by its group in the file; where a run reads several
+        files, the title of the file comes first. paths: the files of the whole run."""
         titles, uses, firsts = _file_titles(paths), Counter[str](), dict[int, Recording]()
         for part in self.members:
             firsts.setdefault(id(part.origin), part)
-        bases = {
-            (origin, k): _base(part, k, titles)
-            for origin, part in firsts.items()
-            for k in range(max(len(part.file.members), 1))
-        }
+        bases: dict[tuple[int, int], str] = {}
+        for origin, part in firsts.items():
+            in_file = part.group or (part.member is not None and part.member.end is not None)
+            for k in range(max(len(part.file.members), 1)):
+                file = part.file.members[k] if part.file.members else part.file
+                name = file.path.stem if part.file.members else part.origin.name
+                if len(titles) > 1:
+                    path = os.fspath(file.path)
+                    title = titles[path] if path in titles else Path(path).stem
+                    name = f"{title}/{name}" if in_file else title
+                bases[origin, k] = name
         arrays = {(base, firsts[origin].array_name) for (origin, _), base in bases.items()}
         counts = Counter(base for base, _ in arrays)
         for (origin, k), base in bases.items():
@@ -736,7 +756,7 @@ class Recording:
         return names
 
     def require_rotations(self) -> Sequence[RotationDofs]:
-        """Returns the rotations.
+        """Checks that it is known which dofs are rotations, and returns these.
 
         Raises InputError for quaternions of unknown order, and for dofs that look like a rotation
         if nothing says what they are.
@@ -764,52 +784,52 @@ class Recording:
             )
 
     def unit_remarks(self) -> Iterator[str]:
-        """Yields what the units of the file leave open, and where --units contradicts them."""
-        stated, given = stated_unit(self.as_stored), self.option_units.positions
+        """Yields notes on dofs whose unit the file leaves open or --units contradicts."""
+        stated, positions = stated_unit(self.as_stored), self.option_units.positions
         where, units, forms = self.as_stored.where, parse_units(stated), self.forms()
-        for name, array in self.stored.items() if given else ():
-            said, text = read_unit(array), unit_text(self.units[name])
-            known = parse_units(said)
+        for name, array in self.stored.items() if positions else ():
+            unit, text = stated_unit(array), unit_text(self.units[name])
+            known = parse_units(unit)
             if known is not None:
                 known = without_rotations(self.turning, known, self.shape[2])
-            if said and (known is None or unit_text(known) != text):
-                yield Note(f"{array.where} is in {said}; it is read in {text}, as --units says")
-        if given or self.is_output:
+            if unit and (known is None or unit_text(known) != text):
+                yield Note(f"{array.where} is in {unit}; it is read in {text}, as --units says")
+        if positions or self.own_output:
             return
         if stated and units is None:
             yield f"{where} is in {stated!r}, which is not known ({KNOWN}): taken as it is"
-        elif bare := ", ".join(
+            return
+        pairs = enumerate(zip(self.dof_labels, units or (), strict=False))
+        bare = ", ".join(
             f"{name} ({unit})" if unit.name else name
-            for dof, (name, unit) in enumerate(zip(self.dof_labels, units or (), strict=False))
+            for dof, (name, unit) in pairs
             if not unit.known and dof not in forms
-        ):
+        )
+        if bare:
             yield Note(f"{where} says no known unit of {bare}: taken as rad or m")
-        elif not stated and (largest := self._largest_angle()) > 2 * np.pi * 1.001:
+            return
+        # angles beyond a turn are likely degrees; bags are in rad and m by convention (REP 103)
+        name, (_, rows, _) = self.array_name.rpartition("/")[2], self.shape
+        family = self.file.family
+        angles = family in ("csv", "parquet") or (name in POSITIONS and family != "ros")
+        if stated or not angles or self.named_rate or 0 in self.shape:
+            return
+        joints = [k for k, dof in enumerate(self.dof_labels) if not re.search("[xyzw]$", dof)]
+        starts = {0, max(rows // 2 - _SAMPLE // 2, 0), max(rows - _SAMPLE, 0)}
+        parts = [self.as_stored.read_part(0, 1, k, min(k + _SAMPLE, rows)) for k in starts]
+        sizes = np.abs(np.concatenate(parts, 1)[..., joints], dtype=np.float64)
+        largest = float(np.fmax.reduce(sizes, None, initial=0.0))
+        if largest > 2 * np.pi * 1.001:
             yield (
                 f"{where} says no unit and has values up to {largest:.4g}: taken as rad or m; "
                 "--units deg reads degrees, --units rad or m says what they are"
             )
 
-    def _largest_angle(self) -> float:
-        """Returns the largest magnitude of joints in some rows of positions; 0 of other arrays."""
-        name, (_, rows, _) = self.array_name.rpartition("/")[2], self.shape
-        # bags are in rad and m by convention (REP 103)
-        named = self.file.family in ("csv", "parquet") or (
-            name in POSITIONS and self.file.family != "ros"
-        )
-        if not named or self.rate_name or 0 in self.shape:
-            return 0.0
-        joints = [k for k, dof in enumerate(self.dof_labels) if not re.search("[xyzw]$", dof)]
-        starts = {0, max(rows // 2 - _SAMPLE // 2, 0), max(rows - _SAMPLE, 0)}
-        parts = [self.as_stored.read_part(0, 1, k, min(k + _SAMPLE, rows)) for k in starts]
-        sizes = np.abs(np.concatenate(parts, 1)[..., joints], dtype=np.float64)
-        return float(np.fmax.reduce(sizes, None, initial=0.0))
-
 
 def record(
     origin: ArrayGroup, reading: Reading, *, given: InputUnits | None = None, option: bool = False
 ) -> Recording:
-    """Returns the trajectories of a group of arrays, with all that is known of them.
+    """Makes a recording of a group of arrays, with everything that is known about them.
 
     Parameters:
         origin: the arrays.
@@ -820,33 +840,18 @@ def record(
 
     Raises InputError for arrays that cannot be read so, and UsageError for options that do not fit.
     """
-    file, layout, member = origin.file, origin.layout, origin.member
-    companions, path = origin.companions, origin.array_name
-    last = path.rpartition("/")[2]
-    datasets = {name: with_axes(array, "T") for name, array in origin.datasets.items()}
-    bodies = count_bodies(file) if last in ROTATIONS else 1
-    joined = {name: with_joined_axes(array, bodies) for name, array in datasets.items()}
-    single = next(iter(joined.values())).ndim == 2
-    stored = {array_name(name): as_batch(array) for name, array in joined.items()}
-    batch, rows, count = next(iter(stored.values())).shape
-    names = _axis_names(path, companions, count) if last in ROTATIONS else None
-    names = names or companions.dof_names
-    if names is None and layout is not None:
-        names = layout.family.dof_names(layout, path)
-    picked = Dofs(count, range(count))
-    own = names if names is not None and len(names) == count else None
-    where = next(iter(stored.values())).where
-    for which, place in ((origin.dofs, f"{where}[{origin.dofs}]"), (reading.dofs, "--dofs")):
-        if which is not None:
-            chosen = parse_dofs(which, len(picked.numbers), place, own or ())
-            picked = Dofs(count, [picked.numbers[k] for k in chosen.numbers])
-            own = own and chosen.pick(own)
-    if len(picked.numbers) < count or reading.dofs is not None:
-        stored = {name: picked.pick(array) for name, array in stored.items()}
-        if own is None and names is not None and len(names) == len(picked.numbers):
-            own = names  # of the picked ones alone
-    count = len(picked.numbers)
-    joints = parse_joints(reading.joints, count) if reading.joints is not None else own
+    layout, member, companions, path = (
+        origin.layout, origin.member, origin.companions, origin.array_name,
+    )  # fmt: skip
+    # axes first: everything after this sees [B, T, D] with all numbers of a row in D
+    bodies = count_bodies(origin.file) if path.rpartition("/")[2] in ROTATIONS else 1
+    tables = {n: with_joined_axes(with_axes(x, "T"), bodies) for n, x in origin.datasets.items()}
+    single = next(iter(tables.values())).ndim == 2
+    stored = {array_name(name): as_batch(array) for name, array in tables.items()}
+    batch, rows, _ = next(iter(stored.values())).shape
+    stored, dofs, own_names = _select_dofs(origin, reading.dofs, stored)
+    count = len(dofs.numbers)
+    joints = parse_joints(reading.joints, count) if reading.joints is not None else own_names
     if reading.quantity is not None:
         if len(stored) > 1:
             raise UsageError(
@@ -856,101 +861,158 @@ def record(
                 found=", ".join(stored),
             )
         stored = {reading.quantity: next(iter(stored.values()))}
-    main = stored["actions" if "actions" in stored else next(iter(stored))]
-    rotations, turning, fault = _rotations(origin, reading.rotation, main, joints, companions)
+    # which dofs are rotations must be known before units: numbers of a quaternion have none
+    rotations, turning, rotation_fault = _find_rotations(origin, reading.rotation, stored, joints)
     arrays, units = dict(stored), dict[str, Units]()
     if given is not None:
-        units = find_units(stored, given.positions)
-        for name, known in units.items():
-            if given.positions or any(unit.per_si != 1.0 for unit in known):
-                own_unit = read_unit(arrays[name])
-                units[name] = known = without_rotations(turning, known, count, own_unit)
-            arrays[name] = convert_to_si(arrays[name], known)
-            # of given units nobody said which derivative actions are
-            if given.positions and name not in QUANTITIES:
-                rest = {k: v for k, v in arrays[name].attributes.items() if k != "units"}
-                arrays[name] = replace(arrays[name], attributes=rest)
-    lengths, notes = companions.lengths(batch, rows, single)
-    if layout is None and not single and lengths is None:
-        with suppress(InputError):  # damage is reported where all values are read
-            lengths = nan_lengths(next(iter(stored.values())))
-        if lengths is not None:
-            ended = f"{(lengths < rows).sum()} of {len(lengths)} trajectories end"
-            notes.append(Note(f"{where}: {ended} in rows of NaN, which are padding"))
+        arrays, units = _convert_units(stored, turning, given.positions, count)
+    lengths, notes = _find_lengths(origin, next(iter(stored.values())), single)
     padded = lengths if lengths is not None and (lengths < rows).any() else None
-    clock, fault_of_member = None, None if member is None else member.fault
-    if fault_of_member is not None:
-        clock = Clock.unknown(fault_of_member, batch, rows)
+    clock, fault = None, None if member is None else member.fault
+    if fault is not None:
+        clock = Clock.unknown(fault, batch, rows)
     elif not option:
         unit = None if given is None else given.time
-        acting = set(arrays) == {"actions"}
-        clock = companions.clock(batch, rows, acting, padded, unit)
-        if (began := companions.start_stamps()) is not None and clock is not None:
-            clock = clock.began(*began)
+        clock = companions.clock(batch, rows, set(arrays) == {"actions"}, padded, unit)
+        if (stamps := companions.start_stamps()) is not None and clock is not None:
+            clock = clock.shift(*stamps)
     return Recording(
-        origin=origin,
-        file=file,
-        group=origin.group,
-        layout=layout,
-        member=member,
-        named=origin.named or origin.guessed,
-        name=name_of(origin),
-        array_name=path,
-        companions=companions,
-        arrays=arrays,
-        stored=stored,
-        lengths=np.full(batch, rows) if padded is None else padded,
-        unequal=padded is not None,
-        numbers=np.arange(batch),
-        group_indices=np.arange(batch),
-        count=batch,
-        dofs=picked,
+        origin=origin, file=origin.file, group=origin.group, layout=layout, member=member,
+        named=origin.named or origin.guessed, name=origin.name, array_name=path,
+        companions=companions, arrays=arrays, stored=stored,
+        lengths=np.full(batch, rows) if padded is None else padded, unequal=padded is not None,
+        numbers=np.arange(batch), group_indices=np.arange(batch), count=batch, dofs=dofs,
         commands=layout is not None and path.split("/")[0] in layout.family.actions,
-        single=single,
-        joint_names=joints,
-        own_names=own,
-        rotations=rotations,
-        turning=turning,
-        rotation_option=reading.rotation,
-        rotation_fault=fault,
-        units=units,
-        option_units=given or InputUnits(),
-        stated_mode=companions.mode(),
-        own_clock=clock,
-        fault=fault_of_member,
-        notes=notes,
-    )
+        single=single, joint_names=joints, own_names=own_names, rotations=rotations,
+        turning=turning, rotation_option=reading.rotation, rotation_fault=rotation_fault,
+        units=units, option_units=given or InputUnits(), stated_mode=companions.mode(),
+        own_clock=clock, fault=fault, notes=notes,
+    )  # fmt: skip
+
+
+def _select_dofs(
+    origin: ArrayGroup, option: str | None, stored: dict[str, Dataset]
+) -> tuple[dict[str, Dataset], Dofs, Sequence[str] | None]:
+    """Selects the dofs that SOURCE and --dofs name from arrays [B, T, D], with their names."""
+    companions, path = origin.companions, origin.array_name
+    first = next(iter(stored.values()))
+    where, count = first.where, first.shape[2]
+    names: Sequence[str] | None = None
+    if path.rpartition("/")[2] in ROTATIONS:
+        # the components of an orientation or angular rate are called by their axes; where a row
+        # holds several bodies, the number of the body comes first
+        quaternion = [f"q{axis}" for axis in text_of(companions.order_of_quaternions or "")]
+        axes = quaternion if path.endswith(ROTATIONS[0]) else list("xyz")
+        bodies = count // (len(axes) or 1)
+        names = [f"{k}/{axis}" for k in range(bodies) for axis in axes] if bodies > 1 else axes
+    names = names or companions.dof_names
+    if names is None and origin.layout is not None:
+        names = origin.layout.family.dof_names(origin.layout, path)
+    dofs = Dofs(count, range(count))
+    own = names if names is not None and len(names) == count else None
+    # the slice of SOURCE comes first: --dofs picks among the dofs that it leaves
+    for text, place in ((origin.dofs, f"{where}[{origin.dofs}]"), (option, "--dofs")):
+        if text is not None:
+            chosen = parse_dofs(text, len(dofs.numbers), place, own or ())
+            dofs = Dofs(count, [dofs.numbers[k] for k in chosen.numbers])
+            own = own and chosen.pick(own)
+    if len(dofs.numbers) < count or option is not None:
+        stored = {name: dofs.pick(array) for name, array in stored.items()}
+        if own is None and names is not None and len(names) == len(dofs.numbers):
+            own = names  # the file names the picked dofs alone
+    return stored, dofs, own
+
+
+def _find_rotations(
+    origin: ArrayGroup, option: str | None, stored: Mapping[str, Dataset],
+    names: Sequence[str] | None,
+) -> tuple[Sequence[RotationDofs], Sequence[RotationDofs], Fault | None]:  # fmt: skip
+    """Finds the rotations among dofs, those that actions turn, and why they are not known."""
+    main = stored["actions" if "actions" in stored else next(iter(stored))]
+    count, last = main.shape[2], origin.array_name.rpartition("/")[2]
+    if option is not None:
+        rotations = parse_rotations(option, count, names or ())
+        return rotations, rotations, None
+    family = origin.file.family if origin.layout is None else origin.layout.name
+    order = origin.companions.order_of_quaternions
+    array = "" if JOINED in main.attributes else origin.array_name
+    try:
+        rotations = named_rotations(array, names or (), count, family, order, main.where, main)
+    except InputError as error:
+        return (), (), error.faults[0]
+    if rotations or last not in ROTATIONS[1:]:
+        return rotations, rotations, None
+    # angular rates are no rotations, but integrating them turns: three dofs about one vector
+    return rotations, parse_rotations("rotvec", count, ()), None
+
+
+def _convert_units(
+    stored: Mapping[str, Dataset], turning: Sequence[RotationDofs], positions: Units,
+    count: int,
+) -> tuple[dict[str, Dataset], dict[str, Units]]:  # fmt: skip
+    """Converts arrays of ``count`` dofs to SI, and finds the units that they are stored in.
+
+    positions: the units of positions on the command line, before those of the file.
+    """
+    arrays, units = dict(stored), units_of_arrays(stored, positions)
+    for name, known in units.items():
+        if positions or any(unit.per_si != 1.0 for unit in known):
+            own_unit = stated_unit(arrays[name])
+            units[name] = known = without_rotations(turning, known, count, own_unit)
+        arrays[name] = dataset_in_si(arrays[name], known)
+        # --units names units of positions, and nobody said which derivative actions are
+        if positions and name not in QUANTITIES:
+            rest = {k: v for k, v in arrays[name].attributes.items() if k != "units"}
+            arrays[name] = replace(arrays[name], attributes=rest)
+    return arrays, units
+
+
+def _find_lengths(
+    origin: ArrayGroup, first: Dataset, single: bool
+) -> tuple[Integers | None, list[str]]:
+    """Finds the rows of each trajectory that are not padding, None for all, with notes.
+
+    first: the first array [B, T, D]. single: the file holds [T, D].
+    """
+    batch, rows, _ = first.shape
+    lengths, notes = origin.companions.lengths(batch, rows, single)
+    if origin.layout is None and not single and lengths is None:
+        with suppress(InputError):  # damage is reported where all values are read
+            lengths = nan_lengths(first)
+        if lengths is not None:
+            ended = f"{(lengths < rows).sum()} of {len(lengths)} trajectories end"
+            notes.append(Note(f"{first.where}: {ended} in rows of NaN, which are padding"))
+    return lengths, notes
 
 
 def make_placeholder(like: Recording, origin: ArrayGroup, fault: Fault) -> Recording:
-    """Returns a recording like another for trajectories that cannot be used: reads raise the
-    fault."""
+    """Makes a recording shaped like another for trajectories that cannot be used.
+
+    Reading its values raises the fault, so that a run goes on with the other trajectories.
+    """
 
     def read(*_: int) -> Any:
         raise InputError(fault)
 
     none = {name: replace(array, reader=read) for name, array in like.stored.items()}
-    origin = (
-        origin
-        if origin.member is not None
-        else replace(origin, member=Member(origin.group or origin.file.path.stem, origin.group))
-    )
+    if origin.member is None:
+        origin = replace(origin, member=Member(origin.name, origin.group))
     return replace(
         like, origin=origin, file=origin.file, group=origin.group, layout=origin.layout,
-        member=origin.member, name=name_of(origin), arrays=none, stored=none, fault=fault,
+        member=origin.member, name=origin.name, arrays=none, stored=none, fault=fault,
         own_clock=Clock.unknown(fault, len(like), like.rows),
     )  # fmt: skip
 
 
 def join(recordings: Sequence[Recording]) -> Recording:
-    """Returns the trajectories of recordings as one; shorter ones are padded.
+    """Joins the trajectories of recordings into one recording; shorter ones are padded.
 
-    It has the arrays that all have, or else those that are integrated. What is known of all, as
-    their dofs, is that of the first that can be used.
+    It has the arrays that all have, or else those that are integrated. What one recording can say
+    only once, such as the dofs, is that of the first that can be used.
     """
     first = next((part for part in recordings if part.fault is None), recordings[0])
     names = [name for name in first.arrays if all(name in part.arrays for part in recordings)]
-    names = names or [first._first]  # of arrays without a common name, those that are integrated
+    names = names or [first._main_name]  # arrays without a common name: those that are integrated
     if len(recordings) == 1:
         return replace(first.select_arrays(names), numbers=np.arange(len(first)))
     batches = [len(part) for part in recordings]
@@ -969,8 +1031,8 @@ def join(recordings: Sequence[Recording]) -> Recording:
         group_indices=np.concatenate([part.group_indices for part in recordings]),
         row_numbers=None,
         own_clock=None,
-        start=joined_states("start", [part.start for part in recordings], batches),
-        goal=joined_states("goal", [part.goal for part in recordings], batches),
+        start=_join_states("start", [part.start for part in recordings], batches),
+        goal=_join_states("goal", [part.goal for part in recordings], batches),
         fault=None,
         parts=tuple(recordings),
         part_of=np.repeat(np.arange(len(recordings)), batches),
@@ -978,8 +1040,8 @@ def join(recordings: Sequence[Recording]) -> Recording:
     )
 
 
-def joined_states(role: str, states: Sequence[States], batches: Sequence[int]) -> States:
-    """Returns the states of several groups, which have so many trajectories each, as one.
+def _join_states(role: str, states: Sequence[States], batches: Sequence[int]) -> States:
+    """Joins the states of several groups, which have so many trajectories each.
 
     Raises InputError if some groups lack what others have.
     """
@@ -1000,107 +1062,59 @@ def joined_states(role: str, states: Sequence[States], batches: Sequence[int]) -
     pairs = list(zip(states, batches, strict=True))
     faults = [fault for state, batch in pairs for fault in state.faults(role, batch)]
     raise_if_any(faults[:_MOST_FAULTS])
-    parts = {
-        part: loaded(stack_arrays([_repeated(state.parts[part], batch) for state, batch in pairs]))
-        for part in first.parts
-    }
+    parts = dict[str, Values]()
+    for part in first.parts:
+        # a state that a group shares becomes one for each of its trajectories
+        tables = [
+            state.parts[part] if state.parts[part].shape[0] == batch
+            else np.broadcast_to(in_memory(state.parts[part]), (batch, state.parts[part].shape[1]))
+            for state, batch in pairs
+        ]  # fmt: skip
+        parts[part] = load_small(stacked(tables, batches))
     names = {f"{role}/{part}": f"{role} {part} of the inputs" for part in parts}
     sources = list(dict.fromkeys(source for state in states for source in state.sources))
     return States(parts, names, sources)
 
 
-def _repeated(values: Values, batch: int) -> Values:
-    """Returns states [1 or batch, D] as one for each trajectory."""
-    if values.shape[0] == batch:
-        return values
-    return np.broadcast_to(load_array(values), (batch, values.shape[1]))
-
-
-def loaded(stored: Values) -> Values:
-    """Returns states in memory, unless they are as large as actions may be."""
-    # one for each trajectory may be as large as the actions
+def load_small(stored: Values) -> Values:
+    """Reads states into memory, unless there is one for each trajectory and they are large."""
     large = len(stored.shape) > 1 and stored.nbytes > EAGER_BYTES
     return stored if large else np.atleast_2d(load_array(stored))
-
-
-def _rotations(
-    origin: ArrayGroup, option: str | None, main: Dataset, names: Sequence[str] | None,
-    companions: Companions,
-) -> tuple[Sequence[RotationDofs], Sequence[RotationDofs], Fault | None]:  # fmt: skip
-    """Returns the rotations among dofs, those that actions turn, and why they are not known."""
-    count, last = main.shape[2], origin.array_name.rpartition("/")[2]
-    if option is not None:
-        rotations = parse_rotations(option, count, names or ())
-        return rotations, rotations, None
-    family = origin.file.family if origin.layout is None else origin.layout.name
-    order = companions.order_of_quaternions
-    array = "" if JOINED in main.attributes else origin.array_name
-    try:
-        rotations = named_rotations(array, names or (), count, family, order, main.where, main)
-    except InputError as error:
-        return (), (), error.faults[0]
-    if rotations or last not in ROTATIONS[1:]:
-        return rotations, rotations, None
-    return rotations, parse_rotations("rotvec", count, ()), None
 
 
 def without_rotations(
     rotations: Sequence[RotationDofs], units: Units, count: int, stated: str = ""
 ) -> Units:
-    """Returns units of ``count`` dofs, with none for the numbers of rotations that are no angles;
-    angles that these do not measure keep those that are stated."""
+    """Removes the units of dofs of rotations whose numbers are no angles, as of quaternions.
+
+    units: of ``count`` dofs, or one for all. stated: the units of the file, which angles keep
+    where ``units`` do not measure angles.
+    """
     forms = {dof: rotation.form for rotation in rotations for dof in rotation.dofs}
     every = units if units[1:] else [*units] * count
     own = (parse_units(stated) or [NO_UNIT]) if forms else []
-    of_dofs = [*every]
+    remaining = [*every]
     for dof, form in forms.items():
         fitting = (x for x in (every[dof], own[dof % len(own)]) if x.si == "rad")
-        of_dofs[dof] = next(fitting, NO_UNIT) if form in ANGLES else NO_UNIT
-    return units if of_dofs == [*every] else of_dofs
-
-
-def _axis_names(array_name: str, companions: Companions, count: int) -> list[str] | None:
-    """Returns the names of the components of an orientation or angular rate."""
-    quaternion = [f"q{axis}" for axis in decode_text(companions.order_of_quaternions or "")]
-    axes = quaternion if array_name.endswith(ROTATIONS[0]) else list("xyz")
-    bodies = count // (len(axes) or 1)
-    return [f"{k}/{axis}" for k in range(bodies) for axis in axes] if bodies > 1 else axes or None
+        remaining[dof] = next(fitting, NO_UNIT) if form in ANGLES else NO_UNIT
+    return units if remaining == [*every] else remaining
 
 
 def array_name(path: str) -> str:
-    """Returns what the array at a path is called in a recording and in outputs."""
-    last = decode_text(path).strip("/").rpartition("/")[2]
+    """Names the array at a path, for recordings and outputs."""
+    last = text_of(path).strip("/").rpartition("/")[2]
     if not {"*", ","}.isdisjoint(last):  # columns of a table
         return "data"
     return "actions" if last in ("", ".", "..", *ACTIONS) or last in RESERVED_NAMES else last
 
 
 def mask_numbers(group: str) -> str:
-    """Returns data/demo_3 as data/demo_*."""
+    """Turns data/demo_3 into data/demo_*."""
     return re.sub(r"\d+", "*", group)
 
 
-def _base(part: Recording, k: int, titles: dict[str, str]) -> str:
-    """Returns the name of the group of the k-th trajectory within its file, of several behind the
-    title of the file."""
-    file = part.file.members[k] if part.file.members else part.file
-    name = file.path.stem if part.file.members else name_of(part.origin)
-    if len(titles) <= 1:
-        return name
-    path = os.fspath(file.path)
-    title = titles[path] if path in titles else Path(path).stem
-    in_file = part.group or (part.member is not None and part.member.end is not None)
-    return f"{title}/{name}" if in_file else title
-
-
-def name_of(origin: ArrayGroup) -> str:
-    """Returns the name of trajectories in messages and, as a group, in outputs."""
-    member = origin.member
-    return (origin.group or origin.file.path.stem) if member is None else member.name
-
-
 def _file_titles(paths: Iterable[str]) -> dict[str, str]:
-    """Returns a title for each file of a run: its name without the ending if all differ, else the
+    """Finds a title for each file of a run: its name without the ending if all differ, else the
     path below the folder that all share."""
     listed = list(dict.fromkeys(paths))
     stems = {path: os.path.splitext(os.path.basename(path))[0] for path in listed}

@@ -19,7 +19,7 @@ from trajcli.files.opening import Files
 from trajcli.files.quantities import QUANTITIES, RECORDED_ROW, ROTATIONS
 from trajcli.files.reader import read_recordings
 from trajcli.files.reading import Reading, parse_floats
-from trajcli.files.recording import NO_STATE, Recording, States, loaded, without_rotations
+from trajcli.files.recording import NO_STATE, Recording, States, load_small, without_rotations
 from trajcli.files.source import Place, expand_files, parse_source
 from trajcli.units import (
     InputUnits,
@@ -200,7 +200,7 @@ def _state(
                 values = convert_to_si(dataset, units) if dataset else divide(values, by)
                 if part == "position":
                     source = source.with_remark(f", in {unit_text(units)}")
-        parts[part] = loaded(values)
+        parts[part] = load_small(values)
     return States(parts, names, [source])
 
 

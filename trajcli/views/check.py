@@ -371,7 +371,7 @@ class TimeCheck:
         if by_dt and good and not uneven:
             return
         for k, number in enumerate(numbers):
-            stamps = clock.rows(k, k + 1)[0]
+            stamps = clock.stored_times(k, k + 1)[0]
             own = len(stamps) if clock.lengths is None else clock.lengths[k]
             if uneven and own > 2:
                 self._uneven.append((number, stamps[:own]))

@@ -207,7 +207,7 @@ def _trajectories(main: Recording, chosen: Sequence[int], full: bool) -> dict[st
                     gaps = np.full((len(group), 1), clock.step)
                     seconds = gaps[:, 0] * (block.rows - 1)
                 else:
-                    times = clock.rows()
+                    times = clock.stored_times()
                     gaps, seconds = np.diff(times), times[:, -1] - times[:, 0]
                 # the median of evenly spaced steps, the extremes of all
                 some = gaps.ravel()[:: 1 + stamps // _MOST_GAPS]
