@@ -30,7 +30,7 @@ def test_jumps_are_those_of_a_close_look_at_all_columns(kind):
         turns = random.choice([np.nan, TURN, 360.0, 0.0], dofs)
         columns = values.swapaxes(1, 2).reshape(-1, rows).astype(np.float64)
         with np.errstate(all="ignore"):
-            which, row, turn = repair._explained(columns, np.tile(turns, batch))
+            which, row, turn = repair._explain_jumps(columns, np.tile(turns, batch))
         expected = np.stack([which // dofs, row, which % dofs, turn], 1)
         np.testing.assert_array_equal(repair.turn_jumps(values, turns), expected)
         found += len(expected)

@@ -15,25 +15,28 @@ from trajcli.files.output_times import OutputTimes, placed
 from trajcli.files.reading import Reading
 from trajcli.files.recording import Recording, join
 from trajcli.files.source import Place
+from trajcli.kernels.program import Floats
 from trajcli.units import parse_time_unit
 
 
 def cut_to_window(
     recordings: Sequence[Recording], reading: Reading, report: Report
 ) -> Iterator[Recording]:
-    """Yields the rows of recordings, which have their times, that lie in the window of a reading.
+    """Cuts recordings, which have their times, to the window of --since and --until.
 
-    Trajectories without rows there are left out or, where --episodes counts them, have a fault.
-    Raises InputError where none has any, UsageError for what is no window.
+    Trajectories without rows in it are left out or, where --episodes counts them, become
+    placeholders with a fault. Raises InputError where no trajectory has any, and UsageError for
+    bounds that are not a window.
     """
-    named = {"--since": reading.since, "--until": reading.until}
-    typed = {flag: text for flag, text in named.items() if text is not None}
-    bounds = np.array([_number(flag, text) for flag, text in typed.items()])
+    options = {"--since": reading.since, "--until": reading.until}
+    typed = {flag: text for flag, text in options.items() if text is not None}
+    bounds = np.array([_parse_bound(flag, text) for flag, text in typed.items()])
     where = Place(remark=" ".join(f"{flag} {text}" for flag, text in typed.items()))
     if not (np.diff(bounds) > 0).all():
         raise UsageError("a window that ends where it begins, or before", where=where)
     usable = [recording for recording in recordings if recording.fault is None]
-    whole, lines = join(usable), list[np.ndarray]()
+    whole, lines = join(usable), list[Floats]()
+    # bounds are compared with the times of rows from the first row on, without padding
     for recording in usable:
         assert recording.own_clock is not None  # what has no fault has times
         times = recording.own_clock.stored_times()
@@ -47,16 +50,20 @@ def cut_to_window(
         reached += f", or stamps from {starts[0].min()} to {last} {starts[1]}"
         if min(float(bounds[0]), float(exact_seconds(starts[0][0], starts[1]))) > SINCE_1970:
             unit = unit or "s"
+    # bounds mean seconds from the first row or stamps of the clock, as the times of resample do;
+    # they may miss a row by the rounding of its time, which four spacings cover
     named_times = OutputTimes(bounds, where, parse_time_unit(unit))
     window = placed(named_times, np.arange(len(ends)), starts, ends, 4 * np.spacing(ends))
     spans = np.zeros((len(ends), 2), np.int64)
     for k, line in enumerate(lines):
-        at, spare = window.seconds(k)
-        since = at[0] - spare if reading.since is not None else -np.inf
-        until = at[-1] + spare if reading.until is not None else np.inf
-        inside = np.flatnonzero((line >= since) & (line <= until))
-        if len(inside):  # what lies between is kept, whatever its stamps are
-            spans[k] = inside[0], inside[-1] + 1
+        seconds, slack = window.seconds(k)
+        since = seconds[0] - slack if reading.since is not None else -np.inf
+        until = seconds[-1] + slack if reading.until is not None else np.inf
+        rows_in_window = np.flatnonzero((line >= since) & (line <= until))
+        # rows between the first and the last stay, whatever their stamps are: a faulty clock is
+        # reported where times are checked
+        if len(rows_in_window):
+            spans[k] = rows_in_window[0], rows_in_window[-1] + 1
     absent, rows = int((spans[:, 1] == 0).sum()), int(np.diff(spans).sum())
     fault = Fault("no rows in the window", where=where, expected=reached, hint=LEAVE_OUT)
     if not rows:
@@ -72,8 +79,9 @@ def cut_to_window(
             yield recording
 
 
-def _number(flag: str, text: str) -> float:
-    """Returns a number as typed, or the ns since 1970 of a date and time in UTC."""
+def _parse_bound(flag: str, text: str) -> float:
+    """Parses a number, or a date and time in UTC, which becomes nanoseconds since 1970."""
+    # integers first: nanoseconds since 1970 lose digits as floats
     for kind in (int, float):
         with suppress(ValueError):
             if abs(number := kind(text)) < 2**63:

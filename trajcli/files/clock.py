@@ -283,7 +283,7 @@ class Clock:
             return replace(part, stamped=False, shape=(), absolute=absolute)
         if rows.start:
             # later rows have times since the first row of all, which their own steps cannot say
-            times = self._times(0, 1 if self.shared else self.batch)
+            times = self.stored_times(0, 1 if self.shared else self.batch)
             times = times[[0] if self.shared else trajectories, rows.start : rows.stop]
             return replace(part, values=times, stamped=True, acting=False, shape=times.shape,
                            absolute=None)  # fmt: skip
@@ -370,7 +370,7 @@ class Clock:
         """Reads the times [b or 1, count] of trajectories begin to end, counted from their first
         row. Raises InputError for :meth:`faults`."""
         raise_if_any(self.faults(begin, end))
-        times = self._times(begin, self.batch if end is None else end)
+        times = self.stored_times(begin, end)
         return times - times[:, :1]
 
     def stored_times(self, begin: int = 0, end: int | None = None) -> Floats:
@@ -379,9 +379,7 @@ class Clock:
         Raises InputError if there are too many or too few.
         """
         raise_if_any(self.shape_faults())
-        return self._times(begin, self.batch if end is None else end)
-
-    def _times(self, begin: int, end: int) -> Floats:
+        end = self.batch if end is None else end
         if self.stamped and self.values is not None:
             stamps = _rows(self.values, begin, end).astype(np.float64)
             return stamps[:, -self.count :] if self.count else stamps[:, :0]

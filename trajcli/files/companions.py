@@ -1,14 +1,14 @@
-"""What lies beside an array: times, lengths and episodes, names, mode, start and goal.
+"""Finds what a file holds next to an array: times, lengths, names, mode, start and goal.
 
-One table of names for every format, whether a value is stored as an attribute, an array, a number
-or a column. Two statements that disagree are an error that names both.
+One table of names serves every format, whether a value is stored as an attribute, an array, a
+number or a column. Two statements that disagree are an error that names both.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, combinations, pairwise
@@ -26,9 +26,9 @@ from trajcli.files.episodes import (
     LENGTHS,
     MASKS,
     Member,
+    find_datasets,
     likely_axes,
     mask_lengths,
-    named,
     require_equal,
 )
 from trajcli.files.quantities import DOF_NAMES, POSITIONS, QUANTITIES, TIMES, role, time_rank
@@ -40,22 +40,25 @@ from trajcli.units import Unit
 
 STEPS = ("dt",)
 STAMPS: tuple[str, ...] = ("times", "time")
-"""Names that say the times of rows, and nothing else."""
+"""Names of the times of rows, and of nothing else."""
 RATES = ("control_freq", "control_frequency", "fps", "rate", "frequency", "hz", "fs",
          "mocap_framerate", "mocap_frame_rate", "framerate", "frame_rate", "sample_rate",
          "sampling_rate", "sample_frequency", "sampling_frequency")  # fmt: skip
-"""What rows per second are called."""
+"""Names of the number of rows per second."""
 _DROID_STAMPS = ("timestamp/robot_state/read_start", "observation/timestamp/control/step_start")
-# Names beside the arrays that are looked at.
+# Names next to the arrays that are searched, so that a file of thousands of datasets opens fast.
 _SEARCHED = 100
-# By how much two statements of one rate may differ, as a share.
+# The share by which two statements of one rate may differ: 30 and 29.97 Hz are one rate of cameras,
+# 30 and 25 Hz are not.
 _SAME_RATE = 1e-2
 
 
 @dataclass(frozen=True)
 class StatedMode:
-    """The mode that a file states, "" for none, its options, which may be words of another program,
-    and where."""
+    """The mode that a file states, "" for none, with its options and its place.
+
+    The options may be words of another program.
+    """
 
     name: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -63,14 +66,14 @@ class StatedMode:
 
 
 class Companions:
-    """Finds what lies beside an array and in the groups above it.
+    """Finds datasets and attributes next to an array and in the groups above it.
 
     Attributes:
         file: the file of the array.
         groups: the group of the array and those above it: "data/demo_3/", "data/", "".
         array: the first array of the trajectories, as the file has it.
-        layout, member: the family of the file, and which of its trajectories this is.
-        dof_names: the names of dofs that the array, a group or a dataset of names says.
+        layout, member: the family of the file, and the trajectory in it.
+        dof_names: the names of dofs, from the array, a group or a dataset of names.
     """
 
     def __init__(
@@ -84,33 +87,43 @@ class Companions:
             (Place(str(file.path), f"/{folder.rstrip('/')}"), file.attributes(folder))
             for folder in self.groups
         ]
-        self.dof_names = self._dof_names()
+        self.dof_names: list[str] | None = None
+        stated = array.attributes.get("joint_names")
+        stated = self.attribute("joint_names")[1] if stated is None else stated
+        if isinstance(stated, list) or getattr(stated, "ndim", 0) == 1:  # headings of columns, too
+            self.dof_names = [text_of(name) for name in stated]
+            return
+        for path in (folder + name for folder in self.groups for name in DOF_NAMES):
+            # names only make messages clearer: damage in them must not stop a run
+            with suppress(InputError):
+                stored = file.get(path)
+                if stored is not None and stored.dtype.kind in "SUO" and stored.ndim == 1:
+                    self.dof_names = stored.texts()
+                    return
 
     def dataset(self, *names: str, groups: Sequence[str] = ()) -> Dataset | None:
-        """Returns the first of these datasets beside the array, else in the groups above."""
+        """Finds the first of these datasets next to the array, else in the groups above."""
         for folder in groups or self.groups:
             for name in names:
                 if (stored := self.file.get(folder + name)) is not None:
-                    return self._rows_of(stored.require_numeric())
+                    return self._select_rows(stored.require_numeric())
         return None
 
-    def _rows_of(self, dataset: Dataset) -> Dataset:
-        """Returns the part of a dataset with rows, or one row, for each trajectory beside this."""
+    def _select_rows(self, dataset: Dataset) -> Dataset:
+        """Selects the rows of this trajectory from a dataset that has rows for all of a file."""
         member = self.member
         if member is None or not dataset.ndim:
             return dataset
         if dataset.shape[0] == (member.total if self.layout is None else self.layout.split.rows):
             return member.select_rows(dataset)
-        each = dataset.ndim == 2 or dataset.where.last in STEPS
-        one = member._replace(begin=member.number, end=member.number + 1)
-        return (
-            one.select_rows(dataset)
-            if each and 0 < dataset.shape[0] == member.siblings
-            else dataset
-        )
+        # with as many rows as trajectories, a table or the steps have one row for each of them
+        table = dataset.ndim == 2 or dataset.where.last in STEPS
+        if not (table and 0 < dataset.shape[0] == member.siblings):
+            return dataset
+        return member._replace(begin=member.number, end=member.number + 1).select_rows(dataset)
 
     def attribute(self, *names: str) -> tuple[Place, Any]:
-        """Returns where an attribute of the array or a group is, and its value, or None."""
+        """Finds an attribute of the array or a group: its place, and its value or None."""
         for name in names:
             for place, attributes in ((self.array.where, self.array.attributes), *self._attributes):
                 if (value := attributes.get(name)) is not None:
@@ -125,14 +138,14 @@ class Companions:
         return own if own is not None else self.attribute("rotation_order")[1]
 
     def controller(self) -> str:
-        """Returns the controller that a file like robosuite's names, OSC_POSE; "" for none."""
+        """Finds the controller that a file like those of robosuite names, OSC_POSE; "" for none."""
         about = self.file.attributes("data")
         text = " ".join(decode_text(about.get(name, "")) for name in ("env_args", "env_info"))
         named = re.search('"((OSC|IK|JOINT|WHOLE_BODY)_[A-Z_]+)"', text)
         return named[1] if named else ""
 
     def mode(self) -> StatedMode:
-        """Returns the mode of trajcli that the file states."""
+        """Reads the mode of trajcli that the file states."""
         where, stated = self.attribute("mode")
         name = ALIASES.get(decode_text(stated), decode_text(stated))
         if name not in MODES:
@@ -144,21 +157,9 @@ class Companions:
         }
         return StatedMode(name, options, replace(where, attribute=""))
 
-    def _dof_names(self) -> list[str] | None:
-        stated = self.array.attributes.get("joint_names")
-        stated = self.attribute("joint_names")[1] if stated is None else stated
-        if isinstance(stated, list) or getattr(stated, "ndim", 0) == 1:  # headings of columns, too
-            return [decode_text(name) for name in stated]
-        for path in (group + name for group in self.groups for name in DOF_NAMES):
-            with suppress(InputError):  # names are a courtesy
-                stored = self.file.get(path)
-                if stored is not None and stored.dtype.kind in "SUO" and stored.ndim == 1:
-                    return stored.texts()
-        return None
-
     def lengths(self, batch: int, rows: int, single: bool) -> tuple[Integers | None, list[str]]:
-        """Returns the rows of each trajectory [batch] that lengths or masks state, None without;
-        and warnings of masks that are none of padding. single: arrays are [T, D] in the file."""
+        """Reads the rows of each trajectory [batch] that lengths or masks state, None without, with
+        warnings of masks that mark no padding. single: arrays are [T, D] in the file."""
         if self.layout is not None:
             return None, []
         remarks = list[str]()
@@ -167,8 +168,8 @@ class Companions:
         shapes += [(rows,), (rows, 1), (1, rows)] if single else []
         shapes += [self.array.shape] if self.array.ndim == 3 else []
         for folder in self.groups:
-            for name, stored in named(self.file, folder, (*LENGTHS, *MASKS)):
-                stored = self._rows_of(stored)
+            for name, stored in find_datasets(self.file, folder, (*LENGTHS, *MASKS)):
+                stored = self._select_rows(stored)
                 if name in MASKS and stored.shape in shapes and stored.dtype.kind in "biuf":
                     try:
                         stated[stored.where] = mask_lengths(stored, batch, rows, name)
@@ -176,11 +177,12 @@ class Companions:
                         if not single:
                             raise
                         remarks.append(f"{stored.where} marks rows that are not used otherwise")
+                # lengths of a group above may be of other trajectories
                 elif (
                     name in LENGTHS
                     and not single
                     and (folder == self.groups[0] or math.prod(stored.shape) == batch)
-                ):  # those of a group above may be of other trajectories
+                ):
                     stated[stored.where] = read_lengths(stored, batch, rows)
             if stated:
                 break
@@ -188,23 +190,30 @@ class Companions:
         return next(iter(stated.values()), None), remarks
 
     def rate(self) -> Clock | None:
-        """Returns the times of rows at a rate that an attribute, a number or a column states.
+        """Finds the rate of rows that an attribute, a number or a column states, as times.
 
         The nearest group that states any counts. Raises InputError for rates that disagree.
         """
         known: list[tuple[Place, float]] = []
-        own = self.array.where, self.array.attributes
-        for place, attributes, folder in (
-            (*own, None),
-            *((*held, group) for held, group in zip(self._attributes, self.groups, strict=True)),
-        ):
+        sources = [(self.array.where, self.array.attributes), *self._attributes]
+        for (place, attributes), folder in zip(sources, (None, *self.groups), strict=True):
             known += (
                 (replace(place, attribute=name), hertz)
                 for name in attributes
                 if name in RATES and (hertz := positive(attributes[name])) is not None
             )
-            if folder is not None and self.layout is None:
-                known += self._rates_in(folder)
+            # a layout knows where its files hold the rate
+            skip = folder is None or self.layout is not None
+            for name, stored in () if skip else find_datasets(self.file, folder or "", RATES):
+                # of columns only those whose names mean nothing else
+                count = max(stored.shape, default=1) if role(name) else 1
+                empty = not stored.numeric or 0 in stored.shape
+                if math.prod(stored.shape) != count or empty or stored.nbytes > SCANNED_BYTES:
+                    continue
+                values = np.ravel(stored.read())
+                number = positive(values[0].item())
+                if number is not None and (values == values[0]).all():
+                    known.append((stored.where, number))
             if known:
                 break
         for (where, hertz), (other, second) in pairwise(known):
@@ -221,68 +230,68 @@ class Companions:
         where, hertz = known[0]
         return Clock.even(1.0 / hertz, where.with_remark(f", {hertz:g} Hz"), where)
 
-    def _rates_in(self, folder: str) -> Iterator[tuple[Place, float]]:
-        """Yields the rates that numbers, or columns of one number, of a group state."""
-        for name, stored in named(self.file, folder, RATES):
-            # of columns only those whose names say nothing else
-            line = math.prod(stored.shape) == (max(stored.shape, default=1) if role(name) else 1)
-            if not line or not stored.numeric or 0 in stored.shape or stored.nbytes > SCANNED_BYTES:
-                continue
-            values = np.ravel(stored.read())
-            if (hertz := positive(values[0].item())) is not None and (values == values[0]).all():
-                yield stored.where, hertz
-
     def clock(
         self, batch: int, rows: int, acting: bool, lengths: Integers | None, given: Unit | None
     ) -> Clock | None:
-        """Returns the times of the rows of trajectories [batch, rows]; None if nothing states them.
+        """Finds the times of the rows of trajectories [batch, rows]; None if nothing states them.
 
-        acting: the arrays are actions alone. given: the unit of stamps on the command line. Of two
-        statements that contradict each other it has the fault.
+        acting: the arrays are actions alone. given: the unit of stamps on the command line. Two
+        statements that contradict each other make a clock with the fault.
         """
+
+        def read(stored: Dataset, stamps: bool, nominal: float | None = None) -> Clock:
+            if not stamps:
+                return Clock.from_steps(stored, given).fit_shape(batch, rows, acting, lengths)
+            clock = Clock.from_stamps(stored, given, lengths, nominal, column=rows > 1)
+            return clock.fit_shape(batch, rows, acting, lengths)
+
         try:
-            clock, stamps = self._clock((batch, rows), acting, lengths, given)
+            clock, stamps = self._choose_clock(rows, read)
         except InputError as error:
             return Clock.unknown(error.faults[0], batch, rows)
         # rows with a stamp each are at these, although they are actions
         at_stamps = acting and stamps is not None and stamps.per_row and not self.mode().name
         return clock and clock.fit_shape(batch, rows, acting and not at_stamps, lengths)
 
-    def _clock(
-        self, shape: tuple[int, int], acting: bool, lengths: Integers | None, given: Unit | None
+    def _choose_clock(
+        self, rows: int, read: Callable[..., Clock]
     ) -> tuple[Clock | None, Clock | None]:
-        """Returns the times of rows [B, T], and the stamps or steps that lie beside them."""
+        """Chooses the times of rows, and finds the stamps or steps in datasets.
 
-        def read(stored: Dataset, stamps: bool, nominal: float | None = None) -> Clock:
-            if not stamps:
-                return Clock.from_steps(stored, given).fit_shape(*shape, acting, lengths)
-            clock = Clock.from_stamps(stored, given, lengths, nominal, column=shape[1] > 1)
-            return clock.fit_shape(*shape, acting, lengths)
-
+        The step of a layout, an attribute dt, a rate and datasets are compared, so that a file that
+        contradicts itself is refused whichever is used.
+        """
         where, stated = self.attribute(*STEPS)
         step, family = positive(stated), self.layout.step if self.layout else None
         nominal = family.step if step is None and family is not None else step
-        beside = self._stored_clock(read, where, step, nominal)
+        stored = self._stored_clock(read, where, step, nominal)
         if family is not None:
-            if beside is None or not beside.stamped:
-                return beside or family, beside
-            return compare_with_rate(family, beside), beside
+            if stored is None or not stored.stamped:
+                return stored or family, stored
+            return compare_with_rate(family, stored), stored
         rate, constant = self.rate(), None if step is None else Clock.even(step, where)
-        self._require_agreement([clock for clock in (constant, rate, beside) if clock is not None])
-        if beside is None and constant is not None:
+        self._require_agreement([clock for clock in (constant, rate, stored) if clock is not None])
+        if stored is None and constant is not None:
             return constant, None
         if rate is not None:
-            return beside or rate, beside
+            return stored or rate, stored
         # the rate of some families is in a file of its own
-        if beside is None and not (self.layout is not None and self.layout.family.rates):
-            beside = self._likely_clock(shape[1], read)
-        return beside, beside
+        if stored is None and not (self.layout is not None and self.layout.family.rates):
+            stored = self._likely_clock(rows, read)
+        return stored, stored
 
     def _require_agreement(self, stated: Sequence[Clock]) -> None:
-        """Raises InputError for steps, rates and stamps that disagree, of one group: what a nearer
-        group says goes before what those above it say."""
-        for first, second in combinations(stated, 2):
-            if self._level(first.where) != self._level(second.where):
+        """Raises InputError for steps, rates and stamps of one group that disagree."""
+        levels = list[int]()
+        for clock in stated:
+            name = clock.where.name.strip("/")
+            folder = name if clock.where.attribute else name.rpartition("/")[0]
+            folder = f"{folder}/" if folder else ""
+            levels.append(self.groups.index(folder) if folder in self.groups else 0)
+        pairs = combinations(zip(stated, levels, strict=True), 2)
+        for (first, level), (second, other_level) in pairs:
+            # a statement of a nearer group overrides those of the groups above
+            if level != other_level:
                 continue
             if second.stamped:
                 compare_with_rate(first, second)
@@ -297,20 +306,14 @@ class Companions:
                     hint="--dt SECONDS or --rate HZ says which to use",
                 )
 
-    def _level(self, where: Place) -> int:
-        """Returns how many groups above the array a statement lies."""
-        name = where.name.strip("/")
-        folder = name if where.attribute else name.rpartition("/")[0]
-        folder = f"{folder}/" if folder else ""
-        return self.groups.index(folder) if folder in self.groups else 0
-
     def _stored_clock(
         self, read: Callable[..., Clock], attribute: Place, step: float | None,
         nominal: float | None,
     ) -> Clock | None:  # fmt: skip
-        """Returns the time that steps or stamps beside the arrays give, else those above that fit.
+        """Reads the times of steps or stamps next to the arrays, else of those above that fit.
 
-        attribute, step: the place and the value of the attribute dt. nominal: that, or a layout's.
+        attribute, step: the place and the value of the attribute dt. nominal: this step, or that
+        of a layout.
         """
         misfits: list[Clock] = []
         for group in self.groups:
@@ -318,8 +321,8 @@ class Companions:
             for names in (STEPS, STAMPS):
                 stored = self.dataset(*names, groups=[group])
                 clock = None if stored is None else read(stored, names is STAMPS, nominal)
-                # how many steps actions need depends on their mode: stamps beside a step may be of
-                # the rows that they make
+                # how many steps actions need depends on their mode: stamps next to a step may be
+                # those of the rows that they make
                 if clock is not None and not (clock.fits or (clock.acting and not any(fitting))):
                     misfits.append(clock)
                     clock = None
@@ -327,19 +330,20 @@ class Companions:
             chosen = reconcile(*fitting)
             if chosen is None:
                 continue
-            beside = attribute.name == f"/{group.rstrip('/')}"
-            if chosen.stamped and step is not None and beside:
+            # a dt of another group may be the step of something else
+            same_group = attribute.name == f"/{group.rstrip('/')}"
+            if chosen.stamped and step is not None and same_group:
                 require_nominal(chosen, attribute, step)
             return chosen
         raise_if_any(fault for clock in misfits[:1] for fault in clock.shape_faults())
         return None
 
     def _likely_clock(self, rows: int, read: Callable[..., Clock]) -> Clock | None:
-        """Returns the time of stamps that increase, or else of steps, by their names."""
-        beside = self.file.children(self.groups[0])[:_SEARCHED]
-        stamps = sorted((name for name in beside if role(name) == "time"), key=time_rank)
-        steps = [name for name in beside if role(name) == "step"]
-        # in the groups above the most usual names
+        """Finds stamps that increase, or else steps, by names that are likely those of times."""
+        names = self.file.children(self.groups[0])[:_SEARCHED]
+        stamps = sorted((name for name in names if role(name) == "time"), key=time_rank)
+        steps = [name for name in names if role(name) == "step"]
+        # the most usual names are looked for in the groups above, too
         for name in dict.fromkeys((*stamps, *steps, *TIMES[2:7], TIMES[-1], *_DROID_STAMPS)):
             stored = None
             with suppress(InputError):
@@ -351,20 +355,21 @@ class Companions:
         return None
 
     def start_stamps(self) -> tuple[npt.NDArray[Any], str] | None:
-        """Returns the stamps at which an output of trajcli begins, and their unit: it counts its
-        own times from 0. None of any other file."""
-        own = self.file.is_output
-        stored = self.file.get(f"{self.groups[0]}start_stamp") if own else None
-        return None if stored is None else (np.ravel(stored.read()), read_unit(stored) or "s")
+        """Reads the stamps at which an output of trajcli begins, and their unit; None without."""
+        # an output counts its times from 0, and keeps the first stamp of its source next to them
+        output = self.file.own_output
+        stored = self.file.get(f"{self.groups[0]}start_stamp") if output else None
+        return None if stored is None else (np.ravel(stored.read()), stated_unit(stored) or "s")
 
     def likely_axes(self) -> tuple[str, str, bool]:
-        """Returns the axes of the array and why, by :func:`.episodes.likely_axes`, and whether
-        these are its time stamps."""
+        """Guesses the axes of the array by :func:`.episodes.likely_axes`, with the reason, and
+        whether the reason is its time stamps."""
         counts, stamps = dict[int, str](), set[str]()
         for folder in self.groups:
-            for name, stored in named(self.file, folder, (*TIMES, *POSITIONS, *QUANTITIES)):
+            for name, stored in find_datasets(self.file, folder, (*TIMES, *POSITIONS, *QUANTITIES)):
                 line = math.prod(stored.shape) == max(stored.shape, default=0) > 1
                 rows = max(stored.shape) if line else stored.shape[0] if stored.ndim == 2 else 0
+                # a table of the same dofs has the rows of another recording
                 other = rows and stored.shape[-1] != self.array.shape[-1]
                 if line if name in TIMES else other:
                     counts.setdefault(rows, f"{stored.where} {describe(stored.shape)}")

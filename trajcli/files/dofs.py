@@ -1,4 +1,4 @@
-"""Which dofs are read, by SOURCE[:7], --dofs and --joints, and which of them are rotations."""
+"""Decides which dofs are read, by SOURCE[:7], --dofs and --joints, and which are rotations."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from trajcli.files.conversion import convert_values, read_unit
 from trajcli.units import units_of_dofs
 
 JOINED = "joined"
-"""The attribute of arrays that were joined of several, whose dofs alone say what is a rotation."""
+"""The attribute of arrays that were joined from several: only their dofs say what is a rotation."""
 _PART = re.compile(r"(-?[0-9]{1,9})?(:?)(-?[0-9]{1,9})?")
 WIDTHS = {"xyzw": 4, "wxyz": 4, "rotvec": 3, "rot6d": 6, "rot6d_rows": 6, "matrix": 9, "rpy": 3}
-"""How many dofs a rotation is in each form."""
+"""The number of dofs of a rotation in each form."""
 ANGLES = ("rotvec", "rpy")
-"""Forms whose numbers are angles, in rad or deg; those of the others have no unit."""
+"""Forms whose numbers are angles, in rad or deg; numbers of the other forms have no unit."""
 _AXES = re.compile(
     r"(.*(?:\b|_)(?:q|quat|quaternion|orientation|rotation)(?:[._]\w+)?[._]?)([wxyz])(.*)", re.I
 )
@@ -39,13 +39,15 @@ _WORDS = {form: re.compile(f"(?:^|[^a-z])(?:{word})(?:[^a-z]|$)", re.I)
 # The order of quaternions in each family of files.
 _ORDERS = {"robomimic": "xyzw", "mimicgen": "xyzw", "robosuite": "xyzw", "libero": "xyzw",
            "ros": "xyzw", "isaaclab": "wxyz"}  # fmt: skip
-# Rows in which rotations without a name are looked for, and forms that neighbouring dofs may have.
+# Rotations without a name are looked for in this many rows: enough for a motion to show that dofs
+# keep norm 1 and are no constants, and little to read before every command.
 _SAMPLED_ROWS = 1000
+# The forms that neighbouring dofs may have, by the order of the dofs in the vectors of norm 1.
 _UNNAMED = {(0, 1, 2, 3, 4, 5, 6, 7, 8): ("matrix",),
             (0, 1, 2, 3, 4, 5): ("rot6d", "rot6d_rows"),
             (0, 2, 4, 1, 3, 5): ("rot6d", "rot6d_rows"),
             (0, 1, 2, 3): ("xyzw", "wxyz")}  # fmt: skip
-# How far norms and products of unit vectors may be from 1 and 0: CSV files have a few digits.
+# How far norms and products of unit vectors may be from 1 and 0: CSV files may have three digits.
 _ROUNDING = 2e-3
 # Labels that are numbers, not names: 0, q_0, actual_qd[0], joint_0, A1. panda_joint1 is a name.
 _NUMBERED_DOF = re.compile(
@@ -56,16 +58,16 @@ _NUMBERED_DOF = re.compile(
 
 @dataclass(frozen=True)
 class Dofs:
-    """Some of ``count`` dofs: their ``numbers``, in the order in which they are wanted."""
+    """Some of ``count`` dofs: their ``numbers``, in the order in which they are read."""
 
     count: int
     numbers: Sequence[int]
 
     def pick(self, values: Any) -> Any:
-        """Returns values [..., count], or of more dofs, as [..., n]; any others are of these dofs
-        already.
+        """Picks these dofs from values [..., count], or of more dofs, as [..., n].
 
-        values: a Dataset, whose values are picked when they are read, an array, or a list.
+        Any other values have these dofs already. values: a Dataset, whose values are picked when
+        they are read, an array, or a list.
         """
         present = (values.shape or (0,))[-1] if hasattr(values, "shape") else len(values)
         if present != self.count and present <= len(self.numbers):
@@ -74,7 +76,8 @@ class Dofs:
             return values  # whose shape is then refused
         if isinstance(values, Dataset):
             first, last = self.numbers[0], self.numbers[-1] + 1
-            if values.ndim == 1:  # [count], a state that all share: its rows are its dofs
+            # the rows of [count], a state that all trajectories share, are its dofs
+            if values.ndim == 1:
                 picked = replace(
                     values, reader=lambda *rows: np.take(values.read(), self.numbers)[slice(*rows)]
                 )
@@ -92,9 +95,9 @@ class Dofs:
 
 
 def parse_dofs(text: str, count: int, where: object, names: Sequence[str] = ()) -> Dofs:
-    """Returns the dofs that 0:7, 2,5,-1, names or "all" mean among ``count``.
+    """Parses the dofs that 0:7, 2,5,-1, names or "all" mean among ``count``.
 
-    where: the option, for messages. Raises UsageError for dofs that are not there, or named twice.
+    where: the option, for messages. Raises UsageError for unknown dofs, and for dofs named twice.
     """
     known = {name: number for number, name in enumerate(names)}
     numbers: list[int] = []
@@ -102,17 +105,27 @@ def parse_dofs(text: str, count: int, where: object, names: Sequence[str] = ()) 
     for part in [":"] if every else [part.strip() for part in text.split(",")]:
         match = _PART.fullmatch(part)
         ends = [int(end) for end in match.group(1, 3) if end] if part and match else [count]
+        # names come first: a dof may be called 3
         if part in known:
             numbers.append(known[part])
         # a range may end at count, a number may not
         elif match is None or not all(-count <= end < count + (":" in part) for end in ends):
-            raise _no_such_dofs(text, count, where, names)
+            numbers = []
+            break
         else:
             begin, colon, end = match.groups()
             run = range(count)[int(begin or 0) : int(end) if end else None]
             numbers += run if colon else [int(begin) % count]
     if not numbers:
-        raise _no_such_dofs(text, count, where, names)
+        numbered = f"a range like 0:{count}, or numbers from 0 to {count - 1}"
+        listed = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
+        by_name = f", or names: {listed}" if names else " (there are no names)"
+        raise UsageError(
+            "no such dofs",
+            where=where,
+            expected=(numbered if count else "no dofs") + by_name,
+            found=text if len(text) < 80 else f"{text[:77]}...",
+        )
     if len(set(numbers)) < len(numbers):
         what = "a dof that is picked twice"
         raise UsageError(what, where=where, expected="each once", found=text)
@@ -120,25 +133,25 @@ def parse_dofs(text: str, count: int, where: object, names: Sequence[str] = ()) 
 
 
 def match_names(names: Sequence[str], others: Sequence[str]) -> list[int | None]:
-    """Returns for each name the number of the other name that means the same dof, or None.
+    """Finds for each name the number of the other name that means the same dof, or None.
 
-    Names match where they are equal; else, in upper or lower case, where they are after what comes
-    before a slash, ``.pos``, ``_pos``, ``_position``, ``_joint`` and ``joint_`` are taken off; else
-    where one is the other behind a prefix, panda_joint1 and joint1. A match of the last two kinds
-    is one that no second name has.
+    Names match in three steps: names that are equal; names that are equal in lower case, without
+    the path before a slash and without ``.pos``, ``_pos``, ``_position``, ``_joint`` and
+    ``joint_``; and names that differ in a prefix, as panda_joint1 and joint1. The last two steps
+    match only names that fit one other name.
     """
     number = {other: k for k, other in enumerate(others)}
-    found = [number.get(name) for name in names]
+    matches = [number.get(name) for name in names]
     stems, other_stems = list(map(_stem, names)), list(map(_stem, others))
-    for same in (str.__eq__, _behind_prefix):
-        free = [k for k in range(len(others)) if k not in found]
-        left = [k for k, match in enumerate(found) if match is None]
+    for same in (str.__eq__, _differ_in_prefix):
+        free = [k for k in range(len(others)) if k not in matches]
+        left = [k for k, match in enumerate(matches) if match is None]
         pairs = [(a, b) for a in left for b in free if same(stems[a], other_stems[b])]
         for a, b in pairs:
             # a name that fits two others says nothing
             if sum(a == pair[0] or b == pair[1] for pair in pairs) == 1:
-                found[a] = b
-    return found
+                matches[a] = b
+    return matches
 
 
 @dataclass(frozen=True)
@@ -156,16 +169,16 @@ class DofPairs:
 
     @property
     def remark(self) -> str:
-        """Which dofs one side alone has; "" where both have the same."""
+        """Says which dofs one side alone has; "" where both have the same."""
         return "; ".join(f"only in {k}: {', '.join(x)}" for k, x in self.unpaired.items() if x)
 
 
 def pair_dofs(first: Sequence[str], second: Sequence[str], places: Sequence[object]) -> DofPairs:
-    """Returns which dofs of two sides are the same, given what these are called.
+    """Pairs the dofs of two sides by their labels.
 
-    Names are matched by :func:`match_names`, and dofs that are only numbered by their numbers or,
-    where as many have other numbers, by place. Raises InputError where one side alone has names.
-    places: the two arrays, for messages.
+    Names are matched by :func:`match_names`. Dofs without names are matched by their numbers or,
+    where two sides of equal size have different numbers, by their order. Raises InputError where
+    one side alone has names. places: the two arrays, for messages.
     """
     a, b = dof_numbers(first), dof_numbers(second)
     if a is not None and b is not None:
@@ -175,6 +188,8 @@ def pair_dofs(first: Sequence[str], second: Sequence[str], places: Sequence[obje
     else:
         match = match_names(first, second)
     pairs = [(k, other) for k, other in enumerate(match) if other is not None]
+    # names on one side and numbers on the other: only --joints can say which is which, except for
+    # a single dof
     if (a is None) != (b is None) and len(pairs) < min(len(first), len(second)):
         if len(first) == len(second) == 1:
             return DofPairs([0], [0], "place", {"a": [], "b": []})
@@ -190,13 +205,13 @@ def pair_dofs(first: Sequence[str], second: Sequence[str], places: Sequence[obje
             else "FILE:DATASET[:n] takes as many of both, and --joints a,b,c names them",
         )
     ours, theirs = [k for k, _ in pairs], [k for _, k in pairs]
-    only = {"a": [name for k, name in enumerate(first) if k not in ours],
-            "b": [name for k, name in enumerate(second) if k not in theirs]}  # fmt: skip
-    return DofPairs(ours, theirs, "name", only)
+    unpaired = {"a": [name for k, name in enumerate(first) if k not in ours],
+                "b": [name for k, name in enumerate(second) if k not in theirs]}  # fmt: skip
+    return DofPairs(ours, theirs, "name", unpaired)
 
 
 def dof_numbers(labels: Sequence[str]) -> list[int] | None:
-    """Returns the numbers of dofs that have no names, as of q_0, q_1; None of any others."""
+    """Reads the numbers of dofs whose labels are numbers, such as q_0, q_1; None for names."""
     matches = [_NUMBERED_DOF.fullmatch(label) for label in labels]
     known = [(match[1], int(match[2])) for match in matches if match]
     alike = len(known) == len(set(known)) == len(labels) and len({stem for stem, _ in known}) < 2
@@ -204,18 +219,18 @@ def dof_numbers(labels: Sequence[str]) -> list[int] | None:
 
 
 def _stem(name: str) -> str:
-    """Returns the name of a joint without what projects add to it."""
+    """Strips the name of a joint of the words that projects add to it."""
     stem = re.sub(r"[._](pos|position)$", "", name.rpartition("/")[2].lower())
     return re.sub(r"^joint_(?=\D)|(?<=.)_joint$", "", stem)
 
 
-def _behind_prefix(a: str, b: str) -> bool:
+def _differ_in_prefix(a: str, b: str) -> bool:
     long, short = sorted((a, b), key=len, reverse=True)
     return bool(short) and not short.isdecimal() and long.endswith(f"_{short}")
 
 
 def parse_joints(text: str, count: int) -> list[str]:
-    """Parses the names a,b,c of so many dofs. Raises UsageError unless there is one for each."""
+    """Parses names a,b,c of ``count`` dofs. Raises UsageError unless there is one for each."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
         expected = "one or more, like a,b"
@@ -227,20 +242,12 @@ def parse_joints(text: str, count: int) -> list[str]:
 
 
 def pick_dofs(stored: Dataset, which: str | None) -> Dataset:
-    """Returns a dataset [..., D] with only the dofs that FILE:DATASET[which] names."""
+    """Picks the dofs that FILE:DATASET[which] names from a dataset [..., D]."""
     if which is None:
         return stored
     count = stored.shape[-1] if stored.ndim else 0
     picked: Dataset = parse_dofs(which, count, f"{stored.where}[{which}]").pick(stored)
     return picked
-
-
-def _no_such_dofs(text: str, count: int, where: object, names: Sequence[str]) -> UsageError:
-    expected = f"a range like 0:{count}, or numbers from 0 to {count - 1}" if count else "no dofs"
-    listed = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
-    expected += f", or names: {listed}" if names else " (there are no names)"
-    found = text if len(text) < 80 else f"{text[:77]}..."
-    return UsageError("no such dofs", where=where, expected=expected, found=found)
 
 
 @dataclass(frozen=True)
@@ -253,7 +260,7 @@ class RotationDofs:
 
     @property
     def width(self) -> int:
-        """How many dofs it is."""
+        """The number of its dofs."""
         return len(self.dofs)
 
     def __str__(self) -> str:
@@ -261,9 +268,9 @@ class RotationDofs:
 
 
 def parse_rotations(text: str, count: int, names: Sequence[str]) -> tuple[RotationDofs, ...]:
-    """Returns the rotations that WHICH=FORM, or FORM for all dofs, names; several with ";".
+    """Parses the rotations of WHICH=FORM, or FORM for all dofs; several with ";".
 
-    Raises UsageError for another form, or dofs that are not as many as it takes.
+    Raises UsageError for an unknown form, and for a number of dofs that does not fit the form.
     """
     rotations, where = list[RotationDofs](), f"--rotation {text}"
     for part in text.split(";") if text.strip() != "none" else ():
@@ -278,7 +285,7 @@ def parse_rotations(text: str, count: int, names: Sequence[str]) -> tuple[Rotati
         numbers = parse_dofs(which or "all", count, "--rotation", names).numbers
         width = WIDTHS[form]
         if len(numbers) % width:
-            what, expected = f"dofs that are no {form}", f"{width} for each rotation"
+            what, expected = f"not a multiple of {width} dofs", f"{width} for each {form}"
             found, hint = f"{len(numbers)}", f"--rotation 0:{width}={form} takes the first {width}"
             raise UsageError(what, where=where, expected=expected, found=found, hint=hint)
         rotations += _split(which or form, list(numbers), form)
@@ -292,12 +299,12 @@ def named_rotations(
     array: str, names: Sequence[str], count: int, family: str, order: Any, where: object,
     stored: Dataset | None = None,
 ) -> tuple[RotationDofs, ...]:  # fmt: skip
-    """Returns the rotations that the names of dofs or of their array tell.
+    """Finds the rotations that the names of dofs or of their array tell.
 
-    array: the name of the array. names: of its dofs, where there are any. order: what the array
-    says of the order of its quaternions. stored: its values [B, T, D], by which four neighbours
-    whose names end in w, x, y and z, without a word for a rotation, are a quaternion. Raises
-    InputError for quaternions of unknown order.
+    array: the name of the array. names: the names of its dofs, if it has any. order: the order of
+    quaternions that the array states. stored: its values [B, T, D]; with these, four neighbouring
+    dofs of norm 1 whose names end in w, x, y and z are a quaternion without a word for a rotation.
+    Raises InputError for quaternions of unknown order.
     """
     # four names that differ in w, x, y and z alone are a quaternion
     axes: dict[tuple[str, str], dict[str, int]] = {}
@@ -307,27 +314,25 @@ def named_rotations(
             axes.setdefault((match[1], match[3]), {})[match[2].lower()] = number
         elif match := _NUMBERED.fullmatch(name):
             numbered.setdefault(match[1], []).append(number)
-
-    def turns(by: dict[str, int]) -> bool:
-        """Whether dofs w, x, y and z have a word for a rotation or, side by side, norm 1."""
-        if len(by) < 4 or stored is None or _AXES.fullmatch(names[by["w"]]):
-            return len(by) == 4
-        dofs = sorted(by.values())
-        return dofs[3] == dofs[0] + 3 and unit_columns(_sampled_rows(stored)[:, dofs]) is not None
-
-    rotations = [
-        RotationDofs(
-            f"{before}{after}".strip("._") or "q", tuple(by[axis] for axis in "wxyz"), "wxyz"
-        )
-        for (before, after), by in axes.items()
-        if turns(by)
-    ]
+    rotations = list[RotationDofs]()
+    for (before, after), by_axis in axes.items():
+        if len(by_axis) < 4:
+            continue
+        if stored is not None and not _AXES.fullmatch(names[by_axis["w"]]):
+            # without a word for a rotation the values decide
+            dofs = sorted(by_axis.values())
+            if dofs[3] != dofs[0] + 3 or unit_columns(_sample_rows(stored)[:, dofs]) is None:
+                continue
+        name = f"{before}{after}".strip("._") or "q"
+        rotations.append(RotationDofs(name, tuple(by_axis[axis] for axis in "wxyz"), "wxyz"))
+    # names of dofs say more than the name of their array
     if not rotations and not numbered:
         numbered = {array.rpartition("/")[2]: list(range(count))}
     for name, dofs in numbered.items():
         form = next((form for form, words in _WORDS.items() if words.search(name)), "")
         if not form or len(dofs) % WIDTHS.get(form, 4):
             continue
+        # the order: in the name, else by the array, else by the habit of the family of files
         if form == "quaternion":
             text = f"{name} {decode_text(order) if order is not None else _ORDERS.get(family, '')}"
             form = next((form for form in ("xyzw", "wxyz") if form in text.lower()), "")
@@ -343,17 +348,16 @@ def named_rotations(
 
 
 def unit_columns(values: npt.NDArray[Any], order: Sequence[int] = range(4)) -> int | None:
-    """Returns the first of neighbouring columns [T, D] that are, in this order, four of norm 1 or
-    orthonormal triples, in all rows without NaN; None if there are none.
-
-    Columns that do not change, or are 0 and 1 alone, are no rotation that anybody recorded.
-    """
+    """Finds the first of neighbouring columns [T, D] that are, in this order, four of norm 1 or
+    orthonormal triples, in all rows without NaN; None if there are none."""
     for first in range(values.shape[1] - max(order)):
         columns = values[:, [first + k for k in order]].astype(np.float64)
         columns = columns[np.isfinite(columns).all(1)]
+        # columns that do not change, or are only 0 and 1, are no rotation that anybody recorded
         if len(columns) < 2 or np.isin(columns, (0.0, 1.0)).all() or (columns == columns[0]).all():
             continue
         vectors = columns.reshape(len(columns), -1, 3 if len(order) > 4 else 4)
+        # V Vᵀ = 1: norms on the diagonal, products of different vectors next to it
         products = vectors @ vectors.swapaxes(1, 2)
         if (abs(products - np.eye(vectors.shape[1])) < _ROUNDING).all():
             return first
@@ -361,19 +365,20 @@ def unit_columns(values: npt.NDArray[Any], order: Sequence[int] = range(4)) -> i
 
 
 def unnamed_rotation(stored: Dataset) -> Fault | None:
-    """Returns the fault of an array [B, T, D] with dofs that look like a rotation; None without."""
+    """Makes the fault of an array [B, T, D] with dofs that look like a rotation; None without."""
     if 0 in stored.shape or stored.shape[2] < 4 or stored.dtype.kind != "f":
         return None
-    rows = _sampled_rows(stored)
+    rows = _sample_rows(stored)
+    # the longest forms first: parts of a matrix look like shorter forms
     for order, forms in _UNNAMED.items():
         if (first := unit_columns(rows, order)) is None:
             continue
         count, dofs = len(order), [first + k for k in order]
         which = f"{first}:{first + count}" if order[1] == 1 else ",".join(map(str, dofs))
         ways = " (or =".join(forms) + (")" if forms[1:] else "")
-        what = f"{count} dofs that are orthonormal in all rows, as those of a rotation matrix"
+        what = f"{count} dofs that are orthonormal in all rows, as in a rotation matrix"
         if count == 4:
-            what = "four dofs whose norm is 1 in all rows, as that of a quaternion"
+            what = "four dofs whose norm is 1 in all rows, as for a quaternion"
         return Fault(
             what,
             where=stored.where,
@@ -385,8 +390,8 @@ def unnamed_rotation(stored: Dataset) -> Fault | None:
     return None
 
 
-def _sampled_rows(stored: Dataset) -> npt.NDArray[Any]:
-    """Returns the first rows [T, D] of the first trajectory, in which rotations are looked for."""
+def _sample_rows(stored: Dataset) -> npt.NDArray[Any]:
+    """Reads the first rows [T, D] of the first trajectory, where rotations are looked for."""
     rows = stored.read_part(0, 1, 0, min(stored.shape[1], _SAMPLED_ROWS))
     return np.asarray(rows).reshape(-1, stored.shape[2])
 
@@ -400,6 +405,6 @@ def _split(name: str, dofs: Sequence[int], form: str) -> Iterator[RotationDofs]:
 
 
 def count_bodies(file: Catalogue) -> int:
-    """Returns how many rotations a row of an output of trajcli has, [..., R, 4]; else 1."""
+    """Counts the rotations in a row [..., R, 4] of an output of trajcli; 1 for other files."""
     count = file.attributes().get("rotations", 1)
     return int(count) if isinstance(count, (int, np.integer)) else 1

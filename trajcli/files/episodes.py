@@ -1,6 +1,7 @@
-"""Which arrays of a file, and which of their rows, are trajectories, and which axis is time.
+"""Decides which arrays of a file, and which of their rows, are trajectories, and which axis is
+time.
 
-One table of names for every format: lengths, ends, labels and flags of episodes, and masks.
+One table of names serves every format: lengths, ends, labels and flags of episodes, and masks.
 """
 
 from __future__ import annotations
@@ -31,18 +32,19 @@ LENGTHS = ("lengths", "traj_lengths", "episode_lengths", "trajectory_lengths", "
 _ENDS = ("episode_ends", "traj_ends", "trajectory_ends")
 # Rows with which episodes begin, with or without 0 and the number of all rows.
 _SPLITS = ("split_points", "traj_splits", "episode_starts", "traj_starts")
-# numpy.split takes such rows, but indices may be anything: that is only pointed out.
+# numpy.split takes rows of this name, but indices may be anything: a note points it out.
 _LIKELY = "indices"
 _EPISODES = (*LENGTHS, *_ENDS, *_SPLITS, *TRAJECTORIES, *EPISODE_ENDS)
-# Masks that are true where a row is real, where it is padding, and of either meaning, which the
-# first row tells: it is no padding.
+# Masks that are true where a row is real, masks that are true where it is padding, and masks of
+# either meaning: their first row, which is never padding, shows which.
 _REAL = ("mask", "masks", "valid", "valid_mask", "is_valid", "attention_mask")
 _PADDING = ("action_is_pad", "actions_is_pad", "is_pad", "is_padding")
 _EITHER = ("padding_mask", "pad_mask", "action_pad_mask", "timestep_pad_mask")
 MASKS = (*_REAL, *_PADDING, *_EITHER)
 BESIDE = {*_EPISODES, *MASKS, _LIKELY}
-"""Names of arrays that lie beside those of trajectories."""
-# Trajectories, and values, of a large array that are looked at; fewer rows say nothing.
+"""Names of arrays that describe trajectories, and are none."""
+# The number of trajectories and of values of a large array that are read to guess its padding and
+# axes, and the rows that a guess needs.
 _SAMPLED, _LOOKED_AT, _LEAST = 64, 1 << 14, 8
 LEAVE_OUT = "--episodes reads others; --skip-bad of differentiate, check and others leaves it out"
 """The hint at a bad trajectory among good ones."""
@@ -52,7 +54,8 @@ class Member(NamedTuple):
     """One trajectory of a file: its group, or its rows in arrays that hold all trajectories.
 
     name: its name in messages and, as a group, in outputs. fault: why it cannot be used. Without a
-    layout such arrays have ``total`` rows of ``siblings``, of which this is the ``number``-th.
+    layout, arrays that hold all trajectories have ``total`` rows of ``siblings`` trajectories, and
+    this is trajectory ``number``.
     """
 
     name: str
@@ -65,11 +68,11 @@ class Member(NamedTuple):
     siblings: int = 0
 
     def path(self, name: str) -> str:
-        """Returns the path of one of its arrays."""
+        """Joins the group and the name of one of its arrays."""
         return f"{self.group}/{name}" if self.group else name
 
     def select_rows(self, array: Dataset) -> Dataset:
-        """Returns its rows of an array that holds all trajectories; any other array unchanged."""
+        """Selects its rows of an array that holds all trajectories; any other array is its own."""
         if self.end is None:
             return array
         begin, read = self.begin, array.read_rows
@@ -94,27 +97,32 @@ class Split(NamedTuple):
     remark: str = ""
 
 
-def named(file: Catalogue, folder: str, names: Sequence[str]) -> Iterator[tuple[str, Dataset]]:
-    """Yields those of some datasets that a group has, in whatever case it spells their names."""
-    there = file.spelling.get(folder.strip("/"), {})
-    if there.keys().isdisjoint(names):
+def find_datasets(
+    file: Catalogue, folder: str, names: Sequence[str]
+) -> Iterator[tuple[str, Dataset]]:
+    """Yields the datasets of a group with these names, in whatever case the file spells them."""
+    spelling = file.spelling.get(folder.strip("/"), {})
+    if spelling.keys().isdisjoint(names):
         return
-    for name in (name for name in names if name in there):
-        if (stored := file.get(f"{folder}{there[name]}")) is not None:
+    for name in (name for name in names if name in spelling):
+        if (stored := file.get(f"{folder}{spelling[name]}")) is not None:
             yield name, stored
 
 
 def episode_edges(
     file: Catalogue, groups: Sequence[str], array: Dataset
 ) -> tuple[list[int], Place, list[str]]:
-    """Returns the rows with which episodes of an array [N, D] begin and the last one ends, what
-    says so, and warnings of what does not fit. groups: that of the array and those above it."""
+    """Finds the rows with which episodes of an array [N, D] begin, and the row after the last one.
+
+    Returns them with the place that states them, and warnings of statements that do not fit.
+    groups: the group of the array and the groups above it.
+    """
     rows, path = array.shape[0], array.where.name.lstrip("/")
     known: dict[Place, list[int]] = {}
     misfits: dict[Place, str] = {}
     flags, flagged = np.zeros(rows, bool), Place()
     for folder in (part for group in groups for part in (group, f"{group}meta/")):
-        for name, stored in named(file, folder, _EPISODES):
+        for name, stored in find_datasets(file, folder, _EPISODES):
             if math.prod(stored.shape) != max(stored.shape, default=0):
                 continue  # not one number for each row or episode
             values = np.ravel(stored.read())
@@ -122,26 +130,27 @@ def episode_edges(
                 values = np.char.lower(values) == "true"  # as pandas writes flags
             if name in EPISODE_ENDS and len(values) == rows and values.dtype.kind in "biuf":
                 flagged = flagged or stored.where
-                # what stays set, as after a success, ends an episode once
+                # a flag that stays set, as after a success, ends an episode once
                 flags |= (values != 0) & np.append(values[1:] == 0, True)
             elif (edges := _edges(name, values, rows, stored)) is not None:
                 known[stored.where] = edges
             elif name in LENGTHS and rows in values:
-                continue  # this array is one of several that have these lengths
+                continue  # the lengths of several arrays, of which this is one
             elif len(values) > 1:
                 misfits[stored.where] = describe(stored.shape)
+        # the nearest group that states episodes counts
         if known or flagged:
             break
     if flagged and not known:
         known[flagged] = sorted({0, *(np.flatnonzero(flags) + 1).tolist(), rows})
     if not known:
-        says = [f"{where} {shape} fits no {rows} rows" for where, shape in misfits.items()]
-        for _, stored in named(file, groups[0], (_LIKELY,)):
+        remarks = [f"{where} {shape} fits no {rows} rows" for where, shape in misfits.items()]
+        for _, stored in find_datasets(file, groups[0], (_LIKELY,)):
             values = np.ravel(stored.read()) if stored.numeric else np.zeros(0)
             if len(values) and (np.diff([0, *values, rows]) > 0).all():
                 what = "may be where episodes begin, of an array"
-                says.append(f"{stored.where} {what} of {rows} rows (split_points says so)")
-        return [0, rows], Place(), [f"{text}: they are read as one trajectory" for text in says]
+                remarks.append(f"{stored.where} {what} of {rows} rows (split_points says so)")
+        return [0, rows], Place(), [f"{text}: they are read as one trajectory" for text in remarks]
     where, edges = next(iter(known.items()))
     require_equal({**known, **misfits}, f"the same episodes of {rows} rows in both")
     rest = f"rows {edges[-1]} to {rows - 1} of {path} are of no episode, and are left out"
@@ -161,24 +170,25 @@ def require_equal(stated: Mapping[Place, Any], expected: str) -> None:
 
 
 def _edges(name: str, values: Any, rows: int, stored: Dataset) -> list[int] | None:
-    """Returns the edges of episodes that a dataset states, None where they do not fit the rows."""
+    """Reads the edges of episodes that a dataset states; None where they do not fit the rows."""
     if name in TRAJECTORIES:
         return label_edges(values, stored.where) if len(values) == rows > 0 else None
     if name in EPISODE_ENDS or not len(values) or values.dtype.kind not in "iuf":
         return None
     ends = values.astype(np.float64)
     ends = np.cumsum(ends) if name in LENGTHS else ends
+    # rows at which an array is split differ; ends may repeat, for episodes without rows
     least = int(name in _SPLITS)
     fits = (np.diff(ends) >= least).all() and (ends == np.floor(ends)).all()
     if not fits or ends[0] < 0 or ends[-1] > rows or (name in LENGTHS and ends[-1] < rows):
         return None
     if name in _SPLITS:
         return sorted({0, *map(int, ends), rows})
-    return [0, *map(int, ends)]  # a length of 0, or an end twice: an episode without rows
+    return [0, *map(int, ends)]
 
 
 def label_edges(labels: npt.NDArray[Any], where: Place) -> list[int]:
-    """Returns the rows with which trajectories begin and the last one ends, by a label of each."""
+    """Finds the rows with which trajectories begin, and the row after the last, by their labels."""
     edges = [0, *(np.flatnonzero(labels[1:] != labels[:-1]) + 1).tolist(), len(labels)]
     if len(np.unique(labels[edges[:-1]])) < len(edges) - 1:
         what = "rows of a trajectory that do not follow each other"
@@ -187,7 +197,7 @@ def label_edges(labels: npt.NDArray[Any], where: Place) -> list[int]:
 
 
 def mask_lengths(stored: Dataset, batch: int, rows: int, name: str) -> Integers:
-    """Returns how many rows [batch] a mask [batch, rows] leaves before padding."""
+    """Counts the rows [batch] that a mask [batch, rows] leaves before padding."""
     lengths: list[int] = []
     real, count = name not in _PADDING, stored.shape[0]
     size = max(1, SCANNED_BYTES // rows) if batch > 1 else count
@@ -197,9 +207,9 @@ def mask_lengths(stored: Dataset, batch: int, rows: int, name: str) -> Integers:
             raise InputError("not a mask", where=stored.where, expected="true or false, 1 or 0")
         if name in _EITHER and not begin:
             real = bool(values[0, 0])
-        kept = values == real
-        counts = kept.sum(1)
-        bad = np.flatnonzero((kept != (np.arange(rows) < counts[:, None])).any(1) | (counts == 0))
+        mask = values == real
+        counts = mask.sum(1)
+        bad = np.flatnonzero((mask != (np.arange(rows) < counts[:, None])).any(1) | (counts == 0))
         if len(bad):
             raise InputError(
                 "padding that is not at the end",
@@ -211,14 +221,14 @@ def mask_lengths(stored: Dataset, batch: int, rows: int, name: str) -> Integers:
 
 
 def nan_lengths(stored: Dataset) -> Integers | None:
-    """Returns the rows of trajectories [B, T, D] before those of NaN at their ends; None without.
-    Of a large array a few trajectories tell whether all are looked at."""
+    """Counts the rows of trajectories [B, T, D] before rows of NaN at their ends; None without."""
     batch, rows, dofs = stored.shape
     if stored.dtype.kind != "f" or 0 in stored.shape:
         return None
+    # all of a large array is read only if one of some trajectories ends in NaN
     if stored.nbytes > EAGER_BYTES:
-        places = np.unique(np.linspace(0, batch - 1, _SAMPLED).astype(int)).tolist()
-        if not any(np.isnan(stored.read_part(k, k + 1, rows - 1, rows)).all() for k in places):
+        indices = np.unique(np.linspace(0, batch - 1, _SAMPLED).astype(int)).tolist()
+        if not any(np.isnan(stored.read_part(k, k + 1, rows - 1, rows)).all() for k in indices):
             return None
     lengths = np.full(batch, rows, np.int64)
     size = max(1, SCANNED_BYTES // (rows * dofs * stored.dtype.itemsize))
@@ -231,9 +241,10 @@ def nan_lengths(stored: Dataset) -> Integers | None:
 
 
 def likely_axes(stored: Dataset, counts: Mapping[int, str], dofs: int) -> tuple[str, str]:
-    """Returns the axes that an array seems to have, like TBD, and why; "" for [B, T, D] or [T, D].
+    """Guesses the axes of an array, like TBD, and says why; "" for [B, T, D] or [T, D].
 
-    counts: numbers of rows, by what lies beside it and has them. dofs: how many joints are named.
+    counts: numbers of rows that datasets next to it have, with their names. dofs: how many joints
+    are named.
     """
     shape, ndim = stored.shape, stored.ndim
     if ndim not in (2, 3) or 0 in shape or dofs == shape[-1] or shape[-2] in counts:
@@ -241,6 +252,8 @@ def likely_axes(stored: Dataset, counts: Mapping[int, str], dofs: int) -> tuple[
     for axis in (ndim - 1, 0):
         if shape[axis] in counts and axis != ndim - 2:
             return _letters(shape, axis), counts[shape[axis]]
+    # the surest signs come first: rows of other datasets, names of joints, then the values, which
+    # are smooth along time
     if dofs in shape[:-1]:
         others = [axis for axis in range(ndim) if axis != shape.index(dofs)]
         return _letters(shape, max(others, key=shape.__getitem__)), f"{dofs} joints are named"
@@ -248,9 +261,9 @@ def likely_axes(stored: Dataset, counts: Mapping[int, str], dofs: int) -> tuple[
         return _letters(shape, 0 if shape[0] >= shape[2] else 2), "its trajectories have one row"
     if stored.nbytes // shape[0] * _LEAST > SCANNED_BYTES:
         return "", ""
-    few, values = max(_LEAST, _LOOKED_AT // math.prod(shape[1:])), np.zeros((1,) * ndim)
+    count, values = max(_LEAST, _LOOKED_AT // math.prod(shape[1:])), np.zeros((1,) * ndim)
     with suppress(InputError):  # damage is reported where all values are read
-        values = np.asarray(stored.read_rows(0, min(shape[0], few)), np.float64)
+        values = np.asarray(stored.read_rows(0, min(shape[0], count)), np.float64)
     if ndim == 3 and shape[0] >= 2 * max(shape[1], _LEAST) and _smooth(values, 0, 1):
         return "TBD", "it changes little from one trajectory to the next"
     long = shape[-1] >= 4 * max(shape[-2], _LEAST)
@@ -260,7 +273,7 @@ def likely_axes(stored: Dataset, counts: Mapping[int, str], dofs: int) -> tuple[
 
 
 def _letters(shape: tuple[int, ...], time: int) -> str:
-    """Returns the axes of an array of which one is time."""
+    """Names the axes of an array of which one is time."""
     three = "TBD" if time == 0 else "DBT" if shape[1] == 1 else "BDT"
     return three if len(shape) == 3 else "DT"
 
@@ -279,9 +292,10 @@ class NoTrajectories(InputError):
 
 
 def likely_arrays(file: Catalogue, prefix: str) -> list[str]:
-    """Returns the arrays that are trajectories by their name, or as the only ones that may be.
+    """Finds the arrays that are trajectories by their name, or as the only ones that may be.
 
-    Callers report the guess. Raises InputError with what there is instead, likely arrays first.
+    Callers report the guess. Raises InputError that lists the arrays of the file, likely ones
+    first.
     """
     # below #refs# MATLAB keeps what its cells hold
     paths = [p for p in file.names() if p.startswith(prefix) and not p.startswith("#")]
@@ -293,7 +307,7 @@ def likely_arrays(file: Catalogue, prefix: str) -> list[str]:
         state = group.rpartition("/")[2] in STATES or last.startswith(("start_", "goal_"))
         try:
             stored = None if state else file.get(path)
-        except InputError as error:  # as MATLAB's cells; what is not meant may be anything
+        except InputError as error:  # cells of MATLAB; what is not meant may be anything
             unread.setdefault(last if last in POSITIONS else "", error)
             continue
         line = stored is not None and math.prod(stored.shape) == max(stored.shape, default=1)
@@ -307,13 +321,16 @@ def likely_arrays(file: Catalogue, prefix: str) -> list[str]:
                 named.setdefault(last, []).append(path)
     known = (*POSITIONS, file.motion()[0])
     taken = next((name for name in known if name in {*named, *unread}), None)
-    if taken is None:  # the only motion, the only one in a unit of positions, or beside rates
+    if taken is None:
+        # the only motion, else the only one in a unit of positions (not of their derivatives), else
+        # the only one that is not named like a rate
         ranked = {name: ranks[named[name][0]] for name in named}
         motions = [name for name, (nothing, *_) in ranked.items() if not nothing] or [*named]
-        placed = [name for name in motions if _of_positions(file, named[name][0])]
-        beside = [] if placed else [name for name in motions if ranked[name][-2] < 2]
-        beside = beside if [ranked[name][-2] for name in beside] == [0] else []
-        taken = next((ways[0] for ways in (motions, placed, beside) if len(ways) == 1), None)
+        units = {n: parse_units(stated_unit(file.require(named[n][0]))) for n in motions}
+        positions = [n for n, u in units.items() if u is not None and not any(x.order for x in u)]
+        others = [] if positions else [name for name in motions if ranked[name][-2] < 2]
+        others = others if [ranked[name][-2] for name in others] == [0] else []
+        taken = next((ways[0] for ways in (motions, positions, others) if len(ways) == 1), None)
     if taken in unread:
         raise unread[taken]
     if taken is not None:
@@ -327,9 +344,3 @@ def likely_arrays(file: Catalogue, prefix: str) -> list[str]:
     expected = f"datasets called actions, {', '.join(QUANTITIES)}: [B, T, D] or [T, D]"
     where, what = str(file.path), "no trajectories found"
     raise NoTrajectories(what, where=where, expected=expected, found=found, hint=hint)
-
-
-def _of_positions(file: Catalogue, path: str) -> bool:
-    """Whether an array says that it is in a unit of positions, not of their derivatives."""
-    units = parse_units(read_unit(file.require(path)))
-    return units is not None and all(unit.order == 0 for unit in units)

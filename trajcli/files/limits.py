@@ -1,4 +1,4 @@
-"""Limits of the joints: the TOML of sample_data/limits.toml, the <limit> of a URDF, and MoveIt's
+"""Reads limits of joints: the TOML of sample_data/limits.toml, the <limit> of a URDF, and MoveIt's
 joint_limits.yaml."""
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ from trajcli.units import (
     unit_text,
 )
 
+# No URDF and no table of limits is larger: such a file is something else, named by mistake.
 _LARGEST_BYTES = 4 << 20
-# The share of a limit that is forgiven, by bytes of a value.
+# The share of a limit by which rounding may pass it, by bytes of a value.
 _ROUNDING = {4: 1e-6, 8: 1e-9}
 
 Parsed = tuple[Sequence[str] | None, dict[str, Floats], dict[str, Units]]
@@ -51,8 +52,8 @@ _IMPOSSIBLE = "limits that nothing can keep"
 class Bounds:
     """Lower and upper limits [D] of one quantity; infinite where there is none.
 
-    ``slack``: the share of ``size`` that is forgiven, because a motion planned to its limits
-    passes them by its rounding.
+    ``slack``: the share of ``size`` by which values may pass a limit, because a motion that was
+    planned up to its limits passes them by rounding.
     """
 
     lower: Floats
@@ -61,7 +62,7 @@ class Bounds:
 
     @property
     def size(self) -> Floats:
-        """The larger limit of each dof, by which an excess is measured."""
+        """The larger limit of each dof, which an excess is compared with."""
         sides = np.abs([self.lower, self.upper])
         largest: Floats = np.where(np.isfinite(sides), sides, 0.0).max(axis=0)
         return np.where(largest > 0, largest, 1.0)
@@ -71,8 +72,8 @@ class Bounds:
 class Limits:
     """The limits that a file gives, in SI: by quantity, lower and upper [2, joints].
 
-    joints: their names, if the file has them. units: those of the file by quantity, where it
-    states them. robot: whether they are of a whole robot; the data may have some of its joints.
+    joints: their names, if the file has them. units: the units of the file by quantity, where it
+    states them. robot: whether the file describes a robot, of which the data may have some joints.
     for_all: whether there is one limit for all dofs. turns: the largest rates of rotations.
     """
 
@@ -91,14 +92,14 @@ class Limits:
         units: Mapping[str, str] | None = None,
         picked: Dofs | None = None,
     ) -> dict[str, Bounds]:
-        """Returns the limits of some dofs by quantity.
+        """Finds the limits of some dofs by quantity.
 
-        Joints are found by the names of the dofs, as :func:`match_names` compares them; limits
-        without names go by number. A dof that the file does not name has no limits. Raises
-        InputError if names, numbers or units do not fit.
+        Joints are matched with dofs by :func:`match_names`; limits without names are matched by
+        number. A dof that the file does not name has no limits. Raises InputError if names, numbers
+        or units do not fit.
 
-        itemsize: bytes of a stored value, whose rounding is forgiven. units: those of the data by
-        quantity, where they are known. picked: which of the dofs of a file they are, if not all.
+        itemsize: bytes of a stored value, whose rounding is forgiven. units: the units of the data
+        by quantity, where they are known. picked: which dofs of a file they are, if not all.
         """
         order = self._order(dofs, picked)
         limited = [(dof, joint) for dof, joint in enumerate(order) if joint != _NONE]
@@ -111,14 +112,15 @@ class Limits:
                 where, found = f"{self.path}: [{name}]", unit_text(self.units[name])
                 raise InputError("limits in another unit", where=where, expected=text, found=found)
         slack = _ROUNDING.get(itemsize, _ROUNDING[4])
+        # one more limit, infinite, behind those of the joints: index -1 is that of free dofs
         return {
             name: Bounds(np.append(lower, -np.inf)[order], np.append(upper, np.inf)[order], slack)
             for name, (lower, upper) in self.tables.items()
         }
 
     def unit_remarks(self, name: str, converted: Units | None) -> list[str]:
-        """Returns what is assumed of the limits of a quantity where only the data, or only the
-        limits, state a unit other than SI. converted: the units that the data was in."""
+        """Says what is assumed where only the data, or only the limits of a quantity, state a unit
+        other than SI. converted: the units that the data was in."""
         units, remarks = self.units.get(name), list[str]()
         for what, own, other in (("limits", units, converted), ("data", converted, units)):
             if own is None and other and unit_text(si_units(other)) != unit_text(other):
@@ -126,7 +128,7 @@ class Limits:
         return remarks
 
     def remarks(self, dofs: Sequence[str], picked: Dofs | None = None) -> list[str]:
-        """Returns how limits were matched, which dofs have none, and which limits have no dof."""
+        """Says how limits were matched, which dofs have none, and which limits have no dof."""
         if not self.tables:
             return []
         order = self._order(dofs, picked)
@@ -148,7 +150,7 @@ class Limits:
         return remarks
 
     def _order(self, dofs: Sequence[str], picked: Dofs | None) -> Sequence[int]:
-        """Returns the number of the joint of each dof; _NONE if the file does not name it."""
+        """Matches each dof with the number of its joint; _NONE if the file does not name it."""
         if not self.tables:
             return [_NONE] * len(dofs)
         if self.for_all:
@@ -163,14 +165,17 @@ class Limits:
                 raise InputError(what, where=where, expected=expected, found=found, hint=hint)
             return picked.numbers if count == picked.count else range(count)
         order = [_NONE if match is None else match for match in match_names(dofs, joints)]
+        # dofs without names are their numbers, which q0, q1, … are, too
         numbers = dof_numbers(joints)
-        if numbers is not None and sorted(map(str, numbers)) == sorted(dofs):  # q2 is dof 2
+        if numbers is not None and sorted(map(str, numbers)) == sorted(dofs):
             order = [numbers.index(int(dof)) for dof in dofs]
-        known, unknown = set(order) - {_NONE}, self._without_dof(order)
-        # a URDF goes on with the joints of a gripper
-        if len(known) == len(dofs) or (known and (self.robot or not unknown)):
+        known, spare = set(order) - {_NONE}, self._without_dof(order)
+        # some dofs may have no limits, but not if other limits are spare: these are likely theirs
+        # under another name. A URDF has spare joints anyway, such as those of a gripper.
+        if len(known) == len(dofs) or (known and (self.robot or not spare)):
             return order
-        rest = iter(unknown)
+        # the hint names the dofs after the spare limits, in their order
+        rest = iter(spare)
         names = [next(rest, dof) if joint == _NONE else joints[joint]
                  for dof, joint in zip(dofs, order, strict=True)]  # fmt: skip
         meaning = ", ".join(f"{dof} is {name}" for dof, name in zip(dofs, names, strict=True))
@@ -178,18 +183,18 @@ class Limits:
             "unknown joint" if known else "limits of other joints",
             where=f"{self.path}: joint_names" if known else str(self.path),
             expected=", ".join(dofs),
-            found=", ".join(unknown),
+            found=", ".join(spare),
             hint="--joints a,b,c says what the dofs are called, in their order: "
             f"--joints {','.join(names)} if {meaning}",
         )
 
     def _without_dof(self, order: Sequence[int]) -> list[str]:
-        """Returns the names of the joints that are none of the dofs."""
+        """Lists the names of the joints that are none of the dofs."""
         return [name for number, name in enumerate(self.joints or ()) if number not in order]
 
     def matched(self, dofs: Sequence[str], picked: Dofs | None = None) -> list[dict[str, Any]]:
-        """Returns for JSON which limit each dof has, by the joint's name or number, and how it was
-        found."""
+        """Says for JSON which limit each dof has, by the name or number of the joint, and how it
+        was matched."""
         by = "all" if self.for_all else "number" if self.joints is None else "name"
         return [
             {"dof": dof, "limit": None, "by": None} if joint == _NONE else
@@ -218,6 +223,7 @@ def read_limits(path: Path, sources: SourceFiles | None = None) -> Limits:
     if not tables and not turns:
         expected = "<joint> with <limit>" if urdf else f"tables [{'], ['.join(QUANTITIES)}]"
         raise InputError("no limits in it", where=str(path), expected=expected)
+    # limits per joint give their number; a file of single numbers is of all dofs, however many
     widths = [sides.shape[1] for sides in tables.values() if sides.ndim == 2]
     count = len(joints) if joints is not None else next(iter(widths), 1)
     for name, sides in tables.items():
@@ -248,8 +254,8 @@ def _from_toml(path: Path, data: bytes) -> Parsed:
     try:
         document: dict[str, Any] = toml.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        raise InputError(read_fault(path, "a TOML file", error)) from None
-    names, tables = document.get("joint_names"), {}
+        raise InputError(unreadable(path, "a TOML file", error)) from None
+    names, tables = document.get("joint_names"), dict[str, Floats]()
     if names is not None and not _are_texts(names):
         where = f"{path}: joint_names"
         raise InputError("not names", where=where, expected="strings", found=repr(names))
@@ -260,35 +266,8 @@ def _from_toml(path: Path, data: bytes) -> Parsed:
             where, found = f"{path}: [{name}]", repr(document[name])[:200]
             raise InputError("not limits", where=where, expected=expected, found=found)
         tables[name] = sides
-    return names, tables, _stated_units(path, document, tables)
-
-
-def _sides(stated: Any) -> Floats | None:
-    """Returns lower and upper limits of a table, [2, joints], or [2] of one number for all joints.
-
-    A single side is symmetric. Returns None for anything that is not such a table.
-    """
-    table = stated if isinstance(stated, dict) else {}
-    try:
-        given = {side: np.array(table[side]) for side in ("lower", "upper") if side in table}
-        if not given or any(v.dtype.kind not in "if" or v.ndim > 1 for v in given.values()):
-            return None
-        opposite = -next(iter(given.values())).astype(np.float64)
-        lower, upper = given.get("lower", opposite), given.get("upper", opposite)
-        sides: Floats = np.stack(np.broadcast_arrays(lower, upper)).astype(np.float64)
-    except ValueError:  # lists of unequal length
-        return None
-    return None if np.isnan(sides).any() or not sides.size else sides
-
-
-def _are_texts(values: Any) -> bool:
-    return isinstance(values, list) and all(isinstance(value, str) for value in values)
-
-
-def _stated_units(
-    path: Path, document: Mapping[str, Any], tables: Mapping[str, Floats]
-) -> dict[str, Units]:
-    """Returns the units of each table: stated by it, or the derivative of those at the top."""
+    # each table states its units, or has the derivative of those at the top of the document, which
+    # come first here; rates of rotations are in rad unless they state something else
     known: dict[str, Units] = {}
     for name in ("", *tables):
         turning = name in ROTATIONS
@@ -305,16 +284,40 @@ def _stated_units(
             where = f"{path}: [{name}] units" if name else f"{path}: units"
             raise InputError(unknown("unit", choices=choices, found=repr(stated), where=where))
         known[name] = units
-    return {name: known[name] for name in tables if name in known}
+    return names, tables, {name: known[name] for name in tables if name in known}
+
+
+def _sides(stated: Any) -> Floats | None:
+    """Reads the lower and upper limits [2, joints] of a table, or [2] of one number for all joints.
+
+    A single side is symmetric. None for anything that is not such a table.
+    """
+    table = stated if isinstance(stated, dict) else {}
+    try:
+        arrays = {side: np.array(table[side]) for side in ("lower", "upper") if side in table}
+        if not arrays or any(v.dtype.kind not in "if" or v.ndim > 1 for v in arrays.values()):
+            return None
+        opposite = -next(iter(arrays.values())).astype(np.float64)
+        lower, upper = arrays.get("lower", opposite), arrays.get("upper", opposite)
+        sides: Floats = np.stack(np.broadcast_arrays(lower, upper)).astype(np.float64)
+    except ValueError:  # lists of unequal length
+        return None
+    return None if np.isnan(sides).any() or not sides.size else sides
+
+
+def _are_texts(values: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(value, str) for value in values)
 
 
 def _from_moveit(path: Path, data: bytes) -> Parsed:
     try:
         factors = {b"degrees": math.pi / 180.0, b"radians": 1.0}
+        # tags of xacro are replaced before parsing: PyYAML does not know them
         in_rad = lambda tagged: b"%r" % (float(tagged[2]) * factors[tagged[1]])  # noqa: E731
         document = parse_yaml(path, _TAGGED.sub(in_rad, data))
+        # among the parameters of a node the limits lie deeper: /move_group: ros__parameters: …
         while isinstance(document, dict) and "joint_limits" not in document and len(document) == 1:
-            (document,) = document.values()  # of the parameters of a node
+            (document,) = document.values()
         joints: dict[str, dict[str, Any]] = document["joint_limits"]
         tables = {name: np.full((2, len(joints)), [[-np.inf], [np.inf]]) for name in QUANTITIES}
         for number, stated in enumerate(joints.values()):
@@ -336,7 +339,9 @@ def _from_urdf(path: Path, data: bytes) -> Parsed:
     from xml.etree import ElementTree
 
     try:
-        text = data.decode("utf-8-sig")  # in others the next line would not see what it looks for
+        # entities can expand to gigabytes or name other files, so a document type is refused; the
+        # next lines would not find it in any encoding but UTF-8
+        text = data.decode("utf-8-sig")
         if "\0" in text or "<!" in text.replace("<!--", ""):
             raise ValueError("not UTF-8, or a document type, whose entities are not read")
         joints = [j for j in ElementTree.fromstring(text).iter("joint") if j.get("type") in _MOVING]
@@ -353,6 +358,7 @@ def _from_urdf(path: Path, data: bytes) -> Parsed:
         except ValueError:
             expected = "lower, upper, velocity"
             raise InputError("not numbers", where=where, expected=expected, found=found) from None
+        # the specification of URDF: continuous joints have no lower and upper limits
         if joint.get("type") == "continuous" or not limit:
             lower, upper = -math.inf, math.inf
         if not (lower <= upper and speed >= 0):

@@ -122,6 +122,8 @@ def _find_groups(files: Files, sources: Sequence[str], actions: bool, as_stored:
         raise UsageError(
             "no SOURCE", where="SOURCE", expected="one or more of FILE[:DATASET]", found="none"
         )
+    # a file that cannot be opened stops a run only if it is named: in a folder or glob of many the
+    # others are read
     parts = [part for text in sources for part in expand_files(parse_source(text))]
     unread = unreadable_files(files, parts) if len(parts) > len(sources) else {}
     opened = ((files.open(part.path), part) for part in parts if part not in unread)
@@ -260,9 +262,11 @@ def choose_recordings(recordings: Sequence[Recording], actions: bool) -> list[Re
     These are the groups with actions, as for integrate, or all groups of a file without actions.
     actions: whether to take the actions of a group, not its other arrays, if they differ in shape.
     """
+    # recordings of one group differ in their arrays, since these differ in shape; a key counts how
+    # often each was named, so that a file that is named twice is read twice
     acting = {str(x.file.path) for x in recordings if not x.named and "actions" in x.arrays}
     same: dict[Any, list[Recording]] = {}
-    times = Counter[Any]()  # a file may be named twice
+    times = Counter[Any]()
     for k, recording in enumerate(recordings):
         key, arrays = (str(recording.file.path), recording.name), tuple(recording.arrays)
         same.setdefault(k if recording.named else (key, times[key, arrays]), []).append(recording)
@@ -304,6 +308,7 @@ def _groups_of_file(files: Files, file: Catalogue, source: Source, actions: bool
         )
     else:
         groups = [(group, None) for group in _plain_groups(file, source, actions)]
+    # what was guessed is reported before what is computed from it
     report, first = files.report, groups[0][0]
     if layout is not None and layout.split.remark:
         report.add(layout.split.remark)
@@ -385,7 +390,8 @@ def _axes_remarks(group: ArrayGroup) -> list[str]:
 
 def require_alike(groups: Sequence[Recording]) -> None:
     """Raises InputError for groups of different dofs or joints, or of other kinds of units."""
-    require_convertible_units([(group.as_stored.where, group.position_units) for group in groups])
+    # units and numbers of dofs first: joints of other robots would be a misleading fault
+    require_same_kind([(group.as_stored.where, group.position_units) for group in groups])
     raise_if_any(dof_faults(groups))
     if (fault := _compare_joints(groups)[1]) is not None:
         raise InputError(fault)
@@ -411,6 +417,7 @@ def _compare_joints(recordings: Sequence[Recording]) -> tuple[list[str], Fault |
     Returns a note on the first recording whose joints match by names that are not equal, and the
     fault of the first that has other joints, or joints in another order.
     """
+    # a recording without names may hold any joints, so only those with names are compared
     first: Recording | None = None
     expected: Sequence[str] = ()
     notes: list[str] = []
@@ -465,6 +472,8 @@ def _plain_groups(file: Catalogue, source: Source, actions: bool) -> list[ArrayG
     actions: positions stand in for actions where there are none, but not positions that trajcli
     computed.
     """
+    # in order: a file of one array, arrays that DATASET names, arrays known by their names in the
+    # groups that it names, and a guess
     name = source.dataset
     if name is None and file.family in _LONE and file.names() == [""]:
         return [ArrayGroup(file, "", {"actions": file.require("")})]
@@ -578,6 +587,8 @@ def _layout_groups(
     pairs = [(member, "") for member in below] or _named_arrays(file, members, name)
     flat = dict.fromkeys(path for member, path in pairs if path and not member.group)
     common = _common_name(file, list(flat))
+    # all trajectories are looked at before a fault is made, since a placeholder needs the shape of
+    # one that can be read
     groups: dict[int, ArrayGroup] = {}
     errors: dict[int, InputError] = {}  # each is raised where the trajectory is used
     for k, (member, path) in enumerate(pairs):
@@ -751,7 +762,8 @@ def assign_times(recordings: Sequence[Recording], option: Clock | None) -> list[
     option = None if any(recording.windowed for recording in recordings) else option
     count, first, result = sum(map(len, recordings)), 0, []
     if option is not None:
-        # how many stamps they need is known once it is known whether rows are actions
+        # how many stamps the rows need is known once it is known whether they are actions: until
+        # then one more than rows is allowed
         option = option.fit_shape(count, max(recording.rows for recording in recordings), True)
         _require_count(option, count)
     for recording in recordings:
@@ -789,6 +801,8 @@ def require_stamps(recording: Recording) -> None:
 
 def no_time(recording: Recording) -> Fault:
     """Makes the fault of trajectories without times, with a hint at how to state them."""
+    # a family knows where its rate is written down; in plain files, datasets that increase are
+    # offered
     layout = recording.layout
     hint = layout.family.dt_hint if layout else ""
     hint = hint or "--dt SECONDS, --rate HZ or --times FILE:DATASET"

@@ -1,4 +1,4 @@
-"""Options that say how SOURCEs are read, with one meaning in every command."""
+"""Holds the options that say how SOURCEs are read, with one meaning in every command."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from trajcli.errors import UsageError
 from trajcli.units import InputUnits, parse_option
 
+# At most 18 digits, which 64 bits hold.
 _SLICE = re.compile(r"([+-]?\d{1,18})?(?::([+-]?\d{1,18})?(?::([+-]?\d{1,18})?)?)?")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """Says how the files of a SOURCE are read, as typed. None takes what the files state.
+    """Says how the files of a SOURCE are read, as typed. None: taken from the file.
 
     Attributes:
         layout: the family of the files.
@@ -26,10 +27,10 @@ class Reading:
         axes: the axes of the arrays in their order, such as TBD or DT.
         episodes: the trajectories that are read.
         dt, rate, times: the step, the rate in Hz, or stamps of the rows.
-        units: units of the values.
-        skip_rows: how many lines of tables of text are before the heading.
-        since, until: a window of time, from which rows are read.
-        quantity: what a named array is, position to jerk.
+        units: the units of the values.
+        skip_rows: the number of lines before the heading of a table of text.
+        since, until: the window of time whose rows are read.
+        quantity: the quantity of a named array, position to jerk.
         allow_external: follows links, storage and virtual datasets out of a file.
     """
 
@@ -53,17 +54,18 @@ class Reading:
     @property
     def plain(self) -> bool:
         """Whether no option picks trajectories, rows or dofs, or states units."""
-        named = (self.layout, self.filter_key, self.dofs, self.joints, self.rotation, self.units)
-        return all(option is None for option in (*named, self.axes)) and not self.window
+        # a plain reading can be copied from the file byte for byte
+        options = (self.layout, self.filter_key, self.dofs, self.joints, self.rotation, self.units)
+        return all(option is None for option in (*options, self.axes)) and not self.window
 
     @property
     def window(self) -> bool:
-        """Whether rows of a window of time are read, not all."""
+        """Whether only the rows of a window of time are read."""
         return self.since is not None or self.until is not None
 
     @property
     def clock(self) -> list[str]:
-        """What --dt, --rate or --times says."""
+        """The value of --dt, --rate or --times."""
         return [str(x) for x in (self.dt, self.rate, self.times) if x is not None]
 
     @property
@@ -81,7 +83,7 @@ class Repair:
         repeated_times: "drop" leaves out rows whose stamp repeats the one before.
         wrap_dofs: the angles that are made continuous.
         trim: leaves out standstill at both ends.
-        still: the speed of standstill; None: a share of the peak speed.
+        still: the speed of standstill; None: a share of the largest speed.
     """
 
     max_gap: float | None = None
@@ -91,7 +93,8 @@ class Repair:
     still: float | None = None
 
     def refuse_gap(self) -> None:
-        """Raises UsageError for a gap that is no length of time, and a speed that is not used."""
+        """Raises UsageError for a gap that is not a duration, and for a speed that is not used."""
+        # before files are read, which may take long
         gap = self.max_gap
         if self.still is not None and not self.trim:
             raise UsageError(
@@ -102,7 +105,8 @@ class Repair:
 
 
 def parse_floats(text: str) -> list[float] | None:
-    """Parses ``0,0.1,-2`` into [0.0, 0.1, -2.0]; returns None unless all are finite numbers."""
+    """Parses ``0,0.1,-2`` into [0.0, 0.1, -2.0]; None unless all are finite numbers."""
+    # float() also reads nan and inf, which are no states or weights
     try:
         values = [float(part) for part in text.split(",")]
     except ValueError:
@@ -111,12 +115,13 @@ def parse_floats(text: str) -> list[float] | None:
 
 
 def parse_selection(text: str | None, count: int) -> Sequence[int]:
-    """Returns the numbers that 3, 0:10 or -1 (or several, with commas) pick among ``count``.
+    """Parses the trajectories that 3, 0:10, -1 or 2,5,-1 pick among ``count``.
 
     None and "all" pick all. Raises UsageError for numbers out of range.
     """
     if text is None or text.strip() == "all":
         return range(count)
+    # as in Python: negative numbers count from the end, and 0:10 excludes 10
     chosen: list[int] = []
     for part in (part.strip() for part in text.split(",")):
         match = _SLICE.fullmatch(part)
@@ -144,4 +149,5 @@ def parse_selection(text: str | None, count: int) -> Sequence[int]:
         raise UsageError(
             "nothing selected", where="--episodes", expected=f"one or more of {count}", found=text
         )
+    # in the order of the option, each once
     return list(dict.fromkeys(chosen))

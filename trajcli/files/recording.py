@@ -84,6 +84,7 @@ SEVERAL = "several"
 # Angles in degrees are looked for in this many rows at both ends and in the middle of an array:
 # enough to meet a large angle, few enough to read before every command.
 _SAMPLE = 1 << 15
+# Faults of one kind that are raised together: a run over thousands of files needs no more of them.
 _MOST_FAULTS = 5
 
 Array = npt.NDArray[Any]
@@ -186,7 +187,8 @@ class States:
         parts = {part: load_array(values) for part, values in chosen.parts.items()}
         if chosen.index is None:
             return parts
-        index, count = load_array(chosen.index), max(map(len, parts.values()))
+        # NumPy would read -1 as the last state
+        index, count = in_memory(chosen.index), max(map(len, parts.values()))
         if not ((index >= 0) & (index < count)).all():
             raise InputError(
                 "index out of range",
@@ -379,6 +381,8 @@ class Recording:
         """Names the k-th trajectory: by its group or episode if that holds no other, else by its
         number among all."""
         part = self.part(k)
+        # trajectories of one array have numbers, as arrays of NumPy do; every other name is that
+        # of a file, a group or an episode
         if not self.several and part.count > 1:
             return str(self.group_indices[k])
         if part.file.members:
@@ -391,6 +395,7 @@ class Recording:
 
     def sources(self) -> list[Place]:
         """Lists the arrays or files that the trajectories are read from, each once."""
+        # a dict keeps the order, and 10 000 trajectories of one array are one source
         places = dict[Place, None]()
         alone = not self.parts and not self.file.members
         for k in range(len(self))[:1] if alone else range(len(self)):
@@ -452,6 +457,7 @@ class Recording:
 
     def unit(self, name: str) -> str | None:
         """Finds the unit that an array states, else the one that the positions imply."""
+        # an output states units of positions once: rad implies rad/s of its velocities
         for array in (name, "position") if name in QUANTITIES else (name,):
             unit = read_unit(self.arrays[array]) if array in self.arrays else ""
             if unit:
@@ -542,6 +548,7 @@ class Recording:
         if not self.parts:
             yield self.own_clock, range(len(self))
             return
+        # a group is cut to the rows that it has: joined arrays are as long as the longest
         edges, last = np.flatnonzero(np.diff(self.part_of)) + 1, self.first_row + self.rows
         for begin, end in pairwise([0, *edges.tolist(), len(self)]):
             if end:
@@ -558,6 +565,7 @@ class Recording:
         Yields recordings of equal rows. A trajectory without rows is left out or, where a fault is
         passed, becomes a placeholder with that fault.
         """
+        # neighbours with the same rows stay one recording, which is read in one piece
         edges = np.flatnonzero((spans[1:] != spans[:-1]).any(1)) + 1
         for run in np.split(np.arange(len(self)), edges):
             start, stop = spans[run[0]].tolist()
@@ -570,6 +578,7 @@ class Recording:
     def segment(self, trajectories: Numbers, rows: Numbers, suffix: str) -> Recording:
         """Makes a recording of some rows of some trajectories, with their times."""
         numbers = None if self.row_numbers is None else np.asarray(self.row_numbers)[rows]
+        # one of several trajectories of an array is named by its number; joined files have names
         single = len(trajectories) == 1 < len(self) and not self.file.members
         number = f"/trajectory_{self.group_indices[trajectories[0]]}" if single else ""
         return replace(
@@ -656,6 +665,7 @@ class Recording:
         of_rows: for actions with one stamp more than rows, takes the stamp of the first row. None
         where not all have stamps of one unit, or where all are 0 and they may not be ``relative``.
         """
+        # all or none: stamps of some trajectories would mix two clocks in one table
         known, units = list[Array](), set[str]()
         for clock, indices in self._group_clocks():
             first = None if clock is None else clock.first_stamps(range(len(indices)), of_rows)
@@ -725,6 +735,8 @@ class Recording:
     def output_names(self, paths: Iterable[str]) -> list[str]:
         """Names each trajectory in an output by its group in the file; where a run reads several
         files, the title of the file comes first. paths: the files of the whole run."""
+        # first a name for each trajectory that is a group, an episode or a file of its own (bases),
+        # then, where several trajectories share one, their numbers in it
         titles, uses, firsts = _file_titles(paths), Counter[str](), dict[int, Recording]()
         for part in self.members:
             firsts.setdefault(id(part.origin), part)
@@ -785,6 +797,8 @@ class Recording:
 
     def unit_remarks(self) -> Iterator[str]:
         """Yields notes on dofs whose unit the file leaves open or --units contradicts."""
+        # at most one kind of remark is made: an option first, then an unknown unit, dofs without a
+        # unit, and large angles, each of which only matters if those before it did not occur
         stated, positions = stated_unit(self.as_stored), self.option_units.positions
         where, units, forms = self.as_stored.where, parse_units(stated), self.forms()
         for name, array in self.stored.items() if positions else ():
@@ -843,7 +857,9 @@ def record(
     layout, member, companions, path = (
         origin.layout, origin.member, origin.companions, origin.array_name,
     )  # fmt: skip
-    # axes first: everything after this sees [B, T, D] with all numbers of a row in D
+    # The order of these steps matters: axes, then dofs, which options count in the file's order,
+    # then their names, then rotations, which names tell, and at last units, which depend on
+    # rotations since the numbers of a quaternion have none.
     bodies = count_bodies(origin.file) if path.rpartition("/")[2] in ROTATIONS else 1
     tables = {n: with_joined_axes(with_axes(x, "T"), bodies) for n, x in origin.datasets.items()}
     single = next(iter(tables.values())).ndim == 2
@@ -861,13 +877,13 @@ def record(
                 found=", ".join(stored),
             )
         stored = {reading.quantity: next(iter(stored.values()))}
-    # which dofs are rotations must be known before units: numbers of a quaternion have none
     rotations, turning, rotation_fault = _find_rotations(origin, reading.rotation, stored, joints)
     arrays, units = dict(stored), dict[str, Units]()
     if given is not None:
         arrays, units = _convert_units(stored, turning, given.positions, count)
     lengths, notes = _find_lengths(origin, next(iter(stored.values())), single)
     padded = lengths if lengths is not None and (lengths < rows).any() else None
+    # an option replaces whatever the file states, even statements that contradict each other
     clock, fault = None, None if member is None else member.fault
     if fault is not None:
         clock = Clock.unknown(fault, batch, rows)
@@ -935,6 +951,7 @@ def _find_rotations(
         return rotations, rotations, None
     family = origin.file.family if origin.layout is None else origin.layout.name
     order = origin.companions.order_of_quaternions
+    # a file without an order of quaternions can be inspected: the fault waits until they are used
     array = "" if JOINED in main.attributes else origin.array_name
     try:
         rotations = named_rotations(array, names or (), count, family, order, main.where, main)
@@ -974,6 +991,8 @@ def _find_lengths(
 
     first: the first array [B, T, D]. single: the file holds [T, D].
     """
+    # lengths and masks that the file states come first; without them, rows of NaN at the end of
+    # plain arrays are padding, as many tools write it
     batch, rows, _ = first.shape
     lengths, notes = origin.companions.lengths(batch, rows, single)
     if origin.layout is None and not single and lengths is None:
@@ -1016,6 +1035,7 @@ def join(recordings: Sequence[Recording]) -> Recording:
     if len(recordings) == 1:
         return replace(first.select_arrays(names), numbers=np.arange(len(first)))
     batches = [len(part) for part in recordings]
+    # nothing is read here: a joined array reads each part when its trajectories are taken
     arrays = {
         name: replace(
             stack_arrays([part.arrays.get(name, part.input) for part in recordings], batches),
@@ -1094,6 +1114,7 @@ def without_rotations(
     every = units if units[1:] else [*units] * count
     own = (parse_units(stated) or [NO_UNIT]) if forms else []
     remaining = [*every]
+    # rotation vectors and roll, pitch and yaw are angles: they keep the first unit that is one
     for dof, form in forms.items():
         fitting = (x for x in (every[dof], own[dof % len(own)]) if x.si == "rad")
         remaining[dof] = next(fitting, NO_UNIT) if form in ANGLES else NO_UNIT
@@ -1116,6 +1137,7 @@ def mask_numbers(group: str) -> str:
 def _file_titles(paths: Iterable[str]) -> dict[str, str]:
     """Finds a title for each file of a run: its name without the ending if all differ, else the
     path below the folder that all share."""
+    # the shortest titles that differ: run_0, else left/run_0, else left/run_0.npy
     listed = list(dict.fromkeys(paths))
     stems = {path: os.path.splitext(os.path.basename(path))[0] for path in listed}
     if len(set(stems.values())) == len(listed):

@@ -1,4 +1,4 @@
-"""Recordings made fit to use: repeated stamps dropped, split at gaps, angles made continuous."""
+"""Repairs recordings: repeated stamps, gaps, angles that wrap, and standstill at both ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from trajcli.files.dofs import parse_dofs
 from trajcli.files.quantities import QUANTITIES, named_rate
 from trajcli.files.reading import Repair, parse_selection
 from trajcli.files.recording import Recording
-from trajcli.files.source import Place
 from trajcli.modes import MODES
 from trajcli.padding import split_at_gaps
 from trajcli.rotations.quaternions import unit
@@ -27,9 +26,9 @@ from trajcli.units import parse_unit
 
 _TURN = 2.0 * math.pi
 _TURNS = {"rad": _TURN, "deg": 360.0, "": math.nan}
-# Values that are looked through at once; they fit in the caches.
-_LOOKED_THROUGH = 1 << 17
-# No shorter step is a turn and what its neighbours explain.
+# Values that are searched at once; they fit in the caches.
+_SEARCHED = 1 << 17
+# No shorter step is a turn less the motion that its neighbours explain.
 _LEAST_JUMP = 0.7 * _TURN
 
 
@@ -39,28 +38,48 @@ def repair_recordings(
 ) -> list[Recording]:  # fmt: skip
     """Repairs recordings; returns recordings that read the same files.
 
-    least: rows that a segment between gaps needs; shorter ones are left out. episodes: which of the
-    result are used, of which the report tells. Raises InputError if no segment is long enough, or
-    stamps do not increase.
+    least: rows that a segment between gaps needs; shorter ones are left out. episodes: the
+    trajectories of the result that are used, which the report is about. Raises InputError if no
+    segment is long enough, or stamps do not increase.
     """
     repair.refuse_gap()
     counts: Counter[str] = Counter()
-    result = list(recordings)
-    if repair.max_gap is not None or repair.repeated_times == "drop":
-        least = 1 if repair.max_gap is None else least
-        result = [part for whole in result for part in _split_at_gaps(whole, repair, least, counts)]
+    result, gap = list(recordings), repair.max_gap
+    # gaps first, since they decide what a trajectory is, and standstill last, since it is measured
+    # with angles that are continuous
+    if gap is not None or repair.repeated_times == "drop":
+        least = 1 if gap is None else least
+        result = [part for x in result for part in _split_at_gaps(x, repair, least, counts)]
     if repair.wrap_dofs is not None:
-        result = [_unwrapped(recording, repair.wrap_dofs) for recording in result]
+        result = [_unwrap(recording, repair.wrap_dofs) for recording in result]
     if repair.trim:
-        result = [*_trimmed(result, repair.still, report, episodes)]
-    report.add_notes(*_notes(counts, repair.max_gap, least))
+        result = [*_trim(result, repair.still, report, episodes)]
+    short = counts["pieces"] - counts["segments"]
+    if short and not counts["segments"]:
+        raise InputError(
+            f"no segment of {least} rows between gaps", where="--max-gap", hint="a larger --max-gap"
+        )
+    if counts["gaps"]:
+        report.add(Note(f"split at gaps of more than {gap:g} s: {counts['pieces']} segments"))
+    if counts["longer"]:
+        report.add(
+            f"--max-gap {gap:g} is less than the equal steps of the rows, which are not split"
+        )
+    if short:
+        report.add(Note(f"segments of fewer than {least} rows left out: {short}"))
+    if counts["dropped"]:
+        rows = "row" if counts["dropped"] == 1 else "rows"
+        report.add(Note(f"{counts['dropped']} {rows} with repeated stamps dropped"))
     return result
 
 
 def _split_at_gaps(
     recording: Recording, repair: Repair, least: int, counts: Counter[str]
 ) -> Iterator[Recording]:
-    """Yields the segments of the trajectories of a group; equally spaced ones stay whole."""
+    """Yields the segments between gaps of a group; equally spaced trajectories are not split.
+
+    Raises InputError for stamps that do not increase. counts: what is reported of all groups.
+    """
     clock = None if recording.fault is not None else recording.clock
     if clock is None or not clock.stamped or clock.values is None:
         longer = repair.max_gap and clock and clock.step and clock.step > repair.max_gap
@@ -73,34 +92,46 @@ def _split_at_gaps(
         expected, what = f"[{length}], one per row", "wrong number of time stamps"
         raise InputError(wrong_shape(clock.where, expected, clock.values.shape, what=what))
     lengths = recording.lengths
-    # trajectories of one length that share their stamps share the rows between gaps
-    if len(stamps) == 1 and not recording.file.members:  # whose segments follow each other
+    # trajectories of one length that share their stamps share the rows between gaps, and stay one
+    # block; trajectories of joined files are named one by one, so their segments are, too
+    if len(stamps) == 1 and not recording.file.members:
         sharing = [np.flatnonzero(lengths == rows) for rows in dict.fromkeys(lengths.tolist())]
     else:
         sharing = [np.array([k]) for k in range(batch)]
     for members in sharing:
         first = int(members[0])
         line = stamps[first if len(stamps) > 1 else 0, : lengths[first]]
-        runs = _runs_between_gaps(line, clock.where, repair, counts)
-        pieces = [rows for rows in runs if len(rows) >= least]
-        counts["segments"] += len(pieces)
-        for number, rows in enumerate(pieces):
-            suffix = f"/segment_{number}" if len(pieces) > 1 else ""
-            yield recording.segment(members, rows, suffix)
+        rows = np.arange(len(line))
+        # repeated stamps go before gaps are looked for: they would be steps of 0
+        if repair.repeated_times == "drop":
+            rows = np.flatnonzero(np.concatenate([[True], line[1:] != line[:-1]]))
+            counts["dropped"] += len(line) - len(rows)
+        raise_if_any(time_stamp_faults(line[rows], clock.where, 0, rows))
+        pieces = [rows[x] for x in between_gaps(line[rows], repair.max_gap or math.inf)]
+        counts["gaps"] += len(pieces) - 1
+        counts["pieces"] += len(pieces)
+        segments = [piece for piece in pieces if len(piece) >= least]
+        counts["segments"] += len(segments)
+        for number, piece in enumerate(segments):
+            suffix = f"/segment_{number}" if len(segments) > 1 else ""
+            yield recording.segment(members, piece, suffix)
 
 
-def _trimmed(
+def _trim(
     recordings: Sequence[Recording], still: float | None, report: Report, episodes: str | None
 ) -> Iterator[Recording]:
-    """Yields recordings without standstill at both ends; the rows of each trajectory that are kept,
-    of those that ``episodes`` takes, go to the report, by its name."""
+    """Yields recordings without standstill at both ends.
+
+    The rows that remain of each trajectory that ``episodes`` takes go to the report, by its name.
+    """
     from trajcli.scores import moving_rows
 
     taken = set(parse_selection(episodes, sum(map(len, recordings))))
     left_out, never, number = list[float](), 0, 0
     for recording in recordings:
         name, spans, idle = _name_of_positions(recording), list[Any](), list[float]()
-        what = "velocity" if "velocity" in recording.arrays else recording.rate_name or "position"
+        what = "velocity" if "velocity" in recording.arrays else recording.named_rate or "position"
+        # actions whose meaning only a mode knows, and accelerations, do not show standstill
         guessed = name == "actions" and not recording.named and recording.file.names() != [""]
         if recording.fault is None and (guessed or what not in QUANTITIES[:2]):
             hint, expected = "FILE:DATASET names them", "positions or velocities"
@@ -114,13 +145,15 @@ def _trimmed(
             parts, times = {what: values[..., block.free_dofs]}, block.times()
             assert times is not None  # they were required
             rows = moving_rows(parts, times, block.step, still, turns)
-            still_rows = rows[:, 1] == 0
-            rows[still_rows] = 0, block.rows
+            # a trajectory without motion is not cut to nothing, and has NaN idle seconds
+            motionless = rows[:, 1] == 0
+            rows[motionless] = 0, block.rows
             ends = times[np.arange(len(rows))[:, None], rows - [0, 1]]
             seconds = times[:, -1] - times[:, 0] - ends[:, 1] + ends[:, 0]
-            idle += np.where(still_rows, np.nan, seconds).tolist()
+            idle += np.where(motionless, np.nan, seconds).tolist()
             spans.append(rows)
-        whole = range(recording.rows) if recording.row_numbers is None else recording.row_numbers
+        # reports and copies of data sets count rows as the file does
+        numbers = range(recording.rows) if recording.row_numbers is None else recording.row_numbers
         for k, (begin, stop) in enumerate(np.concatenate(spans).tolist() if spans else ()):
             if number + k not in taken:
                 continue
@@ -129,7 +162,7 @@ def _trimmed(
             alone = f"/trajectory_{recording.group_indices[k]}" if recording.count > 1 else ""
             report.keep_ranges.append({
                 "trajectory": recording.name + alone, "source": str(recording.locate(k)[0]),
-                "rows": [int(whole[begin]), int(whole[stop - 1]) + 1],
+                "rows": [int(numbers[begin]), int(numbers[stop - 1]) + 1],
             })  # fmt: skip
         number += len(recording)
         yield from recording.cut(np.concatenate(spans)) if spans else [recording]
@@ -139,49 +172,18 @@ def _trimmed(
     report.add_notes(Note(text + (f"; {never} left whole, without known motion" if never else "")))
 
 
-def _runs_between_gaps(
-    stamps: Any, where: Place, repair: Repair, counts: Counter[str]
-) -> Sequence[Any]:
-    """Returns the rows between gaps; raises InputError for stamps that do not increase."""
-    rows = np.arange(len(stamps))
-    if repair.repeated_times == "drop":
-        rows = np.flatnonzero(np.concatenate([[True], stamps[1:] != stamps[:-1]]))
-        counts["dropped"] += len(stamps) - len(rows)
-    raise_if_any(time_stamp_faults(stamps[rows], where, 0, rows))
-    pieces = [rows[x] for x in split_at_gaps(stamps[rows], repair.max_gap or math.inf)]
-    counts["gaps"] += len(pieces) - 1
-    counts["pieces"] += len(pieces)
-    return pieces
-
-
-def _notes(counts: Counter[str], gap: float | None, least: int) -> Iterator[str]:
-    short = counts["pieces"] - counts["segments"]
-    if short and not counts["segments"]:
-        raise InputError(
-            f"no segment of {least} rows between gaps", where="--max-gap", hint="a larger --max-gap"
-        )
-    if counts["gaps"]:
-        yield Note(f"split at gaps of more than {gap:g} s: {counts['pieces']} segments")
-    if counts["longer"]:
-        yield f"--max-gap {gap:g} is less than the equal steps of the rows, which are not split"
-    if short:
-        yield Note(f"segments of fewer than {least} rows left out: {short}")
-    if counts["dropped"]:
-        rows = "row" if counts["dropped"] == 1 else "rows"
-        yield Note(f"{counts['dropped']} {rows} with repeated stamps dropped")
-
-
 class TurnJumps:
-    """Finds rows at which angles jump by a turn, as logged ones do that wrap.
+    """Finds rows at which angles jump by a turn, as they do in logs of angles that wrap.
 
-    ``jumps``: the trajectory, row, dof, turn and time (NaN where unknown) of each jump [n, 5].
+    ``jumps`` [n, 5]: the trajectory, row, dof, turn and time (NaN where unknown) of each jump.
     """
 
     def __init__(self, group: Recording, acting: bool = False) -> None:
         """acting: the actions of the group are positions, by the mode that integrates them."""
         self.name, self.jumps, self._group = _name_of_positions(group), np.empty((0, 5)), group
-        # of each dof 2π or 360 by its unit; NaN: one of them; 0: no angle
+        # the turn of each dof is 2π or 360 by its unit; NaN means either, 0 no angle
         self._turns = np.zeros(group.shape[2])
+        # actions are positions if the mode or the layout says so; rates do not wrap
         layout, mode = group.layout, group.stated_mode.name
         goals = layout is not None and layout.family.commands_positions
         goals = not MODES[mode].action_order if mode else goals
@@ -189,21 +191,22 @@ class TurnJumps:
             return
         units = [parse_unit(unit) or unit for unit in (group.unit(self.name) or "").split(",")]
         turns = np.resize([_TURNS.get(str(unit), 0.0) for unit in units], len(self._turns))
-        if group.rotation_fault is None:  # else of quaternions of unknown order
+        # a fault means quaternions of unknown order: which dofs are angles is not known
+        if group.rotation_fault is None:
             self._turns[group.free_dofs] = turns[group.free_dofs]
 
     def add(self, values: Mapping[str, Any], block: Recording) -> None:
-        """Looks through a block with arrays [b, T, D] by name."""
+        """Searches a block with arrays [b, T, D] by name."""
         if not self._turns.any() or self.name not in values:
             return
-        if (found := turn_jumps(values[self.name], self._turns)).size:
-            times, (batch, rows, *_) = block.known_times(), found.T.astype(int)
-            at = np.full(len(found), np.nan) if times is None else times[batch, rows]
-            found[:, 0], found[:, 1] = block.numbers[batch], rows + block.first_row
-            self.jumps = np.concatenate([self.jumps, np.c_[found, at]])
+        if (jumps := turn_jumps(values[self.name], self._turns)).size:
+            times, (batch, rows, *_) = block.known_times(), jumps.T.astype(int)
+            seconds = np.full(len(jumps), np.nan) if times is None else times[batch, rows]
+            jumps[:, 0], jumps[:, 1] = block.numbers[batch], rows + block.first_row
+            self.jumps = np.concatenate([self.jumps, np.c_[jumps, seconds]])
 
     def notes(self, command: str = "trajcli export ") -> list[str]:
-        """Returns a warning of the jumps; ``command`` undoes them, "" is the one that runs."""
+        """Warns of the jumps. command: the command that undoes them, "" for the one that runs."""
         if not len(self.jumps):
             return []
         dofs, names = np.unique(self.jumps[:, 2].astype(int)).tolist(), self._group.joint_names
@@ -219,57 +222,57 @@ class TurnJumps:
 
 
 def turn_jumps(values: Any, turns: Any) -> Any:
-    """Returns the trajectory, row, dof and turn [n, 4] of steps of values [b, T, D] by a turn.
+    """Finds the trajectory, row, dof and turn [n, 4] of steps of values [b, T, D] by a turn.
 
     Without the turn, such a step is at most twice as long as its neighbours or the mean, up to
-    rounding. These are no longer than an eighth of a turn, and of the steps beyond half a turn at
-    least a quarter are such: else the motion is fast. turns [D]: of :class:`TurnJumps`.
+    rounding. The neighbours are no longer than an eighth of a turn, and at least a quarter of the
+    steps beyond half a turn are such steps: else the motion is fast. turns [D]: as in
+    :class:`TurnJumps`.
     """
-    (batch, rows, dofs), found = values.shape, [np.empty((0, 4))]
-    length = max(2, _LOOKED_THROUGH // max(dofs, 1))
+    (batch, rows, dofs), jumps = values.shape, [np.empty((0, 4))]
+    length = max(2, _SEARCHED // max(dofs, 1))
     many = max(1, length // max(rows, 1))
     for b, r in itertools.product(range(0, batch, many), range(0, rows - 1, length)):
         part = np.ascontiguousarray(values[b : b + many, r : r + length + 1])
         part = part if part.dtype in (np.float32, np.float64) else part.astype(np.float64)
         with np.errstate(invalid="ignore", over="ignore"):
-            # some from one trajectory to the next
+            # one line of memory is fastest; some of its steps lead from one trajectory to the next
             steps = part.reshape(-1)[dofs:] - part.reshape(-1)[:-dofs]
             if steps.max() < _LEAST_JUMP and steps.min() > -_LEAST_JUMP:
                 continue
-            far = _slow_beside(np.abs(steps), part.shape[1], dofs)
+            # first the steps that are long enough, without neighbours that are too long to explain
+            # one: this leaves few steps of a fast motion for the exact test
+            steps = np.abs(steps)
+            far = np.flatnonzero(steps > _LEAST_JUMP)
+            turn = np.where(steps[far] < 180.0, _TURN, 360.0)
+            for shift in (-2, -1, 1, 2):
+                row = far // dofs % part.shape[1] + shift
+                near = steps[np.clip(far + shift * dofs, 0, len(steps) - 1)]
+                within = (row >= 0) & (row < part.shape[1] - 1)
+                fast = (near > 0.13 * turn) & (near < 0.49 * turn) & within
+                far, turn = far[~fast], turn[~fast]
             if not far.size:
                 continue
             columns = {*(far // part[0].size * dofs + far % dofs).tolist()}
             k, dof = np.divmod(sorted(columns), dofs)
-            which, row, turn = _explained(part[k, :, dof].astype(np.float64), turns[dof])
-        found.append(np.stack([b + k[which], r + row, dof[which], turn], 1))
-    return np.concatenate(found)
+            column, row, turn = _explain_jumps(part[k, :, dof].astype(np.float64), turns[dof])
+        jumps.append(np.stack([b + k[column], r + row, dof[column], turn], 1))
+    return np.concatenate(jumps)
 
 
-def _slow_beside(steps: Any, rows: int, dofs: int) -> Any:
-    """Returns which steps, of so many rows of each trajectory, are long enough for a turn and have
-    no neighbours that are too long to explain one. Few steps of a fast motion are left."""
-    far = np.flatnonzero(steps > _LEAST_JUMP)
-    turn = np.where(steps[far] < 180.0, _TURN, 360.0)
-    for k in (-2, -1, 1, 2):
-        row = far // dofs % rows + k
-        beside = steps[np.clip(far + k * dofs, 0, len(steps) - 1)]
-        fast = (beside > 0.13 * turn) & (beside < 0.49 * turn) & (row >= 0) & (row < rows - 1)
-        far, turn = far[~fast], turn[~fast]
-    return far
-
-
-def _explained(values: Any, turns: Any) -> tuple[Any, Any, Any]:
-    """Returns the number, row and turn of each of the :func:`turn_jumps` of columns [n, T]."""
+def _explain_jumps(values: Any, turns: Any) -> tuple[Any, Any, Any]:
+    """Finds the column, row and turn of each of the :func:`turn_jumps` of columns [n, T]."""
     steps = np.abs(np.diff(values))
     span = (np.fmax.reduce(values, 1) - np.fmin.reduce(values, 1))[:, None]
-    # an angle reaches over two turns at most: what reaches over more is in degrees
+    # an angle that wraps reaches over two turns at most: what reaches over more is in degrees
     either = np.where(span > 2.1 * _TURN, 360.0, _TURN)
     turn = np.where(np.isnan(turns[:, None]), either, turns[:, None])
     long = (steps > 0.5 * turn) & (span <= 2.1 * turn)
-    which = np.flatnonzero(long.any(1))
-    steps, turn, long = steps[which], turn[which], long[which]
+    columns = np.flatnonzero(long.any(1))
+    steps, turn, long = steps[columns], turn[columns], long[columns]
     left = np.nan_to_num(np.where(long, np.abs(steps - turn), steps))
+    # each step without its turn is compared with two neighbours on either side, and with the mean
+    # of the steps that move, since a joint may rest around a jump
     around = np.pad(left, ((0, 0), (2, 2)))
     near = np.max([around[:, k : k + left.shape[1]] for k in (0, 1, 3, 4)], 0)
     usual = np.where(long, 0.0, left)  # a lone step does not explain itself
@@ -278,13 +281,15 @@ def _explained(values: Any, turns: Any) -> tuple[Any, Any, Any]:
     jumps = long & (left <= 2.0 * near + 0.005 * turn) & (near <= 0.125 * turn)
     jumps &= 4 * jumps.sum(1, keepdims=True) >= long.sum(1, keepdims=True)
     k, rows = np.nonzero(jumps)
-    return which[k], rows + 1, turn[k, 0]
+    return columns[k], rows + 1, turn[k, 0]
 
 
-def _unwrapped(group: Recording, which: str) -> Recording:
-    """Returns the group with wrapped angles in rad made continuous, as numpy.unwrap does, in
-    float64. A value that is not finite stays, and the rows behind it go on from the last turn."""
-    dofs = parse_dofs(which, group.shape[2], "--wrap-dofs", group.joint_names or ()).numbers
+def _unwrap(group: Recording, option: str) -> Recording:
+    """Makes wrapped angles in rad continuous as numpy.unwrap does, in float64.
+
+    A value that is not finite stays, and the rows behind it go on from the last turn.
+    """
+    dofs = parse_dofs(option, group.shape[2], "--wrap-dofs", group.joint_names or ()).numbers
     name = _name_of_positions(group)
     if name in QUANTITIES[1:]:
         return group
@@ -303,7 +308,7 @@ def _unwrapped(group: Recording, which: str) -> Recording:
             )
         for trajectory in values:
             for dof in dofs:
-                # NaN would spread to all rows behind it
+                # numpy.unwrap would spread NaN to all rows behind it
                 finite = np.isfinite(trajectory[:, dof])
                 trajectory[finite, dof] = np.unwrap(trajectory[finite, dof])
         return values

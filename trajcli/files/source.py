@@ -21,21 +21,24 @@ ENDINGS = (
 _NAMED = rf"(?is)(?P<path>.*?\.(?:{ENDINGS}))(?P<rest>:.*|@.*)?"
 
 
+# Runs of digits, by which names are sorted as people count.
 _DIGITS = re.compile(r"(\d+)")
 ONE_SOURCE = ("zarr.json", ".zgroup", ".zarray")
-"""The folder of a Zarr store has one of these files."""
+"""Files one of which marks a folder as a Zarr store."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where values are from: a file, a dataset or group in it, and an attribute of that.
+    """A place that values come from: a file, a dataset or group in it, and one of its attributes.
+
+    Messages print a place as text; code compares and changes its fields, and never parses the text.
 
     Attributes:
-        path: the file; "" for values of no file, as those of an option.
+        path: the file; "" for values that no file holds, such as those of an option.
         name: the dataset or group as messages show it behind the path, "/data/demo_0".
-        attribute: the attribute of the file or of what ``name`` says.
-        remark: what is said behind all that, such as ", in ms"; of no file, all that is said.
-        title: what is said before it, such as "time stamps ".
+        attribute: the attribute of the file, or of the dataset or group.
+        remark: text behind all that, such as ", in ms"; without a file, the whole text.
+        title: text in front, such as "time stamps ".
     """
 
     path: str = ""
@@ -45,12 +48,9 @@ class Place:
     title: str = ""
 
     def __str__(self) -> str:
-        return self._text(self.path)
-
-    def _text(self, path: str) -> str:
         name = f":{self.name}" if self.name else ""
         attribute = f"@{self.attribute}" if self.attribute else ""
-        return f"{self.title}{path}{name}{attribute}{self.remark}"
+        return f"{self.title}{self.path}{name}{attribute}{self.remark}"
 
     @property
     def last(self) -> str:
@@ -61,19 +61,20 @@ class Place:
         return self != _NOWHERE
 
     def with_remark(self, text: str) -> Place:
-        """Returns the place with more text behind it."""
+        """Appends text to the remark."""
         return replace(self, remark=self.remark + text)
 
     def relative_text(self, folder: str) -> str:
-        """Returns the text with the path relative to a folder, as outputs have it."""
-        return self._text(relative_path(self.path, folder)) if self.path else str(self)
+        """Prints the place with its path relative to a folder, as outputs have it."""
+        place = replace(self, path=relative_path(self.path, folder)) if self.path else self
+        return str(place)
 
 
 _NOWHERE = Place()
 
 
 def first_and_more(places: Iterable[Place]) -> Place:
-    """Returns the first of the places, and how many others there are."""
+    """Summarizes places as the first of them, and how many others there are."""
     first, *others = dict.fromkeys(places)
     return first.with_remark(f" and {len(others)} more") if others else first
 
@@ -89,7 +90,7 @@ class Source(NamedTuple):
 
     @property
     def place(self) -> Place:
-        """The place of what is read from it."""
+        """The place of the values that are read from it."""
         dofs = "" if self.dofs is None else f"[{self.dofs}]"
         if self.dataset is None:
             return Place(str(self.path), "", self.attribute or "", dofs)
@@ -102,8 +103,8 @@ class Source(NamedTuple):
 def parse_source(text: str, attributes: bool = False) -> Source:
     """Parses FILE[:DATASET], which may end in a slice of dofs or, with ``attributes``, in @ATTR.
 
-    If a file has the whole text as its name, that file is meant. Raises UsageError for a URL and
-    for standard input.
+    A file whose name is the whole text comes first. Raises UsageError for a URL and for standard
+    input.
     """
     if text == "-":
         hint = "write it to a file first: ... > actions.npy"
@@ -111,7 +112,8 @@ def parse_source(text: str, attributes: bool = False) -> Source:
             "standard input is not read", where="SOURCE -", expected="a file", hint=hint
         )
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", text):
-        # OWNER/NAME of hf://datasets/OWNER/NAME/PATH
+        # the hint names the usual command of each store; hf takes OWNER/NAME of
+        # hf://datasets/OWNER/NAME/PATH
         name = "/".join(re.sub("(?i)^hf://(datasets/)?", "", text).split("/")[:2])
         lines = {"s3": f"aws s3 cp {text} .", "gs": f"gcloud storage cp {text} .",
                  "hf": f"hf download --repo-type dataset {name}"}  # fmt: skip
@@ -140,15 +142,27 @@ def parse_source(text: str, attributes: bool = False) -> Source:
 
 
 def expand_files(source: Source) -> list[Source]:
-    """Returns one source per file, in natural order.
+    """Expands a SOURCE to one source per file, in natural order.
 
     FILE may be a glob that the shell did not expand, or the folder of a data set.
     """
     text = str(source.path)
-    if os.path.isdir(text):
-        folder = glob.escape(text)
-        return _found(source, [os.path.join(folder, below) for below in _data_files(text)])
-    return expand_pattern(source) or [source]
+    if not os.path.isdir(text):
+        return expand_pattern(source) or [source]
+
+    # files that mark a data set, the most specific first, and patterns of its trajectories:
+    # LeRobot, Minari, a ROS 2 bag, and a Zarr store, which is one source
+    marks: list[tuple[str, tuple[str, ...]]] = [
+        ("meta/info.json", ("data/*/*.parquet",)),
+        ("data/main_data.hdf5", ("data/main_data.hdf5",)),
+        ("metadata.yaml", ("*.mcap", "*.db3")),
+        *((name, ()) for name in ONE_SOURCE),
+    ]
+    # robomimic, ManiSkill and others have files side by side, and no such mark
+    side_by_side = ("*.h5", "*.hdf5")
+    known = (files for mark, files in marks if os.path.isfile(os.path.join(text, mark)))
+    patterns = next(known, side_by_side)
+    return _match_files(source, [os.path.join(glob.escape(text), name) for name in patterns])
 
 
 def is_pattern(source: Source) -> bool:
@@ -158,39 +172,23 @@ def is_pattern(source: Source) -> bool:
 
 
 def expand_pattern(source: Source) -> list[Source]:
-    """Returns a source for each file that a glob matches, in natural order; else none."""
-    return _found(source, [str(source.path)]) if is_pattern(source) else []
+    """Lists a source for each file that a glob matches, in natural order; none without a glob."""
+    return _match_files(source, [str(source.path)]) if is_pattern(source) else []
 
 
-def _found(source: Source, patterns: Iterable[str]) -> list[Source]:
-    """Returns a source for each file that a pattern matches; if none does, the source itself."""
+def _match_files(source: Source, patterns: Iterable[str]) -> list[Source]:
+    """Lists a source for each file that a pattern matches; if none does, the source itself."""
     paths = natural_order(path for pattern in patterns for path in glob.glob(pattern))
     return [Source(Path(path), *source[1:]) for path in paths] or [source]
 
 
-def _data_files(folder: str) -> tuple[str, ...]:
-    """Returns patterns of the files with trajectories below the folder of a data set.
-
-    In order: LeRobot, Minari, a ROS 2 bag, then robomimic, ManiSkill and others, whose files lie
-    side by side. The folder of a Zarr store is one source, and has none.
-    """
-    if os.path.isfile(os.path.join(folder, "meta", "info.json")):
-        return (os.path.join("data", "*", "*.parquet"),)
-    if os.path.isfile(os.path.join(folder, "data", "main_data.hdf5")):
-        return (os.path.join("data", "main_data.hdf5"),)
-    if os.path.isfile(os.path.join(folder, "metadata.yaml")):
-        return "*.mcap", "*.db3"
-    whole = any(os.path.isfile(os.path.join(folder, name)) for name in ONE_SOURCE)
-    return () if whole else ("*.h5", "*.hdf5")
-
-
 def natural_order(names: Iterable[str]) -> list[str]:
-    """Returns names sorted so that demo_2 comes before demo_10."""
+    """Sorts names so that demo_2 comes before demo_10."""
     return sorted(names, key=natural_key)
 
 
 def natural_key(text: str) -> list[Any]:
-    """Returns a sort key that compares runs of digits, of any length, as whole numbers."""
+    """Makes a sort key that compares runs of digits, of any length, as whole numbers."""
     parts: list[Any] = _DIGITS.split(text)  # text, digits, text, …
     # of two numbers without leading zeros, the one with more digits is larger
     significant = [digits.lstrip("0") for digits in parts[1::2]]
@@ -199,10 +197,9 @@ def natural_key(text: str) -> list[Any]:
 
 
 def relative_path(text: str, folder: str) -> str:
-    """Returns FILE[:DATASET] as it is seen from a folder.
-
-    Links among the folders are followed first, as ``..`` leads out of where a link leads to.
-    """
+    """Writes FILE[:DATASET] relative to a folder."""
+    # links among the folders are followed first: .. leads to the parent of what a link points to,
+    # not to the folder that holds the link
     head, tail = os.path.split(os.path.expanduser(text))
     return os.path.join(_relative_folder(head, folder), tail).removeprefix("./")
 

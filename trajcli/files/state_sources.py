@@ -1,4 +1,4 @@
-"""Finds start and goal states: those that an option names, or those beside the trajectories."""
+"""Finds start and goal states: named by an option, or next to the trajectories."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from trajcli.errors import InputError, UsageError, wrong_shape
-from trajcli.files.catalogue import Catalogue, Dataset, Values, load_array, stack_arrays
-from trajcli.files.conversion import convert_to_si, divide, join_axes, read_unit
+from trajcli.errors import Fault, InputError, UsageError, wrong_shape
+from trajcli.files._layouts import Layout
+from trajcli.files.catalogue import Catalogue, Dataset, Values, in_memory, stacked
+from trajcli.files.conversion import dataset_in_si, divided, stated_unit, with_joined_axes
 from trajcli.files.dofs import RotationDofs, named_rotations, pick_dofs
 from trajcli.files.opening import Files
 from trajcli.files.quantities import QUANTITIES, RECORDED_ROW, ROTATIONS
@@ -32,17 +33,18 @@ from trajcli.units import (
     unit_text,
 )
 
+# An orientation stands for positions, an angular velocity for velocities, and so on.
 _PAIRS = tuple(zip(ROTATIONS, QUANTITIES, strict=True))
 
 
 def state_from_option(
     files: Files, role: str, text: str, group: Recording, words: str = ""
 ) -> States:
-    """Returns the state that --start or --goal names: zero, numbers, FILE[:GROUP] or FILE:DATASET.
+    """Reads the state that --start or --goal names: zero, numbers, FILE[:GROUP] or FILE:DATASET.
 
-    It has the dofs of a group, and its units unless it states others. A start DATASET of each of
-    several trajectories gives their first rows. Raises UsageError for any other word, of which a
-    command may take some (``words``), InputError for a file without states.
+    It has the dofs of a group, and its units unless it states others. For --start, a DATASET of
+    several trajectories gives their first rows. Raises UsageError for any other word, and
+    InputError for a file without states. words: words that the command itself takes.
     """
     option, numbers = f"--{role}", parse_floats(text)
     if text == "zero" or numbers is not None:
@@ -50,6 +52,7 @@ def state_from_option(
         state = _state(role, {"position": values}, Place(remark=text), group)
         # zeros are the same in every unit, so that none is named
         return state if values.any() else replace(state, sources=[Place(remark=text)])
+    # a single word without . : or / is more likely a misspelled value than a missing file
     if not set(".:/") & set(text) and not os.path.exists(text):
         first = text == "first" and not words
         hint = "trajcli differentiate takes recorded positions" if first else ""
@@ -60,113 +63,134 @@ def state_from_option(
             found=text,
             hint=hint,
         )
+    # a folder or glob can only mean recorded trajectories, one start for each
     source = parse_source(text)
     if expand_files(source) != [source]:
         return _first_rows(files, role, text, group)
     file = files.open(source.path)
-    group = _in_si(group) if file.is_output else group
+    if file.own_output:  # its states are in SI, whatever the units of the group
+        group = replace(group, units={}, option_units=InputUnits())
     name = (source.dataset or "").strip("/")
     stored = file.get(name) if name or file.family == "npy" else None
     layout = files.layout(file) if name else None
     laid_out = layout and layout.split.members and name.startswith(layout.family.groups)
     held = layout.split.rows if layout and laid_out else None
     # arrays of a layout, and any other [B, T, D] than the actions, hold rows and not states
-    whole = stored and stored.ndim == 3 and stored.where != group.as_stored.where
-    recorded = whole and not group.turning and role == "start"
+    table = stored and stored.ndim == 3 and stored.where != group.as_stored.where
+    recorded = table and not group.turning and role == "start"
     if recorded or (stored and stored.ndim == 2 and held in (0, stored.shape[0])):
         return _first_rows(files, role, text, group)
     if stored is not None:
         state = _state(role, {"position": files.dataset(text)}, source.place, group)
-        beside = "" if file.family == "npy" else name[: name.rfind("/") + 1]
-        return _with_index_beside(state, role, file, beside)
+        folder = "" if file.family == "npy" else name[: name.rfind("/") + 1]
+        return _with_stored_index(state, role, file, folder)
     # start/position and start_position, in the group that is named or in one called start
     prefixes = (f"{name}/", f"{name}_", f"{name}/{role}/", f"{name}/{role}_")
     for prefix in prefixes if name else (f"{role}/", f"{role}_", ""):
         parts = _parts(group, lambda *names: next(filter(None, map(file.get, names)), None), prefix)
         if parts["position"] is not None:
-            which = source.dofs
-            numeric = {k: x and pick_dofs(x.require_numeric(), which) for k, x in parts.items()}
+            dofs = source.dofs
+            numeric = {k: x and pick_dofs(x.require_numeric(), dofs) for k, x in parts.items()}
             state = _state(role, numeric, source.place, group)
-            return _with_index_beside(state, role, file, prefix)
-    own = group.layout if group.member and file.path == group.file.path else None
-    elsewhere = own and group.member and "*" not in name and not own.array(group.member, [name])
-    if not name or elsewhere or file.has_group(name):
-        fault, near = file.missing(name or f"{role}/position"), file.names()
-        sizes = (group.shape[2], 4 * len(_turning(group)))  # of one state
-        if own and group.member:
-            near = own.position_names(group.member)[: role == "start"]
-        elif len(near) != 1 or math.prod(file.require(near[0]).shape) not in sizes:
-            near = []
-        hint = f"{file.shell_name(near[0])}, if it is meant" if near else fault.hint
-        raise InputError(replace(fault, hint=hint))
+            return _with_stored_index(state, role, file, prefix)
+    layout = group.layout if group.member and file.path == group.file.path else None
+    absent = layout and group.member and "*" not in name and not layout.array(group.member, [name])
+    if not name or absent or file.has_group(name):
+        raise InputError(_no_state(role, file, name, group, layout))
     return _first_rows(files, role, text, group)
 
 
+def _no_state(
+    role: str, file: Catalogue, name: str, group: Recording, layout: Layout | None
+) -> Fault:
+    """Makes the fault of a file without a state, with a hint at one array that may be meant."""
+    fault, names = file.missing(name or f"{role}/position"), file.names()
+    sizes = (group.shape[2], 4 * len(_turning(group)))  # of one state
+    if layout and group.member:
+        names = layout.recorded(group.member)[: role == "start"]
+    elif len(names) != 1 or math.prod(file.require(names[0]).shape) not in sizes:
+        names = []
+    return replace(fault, hint=f"{file.typed(names[0])}, if it is meant") if names else fault
+
+
 def _first_rows(files: Files, role: str, text: str, group: Recording) -> States:
-    """Returns the first row of every trajectory that FILE:DATASET names, as SOURCE would.
+    """Reads the first row of every trajectory that FILE:DATASET names, as SOURCE would.
 
     Raises InputError for a goal, and where no dataset is named.
     """
     source = parse_source(text)
     reading = Reading(layout=files.reading.layout, filter_key=files.reading.filter_key)
-    recorded = read_recordings(files.with_reading(reading), [text], as_stored=True)
-    if role == "goal" or not all(each.named or each.file.family == "npy" for each in recorded):
+    recorded = read_recordings(files.read_as(reading), [text], as_stored=True)
+    if role == "goal" or not all(x.named or x.file.family == "npy" for x in recorded):
         raise InputError(recorded[0].file.missing(source.dataset or f"{role}/position"))
-    if recorded[0].file.is_output:
-        group = _in_si(group)
-    rows = stack_arrays([each.input.select(range(len(each)), range(1)) for each in recorded])
+    if recorded[0].file.own_output:
+        group = replace(group, units={}, option_units=InputUnits())
+    rows = stacked([each.input.select(range(len(each)), range(1)) for each in recorded])
     states = replace(
         rows, where=source.place, shape=(rows.shape[0], rows.shape[2]),
         reader=lambda *run: rows.read_rows(*run)[:, 0], attributes=recorded[0].input.attributes,
     )  # fmt: skip
-    which = RECORDED_ROW if rows.shape[0] > 1 else "first row, for all"
-    return _state(role, {"position": states}, source.place.with_remark(f": {which}"), group)
+    remark = RECORDED_ROW if rows.shape[0] > 1 else "first row, for all"
+    return _state(role, {"position": states}, source.place.with_remark(f": {remark}"), group)
 
 
-def _with_index_beside(state: States, role: str, file: Catalogue, prefix: str) -> States:
-    """Returns the state with the index beside it in its file, such as goal_index beside goal/."""
+def _with_stored_index(state: States, role: str, file: Catalogue, prefix: str) -> States:
+    """Adds the index that the file holds next to a state, such as goal_index next to goal/."""
     index = file.get(re.sub(f"(^|/){role}[/_]$", r"\1", prefix) + f"{role}_index")
     return state if index is None else state.with_index(role, index)
 
 
-def _in_si(group: Recording) -> Recording:
-    """Returns the recording for states of an output, which are in SI whatever its arrays were."""
-    return replace(group, units={}, option_units=InputUnits())
-
-
 def stored_state(role: str, group: Recording) -> States:
-    """Returns the state and its index beside the trajectories of a group.
+    """Reads the state and its index next to the trajectories of a group.
 
-    Without one, it is the start that a layout recorded.
+    Without one, the start is the recorded state before the first command of a layout, if it has as
+    many dofs.
     """
     parts = _parts(group, group.companions.dataset, f"{role}/", f"{role}_")
-    if parts["position"] is None:
-        return _recorded_state(group) if role == "start" else NO_STATE
-    where = parts["position"].where
-    source = replace(where, name=re.sub(r"/(?:position|orientation\w*)$", "", where.name))
-    state = _state(role, parts, source, group)
-    index = group.companions.dataset(f"{role}_index")
-    return state if index is None else state.with_index(role, index)
+    if (position := parts["position"]) is not None:
+        where = position.where
+        source = replace(where, name=re.sub(r"/(?:position|orientation\w*)$", "", where.name))
+        state = _state(role, parts, source, group)
+        index = group.companions.dataset(f"{role}_index")
+        return state if index is None else state.with_index(role, index)
+    if role != "start" or group.layout is None or group.member is None or not group.commands:
+        return NO_STATE
+    # a family lists pairs of positions and velocities, the surest first; velocities may be absent
+    for pair in group.layout.family.start:
+        first_rows: dict[str, Dataset] = {}
+        for part, name in zip(("position", "velocity"), pair, strict=True):
+            array = group.layout.array(group.member, [name])
+            if not array or group.pick(array).shape[1:] != group.shape[2:] or not array.shape[0]:
+                break
+            # the first recorded row, seen as one state
+            first_rows[part] = replace(array.require_numeric(), shape=(1, *array.shape[1:]))
+        if first_rows:
+            read = ", ".join(pair[: len(first_rows)])
+            source = group.file.place().with_remark(f": {RECORDED_ROW} {read}")
+            return _state("start", first_rows, source, group)
+    return NO_STATE
 
 
 def _parts(
     group: Recording, get: Callable[..., Dataset | None], *prefixes: str
 ) -> dict[str, Dataset | None]:
-    """Returns the parts of a state, those named like rotations first where all dofs turn."""
-    first = 0 if _turning(group) else 1
-    pairs = [((turn, f"{turn}_wxyz", f"{turn}_xyzw"), part) for turn, part in _PAIRS]
-    return {k: get(*(p + n for n in (*of, k)[3 * first :] for p in prefixes)) for of, k in pairs}
+    """Finds the parts of a state; where all dofs turn, names like orientation come first."""
+    parts = dict[str, Dataset | None]()
+    for turn, part in _PAIRS:
+        names = (turn, f"{turn}_wxyz", f"{turn}_xyzw", part) if _turning(group) else (part,)
+        parts[part] = get(*(prefix + name for name in names for prefix in prefixes))
+    return parts
 
 
 def _turning(group: Recording) -> Sequence[RotationDofs]:
-    """Returns the rotations that all dofs of a group are, or turn about; none of any others."""
+    """Lists the rotations of a group all of whose dofs are rotations or their rates; else none."""
     return group.turning if sum(turn.width for turn in group.turning) == group.shape[2] else ()
 
 
 def _state(
     role: str, stored: Mapping[str, Values | None], source: Place, group: Recording
 ) -> States:
-    """Returns states [D] or [S, D] with the dofs of a group, in SI; many stay in their file.
+    """Prepares states [D] or [S, D] with the dofs of a group, in SI; large ones stay in the file.
 
     Raises InputError for another shape, or for units of another kind than those of the group.
     """
@@ -181,7 +205,8 @@ def _state(
         if len(values.shape) not in (1, 2):
             what = "wrong number of dimensions"
             raise InputError(wrong_shape(where, "[B, D] or [D]", values.shape, what=what))
-        turned = _in_form_of(group, values, where) if part == "position" else None
+        # before dofs are picked and counted: four numbers of a quaternion may become three
+        turned = _convert_quaternions(group, values, where) if part == "position" else None
         values = group.pick(values) if turned is None else turned
         count, dataset = values.shape[-1], values if isinstance(values, Dataset) else None
         if count != dofs:
@@ -205,24 +230,24 @@ def _state(
 
 
 def state_units(group: Recording, part: str, stored: Dataset | None) -> Units | None:
-    """Returns the units of a state: given, stated by it, or else those of the arrays.
+    """Finds the units of a state: of the command line, stated by it, or else those of the arrays.
 
     Raises InputError for units of another kind than those of the arrays.
     """
-    near, text = group.position_units, "" if stored is None else stated_unit(stored)
-    units = parse_units(text) if text and not group.option_units.positions else near
+    group_units, text = group.position_units, "" if stored is None else stated_unit(stored)
+    units = parse_units(text) if text and not group.option_units.positions else group_units
     if units is None:
         return None
     where = part if stored is None else stored.where
     count = group.shape[2]
-    units = without_rotations(group.turning, require_dof_units(units, count, where), count)
-    if near is not None and len(near) in (1, len(units)):
-        require_convertible_units([(group.as_stored.where, near), (where, units)])
-    return derivative_units(units, QUANTITIES.index(part))
+    units = without_rotations(group.turning, for_dofs(units, count, where), count)
+    if group_units is not None and len(group_units) in (1, len(units)):
+        require_same_kind([(group.as_stored.where, group_units), (where, units)])
+    return of_order(units, QUANTITIES.index(part))
 
 
-def _in_form_of(group: Recording, values: Values, where: Place) -> Values | None:
-    """Returns quaternions in the form of a group whose dofs all turn; None for any other values.
+def _convert_quaternions(group: Recording, values: Values, where: Place) -> Values | None:
+    """Converts quaternions to the form of a group whose dofs all turn; None for any other values.
 
     Their order is that of their columns, name or attribute, else w, x, y, z. Four numbers are in
     the form of actions that are quaternions, unless something else says their order.
@@ -236,6 +261,7 @@ def _in_form_of(group: Recording, values: Values, where: Place) -> Values | None
         named = next((about[k] for k in ("joint_names", "names", "columns") if k in about), "")
         names = [f"q_{x.strip()}" for x in ",".join(map(str, np.ravel(named))).split(",")]
         if len(names) == width == 4 * count:
+            # columns q_x, q_y, … in any order are sorted into one that is known
             known = named_rotations("", names, width, "", order or "wxyz", str(where))
             if len(ordered := [dof for turn in known for dof in turn.dofs]) == width:
                 values, order = load_array(values)[..., ordered], known[0].form
@@ -254,22 +280,3 @@ def _in_form_of(group: Recording, values: Values, where: Place) -> Values | None
     for k, turn in enumerate(turning):
         turned[..., list(turn.dofs)] = from_quaternions(quaternions[..., k, :], turn.form)
     return turned
-
-
-def _recorded_state(group: Recording) -> States:
-    """Returns the recorded state before the first command of a layout with as many dofs."""
-    if group.layout is None or group.member is None or not group.commands:
-        return NO_STATE
-    for pair in group.layout.family.start:
-        first_rows: dict[str, Dataset] = {}
-        for part, name in zip(("position", "velocity"), pair, strict=True):
-            array = group.layout.array(group.member, [name])
-            if not array or group.pick(array).shape[1:] != group.shape[2:] or not array.shape[0]:
-                break
-            # the first recorded row, seen as one state
-            first_rows[part] = replace(array.require_numeric(), shape=(1, *array.shape[1:]))
-        if first_rows:
-            read = ", ".join(pair[: len(first_rows)])
-            source = group.file.place().with_remark(f": {RECORDED_ROW} {read}")
-            return _state("start", first_rows, source, group)
-    return NO_STATE
