@@ -40,7 +40,7 @@ _LONGEST_STEP, _SHORTEST_STEP = 1.0, 1e-5
 SINCE_1970 = 9e8
 """Seconds, in 1998: float32 stamps of a clock that counts since 1970 are then 64 s apart."""
 JUMP = 1.5
-"""A step longer than so many usual steps is a jump."""
+"""A step longer than this many usual steps is a jump."""
 # How far steps may be from a stored dt, and their mean from an attribute dt, as a share of it.
 _SAME_STEP, _NOMINAL_STEP = 1e-3, 1e-2
 
@@ -52,11 +52,11 @@ class Clock:
     Attributes:
         source: where they come from, for reports: "time stamps x.h5:/times, in ms".
         where: the array or the option, for messages.
-        step: the one step of all rows; stamps at equal distances are held as one step, too.
+        step: the one step of all rows; stamps at equal distances become one step, too.
         values: steps [h], [B, 1] or [B, h] or, if ``stamped``, stamps [T] or [B, T]; None where
             there is one step.
         stamped: whether the file has stamps, and not steps.
-        shape: the shape of the dataset of steps or stamps, also where it is held as one step.
+        shape: the shape of the dataset of steps or stamps, also where these became one step.
         batch, count: the number of trajectories, and of their rows.
         begin: the number of the first row in the file.
         acting: the rows are actions, the first of which leads to time dt; there may then be one
@@ -102,8 +102,9 @@ class Clock:
         cls, stored: Dataset, given: Unit | None = None, lengths: Integers | None = None,
         nominal: float | None = None, column: bool = True,
     ) -> Clock:  # fmt: skip
-        """Reads the times that a dataset of stamps gives, in the given unit or else its own.
+        """Reads the times that a dataset of stamps gives.
 
+        given: the unit of the command line, before the unit that the dataset states.
         lengths [B]: how many stamps of each trajectory are not padding. nominal: the step that the
         file states elsewhere, which is used if it fits. column: whether stamps [T, 1] are those of
         T rows, as in a table or MATLAB, not of T trajectories. Raises InputError for a unit that
@@ -137,8 +138,9 @@ class Clock:
     def join(cls, clocks: Sequence[Clock]) -> Clock:
         """Joins the times of several groups of trajectories.
 
-        They are stamps where all are, else steps. Groups that have different numbers of steps or
-        stamps contradict each other. The stamps of the sources stay with each clock.
+        The result has stamps where all groups have stamps, else steps. Groups with different
+        numbers of steps or stamps contradict each other. The stamps of the sources stay with each
+        clock.
         """
         first, batches = clocks[0], [clock.batch for clock in clocks]
         if len(clocks) == 1:
@@ -177,7 +179,7 @@ class Clock:
         shape = (joined.batch, 1 if extra is None else joined.count + extra)
         if len({clock.step for clock in clocks}) == 1 and first.step is not None:
             return replace(joined, step=first.step, shape=() if extra is None else shape)
-        # one dataset [T] for all groups, as of --times: shorter groups have the first of its times
+        # all groups share one dataset [T], such as --times: shorter ones have its first times
         if all(len(clock.shape) == 1 and clock.where == first.where for clock in clocks):
             longest = max(clocks, key=lambda clock: clock.count)
             return replace(joined, values=longest.values, shape=longest.shape)
@@ -247,8 +249,8 @@ class Clock:
         if not (step > _LONGEST_STEP or 0 < step < _SHORTEST_STEP or counted):
             return ""
         return (
-            f"{self.where}: steps of {step:g}, taken as seconds; of stamps in milliseconds, "
-            "nanoseconds or the like, --units ms or ns says so"
+            f"{self.where}: steps of {step:g}, taken as seconds; if they are milliseconds or "
+            "nanoseconds, --units ms or --units ns reads them"
         )
 
     @property
@@ -291,9 +293,9 @@ class Clock:
         if isinstance(values, Dataset) and values.ndim == 2:
             values = cut(values)
         elif values is not None:
-            held = load_array(values)
-            held = held[trajectories] if held.ndim == 2 and len(held) > 1 else held
-            values = held[..., : held.shape[-1] - surplus] if held.shape[-1] > 1 else held
+            table = in_memory(values)
+            table = table[trajectories] if table.ndim == 2 and len(table) > 1 else table
+            values = table[..., : table.shape[-1] - surplus] if table.shape[-1] > 1 else table
         if len(shape) == 2 and shape[0] > 1:
             shape = (len(trajectories), shape[1])
         if shape and shape[-1] > 1:
@@ -358,7 +360,7 @@ class Clock:
         return step_faults(steps, self.where, begin if len(steps) > 1 else 0)
 
     def _filled(self, values: npt.NDArray[Any], begin: int, end: int) -> npt.NDArray[Any]:
-        """Puts valid stamps or steps in place of those [b, n] that are padding."""
+        """Replaces padding among stamps or steps [b, n] by valid ones, so that checks pass it."""
         if self.lengths is None or len(values) != end - begin or values.shape[1] == 1:
             return values
         last = self.lengths[begin:end, None] - 1 + values.shape[1] - self.count
@@ -452,7 +454,7 @@ def positive(value: object) -> float | None:
 
 def _stored_times(stored: Dataset, given: Unit | None, stamps: bool) -> Clock:
     """Reads the stamps or steps of a dataset in seconds; large ones [B, n] stay in the file."""
-    # the unit is given, else stated by an attribute, else by the name: time_ms
+    # the unit is that of the command line, else of an attribute, else of the name: time_ms
     text = given.name if given is not None else stated_unit(stored)
     text = text or split_unit(re.split("[:/]", stored.where.last)[-1])[1]
     unit = given or parse_time_unit(text)
@@ -496,13 +498,13 @@ def _stored_times(stored: Dataset, given: Unit | None, stamps: bool) -> Clock:
 
 
 def unit_by_size(stored: Dataset) -> str:
-    """Guesses the unit of stamps that are too large for seconds since 1970; "" of others."""
+    """Guesses the unit of stamps that are too large for seconds since 1970, else ""."""
     first = np.ravel(stored.read_rows(0, 1)) if stored.shape[:1] > (0,) else np.zeros(1)
     return unit_of_size(float(np.abs(first[:1], dtype=np.float64).sum()))
 
 
 def unit_of_size(size: float) -> str:
-    """Guesses the unit of a stamp that is too large for seconds since 1970; "" of any other."""
+    """Guesses the unit of a stamp that is too large for seconds since 1970, else ""."""
     return next((name for name, least in _CLOCKS.items() if least <= size < 1e20), "")
 
 
@@ -560,7 +562,7 @@ def equal_step(
         rounding = 4 * float(_spacing(stamps, kind))
 
         def fits(step: float) -> bool:
-            for begin in range(0, count, _FEW):  # of many, as of a bag, no copy is made
+            for begin in range(0, count, _FEW):  # in parts, as bags are too large to copy
                 part = wide[:, begin : begin + _FEW]
                 rows = np.arange(begin, begin + part.shape[1])
                 close = np.abs(part - wide[:, :1] - step * rows) <= rounding
@@ -598,9 +600,10 @@ def reconcile(steps: Clock | None, stamps: Clock | None) -> Clock | None:
     count = gaps.shape[1]
     if stored.shape[1] > count > 1:
         stored = stored[:, -count:]  # the first of T steps leads into row 0
-    slack, held = 0.0, stamps.values
-    if held is not None:
-        slack = 4 * float(_spacing(np.asarray(held), stamps.converted_from))
+    # steps and stamps were rounded each for itself: four spacings of the stamps, as in equal_step
+    slack, values = 0.0, stamps.values
+    if values is not None:
+        slack = 4 * float(_spacing(np.asarray(values), stamps.converted_from))
     agree = not 1 < stored.shape[1] < count
     if agree:
         # padding of stamps is NaN, and says nothing

@@ -134,8 +134,8 @@ class Companions:
     def order_of_quaternions(self) -> Any:
         """The attribute ``order`` of the array, or ``rotation_order`` of the file; None without."""
         # the ``order`` of a file is that of mode smooth
-        own = self.array.attributes.get("order")
-        return own if own is not None else self.attribute("rotation_order")[1]
+        order = self.array.attributes.get("order")
+        return order if order is not None else self.attribute("rotation_order")[1]
 
     def controller(self) -> str:
         """Finds the controller that a file like those of robosuite names, OSC_POSE; "" for none."""
@@ -176,7 +176,9 @@ class Companions:
                     except InputError:
                         if not single:
                             raise
-                        remarks.append(f"{stored.where} marks rows that are not used otherwise")
+                        remarks.append(
+                            f"{stored.where} is a mask of rows, but not of padding: it is not used"
+                        )
                 # lengths of a group above may be of other trajectories
                 elif (
                     name in LENGTHS

@@ -194,14 +194,14 @@ def pair_dofs(first: Sequence[str], second: Sequence[str], places: Sequence[obje
         if len(first) == len(second) == 1:
             return DofPairs([0], [0], "place", {"a": [], "b": []})
         without = int(a is None)
-        names, found = (first, second) if without else (second, first)
+        names, labels = (first, second) if without else (second, first)
         raise InputError(
             "dofs with names on one side only",
             where=places[without],
             expected=f"names, as in {places[1 - without]}: {', '.join(names)}",
-            found=", ".join(found),
-            hint=f"--joints {','.join(names)}, in the order of {', '.join(found)}, names them"
-            if len(names) == len(found)
+            found=", ".join(labels),
+            hint=f"--joints {','.join(names)}, in the order of {', '.join(labels)}, names them"
+            if len(names) == len(labels)
             else "FILE:DATASET[:n] takes as many of both, and --joints a,b,c names them",
         )
     ours, theirs = [k for k, _ in pairs], [k for _, k in pairs]
@@ -291,7 +291,7 @@ def parse_rotations(text: str, count: int, names: Sequence[str]) -> tuple[Rotati
         rotations += _split(which or form, list(numbers), form)
     dofs = [dof for rotation in rotations for dof in rotation.dofs]
     if len(set(dofs)) < len(dofs):
-        raise UsageError("dofs of two rotations", where=where, expected="of one")
+        raise UsageError("dofs in two rotations", where=where, expected="each in one")
     return tuple(rotations)
 
 

@@ -89,7 +89,7 @@ class Split(NamedTuple):
     """The trajectories of a file, in natural order.
 
     rows: the number of rows of arrays that hold all trajectories one after the other, else 0.
-    remark: a warning about the trajectories that were found.
+    remark: a warning about the trajectories.
     """
 
     members: list[Member]
@@ -144,12 +144,12 @@ def episode_edges(
     if flagged and not known:
         known[flagged] = sorted({0, *(np.flatnonzero(flags) + 1).tolist(), rows})
     if not known:
-        remarks = [f"{where} {shape} fits no {rows} rows" for where, shape in misfits.items()]
+        remarks = [f"{where} {shape} does not fit {rows} rows" for where, shape in misfits.items()]
         for _, stored in find_datasets(file, groups[0], (_LIKELY,)):
             values = np.ravel(stored.read()) if stored.numeric else np.zeros(0)
             if len(values) and (np.diff([0, *values, rows]) > 0).all():
-                what = "may be where episodes begin, of an array"
-                remarks.append(f"{stored.where} {what} of {rows} rows (split_points says so)")
+                what = f"may be rows where episodes of an array of {rows} rows begin"
+                remarks.append(f"{stored.where} {what} (split_points would say so)")
         return [0, rows], Place(), [f"{text}: they are read as one trajectory" for text in remarks]
     where, edges = next(iter(known.items()))
     require_equal({**known, **misfits}, f"the same episodes of {rows} rows in both")
@@ -307,7 +307,7 @@ def likely_arrays(file: Catalogue, prefix: str) -> list[str]:
         state = group.rpartition("/")[2] in STATES or last.startswith(("start_", "goal_"))
         try:
             stored = None if state else file.get(path)
-        except InputError as error:  # cells of MATLAB; what is not meant may be anything
+        except InputError as error:  # such as cells of MATLAB: arrays that nobody asked for
             unread.setdefault(last if last in POSITIONS else "", error)
             continue
         line = stored is not None and math.prod(stored.shape) == max(stored.shape, default=1)

@@ -45,7 +45,7 @@ _LISTED = 4
 _MOVING = ("revolute", "prismatic", "continuous")
 # Angles with a tag of xacro, as Universal Robots writes them: max_position: !degrees 360.0.
 _TAGGED = re.compile(rb"!(degrees|radians)\s+([-+.\deE]+)(?=\s)")
-_IMPOSSIBLE = "limits that nothing can keep"
+_IMPOSSIBLE = "impossible limits"
 
 
 @dataclass(frozen=True)
@@ -122,9 +122,9 @@ class Limits:
         """Says what is assumed where only the data, or only the limits of a quantity, state a unit
         other than SI. converted: the units that the data was in."""
         units, remarks = self.units.get(name), list[str]()
-        for what, own, other in (("limits", units, converted), ("data", converted, units)):
-            if own is None and other and unit_text(si_units(other)) != unit_text(other):
-                remarks.append(f"{what} without a unit: taken as {unit_text(si_units(other))}")
+        for what, stated, other in (("limits", units, converted), ("data", converted, units)):
+            if stated is None and other and unit_text(in_si(other)) != unit_text(other):
+                remarks.append(f"{what} without a unit: taken as {unit_text(in_si(other))}")
         return remarks
 
     def remarks(self, dofs: Sequence[str], picked: Dofs | None = None) -> list[str]:
@@ -232,7 +232,7 @@ def read_limits(path: Path, sources: SourceFiles | None = None) -> Limits:
         where, stated = f"{path}: [{name}]", units.get(name, ())
         if sides.shape[1] != count or len(stated) not in (0, 1, count):
             raise InputError(
-                "wrong number of limits" if sides.shape[1] != count else "units of other joints",
+                "wrong number of limits" if sides.shape[1] != count else "wrong number of units",
                 where=where,
                 expected=f"{count}, one per joint",
                 found=str(sides.shape[1]) if sides.shape[1] != count else unit_text(stated),
@@ -249,7 +249,7 @@ def _from_toml(path: Path, data: bytes) -> Parsed:
     try:
         toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     except ImportError:
-        what, hint = "no reader for TOML here", "pip install tomli, or use Python 3.11 or later"
+        what, hint = "no TOML reader is installed", "pip install tomli, or use Python 3.11 or later"
         raise UsageError(what, where=str(path), hint=hint) from None
     try:
         document: dict[str, Any] = toml.loads(data.decode("utf-8"))
@@ -329,7 +329,7 @@ def _from_moveit(path: Path, data: bytes) -> Parsed:
                 sides[:, number] = lower, upper
     except InputError:
         raise
-    except Exception as error:  # PyYAML's, and whatever is not as MoveIt writes it
+    except Exception as error:  # errors of PyYAML, and of any layout but MoveIt's
         expected = "MoveIt's joint_limits: has_velocity_limits, max_velocity, …"
         raise InputError(read_fault(path, expected, error)) from None
     return list(joints), {n: sides for n, sides in tables.items() if np.isfinite(sides).any()}, {}

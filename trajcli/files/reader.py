@@ -184,9 +184,7 @@ def _given_units(files: Files, groups: Sequence[ArrayGroup]) -> InputUnits:
                 expected=f"none for {file.path}",
                 hint="leave it out; --to-units of export and plot says what is written or drawn",
             )
-        files.report.add_notes(
-            Note(f"{file.path} is in SI, whatever --units says of other sources")
-        )
+        files.report.add(Note(f"{file.path} is in SI; --units is for the other sources"))
         units = InputUnits()
     return units
 
@@ -556,7 +554,7 @@ def _recognised(file: Catalogue, prefix: str) -> Iterator[ArrayGroup]:
             if stored is not None and len(shape) in axes and not state:
                 by_shape.setdefault((*kind, *shape), {})[paths[last]] = stored
         found += by_shape.values()
-    # [T] beside tables is one number for each row, or, as of limits, for each dof
+    # next to tables, [T] is one number for each row or, like limits, one for each dof
     tables = [datasets for datasets in found if len(next(iter(datasets.values())).shape) > 1]
     for datasets in tables or found:
         yield ArrayGroup(file, next(iter(datasets)), datasets)
@@ -737,7 +735,7 @@ def note_skipped_rotations(recordings: Sequence[Recording], read: Sequence[Recor
         for name in recording.file.children(recording.group)[:_SEARCHED]:
             if name in (*QUANTITIES, *ROTATIONS):
                 continue
-            with suppress(InputError):  # what is not meant may be anything
+            with suppress(InputError):  # arrays that nobody asked for may be damaged
                 stored = recording.file.get(f"{recording.group}/{name}".strip("/"))
                 if stored is None or stored.dtype.kind != "f" or stored.shape[:-1] not in shapes:
                     continue

@@ -244,7 +244,7 @@ class Recording:
         suffix: what their names end in: "/segment_1".
         windowed: they were cut to a window, and have the times that options or the file say.
         dofs: the dofs of the file that they have.
-        joint_names: the names of the dofs, by --joints or else taken from the file; None without.
+        joint_names: the names of the dofs, of --joints or taken from the file; None without.
         own_names: the names of the dofs in the file.
         rotations: the dofs that are rotations.
         turning: the dofs that actions turn: the axes of arrays like angular_velocity, too.
@@ -256,7 +256,7 @@ class Recording:
         own_clock: the times of the rows of one group; None where nothing says them.
         start, goal: the states that they begin with and end at.
         fault: why they cannot be used.
-        notes: what was done to read them so.
+        notes: how the file was read, where a user may expect something else.
         parts: the recordings that were joined; none for one group.
         part_of: the index of the part of each trajectory [B].
         begins: the number of the first trajectory of each part.
@@ -414,7 +414,7 @@ class Recording:
         return first_and_more(self.sources())
 
     def parts_in_use(self) -> list[Recording]:
-        """Lists the recordings of one group that hold these trajectories; the first if none do."""
+        """Lists the recordings of one group that hold these trajectories, else the first one."""
         if not self.parts:
             return [self]
         return [self.parts[k] for k in sorted({*self.part_of.tolist()})] or [self.parts[0]]
@@ -465,9 +465,9 @@ class Recording:
         return None
 
     @property
-    def rate_name(self) -> str:
-        """The :func:`.quantities.rate_name` of the array, or else of all its dofs, ``SEVERAL``
-        where these differ; "" for others."""
+    def named_rate(self) -> str:
+        """The :func:`.quantities.named_rate` of the array, else of all its dofs; ``SEVERAL`` where
+        these differ, and "" for positions and anything else."""
         path = f"{self.group}/{self.array_name}" if self.array_name else self.file.path.stem
         names = {rate_name(name) for name in self.joint_names or [""]}
         return rate_name(path) or (names.pop() if len(names) == 1 else SEVERAL)
@@ -509,8 +509,8 @@ class Recording:
         padded = len(lengths) > 0 and bool((lengths < len(rows)).any())
         arrays, array_indices, array_rows = self.arrays, indices, rows
         parts = self.part_of[indices] if self.parts else self.part_of
-        # trajectories of one group are read from its own arrays, whose places messages name, and
-        # not from the arrays that were joined
+        # trajectories of one group are read from the arrays of the group, whose places messages
+        # name, and not from the arrays that were joined
         if len(parts) and (parts == parts[0]).all():
             part = self.parts[parts[0]]
             arrays = {name: part.arrays.get(name, part.input) for name in arrays}
@@ -820,7 +820,7 @@ class Recording:
             if not unit.known and dof not in forms
         )
         if bare:
-            yield Note(f"{where} says no known unit of {bare}: taken as rad or m")
+            yield Note(f"{where} states no known unit for {bare}: taken as rad or m")
             return
         # angles beyond a turn are likely degrees; bags are in rad and m by convention (REP 103)
         name, (_, rows, _) = self.array_name.rpartition("/")[2], self.shape
@@ -835,7 +835,7 @@ class Recording:
         largest = float(np.fmax.reduce(sizes, None, initial=0.0))
         if largest > 2 * np.pi * 1.001:
             yield (
-                f"{where} says no unit and has values up to {largest:.4g}: taken as rad or m; "
+                f"{where} states no unit and has values up to {largest:.4g}: taken as rad or m; "
                 "--units deg reads degrees, --units rad or m says what they are"
             )
 
@@ -847,7 +847,7 @@ def record(
 
     Parameters:
         origin: the arrays.
-        reading: which of their dofs are read, and what is said about them.
+        reading: the dofs to read, and what options say about them.
         given: the units on the command line; values are converted to SI. None keeps them as they
             are stored.
         option: whether an option says the times of the rows.
@@ -977,7 +977,7 @@ def _convert_units(
             own_unit = stated_unit(arrays[name])
             units[name] = known = without_rotations(turning, known, count, own_unit)
         arrays[name] = dataset_in_si(arrays[name], known)
-        # --units names units of positions, and nobody said which derivative actions are
+        # --units names units of positions, and which derivative actions are is not known here
         if positions and name not in QUANTITIES:
             rest = {k: v for k, v in arrays[name].attributes.items() if k != "units"}
             arrays[name] = replace(arrays[name], attributes=rest)
@@ -1026,8 +1026,8 @@ def make_placeholder(like: Recording, origin: ArrayGroup, fault: Fault) -> Recor
 def join(recordings: Sequence[Recording]) -> Recording:
     """Joins the trajectories of recordings into one recording; shorter ones are padded.
 
-    It has the arrays that all have, or else those that are integrated. What one recording can say
-    only once, such as the dofs, is that of the first that can be used.
+    It has the arrays that all recordings have, else the arrays that are integrated. What a
+    recording has only once, such as its dofs, comes from the first one that can be used.
     """
     first = next((part for part in recordings if part.fault is None), recordings[0])
     names = [name for name in first.arrays if all(name in part.arrays for part in recordings)]
@@ -1061,7 +1061,7 @@ def join(recordings: Sequence[Recording]) -> Recording:
 
 
 def _join_states(role: str, states: Sequence[States], batches: Sequence[int]) -> States:
-    """Joins the states of several groups, which have so many trajectories each.
+    """Joins the states of several groups. batches: the number of trajectories of each.
 
     Raises InputError if some groups lack what others have.
     """
@@ -1070,14 +1070,14 @@ def _join_states(role: str, states: Sequence[States], batches: Sequence[int]) ->
         return first
     indexed = next((state for state in states if state.index is not None), None)
     if indexed is not None:
-        what = "several inputs, of which some have an index of states"
+        what = "an index of states in some of several inputs"
         raise InputError(what, where=indexed.source, hint="run them one at a time")
     # a part that some inputs lack would silently be zero there
     full = max(states, key=lambda state: len(state.parts))
     for state in states:
         missing = [part for part in full.parts if part not in state.parts]
         if missing:
-            what = f"{role} {', '.join(missing)} in some of the inputs only"
+            what = f"{role} {', '.join(missing)} in only some of the inputs"
             raise InputError(what, where=state.source, expected=f"as in {full.source}")
     pairs = list(zip(states, batches, strict=True))
     faults = [fault for state, batch in pairs for fault in state.faults(role, batch)]
@@ -1105,7 +1105,7 @@ def load_small(stored: Values) -> Values:
 def without_rotations(
     rotations: Sequence[RotationDofs], units: Units, count: int, stated: str = ""
 ) -> Units:
-    """Removes the units of dofs of rotations whose numbers are no angles, as of quaternions.
+    """Removes the units of dofs that are no angles of a rotation, such as those of quaternions.
 
     units: of ``count`` dofs, or one for all. stated: the units of the file, which angles keep
     where ``units`` do not measure angles.

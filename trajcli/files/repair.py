@@ -78,7 +78,7 @@ def _split_at_gaps(
 ) -> Iterator[Recording]:
     """Yields the segments between gaps of a group; equally spaced trajectories are not split.
 
-    Raises InputError for stamps that do not increase. counts: what is reported of all groups.
+    Raises InputError for stamps that do not increase. counts: the numbers for the report.
     """
     clock = None if recording.fault is not None else recording.clock
     if clock is None or not clock.stamped or clock.values is None:

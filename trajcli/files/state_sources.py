@@ -74,11 +74,11 @@ def state_from_option(
     stored = file.get(name) if name or file.family == "npy" else None
     layout = files.layout(file) if name else None
     laid_out = layout and layout.split.members and name.startswith(layout.family.groups)
-    held = layout.split.rows if layout and laid_out else None
+    layout_rows = layout.split.rows if layout and laid_out else None
     # arrays of a layout, and any other [B, T, D] than the actions, hold rows and not states
     table = stored and stored.ndim == 3 and stored.where != group.as_stored.where
     recorded = table and not group.turning and role == "start"
-    if recorded or (stored and stored.ndim == 2 and held in (0, stored.shape[0])):
+    if recorded or (stored and stored.ndim == 2 and layout_rows in (0, stored.shape[0])):
         return _first_rows(files, role, text, group)
     if stored is not None:
         state = _state(role, {"position": files.dataset(text)}, source.place, group)
@@ -230,7 +230,7 @@ def _state(
 
 
 def state_units(group: Recording, part: str, stored: Dataset | None) -> Units | None:
-    """Finds the units of a state: of the command line, stated by it, or else those of the arrays.
+    """Finds the units of a state: on the command line, in its dataset, else those of the arrays.
 
     Raises InputError for units of another kind than those of the arrays.
     """
@@ -268,7 +268,7 @@ def _convert_quaternions(group: Recording, values: Values, where: Place) -> Valu
     if not turning or width != 4 * count or (dofs == width and not order):
         # three numbers called orientation are rotation vectors, or roll, pitch and yaw
         if turning and where.name.endswith(ROTATIONS[0]) and (width != dofs or width == 3 * count):
-            expected, what = f"[B, {4 * count}]: w, x, y, z", "no quaternions"
+            expected, what = f"[B, {4 * count}]: w, x, y, z", "not quaternions"
             raise InputError(wrong_shape(where, expected, values.shape, what=what))
         return None
     from trajcli.rotations.quaternions import from_quaternions, to_quaternions
